@@ -66,6 +66,16 @@ export const FederationConfigFile = z.strictObject({
       .default("main"),
     /** OpenSSH allowed signers (ssh-keygen(1)): only commits signed by one of them are applied. */
     allowedSignersFile: Path.optional(),
+    /**
+     * Which commits since the last accepted head must be signed. `every`: all, those that a merge brings included.
+     * `first_parent`: whoever signs a merge answers for the commits that it brings.
+     */
+    signedCommits: z.enum(["every", "first_parent"]).default("every"),
+    /** A commit that is trusted with all its ancestors, from before commits were signed. */
+    trustedBase: z
+      .string()
+      .regex(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/)
+      .optional(),
     /** Private SSH key that this machine's own commits are signed with. */
     signingKeyFile: Path.optional(),
     author: z

@@ -134,7 +134,10 @@ export interface Opened {
   readonly folder: string;
 }
 
-/** Opens a repository with planes of files below `directory`. */
+/**
+ * Opens a repository with planes of files below `directory`. Where commits must be signed, the commit that it has now
+ * counts as made before that, unless the settings say otherwise.
+ */
 export async function openControl(
   directory: string,
   repository: Repository,
@@ -145,7 +148,9 @@ export async function openControl(
   const reporter: Reporter = { event: (event) => events.push(event), note: () => undefined };
   const folder = join(directory, "parts");
   const parts = filePlanes(folder);
-  const config = controlConfig(directory, { path: repository.path, ...settings });
+  const trusted =
+    settings["allowedSignersFile"] === undefined ? {} : { trustedBase: await repository.head() };
+  const config = controlConfig(directory, { path: repository.path, ...trusted, ...settings });
   const planes = parts.planes;
   const federation = await openFederation(config, { clock, random: systemRandom, reporter, planes });
   return { federation, events, parts, folder };

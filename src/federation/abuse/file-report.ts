@@ -6,9 +6,7 @@ import { hexOfDigest } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type BranchContext, commitToBranch, untilCommitted } from "../change/commit-to-branch.ts";
 import { assessOrigin } from "../reconcile/accept-head.ts";
-import type { ReconcileContext } from "../reconcile/context.ts";
 import type { Revision } from "../repository/repository.ts";
-import { readHead } from "../state/plane-records.ts";
 import type { AbuseReport } from "./report.ts";
 
 export interface FiledReport {
@@ -17,8 +15,6 @@ export interface FiledReport {
   /** False when it had been filed before. */
   readonly isNew: boolean;
 }
-
-type FileContext = BranchContext & Pick<ReconcileContext, "cache">;
 
 function pathOf(report: AbuseReport, digest: string): string {
   const server = report.subject.server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
@@ -29,7 +25,7 @@ function pathOf(report: AbuseReport, digest: string): string {
 export async function fileReport(
   report: AbuseReport,
   digest: string,
-  context: FileContext,
+  context: BranchContext,
 ): Promise<FiledReport> {
   return untilCommitted(context, () => tryFile(report, digest, context));
 }
@@ -38,24 +34,20 @@ export async function fileReport(
 async function tryFile(
   report: AbuseReport,
   digest: string,
-  context: FileContext,
+  context: BranchContext,
 ): Promise<FiledReport | undefined> {
-  const { repository, state, cache, allowedSignersFile } = context;
+  const { repository } = context;
   const path = pathOf(report, digest);
   const head = await repository.requireHead();
   if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
-  const accepted = readHead(state).accepted?.revision;
-  const refusal = await assessOrigin(head, {
-    ...{ repository, cache, accepted, allowedSignersFile, allowNonFastForward: false },
-  });
+  const refusal = await assessOrigin(head, context);
   if (refusal !== undefined) {
     throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was filed`, {
       hint: `${refusal.hint} Then file it again; drawbridge federation contain does not wait for that.`,
     });
   }
   const revision = await commitToBranch(context, {
-    parents: [head],
-    base: head,
+    parent: head,
     changes: new Map([[path, `${JSON.stringify(report, null, 2)}\n`]]),
     message: `File an abuse report about ${report.subject.server_name}\n\n${report.category}, ${report.severity}, requested: ${report.requested_action}. Report ${digest}.\n`,
     reason: "drawbridge: report-abuse",

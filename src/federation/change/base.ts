@@ -16,9 +16,7 @@ const HISTORY_MAX = 100;
 /** What a change is made to. */
 export interface ChangeBase {
   readonly head: Revision;
-  /** The head, and the last good revision where the head does not come after it. */
-  readonly parents: readonly [Revision, ...Revision[]];
-  /** The revision whose tree is changed. */
+  /** The revision that is built on: the head, or the last good one where the head is refused. */
   readonly tree: Revision;
   readonly files: RevisionFiles;
   readonly registry: Registry;
@@ -53,7 +51,7 @@ export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "r
       return blobId === undefined ? "" : ((await repository.blobs([blobId])).get(blobId) ?? "");
     },
   });
-  const whole = { parents: [head] as const, tree: head, setAside: undefined };
+  const whole = { tree: head, setAside: undefined };
   if (assessment.good) {
     const files = await readRevision(repository, head, cache);
     return baseOf({ ...whole, files, registry: assessment.desired.registry, isRendered: true });
@@ -71,7 +69,6 @@ export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "r
   if (accepted === undefined) throw refused();
   const files = await readRevision(repository, accepted, cache);
   return baseOf({
-    parents: (await repository.isAncestor(accepted, head)) ? [head] : [head, accepted],
     tree: accepted,
     files,
     registry: registryOf(files, cache),

@@ -2,11 +2,11 @@
 // federation control that changes the registry is made here.
 // Invariants: all of it or nothing; the result is a valid registry, or every problem is reported and nothing changes;
 // nobody else commits meanwhile.
-import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { HeadContext } from "../reconcile/accept-head.ts";
+import { renderedChanges } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
-import { blobIdOf, type Revision } from "../repository/repository.ts";
+import type { Revision } from "../repository/repository.ts";
 import { type ChangeBase, changeBase, type OnBadHead } from "./base.ts";
 import { type BranchContext, commitToBranch, untilCommitted } from "./commit-to-branch.ts";
 
@@ -68,8 +68,8 @@ async function tryChange(
   const change = await workOut(context, base, proposal.edits);
   examine?.(change);
   const revision = await commitToBranch(context, {
-    parents: base.parents,
-    base: base.tree,
+    parent: base.tree,
+    setAside: base.tree === base.head ? undefined : base.head,
     changes: new Map([...change.changes, ...(proposal.records ?? [])]),
     message: proposal.message,
     reason,
@@ -83,24 +83,15 @@ async function tryChange(
  * @throws RegistryError
  */
 export async function workOut(
-  { repository, cache }: Pick<CommitContext, "repository" | "cache">,
+  { cache }: Pick<CommitContext, "cache">,
   before: ChangeBase,
   edits: ReadonlyMap<string, string>,
 ): Promise<Change> {
   const after = loadRegistry(new Map<string, RegistryFile>([...before.files.registry, ...edits]), { cache });
-  const rendered = renderAll(after);
-  const found = await repository.list(before.tree, ["rendered", "kubernetes"]);
-  // What lies elsewhere below kubernetes/ is the operator's own.
-  const ours = found.filter(({ path }) => path.startsWith("rendered/") || planeOfPath(path) !== undefined);
-  const committed = new Map(ours.map(({ path, blobId }) => [path, blobId]));
-  const changes = new Map<string, string | null>();
+  const changes = renderedChanges(before.tree, before.files, after);
   for (const path of before.setAside?.paths ?? []) {
     changes.set(path, before.files.registry.has(path) ? await before.textOf(path) : null);
   }
   for (const [path, text] of edits) if ((await before.textOf(path)) !== text) changes.set(path, text);
-  for (const [path, text] of rendered) {
-    if (blobIdOf(text, before.tree) !== committed.get(path)) changes.set(path, text);
-  }
-  for (const path of committed.keys()) if (!rendered.has(path)) changes.set(path, null);
   return { before, after, changes };
 }

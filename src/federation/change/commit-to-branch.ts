@@ -3,14 +3,9 @@
 // moves to a commit that the reconciler would refuse for want of a signature.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import {
-  type CommitAuthor,
-  canReadSigners,
-  isSignedByAllowed,
-  type NewCommit,
-  writeCommit,
-} from "../repository/commit.ts";
+import { type CommitAuthor, type NewCommit, writeCommit } from "../repository/commit.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
+import { canReadSigners, type SigningPolicy, unsignedAmong } from "../repository/signatures.ts";
 import type { StateFolder } from "../state/folder.ts";
 
 const ATTEMPTS_MAX = 50;
@@ -21,13 +16,20 @@ export interface BranchContext {
   readonly clock: Clock;
   readonly author: CommitAuthor;
   readonly signingKeyFile?: string | undefined;
-  /** OpenSSH allowed signers; absent: any commit is accepted. */
-  readonly allowedSignersFile?: string | undefined;
+  /** Which commits must be signed, and by whom; absent: any commit is accepted. */
+  readonly signing?: SigningPolicy | undefined;
   /** Called once, when another change of this machine is waited for. */
   readonly onWait?: () => void;
 }
 
-interface BranchChange extends Pick<NewCommit, "parents" | "base" | "changes" | "message"> {
+interface BranchChange extends Pick<NewCommit, "changes" | "message"> {
+  /** What is built on: the branch's head, unless that is set aside. */
+  readonly parent: Revision;
+  /**
+   * A head of the branch that is refused. It is left out by a merge that keeps the parent's tree, so that the branch
+   * does not go back and none of its commits needs a signature.
+   */
+  readonly setAside?: Revision | undefined;
   /** What the branch's log says. */
   readonly reason: string;
   /** Called with the commit before the branch moves to it, so that a kill in between can be understood. */
@@ -58,37 +60,44 @@ export async function untilCommitted<Result>(
 }
 
 /**
- * Commits on top of the first parent, which must be the branch's head; to be called within `untilCommitted`.
+ * Commits on top of the branch's head; to be called within `untilCommitted`.
  * @returns undefined when the branch moved meanwhile; then nothing has changed
  * @throws DrawbridgeError `config_invalid` when the commit would be refused, `repository_unusable`; nothing has
  *   changed then either
  */
 export async function commitToBranch(
   context: BranchContext,
-  { reason, intend, ...change }: BranchChange,
+  { parent, setAside, changes, message, reason, intend }: BranchChange,
 ): Promise<Revision | undefined> {
   const { repository, clock, author, signingKeyFile } = context;
-  const revision = await writeCommit(repository, { ...change, at: clock.now(), author, signingKeyFile });
+  const common = { at: clock.now(), author, signingKeyFile };
+  const base =
+    setAside === undefined
+      ? parent
+      : await writeCommit(repository, {
+          ...{ ...common, parents: [parent, setAside], changes: new Map() },
+          message: `Leave out what was refused since ${parent}\n`,
+        });
+  const revision = await writeCommit(repository, { ...common, parents: [base], changes, message });
   await requireAccepted(context, revision);
   intend?.(revision);
-  return (await repository.advance(change.parents[0], revision, reason)) ? revision : undefined;
+  return (await repository.advance(setAside ?? parent, revision, reason)) ? revision : undefined;
 }
 
 /** A commit without an allowed signature would be a head that is refused, and keep everything else out as well. */
 async function requireAccepted(
-  { repository, signingKeyFile, allowedSignersFile }: BranchContext,
+  { repository, signingKeyFile, signing }: BranchContext,
   revision: Revision,
 ): Promise<void> {
-  if (allowedSignersFile === undefined) return;
-  if (await isSignedByAllowed(repository, revision, allowedSignersFile)) return;
-  const what = !canReadSigners(allowedSignersFile)
+  if (signing === undefined || (await unsignedAmong(repository, [revision], signing)).length === 0) return;
+  const what = !canReadSigners(signing)
     ? "that file cannot be read"
     : signingKeyFile === undefined
       ? "repository.signingKeyFile is not set"
       : "the key of repository.signingKeyFile is not among them";
   throw new DrawbridgeError(
     "config_invalid",
-    `only commits signed by a key of ${allowedSignersFile} are accepted, and ${what}; nothing was changed`,
+    `only commits signed by a key of ${signing.allowedSignersFile} are accepted, and ${what}; nothing was changed`,
     {
       hint: "Name a private key in `repository.signingKeyFile` whose public half stands in `repository.allowedSignersFile`, and run the command again.",
     },

@@ -30,6 +30,11 @@ export function renderAll(registry: Registry): ReadonlyMap<string, string> {
   return files;
 }
 
+/** Whether a path of the repository is where renders belong: nothing else may be there. */
+export function isRenderedPath(path: string): boolean {
+  return /^(?:rendered|kubernetes)(?:\/|$)/.test(path);
+}
+
 /** The plane that a rendered path belongs to; undefined for any other path of the repository. */
 export function planeOfPath(path: string): PlaneName | undefined {
   const [folder, plane, file] = path.split("/");

@@ -3,18 +3,18 @@
 // reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { RegistryError } from "../registry/problems.ts";
-import { canReadSigners, isSignedByAllowed } from "../repository/commit.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
+import { canReadSigners, unsignedCommits } from "../repository/signatures.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
 import { type RefusalReason, readHead } from "../state/plane-records.ts";
 import type { ReconcileContext } from "./context.ts";
 import {
   type DesiredState,
   desiredState,
-  firstRenderedDifference,
   type RevisionFiles,
   readRevision,
   registryOf,
+  renderedChanges,
 } from "./desired-state.ts";
 
 export interface Refusal {
@@ -28,18 +28,23 @@ export type Assessment =
   | { readonly good: true; readonly desired: DesiredState }
   | ({ readonly good: false } & Refusal);
 
-export interface AssessOptions {
-  readonly repository: Repository;
-  readonly cache: PartnerCache;
-  /** The last revision that was found good. */
-  readonly accepted: Revision | undefined;
-  readonly allowedSignersFile: string | undefined;
-  readonly allowNonFastForward: boolean;
+/** What a revision is judged with; the state holds the revision accepted last. */
+export type HeadContext = Pick<ReconcileContext, "repository" | "state" | "cache" | "signing">;
+
+interface AssessOptions {
+  readonly allowNonFastForward?: boolean;
 }
 
-/** Whether somebody who may change the branch has put this revision there, on top of what was accepted. */
-export async function assessOrigin(revision: Revision, options: AssessOptions): Promise<Refusal | undefined> {
-  const { repository, accepted, allowedSignersFile, allowNonFastForward } = options;
+/**
+ * Whether people who may change the branch have put this revision there, on top of what was accepted: every commit
+ * since then is signed by one of them.
+ */
+export async function assessOrigin(
+  revision: Revision,
+  { repository, state, signing }: Omit<HeadContext, "cache">,
+  { allowNonFastForward = false }: AssessOptions = {},
+): Promise<Refusal | undefined> {
+  const accepted = readHead(state).accepted?.revision;
   if (accepted !== undefined && !allowNonFastForward && !(await repository.isAncestor(accepted, revision))) {
     return {
       reason: "not_descendant",
@@ -47,41 +52,47 @@ export async function assessOrigin(revision: Revision, options: AssessOptions): 
       hint: "Put the branch back on top of it; or, if the rewind is meant, run drawbridge reconcile --once --allow-non-fast-forward.",
     };
   }
-  if (
-    allowedSignersFile !== undefined &&
-    !(await isSignedByAllowed(repository, revision, allowedSignersFile))
-  ) {
-    if (!canReadSigners(allowedSignersFile)) {
-      return {
-        reason: "signature_not_allowed",
-        detail: `${allowedSignersFile} cannot be read, so that no signature can be checked`,
-        hint: "Put the allowed signers file there, readable by this user, or correct `repository.allowedSignersFile`.",
-      };
-    }
+  if (signing === undefined) return undefined;
+  const reason = "signature_not_allowed";
+  if (!canReadSigners(signing)) {
     return {
-      reason: "signature_not_allowed",
-      detail: `${revision} is not signed by a key that the allowed signers file lists`,
-      hint: "Look at who made it (git log --show-signature); sign a commit on top of it with an allowed key.",
+      reason,
+      detail: `${signing.allowedSignersFile} cannot be read, so that no signature can be checked`,
+      hint: "Put the allowed signers file there, readable by this user, or correct `repository.allowedSignersFile`.",
     };
   }
-  return undefined;
+  const [unsigned, ...more] = await unsignedCommits(repository, revision, signing, accepted);
+  if (unsigned === undefined) return undefined;
+  const others = more.length === 0 ? "" : `, nor are ${more.length} more that it brings`;
+  return {
+    reason,
+    detail: `${unsigned} is not signed by a key that the allowed signers file lists${others}`,
+    hint:
+      accepted === undefined
+        ? "Look at who made it (git log --show-signature). Commits that are older than the signing of commits are trusted by `repository.trustedBase`."
+        : `Look at who made it (git log --show-signature). If it is meant, sign it anew (git rebase --no-ff --gpg-sign ${accepted}); if not, leave it out by a signed merge on ${accepted} (git merge -s ours --gpg-sign).`,
+  };
 }
 
 /**
  * Judges a revision as a whole.
  * @throws DrawbridgeError `repository_unusable` when it cannot be read
  */
-export async function assess(revision: Revision, options: AssessOptions): Promise<Assessment> {
-  const refusal = await assessOrigin(revision, options);
+export async function assess(
+  revision: Revision,
+  context: HeadContext,
+  options: AssessOptions = {},
+): Promise<Assessment> {
+  const refusal = await assessOrigin(revision, context, options);
   if (refusal !== undefined) return { good: false, ...refusal };
-  const files = await readRevision(options.repository, revision, options.cache);
-  return assessFiles(revision, files, options.cache);
+  const files = await readRevision(context.repository, revision, context.cache);
+  return assessFiles(revision, files, context.cache);
 }
 
 function assessFiles(revision: Revision, files: RevisionFiles, cache: PartnerCache): Assessment {
   try {
     const registry = registryOf(files, cache);
-    const path = firstRenderedDifference(files, registry);
+    const [path] = [...renderedChanges(revision, files, registry).keys()].sort();
     if (path === undefined) return { good: true, desired: desiredState(revision, files, registry) };
     return {
       good: false,
@@ -106,9 +117,6 @@ function assessFiles(revision: Revision, files: RevisionFiles, cache: PartnerCac
   }
 }
 
-/** What the branch's head is read and judged with. */
-export type HeadContext = Pick<ReconcileContext, "repository" | "state" | "cache" | "allowedSignersFile">;
-
 export interface AssessedBranch {
   readonly head: Revision;
   /** The last revision that was accepted; undefined when none ever was. */
@@ -121,11 +129,9 @@ export interface AssessedBranch {
  * @throws DrawbridgeError `repository_unusable`, also when there is no branch
  */
 export async function assessBranch(context: HeadContext): Promise<AssessedBranch> {
-  const { repository, cache, state, allowedSignersFile } = context;
-  const head = await repository.requireHead();
-  const accepted = readHead(state).accepted?.revision;
-  const options = { repository, cache, accepted, allowedSignersFile, allowNonFastForward: false };
-  return { head, accepted, assessment: await assess(head, options) };
+  const head = await context.repository.requireHead();
+  const accepted = readHead(context.state).accepted?.revision;
+  return { head, accepted, assessment: await assess(head, context) };
 }
 
 /** The state by which real parts are judged, and why that is not the head's. */

@@ -4,7 +4,8 @@ import type { Clock, Random } from "../../domain/clock.ts";
 import type { FederationConfig } from "../config.ts";
 import { type PlaneRuntimes, planeRuntimes } from "../planes/runtimes.ts";
 import type { CommitAuthor } from "../repository/commit.ts";
-import { Repository } from "../repository/repository.ts";
+import { parseRevision, Repository } from "../repository/repository.ts";
+import type { SigningPolicy } from "../repository/signatures.ts";
 import { StateFolder } from "../state/folder.ts";
 import { PartnerCache } from "../state/partner-cache.ts";
 import type { Reporter } from "./events.ts";
@@ -16,8 +17,8 @@ export interface ReconcileContext {
   readonly planes: PlaneRuntimes;
   readonly clock: Clock;
   readonly reporter: Reporter;
-  /** OpenSSH allowed signers; absent: any commit is taken. */
-  readonly allowedSignersFile?: string | undefined;
+  /** Which commits must be signed, and by whom; absent: any commit is accepted. */
+  readonly signing?: SigningPolicy | undefined;
 }
 
 /** What the service that follows the branch holds as long as it runs: one service a state folder. */
@@ -49,6 +50,7 @@ export async function openFederation(config: FederationConfig, options: OpenOpti
   const { clock, random, reporter } = options;
   const { repository, directory } = config;
   const below = (path: string | undefined) => (path === undefined ? undefined : resolve(directory, path));
+  const allowedSignersFile = below(repository.allowedSignersFile);
   const state = StateFolder.open(resolve(directory, config.state), random);
   return {
     repository: await Repository.open(resolve(directory, repository.path), repository.branch),
@@ -57,7 +59,14 @@ export async function openFederation(config: FederationConfig, options: OpenOpti
     planes: options.planes ?? planeRuntimes(config, { clock }),
     clock,
     reporter,
-    allowedSignersFile: below(repository.allowedSignersFile),
+    signing:
+      allowedSignersFile === undefined
+        ? undefined
+        : {
+            allowedSignersFile,
+            signedCommits: repository.signedCommits,
+            trustedBase: parseRevision(repository.trustedBase),
+          },
     author: repository.author,
     signingKeyFile: below(repository.signingKeyFile),
   };

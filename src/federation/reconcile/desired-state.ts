@@ -1,21 +1,24 @@
 // What one revision wants: its registry, and the rendered files of each plane as they were committed.
 // Invariants: a revision is read whole; a plane's digest is that of its committed files, by path and text.
 import { sha256Tagged } from "../../domain/digest.ts";
-import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
+import type { PlaneName } from "../plane-order.ts";
 import type { DesiredPlane, RenderedFiles } from "../planes/plane.ts";
-import { PLANE_RENDERS, planeOfPath } from "../planes/render.ts";
+import { isRenderedPath, planeOfPath, renderAll } from "../planes/render.ts";
 import { loadRegistry, type StoredFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
-import type { Repository, Revision, TreeEntry } from "../repository/repository.ts";
+import { blobIdOf, isSubmodule, type Repository, type Revision } from "../repository/repository.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
 
 const RENDERED = "rendered/";
+const PLAIN_FILE = "100644";
 
 /** Registry and rendered files of a revision, by path; partners that are known are not read again. */
 export interface RevisionFiles {
   readonly registry: ReadonlyMap<string, StoredFile>;
-  /** By path in the repository. */
+  /** The texts below rendered/, by path in the repository. */
   readonly rendered: ReadonlyMap<string, string>;
+  /** The blob of each plain file where renders belong; null for anything else that is there. */
+  readonly renderedBlobs: ReadonlyMap<string, string | null>;
 }
 
 /** @throws DrawbridgeError `repository_unusable` */
@@ -24,17 +27,22 @@ export async function readRevision(
   revision: Revision,
   cache: PartnerCache,
 ): Promise<RevisionFiles> {
-  const entries = await repository.list(revision, ["registry", "rendered"]);
-  const isRendered = ({ path }: TreeEntry) => path.startsWith(RENDERED);
-  const registry = entries.filter((entry) => !isRendered(entry));
+  const entries = await repository.list(revision, ["registry", "rendered", "kubernetes"]);
+  const files = entries.filter((entry) => !isSubmodule(entry));
+  const registry = files.filter(({ path }) => !isRenderedPath(path));
   const unknown = cache.prepare(registry.map(({ blobId }) => blobId));
-  const rendered = entries.filter(isRendered);
+  const rendered = files.filter(({ path }) => path.startsWith(RENDERED));
   const texts = await repository.blobs([...unknown, ...rendered.map(({ blobId }) => blobId)]);
   return {
     registry: new Map(
       registry.map(({ path, blobId }) => [path, { blobId, text: () => texts.get(blobId) ?? "" }]),
     ),
     rendered: new Map(rendered.map(({ path, blobId }) => [path, texts.get(blobId) ?? ""])),
+    renderedBlobs: new Map(
+      entries
+        .filter(({ path }) => isRenderedPath(path))
+        .map(({ path, blobId, mode }) => [path, mode === PLAIN_FILE ? blobId : null]),
+    ),
   };
 }
 
@@ -48,14 +56,22 @@ export function registryOf(files: RevisionFiles, cache: PartnerCache): Registry 
   return registry;
 }
 
-/** The first path below `rendered/` at which the committed files are not what the registry renders. */
-export function firstRenderedDifference(files: RevisionFiles, registry: Registry): string | undefined {
-  const wanted = new Map<string, string>();
-  for (const plane of PLANE_NAMES) {
-    for (const [path, text] of PLANE_RENDERS[plane].render(registry)) wanted.set(`${RENDERED}${path}`, text);
+/**
+ * How a revision would have to change to have exactly what a registry renders where renders belong: texts by path, null
+ * where something has to go.
+ */
+export function renderedChanges(
+  revision: Revision,
+  { renderedBlobs }: RevisionFiles,
+  registry: Registry,
+): Map<string, string | null> {
+  const changes = new Map<string, string | null>();
+  const wanted = renderAll(registry);
+  for (const path of renderedBlobs.keys()) if (!wanted.has(path)) changes.set(path, null);
+  for (const [path, text] of wanted) {
+    if (renderedBlobs.get(path) !== blobIdOf(text, revision)) changes.set(path, text);
   }
-  const paths = new Set([...wanted.keys(), ...files.rendered.keys()]);
-  return [...paths].sort().find((path) => wanted.get(path) !== files.rendered.get(path));
+  return changes;
 }
 
 export interface DesiredState {
@@ -64,7 +80,11 @@ export interface DesiredState {
   readonly planes: Readonly<Record<PlaneName, { readonly files: RenderedFiles; readonly digest: string }>>;
 }
 
-export function desiredState(revision: Revision, files: RevisionFiles, registry: Registry): DesiredState {
+export function desiredState(
+  revision: Revision,
+  files: Pick<RevisionFiles, "rendered">,
+  registry: Registry,
+): DesiredState {
   const plane = (name: PlaneName) => {
     const own = [...files.rendered]
       .filter(([path]) => planeOfPath(path) === name)

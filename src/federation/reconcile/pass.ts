@@ -120,7 +120,7 @@ async function acceptHead(
   const { state, clock, reporter } = context;
   const before = readHead(state);
   const accepted = before.accepted?.revision;
-  const assessment = await assessHead(context, head, accepted, options.allowNonFastForward === true);
+  const assessment = await assessHead(context, head, options);
   const at = timestamp(clock.now());
   const lock = await state.lock("head", clock);
   try {
@@ -156,13 +156,10 @@ async function acceptHead(
 async function assessHead(
   context: ReconcileContext,
   head: Revision | undefined,
-  accepted: Revision | undefined,
-  allowNonFastForward: boolean,
+  options: PassOptions,
 ): Promise<Assessment> {
-  const { repository, cache, allowedSignersFile } = context;
-  if (head !== undefined) {
-    return assess(head, { repository, cache, accepted, allowedSignersFile, allowNonFastForward });
-  }
+  const { repository } = context;
+  if (head !== undefined) return assess(head, context, options);
   return {
     good: false,
     reason: "branch_missing",

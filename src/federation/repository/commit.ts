@@ -1,11 +1,10 @@
-// Commits: made without a work tree (blobs, a temporary index, a tree, a commit object), and judged by who signed them.
-// Invariants: nothing in force changes here; a commit that no branch was moved to is garbage that git collects; no
-// signature, another format, an unknown key, or a key outside its dates is not allowed.
-import { accessSync, constants, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+// Commits are made without a work tree: blobs, a temporary index, a tree, a commit object.
+// Invariants: nothing in force changes here; a commit that no branch was moved to is garbage that git collects.
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { git, gitLine, gitOk } from "./git.ts";
+import { gitLine, gitOk } from "./git.ts";
 import { parseRevision, type Repository, type Revision } from "./repository.ts";
 
 /** Texts to be by path; null where a file is to go. */
@@ -17,10 +16,8 @@ export interface CommitAuthor {
 }
 
 export interface NewCommit {
-  /** The first one's tree is what the changes are made to, unless `tree` says otherwise. */
+  /** The first one's tree is what the changes are made to. */
   readonly parents: readonly [Revision, ...Revision[]];
-  /** The revision whose tree the changes are made to. */
-  readonly base?: Revision;
   readonly changes: Changes;
   readonly message: string;
   readonly author: CommitAuthor;
@@ -81,7 +78,7 @@ async function writeTree(repository: Repository, commit: NewCommit, folder: stri
           repository.call({ input: written.map(({ file }) => `${file}\n`).join("") }),
         );
   const call = { env: { GIT_INDEX_FILE: join(folder, "index") } };
-  const base = commit.base ?? commit.parents[0];
+  const [base] = commit.parents;
   const [idLines] = await Promise.all([hashed, gitOk(["read-tree", base], repository.call(call))]);
   const ids = idLines.split("\n");
   const nothing = "0".repeat(base.length);
@@ -91,29 +88,4 @@ async function writeTree(repository: Repository, commit: NewCommit, folder: stri
   ];
   await gitOk(["update-index", "-z", "--index-info"], repository.call({ ...call, input: lines.join("") }));
   return gitLine(["write-tree"], repository.call(call));
-}
-
-/** Whether a commit is signed by a key that the allowed signers file (ssh-keygen(1)) lists for git. */
-export async function isSignedByAllowed(
-  repository: Repository,
-  revision: Revision,
-  allowedSignersFile: string,
-): Promise<boolean> {
-  const answer = await git(
-    ["verify-commit", "--raw", revision],
-    repository.call({
-      settings: [`gpg.ssh.allowedSignersFile=${allowedSignersFile}`, "gpg.minTrustLevel=fully"],
-    }),
-  );
-  return answer.code === 0;
-}
-
-/** Whether the list of allowed signers can be read; without it no commit counts as signed. */
-export function canReadSigners(allowedSignersFile: string): boolean {
-  try {
-    accessSync(allowedSignersFile, constants.R_OK);
-    return true;
-  } catch {
-    return false;
-  }
 }

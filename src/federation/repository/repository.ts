@@ -31,10 +31,17 @@ export function blobIdOf(text: string, beside: Revision): string {
   return digest.update(`blob ${bytes.length}\0`).update(bytes).digest("hex");
 }
 
-/** One blob of a revision. */
+/** What a revision has at a path that is not a folder: a file, a symbolic link or a submodule. */
 export interface TreeEntry {
   readonly path: string;
+  /** Of a submodule the ID of a commit of another repository. */
   readonly blobId: string;
+  /** As git writes it: `100644` is a plain file. */
+  readonly mode: string;
+}
+
+export function isSubmodule({ mode }: TreeEntry): boolean {
+  return mode === "160000";
 }
 
 export class Repository {
@@ -154,7 +161,7 @@ export class Repository {
     return (await gitLine(args, this.call())).split("\n").flatMap((line) => parseRevision(line) ?? []);
   }
 
-  /** Every file of a revision below the given folders. */
+  /** Everything that a revision has at or below the given paths, submodules included. */
   async list(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
     const args = ["ls-tree", "-r", "-z", "--full-tree", revision, "--", ...folders];
     const request = args.join("\0");
@@ -163,8 +170,8 @@ export class Repository {
     const lines = (await gitOk(args, this.call())).toString("utf8").split("\0");
     const entries = lines.flatMap((line) => {
       const tab = line.indexOf("\t");
-      const [, type, blobId] = line.slice(0, Math.max(tab, 0)).split(" ");
-      return type === "blob" && blobId !== undefined ? [{ path: line.slice(tab + 1), blobId }] : [];
+      const [mode = "", , blobId] = line.slice(0, Math.max(tab, 0)).split(" ");
+      return blobId === undefined ? [] : [{ path: line.slice(tab + 1), blobId, mode }];
     });
     this.#listings.set(request, entries);
     return entries;
@@ -201,7 +208,7 @@ export class Repository {
 
   /** Every file of a revision below the given folders, by path. */
   async read(revision: Revision, folders: readonly string[]): Promise<ReadonlyMap<string, string>> {
-    const entries = await this.list(revision, folders);
+    const entries = (await this.list(revision, folders)).filter((entry) => !isSubmodule(entry));
     const texts = await this.blobs(entries.map(({ blobId }) => blobId));
     return new Map(entries.map(({ path, blobId }) => [path, texts.get(blobId) ?? ""]));
   }

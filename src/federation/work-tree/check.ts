@@ -16,7 +16,7 @@ import { BORDER_POLICY } from "../planes/border/render.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "../planes/card/render.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import { invalidResources } from "../planes/kubernetes-schemas.ts";
-import { planeOfPath, renderAll } from "../planes/render.ts";
+import { renderAll } from "../planes/render.ts";
 import { deniedByEnforcement, refuseUnsafeAcl, serverAcl } from "../planes/rooms/acl.ts";
 import { ROOMS_INTENT } from "../planes/rooms/render.ts";
 import { RoomsIntent } from "../planes/rooms/rooms-intent.ts";
@@ -76,7 +76,7 @@ export function checkRepository(
     ),
     withRegistry("Kubernetes resources", () =>
       [...rendered]
-        .filter(([path]) => path.startsWith("kubernetes/") && planeOfPath(path) !== undefined)
+        .filter(([path]) => path.startsWith("kubernetes/"))
         .flatMap(([path, text]) => invalidResources(path, text)),
     ),
   ];

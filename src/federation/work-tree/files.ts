@@ -5,7 +5,6 @@ import { lstatSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { PUBLIC, writeWhole } from "../../runtime/write-file.ts";
-import { planeOfPath } from "../planes/render.ts";
 
 export interface RenderedChange {
   readonly change: "added" | "changed" | "removed";
@@ -25,11 +24,9 @@ export function readRegistryFolder(directory: string): ReadonlyMap<string, strin
   });
 }
 
-/** The files where renders belong: everything below rendered/, and the planes' folders of kubernetes/. */
+/** The files where renders belong: everything below rendered/ and kubernetes/. */
 export function readRenderedFiles(directory: string): ReadonlyMap<string, string> {
-  const rendered = readFolder(directory, "rendered");
-  const kubernetes = [...readFolder(directory, "kubernetes")].filter(([path]) => planeOfPath(path));
-  return new Map([...rendered, ...kubernetes]);
+  return new Map([...readFolder(directory, "rendered"), ...readFolder(directory, "kubernetes")]);
 }
 
 /** How the tree would have to change to hold exactly what is rendered, by path. */

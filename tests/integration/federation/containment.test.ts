@@ -205,7 +205,10 @@ describe("containing and restoring a partner", () => {
     const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
     const settings = { allowedSignersFile, signingKeyFile: mine.file };
     const { contain, restore, repository, federation, assertWhole } = await control(t, { settings });
+    const base = await repository.requireHead();
+    await commitOnTop(repository, new Map([["README.md", "unsigned"]]));
     await assert.rejects(contain(), { code: "head_refused" }, "nothing was ever good");
+    operatorGit(repository.path, "update-ref", "refs/heads/main", base);
     await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
     await runPass(federation);
     const good = await repository.requireHead();
@@ -215,7 +218,8 @@ describe("containing and restoring a partner", () => {
     await assert.rejects(restore("dredger"), { code: "head_refused" });
     const { revision, setAside } = await contain();
     assert.deepEqual(setAside, { reason: "head_refused", lastGood: good, paths: [] });
-    assert.equal(operatorGit(repository.path, "rev-parse", `${revision}^`), unsigned);
+    const parents = operatorGit(repository.path, "log", "-1", "--format=%P", `${revision}^`);
+    assert.equal(parents, `${good} ${unsigned}`, "a merge keeps what was refused in the history alone");
     const registry = await assertWhole();
     assert.deepEqual(containedIn(registry), ["dredger", "lighthouse"]);
     assert.ok(!registry.partners.some(({ name }) => name === "evil"));

@@ -32,7 +32,7 @@ function sample(closed: readonly PlaneName[] = []) {
   const rendered = new Map([...renderAll(registry)].filter(([path]) => path.startsWith("rendered/")));
   const entry = registry.partners.find(({ file }) => file === PILOTS);
   assert.ok(entry !== undefined && REVISION !== undefined);
-  return { entry, desired: desiredState(REVISION, { registry: new Map(), rendered }, registry) };
+  return { entry, desired: desiredState(REVISION, { rendered }, registry) };
 }
 
 function item(found: Pick<EvidenceItemBody, "layer" | "plane" | "probe" | "verdict"> & { reason?: string }) {

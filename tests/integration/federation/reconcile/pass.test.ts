@@ -1,7 +1,9 @@
 // One pass after another over a real repository, with planes of files.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { federationStatus } from "../../../../src/federation/containment/status.ts";
@@ -235,19 +237,77 @@ describe("reconcile pass", () => {
     assert.equal((await pass()).refusal, undefined);
   });
 
-  it("only a head that an allowed key has signed is accepted [GIT-1]", async (t) => {
+  it("a signed commit on top of an unsigned one is refused, and the end of a containment in it has no effect [GIT-1]", async (t) => {
     const keys = temporaryFolder(t);
     const mine = signingKey(keys, "mine");
-    const foreign = signingKey(keys, "foreign");
     const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
-    const { pass, parts, repository } = await control(t, { allowedSignersFile });
+    const { pass, parts, federation, repository } = await control(t, { allowedSignersFile });
+    const sign = { signingKeyFile: mine.file };
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: true")]]), sign);
+    assert.equal((await pass()).refusal, undefined);
+    const good = await repository.requireHead();
+
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, registryFiles().get(LIGHTHOUSE) ?? ""]]));
+    const unsigned = await repository.requireHead();
     assert.equal((await pass()).refusal?.reason, "signature_not_allowed");
+    await commitOnTop(repository, new Map([["README.md", "A word corrected"]]), sign);
+    const { refusal, revision } = await pass();
+    assert.equal(refusal?.reason, "signature_not_allowed");
+    assert.ok(refusal.detail.startsWith(unsigned), "the commit that nobody signed is named");
+    assert.equal(revision, good);
     assert.deepEqual(parts.applied, []);
+    const { contained } = await federationStatus(federation);
+    assert.deepEqual(contained.map(({ name }) => name).sort(), ["dredger", "lighthouse"]);
+  });
+
+  it("nothing is accepted for the first time while any commit since the trusted base is unsigned [GIT-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const [mine, foreign] = [signingKey(keys, "mine"), signingKey(keys, "foreign")];
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const { pass, parts, repository, directory, clock } = await control(t, { allowedSignersFile });
     await commitOnTop(repository, new Map([["README.md", "1"]]), { signingKeyFile: foreign.file });
     assert.equal((await pass()).refusal?.reason, "signature_not_allowed");
     await commitOnTop(repository, new Map([["README.md", "2"]]), { signingKeyFile: mine.file });
-    assert.equal((await pass()).refusal, undefined);
-    assert.deepEqual(parts.applied, CLOSING);
+    assert.equal((await pass()).refusal?.reason, "signature_not_allowed");
+    assert.deepEqual(parts.applied, []);
+    const trustedBase = operatorGit(repository.path, "rev-parse", "main^");
+    const other = await openControl(directory, repository, clock, { allowedSignersFile, trustedBase });
+    assert.equal((await runPass(other.federation)).refusal, undefined);
+  });
+
+  it("a head whose files in kubernetes/ are not what the registry renders is refused [GIT-1]", async (t) => {
+    const { pass, repository, directory, close } = await control(t);
+    const opened = (await repository.read(await repository.requireHead(), ["kubernetes/gateway"])).entries();
+    const before = new Map(opened);
+    assert.ok(before.size > 0);
+    await close("gateway");
+    await pass();
+    const good = await repository.requireHead();
+    // A submodule, which a program that follows the folder would check out as well.
+    const submodule = `160000,${good},kubernetes/gateway/more`;
+    const changes: Readonly<Record<string, () => unknown>> = {
+      "the closed client again": () => commitOnTop(repository, before),
+      "a file that nothing renders": () =>
+        commitOnTop(repository, new Map([["kubernetes/kustomization.yaml", "patches: []\n"]])),
+      "a submodule": () => {
+        const env = { GIT_INDEX_FILE: join(directory, "index") };
+        const git = (...args: readonly string[]) =>
+          execFileSync("git", args, { cwd: repository.path, env: { ...process.env, ...env } });
+        git("read-tree", good);
+        git("update-index", "--add", "--cacheinfo", submodule);
+        const tree = git("write-tree").toString().trim();
+        const made = operatorGit(repository.path, "commit-tree", "-m", "More", "-p", good, tree);
+        operatorGit(repository.path, "update-ref", "refs/heads/main", made);
+      },
+    };
+    for (const [what, make] of Object.entries(changes)) {
+      await make();
+      const { refusal, revision } = await pass();
+      assert.equal(refusal?.reason, "render_differs", what);
+      assert.match(refusal.detail, /^kubernetes\//, what);
+      assert.equal(revision, good, what);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+    }
   });
 
   it("a plane that fails, waits or stays incomplete is retried with back-off and blocks no other [GIT-1]", async (t) => {

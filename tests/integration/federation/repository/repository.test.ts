@@ -3,16 +3,14 @@ import { chownSync, existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { isSignedByAllowed, writeCommit } from "../../../../src/federation/repository/commit.ts";
+import { writeCommit } from "../../../../src/federation/repository/commit.ts";
 import { Repository } from "../../../../src/federation/repository/repository.ts";
 import {
   AT,
   AUTHOR,
-  allowedSigners,
   bareRepository,
   commitOnTop,
   operatorGit,
-  signingKey,
   workTree,
 } from "../../../support/repository.ts";
 import { run, temporaryFolder, writeFile } from "../../../support/temporary.ts";
@@ -178,45 +176,6 @@ describe("git repository", () => {
       new Map([["README.md", "x"]]),
     );
     assert.equal(await repository.head(), made);
-  });
-
-  it("only a signature by an allowed key counts [GIT-1]", async (t) => {
-    const folder = temporaryFolder(t);
-    const repository = await bareRepository(join(folder, "control.git"), FILES);
-    const mine = signingKey(folder, "mine");
-    const foreign = signingKey(folder, "foreign");
-    const file = allowedSigners(join(folder, "allowed signers"), mine.allowed);
-    const unsigned = await repository.requireHead();
-    const byMine = await commitOnTop(repository, new Map([["README.md", "1"]]), {
-      signingKeyFile: mine.file,
-    });
-    const byForeign = await commitOnTop(repository, new Map([["README.md", "2"]]), {
-      signingKeyFile: foreign.file,
-    });
-    assert.equal(await isSignedByAllowed(repository, unsigned, file), false);
-    assert.equal(await isSignedByAllowed(repository, byMine, file), true);
-    assert.equal(await isSignedByAllowed(repository, byForeign, file), false);
-
-    // The signature stands over the commit's own text: another tree under it is a forgery.
-    const text = operatorGit(repository.path, "cat-file", "commit", byMine);
-    const tree = operatorGit(repository.path, "rev-parse", `${byForeign}^{tree}`);
-    writeFile(join(folder, "forged"), `${text.replace(/^tree .*/, `tree ${tree}`)}\n`);
-    const forged = operatorGit(repository.path, "hash-object", "-t", "commit", "-w", join(folder, "forged"));
-    assert.equal(await isSignedByAllowed(repository, forged as typeof byMine, file), false);
-
-    // A key that is allowed for something else than git, or that has run out, is not allowed.
-    const lines = [
-      mine.allowed.replace('namespaces="git"', 'namespaces="file"'),
-      mine.allowed.replace('namespaces="git"', 'namespaces="git",valid-before="20250101"'),
-    ];
-    for (const line of lines) {
-      assert.equal(
-        await isSignedByAllowed(repository, byMine, allowedSigners(`${file} 2`, line)),
-        false,
-        line,
-      );
-    }
-    assert.equal(await isSignedByAllowed(repository, byMine, join(folder, "absent")), false);
   });
 
   it("a signing key that is absent or asks for a passphrase is an error, never a question", async (t) => {

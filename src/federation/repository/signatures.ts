@@ -1,0 +1,129 @@
+// Which commits a head brings, and which of them no allowed key has signed.
+// Invariants: every commit between what was accepted and the head counts, those that a merge brings included, unless
+// the policy says otherwise; the signature is git's own (SSH); no signature, another format, an unknown key, or a key
+// outside its dates is not allowed. Commits are listed by one call of git and verified by one for each few hundred.
+import { accessSync, constants, readFileSync } from "node:fs";
+import { LRUCache } from "lru-cache";
+import { sha256Tagged } from "../../domain/digest.ts";
+import { gitLine } from "./git.ts";
+import { parseRevision, type Repository, type Revision } from "./repository.ts";
+
+export interface SigningPolicy {
+  /** OpenSSH allowed signers (ssh-keygen(1)). */
+  readonly allowedSignersFile: string;
+  /** `first_parent`: whoever signs a merge answers for the commits that it brings. */
+  readonly signedCommits: "every" | "first_parent";
+  /** This commit and its ancestors need no signature. */
+  readonly trustedBase: Revision | undefined;
+}
+
+/** Git starts ssh-keygen twice for each signature, so that a call for more would not end in time. */
+const COMMITS_PER_CALL = 500;
+const VERIFIED_KEPT = 100_000;
+
+/**
+ * Commits with an allowed signature, by the digest of the list of signers. Neither a commit's ID nor a digest ever
+ * names anything else, and git judges a key's dates by the commit's own, so a signature once good stays so.
+ */
+const verified = new LRUCache<string, true>({ max: VERIFIED_KEPT });
+
+/**
+ * The commits that a head brings and that are not signed as the policy wants, the head's own side first.
+ * @param accepted the revision accepted last; without one, the whole history up to the trusted base is examined
+ * @throws DrawbridgeError `repository_unusable`
+ */
+export async function unsignedCommits(
+  repository: Repository,
+  head: Revision,
+  policy: SigningPolicy,
+  accepted: Revision | undefined,
+): Promise<readonly Revision[]> {
+  return unsignedAmong(repository, await broughtBy(repository, head, policy, accepted), policy);
+}
+
+/** Those of some commits that no allowed key has signed. @throws DrawbridgeError `repository_unusable` */
+export async function unsignedAmong(
+  repository: Repository,
+  revisions: readonly Revision[],
+  { allowedSignersFile }: SigningPolicy,
+): Promise<readonly Revision[]> {
+  const signers = digestOf(allowedSignersFile);
+  if (signers === undefined) return revisions;
+  const unsigned: Revision[] = [];
+  const unknown = revisions.filter((revision) => !verified.has(`${signers} ${revision}`));
+  for (let from = 0; from < unknown.length; from += COMMITS_PER_CALL) {
+    const batch = unknown.slice(from, from + COMMITS_PER_CALL);
+    const printed = await gitLine(
+      ["log", "--no-walk=unsorted", "--no-show-signature", "--format=%H %G?", "--stdin"],
+      repository.call({
+        input: `${batch.join("\n")}\n`,
+        settings: [`gpg.ssh.allowedSignersFile=${allowedSignersFile}`],
+      }),
+    );
+    // `G` alone says: good, and by a key that the list has for git at the commit's date.
+    const good = new Set(printed.split("\n").filter((line) => line.endsWith(" G")));
+    for (const revision of batch) {
+      if (good.has(`${revision} G`)) verified.set(`${signers} ${revision}`, true);
+      else unsigned.push(revision);
+    }
+  }
+  return unsigned;
+}
+
+interface Commit {
+  readonly tree: string;
+  readonly parents: readonly string[];
+  /** False for the last commits that were trusted before. */
+  readonly isNew: boolean;
+}
+
+async function broughtBy(
+  repository: Repository,
+  head: Revision,
+  { signedCommits, trustedBase }: SigningPolicy,
+  accepted: Revision | undefined,
+): Promise<readonly Revision[]> {
+  const trusted = [accepted, trustedBase].flatMap((one) => (one === undefined ? [] : [`^${one}`]));
+  // A trusted commit that the repository lacks excludes nothing, so that more is examined.
+  const args = ["rev-list", "--ignore-missing", "--boundary", "--no-commit-header", "--format=%m %H %T %P"];
+  const listed = await gitLine([...args, head, ...trusted], repository.call());
+  const commits = new Map<string, Commit>();
+  for (const line of listed.split("\n")) {
+    const [mark, id = "", tree = "", ...parents] = line.split(" ");
+    commits.set(id, { tree, parents: parents.filter((parent) => parent !== ""), isNew: mark !== "-" });
+  }
+  if (commits.get(head)?.isNew !== true) return head === trustedBase ? [] : [head];
+
+  const brought = new Set<Revision>();
+  const waiting: string[] = [head];
+  for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) {
+    const commit = commits.get(id);
+    const revision = parseRevision(id);
+    if (commit?.isNew !== true || revision === undefined || brought.has(revision)) continue;
+    brought.add(revision);
+    const [first, ...others] = commit.parents;
+    if (first !== undefined) waiting.push(first);
+    // A merge that keeps its first parent's tree (git merge -s ours) sets aside what the others hold.
+    const takesNothing = commits.get(first ?? "")?.tree === commit.tree;
+    if (signedCommits === "every" && !takesNothing) waiting.push(...others);
+  }
+  return [...brought];
+}
+
+function digestOf(allowedSignersFile: string): string | undefined {
+  try {
+    return sha256Tagged(readFileSync(allowedSignersFile));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether the list of allowed signers can be read; without it no commit counts as signed. */
+export function canReadSigners({ allowedSignersFile }: SigningPolicy): boolean {
+  try {
+    accessSync(allowedSignersFile, constants.R_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
