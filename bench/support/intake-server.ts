@@ -21,6 +21,7 @@ const namespace = createNamespace({
 });
 const ledger = createLedger(pool, ContentKeys.parse(Buffer.alloc(32, 1).toString("base64")), {
   noticeIntervalMs: 600_000,
+  roomGateMs: 60_000,
   isGhost: namespace.isGhost,
 });
 const target = namedTarget("docs");

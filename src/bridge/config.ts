@@ -113,7 +113,9 @@ export const BridgeConfigFile = z.strictObject({
         .default(16 * MiB),
       /** Delegations one process works on at a time. */
       concurrency: z.int().min(1).max(1_024).default(64),
-      /** Longest time from admission until an agent has accepted the delegation. */
+      /** How long a question that does not get on (its key or its agent is missing) may hold up its room. */
+      roomGate: durationMs("60s", { min: "1s" }),
+      /** Longest time from the first try until an agent has accepted the delegation. */
       dispatchDeadline: durationMs("10m", { min: "1s" }),
       /** Longest time from acceptance until the agent has answered. */
       answerDeadline: durationMs("1h", { min: "1s" }),

@@ -133,6 +133,7 @@ function createBase(
   const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
   const ledger = createLedger(database.pool, secrets.keys, {
     noticeIntervalMs: config.limits.noticeInterval,
+    roomGateMs: config.limits.roomGate,
     servesEncryptedRooms: config.encryption.mode === "on",
     isGhost: namespace.isOwn,
   });

@@ -109,6 +109,7 @@ function openSide(
   });
   const ledger = createLedger(database.pool, ContentKeys.parse(storeKey(9)), {
     noticeIntervalMs: 600_000,
+    roomGateMs: 60_000,
     isGhost: (user) => user.startsWith("@agent_"),
     servesEncryptedRooms: true,
   });

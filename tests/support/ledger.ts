@@ -21,6 +21,7 @@ import { testDatabase } from "./database.ts";
 
 export const T0 = Date.UTC(2026, 0, 1);
 export const LEASE_MS = 30_000;
+export const ROOM_GATE_MS = 60_000;
 export const room = (name: string) => `!${name}` as RoomId;
 export const event = (name: string) => `$${name}` as EventId;
 export const ghost = (name = "docs") => `@agent_${name}:a.test` as GhostMxid;
@@ -60,11 +61,16 @@ export interface LedgerFixture {
   rows(sql: string, values?: unknown[]): Promise<Record<string, unknown>[]>;
 }
 
-export async function ledgerFixture(t: Pick<TestContext, "after">, poolSize = 10): Promise<LedgerFixture> {
+export async function ledgerFixture(
+  t: Pick<TestContext, "after">,
+  poolSize = 10,
+  roomGateMs: number = ROOM_GATE_MS,
+): Promise<LedgerFixture> {
   const { pool, url } = await testDatabase(t, { poolSize });
   const keys = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
   const ledger = createLedger(pool, keys, {
     noticeIntervalMs: 600_000,
+    roomGateMs,
     isGhost: (user) => user.startsWith("@agent_"),
   });
   const claim: LedgerFixture["claim"] = ({ holder = "one", limit = 10, now = T0 } = {}) =>

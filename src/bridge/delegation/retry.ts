@@ -2,7 +2,7 @@
 // Invariants: an undelivered question is given up at its deadline, for the reason that prevented it; one that the
 // agent may have is looked for at the deadline once more at least, and then ends; it is sent again only if the agent
 // dedupes by messageId, or its list shows that it has no such task, else it ends `outcome_unknown`
-// (docs/decisions/0005-dispatch-at-most-once.md); no wait that another side asks for holds a room for long.
+// (docs/decisions/0005-dispatch-at-most-once.md); no wait that another side asks for is without end.
 
 import type { Outcome } from "../ledger/delegations.ts";
 import type { TerminalReason } from "../ledger/states.ts";
@@ -14,16 +14,19 @@ import { failed, finish, SEND_VERDICTS, type Verdict } from "./outcome.ts";
 import type { Flow } from "./running-delegation.ts";
 
 /**
- * A question that the agent may have is not let go before so many tries, all since its admission, even past
+ * A question that the agent may have is not let go before so many tries, even past
  * the deadline: a bridge that was away must not lose an answer because the agent is away for a moment.
  */
 const TRIES_MIN = 6;
-/** The longest wait that an agent or its issuer may ask for: meanwhile the question holds its room. */
+/** The longest wait that an agent or its issuer may ask for. */
 const ASKED_WAIT_MS_MAX = 5 * 60_000;
 
-/** When the question must have been accepted, milliseconds since the Unix epoch. */
+/**
+ * When the question must have been accepted, milliseconds since the Unix epoch. The time begins with the first try, so
+ * that what waited behind another question, or while the bridge was down, is tried.
+ */
 export function dispatchDeadline(flow: Flow): number {
-  return flow.claimed.admittedAt + flow.deps.limits.dispatchDeadline;
+  return flow.claimed.triedAt + flow.deps.limits.dispatchDeadline;
 }
 
 /**

@@ -1,5 +1,6 @@
 // A decrypted intake envelope becomes delegations, in one database transaction under the admission lock. They are
-// derived as at intake, and take the place that the intake envelope held in its room.
+// derived as at intake, and take the place that the intake envelope holds in its room, or the next free one when the room
+// has continued without it.
 // Invariants: it is derived once (its state and its fence stand in the WHERE); its capacity slot goes to its first
 // delegation; what finds no slot is a denied row; without delegations its place becomes void.
 import type { Pool, PoolClient } from "pg";
@@ -33,6 +34,17 @@ const PLACE_OF: Statement = {
   text: `
   SELECT room_seq FROM bridge_encrypted_intake
   WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key' FOR UPDATE`,
+};
+
+const TAKE_PLACE: Statement = {
+  name: "take_place",
+  text: `
+  WITH place AS (
+    UPDATE bridge_rooms SET next_seq = next_seq + 1, gate_seq = COALESCE(gate_seq, next_seq)
+    WHERE room_id = $2 RETURNING next_seq - 1 AS seq
+  )
+  UPDATE bridge_encrypted_intake SET room_seq = place.seq FROM place WHERE matrix_event_id = $1
+  RETURNING room_seq`,
 };
 
 // $4: how many delegations take its place.
@@ -96,14 +108,16 @@ async function deriveOn(
 ): Promise<Work<Admitted>> {
   const { event, fence } = envelope;
   const lost = () => leaseLost(`the intake envelope of ${event}`);
-  const [own] = await rows<{ room_seq: string }>(client, PLACE_OF, [event, fence]);
+  const [own] = await rows<{ room_seq: string | null }>(client, PLACE_OF, [event, fence]);
   if (own === undefined) throw lost();
+  const place =
+    own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
   const row = await readKnown(client, NO_TRANSACTION, about);
   const derived = derive(toFacts(row));
   const found = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
   const indices = await knownIndices(client, found);
   const open = await openBefore(client, row, found.length - 1, capacity.global);
-  const jobs = placeAt(Number(own.room_seq), found, row, indices, open, capacity);
+  const jobs = placeAt(Number(place), found, row, indices, open, capacity);
   const admitted = jobs.filter(({ denied }) => denied === null).length;
   const { touched } = await oneRow<{ touched: number }>(client, DERIVE, [
     event,

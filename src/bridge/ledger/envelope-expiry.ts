@@ -18,12 +18,8 @@ import {
   type Statement,
   toTime,
 } from "./postgres.ts";
-import { settlePlaces } from "./room-order.ts";
+import { GATE, settlePlaces } from "./room-order.ts";
 import type { ExpiryReason, NoticeKind, NoticeReason } from "./states.ts";
-
-/** The lowest place in the room of `o` whose intake envelope still awaits its key, apart from those that end now. */
-const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
-     WHERE e.room_id = o.room_id AND e.state = 'awaiting_key' AND NOT range_agg(o.place) @> e.room_seq)`;
 
 const EXPIRE: Statement = {
   name: "expire_envelopes",
@@ -39,7 +35,8 @@ const EXPIRE: Statement = {
     FROM hit WHERE e.matrix_event_id = hit.matrix_event_id
     RETURNING e.*
   ), own AS (
-    SELECT room_id, int8range(room_seq, room_seq + 1) AS place FROM ended
+    SELECT room_id, CASE WHEN room_seq IS NULL THEN 'empty' ELSE int8range(room_seq, room_seq + 1) END AS place
+    FROM ended
   ), settled AS MATERIALIZED (
     SELECT o.room_id, range_agg(o.place) AS places, range_agg(o.place) AS void, -count(*)::int AS opened, ${GATE} AS gate
     FROM own o GROUP BY o.room_id

@@ -1,14 +1,17 @@
 // Intake envelopes: encrypted events that wait for their keys, after admission. A worker claims them, and they end
 // derived into delegations (envelope-derivation.ts) or expired (envelope-expiry.ts).
 // Invariants: a claim raises the fence, and every write of a holder carries it in its WHERE; an intake envelope that
-// is woken while it is claimed becomes due when it is deferred; it keeps its place in the room until it has ended.
+// is woken while it is claimed becomes due when it is deferred; it holds its place in the room until it has ended, or
+// until `limits.roomGate` has passed since its admission: then the room continues, and what it asks is placed last.
 import type { Pool } from "pg";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Ingress } from "./admission-types.ts";
 import {
+  BEGIN_ADMISSION,
   type ClaimRequest,
   claimValues,
   entities,
+  inTransaction,
   leaseLost,
   oneRow,
   rows,
@@ -16,14 +19,15 @@ import {
   toEpochMs,
   toTime,
 } from "./postgres.ts";
+import { GATE, settlePlaces } from "./room-order.ts";
 
 /** An intake envelope that a worker has claimed. */
 export interface ClaimedIntakeEnvelope {
   readonly event: EventId;
   readonly fence: string;
   readonly room: RoomId;
-  /** Its place in the room's queue. */
-  readonly place: number;
+  /** Its place in the room's queue; undefined once the room has continued without it. */
+  readonly place: number | undefined;
   readonly sender: UserId;
   readonly originServerTs: number;
   /** SHA-256 of the event as it arrived (`NewIntakeEnvelope.fingerprint`). */
@@ -51,11 +55,32 @@ const CLAIM: Statement = {
     e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline`,
 };
 
+// The places of what still awaits its key after the time that it may hold its room. Only under the admission lock,
+// because it computes the room's gate.
+const GIVE_UP_PLACES: Statement = {
+  name: "give_up_places",
+  text: `
+  WITH late AS MATERIALIZED (
+    SELECT matrix_event_id, room_id, int8range(room_seq, room_seq + 1) AS place FROM bridge_encrypted_intake
+    WHERE matrix_event_id = ANY ($1) AND state = 'awaiting_key' AND room_seq IS NOT NULL
+    ORDER BY matrix_event_id FOR UPDATE
+  ), given_up AS (
+    UPDATE bridge_encrypted_intake e SET room_seq = NULL FROM late o WHERE e.matrix_event_id = o.matrix_event_id
+  ), settled AS MATERIALIZED (
+    SELECT o.room_id, range_agg(o.place) AS places, range_agg(o.place) AS void, 0 AS opened, ${GATE} AS gate
+    FROM late o GROUP BY o.room_id
+  ), locked AS MATERIALIZED (
+    SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM settled) ORDER BY room_id FOR UPDATE
+  )${settlePlaces("$2")} AND r.room_id IN (SELECT room_id FROM locked)`,
+};
+
+// $6: how long it may hold its room, in milliseconds since its admission; it is due at the end of that time.
 const DEFER: Statement = {
   name: "defer_envelope",
   text: `
   UPDATE bridge_encrypted_intake SET
-    due_at = LEAST($3::timestamptz, CASE WHEN NOT $5 THEN deadline END, woken_at), is_held = false,
+    due_at = LEAST($3::timestamptz, CASE WHEN NOT $5 THEN deadline END, woken_at,
+      CASE WHEN room_seq IS NOT NULL THEN admitted_at + $6 * interval '1 millisecond' END), is_held = false,
     attempts = attempts + 1, key_requests = key_requests + $4
   WHERE matrix_event_id = $1 AND fence = $2 AND is_held
   RETURNING 1`,
@@ -82,12 +107,25 @@ const COUNT: Statement = {
          FROM bridge_encrypted_intake WHERE state = 'awaiting_key'`,
 };
 
-export function createIntakeEnvelopes(pool: Pool) {
+/** @param roomGateMs how long one that awaits its key may hold its room */
+export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {
   return {
-    /** Claims those that are due longest; those of one room come in the order of their places. */
+    /**
+     * Claims those that are due longest; those of one room come in the order of their places. Rooms that one of them
+     * has held for too long continue.
+     */
     async claim(request: ClaimRequest): Promise<ClaimedIntakeEnvelope[]> {
       const claimed = await entities<ClaimedIntakeEnvelope>(pool, CLAIM, claimValues(request));
-      return claimed.sort((left, right) => left.place - right.place);
+      const late = claimed.filter(
+        ({ place, admittedAt }) => place !== undefined && request.now >= admittedAt + roomGateMs,
+      );
+      if (late.length > 0) {
+        await inTransaction(pool, BEGIN_ADMISSION, async (client) => ({
+          result: undefined,
+          sent: rows(client, GIVE_UP_PLACES, [late.map(({ event }) => event), toTime(request.now)]),
+        }));
+      }
+      return claimed.sort((left, right) => (left.place ?? 0) - (right.place ?? 0));
     },
 
     /**
@@ -101,7 +139,8 @@ export function createIntakeEnvelopes(pool: Pool) {
       done: { readonly requested: boolean; readonly prolonged?: boolean },
     ): Promise<void> {
       const { requested, prolonged = false } = done;
-      const touched = await rows(pool, DEFER, [event, fence, toTime(wakeAt), requested ? 1 : 0, prolonged]);
+      const values = [event, fence, toTime(wakeAt), requested ? 1 : 0, prolonged, roomGateMs];
+      const touched = await rows(pool, DEFER, values);
       if (touched.length !== 1) throw leaseLost(`the intake envelope of ${event}`);
     },
 

@@ -1,7 +1,8 @@
 // Leases on delegations: claimed, renewed, released.
 // Invariants: a claim raises the fence, so that the WHERE of every earlier holder's write matches no row; the cost of
-// a claim does not depend on how many delegations wait, because the index it reads holds heads of rooms only; a head
-// that ended while it waited is stepped over.
+// a claim does not depend on how many delegations wait, because the indexes it reads hold heads of rooms, and what rooms
+// are past, only; a head that ended while it waited is stepped over; a head whose next try comes after `limits.roomGate`
+// gives the turn to its room's next delegation, and is tried again by a due time of its own.
 import type { Pool } from "pg";
 import { sha256 } from "../../domain/digest.ts";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
@@ -67,6 +68,8 @@ export interface ClaimedDelegation {
   readonly retryReason: TerminalReason | undefined;
   readonly attempts: number;
   readonly admittedAt: number;
+  /** When it was first claimed. */
+  readonly triedAt: number;
   readonly acceptedAt: number | undefined;
   /** The source event was redacted after admission. */
   readonly cancelRequested: boolean;
@@ -89,7 +92,8 @@ const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sou
   d.ghost_mxid AS ghost, d.agent_id AS "agentId", d.target_fingerprint AS "targetFingerprint",
   d.thread_root AS "threadRoot", d.prompt AS "sealedPrompt", d.a2a_task_id AS "a2aTaskId",
   d.a2a_context_id AS "a2aContextId", d.a2a_attempted AS "a2aAttempted", d.a2a_unsettled AS "a2aUnsettled",
-  d.retry_reason AS "retryReason", d.attempts, d.admitted_at AS "admittedAt", d.accepted_at AS "acceptedAt",
+  d.retry_reason AS "retryReason", d.attempts, d.admitted_at AS "admittedAt", d.tried_at AS "triedAt",
+  d.accepted_at AS "acceptedAt",
   d.cancel_requested_at IS NOT NULL AS "cancelRequested"`;
 
 const CLAIM_HEADS: Statement = {
@@ -113,7 +117,8 @@ const CLAIM_HEADS: Statement = {
     RETURNING 1
   ), claimed AS (
     UPDATE bridge_delegations d SET
-      state = 'dispatching', lease_holder = $1, lease_until = $4, fence = d.fence + 1
+      state = 'dispatching', lease_holder = $1, lease_until = $4, fence = d.fence + 1,
+      tried_at = COALESCE(d.tried_at, $3)
     FROM heads h WHERE d.id = h.id AND h.state IN ('queued', 'dispatching')
     RETURNING ${COLUMNS}, h.state AS "resumedFrom"
   )
@@ -125,19 +130,21 @@ const CLAIM_DUE: Statement = {
   name: "claim_due",
   text: `
   WITH due AS MATERIALIZED (
-    SELECT id FROM bridge_delegations
+    SELECT id, state FROM bridge_delegations
     WHERE due_at <= $3 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED
   )
-  UPDATE bridge_delegations d SET lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1
+  UPDATE bridge_delegations d SET
+    state = CASE d.state WHEN 'queued' THEN 'dispatching' ELSE d.state END,
+    lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1
   FROM due WHERE d.id = due.id
-  RETURNING ${COLUMNS}, d.state AS "resumedFrom"`,
+  RETURNING ${COLUMNS}, due.state AS "resumedFrom"`,
 };
 
-// Sets the due time of rooms whose heads are among the delegations in the CTE `held` to $4. Rooms are locked in
-// ascending order, as admissions lock them.
-const HEADS_AT_4 = `locked AS MATERIALIZED (
+// Sets the due time of rooms whose heads are among the delegations in the CTE `held` to $4. Their rooms, and those in
+// which `leaves` holds, are locked in ascending order, as admissions lock them.
+const headsAt4 = (leaves: string) => `locked AS MATERIALIZED (
     SELECT room_id FROM bridge_rooms
-    WHERE room_id IN (SELECT room_id FROM held WHERE due_at IS NULL) ORDER BY room_id FOR UPDATE
+    WHERE room_id IN (SELECT room_id FROM held WHERE due_at IS NULL OR ${leaves}) ORDER BY room_id FOR UPDATE
   ), heads AS (
     UPDATE bridge_rooms r SET head_at = $4
     FROM locked l JOIN held h ON h.room_id = l.room_id
@@ -154,11 +161,13 @@ const RENEW: Statement = {
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at, d.cancel_requested_at
-  ), ${HEADS_AT_4}
+  ), ${headsAt4("false")}
   SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`,
 };
 
-// A head keeps holding its room until $4; an accepted delegation is due at $4.
+// A head keeps holding its room until $4, unless that is later than $8 milliseconds after its first try: then its room
+// continues at the end of that time, and the delegation is due at $4, as every delegation is that its room is past.
+const LEAVES = "state IN ('queued', 'dispatching') AND due_at IS NOT NULL";
 const RELEASE: Statement = {
   name: "release",
   text: `
@@ -168,11 +177,17 @@ const RELEASE: Statement = {
       a2a_unsettled = d.a2a_unsettled AND NOT $6, retry_reason = COALESCE($7, d.retry_reason),
       state = CASE WHEN d.state = 'dispatching' AND NOT (d.a2a_unsettled AND NOT $6) THEN 'queued'
                    ELSE d.state END,
-      due_at = CASE WHEN d.due_at IS NULL THEN NULL ELSE $4::timestamptz END
+      due_at = CASE WHEN d.due_at IS NOT NULL OR $4 > d.tried_at + $8 * interval '1 millisecond'
+                    THEN $4::timestamptz END
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
-    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at
-  ), ${HEADS_AT_4}
+    RETURNING d.id, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings, d.due_at,
+      d.tried_at + $8 * interval '1 millisecond' AS gate_until
+  ), ${headsAt4(LEAVES)}, moved AS (
+    SELECT h.* FROM held h JOIN locked l ON l.room_id = h.room_id WHERE ${LEAVES}
+  ), advanced AS (${advanceRoom("m.gate_until", 0)}
+      AND r.head_seq = m.room_seq AND r.head_ordinal = m.room_ordinal
+  )
   SELECT count(*)::int AS touched FROM held`,
 };
 
@@ -218,6 +233,7 @@ async function releaseUntil(
   leases: readonly Lease[],
   until: number,
   attempts: 0 | 1,
+  roomGateMs: number,
   note?: RetryNote,
 ): Promise<number> {
   const row = await oneRow<{ touched: number }>(on, RELEASE, [
@@ -226,13 +242,15 @@ async function releaseUntil(
     attempts,
     note?.undelivered ?? false,
     note?.reason ?? null,
+    roomGateMs,
   ]);
   return row.touched;
 }
 
-export function createLeases(pool: Pool, keys: ContentKeys) {
+/** @param roomGateMs how long a head that does not get on may hold its room */
+export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) {
   return {
-    /** Claims up to `limit` delegations that may be worked on now: heads of rooms, and accepted ones that are due. */
+    /** Claims up to `limit` delegations that may be worked on now: heads of rooms, and what rooms are past and is due. */
     async claim(request: ClaimRequest & { readonly holder: string }): Promise<ClaimedDelegation[]> {
       const { holder, limit } = request;
       const times = [toTime(request.now), toTime(request.leaseUntil)];
@@ -276,14 +294,17 @@ export function createLeases(pool: Pool, keys: ContentKeys) {
       };
     },
 
-    /** Releases the lease until `wakeAt`. The state stays, a head keeps holding its room, `attempts` grows by one. */
+    /**
+     * Releases the lease until `wakeAt`. The state stays, `attempts` grows by one, and a head keeps holding its room
+     * unless `wakeAt` is later than `roomGateMs` after its first try.
+     */
     async defer(lease: Lease, wakeAt: number, note?: RetryNote): Promise<void> {
-      assertHeld(await releaseUntil(pool, [lease], wakeAt, 1, note), lease);
+      assertHeld(await releaseUntil(pool, [lease], wakeAt, 1, roomGateMs, note), lease);
     },
 
     /** Releases leases at once, for another process to claim (drain). Leases that were lost meanwhile are skipped. */
     async release(leases: readonly Lease[], now: number): Promise<void> {
-      await releaseUntil(pool, leases, now, 0);
+      await releaseUntil(pool, leases, now, 0, roomGateMs);
     },
   };
 }

@@ -22,6 +22,8 @@ import { createTargets } from "./targets.ts";
 export interface LedgerOptions {
   /** The same notice is not repeated in a room within this time. */
   readonly noticeIntervalMs: number;
+  /** How long the head of a room's queue that does not get on may hold its room. */
+  readonly roomGateMs: number;
   /** Tells ghosts, and the appservice's own user, from people. */
   readonly isGhost: (user: UserId) => boolean;
   /** Whether ghosts take part in encrypted rooms. Otherwise such a room gets a notice. False by default. */
@@ -31,17 +33,17 @@ export interface LedgerOptions {
 export function createLedger(
   pool: Pool,
   keys: ContentKeys,
-  { noticeIntervalMs, isGhost, servesEncryptedRooms = false }: LedgerOptions,
+  { noticeIntervalMs, roomGateMs, isGhost, servesEncryptedRooms = false }: LedgerOptions,
 ) {
   return {
     intake: createIntake(pool, keys, !servesEncryptedRooms),
     delegations: {
-      ...createLeases(pool, keys),
+      ...createLeases(pool, keys, roomGateMs),
       ...createTransitions(pool, noticeIntervalMs),
       ...createReplies(pool, keys),
     },
     envelopes: {
-      ...createIntakeEnvelopes(pool),
+      ...createIntakeEnvelopes(pool, roomGateMs),
       ...createEnvelopeDerivation(pool, keys),
       ...createEnvelopeExpiry(pool, noticeIntervalMs),
     },

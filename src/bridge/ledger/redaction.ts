@@ -22,7 +22,7 @@ const CANCEL: Statement = {
   ), ended AS (
     UPDATE bridge_delegations d SET
       state = 'canceled', terminal_stage = 'intake', terminal_reason = 'source_redacted', terminal_at = $2,
-      cancel_requested_at = $2, prompt = NULL
+      cancel_requested_at = $2, prompt = NULL, due_at = NULL
     FROM hit WHERE d.id = hit.id AND hit.state = 'queued'
     RETURNING d.*
   ), moved AS MATERIALIZED (

@@ -29,7 +29,13 @@ export function advanceRoom(now: string, freed: 0 | 1): string {
 }
 
 /**
- * Updates rooms whose intake envelopes have ended. The CTE `settled` must yield, once for each room: room_id;
+ * The lowest place in the room of `o` whose intake envelope still awaits its key, apart from the places that `o` gives up.
+ */
+export const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
+     WHERE e.room_id = o.room_id AND e.state = 'awaiting_key' AND NOT range_agg(o.place) @> e.room_seq)`;
+
+/**
+ * Updates rooms whose intake envelopes have ended, or have given up their places. The CTE `settled` must yield, once for each room: room_id;
  * `places`, their places, and `void`, those without delegations, as multiranges; `opened`, the capacity slots taken
  * (below zero: freed); `gate`, the lowest place of an intake envelope that still awaits its key. Only under the
  * admission lock, which `gate` must be read under as well. `now` is a parameter; `also` are further assignments.

@@ -12,12 +12,14 @@
 -- Order in a room. Each admitted event takes the next place (`room_seq`) of its room. The delegations of one event
 -- share its place and differ in `room_ordinal` (0 … room_siblings - 1). The room's row names the head: the one
 -- delegation whose turn it is. Advancing the head is arithmetic on that row alone, so that it reads no other row and
--- cannot miss one that a concurrent transaction adds.
+-- cannot miss one that a concurrent transaction adds. The head advances when its delegation was accepted, has ended, or
+-- did not get on for the time of `limits.roomGate`.
 --
 -- An intake envelope takes a place like any admitted event. While it awaits its key, its place blocks the room:
--- `gate_seq` is the lowest such place. When it ends without delegations, its place becomes void and the head steps over
--- it; void places that the head has not reached stand in `voids`. Only intake envelopes change these two columns, and
--- they are admitted, derived and ended under the admission lock.
+-- `gate_seq` is the lowest such place. When it ends without delegations, or has held its room for too long, its place
+-- becomes void and the head steps over it; void places that the head has not reached stand in `voids`. What an intake
+-- envelope without a place asks takes the next free one. Only intake envelopes change these two columns, and they are
+-- admitted, derived and ended, and give up their places, under the admission lock.
 --
 -- Locks are taken in the order: intake envelopes, delegations, rooms, each by ascending key. The one exception is a
 -- redaction, which locks intake envelopes last. It holds the admission lock, and a transaction that locks an intake
@@ -202,9 +204,12 @@ CREATE TABLE bridge_delegations (
   lease_holder text,
   lease_until timestamptz,
   fence bigint NOT NULL DEFAULT 0,
-  -- When an accepted delegation may be claimed again. The time of a head is bridge_rooms.head_at.
+  -- When a delegation that its room is past may be claimed again: one that was accepted, or one that did not get on at
+  -- the head for too long. The time of a head is bridge_rooms.head_at.
   due_at timestamptz,
   attempts integer NOT NULL DEFAULT 0,
+  -- When it was first claimed. The dispatch deadline, and the time for which it may hold its room, begin then.
+  tried_at timestamptz,
   cancel_requested_at timestamptz,
   -- Sealed.
   prompt bytea,
@@ -245,6 +250,7 @@ CREATE TABLE bridge_encrypted_intake (
   ingress text NOT NULL CHECK (ingress IN ('transaction', 'recovered')),
   -- Of the event as it arrived. The event that is fetched again later must have the same fingerprint.
   intake_fingerprint bytea NOT NULL CHECK (octet_length(intake_fingerprint) = 32),
+  -- NULL once its room has continued without it.
   room_seq bigint,
   state text NOT NULL CHECK (state IN ('awaiting_key', 'derived', 'denied', 'expired')),
   -- How many delegations took its place in the room.
@@ -262,7 +268,7 @@ CREATE TABLE bridge_encrypted_intake (
   terminal_at timestamptz,
   terminal_reason text,
   UNIQUE (room_id, room_seq),
-  CHECK ((room_seq IS NULL) = (state = 'denied')),
+  CHECK (room_seq IS NULL OR state <> 'denied'),
   CHECK (jobs = 0 OR state = 'derived'),
   CONSTRAINT envelope_ends_once CHECK (
     CASE state

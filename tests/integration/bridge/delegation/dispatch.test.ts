@@ -173,9 +173,19 @@ describe("dispatch", () => {
     assert.equal(agent.tasksOf(second.a2aMessageId), 0);
   });
 
-  it("a question past its deadline is not sent to the agent", async (t) => {
-    const { agent, harness, admit } = await setUpDelegation(t);
-    const row = await admit("q1", "r", T0 - 600_000);
+  it("a question that waited in its queue for longer than its deadline is tried [DEL-1]", async (t) => {
+    const { harness, admit } = await setUpDelegation(t);
+    const row = await admit("q1", "r", T0 - 900_000);
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+  });
+
+  it("a question past the deadline that began with its first claim is not sent to the agent", async (t) => {
+    const { agent, fixture, harness, admit } = await setUpDelegation(t);
+    const row = await admit();
+    await fixture.claimOne({ holder: "dead" });
+    await harness.clock.advance(600_000);
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, {

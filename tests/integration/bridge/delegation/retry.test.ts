@@ -168,7 +168,7 @@ describe("retries of a dispatch", () => {
       harness.worker().start();
       await harness.until(() => row.attempts === 1);
       assert.ok(row.dueAt - harness.clock.now() <= 300_000, String(row.dueAt - T0));
-      await harness.until(() => next.outcome !== undefined, 1_000);
+      await harness.until(() => row.outcome !== undefined && next.outcome !== undefined, 1_000);
       assert.equal(row.outcome?.reason, "answered");
       assert.equal(agent.tasksOf(row.a2aMessageId), 1);
     });

@@ -10,6 +10,7 @@ import {
   LEASE_MS,
   ledgerFixture,
   PART,
+  ROOM_GATE_MS,
   room,
   T0,
 } from "../../../support/ledger.ts";
@@ -51,6 +52,45 @@ describe("leases", () => {
       (SELECT count(*)::int FROM bridge_audit) AS audits FROM bridge_rooms`),
       [{ open: 0, heads: 0, audits: wanted }],
     );
+  });
+
+  it("are held on a room's head for one minute of tries; then the room continues, and the head is tried by itself [DEL-1]", async (t) => {
+    const { delegations, admit, claim, claimOne, rows } = await ledgerFixture(t);
+    await admit([job("away"), job("behind")]);
+    const names = async (now: number) => (await claim({ now })).map((one) => one.sourceEventId);
+    const first = await claimOne();
+    await delegations.defer(first.lease, T0 + 50_000, { reason: "agent_unavailable", undelivered: true });
+    assert.deepEqual(await names(T0 + 49_999), []);
+    const second = await claimOne({ now: T0 + 50_000 });
+    assert.deepEqual([second.sourceEventId, second.triedAt], [event("away"), T0]);
+    await delegations.defer(second.lease, T0 + 80_000, { reason: "agent_unavailable", undelivered: true });
+    assert.deepEqual(await names(T0 + ROOM_GATE_MS - 1), []);
+    const behind = await claimOne({ now: T0 + ROOM_GATE_MS });
+    assert.equal(behind.sourceEventId, event("behind"));
+    assert.deepEqual(await names(T0 + 79_999), []);
+    const third = await claimOne({ now: T0 + 80_000 });
+    assert.deepEqual([third.sourceEventId, third.resumedFrom], [event("away"), "queued"]);
+    await delegations.beginDispatch(third.lease, BUCKET, T0 + 80_000);
+    await delegations.recordAccepted(third.lease, ACCEPTED, T0 + 80_000);
+    const ended = { state: "completed", stage: "reply", reason: "answered" } as const;
+    for (const { lease } of [third, behind]) await delegations.finish(lease, ended, T0 + 80_000);
+    assert.deepEqual(
+      await rows("SELECT open_count, head_at, head_seq = next_seq AS empty FROM bridge_rooms"),
+      [{ open_count: 0, head_at: null, empty: true }],
+    );
+  });
+
+  it("end, and a redaction cancels a question whose room has continued without it [INT-6]", async (t) => {
+    const { delegations, admit, claim, claimOne, rows } = await ledgerFixture(t);
+    await admit([job("away"), job("behind")]);
+    const { lease } = await claimOne();
+    await delegations.defer(lease, T0 + 2 * ROOM_GATE_MS, { reason: "agent_unavailable", undelivered: true });
+    await admit([], { redacted: [{ room: room("r"), event: event("away") }] });
+    assert.deepEqual(await rows("SELECT state FROM bridge_delegations ORDER BY id LIMIT 1"), [
+      { state: "canceled" },
+    ]);
+    const [next, ...others] = await claim({ now: T0 + 3 * ROOM_GATE_MS });
+    assert.deepEqual([next?.sourceEventId, others], [event("behind"), []]);
   });
 
   it("are renewed while admissions run, without deadlocks [DEL-9]", async (t) => {

@@ -84,6 +84,7 @@ describe("memberships", () => {
     const fixture = await ledgerFixture(t);
     const serving = createLedger(fixture.pool, ContentKeys.parse(Buffer.alloc(32, 7).toString("base64")), {
       noticeIntervalMs: NOTICE_INTERVAL_MS,
+      roomGateMs: 60_000,
       servesEncryptedRooms: true,
       isGhost: (user) => user.startsWith("@agent_"),
     });
