@@ -1,5 +1,6 @@
 // The summary of a removal, for people. Pure.
-import { renderTable, shellWord } from "../../src/cli/lib/output.ts";
+import { renderTable } from "../../src/cli/lib/output.ts";
+import { shellWord } from "../../src/domain/printable.ts";
 import { CONTAINMENT_ORDER, PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../src/records/format/stages.ts";
 import { isShut, type Observed } from "../observe/attempt-watch.ts";

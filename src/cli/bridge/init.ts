@@ -2,15 +2,15 @@
 // Invariant: nothing that is there already is touched.
 import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
-import process from "node:process";
 import { InvalidArgumentError } from "commander";
 import { renderStartingFolder } from "../../bridge/setup/starting-folder.ts";
 import { systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
+import { shellWord } from "../../domain/printable.ts";
 import { createPrivateFile } from "../../runtime/write-file.ts";
 import { defineCommand } from "../lib/command.ts";
-import { say } from "../lib/output.ts";
+import { printText, say } from "../lib/output.ts";
 
 const serverName = parser("Matrix server name", (text) => parseServerName(text));
 const httpUrl = parser("http or https URL", (text) =>
@@ -73,7 +73,7 @@ export const command = defineCommand({
     }
     for (const [name, text] of Object.entries(files)) {
       createPrivateFile(join(directory, name), text);
-      process.stdout.write(`${join(directory, name)}\n`);
+      printText(`${join(directory, name)}\n`);
     }
     say(nextSteps(directory));
   },
@@ -83,10 +83,10 @@ function nextSteps(directory: string): string {
   const config = join(directory, "bridge.yaml");
   return `
 Next:
-  1. drawbridge bridge registration --config ${config}
+  1. drawbridge bridge registration --config ${shellWord(config)}
   2. Add ${join(directory, "registration.yaml")} to app_service_config_files in homeserver.yaml,
      readable by the homeserver's user, and restart the homeserver.
   3. drawbridge card fetch URL, then add the agent to ${join(directory, "agents.yaml")}.
-  4. drawbridge bridge --config ${config}
+  4. drawbridge bridge --config ${shellWord(config)}
   5. Invite @agent_NAME:SERVER to a room and mention it.`;
 }

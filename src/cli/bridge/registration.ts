@@ -3,7 +3,6 @@
 // still has the old one would be cut off.
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import process from "node:process";
 import { parse } from "yaml";
 import { loadBridgeConfig } from "../../bridge/config.ts";
 import { type AppserviceTokens, renderRegistration } from "../../bridge/setup/registration.ts";
@@ -12,7 +11,7 @@ import { readSecret } from "../../runtime/secrets.ts";
 import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { defineCommand } from "../lib/command.ts";
 import { CONFIG, requireConfigFile } from "../lib/options.ts";
-import { say } from "../lib/output.ts";
+import { printData, printText, say } from "../lib/output.ts";
 
 export const command = defineCommand({
   options: [
@@ -29,7 +28,7 @@ export const command = defineCommand({
     };
     const rendered = renderRegistration(config, tokens);
     if (options.output === "-") {
-      process.stdout.write(rendered);
+      printData(rendered);
       return;
     }
     const file = resolve(options.output ?? join(config.directory, "registration.yaml"));
@@ -39,7 +38,7 @@ export const command = defineCommand({
       });
     }
     replacePrivateFile(file, rendered);
-    process.stdout.write(`${file}\n`);
+    printText(`${file}\n`);
     say("Add it to app_service_config_files in homeserver.yaml and restart the homeserver.");
   },
 });

@@ -7,10 +7,11 @@ import { readSignatureEntry } from "../../cards/signatures.ts";
 import { type ReadCard, readCard, verifyCard } from "../../cards/verify.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { quoted } from "../../domain/printable.ts";
 import { readJwkSet } from "../lib/card-input.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { print, quoted } from "../lib/output.ts";
+import { print } from "../lib/output.ts";
 
 interface Signature {
   readonly keyId: string | undefined;

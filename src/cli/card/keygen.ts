@@ -1,11 +1,12 @@
 // drawbridge card keygen: makes the key pair that a card is signed with.
 // Invariants: the private key is readable by this user alone from its first byte; no file is overwritten.
+
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import process from "node:process";
 import { generateCardKey } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { defineCommand } from "../lib/command.ts";
+import { printText } from "../lib/output.ts";
 
 // The key ID names the files too.
 const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
@@ -41,6 +42,6 @@ export const command = defineCommand({
     const publicFile = join(output, `${keyId}.jwks.json`);
     writeNew(privateFile, privateJwk, 0o600);
     writeNew(publicFile, `${JSON.stringify({ keys: [publicJwk] }, undefined, 2)}\n`, 0o644);
-    process.stdout.write(`${privateFile}\n${publicFile}\n`);
+    printText(`${privateFile}\n${publicFile}\n`);
   },
 });

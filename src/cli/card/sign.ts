@@ -1,12 +1,11 @@
 // drawbridge card sign: signs a card with an ES256 key.
 import { writeFileSync } from "node:fs";
-import process from "node:process";
 import { lintCard } from "../../cards/lint.ts";
 import { importSigningKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { defineCommand } from "../lib/command.ts";
 import { readInput } from "../lib/input.ts";
-import { say } from "../lib/output.ts";
+import { printData, say } from "../lib/output.ts";
 
 export const command = defineCommand({
   arguments: [["<card>", "the card's JSON file"]],
@@ -31,7 +30,7 @@ proxy that writes the card anew may break the signature. What \`card lint\` find
     for (const { at, rule, message } of lintCard(bytes)) {
       say(`warning: ${card}: ${at || "/"}: ${rule}: ${message}`);
     }
-    if (options.output === undefined) process.stdout.write(result.bytes);
+    if (options.output === undefined) printData(result.bytes);
     else writeFileSync(options.output, result.bytes);
   },
 });

@@ -1,6 +1,5 @@
 // drawbridge federation evidence: an evidence pack about one partner, or the check of one that was made.
 import { join, resolve } from "node:path";
-import process from "node:process";
 import { systemClock } from "../../domain/clock.ts";
 import { parseDurationMs } from "../../domain/duration.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -14,7 +13,7 @@ import { ExitCode } from "../lib/exit-codes.ts";
 import { probePartner } from "../lib/federation.ts";
 import { readInput } from "../lib/input.ts";
 import { CONFIG, PROBE_CONFIG } from "../lib/options.ts";
-import { renderJson, say } from "../lib/output.ts";
+import { printText, renderJson, say } from "../lib/output.ts";
 
 export const command = defineCommand({
   arguments: [["[partner]", "server name, or name of the registry file"]],
@@ -48,7 +47,7 @@ Exit codes:
     const [json, page] = [join(folder, `${stem}.json`), join(folder, `${stem}.md`)];
     writeWhole(json, renderJson(pack), PRIVATE);
     writeWhole(page, renderPage(pack), PRIVATE);
-    process.stdout.write(`${page}\n${json}\n`);
+    printText(`${page}\n${json}\n`);
     for (const { stream, matching, refused_lines } of pack.streams) {
       const refused = refused_lines === 0 ? "" : `, ${refused_lines} outside the schema and left out`;
       say(`${stream}: ${matching} lines of this partner${refused}`);
@@ -93,6 +92,6 @@ function verify(file: string): ExitCode {
   }
   const problems = packProblems(value);
   const lines = problems.length === 0 ? ["Every digest is that of what it stands for."] : problems;
-  process.stdout.write(`${lines.join("\n")}\n`);
+  printText(`${lines.join("\n")}\n`);
   return problems.length === 0 ? ExitCode.ok : ExitCode.failed;
 }

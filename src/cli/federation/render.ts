@@ -1,6 +1,5 @@
 // drawbridge federation render: writes what the registry means for every plane, or says what differs from it.
 import { resolve } from "node:path";
-import process from "node:process";
 import { renderAll } from "../../federation/planes/render.ts";
 import { loadRegistry } from "../../federation/registry/load.ts";
 import {
@@ -11,7 +10,7 @@ import {
 } from "../../federation/work-tree/files.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { say } from "../lib/output.ts";
+import { printText, say } from "../lib/output.ts";
 
 export const command = defineCommand({
   options: [
@@ -27,7 +26,7 @@ Exit codes:
     const directory = resolve(options.directory);
     const rendered = renderAll(loadRegistry(readRegistryFolder(directory)));
     const changes = compareRendered(readRenderedFiles(directory), rendered);
-    for (const { change, path } of changes) process.stdout.write(`${change.padEnd(8)} ${path}\n`);
+    for (const { change, path } of changes) printText(`${change.padEnd(8)} ${path}\n`);
     if (options.check === true) {
       if (changes.length === 0) return ExitCode.ok;
       say("These files are not what the registry says; run `drawbridge federation render`.");

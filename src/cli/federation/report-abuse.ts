@@ -1,7 +1,7 @@
 // drawbridge federation report-abuse: takes in what another organisation reports, by references alone.
 import { dirname, join, resolve } from "node:path";
-import process from "node:process";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { shellWord } from "../../domain/printable.ts";
 import { fileReport } from "../../federation/abuse/file-report.ts";
 import { type AbuseReport, readReport } from "../../federation/abuse/report.ts";
 import { changeBase } from "../../federation/change/base.ts";
@@ -14,7 +14,7 @@ import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { readInput } from "../lib/input.ts";
 import { CONFIG } from "../lib/options.ts";
-import { say, shellWord, short } from "../lib/output.ts";
+import { printText, say, short } from "../lib/output.ts";
 import { runCommand } from "../lib/run-command.ts";
 
 export const command = defineCommand({
@@ -104,7 +104,7 @@ async function fileAndPrint({ report, digest, federation }: Filing): Promise<voi
     ...{ digest, reporter: reporter.server_name, subject: subject.server_name },
     ...{ category, severity, requested_action, evidence_refs },
   };
-  process.stdout.write(`${JSON.stringify(line)}\n`);
+  printText(`${JSON.stringify(line)}\n`);
   say(
     filed.isNew
       ? `Filed: ${filed.path} in commit ${short(filed.revision)}`

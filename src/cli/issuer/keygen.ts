@@ -1,11 +1,10 @@
 // drawbridge issuer keygen: makes the issuer's signing keys.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import process from "node:process";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { generateSigningKeys } from "../../issuer/signing-keys.ts";
 import { defineCommand } from "../lib/command.ts";
-import { renderJson } from "../lib/output.ts";
+import { printText, renderJson } from "../lib/output.ts";
 
 export const command = defineCommand({
   options: [
@@ -23,6 +22,6 @@ export const command = defineCommand({
         cause,
       });
     }
-    process.stdout.write(`${file}\n`);
+    printText(`${file}\n`);
   },
 });

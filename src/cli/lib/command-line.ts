@@ -2,7 +2,7 @@
 import process from "node:process";
 import { type Command, CommanderError } from "commander";
 import { ExitCode, exitCodeOf, renderError } from "./exit-codes.ts";
-import { outputWritten, tolerateClosedOutput } from "./output.ts";
+import { outputWritten, printError, tolerateClosedOutput } from "./output.ts";
 
 /** @param build makes the program for the words after the program's name. */
 export async function runCommandLine(
@@ -18,7 +18,7 @@ export async function runCommandLine(
     if (error instanceof CommanderError) {
       process.exit(error.exitCode === 0 ? ExitCode.ok : ExitCode.usage);
     }
-    process.stderr.write(renderError(error));
+    printError(renderError(error));
     await outputWritten();
     process.exit(exitCodeOf(error));
   }

@@ -1,5 +1,4 @@
-// `federation contain` and `federation restore`: one commit, then the planes in the safe order.
-import process from "node:process";
+import { shellWord } from "../../domain/printable.ts";
 import { type ActResult, limitsOf, performAct } from "../../federation/containment/act.ts";
 import { applyPlanes, type PlaneResult, stepsOf } from "../../federation/containment/apply-planes.ts";
 import type { Act } from "../../federation/containment/containment-record.ts";
@@ -8,7 +7,7 @@ import { type CommandModule, defineCommand } from "./command.ts";
 import { ExitCode } from "./exit-codes.ts";
 import { openForCommand } from "./federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "./options.ts";
-import { renderJson, say, shellWord, short } from "./output.ts";
+import { printJson, printText, say, short } from "./output.ts";
 import { planeWords, progressReporter, type WorkflowReporter, workflowReporter } from "./progress.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
@@ -82,7 +81,7 @@ async function run(act: Act, name: string, { config, apply, json }: Options): Pr
     name,
   );
   const { serverName } = result.partner.partner;
-  const write = (lines: readonly string[]) => process.stdout.write(`${lines.join("\n")}\n`);
+  const write = (lines: readonly string[]) => printText(`${lines.join("\n")}\n`);
   reportAct(result);
   if (act === "restore" && json !== true) write(limitLines(act, serverName));
   const onPlane = json === true ? say : (text: string) => write([text]);
@@ -92,7 +91,7 @@ async function run(act: Act, name: string, { config, apply, json }: Options): Pr
   const closedAt = gateway?.repairedAt ?? gateway?.at ?? null;
   const closedAtMs = closedAt === null ? undefined : Date.parse(closedAt);
   if (json === true) {
-    process.stdout.write(renderJson(jsonOf(result, results, limitsOf(act, serverName, closedAtMs))));
+    printJson(jsonOf(result, results, limitsOf(act, serverName, closedAtMs)));
   } else {
     const lines =
       results === undefined ? stepLines(act, result, config) : leftLines(act, results, result, config);
@@ -143,11 +142,11 @@ function reportAct(result: ActResult): void {
 function stepLines(act: Act, { partner }: ActResult, config: string): readonly string[] {
   const file = shellWord(config);
   return [
-    `Remaining steps, in this order (or all of them: drawbridge federation ${act} ${partner.name} --config ${file} --apply):`,
+    `Remaining steps, in this order (or all of them: drawbridge federation ${act} ${shellWord(partner.name)} --config ${file} --apply):`,
     ...stepsOf(act).flatMap((plane) => [
       `  ${planeWords(plane)}`,
       `    drawbridge reconcile --config ${file} --once --plane ${plane}`,
-      `    drawbridge federation probe ${partner.name} --config ${file} --plane ${plane}`,
+      `    drawbridge federation probe ${shellWord(partner.name)} --config ${file} --plane ${plane}`,
     ]),
   ];
 }
@@ -178,7 +177,7 @@ function leftLines(
   if (left.length === 0) return [];
   return [
     `${WORDS[act].left}: ${left.join(", ")}. Repair what is named above, then give the same command again:`,
-    `  drawbridge federation ${act} ${partner.name} --config ${shellWord(config)} --apply`,
+    `  drawbridge federation ${act} ${shellWord(partner.name)} --config ${shellWord(config)} --apply`,
   ];
 }
 

@@ -1,5 +1,6 @@
 // What the commands of a removal share: how they open a deployment, name a run, and report its status.
 import { systemRandom } from "../../domain/clock.ts";
+import { printableLine, shellWord } from "../../domain/printable.ts";
 import { residualStatement } from "../../federation/offboarding/duties/residual.ts";
 import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
@@ -8,7 +9,7 @@ import { type RunStatus, statusOf } from "../../federation/offboarding/workflow/
 import type { Block } from "../../federation/offboarding/workflow/step.ts";
 import { openForCommand, outsideProbe } from "./federation.ts";
 import { CONFIG, JSON_OPTION } from "./options.ts";
-import { say, shellWord } from "./output.ts";
+import { say } from "./output.ts";
 import { planeLabel } from "./progress.ts";
 
 export const RUN_ID = [
@@ -62,7 +63,7 @@ export function statusNow({ federation, config }: OffboardingContext, run?: stri
 export function blockLines(blocks: readonly Block[]): readonly string[] {
   return blocks.flatMap(({ plane, condition, probe, found, hint }) => [
     `  ${condition}${plane === null ? "" : ` (plane ${planeLabel(plane)})`}`,
-    `    probe  ${probe}`,
+    `    probe  ${printableLine(probe)}`,
     `    found  ${found}`,
     `    hint   ${hint}`,
   ]);

@@ -1,6 +1,8 @@
 // How commands print: data to standard output, as text for people or as JSON for scripts; progress to standard
-// error.
+// error. Invariants: all that the CLI prints is printed here; no control character and no mark that reorders or hides
+// text reaches a terminal, whatever an identifier holds, except in data that another program reads byte by byte.
 import process from "node:process";
+import { printableLine, printableText } from "../../domain/printable.ts";
 
 /** Ends the process quietly when the reader of its output, such as `head`, has closed its end. */
 export function tolerateClosedOutput(): void {
@@ -21,17 +23,38 @@ export function print(
   value: unknown,
   text: () => string,
 ): void {
-  process.stdout.write(json === true ? renderJson(value) : text());
+  if (json === true) printJson(value);
+  else printText(text());
+}
+
+/** Text for people, to standard output. */
+export function printText(text: string): void {
+  process.stdout.write(printableText(text));
+}
+
+/** A value as indented JSON, to standard output. */
+export function printJson(value: unknown): void {
+  process.stdout.write(renderJson(value));
+}
+
+/** Data that another program reads byte by byte, to standard output. */
+export function printData(data: string | Uint8Array): void {
+  process.stdout.write(data);
+}
+
+/** Text for people, to standard error. */
+export function printError(text: string): void {
+  process.stderr.write(printableText(text));
 }
 
 /** A line about progress, to standard error. */
 export function say(text: string): void {
-  process.stderr.write(`${text}\n`);
+  printError(`${text}\n`);
 }
 
 /** Rows in aligned columns under a header line; without trailing blanks. */
 export function renderTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
-  const all = [header, ...rows];
+  const all = [header, ...rows.map((row) => row.map(printableLine))];
   const widths = header.map((_, column) => Math.max(...all.map((row) => (row[column] ?? "").length)));
   return all
     .map(
@@ -44,29 +67,12 @@ export function renderTable(header: readonly string[], rows: readonly (readonly 
     .join("");
 }
 
-/** A value as indented JSON with a final line break. */
+/** A value as indented JSON with a final line break; what could act on a terminal is escaped as JSON escapes it. */
 export function renderJson(value: unknown): string {
-  return `${JSON.stringify(value, null, 2)}\n`;
+  return `${printableText(JSON.stringify(value, null, 2))}\n`;
 }
 
 /** The first digits of a revision or a digest, enough for a table. */
 export function short(id: string | null | undefined): string {
   return id === null || id === undefined ? "-" : id.replace(/^sha256:/, "").slice(0, 12);
-}
-
-/** An argument as a shell takes it back. */
-export function shellWord(text: string): string {
-  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
-
-// Controls (C1, DEL), and the marks that reorder or hide text on a terminal.
-const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
-
-/** A text of unknown origin as a quoted string that is safe on a terminal, in JSON and in YAML. */
-export function quoted(text: string): string {
-  return JSON.stringify(text).replace(UNPRINTABLE, (mark) =>
-    [...Array(mark.length).keys()]
-      .map((index) => `\\u${mark.charCodeAt(index).toString(16).padStart(4, "0")}`)
-      .join(""),
-  );
 }

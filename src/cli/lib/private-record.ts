@@ -1,8 +1,10 @@
 // What the commands about the private record share: how they name its file and print what it lacks.
+
+import { shellWord } from "../../domain/printable.ts";
 import { valueAt } from "../../federation/offboarding/private-record/check.ts";
 import type { RecordFile } from "../../federation/offboarding/private-record/file.ts";
 import { RECORD_FIELDS } from "../../federation/offboarding/private-record/schema.ts";
-import { renderTable, say, shellWord } from "./output.ts";
+import { renderTable, say } from "./output.ts";
 
 export const RECORD_OPTION = [
   "--record <file>",

@@ -1,9 +1,11 @@
 // Builds the command line from the list of commands.
 // Invariant: only the command that is called is loaded.
+
 import { Command, Help, type Option } from "commander";
 import manifest from "../../../package.json" with { type: "json" };
 import { type CommandEntry, PRODUCTS } from "../commands.ts";
 import { EXIT_CODES_HELP } from "./exit-codes.ts";
+import { printError, printText } from "./output.ts";
 
 /** The words that the commands about partners use without defining them each time. */
 const WORDS_HELP = `
@@ -64,6 +66,7 @@ export async function buildProgram(words: readonly string[], products = PRODUCTS
     .addHelpText("after", EXIT_CODES_HELP)
     .showHelpAfterError("hint: Run it with --help to see its usage.")
     .configureHelp({ optionDescription: describeOption })
+    .configureOutput({ writeOut: printText, writeErr: printError })
     .exitOverride();
   for (const [heading, groups] of Object.entries(products)) {
     program.commandsGroup(heading);

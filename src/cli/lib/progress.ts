@@ -1,5 +1,6 @@
 // How the commands of federation control report progress: events of the reconciler and notes of the planes, as lines
 // on standard error.
+import { printableLine } from "../../domain/printable.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../federation/plane-order.ts";
 import type { LockHolder, ReconcileEvent, Reporter } from "../../federation/reconcile/events.ts";
 import { say, short } from "./output.ts";
@@ -98,14 +99,16 @@ function textOf(event: ReconcileEvent): string | undefined {
     case "plane_ended": {
       const reason = event.reason === null ? "" : ` (${event.reason})`;
       const hint = event.hint === null ? "" : `\n  hint: ${event.hint}`;
-      const left = event.outOfReach.map((one) => `\n  not reached: ${one.subject} (${one.reason})`).join("");
+      const left = event.outOfReach
+        .map((one) => `\n  not reached: ${printableLine(one.subject)} (${one.reason})`)
+        .join("");
       return `${planeWords(event.plane)}: ${event.outcome}${reason} after ${event.durationMs} ms${hint}${left}`;
     }
     case "plane_waits":
       return `${planeWords(event.plane)}: ${HOLDERS[event.holder]} is at work on it already; waiting`;
     case "drift": {
       const kept = event.record.kept === null ? "" : `; its text is kept in ${event.record.kept}`;
-      return `DRIFT: ${planeWords(event.record.plane)}: ${event.record.subject} was ${event.record.kind}${kept}`;
+      return `DRIFT: ${planeWords(event.record.plane)}: ${printableLine(event.record.subject)} was ${event.record.kind}${kept}`;
     }
     case "drift_unknown":
       return `${planeWords(event.plane)}: cannot be checked for drift (${event.code})`;

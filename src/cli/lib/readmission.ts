@@ -1,12 +1,13 @@
 // What the commands of a re-admission share: how they open a deployment, and what they print.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { shellWord } from "../../domain/printable.ts";
 import { PLANE_NUMBERS } from "../../federation/plane-order.ts";
 import { currentStage, type Readmission } from "../../federation/readmission/readmission.ts";
 import { ROOMS_CHOICES } from "../../federation/readmission/readmission-record.ts";
 import { readmissionRooms } from "../../federation/readmission/rooms.ts";
 import type { WorkflowContext } from "../../federation/readmission/workflow.ts";
 import { openForCommand, outsideProbe } from "./federation.ts";
-import { renderTable, say, shellWord, short } from "./output.ts";
+import { renderTable, say, short } from "./output.ts";
 import { planeLabel, planeWords } from "./progress.ts";
 
 export const ROOMS_OPTION = [

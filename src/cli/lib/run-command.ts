@@ -3,8 +3,9 @@
 // never keeps the caller from its next step.
 import { spawn } from "node:child_process";
 import process from "node:process";
+import { shellWord } from "../../domain/printable.ts";
 import { ExitCode } from "./exit-codes.ts";
-import { say, shellWord } from "./output.ts";
+import { say } from "./output.ts";
 
 /**
  * @param words the command line after the program's name

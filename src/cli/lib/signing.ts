@@ -1,7 +1,7 @@
 // Signing as the last step of `offboarding next` and `offboarding import`, and writing what is signed to a file for
 // the other organisation.
+
 import { resolve } from "node:path";
-import process from "node:process";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type OffboardingContext, signerOf } from "../../federation/offboarding/run/context.ts";
 import type { Run } from "../../federation/offboarding/run/run.ts";
@@ -10,6 +10,7 @@ import { type SignResult, sign } from "../../federation/offboarding/workflow/sig
 import { type RunView, stepsOf } from "../../federation/offboarding/workflow/view.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { renderError } from "./exit-codes.ts";
+import { printError } from "./output.ts";
 
 export const EXPORT_OPTION = [
   "--export <file>",
@@ -100,7 +101,7 @@ export function writeExport(file: string, text: string): string {
 
 /** Reports why something was not signed, after what was done. @returns whether anything was not signed */
 export function reportFailure({ failure }: Signed): boolean {
-  if (failure !== undefined) process.stderr.write(renderError(failure));
+  if (failure !== undefined) printError(renderError(failure));
   return failure !== undefined;
 }
 

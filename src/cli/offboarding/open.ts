@@ -1,9 +1,9 @@
 // drawbridge offboarding open: makes the private record, and opens the run once it is complete.
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import process from "node:process";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { shellWord } from "../../domain/printable.ts";
 import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
 import { knownValues, registryProblems } from "../../federation/offboarding/private-record/consistency.ts";
 import {
@@ -22,7 +22,7 @@ import { defineCommand, type OptionValues } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
-import { renderJson, say, shellWord } from "../lib/output.ts";
+import { printJson, printText, say } from "../lib/output.ts";
 import { RECORD_OPTION, reportMissing } from "../lib/private-record.ts";
 
 const OPTIONS = [
@@ -64,7 +64,7 @@ async function run(name: string, options: Options): Promise<ExitCode> {
   const found = isNew ? readRecordFile(path) : await withFlags(path, options);
   const { record, missing } = found;
   if (record === undefined) {
-    if (options.json === true) process.stdout.write(renderJson({ record: path, missing, run: null }));
+    if (options.json === true) printJson({ record: path, missing, run: null });
     else reportMissing(options.record, missing);
     say(`Nothing is opened yet. Then again: drawbridge offboarding open ${shellWord(name)} …`);
     return ExitCode.incomplete;
@@ -103,7 +103,7 @@ async function withFlags(path: string, options: Options): Promise<RecordFile> {
     if (stands == null) changes.set(field, value);
     else if (stands !== value) {
       throw new DrawbridgeError("usage", `${field} says something else in the record`, {
-        hint: `Correct one of the two: drawbridge offboarding set ${field} ${value} --record FILE.`,
+        hint: `Correct one of the two: drawbridge offboarding set ${field} ${shellWord(value)} --record FILE.`,
       });
     }
   }
@@ -132,10 +132,10 @@ function report(opened: Run, path: string, options: Options): void {
   const { run: id, kind, trigger, remover, partner, opened_at: openedAt } = opened;
   if (options.json === true) {
     const body = { run: id, kind, trigger, remover, partner, openedAt };
-    process.stdout.write(renderJson({ record: path, missing: [], run: body }));
+    printJson({ record: path, missing: [], run: body });
     return;
   }
-  process.stdout.write(`${id}\n`);
+  printText(`${id}\n`);
   say(`Run ${id} is open (${kind}, ${trigger}): ${remover} removes ${partner}. Nothing was touched.`);
   say(`Next: drawbridge offboarding plan --config ${shellWord(options.config)}`);
 }

@@ -1,5 +1,6 @@
 // drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
 
+import { shellWord } from "../../domain/printable.ts";
 import { NOT_PURGEABLE } from "../../federation/offboarding/duties/evidence.ts";
 import { dryRun, type PurgeState, runPurge } from "../../federation/offboarding/duties/purge.ts";
 import type { PurgePlan } from "../../federation/offboarding/duties/purge-plan.ts";
@@ -12,7 +13,7 @@ import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
-import { print, renderTable, say, shellWord } from "../lib/output.ts";
+import { print, renderTable, say } from "../lib/output.ts";
 
 export const command = defineCommand({
   arguments: [["<partner>", "server name, name of the registry file, or ID of the run"]],

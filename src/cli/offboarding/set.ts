@@ -1,5 +1,3 @@
-// drawbridge offboarding set: fills in one field of a private record.
-import process from "node:process";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import {
@@ -10,7 +8,7 @@ import {
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { JSON_OPTION } from "../lib/options.ts";
-import { renderJson, say } from "../lib/output.ts";
+import { printJson, say } from "../lib/output.ts";
 import { RECORD_OPTION, reportMissing } from "../lib/private-record.ts";
 
 export const command = defineCommand({
@@ -33,7 +31,7 @@ Exit codes:
     const value = meantValue(requireField(path), words, options);
     const { missing, file } = await changeRecordFile(options.record, new Map([[path, value]]), systemClock);
     const complete = missing.length === 0;
-    if (options.json === true) process.stdout.write(renderJson({ file, set: path, complete, missing }));
+    if (options.json === true) printJson({ file, set: path, complete, missing });
     else {
       say(`${path} is set.`);
       reportMissing(options.record, missing);

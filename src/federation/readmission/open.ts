@@ -2,8 +2,10 @@
 // the contractual approval is recorded, in one commit that opens no plane.
 // Invariants: only a partner whose planes are all closed is re-admitted; one re-admission of a partner at a time; a kill
 // between two writes never leads to a second commit.
+
 import type { Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { shellWord } from "../../domain/printable.ts";
 import { Identifier } from "../../records/format/fields.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import { refuse } from "../agents/guards.ts";
@@ -71,7 +73,7 @@ export async function openReadmission(context: ReadmissionContext, options: Open
       if (isSame) return { readmission: known, isNew: false };
       if (!known.done) {
         const what = `a re-admission of ${known.partner} is open, with another approval`;
-        const hint = `Go on with it: drawbridge readmission next ${options.partner}. Nothing was changed.`;
+        const hint = `Go on with it: drawbridge readmission next ${shellWord(options.partner)}. Nothing was changed.`;
         throw new DrawbridgeError("usage", what, { hint });
       }
     }
@@ -95,7 +97,7 @@ function otherIdentities({ partner, done }: Readmission, { partner: named }: Ope
   const what = `the re-admission of ${partner} was opened with other identities`;
   const hint = done
     ? "Pin another key with drawbridge agent pin."
-    : `Go on with what was pinned (drawbridge readmission next ${named}), and change a pin with drawbridge agent pin.`;
+    : `Go on with what was pinned (drawbridge readmission next ${shellWord(named)}), and change a pin with drawbridge agent pin.`;
   return new DrawbridgeError("usage", what, { hint: `${hint} Nothing was changed.` });
 }
 

@@ -1,7 +1,7 @@
 // Which commits a head brings, and which of them no allowed key has signed.
 // Invariants: every commit between what was accepted and the head counts, those that a merge brings included, unless
 // the policy says otherwise; the signature is git's own (SSH); no signature, another format, an unknown key, or a key
-// outside its dates is not allowed. Commits are listed by one call of git and verified by one for each few hundred.
+// outside its dates is not allowed. Commits are listed by one call of git and verified by one for each 200.
 import { accessSync, constants, readFileSync } from "node:fs";
 import { LRUCache } from "lru-cache";
 import { sha256Tagged } from "../../domain/digest.ts";
@@ -18,7 +18,7 @@ export interface SigningPolicy {
 }
 
 /** Git starts ssh-keygen twice for each signature, so that a call for more would not end in time. */
-const COMMITS_PER_CALL = 500;
+const COMMITS_PER_CALL = 200;
 const VERIFIED_KEPT = 100_000;
 
 /**

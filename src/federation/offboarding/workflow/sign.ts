@@ -2,6 +2,7 @@
 // Invariants: a stage whose exit condition does not hold is not signed; each statement is made once and signed
 // once (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence first.
 
+import { shellWord } from "../../../domain/printable.ts";
 import type { StageStatement } from "../../../records/format/predicates.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
@@ -180,7 +181,7 @@ export function blocksOf({ stage, progress, unwaived }: StageView): readonly Blo
     ...open.map(({ condition, probe, found, hint }) => ({ stage, plane, condition, probe, found, hint })),
     ...unwaived.map(({ subject, reason, hint }) => ({
       ...{ stage, plane, condition: "out_of_reach", probe: subject, found: reason },
-      hint: `${hint} Or waive it: drawbridge offboarding waive '${subject}' --reason WORD.`,
+      hint: `${hint} Or waive it: drawbridge offboarding waive ${shellWord(subject)} --reason WORD.`,
     })),
   ];
 }
