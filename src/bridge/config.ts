@@ -31,7 +31,10 @@ const Encryption = z
         longestWait: durationMs("2m", { min: "1s" }),
       })
       .prefault({}),
-    /** Which devices' questions count: any, those that their owner cross-signed, or of the identities listed below. */
+    /**
+     * Which devices' questions count, and which devices get the keys of answers: any, those that their owner
+     * cross-signed, or those of the identities listed below.
+     */
     senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
     /** For `verified`: users and the public master keys that somebody has compared. */
     verifiedIdentities: z

@@ -167,8 +167,14 @@ async function deviceWithKey(machine: OlmMachine, sender: UserId, curve25519: st
   return devices.devices().find((device) => device.curve25519Key?.toBase64() === curve25519);
 }
 
-async function hasComparedIdentity(machine: OlmMachine, sender: UserId, policy: SenderPolicy) {
+/** Whether the user's identity, as the machine knows it now, is one that somebody has compared. */
+export async function hasComparedIdentity(
+  machine: OlmMachine,
+  sender: UserId,
+  policy: SenderPolicy,
+): Promise<boolean> {
   const expected = policy.verifiedIdentities.filter(({ user }) => user === sender);
+  if (expected.length === 0) return false;
   const identity = await machine.getIdentity(new SdkUserId(sender));
   if (identity === undefined) return false;
   const { keys } = JSON.parse(identity.masterKey) as { keys: Record<string, string> };

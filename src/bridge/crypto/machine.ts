@@ -1,5 +1,5 @@
 // One ghost's OlmMachine over its durable store.
-// Invariants: what a call changed is committed before the call resolves, in one statement, so after a crash the machine
+// Invariants: room keys go only to devices whose questions the policy believes; what a call changed is committed before the call resolves, in one statement, so after a crash the machine
 // is as it was between two calls; calls run one after the other; a machine whose changes could not be committed is
 // ahead of its store and answers nothing more.
 import {
@@ -22,6 +22,7 @@ import {
   type Decryption,
   decryptEvent,
   type EncryptedRoomEvent,
+  hasComparedIdentity,
   SenderDevices,
   type SenderPolicy,
 } from "./decrypt-event.ts";
@@ -74,13 +75,20 @@ const VISIBILITIES: Readonly<Record<string, HistoryVisibility>> = {
   world_readable: HistoryVisibility.WorldReadable,
 };
 
-function encryptionSettings(room: RoomEncryption): EncryptionSettings {
+function encryptionSettings(
+  room: RoomEncryption,
+  senderDevices: SenderPolicy["senderDevices"],
+): EncryptionSettings {
   const settings = new EncryptionSettings();
   settings.rotationPeriodMessages = BigInt(Math.max(1, Math.floor(room.rotationMessages)));
   // The library counts microseconds.
   settings.rotationPeriod = BigInt(Math.max(1, Math.floor(room.rotationMs))) * 1_000n;
   settings.historyVisibility = VISIBILITIES[room.historyVisibility] ?? HistoryVisibility.Joined;
-  settings.sharingStrategy = CollectStrategy.allDevices();
+  settings.sharingStrategy =
+    senderDevices === "allow_all"
+      ? CollectStrategy.allDevices()
+      : // Only devices that their owner has signed.
+        CollectStrategy.identityBasedStrategy();
   return settings;
 }
 
@@ -265,10 +273,17 @@ export class GhostMachine {
   }
 
   async #share(machine: OlmMachine, room: RoomId, { users, settings }: Shared) {
+    const { policy } = this.#deps;
+    const recipients: UserId[] = [];
+    for (const user of users) {
+      if (policy.senderDevices !== "verified" || (await hasComparedIdentity(machine, user, policy))) {
+        recipients.push(user);
+      }
+    }
     const made = await machine.shareRoomKey(
       new SdkRoomId(room),
-      sdkUsers(users),
-      encryptionSettings(settings),
+      sdkUsers(recipients),
+      encryptionSettings(settings, policy.senderDevices),
     );
     return toRequests(made);
   }

@@ -290,6 +290,40 @@ describe("Machines", () => {
     assert.equal(await ask(await ghostWith("@agent_known:a.test", "verified", masterKey)), "decrypted");
   });
 
+  it("answers can be read only by devices that the policy believes [ENC-7]", async (t) => {
+    const scene = await machinesScene(t);
+    const server = new KeyServer();
+    // Alice has signed her phone and not her tablet; nobody has compared Bob's identity; Carol has none.
+    const phone = await Person.join(server, ALICE, "PHONE");
+    const masterKey = await phone.crossSign();
+    const tablet = await Person.join(server, ALICE, "TABLET");
+    const bob = await Person.join(server, BOB);
+    await bob.crossSign();
+    const carol = await Person.join(server, "@carol:a.test");
+    const readers = { phone, tablet, bob, carol };
+    const users = [ALICE, BOB, carol.user];
+    const canRead = async (senderDevices: "allow_all" | "cross_signed" | "verified") => {
+      const verifiedIdentities = [{ user: ALICE, masterKey }];
+      const { machines } = scene.start({ policy: { senderDevices, verifiedIdentities } });
+      const ghost = new GhostSide(server, machines, `@agent_${senderDevices}:a.test`);
+      await ghost.create();
+      await ghost.perform(await machines.crossSign(ghost.ghost));
+      const room = `!${senderDevices}`;
+      const sealed = await ghost.say(room, "an answer", ...users);
+      const able: string[] = [];
+      for (const [name, person] of Object.entries(readers)) {
+        await person.track(ghost.ghost);
+        await person.sync();
+        const read = await person.read(room, ghost.ghost, sealed).catch(() => undefined);
+        if (read !== undefined) able.push(name);
+      }
+      return able;
+    };
+    assert.deepEqual(await canRead("allow_all"), ["phone", "tablet", "bob", "carol"]);
+    assert.deepEqual(await canRead("cross_signed"), ["phone", "bob"]);
+    assert.deepEqual(await canRead("verified"), ["phone"]);
+  });
+
   it("an event of an unknown device is decrypted only once the device is known [ENC-9]", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
