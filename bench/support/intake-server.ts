@@ -34,8 +34,6 @@ const server = createIntakeServer({
     ledger,
     agents: {
       current: async () => ({ byGhost, revision: 1 }),
-      onChange: () => () => {},
-      close: async () => {},
     },
     namespace,
     clock: systemClock,

@@ -3,6 +3,7 @@
 // outlive whatever may still send, and their machines end last.
 import type { EventId, GhostMxid } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
+import { serversAllowed } from "./agents/sender-policy.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { deviceReadiness } from "./crypto/device-readiness.ts";
 import { GhostDevices } from "./crypto/ghost-devices.ts";
@@ -54,6 +55,8 @@ export function createEncryption(options: EncryptionOptions) {
       }),
     observe: deviceMetrics(metrics),
     onNewKeys: (rooms) => void worker?.keysCame(rooms).catch(countError),
+    serversAllowed: async () =>
+      serversAllowed([...(await agents.current()).byGhost.values()].map(({ entry }) => entry)),
     configured: async () => [...(await agents.current()).byGhost.keys()],
   });
   const worker: IntakeEnvelopeWorker | undefined = takesPart

@@ -122,6 +122,10 @@ export function createMetrics() {
       "to_device_ignored_total",
       "Parts of transactions for devices that could not be read, or were for no device of a ghost.",
     ),
+    toDeviceRefused: counter(
+      "to_device_refused_total",
+      "To-device messages of servers that no agent allows, which were dropped.",
+    ),
     toDeviceSkipped: counter(
       "to_device_skipped_total",
       "To-device messages that a catchup skipped, because they are too large or malformed.",
@@ -197,6 +201,7 @@ export function intakeEnvelopeMetrics(
 export function deviceMetrics(metrics: Metrics): DeviceObserver {
   return {
     toDevice: (count, by) => metrics.toDeviceMessages.inc({ by }, count),
+    toDeviceRefused: (count) => metrics.toDeviceRefused.inc(count),
     toDeviceSkipped: (count) => metrics.toDeviceSkipped.inc(count),
     keyCatchupEnded: (outcome) => metrics.keyCatchups.inc({ outcome }),
     stopped: (reason) => metrics.devicesStopped.inc({ reason }),

@@ -128,7 +128,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
 
 function createBase(
   { config, clock, random }: BridgeOptions,
-  { database, metrics, secrets }: BridgeContext,
+  { agents, database, metrics, secrets }: BridgeContext,
 ): Base {
   const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
   const ledger = createLedger(database.pool, secrets.keys, {
@@ -147,7 +147,9 @@ function createBase(
   };
   const homeserver = new Homeserver(homeserverOptions);
   const hadKeys = (ghost: GhostMxid, deviceId: string) => ledger.ghosts.hadKeys(ghost, deviceId);
-  const ghosts = new Ghosts({ homeserver, ledger, clock, random, hadKeys });
+  const mayMake = async (ghost: GhostMxid) =>
+    (await agents.current()).byGhost.has(ghost) || (await ledger.ghosts.recordedDevice(ghost)) !== undefined;
+  const ghosts = new Ghosts({ homeserver, ledger, clock, random, hadKeys, mayMake });
   return { namespace, ledger, homeserverOptions, homeserver, ghosts };
 }
 

@@ -157,6 +157,7 @@ export function closedDevice(
   others: Readonly<{
     recordedDevice?: () => Promise<unknown>;
     onNewKeys?: (rooms: readonly RoomId[]) => void;
+    onRefused?: (count: number) => void;
     setDeviceRecord?: (ghost: GhostMxid, record: DeviceRecord) => Promise<Outcome<undefined>>;
   }> = {},
 ): GhostDevice {
@@ -186,7 +187,14 @@ export function closedDevice(
     },
     clock: { now: () => 0, sleep: async () => {} },
     log: { info: () => {}, warn: () => {}, error: () => {} },
-    observe: { keyCatchupEnded: () => {}, toDevice: () => {}, toDeviceSkipped: () => {}, stopped: () => {} },
+    serversAllowed: async () => new Set(["a.test", "b.test"]),
+    observe: {
+      keyCatchupEnded: () => {},
+      toDevice: () => {},
+      toDeviceRefused: others.onRefused ?? (() => {}),
+      toDeviceSkipped: () => {},
+      stopped: () => {},
+    },
     onNewKeys: others.onNewKeys ?? (() => {}),
   };
   return new GhostDevice(ACTOR.ghost, parts as unknown as ConstructorParameters<typeof GhostDevice>[1]);

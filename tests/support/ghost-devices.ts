@@ -134,11 +134,13 @@ function openSide(
       }),
     observe: {
       toDevice: () => {},
+      toDeviceRefused: () => {},
       toDeviceSkipped: () => {},
       keyCatchupEnded: () => {},
       stopped: (reason) => stops.push(reason),
     },
     onNewKeys: (rooms) => newKeys.push(...rooms),
+    serversAllowed: async () => new Set(),
     configured: async () => options.ghosts ?? [],
   });
   const ending = new AbortController();

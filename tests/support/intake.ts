@@ -54,8 +54,6 @@ export async function intakeFixture(
       ledger: base.ledger,
       agents: {
         current: async () => ({ byGhost, revision: 1 }),
-        onChange: () => () => {},
-        close: async () => {},
       },
       namespace: createNamespace({
         serverName: "a.test" as ServerName,

@@ -17,3 +17,8 @@ export function isSenderAllowed(entry: AgentEntry, sender: UserId): boolean {
     (entry.allowedSenders.includes(sender) || entry.allowedSenders.includes(`*:${server}`))
   );
 }
+
+/** The servers from which somebody may ask an agent. */
+export function serversAllowed(entries: Iterable<AgentEntry>): ReadonlySet<string> {
+  return new Set([...entries].flatMap(({ allowedServers }) => allowedServers));
+}

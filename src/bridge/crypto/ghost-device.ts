@@ -1,10 +1,11 @@
 // One ghost's device: opened once its store and the homeserver agree about it, published, used, stopped.
-// Invariants: the homeserver gets a new epoch before it gets keys or messages made after it; once stopped, nothing but
+// Invariants: what another server sends reaches the machine only if an agent allows that server, because everything that
+// a machine takes in grows its store; the homeserver gets a new epoch before it gets keys or messages made after it; once stopped, nothing but
 // a reset, or a start with what was missing restored, lets the device take part again.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError, errorName } from "../../domain/errors.ts";
-import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { type GhostMxid, parseUserId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceApi, DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
@@ -31,6 +32,8 @@ export interface DeviceStatus {
 
 /** What is counted of devices; nothing of it is content. */
 export interface DeviceObserver extends KeyCatchupObserver {
+  /** To-device messages of servers that no agent allows. */
+  toDeviceRefused(count: number): void;
   stopped(reason: DeviceStopReason): void;
 }
 
@@ -45,6 +48,8 @@ export interface GhostDeviceDependencies {
   readonly clock: Clock;
   readonly log: Logger;
   readonly observe: DeviceObserver;
+  /** The servers that an agent allows. The ghost's own server is allowed besides. */
+  readonly serversAllowed: () => Promise<ReadonlySet<string>>;
   /** Keys came for these rooms. */
   readonly onNewKeys: (rooms: readonly RoomId[]) => void;
 }
@@ -214,7 +219,14 @@ export class GhostDevice {
   }
 
   async #take(changes: DeviceChanges): Promise<readonly RoomId[]> {
-    const { roomsWithNewKeys } = await this.#deps.machines.receive(this.ghost, changes);
+    const { machines, serversAllowed, observe } = this.#deps;
+    const allowed = await serversAllowed();
+    const toDevice = changes.toDevice.filter(({ sender }) => {
+      const user = parseUserId(sender);
+      return user !== undefined && [serverOf(this.ghost), ...allowed].includes(serverOf(user));
+    });
+    observe.toDeviceRefused(changes.toDevice.length - toDevice.length);
+    const { roomsWithNewKeys } = await machines.receive(this.ghost, { ...changes, toDevice });
     this.requests.driveSoon();
     return roomsWithNewKeys;
   }

@@ -26,8 +26,15 @@ export const DIRECTORY_COMMAND = "!agents";
 /** The fingerprint of a delegation whose agent was not configured when it was admitted. */
 const NO_TARGET = "none";
 
-/** The room state a transaction brings, as the ledger takes it. */
-export function roomStateOf(events: readonly ReadableEvent[], namespace: Namespace): RoomStateEvent[] {
+/**
+ * The room state a transaction brings, as the ledger takes it. An invitation of a ghost that no agent has is left out:
+ * to refuse it, the ghost would have to be made, and anybody can invite any number of them.
+ */
+export function roomStateOf(
+  events: readonly ReadableEvent[],
+  namespace: Namespace,
+  targets: ReadonlyMap<GhostMxid, unknown>,
+): RoomStateEvent[] {
   const state: RoomStateEvent[] = [];
   for (const event of events) {
     if (event.type === "encryption") {
@@ -35,6 +42,7 @@ export function roomStateOf(events: readonly ReadableEvent[], namespace: Namespa
     } else if (event.type === "membership") {
       if (namespace.isGhost(event.user)) {
         if (event.membership === "knock") continue;
+        if (event.membership === "invite" && !targets.has(event.user)) continue;
         state.push({
           kind: "ghost",
           room: event.room,

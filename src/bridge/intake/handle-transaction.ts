@@ -32,7 +32,7 @@ export interface EncryptedIntake {
 
 export interface IntakeOptions {
   readonly ledger: Pick<Ledger, "intake" | "memberships">;
-  readonly agents: AgentDirectory;
+  readonly agents: Pick<AgentDirectory, "current">;
   readonly namespace: Namespace;
   readonly clock: Clock;
   readonly capacity: { readonly room: number; readonly global: number };
@@ -93,7 +93,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
     const { byGhost } = await agents.current();
     const read = readEvents(rawEvents, body);
     const { plain, encrypted } = candidatesOf(read.events, namespace);
-    const roomState = roomStateOf(read.events, namespace);
+    const roomState = roomStateOf(read.events, namespace, byGhost);
 
     const open = async (events: readonly EncryptedEvent[]) => {
       if (events.length === 0 || encryption?.takesPart !== true) return NOTHING_OPENED;

@@ -9,15 +9,17 @@ import { noticeTransactionId } from "./transaction-ids.ts";
 
 // A leave of a ghost that was joined makes it read the room's state, because the leave may be out of date; so does a
 // further leave before that (banned, then invited again). A leave that is older than the invitation is ignored; if a
-// clock is wrong there, the homeserver refuses the join.
+// clock is wrong there, the homeserver refuses the join. A leave from a room that the ghost was never recorded in is
+// ignored, because it may be any name's whose invitation was ignored.
 const GHOST_EVENT: Statement = {
   name: "ghost_membership",
   text: `
   INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at)
-  VALUES ($1, $2, $3, $4, $5,
+  SELECT $1, $2, $3, $4, $5::boolean,
     CASE $3 WHEN 'invite' THEN 'answer_invite' WHEN 'join' THEN 'settle' END,
     CASE WHEN $3 <> 'leave' THEN $6::timestamptz END,
-    CASE WHEN $3 = 'invite' THEN $7::bigint END)
+    CASE WHEN $3 = 'invite' THEN $7::bigint END
+  WHERE $3 <> 'leave' OR EXISTS (SELECT FROM bridge_ghost_rooms WHERE room_id = $1 AND ghost_mxid = $2)
   ON CONFLICT (room_id, ghost_mxid) DO UPDATE SET
     membership = excluded.membership,
     inviter = COALESCE(excluded.inviter, g.inviter),

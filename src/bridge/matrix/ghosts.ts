@@ -1,5 +1,6 @@
 // A ghost as the homeserver knows it: a registered user with one managed device and a display name.
 // Invariants:
+// - only the ghost of an agent, or one that was made for an agent before, has an account and a device;
 // - the device ID is stored in the ledger before the homeserver hears of it; only an operator's reset
 //   changes it;
 // - registering and putting the device are repeatable, done once a process for each ghost, one at a time;
@@ -26,6 +27,8 @@ export interface GhostsDependencies {
   readonly ledger: { readonly ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile"> };
   readonly clock: Clock;
   readonly random: Random;
+  /** Whether an account may be made for this ghost. Any ghost's where nothing is said. */
+  readonly mayMake?: (ghost: GhostMxid) => Promise<boolean>;
   /** Whether the homeserver ever had keys of this device. None has any where nothing is said. */
   readonly hadKeys?: (ghost: GhostMxid, deviceId: string) => Promise<boolean>;
 }
@@ -149,7 +152,10 @@ export class Ghosts {
   }
 
   async #make(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
-    const { homeserver, ledger, clock, random } = this.#deps;
+    const { homeserver, ledger, clock, random, mayMake } = this.#deps;
+    if (mayMake !== undefined && !(await mayMake(ghost))) {
+      return { kind: "refused", status: 404, errcode: "DRAWBRIDGE_NO_AGENT" };
+    }
     const { deviceId } = await ledger.ghosts.ensureDevice(ghost, freshDeviceId(random), clock.now());
     const actor: GhostActor = { ghost, deviceId };
     const registered = await homeserver.registerGhost(ghost);

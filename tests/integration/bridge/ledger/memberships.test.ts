@@ -26,6 +26,13 @@ const joined = (name = "r") =>
   }) as const;
 
 describe("memberships", () => {
+  it("ignores a leave from a room in which the ghost was never recorded", async (t) => {
+    const { admit, rows } = await ledgerFixture(t);
+    const left = { kind: "ghost", room: room("r"), ghost: ghost("bait"), membership: "leave" } as const;
+    await admit([], { roomState: [{ ...left, inviter: undefined, direct: false }] });
+    assert.deepEqual(await rows("SELECT * FROM bridge_ghost_rooms"), []);
+  });
+
   it("makes a ghost read the room again when a member joins or leaves while it reads", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     await admit([], { roomState: [joined()] });

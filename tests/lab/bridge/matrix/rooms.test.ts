@@ -2,12 +2,14 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
+import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
+import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
 import type { NewNotice, RoomStateEvent } from "../../../../src/bridge/ledger/admission-types.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-queue.ts";
 import { createNoticeQueue } from "../../../../src/bridge/notices/queue.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
-import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
 import { testDirectory } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { ghost, ledgerFixture } from "../../../support/ledger.ts";
@@ -27,13 +29,15 @@ async function bridge(t: TestContext) {
   const { ledger, admit, rows } = await ledgerFixture(t);
   const side = ghostSide(t, synapse.url, { asToken: synapse.asToken });
   const { homeserver, clock } = side;
-  const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
   const agents = testDirectory({ docs: { senders: [alice.userId] }, other: { displayName: "Other <b>" } });
+  const mayMake = async (who: GhostMxid) => (await agents.current()).byGhost.has(who);
+  const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom, mayMake });
   const common = { ledger, homeserver, ghosts, agents, clock, log: pino({ level: "silent" }) };
   return {
     ...side,
     ledger,
     rows,
+    agents,
     ghosts,
     memberships: createMembershipQueue(common),
     notices: createNoticeQueue({ ...common, readsEncrypted: true }),
@@ -86,18 +90,49 @@ describe("ghosts' rooms", () => {
     assert.deepEqual(await noticesIn(alice, room), []);
   });
 
-  it("a ghost refuses the invitation of a user who may not ask it, or for an agent that is not configured", async (t) => {
+  it("a ghost refuses the invitation of a user who may not ask it", async (t) => {
     const { ghosts, memberships, roomState, rows } = await bridge(t);
-    for (const who of [ghost(), ghost("gone")]) {
-      await ghosts.ensureGhost(who);
-      const room = await mallory.createRoom({ invite: [who] });
-      await roomState(invited(room, who, mallory));
-      await memberships.round();
-      assert.equal(await membershipOf(mallory, room, who), "leave");
-    }
+    await ghosts.ensureGhost(ghost());
+    const room = await mallory.createRoom({ invite: [ghost()] });
+    await roomState(invited(room, ghost(), mallory));
+    await memberships.round();
+    assert.equal(await membershipOf(mallory, room, ghost()), "leave");
     assert.deepEqual(await rows("SELECT DISTINCT membership, task FROM bridge_ghost_rooms"), [
       { membership: "leave", task: null },
     ]);
+  });
+
+  it("invitations of ghosts that no agent has make no account, no device and no row [ENC-2] [ENC-10]", async (t) => {
+    const { ledger, agents, clock, memberships, operations, rows } = await bridge(t);
+    const unknown = Array.from({ length: 40 }, (_, index) => ghost(`bait-${index}`));
+    const room = await mallory.createRoom();
+    const handle = createTransactionHandler({
+      ...{ ledger, agents, clock, noticeIntervalMs: 600_000, capacity: { room: 64, global: 4_096 } },
+      namespace: createNamespace({
+        ...{ serverName: "a.test" as ServerName, ghostPrefix: "agent_", senderLocalpart: "drawbridge" },
+      }),
+    });
+    const deliver = async (transactionId: string) => {
+      const path = `/rooms/${encodeURIComponent(room)}/messages?dir=b&limit=200`;
+      const { chunk } = (await mallory.call("GET", path)) as { chunk: unknown[] };
+      const events = chunk.toReversed();
+      await handle(transactionId, Buffer.from(JSON.stringify({ transactionId, events })), events);
+      await memberships.round();
+      await clock.advance(60_000);
+      await memberships.round();
+    };
+    const toRoom = `/rooms/${encodeURIComponent(room)}`;
+    for (const who of unknown) await mallory.call("POST", `${toRoom}/invite`, { user_id: who });
+    await deliver("invited");
+    assert.equal(await membershipOf(mallory, room, ghost("bait-0")), "invite", "it is not even refused");
+    for (const who of unknown) await mallory.call("POST", `${toRoom}/kick`, { user_id: who });
+    await deliver("withdrawn");
+    assert.deepEqual(await rows("SELECT * FROM bridge_ghosts"), []);
+    assert.deepEqual(await rows("SELECT * FROM bridge_ghost_rooms"), []);
+    assert.deepEqual(operations, []);
+    for (const who of unknown) {
+      await assert.rejects(mallory.call("GET", `/profile/${encodeURIComponent(who)}`), /404/);
+    }
   });
 
   it("a withdrawn invitation, and one to a room that no server has, end without a join", async (t) => {

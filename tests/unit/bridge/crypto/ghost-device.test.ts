@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { DeviceChanges, DeviceRecord } from "../../../../src/bridge/matrix/device-api.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
-import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import type { GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
 import { closedDevice, openDevice } from "../../../support/fake-devices.ts";
 
 const ROOM = "!room" as RoomId;
@@ -28,6 +28,26 @@ describe("GhostDevice", () => {
     brought = [];
     await device.receive(CHANGES);
     assert.deepEqual(rooms, [ROOM], "nobody is woken for nothing");
+  });
+
+  it("what comes from a server that no agent allows does not reach the machine, and is counted [ENC-10]", async () => {
+    const reached: unknown[] = [];
+    const refused: number[] = [];
+    const machines = {
+      outgoing: async () => [],
+      receive: async (_ghost: GhostMxid, { toDevice }: DeviceChanges) => {
+        reached.push(...toDevice.map(({ sender }) => sender));
+        return { roomsWithNewKeys: [] };
+      },
+    };
+    const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }), {
+      onRefused: (count) => refused.push(count),
+    });
+    const from = (sender: unknown) => ({ type: "m.room.encrypted", sender, content: {} });
+    const senders = ["@mallory:evil.test", "@alice:a.test", "@bob:b.test", "@bob:b.test:8448", "b.test", 7];
+    await device.receive({ ...CHANGES, toDevice: senders.map(from) });
+    assert.deepEqual(reached, ["@alice:a.test", "@bob:b.test"]);
+    assert.deepEqual(refused, [4]);
   });
 
   it("a machine receives and sends nothing before its store was found consistent [ENC-2]", async () => {
