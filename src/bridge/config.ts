@@ -114,7 +114,7 @@ export const BridgeConfigFile = z.strictObject({
         .int()
         .min(1_024)
         .default(16 * MiB),
-      /** Delegations one process works on at a time. */
+      /** Delegations one process works on at a time; half of them at most on streams. A task between two polls takes no slot. */
       concurrency: z.int().min(1).max(1_024).default(64),
       /** How long a question that does not get on (its key or its agent is missing) may hold up its room. */
       roomGate: durationMs("60s", { min: "1s" }),

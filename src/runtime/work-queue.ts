@@ -26,7 +26,6 @@ export class WorkQueue<Item> {
   readonly #options: WorkQueueOptions<Item>;
   readonly #loop: WorkLoop;
   readonly #inProgress = new Set<Promise<void>>();
-  #lastClaimWasFull = false;
 
   constructor(options: WorkQueueOptions<Item>) {
     this.#options = options;
@@ -54,11 +53,6 @@ export class WorkQueue<Item> {
     await Promise.all(this.#inProgress);
   }
 
-  /** Whether every slot is taken, and the last claim left items behind that were due. */
-  get isCrowded(): boolean {
-    return this.#lastClaimWasFull && this.#inProgress.size >= this.#options.concurrency;
-  }
-
   /**
    * Does what is due once, for a caller that does not start the queue; true when more may be due.
    * @throws the first failure of an item, once all have ended
@@ -76,7 +70,6 @@ export class WorkQueue<Item> {
     const limit = concurrency - this.#inProgress.size;
     if (limit <= 0) return false;
     const claimed = await claim(limit);
-    this.#lastClaimWasFull = claimed.length >= limit;
     if (draining.aborted && giveBack !== undefined) await giveBack(claimed);
     else for (const item of claimed) this.#begin(item, draining);
     return false;

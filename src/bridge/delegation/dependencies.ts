@@ -40,7 +40,7 @@ export interface DelegationDependencies {
 }
 
 /** Why a delegation was put back to be tried again. */
-export type DeferReason = TerminalReason | "flow_failed" | "slot_yielded" | "reply_retry";
+export type DeferReason = TerminalReason | "flow_failed" | "task_open" | "reply_retry";
 
 /** What the delegation worker counts. Every label is one of a closed set; none is content. */
 export interface DelegationObserver {

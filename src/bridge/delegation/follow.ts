@@ -1,6 +1,7 @@
-// Following a task that an agent has accepted, until it ends. Invariants: before every call, and at least every five
-// seconds on a stream, the policy (recheck.ts) is applied anew, and following stops when it refuses; a broken stream
-// costs nothing but a poll; an agent that is away is called with a back-off; the wait for an answer has an end.
+// Following a task that an agent has accepted: by a poll whenever it is due, between which the delegation is released, or
+// by a stream, where the worker has a slot for one. Invariants: before every call, and at least every five seconds on a
+// stream, the policy (recheck.ts) is applied anew, and following stops when it refuses; a broken stream costs nothing but
+// a poll; an agent that is away is called with a back-off; the wait for an answer has an end.
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
@@ -17,10 +18,8 @@ const RECHECK_MS = 5_000;
 const SILENCE_MS = 30_000;
 /** Streams opened for one task; after that it is polled. */
 const STREAM_TRIES = 3;
-/** Answers that are not A2A may come from a proxy: so many in a row are tolerated. */
-const PROTOCOL_FAULTS_MAX = 5;
-/** How long a follower keeps its slot at least; longer on a stream, which some agents do not survive the end of. */
-const SLOT_MS_MIN = { polling: 30_000, streaming: 5 * 60_000 };
+/** Answers that are not A2A may come from a proxy: they are tolerated until so many polls in a row have failed. */
+const FAULTS_MAX = 10;
 /** The least wait for a card that cannot be fetched. */
 const UNKNOWN_WAIT_MS_MIN = 500;
 /** The longest wait that an agent may ask for between two polls. */
@@ -66,29 +65,30 @@ class Follower {
   readonly #flow: Flow;
   readonly #followed: Followed;
   readonly #deadline: number;
-  readonly #startedAt: number;
   #live: LiveStream | undefined;
-  #streamTries: number;
-  #polledOnce = false;
-  #faults = 0;
-  #protocolFaults = 0;
+  #streamsOpened: number;
+  /** Polls that failed, one after another. */
+  readonly #faults: number;
   #check: ClearedTarget | undefined;
   #client: AgentClient | undefined;
   #checkedAt = Number.NEGATIVE_INFINITY;
   #lastEventAt: number;
   /** Updates may have been missed: the task was taken up late, or its stream broke. */
   #hasGap: boolean;
+  #isBroken = false;
 
   constructor(flow: Flow, followed: Followed) {
+    const { claimed, host } = flow;
     this.#flow = flow;
     this.#followed = followed;
     this.#deadline = followed.acceptedAt + flow.deps.limits.answerDeadline;
-    this.#startedAt = flow.now;
     this.#lastEventAt = flow.now;
-    this.#live = followed.live;
-    this.#streamTries = followed.live === undefined ? 0 : 1;
-    this.#hasGap = followed.live === undefined;
-    flow.holdsStream = followed.live !== undefined;
+    this.#streamsOpened = claimed.streamsOpened + (followed.live === undefined ? 0 : 1);
+    this.#faults = claimed.resumedFrom === "following" ? claimed.attempts : 0;
+    if (host.mayStream()) this.#live = followed.live;
+    else followed.live?.close();
+    this.#hasGap = this.#live === undefined;
+    flow.holdsStream = this.#live !== undefined;
   }
 
   close(): void {
@@ -109,7 +109,7 @@ class Follower {
     if (this.#live === undefined || this.#isDue(this.#checkedAt, RECHECK_MS)) {
       const check = await recheck(this.#flow.deps, this.#flow.claimed);
       if (check.kind === "stopped") return finish(stopped(check));
-      if (check.kind === "unknown") return this.#wait(Math.max(check.retryAfterMs, UNKNOWN_WAIT_MS_MIN));
+      if (check.kind === "unknown") return this.#unknown(Math.max(check.retryAfterMs, UNKNOWN_WAIT_MS_MIN));
       this.#check = check;
       this.#checkedAt = this.#flow.now;
       try {
@@ -118,10 +118,6 @@ class Follower {
         if (error instanceof A2aFailure) return finish(failed("follow", "agent_protocol_error"));
         throw error;
       }
-    }
-    if (this.#mayYield()) {
-      const wakeAt = this.#flow.now + Math.max(this.#pollIntervalMs(), RECHECK_MS);
-      return { kind: "defer", wakeAt, reason: "slot_yielded", undelivered: false };
     }
     const client = this.#client;
     if (client === undefined) return undefined;
@@ -145,14 +141,13 @@ class Follower {
       if (error.kind === "too_large") return finish(failed("follow", "answer_too_large"));
     }
     this.close();
+    this.#isBroken = true;
     return undefined;
   }
 
   async #poll(client: AgentClient): Promise<Verdict | undefined> {
     try {
       const task = await this.#getTask(client);
-      this.#faults = 0;
-      this.#protocolFaults = 0;
       const verdict = await this.#take({ kind: "task", task });
       if (verdict !== undefined) return verdict;
     } catch (error) {
@@ -160,25 +155,23 @@ class Follower {
       return this.#failed(error);
     }
     // The first poll after a claim leads to a stream at once; after a broken stream there is a pause.
-    if (this.#polledOnce || !client.streams) await this.#wait(this.#pollIntervalMs());
-    this.#polledOnce = true;
-    if (client.streams && this.#streamTries < STREAM_TRIES) {
-      this.#streamTries++;
-      this.#lastEventAt = this.#flow.now;
-      this.#live = new LiveStream(this.#flow.deps.clock, this.#flow.signal, (signal) =>
-        client.subscribe(this.#followed.taskId, signal),
-      );
-      this.#flow.holdsStream = true;
-    }
+    const streams = client.streams && !this.#isBroken && this.#streamsOpened < STREAM_TRIES;
+    if (!streams || !this.#flow.host.mayStream()) return this.#later(this.#pollIntervalMs(), true);
+    this.#streamsOpened++;
+    this.#lastEventAt = this.#flow.now;
+    this.#live = new LiveStream(this.#flow.deps.clock, this.#flow.signal, (signal) =>
+      client.subscribe(this.#followed.taskId, signal),
+    );
+    this.#flow.holdsStream = true;
     return undefined;
   }
 
-  async #failed(failure: A2aFailure): Promise<Verdict | undefined> {
+  #failed(failure: A2aFailure): Verdict {
     const verdict = FOLLOW_VERDICTS[failure.kind];
-    const isTolerated = failure.kind === "protocol" && ++this.#protocolFaults < PROTOCOL_FAULTS_MAX;
+    const isTolerated = failure.kind === "protocol" && this.#faults + 1 < FAULTS_MAX;
     if (verdict.kind === "end" && !isTolerated) return finish(failed("follow", verdict.reason));
     const asked = Math.min(failure.retryAfterMs ?? 0, ASKED_WAIT_MS_MAX);
-    return this.#wait(Math.max(this.#flow.backoff(this.#faults++), asked));
+    return this.#later(Math.max(this.#flow.backoff(this.#faults), asked), false);
   }
 
   /** A stream that was joined late may lack artifacts, so the whole task is read before its answer is sent. */
@@ -215,19 +208,22 @@ class Follower {
     return Math.max(500, this.#check?.target.entry.pollInterval ?? 0);
   }
 
-  #mayYield(): boolean {
-    const leastMs = this.#live === undefined ? SLOT_MS_MIN.polling : SLOT_MS_MIN.streaming;
-    return this.#flow.host.isCrowded() && this.#isDue(this.#startedAt, leastMs);
-  }
-
   #isDue(since: number, afterMs: number): boolean {
     return this.#flow.now - since >= afterMs;
   }
 
-  /** Waits, but not past the deadline. */
-  async #wait(ms: number): Promise<undefined> {
-    const untilDeadline = Math.max(0, this.#deadline - this.#flow.now);
-    await this.#flow.deps.clock.sleep(Math.min(ms, untilDeadline), this.#flow.signal);
+  /** The card cannot be fetched just now. A stream is kept meanwhile, because some agents do not survive its end. */
+  async #unknown(waitMs: number): Promise<Verdict | undefined> {
+    if (this.#live === undefined) return this.#later(waitMs, false);
+    await this.#flow.deps.clock.sleep(Math.min(waitMs, this.#deadline - this.#flow.now), this.#flow.signal);
+    return undefined;
+  }
+
+  /** Releases the delegation until its next poll, which is not later than its deadline. */
+  #later(ms: number, hasProgressed: boolean): Verdict {
+    const wakeAt = Math.min(this.#flow.now + ms, this.#deadline);
+    const followed = { hasProgressed, streamsOpened: this.#streamsOpened };
+    return { kind: "defer", wakeAt, reason: "task_open", undelivered: false, followed };
   }
 }
 

@@ -2,6 +2,7 @@
 // docs/reference/delegation-outcomes.md is this table in words.
 
 import type { Outcome } from "../ledger/delegations.ts";
+import type { DeferNote } from "../ledger/leases.ts";
 import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
 import type { A2aFailureKind } from "./a2a/failure.ts";
 import type { Phase } from "./a2a/protocol.ts";
@@ -94,6 +95,8 @@ export type Verdict =
       readonly reason: DeferReason;
       /** The agent surely has nothing of this delegation. */
       readonly undelivered: boolean;
+      /** Of a task that is followed. */
+      readonly followed?: DeferNote["followed"];
     };
 
 export const finish = (outcome: Outcome): Verdict => ({ kind: "finish", outcome });

@@ -58,9 +58,10 @@ async function settle(flow: Flow, verdict: Verdict): Promise<void> {
     log.info({ event: "delegation_ended", delegation: lease.delegationId, state, stage, reason });
     return;
   }
-  const { wakeAt, reason, undelivered } = verdict;
-  const isPause = reason === "flow_failed" || reason === "slot_yielded" || reason === "reply_retry";
-  await flow.persist(() => ledger.defer(lease, wakeAt, isPause ? undefined : { undelivered, reason }));
+  const { wakeAt, reason, undelivered, followed } = verdict;
+  const isPause = reason === "flow_failed" || reason === "task_open" || reason === "reply_retry";
+  const note = isPause ? followed && { followed } : { undelivered, reason };
+  await flow.persist(() => ledger.defer(lease, wakeAt, note));
   metrics.deferred(reason);
 }
 

@@ -28,8 +28,8 @@ export class Interrupt extends Error {
 export interface FlowHost {
   /** A room or a slot may have become free: claim again. */
   wake(): void;
-  /** Others wait for this flow's slot. */
-  isCrowded(): boolean;
+  /** Whether one more flow may hold a stream, and with it its slot. */
+  mayStream(): boolean;
 }
 
 export class Flow {

@@ -1,5 +1,6 @@
 // The delegation worker: claims delegations that are due and runs each as a flow of its own.
-// Invariants: never more flows than `limits.concurrency`; leases are renewed while flows run; a drain leaves every
+// Invariants: never more flows than `limits.concurrency`, and no more than half of them on streams, which last: the others
+// are requests, or polls of tasks, and end soon; leases are renewed while flows run; a drain leaves every
 // delegation finished or given back, and ends in its time: what a database that does not answer keeps, its lease
 // gives back.
 import { WorkQueue } from "../../runtime/work-queue.ts";
@@ -42,7 +43,7 @@ export class DelegationWorker {
       giveBack: (claims) => this.#giveBack(claims.map(({ claimed }) => claimed.lease)),
       onError: () => deps.log.warn({ event: "delegations_not_claimed" }),
     });
-    this.#host = { wake: () => this.#queue.wake(), isCrowded: () => this.#queue.isCrowded };
+    this.#host = { wake: () => this.#queue.wake(), mayStream: () => this.#mayStream() };
   }
 
   start(): void {
@@ -56,9 +57,11 @@ export class DelegationWorker {
     this.#queue.wake();
   }
 
-  /** The delegation's question was redacted: its flow, if it runs here, ends now. */
+  /** The delegation is to be canceled: its flow, if it runs here, ends now; else it is due. */
   cancel(delegationId: string): void {
-    this.#active.get(delegationId)?.interrupt("canceled");
+    const flow = this.#active.get(delegationId);
+    if (flow === undefined) this.wake();
+    else flow.interrupt("canceled");
   }
 
   /**
@@ -80,6 +83,11 @@ export class DelegationWorker {
     await Promise.race([drained, end]);
     timer.abort();
     this.#keeping.abort();
+  }
+
+  #mayStream(): boolean {
+    const streams = [...this.#active.values()].filter(({ holdsStream }) => holdsStream).length;
+    return streams < Math.floor(this.#deps.limits.concurrency / 2);
   }
 
   async #claim(limit: number): Promise<Claim[]> {

@@ -58,7 +58,7 @@ const RECORD_ACCEPTED: Statement = {
   WITH moved AS (
     UPDATE bridge_delegations d SET
       state = 'following', accepted_at = $4, due_at = d.lease_until, prompt = NULL,
-      a2a_task_id = $5, a2a_context_id = $6, agent_version = $7
+      a2a_task_id = $5, a2a_context_id = $6, agent_version = $7, attempts = 0
     WHERE ${HELD} AND d.state = 'dispatching'
     RETURNING d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
   ), advanced AS (${advanceRoom("$4", 0)})

@@ -66,7 +66,10 @@ export interface ClaimedDelegation {
   readonly a2aUnsettled: boolean;
   /** Why the last try was deferred. */
   readonly retryReason: TerminalReason | undefined;
+  /** Tries since it last made progress. */
   readonly attempts: number;
+  /** Streams that were opened for its task. */
+  readonly streamsOpened: number;
   readonly admittedAt: number;
   /** When it was first claimed. */
   readonly triedAt: number;
@@ -75,11 +78,14 @@ export interface ClaimedDelegation {
   readonly cancelRequested: boolean;
 }
 
-/** What the next try of a dispatch must know of this one. */
-export interface RetryNote {
-  readonly reason: TerminalReason;
+/** What the next try must know of this one. */
+export interface DeferNote {
+  /** Why a dispatch did not succeed. */
+  readonly reason?: TerminalReason;
   /** The agent received nothing of this try, so the next one need not search for a task first. */
-  readonly undelivered: boolean;
+  readonly undelivered?: boolean;
+  /** Of a task that is followed. */
+  readonly followed?: { readonly hasProgressed: boolean; readonly streamsOpened: number };
 }
 
 type DelegationRow = Omit<ClaimedDelegation, "lease" | "prompt" | "a2aMessageId"> & {
@@ -92,7 +98,7 @@ const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sou
   d.ghost_mxid AS ghost, d.agent_id AS "agentId", d.target_fingerprint AS "targetFingerprint",
   d.thread_root AS "threadRoot", d.prompt AS "sealedPrompt", d.a2a_task_id AS "a2aTaskId",
   d.a2a_context_id AS "a2aContextId", d.a2a_attempted AS "a2aAttempted", d.a2a_unsettled AS "a2aUnsettled",
-  d.retry_reason AS "retryReason", d.attempts, d.admitted_at AS "admittedAt", d.tried_at AS "triedAt",
+  d.retry_reason AS "retryReason", d.attempts, d.streams_opened AS "streamsOpened", d.admitted_at AS "admittedAt", d.tried_at AS "triedAt",
   d.accepted_at AS "acceptedAt",
   d.cancel_requested_at IS NOT NULL AS "cancelRequested"`;
 
@@ -173,7 +179,8 @@ const RELEASE: Statement = {
   text: `
   WITH held AS (
     UPDATE bridge_delegations d SET
-      lease_holder = NULL, lease_until = NULL, attempts = d.attempts + $5,
+      lease_holder = NULL, lease_until = NULL,
+      attempts = CASE WHEN $9 THEN 0 ELSE d.attempts + $5 END, streams_opened = COALESCE($10, d.streams_opened),
       a2a_unsettled = d.a2a_unsettled AND NOT $6, retry_reason = COALESCE($7, d.retry_reason),
       state = CASE WHEN d.state = 'dispatching' AND NOT (d.a2a_unsettled AND NOT $6) THEN 'queued'
                    ELSE d.state END,
@@ -234,7 +241,7 @@ async function releaseUntil(
   until: number,
   attempts: 0 | 1,
   roomGateMs: number,
-  note?: RetryNote,
+  note?: DeferNote,
 ): Promise<number> {
   const row = await oneRow<{ touched: number }>(on, RELEASE, [
     ...leaseArrays(leases),
@@ -243,12 +250,15 @@ async function releaseUntil(
     note?.undelivered ?? false,
     note?.reason ?? null,
     roomGateMs,
+    note?.followed?.hasProgressed ?? false,
+    note?.followed?.streamsOpened ?? null,
   ]);
   return row.touched;
 }
 
 /** @param roomGateMs how long a head that does not get on may hold its room */
 export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) {
+  let isTurnOfDue = false;
   return {
     /** Claims up to `limit` delegations that may be worked on now: heads of rooms, and what rooms are past and is due. */
     async claim(request: ClaimRequest & { readonly holder: string }): Promise<ClaimedDelegation[]> {
@@ -260,18 +270,20 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
         return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.steppedOver ?? 0) > 0 };
       };
       const claimed: ClaimedDelegation[] = [];
-      for (let free = limit; free > 0; free = limit - claimed.length) {
-        // Both statements run at once, because a new question must not wait; accepted work has the larger half.
-        const forDue = Math.ceil(free / 2);
-        const forHeads = Math.max(free - forDue, 1);
-        const first = free > 1 ? undefined : await claimDue(1);
-        if (first?.length === 1) {
-          claimed.push(...first.map((row) => toClaimed(row, holder, keys)));
-          break;
-        }
-        const [due, heads] = await Promise.all([first ?? claimDue(forDue), claimHeads(forHeads)]);
+      let [mayBeDue, mayBeHeads] = [true, true];
+      for (let free = limit; free > 0 && (mayBeDue || mayBeHeads); free = limit - claimed.length) {
+        // Both statements run at once, because a new question must not wait; a single slot goes to either in turn.
+        if (free === 1) isTurnOfDue = !isTurnOfDue;
+        const half = free > 1 ? Math.ceil(free / 2) : Number(isTurnOfDue);
+        const forDue = !mayBeDue ? 0 : mayBeHeads ? half : free;
+        const forHeads = free - forDue;
+        const [due, heads] = await Promise.all([
+          forDue === 0 ? [] : claimDue(forDue),
+          forHeads === 0 ? { found: [], steppedOver: false } : claimHeads(forHeads),
+        ]);
         claimed.push(...[...due, ...heads.found].map((row) => toClaimed(row, holder, keys)));
-        if (!heads.steppedOver && due.length < forDue && heads.found.length < forHeads) break;
+        mayBeDue &&= forDue === 0 || due.length === forDue;
+        mayBeHeads &&= heads.steppedOver || heads.found.length === forHeads;
       }
       return claimed;
     },
@@ -295,10 +307,10 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
     },
 
     /**
-     * Releases the lease until `wakeAt`. The state stays, `attempts` grows by one, and a head keeps holding its room
-     * unless `wakeAt` is later than `roomGateMs` after its first try.
+     * Releases the lease until `wakeAt`. The state stays, `attempts` grows by one unless there was progress, and a
+     * head keeps holding its room unless `wakeAt` is later than `roomGateMs` after its first try.
      */
-    async defer(lease: Lease, wakeAt: number, note?: RetryNote): Promise<void> {
+    async defer(lease: Lease, wakeAt: number, note?: DeferNote): Promise<void> {
       assertHeld(await releaseUntil(pool, [lease], wakeAt, 1, roomGateMs, note), lease);
     },
 

@@ -44,7 +44,7 @@ const RECORD_REPLY: Statement = {
   ), moved AS (
     UPDATE bridge_delegations d SET
       state = 'reply_pending', accepted_at = COALESCE(d.accepted_at, $4), due_at = d.lease_until,
-      prompt = NULL, agent_version = COALESCE($5, d.agent_version)
+      prompt = NULL, agent_version = COALESCE($5, d.agent_version), attempts = 0
     FROM held h WHERE d.id = h.id AND NOT h.canceled
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
   ), advanced AS (${advanceRoom("$4", 0)}

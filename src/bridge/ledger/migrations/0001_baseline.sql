@@ -207,7 +207,10 @@ CREATE TABLE bridge_delegations (
   -- When a delegation that its room is past may be claimed again: one that was accepted, or one that did not get on at
   -- the head for too long. The time of a head is bridge_rooms.head_at.
   due_at timestamptz,
+  -- Tries since it last made progress.
   attempts integer NOT NULL DEFAULT 0,
+  -- Streams that were opened for its task. After a few that broke, the task is polled.
+  streams_opened integer NOT NULL DEFAULT 0,
   -- When it was first claimed. The dispatch deadline, and the time for which it may hold its room, begin then.
   tried_at timestamptz,
   cancel_requested_at timestamptz,

@@ -80,12 +80,13 @@ describe("following a task", () => {
     });
 
     it(`a redaction while the task is followed by ${how} cancels it at the agent, without a notice [INT-6]`, async (t) => {
-      const { agent, harness, admit } = await setUpDelegation(t, { streaming });
+      const { agent, harness, admit, redact } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = SLOW;
       const row = await admit();
       const worker = harness.worker();
       worker.start();
       await harness.until(() => row.state === "following");
+      await redact(row);
       worker.cancel(row.id);
       await harness.until(() => row.outcome !== undefined);
       assert.deepEqual(row.outcome, { state: "canceled", stage: "follow", reason: "source_redacted" });

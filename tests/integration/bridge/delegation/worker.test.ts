@@ -67,29 +67,36 @@ describe("delegation worker", () => {
 
   it("no more delegations are in progress than the concurrency allows", async (t) => {
     const { agent, harness, admit, count } = await setUp(t, { concurrency: 3 });
-    agent.behaviour.plan = { kind: "slow", text: "ok" };
+    agent.fault("send", { kind: "hang" }, 9);
     for (let index = 0; index < 9; index++) await admit(`q${index}`, `room ${index}`);
     harness.worker().start();
-    await harness.until(() => agent.behaviour.started.length === 3);
+    await harness.until(() => agent.seenOf("send").length === 3);
     await harness.clock.advance(5_000);
-    assert.equal(agent.behaviour.started.length, 3);
+    assert.equal(agent.seenOf("send").length, 3);
     assert.equal(await count("lease_holder IS NOT NULL"), 3);
   });
 
-  it("long tasks yield their slots to waiting questions, and are answered in the end", async (t) => {
-    const { agent, harness, admit, count } = await setUp(t, { concurrency: 2 });
-    agent.behaviour.plan = { kind: "slow", text: "late" };
-    await admit("slow1", "one");
-    await admit("slow2", "two");
-    harness.worker().start();
-    await harness.until(async () => (await count("state = 'following'")) === 2);
-    agent.behaviour.plan = completes("quick");
-    await admit("quick", "three");
-    await harness.until(async () => (await count("terminal_reason = 'answered'")) === 1, 500);
-    assert.equal(harness.sent[0]?.content["body"], "quick");
-    agent.behaviour.releaseAll();
-    await harness.until(async () => (await count("terminal_reason = 'answered'")) === 3, 500);
-  });
+  for (const streaming of [false, true]) {
+    const how = streaming ? "streamed" : "polled";
+    it(`a quick question is asked at once while forty ${how} tasks run and there are eight slots [DEL-7]`, async (t) => {
+      const { agent, harness, admit, count } = await setUp(t, { streaming });
+      agent.behaviour.plan = { kind: "slow", text: "late" };
+      for (let index = 0; index < 40; index++) await admit(`slow${index}`, `room ${index}`);
+      const worker = harness.worker();
+      worker.start();
+      await harness.until(async () => (await count("state = 'following'")) === 40);
+      agent.behaviour.plan = completes("quick");
+      const quick = await admit("quick", "another room");
+      const askedAt = harness.clock.now();
+      worker.wake();
+      await harness.until(() => quick.outcome !== undefined);
+      assert.ok(harness.clock.now() - askedAt <= 5_000, String(harness.clock.now() - askedAt));
+      assert.ok((await count("state = 'following' AND lease_holder IS NOT NULL")) <= 8);
+      agent.behaviour.releaseAll();
+      await harness.until(async () => (await count("terminal_reason = 'answered'")) === 41);
+      assert.equal(agent.behaviour.started.length, 41);
+    });
+  }
 
   it("a drain lets a call end, releases tasks that are only polled, and loses nothing", async (t) => {
     const { agent, harness, admit, count } = await setUp(t);
