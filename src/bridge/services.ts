@@ -17,7 +17,7 @@ import { redactedIn } from "./intake/derive.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace, type Namespace } from "./intake/namespace.ts";
 import { createIntakeServer } from "./intake/server.ts";
-import { createLedger, type IntakeLedger, type Ledger } from "./ledger/ledger.ts";
+import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
@@ -47,8 +47,8 @@ export interface BridgeServices {
   readonly workers: readonly Worker[];
 }
 
-/** For this long a homeserver's repetition is known by its digest; later its events' own keys still hold. */
-const REPLAY_MEMORY_MS = 7 * 24 * 60 * 60 * 1_000;
+/** For so long it is remembered which events were handled; no homeserver repeats one later. */
+const HANDLED_MEMORY_MS = 14 * 24 * 60 * 60 * 1_000;
 const PRUNE_INTERVAL_MS = 60 * 60 * 1_000;
 
 /** What everything else stands on: the tables, and the homeserver as the bridge and as its ghosts. */
@@ -109,9 +109,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
   const expiry = readsEncrypted ? [] : [createIntakeEnvelopeExpiry({ ledger, clock, log, observe })];
   const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups });
-  const pruning = createPruning(ledger.intake, options, () =>
-    metrics.workerErrors.inc({ worker: "pruning" }),
-  );
+  const pruning = createPruning(ledger, options, () => metrics.workerErrors.inc({ worker: "pruning" }));
 
   wakeups.parts = { delegations, notices, memberships, audit, envelopes: encryption };
   return {
@@ -174,7 +172,6 @@ function createIntake(
   });
   const onCommitted = (transaction: HandledTransaction) => {
     const { events } = transaction.read;
-    catchup.handled(events.map(({ event }) => event));
     wakeups.admitted(transaction);
     encryption?.redacted(redactedIn(events).map(({ event }) => event));
     if (transaction.roomStateChanged) wakeups.wake("notices", "memberships");
@@ -184,8 +181,9 @@ function createIntake(
     ghosts,
     agents,
     positions: ledger.roomPositions,
-    intake: async ({ transactionId, body, events }) => {
-      const handled = await handle(transactionId, body, events, { ingress: "recovered" });
+    handled: ledger.intake.handled,
+    intake: async ({ transactionId, body, events, order }) => {
+      const handled = await handle(transactionId, body, events, { recovered: order });
       observe.recorded(handled);
       onCommitted(handled);
       return { admitted: handled.admitted + handled.envelopes };
@@ -215,11 +213,13 @@ function createIntake(
   return { intake, catchup };
 }
 
-function createPruning(ledger: IntakeLedger, { clock }: BridgeOptions, onError: () => void): WorkLoop {
+function createPruning(ledger: Ledger, { clock, config }: BridgeOptions, onError: () => void): WorkLoop {
   return new WorkLoop({
     clock,
     round: async () => {
-      await ledger.prune(clock.now() - REPLAY_MEMORY_MS);
+      await ledger.intake.prune(clock.now(), HANDLED_MEMORY_MS);
+      // An old position would be read from once the catchup is switched on again, further back than is remembered.
+      if (!config.catchup.rooms) await ledger.roomPositions.forget();
       return false;
     },
     onError,

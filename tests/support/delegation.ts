@@ -336,7 +336,7 @@ const QUESTIONS = `
     FROM bridge_delegations d LEFT JOIN bridge_rooms r USING (room_id)`;
 
 const EMPTY = `
-  TRUNCATE bridge_transactions, bridge_rooms, bridge_delegations, bridge_sends, bridge_notices, bridge_limiter,
+  TRUNCATE bridge_handled_events, bridge_rooms, bridge_delegations, bridge_sends, bridge_notices, bridge_limiter,
            bridge_audit RESTART IDENTITY CASCADE;
   UPDATE bridge_capacity SET admitted = 0, counted_open = 0, counted_at_admitted = 0`;
 

@@ -1,4 +1,5 @@
 // The real intake over HTTP, on a real ledger: the homeserver's side is played by `put`.
+
 import type { TestContext } from "node:test";
 import { pino } from "pino";
 import {
@@ -112,11 +113,13 @@ export function question(
   };
 }
 
-/** A membership event. */
+let memberships = 0;
+
+/** A new membership event. */
 export function member(user: string, membership: string, changes: Record<string, unknown> = {}, more = {}) {
   return {
     type: "m.room.member",
-    event_id: `$${membership}-${user}-${JSON.stringify(changes).length}`,
+    event_id: `$membership-${++memberships}`,
     room_id: "!r",
     sender: user,
     state_key: user,

@@ -86,15 +86,13 @@ export async function ledgerFixture(
       return ledger.intake.admit({
         transactionId: `t${transactions}`,
         ingress: "transaction",
-        body: Buffer.from(`body ${transactions}`),
         receivedAt: T0,
-        eventCount: jobs.length,
+        events: jobs,
         malformed: [],
         roomState: [],
         redacted: [],
         about: {
           rooms: [...new Set(jobs.map((one) => one.room))],
-          events: jobs.map((one) => one.event),
           related: [],
         },
         derive: (_known: KnownFacts) => ({ delegations: jobs, envelopes: [], notices: [] }),
@@ -133,14 +131,13 @@ export function envelope(name: string, options: Partial<NewIntakeEnvelope> = {})
 /** What a transaction brings, in its order. */
 export function arrivals(
   ...arrived: readonly (NewDelegation | NewIntakeEnvelope)[]
-): Pick<Admission, "about" | "derive" | "eventCount"> {
+): Pick<Admission, "about" | "derive" | "events"> {
   const placed = arrived.map((one, position) => ({ ...one, position }));
   const isJob = (one: NewDelegation | NewIntakeEnvelope): one is NewDelegation => "ghost" in one;
   return {
-    eventCount: arrived.length,
+    events: arrived,
     about: {
       rooms: [...new Set(arrived.map((one) => one.room))],
-      events: arrived.map((one) => one.event),
       related: [],
     },
     derive: () => ({
@@ -153,12 +150,12 @@ export function arrivals(
 
 /** What a decrypted intake envelope turns out to ask. */
 export function asking(
-  { event: source, room: where }: Pick<ClaimedIntakeEnvelope, "event" | "room">,
+  { room: where }: Pick<ClaimedIntakeEnvelope, "room">,
   jobs: readonly NewDelegation[],
   capacity: Derivation["capacity"] = { room: 64, global: 4_096 },
 ): Derivation {
   return {
-    about: { rooms: [where], events: [source], related: [] },
+    about: { rooms: [where], related: [] },
     derive: () => ({ delegations: jobs, envelopes: [], notices: [] }),
     capacity,
     noticeIntervalMs: NOTICE_INTERVAL_MS,

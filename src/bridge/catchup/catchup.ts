@@ -4,12 +4,11 @@
 // transactions that come meanwhile, which wait for the catchup within a bound.
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
+import type { GhostMxid } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import type { HomeserverOptions } from "../matrix/http.ts";
-import { HandledEvents } from "./found-events.ts";
 import { HomeserverWatch } from "./homeserver-watch.ts";
 import { RoomCatchup, type RoomCatchupOptions, type RoomCatchupResult } from "./room-catchup.ts";
 import { SyncApi } from "./sync-api.ts";
@@ -23,7 +22,7 @@ export interface CatchupMetrics {
   failed(): void;
 }
 
-export interface CatchupOptions extends Omit<RoomCatchupOptions, "api" | "handled" | "bounds"> {
+export interface CatchupOptions extends Omit<RoomCatchupOptions, "api" | "bounds"> {
   readonly homeserver: HomeserverOptions;
   readonly agents: Pick<AgentDirectory, "current">;
   /** Whether there is a catchup of rooms. */
@@ -85,7 +84,6 @@ class Gate {
 export class Catchup {
   readonly #options: CatchupOptions;
   readonly #api: SyncApi;
-  readonly #handled = new HandledEvents();
   readonly #rooms: RoomCatchup;
   readonly #watch: HomeserverWatch;
   readonly #gate: Gate;
@@ -100,7 +98,7 @@ export class Catchup {
     const { clock, quietMs = QUIET_MS } = options;
     this.#options = options;
     this.#api = new SyncApi(options.homeserver);
-    this.#rooms = new RoomCatchup({ ...options, api: this.#api, handled: this.#handled });
+    this.#rooms = new RoomCatchup({ ...options, api: this.#api });
     this.#watch = new HomeserverWatch({ ...options, api: this.#api });
     this.#gate = new Gate(clock);
     const aftermathMs = Math.min(AFTERMATH_ROUND_MS, quietMs);
@@ -138,11 +136,6 @@ export class Catchup {
   ready(): Promise<void> {
     this.#watch.poll();
     return this.#gate.passed();
-  }
-
-  /** To be called with the events of each committed transaction. */
-  handled(events: Iterable<EventId>): void {
-    this.#handled.add(events);
   }
 
   async #run(): Promise<void> {

@@ -4,6 +4,7 @@
 // was not in the room; of several memberships of one user only the last is passed on, because the earlier ones are
 // superseded; the contents that are held together stay below a bound, and so does the number of events.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { RoomOrder } from "../ledger/late-events.ts";
 
 /** An event as the homeserver gave it. */
 export type RawEvent = Readonly<Record<string, unknown>>;
@@ -142,29 +143,17 @@ export function unknownIn(window: EventsByRoom, isKnown: (event: EventId) => boo
   return new Map(left.filter(([, events]) => events.length > 0));
 }
 
-const HANDLED_MAX = 100_000;
-
-/**
- * The events that transactions brought lately; what is found besides them was missed. An event stays known for two whole
- * turns after the one in which it came, unless there are more than the bound; one that is forgotten is passed to intake
- * again, which recognises it by its own keys.
- */
-export class HandledEvents {
-  #present = new Set<EventId>();
-  #past: readonly ReadonlySet<EventId>[] = [];
-
-  add(events: Iterable<EventId>): void {
-    for (const event of events) this.#present.add(event);
-    if (this.#present.size > HANDLED_MAX) this.turn();
+/** The order of the rooms of these events, from the first of them in each room on. */
+export function orderOf(window: EventsByRoom, found: readonly RawEvent[]): RoomOrder {
+  const ids = new Set(found.map((event) => event["event_id"]));
+  const order = new Map<RoomId, readonly EventId[]>();
+  for (const [room, events] of window) {
+    const first = events.findIndex(({ id }) => ids.has(id));
+    if (first >= 0)
+      order.set(
+        room,
+        events.slice(first).map(({ id }) => id),
+      );
   }
-
-  has(event: EventId): boolean {
-    return this.#present.has(event) || this.#past.some((events) => events.has(event));
-  }
-
-  /** Forgets what came before the last turn but one. */
-  turn(): void {
-    this.#past = [this.#present, ...this.#past.slice(0, 1)];
-    this.#present = new Set();
-  }
+  return order;
 }

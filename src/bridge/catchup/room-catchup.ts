@@ -3,22 +3,23 @@
 // - a position moves only after everything before it is durable, so nothing between two positions is missed;
 // - what is held in memory is bounded; what does not fit is read again, a page at a time, when it is passed on;
 // - in quiet times the events that were read are held for one round before they are passed on, so that events which the
-//   homeserver is about to send do not count as lost; events that a transaction brought meanwhile are not passed on;
+//   homeserver is about to send do not count as lost; events that were handled are not passed on;
 // - one reading at a time.
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { mapConcurrent, Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
+import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { Outcome } from "../matrix/request-result.ts";
-import type { HandledEvents } from "./found-events.ts";
 import {
   type EventsByRoom,
   FOUND_BOUNDS,
   type FoundBounds,
   FoundBudget,
   mergeByRoom,
+  orderOf,
   unknownIn,
   withoutSuperseded,
 } from "./found-events.ts";
@@ -30,9 +31,12 @@ export interface RoomCatchupOptions {
   readonly api: Pick<SyncApi, "position" | "changes" | "pageBack" | "event">;
   readonly ghosts: Pick<Ghosts, "readyGhost">;
   readonly positions: ReadPositions;
-  readonly handled: HandledEvents;
+  /** Which of these events were handled. */
+  readonly handled: (events: readonly EventId[]) => Promise<ReadonlySet<EventId>>;
   /** Commits events as intake does; rejects when they are not durable. Returns how many were new. */
-  readonly intake: (transaction: MissedTransaction) => Promise<{ readonly admitted: number }>;
+  readonly intake: (
+    transaction: MissedTransaction & { readonly order: RoomOrder },
+  ) => Promise<{ readonly admitted: number }>;
   /** Makes a ghost read the state of these rooms, or of all its rooms, because not all their events were read. */
   readonly catchupRoomState: (ghost: GhostMxid, rooms: readonly RoomId[] | undefined) => Promise<void>;
   readonly log: Logger;
@@ -103,7 +107,6 @@ export class RoomCatchup {
         if (overtaken.has(ghost)) this.#held.delete(ghost);
         else this.#held.set(ghost, { window, next });
       }
-      this.#options.handled.turn();
       return { ...result, complete };
     });
   }
@@ -185,10 +188,11 @@ export class RoomCatchup {
     let events = 0;
     let admitted = 0;
     let isDone = true;
-    const lost = unknownIn(window, (event) => handled.has(event));
+    const known = await handled([...window.values()].flat().map(({ id }) => id));
+    const lost = unknownIn(window, (event) => known.has(event));
     for await (const transaction of transactionsOf(lost, api, signal)) {
       if (transaction.kind === "ok") {
-        const done = await intake(transaction.value);
+        const done = await intake({ ...transaction.value, order: orderOf(window, transaction.value.events) });
         events += transaction.value.events.length;
         admitted += done.admitted;
       } else {

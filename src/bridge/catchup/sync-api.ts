@@ -134,7 +134,7 @@ export class SyncApi {
     const isTooLarge = whole.kind === "retry" && whole.cause === "too_large";
     const outcome = isTooLarge ? await read(roomsFilter(1, FOUND_FIELDS)) : whole;
     if (outcome.kind !== "ok") return outcome;
-    return { kind: "ok", value: { ...toChanges(outcome.value, reader.ghost), isWhole: !isTooLarge } };
+    return { kind: "ok", value: { ...toChanges(outcome.value, reader.ghost, since), isWhole: !isTooLarge } };
   }
 
   #sync(
@@ -197,7 +197,7 @@ function inRoom(event: RawEvent, room: RoomId): RawEvent {
   return { ...event, room_id: room };
 }
 
-function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid): Omit<Changes, "isWhole"> {
+function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid, since: string): Omit<Changes, "isWhole"> {
   const rooms = new Map<RoomId, RoomChanges>();
   for (const [id, { timeline }] of Object.entries({ ...sync.rooms.leave, ...sync.rooms.join })) {
     const room = parseRoomId(id);
@@ -214,8 +214,8 @@ function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid): Omit<Changes,
       ({ type, state_key }) => type === "m.room.member" && state_key === ghost,
     );
     if (room === undefined || event === undefined) continue;
-    // An invitation comes without its ID and time; nothing is recorded by them, but intake reads whole events alone.
-    const eventId = `$${sha256(`invitation ${room} ${ghost}`).toString("base64url")}`;
+    // An invitation comes without its ID and time. The one since the same position is the same invitation.
+    const eventId = `$${sha256(`invitation ${room} ${ghost} ${since}`).toString("base64url")}`;
     invitations.set(room, inRoom({ ...event, event_id: eventId, origin_server_ts: 0 }, room));
   }
   return { rooms, invitations, next: sync.next_batch };

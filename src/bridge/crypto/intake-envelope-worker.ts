@@ -173,7 +173,7 @@ export class IntakeEnvelopeWorker {
     const admitted = await ledger.envelopes.derive(
       envelope,
       {
-        about: { ...about, rooms: [envelope.room], events: [envelope.event] },
+        about: { ...about, rooms: [envelope.room] },
         derive: (known) => derive(asked, known, byGhost, namespace),
         capacity: this.#deps.capacity,
         noticeIntervalMs: this.#deps.noticeIntervalMs,

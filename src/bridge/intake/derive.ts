@@ -113,7 +113,6 @@ export function aboutOf(
   }
   return {
     rooms: [...new Set([...candidates, ...waiting].map(({ room }) => room))].sort(),
-    events: [...candidates, ...waiting].map(({ event }) => event),
     related: [...related],
   };
 }

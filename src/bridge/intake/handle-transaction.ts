@@ -3,9 +3,10 @@
 // Invariants: no cryptographic machine is called while the database transaction is open; a machine that does not answer
 // delays nothing, for what it missed is still at the homeserver and is fetched by a catchup.
 import type { Clock } from "../../domain/clock.ts";
-import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
-import type { Admitted } from "../ledger/admission-types.ts";
+import type { Admitted, MalformedEvent } from "../ledger/admission-types.ts";
+import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import { aboutOf, candidatesOf, couldAsk, derive, redactedIn, roomStateOf } from "./derive.ts";
@@ -55,8 +56,8 @@ export interface HandledTransaction extends Admitted {
 export interface TransactionExtras {
   /** The transaction's fields besides `events`. */
   readonly extensions?: TransactionExtensions;
-  /** `recovered`: found by a catchup, which itself does not wait for `ready`. */
-  readonly ingress?: "transaction" | "recovered";
+  /** Of events that a catchup found: the order of their rooms. A catchup does not wait for `ready`. */
+  readonly recovered?: RoomOrder;
 }
 
 export type TransactionHandler = (
@@ -85,8 +86,8 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
     return ignored;
   };
 
-  return async (transactionId, body, rawEvents, { extensions = {}, ingress = "transaction" } = {}) => {
-    if (ingress === "transaction" && options.ready !== undefined) {
+  return async (transactionId, body, rawEvents, { extensions = {}, recovered } = {}) => {
+    if (recovered === undefined && options.ready !== undefined) {
       await within(clock, READY_MS_MAX, options.ready());
     }
     const ignoredForDevices = await receive(extensions);
@@ -120,10 +121,10 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
     };
     const admitted = await ledger.intake.admit({
       transactionId,
-      body,
-      ingress,
+      ingress: recovered === undefined ? "transaction" : "recovered",
+      order: recovered,
       receivedAt,
-      eventCount: rawEvents.length,
+      events: [...read.events, ...read.malformed.filter(isNamed)],
       malformed: allMalformed,
       roomState,
       redacted: redactedIn(read.events),
@@ -142,6 +143,9 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
     };
   };
 }
+
+const isNamed = (event: MalformedEvent): event is MalformedEvent & { event: EventId; room: RoomId } =>
+  event.event !== undefined && event.room !== undefined;
 
 /** The result of the work, or undefined when it takes longer; then it goes on by itself. */
 async function within<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | undefined> {

@@ -1,6 +1,7 @@
 // The types of an admission: the events of a transaction, the facts that the ledger knows about them, what is derived
 // from both, and the result.
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { RoomOrder } from "./late-events.ts";
 import type { NoticeKind } from "./states.ts";
 
 /** How an event arrived: by transaction, or by catchup. */
@@ -104,9 +105,7 @@ export function inRoom(room: RoomId, event: EventId): string {
 }
 
 export interface Derived {
-  /** The ledger drops pairs that are known already, and pairs of an event that has an intake envelope. */
   readonly delegations: readonly NewDelegation[];
-  /** The ledger drops those of events that are known already, as intake envelope or as delegation. */
   readonly envelopes: readonly NewIntakeEnvelope[];
   readonly notices: readonly NewNotice[];
 }
@@ -115,7 +114,6 @@ export interface Derived {
 export interface About {
   /** Rooms of every event that may become a delegation or an intake envelope. */
   readonly rooms: readonly RoomId[];
-  readonly events: readonly EventId[];
   /** Events that those reply to, and roots of their threads. */
   readonly related: readonly EventId[];
 }
@@ -123,10 +121,11 @@ export interface About {
 export interface Admission {
   readonly transactionId: string;
   readonly ingress: Ingress;
-  /** The exact body as received. */
-  readonly body: Uint8Array;
   readonly receivedAt: number;
-  readonly eventCount: number;
+  /** For events that a catchup found: the order of their rooms. */
+  readonly order?: RoomOrder | undefined;
+  /** All events of the transaction. Those that were handled before become nothing. */
+  readonly events: readonly { readonly room: RoomId; readonly event: EventId }[];
   readonly malformed: readonly MalformedEvent[];
   readonly roomState: readonly RoomStateEvent[];
   /** Source events that the transaction's redactions name. */
@@ -140,7 +139,7 @@ export interface Admission {
 }
 
 export interface Admitted {
-  /** True when the same body was committed before; then nothing was written. */
+  /** True when every event was handled before; then nothing was written. */
   readonly replayed: boolean;
   /** Delegations that were admitted. */
   readonly admitted: number;

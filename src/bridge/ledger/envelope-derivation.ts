@@ -1,4 +1,4 @@
-// A decrypted intake envelope becomes delegations, in one database transaction under the admission lock. They are
+// A decrypted intake envelope becomes delegations, in one database transaction under its room's lock. They are
 // derived as at intake, and take the place that the intake envelope holds in its room, or the next free one when the room
 // has continued without it.
 // Invariants: it is derived once (its state and its fence stand in the WHERE); its capacity slot goes to its first
@@ -17,16 +17,7 @@ import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
 import { placeAt } from "./placement.ts";
-import {
-  BEGIN_ADMISSION,
-  inTransaction,
-  leaseLost,
-  oneRow,
-  rows,
-  type Statement,
-  toTime,
-  type Work,
-} from "./postgres.ts";
+import { inRooms, leaseLost, oneRow, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { settlePlaces } from "./room-order.ts";
 
 const PLACE_OF: Statement = {
@@ -65,7 +56,7 @@ const DERIVE: Statement = {
     FROM ended e
   ), capacity AS (
     UPDATE bridge_capacity SET admitted = admitted + $4 - 1 WHERE $4 > 1
-  ), rooms AS (${settlePlaces("$3", "keys_missing_at = NULL")}
+  ), rooms AS (${settlePlaces("$3", { also: "keys_missing_at = NULL" })}
   ), delegations AS (
     INSERT INTO bridge_delegations
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
@@ -86,9 +77,6 @@ const DERIVE: Statement = {
   )
   SELECT count(*)::int AS touched FROM ended`,
 };
-
-/** Given to `readKnown`, which also looks for a repeated transaction: a derivation has none. */
-const NO_TRANSACTION = ["", Buffer.alloc(0)] as const;
 
 /** What an intake envelope is derived with, once it is decrypted; as in an admission. */
 export interface Derivation {
@@ -112,7 +100,7 @@ async function deriveOn(
   if (own === undefined) throw lost();
   const place =
     own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
-  const row = await readKnown(client, NO_TRANSACTION, about);
+  const row = await readKnown(client, about);
   const derived = derive(toFacts(row));
   const found = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
   const indices = await knownIndices(client, found);
@@ -159,6 +147,6 @@ export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys) {
      * @throws DrawbridgeError `lease_lost`
      */
     derive: (envelope: ClaimedIntakeEnvelope, derivation: Derivation, now: number): Promise<Admitted> =>
-      inTransaction(pool, BEGIN_ADMISSION, (client) => deriveOn(client, keys, envelope, derivation, now)),
+      inRooms(pool, [envelope.room], (client) => deriveOn(client, keys, envelope, derivation, now)),
   };
 }

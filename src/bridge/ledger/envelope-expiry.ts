@@ -1,23 +1,14 @@
 // Intake envelopes that end without delegations: they expire. And the notice that keys are missing: a key-loss episode
 // of a room begins with the first expiry for want of a key and ends when an event of the room is decrypted.
 // Invariants: one statement ends the intake envelope, frees its place and its capacity slot, and writes its audit
-// record and its notice, under the admission lock, because it computes the room's gate; a room gets one notice of
+// record and its notice, under the room's lock, because it computes the room's gate; a room gets one notice of
 // missing keys an episode, and none within the notice interval of the last.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { joinedGhosts } from "./memberships.ts";
 import { noticeBound } from "./notices.ts";
-import {
-  BEGIN_ADMISSION,
-  inTransaction,
-  leaseLost,
-  oneRow,
-  type Queryable,
-  rows,
-  type Statement,
-  toTime,
-} from "./postgres.ts";
+import { inRooms, leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 import { GATE, settlePlaces } from "./room-order.ts";
 import type { ExpiryReason, NoticeKind, NoticeReason } from "./states.ts";
 
@@ -52,10 +43,9 @@ const EXPIRE: Statement = {
         AND (n.ghost_mxid = $8 OR $7 = 'keys_missing') AND n.created_at > $12)
     ON CONFLICT DO NOTHING
     RETURNING kind
-  ), rooms AS (${settlePlaces(
-    "$5",
-    "keys_missing_at = CASE WHEN EXISTS (SELECT FROM noticed WHERE kind = 'keys_missing') THEN $5 ELSE r.keys_missing_at END",
-  )} AND r.room_id IN (SELECT room_id FROM locked)
+  ), rooms AS (${settlePlaces("$5", {
+    also: "keys_missing_at = CASE WHEN EXISTS (SELECT FROM noticed WHERE kind = 'keys_missing') THEN $5 ELSE r.keys_missing_at END",
+  })} AND r.room_id IN (SELECT room_id FROM locked)
   ), audited AS (
     INSERT INTO bridge_audit (schema, record, created_at)
     SELECT 'svc.encrypted_intake.v1', bridge_encrypted_intake_audit(e.*::bridge_encrypted_intake), $5 FROM ended e
@@ -95,7 +85,7 @@ function noticeValues(
   return [bound.marker, kind, ghost, source ?? null, reason ?? null, bound.transactionId, bound.since];
 }
 
-/** Ends the intake envelopes of redacted events, whoever holds them. Only under the admission lock. */
+/** Ends the intake envelopes of redacted events, whoever holds them. Only under the rooms' locks. */
 export async function expireRedacted(
   on: Queryable,
   events: readonly EventId[],
@@ -130,7 +120,7 @@ export function createEnvelopeExpiry(pool: Pool, noticeIntervalMs: number) {
      * @throws DrawbridgeError `lease_lost`
      */
     async expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, now: number): Promise<void> {
-      await inTransaction(pool, BEGIN_ADMISSION, async (client) => {
+      await inRooms(pool, [envelope.room], async (client) => {
         const notice = NOTICES[reason];
         const ghost =
           notice === undefined

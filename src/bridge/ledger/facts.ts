@@ -8,41 +8,30 @@ const KNOWN: Statement = {
   name: "known_facts",
   text: `
   SELECT
-    EXISTS (SELECT FROM bridge_transactions WHERE transaction_id = $1 AND body_sha256 = $2) AS seen,
     (SELECT counted_open + admitted - counted_at_admitted FROM bridge_capacity)::int AS open_global_max,
     (SELECT json_agg(json_build_array(room_id, encrypted, open_count, next_seq))
-       FROM bridge_rooms WHERE room_id = ANY ($3)) AS rooms,
+       FROM bridge_rooms WHERE room_id = ANY ($1)) AS rooms,
     (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
          SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
-       FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($3)) AS ghosts,
+       FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($1)) AS ghosts,
     (SELECT json_agg(json_build_array(room, event, ghost, said)) FROM (
        SELECT d.room_id AS room, s.event_id AS event, d.ghost_mxid AS ghost, true AS said
-         FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id WHERE s.event_id = ANY ($5)
+         FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id WHERE s.event_id = ANY ($2)
        UNION SELECT room_id, matrix_event_id, ghost_mxid, false FROM bridge_delegations
-         WHERE matrix_event_id = ANY ($5)
+         WHERE matrix_event_id = ANY ($2)
        UNION SELECT room_id, thread_root, ghost_mxid, false FROM bridge_delegations
-         WHERE room_id = ANY ($3) AND thread_root = ANY ($5)) spoken) AS spoken,
-    (SELECT json_agg(json_build_array(matrix_event_id, ghost_mxid))
-       FROM bridge_delegations WHERE matrix_event_id = ANY ($4)) AS pairs,
-    (SELECT json_agg(matrix_event_id)
-       FROM bridge_encrypted_intake WHERE matrix_event_id = ANY ($4)) AS envelopes`,
+         WHERE room_id = ANY ($1) AND thread_root = ANY ($2)) spoken) AS spoken`,
 };
 
 export interface KnownRow extends KnownPlaces {
-  readonly seen: boolean;
   /** An upper bound of what is open now. */
   readonly open_global_max: number;
   readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
   readonly spoken: readonly (readonly [string, string, string, boolean])[] | null;
 }
 
-/** @param transaction ID and digest of the body: `seen` tells whether it was committed before */
-export function readKnown(
-  on: Queryable,
-  transaction: readonly [string, Buffer],
-  about: About,
-): Promise<KnownRow> {
-  return oneRow<KnownRow>(on, KNOWN, [...transaction, about.rooms, about.events, about.related]);
+export function readKnown(on: Queryable, about: About): Promise<KnownRow> {
+  return oneRow<KnownRow>(on, KNOWN, [about.rooms, about.related]);
 }
 
 export function toFacts(row: KnownRow): KnownFacts {

@@ -221,7 +221,10 @@ export interface ReadPositions {
   set(ghost: GhostMxid, since: string | null, from: string | undefined): Promise<void>;
 }
 
-export function createReadPositions(pool: Pool, column: "to_device_since" | "rooms_since"): ReadPositions {
+export function createReadPositions(
+  pool: Pool,
+  column: "to_device_since" | "rooms_since",
+): ReadPositions & { forget(): Promise<void> } {
   const read: Statement = {
     name: `read_${column}`,
     text: `SELECT ${column} AS since FROM bridge_ghosts WHERE ghost_mxid = $1`,
@@ -232,7 +235,15 @@ export function createReadPositions(pool: Pool, column: "to_device_since" | "roo
     UPDATE bridge_ghosts SET ${column} = $2
     WHERE ghost_mxid = $1 AND ${column} IS NOT DISTINCT FROM $3::text RETURNING 1`,
   };
+  const forget: Statement = {
+    name: `forget_${column}`,
+    text: `UPDATE bridge_ghosts SET ${column} = NULL WHERE ${column} IS NOT NULL`,
+  };
   return {
+    /** Deletes all positions: reading begins anew, from now on. */
+    forget: async () => {
+      await rows(pool, forget, []);
+    },
     get: async (ghost) => {
       const [row] = await rows<{ since: string | null }>(pool, read, [ghost]);
       return row?.since ?? undefined;

@@ -7,11 +7,10 @@ import type { Pool } from "pg";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Ingress } from "./admission-types.ts";
 import {
-  BEGIN_ADMISSION,
   type ClaimRequest,
   claimValues,
   entities,
-  inTransaction,
+  inRooms,
   leaseLost,
   oneRow,
   rows,
@@ -55,7 +54,7 @@ const CLAIM: Statement = {
     e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline`,
 };
 
-// The places of what still awaits its key after the time that it may hold its room. Only under the admission lock,
+// The places of what still awaits its key after the time that it may hold its room. Only under the rooms' locks,
 // because it computes the room's gate.
 const GIVE_UP_PLACES: Statement = {
   name: "give_up_places",
@@ -120,7 +119,8 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {
         ({ place, admittedAt }) => place !== undefined && request.now >= admittedAt + roomGateMs,
       );
       if (late.length > 0) {
-        await inTransaction(pool, BEGIN_ADMISSION, async (client) => ({
+        const roomIds = late.map(({ room }) => room);
+        await inRooms(pool, roomIds, async (client) => ({
           result: undefined,
           sent: rows(client, GIVE_UP_PLACES, [late.map(({ event }) => event), toTime(request.now)]),
         }));
@@ -145,9 +145,9 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {
     },
 
     /** Keys of these rooms arrived: their intake envelopes are due now. Returns how many there are. */
-    async wake(inRooms: readonly RoomId[], now: number): Promise<number> {
-      if (inRooms.length === 0) return 0;
-      return (await oneRow<{ woken: number }>(pool, WAKE, [inRooms, toTime(now)])).woken;
+    async wake(roomIds: readonly RoomId[], now: number): Promise<number> {
+      if (roomIds.length === 0) return 0;
+      return (await oneRow<{ woken: number }>(pool, WAKE, [roomIds, toTime(now)])).woken;
     },
 
     /** How many await their keys, and when the oldest of them was admitted. */

@@ -1,44 +1,46 @@
-// Admission: one homeserver transaction becomes rows, in one database transaction under the admission lock.
-// Invariants: capacity is exact and sequence numbers have no gaps, because admissions run one at a time in the whole
-// deployment; no remote call is made meanwhile; everything of a transaction is committed, or nothing. What its events
-// mean is decided by `derive`, a pure function of the events and of the known facts.
+// Admission: one homeserver transaction becomes rows, in one database transaction under the locks of its rooms.
+// Invariants: an event is handled once, whichever process it comes to and however often, because the transaction that
+// handles it inserts its row; a room's places have no gaps; no remote call is made meanwhile; everything of a transaction
+// is committed, or nothing. What its events mean is decided by `derive`, a pure function of the events and of the facts
+// that are known at that moment.
 import type { Pool, PoolClient } from "pg";
-import { sha256 } from "../../domain/digest.ts";
+import type { EventId } from "../../domain/identifiers.ts";
 import { type Admission, type Admitted, type Derived, NOTHING_ADMITTED } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { keysFound } from "./envelope-expiry.ts";
 import { knownIndices, openBefore, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
+import { firstLaterPlaces, reorder } from "./late-events.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
 import { type PlacedIntakeEnvelope, place, roomTotals } from "./placement.ts";
-import {
-  BEGIN_ADMISSION,
-  inTransaction,
-  oneRow,
-  rows,
-  type Statement,
-  toTime,
-  type Work,
-} from "./postgres.ts";
+import { inRooms, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { cancelRedacted } from "./redaction.ts";
 import { applyRoomState } from "./room-state.ts";
 
-const SEEN: Statement = {
-  name: "transaction_seen",
-  text: `SELECT EXISTS (SELECT FROM bridge_transactions WHERE transaction_id = $1 AND body_sha256 = $2) AS seen`,
+const HANDLE: Statement = {
+  name: "handle_events",
+  // A delegation or an intake envelope is kept for longer than the row of its event, and its key is unique.
+  text: `
+  INSERT INTO bridge_handled_events (matrix_event_id, handled_at)
+  SELECT event, $2 FROM unnest($1::text[]) AS u (event)
+  WHERE NOT EXISTS (SELECT FROM bridge_delegations d WHERE d.matrix_event_id = event)
+    AND NOT EXISTS (SELECT FROM bridge_encrypted_intake e WHERE e.matrix_event_id = event)
+  ORDER BY event
+  ON CONFLICT DO NOTHING RETURNING matrix_event_id AS event`,
+};
+
+const HANDLED: Statement = {
+  name: "handled_events",
+  text: `SELECT matrix_event_id AS event FROM bridge_handled_events WHERE matrix_event_id = ANY ($1)`,
 };
 
 const ADMIT = `
-  WITH transaction AS (
-    INSERT INTO bridge_transactions
-      (transaction_id, body_sha256, received_at, events, admitted, denied, malformed)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)
-  ), capacity AS (
-    UPDATE bridge_capacity SET admitted = admitted + $5 WHERE $5 > 0
+  WITH capacity AS (
+    UPDATE bridge_capacity SET admitted = admitted + $2 WHERE $2 > 0
   ), rooms AS (
     INSERT INTO bridge_rooms AS r (room_id, next_seq, head_at, open_count, gate_seq)
-    SELECT room_id, 1 + places, CASE WHEN places > 0 AND gate IS DISTINCT FROM 1 THEN $3::timestamptz END, slots, gate
-    FROM unnest($8::text[], $9::int[], $10::int[], $25::bigint[]) AS u (room_id, places, slots, gate)
+    SELECT room_id, 1 + places, CASE WHEN places > 0 AND gate IS DISTINCT FROM 1 THEN $1::timestamptz END, slots, gate
+    FROM unnest($3::text[], $4::int[], $5::int[], $20::bigint[]) AS u (room_id, places, slots, gate)
     ON CONFLICT (room_id) DO UPDATE SET
       next_seq = r.next_seq + excluded.next_seq - 1,
       open_count = r.open_count + excluded.open_count,
@@ -49,14 +51,14 @@ const ADMIT = `
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
        target_fingerprint, prompt, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at)
-    SELECT event, ($11::text[])[target], ($8::text[])[room], sender, ts, thread, $26, ($12::text[])[target],
-      ($13::text[])[target],
+    SELECT event, ($6::text[])[target], ($3::text[])[room], sender, ts, thread, $21, ($7::text[])[target],
+      ($8::text[])[target],
       prompt, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
-      CASE WHEN denied IS NULL THEN NULL ELSE 'intake' END, denied, $3,
-      CASE WHEN denied IS NULL THEN NULL ELSE $3::timestamptz END
-    FROM unnest($14::text[], $15::int[], $16::int[], $17::text[], $18::bigint[], $19::text[], $20::bytea[],
-      $21::bigint[], $22::int[], $23::int[], $24::text[])
+      CASE WHEN denied IS NULL THEN NULL ELSE 'intake' END, denied, $1,
+      CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END
+    FROM unnest($9::text[], $10::int[], $11::int[], $12::text[], $13::bigint[], $14::text[], $15::bytea[],
+      $16::bigint[], $17::int[], $18::int[], $19::text[])
       AS u (event, target, room, sender, ts, thread, prompt, seq, ordinal, siblings, denied)`;
 
 const WRITE: Statement = { name: "admit", text: `${ADMIT}) SELECT` };
@@ -66,7 +68,7 @@ const WRITE_WITH_REFUSALS: Statement = {
   name: "admit_with_refusals",
   text: `${ADMIT} RETURNING *)
   INSERT INTO bridge_audit (schema, record, created_at)
-  SELECT 'svc.delegation.v1', bridge_delegation_audit(d.*::bridge_delegations), $3
+  SELECT 'svc.delegation.v1', bridge_delegation_audit(d.*::bridge_delegations), $1
   FROM delegations d WHERE d.state = 'denied'`,
 };
 
@@ -103,20 +105,25 @@ async function admitOn(
   admission: Admission,
 ): Promise<Work<Admitted>> {
   const time = toTime(admission.receivedAt);
-  const key = [admission.transactionId, sha256(admission.body)] as const;
+  const all = admission.events.map(({ event }) => event);
+  const inserted = await rows<{ event: EventId }>(client, HANDLE, [all, time]);
+  const fresh = new Set(inserted.map(({ event }) => event));
+  if (fresh.size === 0 && all.length > 0) return { result: REPLAY };
+  const isFresh = ({ event }: { readonly event: EventId }) => fresh.has(event);
 
-  let canceled: readonly string[] = [];
-  if (admission.roomState.length > 0 || admission.redacted.length > 0) {
-    if ((await oneRow<{ seen: boolean }>(client, SEEN, key)).seen) return { result: REPLAY };
-    // Cancellation is first, because it locks delegations, and the later statements lock rooms.
-    if (admission.redacted.length > 0) {
-      canceled = await cancelRedacted(client, admission.redacted, admission.receivedAt);
-    }
-    await applyRoomState(client, admission.roomState, admission.receivedAt, refuseEncryptedRooms);
-  }
-  const row = await readKnown(client, key, admission.about);
-  if (row.seen) return { result: REPLAY };
-  const derived = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row));
+  // Cancellation is first, because it locks delegations, and the later statements lock rooms.
+  const { redacted, receivedAt } = admission;
+  const canceled = redacted.length > 0 ? await cancelRedacted(client, redacted, receivedAt) : [];
+  await applyRoomState(client, admission.roomState, receivedAt, refuseEncryptedRooms);
+  const { order = new Map() } = admission;
+  const later = await firstLaterPlaces(client, order);
+  const row = await readKnown(client, admission.about);
+  const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row));
+  const derived: Derived = {
+    delegations: found.delegations.filter(isFresh),
+    envelopes: found.envelopes.filter(isFresh),
+    notices: found.notices.filter(({ source }) => fresh.has(source)),
+  };
   const indices = await knownIndices(client, derived.delegations);
   const more = derived.delegations.length + derived.envelopes.length;
   const open = await openBefore(client, row, more, admission.capacity.global);
@@ -129,12 +136,8 @@ async function admitOn(
   // Each room and target is sent once; the rows refer to it by its position in the array, counted from 1.
   const targets = [...new Map(jobs.map(({ job }) => [job.ghost, job])).values()];
   const sent = rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
-    ...key,
     time,
-    admission.eventCount,
     jobs.length - denied + envelopes.length - envelopesDenied,
-    denied + envelopesDenied,
-    admission.malformed.length,
     roomIds,
     totals.map(({ places }) => places),
     totals.map(({ slots }) => slots),
@@ -173,7 +176,7 @@ async function admitOn(
     notices: notices.length,
   };
   const usesIndices = jobs.some(({ job }) => job.indexDigest !== undefined);
-  if (admission.malformed.length + notices.length + envelopes.length === 0 && !usesIndices)
+  if (admission.malformed.length + notices.length + envelopes.length + later.size === 0 && !usesIndices)
     return { result, sent };
   await sent;
   if (envelopes.length > 0) await writeEnvelopes(client, admission, envelopes);
@@ -182,7 +185,8 @@ async function admitOn(
     jobs.map(({ job }) => job),
   );
   if (admission.malformed.length > 0) await writeMalformed(client, admission);
-  await writeNotices(client, notices, admission.receivedAt, admission.noticeIntervalMs);
+  if (result.admitted + result.envelopes > 0) await reorder(client, order, later, receivedAt);
+  await writeNotices(client, notices, receivedAt, admission.noticeIntervalMs);
   return { result };
 }
 
@@ -217,9 +221,12 @@ async function writeMalformed(client: PoolClient, admission: Admission): Promise
   ]);
 }
 
-const PRUNE_TRANSACTIONS: Statement = {
-  name: "prune_transactions",
-  text: `DELETE FROM bridge_transactions WHERE received_at < $1`,
+// Counted from the last event: what a catchup reads after a long downtime was handled before it began.
+const PRUNE_HANDLED: Statement = {
+  name: "prune_handled_events",
+  text: `
+  DELETE FROM bridge_handled_events
+  WHERE handled_at < LEAST($1, (SELECT max(handled_at) FROM bridge_handled_events) - $2 * interval '1 millisecond')`,
 };
 
 const PRUNE_MALFORMED: Statement = {
@@ -234,20 +241,23 @@ export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms
      * @throws whatever the database threw; then nothing of it was committed
      */
     async admit(admission: Admission): Promise<Admitted> {
-      const admitted = await inTransaction(pool, BEGIN_ADMISSION, (client) =>
+      const roomIds = admission.events.map(({ room }) => room);
+      const admitted = await inRooms(pool, roomIds, (client) =>
         admitOn(client, keys, refuseEncryptedRooms, admission),
       );
       if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
       return admitted;
     },
 
-    /**
-     * Deletes the records of transactions and malformed events received before `before`. Delegations, intake
-     * envelopes and message indices stay, because their unique keys make a repeated event harmless, however late.
-     */
-    async prune(before: number): Promise<void> {
-      await rows(pool, PRUNE_TRANSACTIONS, [toTime(before)]);
-      await rows(pool, PRUNE_MALFORMED, [toTime(before)]);
+    /** Which of these events were handled, as far as that is remembered. */
+    async handled(events: readonly EventId[]): Promise<ReadonlySet<EventId>> {
+      return new Set((await rows<{ event: EventId }>(pool, HANDLED, [events])).map(({ event }) => event));
+    },
+
+    /** Deletes the records of handled and of malformed events that are older than `ageMs`. */
+    async prune(now: number, ageMs: number): Promise<void> {
+      await rows(pool, PRUNE_HANDLED, [toTime(now - ageMs), ageMs]);
+      await rows(pool, PRUNE_MALFORMED, [toTime(now - ageMs)]);
     },
   };
 }

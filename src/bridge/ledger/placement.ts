@@ -1,5 +1,5 @@
 // The place of each new delegation and intake envelope in its room's queue, or the reason of its refusal. Pure.
-// Invariants: an event that is known already is dropped; a refusal takes no place; places are given in the order of
+// Invariants: a refusal takes no place; places are given in the order of
 // the events; the delegations of one event share its place and differ in their ordinals; of the events that use one
 // message index, only the first becomes delegations.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
@@ -10,10 +10,6 @@ import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 export interface KnownPlaces {
   /** Room, encrypted, open delegations and intake envelopes, next place. */
   readonly rooms: readonly (readonly [string, boolean, number, number])[] | null;
-  /** Event and ghost of delegations that exist. */
-  readonly pairs: readonly (readonly [string, string])[] | null;
-  /** Events that have an intake envelope. */
-  readonly envelopes: readonly string[] | null;
 }
 
 /** Which event used each message index, by the digest in base64. */
@@ -97,9 +93,6 @@ export function place(
 ): Placed {
   const supply = new Supply(known, openBefore, capacity, indices);
   const next = new Map((known.rooms ?? []).map(([room, , , seq]) => [room, seq]));
-  const enveloped = new Set<string>(known.envelopes);
-  const pairs = new Set((known.pairs ?? []).map(([event, ghost]) => `${event} ${ghost}`));
-  const delegated = new Set((known.pairs ?? []).map(([event]) => event));
   const takePlace = (room: RoomId) => {
     const seq = next.get(room) ?? 1;
     next.set(room, seq + 1);
@@ -110,18 +103,11 @@ export function place(
   const siblingsOf = new Map<EventId, PlacedJob[]>();
   const arrived = [...delegations, ...envelopes].sort((left, right) => left.position - right.position);
   for (const one of arrived) {
-    if (enveloped.has(one.event)) continue;
     if (!("ghost" in one)) {
-      if (delegated.has(one.event)) continue;
-      enveloped.add(one.event);
       const denied = supply.take(one.room);
       placedEnvelopes.push({ envelope: one, seq: denied === null ? takePlace(one.room) : null, denied });
       continue;
     }
-    const pair = `${one.event} ${one.ghost}`;
-    if (pairs.has(pair)) continue;
-    pairs.add(pair);
-    delegated.add(one.event);
     const denied = supply.isReplayed(one) ? "event_replayed" : supply.take(one.room);
     const siblings = siblingsOf.get(one.event) ?? [];
     siblingsOf.set(one.event, siblings);
@@ -141,13 +127,9 @@ export function placeAt(
   capacity: Admission["capacity"],
 ): PlacedJob[] {
   const supply = new Supply(known, openBefore, capacity, indices);
-  const pairs = new Set((known.pairs ?? []).map(([event, ghost]) => `${event} ${ghost}`));
   const siblings: PlacedJob[] = [];
   const placed: PlacedJob[] = [];
   for (const job of delegations) {
-    const pair = `${job.event} ${job.ghost}`;
-    if (pairs.has(pair)) continue;
-    pairs.add(pair);
     const slot = () => (siblings.length === 0 ? null : supply.take(job.room));
     placed.push(placeJob(job, supply.isReplayed(job) ? "event_replayed" : slot(), siblings, seq));
   }

@@ -1,14 +1,14 @@
 // How the ledger speaks to PostgreSQL: its pool, its prepared statements and its transactions.
 // Invariants: query plans do not depend on table statistics; a transaction counts as committed only when the server
-// has answered COMMIT; a transaction whose process hangs is ended by the server, because it holds row locks and the
-// admission lock that every other bridge waits for.
+// has answered COMMIT; a transaction whose process hangs is ended by the server, because it holds the locks of rows and
+// rooms that every other bridge waits for.
 import { Pool, type PoolClient, type PoolConfig, type QueryResultRow } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import type { RoomId } from "../../domain/identifiers.ts";
 
 /** The keys of the advisory locks that this product takes. The values are arbitrary and must never change. */
 export const ADVISORY_LOCKS = {
   migration: "7237127932340562276",
-  admission: "7237127932340562279",
   leadership: "7237127932340562292",
 } as const;
 
@@ -113,12 +113,6 @@ export const claimValues = ({ limit, now, leaseUntil }: ClaimRequest): unknown[]
   toTime(leaseUntil),
 ];
 
-/**
- * Begins a transaction that holds the admission lock. Only one such transaction runs at a time in the whole
- * deployment, so that capacity is exact and sequence numbers have no gaps.
- */
-export const BEGIN_ADMISSION = `BEGIN; SELECT pg_advisory_xact_lock(${ADVISORY_LOCKS.admission})`;
-
 /** What the work inside a transaction returns. */
 export interface Work<Result> {
   readonly result: Result;
@@ -158,4 +152,28 @@ export async function inTransaction<Result>(
     // A connection that could not roll back is closed instead of returned to the pool.
     client.release(broken);
   }
+}
+
+// Taken in ascending order, so that two transactions never deadlock. Two rooms with the same hash share a lock.
+const LOCK_ROOMS: Statement = {
+  name: "lock_rooms",
+  text: `
+  SELECT pg_advisory_xact_lock(key) FROM (
+    SELECT DISTINCT hashtextextended(room, 0) AS key FROM unnest($1::text[]) AS u (room) ORDER BY key) keys`,
+};
+
+/**
+ * Runs `work` in a transaction that holds the locks of these rooms. Whatever gives out places in a room, or computes its
+ * gate, holds the room's lock, so that places have no gaps and each event is handled once, whichever process it came to.
+ * @throws as {@link inTransaction}
+ */
+export function inRooms<Result>(
+  pool: Pool,
+  roomIds: readonly RoomId[],
+  work: (client: PoolClient) => Promise<Work<Result>>,
+): Promise<Result> {
+  return inTransaction(pool, "BEGIN", async (client) => {
+    const [, done] = await Promise.all([rows(client, LOCK_ROOMS, [roomIds]), work(client)]);
+    return done;
+  });
 }

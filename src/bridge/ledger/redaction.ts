@@ -45,7 +45,7 @@ const CANCEL: Statement = {
   SELECT ARRAY(SELECT id::text FROM marked) AS marked`,
 };
 
-/** Returns the delegations that are marked as canceled, for their workers to end. Only under the admission lock. */
+/** Returns the delegations that are marked as canceled, for their workers to end. Only under the rooms' locks. */
 export async function cancelRedacted(
   on: Queryable,
   redacted: Admission["redacted"],

@@ -35,20 +35,25 @@ export const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
      WHERE e.room_id = o.room_id AND e.state = 'awaiting_key' AND NOT range_agg(o.place) @> e.room_seq)`;
 
 /**
- * Updates rooms whose intake envelopes have ended, or have given up their places. The CTE `settled` must yield, once for each room: room_id;
- * `places`, their places, and `void`, those without delegations, as multiranges; `opened`, the capacity slots taken
- * (below zero: freed); `gate`, the lowest place of an intake envelope that still awaits its key. Only under the
- * admission lock, which `gate` must be read under as well. `now` is a parameter; `also` are further assignments.
+ * Updates rooms whose intake envelopes have ended, or have given up their places. The CTE `settled` must yield, once for
+ * each room: room_id; `places`, their places, and `void`, those without delegations, as multiranges; `opened`, the
+ * capacity slots taken (below zero: freed); `gate`, the lowest place of an intake envelope that still awaits its key.
+ * Only under the room's lock, which `gate` must be read under as well. `now` is a parameter; `added` are free places
+ * that were taken besides, and `also` further assignments.
  */
-export function settlePlaces(now: string, also = ""): string {
+export function settlePlaces(
+  now: string,
+  { added = "0", also = "" }: { readonly added?: string; readonly also?: string } = {},
+): string {
   const head = "bridge_place_from(r.head_seq, r.voids + s.void)";
   return `
     UPDATE bridge_rooms r SET
       open_count = r.open_count + s.opened,
       gate_seq = s.gate,
+      next_seq = r.next_seq + ${added},
       head_seq = ${head},
       head_at = CASE WHEN NOT s.places @> r.head_seq THEN r.head_at
-                     WHEN ${head} < r.next_seq AND ${head} IS DISTINCT FROM s.gate THEN ${now}::timestamptz END,
+                     WHEN ${head} < r.next_seq + ${added} AND ${head} IS DISTINCT FROM s.gate THEN ${now}::timestamptz END,
       voids = (r.voids + s.void) * int8multirange(int8range(${head}, NULL))${also === "" ? "" : `, ${also}`}
     FROM settled s WHERE r.room_id = s.room_id`;
 }

@@ -19,28 +19,23 @@
 -- `gate_seq` is the lowest such place. When it ends without delegations, or has held its room for too long, its place
 -- becomes void and the head steps over it; void places that the head has not reached stand in `voids`. What an intake
 -- envelope without a place asks takes the next free one. Only intake envelopes change these two columns, and they are
--- admitted, derived and ended, and give up their places, under the admission lock.
+-- admitted, derived and ended, and give up their places, under the room's lock.
 --
 -- Locks are taken in the order: intake envelopes, delegations, rooms, each by ascending key. The one exception is a
--- redaction, which locks intake envelopes last. It holds the admission lock, and a transaction that locks an intake
+-- redaction, which locks intake envelopes last. It holds the room's lock, and a transaction that locks an intake
 -- envelope without that lock waits for nothing else, so that there is no deadlock.
 
 --------------------------------------------------------------------------------
 -- Intake
 --------------------------------------------------------------------------------
 
--- The homeserver's transactions that were committed, so that a repetition is recognised.
-CREATE TABLE bridge_transactions (
-  transaction_id text NOT NULL,
-  body_sha256 bytea NOT NULL CHECK (octet_length(body_sha256) = 32),
-  received_at timestamptz NOT NULL,
-  events integer NOT NULL,
-  admitted integer NOT NULL,
-  denied integer NOT NULL,
-  malformed integer NOT NULL,
-  PRIMARY KEY (transaction_id, body_sha256)
+-- Every event that was handled, whatever was decided about it: it is decided once, with the facts of that moment, and is
+-- not looked at again when it is repeated, or found by a catchup.
+CREATE TABLE bridge_handled_events (
+  matrix_event_id text PRIMARY KEY,
+  handled_at timestamptz NOT NULL
 );
-CREATE INDEX bridge_transactions_age ON bridge_transactions (received_at);
+CREATE INDEX bridge_handled_events_age ON bridge_handled_events (handled_at);
 
 -- Events that could not be parsed. Nothing of their content is kept except a digest.
 CREATE TABLE bridge_malformed_events (

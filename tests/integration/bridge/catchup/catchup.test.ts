@@ -45,6 +45,7 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
       get: async (of) => positions.get(of),
       set: async (of, since) => void positions.set(of, String(since)),
     },
+    handled: async () => new Set(),
     intake: async ({ events }) => {
       if (state.failIntake > 0) {
         state.failIntake -= 1;

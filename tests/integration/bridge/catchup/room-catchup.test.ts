@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import { type FoundBounds, HandledEvents } from "../../../../src/bridge/catchup/found-events.ts";
+import type { FoundBounds } from "../../../../src/bridge/catchup/found-events.ts";
 import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { leaseLost } from "../../../../src/bridge/ledger/postgres.ts";
@@ -66,11 +66,11 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
   t.after(() => api.close());
   const positions = new Map<GhostMxid, string>([[ghost, "s0"]]);
   const taken: string[] = [];
-  const handled = new HandledEvents();
+  const handled = new Set<EventId>();
   const rooms = new RoomCatchup({
     api,
     ghosts: side.ghosts,
-    handled,
+    handled: async (events) => new Set(events.filter((id) => handled.has(id))),
     positions: {
       get: async (of) => positions.get(of),
       // As the ledger does.
@@ -82,7 +82,7 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
     intake: async ({ events }) => {
       const ids = events.map((event) => event["event_id"] as EventId);
       taken.push(...ids);
-      handled.add(ids);
+      for (const id of ids) handled.add(id);
       return { admitted: events.length };
     },
     catchupRoomState: async (who, inRooms) => void state.settled.push([who, inRooms]),

@@ -28,7 +28,7 @@ const ROOM = `SELECT next_seq::int AS next, head_seq::int AS head, head_at IS NO
 describe("intake envelopes", () => {
   it("are one row without content, committed with their transaction [ENC-3]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
-    const same = { transactionId: "t", body: Buffer.from("body"), ...arrivals(envelope("e1")) };
+    const same = { transactionId: "t", ...arrivals(envelope("e1")) };
     const admitted = await admit([], { ...same, ingress: "recovered" });
     assert.deepEqual([admitted.envelopes, admitted.admitted, admitted.denied], [1, 0, 0]);
     assert.equal((await admit([], same)).replayed, true);
@@ -79,10 +79,7 @@ describe("intake envelopes", () => {
   it("exclude a delegation of the same event, and the reverse [ENC-3]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
     await admit([], arrivals(envelope("e1"), job("q1")));
-    const again = await admit(
-      [],
-      arrivals(job("e1"), envelope("q1"), envelope("e2"), envelope("e2"), job("e2")),
-    );
+    const again = await admit([], arrivals(job("e1"), envelope("q1"), envelope("e2")));
     assert.deepEqual([again.admitted, again.envelopes], [0, 1]);
     assert.deepEqual(await rows("SELECT matrix_event_id FROM bridge_delegations"), [
       { matrix_event_id: event("q1") },
@@ -281,11 +278,7 @@ describe("intake envelopes", () => {
     const at = (digest: Buffer, who = "docs") => ({ indexDigest: digest, ghost: ghost(who) });
     await admit([], arrivals(job("q1", at(one, "a")), job("q1", at(one, "b")), job("q2", at(one))));
     await admit([], arrivals(job("q3", at(one)), job("q4", at(two)), envelope("e5")));
-    assert.equal(
-      (await admit([], arrivals(job("q4", at(two, "late"))))).admitted,
-      1,
-      "the same event once more",
-    );
+    assert.equal((await admit([], arrivals(job("q4", at(two, "late"))))).admitted, 0, "it was handled");
     const e5 = await claimEnvelope(ledger, "e5");
     const replayed = await ledger.envelopes.derive(e5, asking(e5, [job("e5", at(two))]), T0);
     assert.deepEqual([replayed.admitted, replayed.denied], [0, 1]);
@@ -310,7 +303,7 @@ describe("intake envelopes", () => {
         );
       }
     }
-    assert.deepEqual(order, [event("q1"), event("q1"), event("q4"), event("q4")]);
+    assert.deepEqual(order, [event("q1"), event("q1"), event("q4")]);
   });
 
   it("make their message index known to events that are decrypted at intake [ENC-9]", async (t) => {

@@ -1,13 +1,30 @@
 // Admission: what is committed, recognised and refused when the homeserver repeats or a connection breaks.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { event, job, ledgerFixture, T0 } from "../../../support/ledger.ts";
+import {
+  arrivals,
+  asking,
+  claimEnvelopes,
+  envelope,
+  event,
+  job,
+  ledgerFixture,
+  room,
+  T0,
+} from "../../../support/ledger.ts";
+
+const FAILED = {
+  state: "failed",
+  stage: "dispatch",
+  reason: "agent_failed",
+  notice: "delegation_failed",
+} as const;
 
 describe("admission", () => {
   it("fails alone when its connection is cut in the middle [INT-5]", async (t) => {
     const { pool, admit, rows } = await ledgerFixture(t);
     const holder = await pool.connect();
-    await holder.query("BEGIN; LOCK TABLE bridge_transactions");
+    await holder.query("BEGIN; LOCK TABLE bridge_handled_events");
     const admitting = admit([job("q1")]);
     admitting.catch(() => undefined);
     for (let cut = 0; cut === 0; ) {
@@ -24,19 +41,98 @@ describe("admission", () => {
     assert.equal((await rows("SELECT 1 FROM bridge_delegations")).length, 1);
   });
 
-  it("recognises a repeated transaction by its digest until it is pruned, and then by its events [INT-3]", async (t) => {
+  it("decides about an event once, until what was handled is pruned, and later by its delegation [INT-3]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
-    const same = { transactionId: "t", body: Buffer.from("body") };
-    await admit([job("q1")], same);
-    await ledger.intake.prune(T0);
-    assert.equal((await admit([job("q1")], same)).replayed, true);
-    await ledger.intake.prune(T0 + 1);
-    assert.deepEqual(await rows("SELECT 1 FROM bridge_transactions"), []);
-    const late = await admit([job("q1")], same);
-    assert.deepEqual([late.replayed, late.admitted], [false, 0]);
-    assert.equal(
-      (await rows("SELECT 1 FROM bridge_delegations WHERE matrix_event_id = $1", [event("q1")])).length,
-      1,
+    await admit([job("q1")]);
+    await admit([job("q2")], { receivedAt: T0 + 1_000 });
+    await ledger.intake.prune(T0 + 1_000_000, 1_000);
+    assert.deepEqual(
+      await ledger.intake.handled([event("q1"), event("q2"), event("q3")]),
+      new Set([event("q1"), event("q2")]),
     );
+    await ledger.intake.prune(T0 + 1_000_000, 999);
+    assert.deepEqual(
+      await ledger.intake.handled([event("q1"), event("q2")]),
+      new Set([event("q2")]),
+      "the last stay",
+    );
+    for (const name of ["q1", "q2"]) assert.equal((await admit([job(name)])).replayed, true);
+    assert.equal((await rows("SELECT 1 FROM bridge_delegations")).length, 2);
+  });
+
+  it("an event that asked nobody is not derived again with later facts [INT-3]", async (t) => {
+    const { admit, rows } = await ledgerFixture(t);
+    const quiet = {
+      events: [job("thread")],
+      derive: () => ({ delegations: [], envelopes: [], notices: [] }),
+    };
+    assert.equal((await admit([], quiet)).replayed, false);
+    const again = await admit([job("thread"), job("q1")]);
+    assert.deepEqual([again.replayed, again.admitted], [false, 1]);
+    assert.deepEqual(await rows("SELECT matrix_event_id FROM bridge_delegations"), [
+      { matrix_event_id: event("q1") },
+    ]);
+  });
+
+  it("admissions of one room wait for one another, and those of other rooms do not [DEL-9]", async (t) => {
+    const { pool, admit } = await ledgerFixture(t);
+    const holder = await pool.connect();
+    await holder.query("BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('!r', 0))");
+    let isAdmitted = false;
+    const waiting = admit([job("q1")]).finally(() => {
+      isAdmitted = true;
+    });
+    assert.equal((await admit([job("q2", { room: room("other") })])).admitted, 1);
+    assert.equal(isAdmitted, false);
+    await holder.query("COMMIT");
+    holder.release();
+    assert.equal((await waiting).admitted, 1);
+  });
+});
+
+describe("events that a catchup found late", () => {
+  const PLACES = `
+    SELECT event FROM (
+      SELECT matrix_event_id AS event, room_seq FROM bridge_delegations WHERE terminal_at IS NULL
+      UNION ALL SELECT matrix_event_id, room_seq FROM bridge_encrypted_intake WHERE state = 'awaiting_key') placed
+    ORDER BY room_seq`;
+  const orderOf = (...names: readonly string[]) => new Map([[room("r"), names.map(event)]]);
+
+  it("are placed in the order of their room among what waits there [INT-8]", async (t) => {
+    const { ledger, admit, claimOne, rows } = await ledgerFixture(t);
+    await admit([], arrivals(job("q2"), envelope("e4"), job("q5")));
+    await admit([job("q6")]);
+    const found = arrivals(job("q1"), job("q3"));
+    const order = orderOf("q1", "q2", "q3", "e4", "q5");
+    assert.equal((await admit([], { ...found, ingress: "recovered", order })).admitted, 2);
+    const placed = async () => (await rows(PLACES)).map(({ event: name }) => name);
+    assert.deepEqual(await placed(), ["q1", "q2", "q3", "e4", "q5", "q6"].map(event));
+    const [waiting] = await claimEnvelopes(ledger);
+    assert.ok(waiting);
+    await ledger.envelopes.derive(waiting, asking(waiting, [job("e4")]), T0);
+    const called: unknown[] = [];
+    for (let n = 0; n < 6; n++) {
+      const head = await claimOne();
+      called.push(head.sourceEventId);
+      await ledger.delegations.finish(head.lease, FAILED, T0);
+    }
+    assert.deepEqual(called, ["q1", "q2", "q3", "e4", "q5", "q6"].map(event));
+    assert.deepEqual(
+      await rows("SELECT head_seq = next_seq AS done, isempty(voids) AS closed FROM bridge_rooms"),
+      [{ done: true, closed: true }],
+    );
+  });
+
+  it("come after the head that was begun [INT-8]", async (t) => {
+    const { admit, claimOne, ledger, rows } = await ledgerFixture(t);
+    await admit([], arrivals(job("q2"), job("q3")));
+    const head = await claimOne();
+    await admit([], { ...arrivals(job("q1")), ingress: "recovered", order: orderOf("q1", "q2", "q3") });
+    assert.deepEqual(
+      (await rows(PLACES)).map(({ event: name }) => name),
+      ["q2", "q1", "q3"].map(event),
+    );
+    await ledger.delegations.finish(head.lease, FAILED, T0);
+    assert.equal((await claimOne()).sourceEventId, event("q1"));
   });
 });

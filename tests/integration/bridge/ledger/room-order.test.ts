@@ -181,7 +181,7 @@ describe("rooms", () => {
         fc.asyncProperty(fc.array(actions, { minLength: 5, maxLength: 40 }), async (steps) => {
           run += 1;
           await pool.query(
-            `TRUNCATE bridge_delegations, bridge_sends, bridge_rooms, bridge_audit, bridge_notices, bridge_transactions,
+            `TRUNCATE bridge_delegations, bridge_sends, bridge_rooms, bridge_audit, bridge_notices, bridge_handled_events,
            bridge_limiter, bridge_encrypted_intake RESTART IDENTITY;
          UPDATE bridge_capacity SET admitted = 0, counted_open = 0, counted_at_admitted = 0`,
           );

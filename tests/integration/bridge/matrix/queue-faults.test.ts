@@ -33,7 +33,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
         direct: false,
       },
     ],
-    about: { rooms: [room("r")], events: [event("question")], related: [] },
+    about: { rooms: [room("r")], related: [] },
     derive: () => ({
       delegations: [],
       envelopes: [],

@@ -44,7 +44,7 @@ async function bridge(t: TestContext) {
     roomState: (...roomState: readonly RoomStateEvent[]) => admit([], { roomState }),
     notice: (notice: NewNotice) =>
       admit([], {
-        about: { rooms: [notice.room], events: [notice.source], related: [] },
+        about: { rooms: [notice.room], related: [] },
         derive: () => ({ delegations: [], envelopes: [], notices: [notice] }),
       }),
   };

@@ -6,8 +6,8 @@ import {
   type EventsByRoom,
   FoundBudget,
   type FoundEvent,
-  HandledEvents,
   mergeByRoom,
+  orderOf,
   type Page,
   type RawEvent,
   unknownIn,
@@ -16,7 +16,7 @@ import {
 } from "../../../../src/bridge/catchup/found-events.ts";
 import { type RereadApi, transactionsOf } from "../../../../src/bridge/catchup/missed-transactions.ts";
 import { retry } from "../../../../src/bridge/matrix/request-result.ts";
-import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
+import type { GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
 
 const GHOST = "@agent_docs:a.test" as GhostMxid;
 const ROOM = "!r" as RoomId;
@@ -104,17 +104,14 @@ describe("found events", () => {
     assert.deepEqual(ids(withoutSuperseded(read, newer).get(ROOM)), ["2", "4"]);
   });
 
-  it("events that transactions brought are not passed on for at least two turns [INT-8]", () => {
-    const handled = new HandledEvents();
-    handled.add(["$1" as EventId]);
-    const left = () => ids(unknownIn(window(said("1"), said("2")), (event) => handled.has(event)).get(ROOM));
-    for (let turns = 0; turns < 2; turns++) {
-      assert.deepEqual(left(), ["2"]);
-      handled.turn();
-    }
-    assert.deepEqual(left(), ["2"]);
-    handled.turn();
-    assert.deepEqual(left(), ["1", "2"]);
+  it("orderOf is the room's order from the first found event on [INT-8]", () => {
+    const read = new Map([
+      ...window(said("1"), said("2"), said("3"), said("4")),
+      ["!s" as RoomId, [said("5")]],
+    ]);
+    const lost = unknownIn(read, (event) => ["$1", "$3", "$5"].includes(event));
+    assert.deepEqual(ids(lost.get(ROOM)), ["2", "4"]);
+    assert.deepEqual(orderOf(read, [message("4"), message("2")]), new Map([[ROOM, ["$2", "$3", "$4"]]]));
   });
 
   /** A homeserver's pages of ten, by where they begin; what was asked of it. */

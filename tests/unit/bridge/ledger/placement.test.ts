@@ -13,7 +13,7 @@ import {
 import { sha256 } from "../../../../src/domain/digest.ts";
 import { envelope, event, ghost, job, room } from "../../../support/ledger.ts";
 
-const NOTHING: KnownPlaces = { rooms: [], pairs: null, envelopes: null };
+const NOTHING: KnownPlaces = { rooms: [] };
 const WIDE = { room: 1_000, global: 1_000 };
 type Arrived = readonly (NewDelegation | NewIntakeEnvelope)[];
 
