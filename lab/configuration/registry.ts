@@ -109,6 +109,8 @@ function consumption(
   const endpoints = serviceEndpoints(lab, publisher);
   return {
     cardUrl,
+    // At a loopback address, and another one than that of the agent's own card.
+    allowedOrigins: [endpoints.gatewayUrl],
     cardIdentity: identities[publisher].cardKey,
     credentials: {
       tokenEndpoint: endpoints.tokenEndpoint,

@@ -1,14 +1,17 @@
 // Fetches a card's bytes (A2A 1.0, section 8.2), without trusting its server: what comes back is only bytes.
-// Invariants: one GET, no redirect followed, nothing decoded; status 200 and a JSON media type, or nothing;
+// Invariants: a private address is reached only if the caller allows it; one GET, no redirect followed, nothing decoded; status 200 and a JSON media type, or nothing;
 // never more than CARD_BYTES_MAX read; one deadline over the whole of it.
-import { request } from "undici";
+import { Agent, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
+import { assertPublicHost, NOT_PUBLIC_CODE, publicLookup } from "../runtime/public-addresses.ts";
 import { CARD_BYTES_MAX } from "./card-faults.ts";
 
 export const FETCH_FAILURES = [
   /** No connection, or it broke. */
   "unreachable",
   "timed_out",
+  /** The host is at a private, loopback or link-local address, where only listed origins may be. */
+  "address_not_public",
   /** 3xx: a card's address is pinned, so it is not followed. */
   "redirected",
   /** Any other status than 200. */
@@ -29,6 +32,8 @@ export interface FetchCardOptions {
   /** For the whole request, the body included. */
   readonly timeoutMs?: number;
   readonly bytesMax?: number;
+  /** Whether the host may be at a private, loopback or link-local address; true when nothing is said. */
+  readonly mayBePrivate?: boolean;
   /** Ends the request early; the failure is then `unreachable`. */
   readonly signal?: AbortSignal;
 }
@@ -45,22 +50,36 @@ export async function fetchCard(url: string, options: FetchCardOptions): Promise
     () => undefined, // The request ended first.
   );
   const signals = [expired.signal, ...(options.signal === undefined ? [] : [options.signal])];
+  // A connection that another request left open would not be looked up again.
+  const dispatcher =
+    options.mayBePrivate === false ? new Agent({ connect: { lookup: publicLookup() } }) : undefined;
   try {
-    return await get(url, AbortSignal.any(signals), options.bytesMax ?? CARD_BYTES_MAX);
-  } catch {
+    if (dispatcher !== undefined) assertPublicHost(url);
+    return await get(url, AbortSignal.any(signals), options.bytesMax ?? CARD_BYTES_MAX, dispatcher);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === NOT_PUBLIC_CODE) {
+      return { fetched: false, failure: "address_not_public", status: undefined };
+    }
     const failure = expired.signal.aborted ? "timed_out" : "unreachable";
     return { fetched: false, failure, status: undefined };
   } finally {
+    await dispatcher?.destroy();
     ended.abort();
     await timer;
   }
 }
 
-async function get(url: string, signal: AbortSignal, bytesMax: number): Promise<FetchedCard> {
+async function get(
+  url: string,
+  signal: AbortSignal,
+  bytesMax: number,
+  dispatcher: Agent | undefined,
+): Promise<FetchedCard> {
   const response = await request(url, {
     method: "GET",
     headers: { accept: "application/json", "accept-encoding": "identity" },
     signal,
+    ...(dispatcher !== undefined && { dispatcher }),
   });
   const { statusCode: status, headers, body } = response;
   const failed = (failure: FetchFailure): FetchedCard => {

@@ -7,6 +7,7 @@ import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { durationMs } from "../domain/duration.ts";
 import { parseAgentId, parseServerName, parseUserId } from "../domain/identifiers.ts";
+import { addressIn } from "../runtime/public-addresses.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
 /** The last digit has two bits that say nothing: with those set, one key had several spellings and thumbprints. */
@@ -75,8 +76,18 @@ const AddressWithoutSecret = z
     error: "must name a host and no user name or password",
   });
 
+/** Scheme, host and port, the scheme's own port left out, as `new URL(…).origin` writes it. */
+const Origin = z.string().refine((value) => URL.canParse(value) && new URL(value).origin === value, {
+  error: "must be an origin such as https://agents.example.org or http://10.0.0.5:8080",
+});
+
 export const AgentEntry = z.strictObject({
   cardUrl: AddressWithoutSecret,
+  /**
+   * Where questions and tokens may go besides the card's own origin, whatever the card says. A listed origin may be
+   * at a private, loopback or link-local address; another one may not, unless `cardUrl` itself names that address.
+   */
+  allowedOrigins: z.array(Origin).default([]),
   /** Absent: the pin is revoked and the target stays quarantined. */
   cardIdentity: CardIdentity.optional(),
   allowedServers: z.array(AllowedServer),
@@ -118,6 +129,22 @@ export const AgentsFile = z.strictObject({
   ),
 });
 export type AgentsFile = z.output<typeof AgentsFile>;
+
+/** Whether requests to this URL may be made for the agent: to the card's origin, and to those that the operator lists. */
+export function isAllowedOrigin(entry: Pick<AgentEntry, "cardUrl" | "allowedOrigins">, url: string): boolean {
+  const { origin } = new URL(url);
+  return origin === new URL(entry.cardUrl).origin || entry.allowedOrigins.includes(origin);
+}
+
+/**
+ * Whether a request to this URL may go to an address that is not public: the operator has listed its origin, or has
+ * written the address itself into `cardUrl`. A name that somebody else can point anywhere is no such address.
+ */
+export function mayBePrivate(entry: Pick<AgentEntry, "cardUrl" | "allowedOrigins">, url: string): boolean {
+  const { origin } = new URL(url);
+  if (entry.allowedOrigins.includes(origin)) return true;
+  return origin === new URL(entry.cardUrl).origin && addressIn(entry.cardUrl) !== undefined;
+}
 
 /**
  * Names one agent at one address under one pinned key, in the bridge's audit and in evidence: SHA-256 over RFC 8785 text,

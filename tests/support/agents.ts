@@ -65,6 +65,7 @@ export function namedTarget(name: string): AgentTarget {
     fingerprint: `sha256:${"0".repeat(64)}`,
     entry: {
       cardUrl: "http://127.0.0.1:1/card",
+      allowedOrigins: [],
       allowedServers: ["a.test"],
       allowedSenders: ["*:a.test"],
       rate: { perMinute: 60, burst: 20 },

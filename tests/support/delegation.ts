@@ -186,13 +186,17 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
   const logged: string[] = [];
   const workers: DelegationWorker[] = [];
   let sentCount = 0;
+  const allowedOrigins = options.card.supportedInterfaces.map(({ url }) => new URL(url).origin);
   const harness: Harness = {
     clock,
     metrics,
     logged,
     sent: [],
     sendResults: [],
-    target: { ...namedTarget("docs"), entry: { ...namedTarget("docs").entry, ...options.entry } },
+    target: {
+      ...namedTarget("docs"),
+      entry: { ...namedTarget("docs").entry, allowedOrigins, ...options.entry },
+    },
     trust: { trust: "verified", card: options.card, agentVersion: "1.0.0" },
     trustChecks: 0,
     calls: [],

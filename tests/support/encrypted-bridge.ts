@@ -116,6 +116,7 @@ export async function encryptedBridge(
   write("store-keys", secret());
   const entry = {
     cardUrl: `http://127.0.0.1:${cardPort}/card`,
+    allowedOrigins: [new URL(agent.url).origin],
     cardIdentity: { keyId: key.keyId, jwk: key.jwk },
     allowedServers: ["a.test"],
     allowedSenders: ["*:a.test"],

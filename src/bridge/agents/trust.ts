@@ -14,6 +14,7 @@ import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseServerName, type ServerName } from "../../domain/identifiers.ts";
+import { mayBePrivate } from "../../rendered-files/agents-file.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { TargetDecision } from "../ledger/targets.ts";
@@ -158,7 +159,10 @@ export class CardTrustGate implements TrustGate {
     const { entry } = target;
     if (!isPinned(entry)) return { decision: QUARANTINED, why: "not_pinned" };
     const { clock, log, fetch = fetchCard } = this.#options;
-    const fetched = await fetch(entry.cardUrl, { clock });
+    const fetched = await fetch(entry.cardUrl, {
+      clock,
+      mayBePrivate: mayBePrivate(entry, entry.cardUrl),
+    });
     if (!fetched.fetched) {
       if (FINAL_FAILURES.has(fetched.failure)) return { decision: QUARANTINED, why: fetched.failure };
       log.warn({

@@ -117,7 +117,7 @@ export class Flow {
         answerBytesMax: limits.answerBytes,
         observe: (operation, outcome, ms) => metrics.agentCall(operation, outcome, ms),
       },
-      { card, cardUrl: entry.cardUrl, credentials: entry.credentials },
+      { card, entry },
     );
   }
 

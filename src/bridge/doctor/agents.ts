@@ -7,7 +7,7 @@ import { type FetchedCard, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
-import { type AgentEntry, AgentsFile } from "../../rendered-files/agents-file.ts";
+import { type AgentEntry, AgentsFile, mayBePrivate } from "../../rendered-files/agents-file.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { isPinned } from "../agents/sender-policy.ts";
 import type { BridgeConfig } from "../config.ts";
@@ -58,7 +58,18 @@ async function examineAgent(name: string, entry: AgentEntry, clock: Clock): Prom
       "Give it a cardIdentity, allowedServers and allowedSenders, or remove it.",
     );
   }
-  const fetched = await fetchCard(entry.cardUrl, { clock, timeoutMs: CARD_TIMEOUT_MS });
+  const fetched = await fetchCard(entry.cardUrl, {
+    clock,
+    timeoutMs: CARD_TIMEOUT_MS,
+    mayBePrivate: mayBePrivate(entry, entry.cardUrl),
+  });
+  if (!fetched.fetched && fetched.failure === "address_not_public") {
+    return ill(
+      label,
+      `the host of ${entry.cardUrl} is at a private address`,
+      "If it belongs there, list its origin in allowedOrigins; else the agent is not asked.",
+    );
+  }
   if (!fetched.fetched) {
     return ill(
       label,

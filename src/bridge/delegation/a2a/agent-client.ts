@@ -6,6 +6,7 @@ import { type StreamResponse, TaskState } from "@a2a-js/sdk";
 import type { RequestOptions, Transport } from "@a2a-js/sdk/client";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/agent-card.ts";
 import type { Clock } from "../../../domain/clock.ts";
+import { type AgentEntry, mayBePrivate } from "../../../rendered-files/agents-file.ts";
 import { Exchange } from "./exchange.ts";
 import { A2aFailure, type A2aFailureKind, classify } from "./failure.ts";
 import type { AgentHttp } from "./http.ts";
@@ -19,7 +20,7 @@ import {
   taskView,
 } from "./protocol.ts";
 import { startLimit, within } from "./time-limit.ts";
-import { type Credentials, TokenFailure, type TokenSource } from "./tokens.ts";
+import { TokenFailure, type TokenSource } from "./tokens.ts";
 import {
   type ChosenInterface,
   chooseInterface,
@@ -44,8 +45,7 @@ export interface AgentClientOptions {
 
 export interface AgentPeer {
   readonly card: PeerCard;
-  readonly cardUrl: string;
-  readonly credentials: Credentials | undefined;
+  readonly entry: Pick<AgentEntry, "cardUrl" | "allowedOrigins" | "credentials">;
 }
 
 type Call<T> = (transport: Transport, options: RequestOptions) => T;
@@ -56,13 +56,13 @@ export class AgentClient {
   readonly dedupes: boolean;
   readonly #options: AgentClientOptions;
   readonly #chosen: ChosenInterface;
-  readonly #credentials: Credentials | undefined;
+  readonly #entry: AgentPeer["entry"];
   #prepared: string | undefined;
 
   private constructor(options: AgentClientOptions, peer: AgentPeer, chosen: ChosenInterface) {
     this.#options = options;
     this.#chosen = chosen;
-    this.#credentials = peer.credentials;
+    this.#entry = peer.entry;
     this.streams = peer.card.capabilities.streaming === true;
     this.dedupes =
       peer.card.capabilities.extensions?.some(({ uri }) => uri === MESSAGE_ID_IDEMPOTENCY) === true;
@@ -70,7 +70,7 @@ export class AgentClient {
 
   /** @throws A2aFailure `protocol` when the card offers no interface that the bridge speaks */
   static to(options: AgentClientOptions, peer: AgentPeer): AgentClient {
-    const chosen = chooseInterface(peer.card, peer.cardUrl);
+    const chosen = chooseInterface(peer.card, peer.entry);
     if (chosen === undefined) throw new A2aFailure("protocol");
     return new AgentClient(options, peer, chosen);
   }
@@ -234,12 +234,13 @@ export class AgentClient {
   }
 
   #mayRefresh(failure: A2aFailure, attempt: number): boolean {
-    return failure.kind === "unauthenticated" && attempt === 0 && this.#credentials !== undefined;
+    return failure.kind === "unauthenticated" && attempt === 0 && this.#entry.credentials !== undefined;
   }
 
   #exchange(token: string | undefined, onSent: (() => void) | undefined): Exchange {
     return new Exchange({
       http: this.#options.http,
+      mayBePrivate: mayBePrivate(this.#entry, this.#chosen.url),
       bytesMax: this.#options.answerBytesMax,
       isSoundEvent: isSoundEvent(this.#chosen),
       onSent,
@@ -258,9 +259,10 @@ export class AgentClient {
   }
 
   async #token(rejected: string | undefined) {
-    if (this.#credentials === undefined) return undefined;
+    const { credentials } = this.#entry;
+    if (credentials === undefined) return undefined;
     try {
-      return await this.#options.tokens.token(this.#credentials, rejected);
+      return await this.#options.tokens.token(credentials, rejected);
     } catch (error) {
       if (error instanceof TokenFailure) throw new A2aFailure("unauthenticated", error.retryAfterMs);
       throw error;

@@ -1,5 +1,5 @@
 // One HTTP request to an agent, made for the SDK's transports, and its result.
-// Invariants: the token goes to the card's own URL only (no redirect is followed); bodies are bounded; a
+// Invariants: the token goes to the chosen interface only (no redirect is followed); bodies are bounded; a
 // refusal by the gateway is recognised by its status before anything reads its body. One exchange serves
 // one request, so nothing is shared between calls.
 
@@ -12,6 +12,8 @@ const NOT_THE_AGENTS = new Set([401, 403, 408, 429, 502, 503, 504]);
 export interface ExchangeOptions {
   readonly http: AgentHttp;
   readonly headers: Readonly<Record<string, string>>;
+  /** Whether the agent may be at a private, loopback or link-local address. */
+  readonly mayBePrivate: boolean;
   readonly bytesMax: number;
   readonly isSoundEvent: (data: unknown) => boolean;
   /** Called as the request is handed to the connection. */
@@ -44,6 +46,7 @@ export class Exchange {
       headers: { ...headers, ...this.#options.headers },
       body: typeof init?.body === "string" ? init.body : null,
       signal: init?.signal ?? null,
+      mayBePrivate: this.#options.mayBePrivate,
     });
     this.status = response.status;
     this.retryAfter = response.headers.get("retry-after") ?? undefined;

@@ -4,6 +4,7 @@
 // that the caller looks for its task before it sends again. docs/reference/delegation-outcomes.md has the results.
 import { A2AError } from "@a2a-js/sdk/errors";
 import { retryAfterMs } from "../../../runtime/http.ts";
+import { NOT_PUBLIC_CODE } from "../../../runtime/public-addresses.ts";
 import type { Exchange } from "./exchange.ts";
 
 export const A2A_FAILURES = [
@@ -54,6 +55,7 @@ const BEFORE_CONNECTION = new Set([
   "ENETUNREACH",
   "EADDRNOTAVAIL",
   "UND_ERR_CONNECT_TIMEOUT",
+  NOT_PUBLIC_CODE,
   "DEPTH_ZERO_SELF_SIGNED_CERT",
   "SELF_SIGNED_CERT_IN_CHAIN",
   "UNABLE_TO_GET_ISSUER_CERT",

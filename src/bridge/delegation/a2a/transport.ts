@@ -1,6 +1,6 @@
 // Which of a card's interfaces the bridge calls, and the SDK's client transport for one call of it.
-// Invariants: JSON-RPC and HTTP+JSON only, protocol 1.0 before 0.3, the card's own order otherwise; never a URL
-// with credentials in it, and never plain HTTP for an agent whose card came by HTTPS, where the bearer token would
+// Invariants: JSON-RPC and HTTP+JSON only, protocol 1.0 before 0.3, the card's own order otherwise; never an
+// origin that is neither the card's own nor listed by the operator, never a URL with credentials in it, and never plain HTTP for an agent whose card came by HTTPS, where the bearer token would
 // travel in the clear; a transport serves one call, and its `fetch` is that call's exchange.
 import { AgentCard as SdkAgentCard, StreamResponse } from "@a2a-js/sdk";
 import {
@@ -10,6 +10,7 @@ import {
   type Transport,
 } from "@a2a-js/sdk/client";
 import type { AgentCard } from "../../../cards/agent-card.ts";
+import { type AgentEntry, isAllowedOrigin } from "../../../rendered-files/agents-file.ts";
 import type { Exchange } from "./exchange.ts";
 
 /** What the bridge reads of a verified card. */
@@ -32,21 +33,23 @@ function bindingOf(declared: string): ChosenInterface["binding"] | undefined {
   return upper === "JSONRPC" || upper === "HTTP+JSON" ? upper : undefined;
 }
 
-function isSaneUrl(text: string, cardUrl: string): boolean {
-  if (!URL.canParse(text) || !URL.canParse(cardUrl)) return false;
+type Destinations = Pick<AgentEntry, "cardUrl" | "allowedOrigins">;
+
+function isSaneUrl(text: string, entry: Destinations): boolean {
+  if (!URL.canParse(text) || !isAllowedOrigin(entry, text)) return false;
   const url = new URL(text);
   if (url.username !== "" || url.password !== "" || url.hash !== "" || url.hostname === "") return false;
   if (url.protocol === "https:") return true;
-  return url.protocol === "http:" && new URL(cardUrl).protocol === "http:";
+  return url.protocol === "http:" && new URL(entry.cardUrl).protocol === "http:";
 }
 
 /** The interface to call; undefined when the card offers none that the bridge speaks. */
-export function chooseInterface(card: PeerCard, cardUrl: string): ChosenInterface | undefined {
+export function chooseInterface(card: PeerCard, entry: Destinations): ChosenInterface | undefined {
   const usable: ChosenInterface[] = [];
   for (const offered of card.supportedInterfaces) {
     const binding = bindingOf(offered.protocolBinding);
     const version = versionOf(offered.protocolVersion);
-    if (binding === undefined || version === undefined || !isSaneUrl(offered.url, cardUrl)) continue;
+    if (binding === undefined || version === undefined || !isSaneUrl(offered.url, entry)) continue;
     usable.push({ url: offered.url, binding, version, tenant: offered.tenant ?? "" });
   }
   return usable.find((offered) => offered.version === "1.0") ?? usable[0];

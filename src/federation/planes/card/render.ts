@@ -64,9 +64,10 @@ function entryOf(
   defaultServers: readonly string[],
   admitted: ReadonlySet<string>,
 ): Plain {
-  const { cardUrl, cardIdentity, displayName, credentials, rate, pollInterval } = entry;
+  const { cardUrl, allowedOrigins, cardIdentity, displayName, credentials, rate, pollInterval } = entry;
   return {
     cardUrl,
+    allowedOrigins: allowedOrigins.length === 0 ? undefined : allowedOrigins,
     cardIdentity,
     allowedServers: entry.allowedServers?.filter((server) => admitted.has(server)) ?? defaultServers,
     allowedSenders:

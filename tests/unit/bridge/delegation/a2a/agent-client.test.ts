@@ -39,7 +39,7 @@ function clientOf(
         }),
       },
     },
-    { card, cardUrl: "http://127.0.0.1:1/card", credentials: undefined },
+    { card, entry: { cardUrl: "http://127.0.0.1:1/card", allowedOrigins: [], credentials: undefined } },
   );
 }
 

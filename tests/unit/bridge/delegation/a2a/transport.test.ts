@@ -9,8 +9,15 @@ const offer = (url: string, protocolBinding = "JSONRPC", protocolVersion = "1.0"
   protocolVersion,
   ...(tenant !== undefined && { tenant }),
 });
-const choose = (offers: ReturnType<typeof offer>[], cardUrl = CARD_URL) =>
-  chooseInterface({ supportedInterfaces: offers, capabilities: {} }, cardUrl);
+const choose = (
+  offers: ReturnType<typeof offer>[],
+  cardUrl = CARD_URL,
+  allowedOrigins: readonly string[] = [],
+) =>
+  chooseInterface(
+    { supportedInterfaces: offers, capabilities: {} },
+    { cardUrl, allowedOrigins: [...allowedOrigins] },
+  );
 
 describe("choice of an agent's interface", () => {
   it("protocol 1.0 is preferred to 0.3, and the card's order decides otherwise [DEL-7]", () => {
@@ -38,9 +45,21 @@ describe("choice of an agent's interface", () => {
     ["a fragment", "https://b.test/rpc#x"],
     ["no URL at all", "/rpc"],
     ["plain HTTP under an HTTPS card", "http://b.test/rpc"],
+    ["another host", "https://internal.test/rpc"],
+    ["another port", "https://b.test:8443/rpc"],
+    ["a part of the card's host", "https://test/rpc"],
+    ["the card's host as a part of its own", "https://b.test.evil.test/rpc"],
+    ["an address", "https://169.254.169.254/latest"],
   ] as const) {
     it(`an interface with ${why} is not called`, () => assert.equal(choose([offer(url)]), undefined));
   }
+
+  it("an interface at an origin that the operator lists is called, and at no other [AGT-3] [AGT-4]", () => {
+    const elsewhere = [offer("https://evil.test/rpc"), offer("https://agents.b.test/rpc")];
+    assert.equal(choose(elsewhere), undefined);
+    assert.equal(choose(elsewhere, CARD_URL, ["https://agents.b.test"])?.url, "https://agents.b.test/rpc");
+    assert.equal(choose(elsewhere, CARD_URL, ["https://agents.b.test:8443"]), undefined);
+  });
 
   it("plain HTTP is called only when the card came by plain HTTP", () => {
     assert.ok(choose([offer("http://127.0.0.1:9/rpc")], "http://127.0.0.1:9/card"));

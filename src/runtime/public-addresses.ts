@@ -1,0 +1,80 @@
+// Connections to addresses of the public internet alone. Invariant: the address that is checked is the one that is
+// connected to, so that a name whose address changes between a check and the connection gains nothing.
+import { lookup as resolve } from "node:dns";
+import { BlockList, isIP, type LookupFunction } from "node:net";
+
+/** Networks that are not the public internet's (IANA special-purpose address registries), and multicast. */
+const NOT_PUBLIC: readonly (readonly [string, number, "ipv4" | "ipv6"])[] = [
+  ["0.0.0.0", 8, "ipv4"],
+  ["10.0.0.0", 8, "ipv4"],
+  ["100.64.0.0", 10, "ipv4"],
+  ["127.0.0.0", 8, "ipv4"],
+  ["169.254.0.0", 16, "ipv4"],
+  ["172.16.0.0", 12, "ipv4"],
+  ["192.0.0.0", 24, "ipv4"],
+  ["192.0.2.0", 24, "ipv4"],
+  ["192.168.0.0", 16, "ipv4"],
+  ["198.18.0.0", 15, "ipv4"],
+  ["198.51.100.0", 24, "ipv4"],
+  ["203.0.113.0", 24, "ipv4"],
+  ["224.0.0.0", 3, "ipv4"],
+  ["::", 127, "ipv6"],
+  // Addresses that stand for an IPv4 address, which may be any.
+  ["64:ff9b::", 96, "ipv6"],
+  ["64:ff9b:1::", 48, "ipv6"],
+  ["2002::", 16, "ipv6"],
+  ["100::", 64, "ipv6"],
+  ["2001::", 23, "ipv6"],
+  ["2001:db8::", 32, "ipv6"],
+  ["fc00::", 7, "ipv6"],
+  ["fe80::", 10, "ipv6"],
+  ["fec0::", 10, "ipv6"],
+  ["ff00::", 8, "ipv6"],
+];
+
+const blocked = new BlockList();
+for (const [network, prefix, family] of NOT_PUBLIC) blocked.addSubnet(network, prefix, family);
+
+/** Code of the error with which a connection to an address that is not public fails. */
+export const NOT_PUBLIC_CODE = "ERR_ADDRESS_NOT_PUBLIC";
+
+class NotPublic extends Error {
+  readonly code = NOT_PUBLIC_CODE;
+  constructor() {
+    super("the host has no public address");
+  }
+}
+
+/** Whether an IP address is one of the public internet. False for anything that is no IP address. */
+export function isPublicAddress(address: string): boolean {
+  const family = isIP(address);
+  return family !== 0 && !blocked.check(address, family === 4 ? "ipv4" : "ipv6");
+}
+
+/** The IP address that a URL names as its host; undefined when it names a host by name. */
+export function addressIn(url: string): string | undefined {
+  const host = new URL(url).hostname.replace(/^\[(.*)\]$/, "$1");
+  return isIP(host) === 0 ? undefined : host;
+}
+
+/** @throws an error with the code NOT_PUBLIC_CODE when the URL's host is an address, and not a public one */
+export function assertPublicHost(url: string): void {
+  const address = addressIn(url);
+  if (address !== undefined && !isPublicAddress(address)) throw new NotPublic();
+}
+
+/**
+ * The `lookup` of a connection that leaves out addresses that are not public, and fails when none is left. It is not
+ * called for a host that is an address: `assertPublicHost` is for those.
+ */
+export function publicLookup(resolver: typeof resolve = resolve): LookupFunction {
+  return (host, options, callback) => {
+    resolver(host, { ...options, all: true }, (error, found) => {
+      if (error !== null) return callback(error, []);
+      const usable = found.filter(({ address }) => isPublicAddress(address));
+      const [first] = usable;
+      if (first === undefined) return callback(new NotPublic(), []);
+      return options.all === true ? callback(null, usable) : callback(null, first.address, first.family);
+    });
+  };
+}

@@ -1,0 +1,64 @@
+// Connections to agents: which addresses they reach, whatever a name resolves to.
+import assert from "node:assert/strict";
+import type { lookup } from "node:dns";
+import { describe, it, type TestContext } from "node:test";
+import { createAgentHttp } from "../../../../../src/bridge/delegation/a2a/http.ts";
+import { fetchCard } from "../../../../../src/cards/fetch.ts";
+import { systemClock } from "../../../../../src/domain/clock.ts";
+import { httpServer } from "../../../../support/http-server.ts";
+
+/** A server that only the bridge's own network is meant to reach. */
+async function internalServer(t: TestContext) {
+  const server = await httpServer(t);
+  server.answer = (_request, response) =>
+    response.writeHead(200, { "content-type": "application/json" }).end("{}");
+  return { port: new URL(server.url).port, requests: server.requests };
+}
+
+/** Every name is at this address by the time it is connected to. */
+const resolvingTo = (address: string) =>
+  ((_host: string, _options: unknown, callback: (error: null, found: unknown) => void) =>
+    callback(null, [{ address, family: 4 }])) as unknown as typeof lookup;
+
+const post = (mayBePrivate: boolean) => ({
+  method: "POST",
+  headers: { authorization: "Bearer token" },
+  body: "a question",
+  signal: AbortSignal.timeout(5_000),
+  mayBePrivate,
+});
+
+describe("connections to agents", () => {
+  it("a name that points to a private address is not reached unless the operator lists it [AGT-4]", async (t) => {
+    const { port, requests } = await internalServer(t);
+    const http = createAgentHttp(resolvingTo("127.0.0.1"));
+    t.after(() => http.close());
+    await assert.rejects(http.fetch(`http://agent.test:${port}/`, post(false)), {
+      code: "ERR_ADDRESS_NOT_PUBLIC",
+    });
+    await assert.rejects(http.fetch(`http://127.0.0.1:${port}/`, post(false)), {
+      code: "ERR_ADDRESS_NOT_PUBLIC",
+    });
+    assert.deepEqual(requests, []);
+    assert.equal((await http.fetch(`http://127.0.0.1:${port}/`, post(true))).status, 200);
+    // The connection that stands now is not used for a request that may not go there.
+    await assert.rejects(http.fetch(`http://127.0.0.1:${port}/`, post(false)), {
+      code: "ERR_ADDRESS_NOT_PUBLIC",
+    });
+    assert.equal(requests.length, 1);
+  });
+
+  it("a card is not fetched from a private address unless that is allowed [AGT-3]", async (t) => {
+    const { port, requests } = await internalServer(t);
+    for (const url of [`http://127.0.0.1:${port}/card`, `http://localhost:${port}/card`]) {
+      const refused = await fetchCard(url, { clock: systemClock, mayBePrivate: false });
+      assert.deepEqual(refused, { fetched: false, failure: "address_not_public", status: undefined });
+    }
+    assert.deepEqual(requests, []);
+    const fetched = await fetchCard(`http://127.0.0.1:${port}/card`, {
+      clock: systemClock,
+      mayBePrivate: true,
+    });
+    assert.equal(fetched.fetched, true);
+  });
+});
