@@ -4,7 +4,7 @@
 // - an event is tried again at growing intervals, and at once when keys came for its room; its key is requested
 //   `keyRequests.attempts` times at most;
 // - the wait ends at its deadline, after a last attempt; time in which the homeserver did not answer is added, once, so
-//   that its outage alone makes no question expire;
+//   that its outage alone makes no question expire; it ends at once when the sender announces that the key is withheld;
 // - however the wait ended, requested keys are requested no more, unless another event waits for them.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";

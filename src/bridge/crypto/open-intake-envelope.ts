@@ -74,6 +74,14 @@ export async function openIntakeEnvelope(
   return second;
 }
 
+/**
+ * Whether the sender has announced that the key will not come. `m.no_olm` announces that it will, once there is an Olm
+ * session. Protocol: Matrix client-server API, "m.room_key.withheld".
+ */
+function isWithheld(code: string | undefined): boolean {
+  return code !== undefined && code !== "m.no_olm";
+}
+
 function turnOf(ghosts: readonly GhostMxid[], attempts: number): readonly GhostMxid[] {
   const from = (attempts * CATCHUPS_MAX) % ghosts.length;
   return [...ghosts.slice(from), ...ghosts.slice(0, from)].slice(0, CATCHUPS_MAX);
@@ -131,7 +139,9 @@ async function decrypt(
     case "decrypted":
       return { kind: "opened", event, inside: decryption, by };
     case "missing_key":
-      return { kind: "missing_key", event };
+      return isWithheld(decryption.withheld)
+        ? { kind: "unreadable", reason: "key_withheld", event }
+        : { kind: "missing_key", event };
     case "unavailable":
       return { kind: "unanswered", afterMs: UNAVAILABLE_WAIT_MS };
     case "refused":

@@ -62,6 +62,7 @@ interface ExpiryNotice {
 const NOTICES: Readonly<Record<ExpiryReason, ExpiryNotice | undefined>> = {
   key_wait_elapsed: { kind: "keys_missing", reason: undefined },
   key_requests_exhausted: { kind: "keys_missing", reason: undefined },
+  key_withheld: { kind: "keys_missing", reason: undefined },
   device_not_trusted: { kind: "policy_denied", reason: "sender_device_untrusted" },
   source_redacted: undefined,
   event_unavailable: undefined,

@@ -60,6 +60,7 @@ export const INTAKE_ENVELOPE_REASONS = {
   expired: [
     "key_wait_elapsed",
     "key_requests_exhausted",
+    "key_withheld",
     "source_redacted",
     "event_unavailable",
     "event_changed",

@@ -279,7 +279,7 @@ CREATE TABLE bridge_encrypted_intake (
       WHEN 'derived' THEN terminal_reason IN ('derived')
       WHEN 'denied' THEN terminal_reason IN ('room_capacity_exceeded', 'global_capacity_exceeded')
       WHEN 'expired' THEN terminal_reason IN (
-        'key_wait_elapsed', 'key_requests_exhausted', 'source_redacted', 'event_unavailable', 'event_changed',
+        'key_wait_elapsed', 'key_requests_exhausted', 'key_withheld', 'source_redacted', 'event_unavailable', 'event_changed',
         'sender_mismatch', 'device_not_trusted', 'undecryptable')
     END)
 );
