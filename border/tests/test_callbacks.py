@@ -194,6 +194,15 @@ def test_a_new_acl_is_forgotten_and_nothing_else() -> None:
     assert fixture.homeserver.forgotten == [ROOM]
 
 
+def test_the_acl_of_a_room_that_a_local_user_has_joined_is_forgotten() -> None:
+    fixture = admitting()
+    for membership, user in (("invite", ALICE), ("leave", ALICE), ("join", BOB)):
+        now(fixture.ask.on_new_event(member(user, membership, user), {}))
+    assert fixture.homeserver.forgotten == []
+    now(fixture.ask.on_new_event(member(ALICE, "join", ALICE), {}))
+    assert fixture.homeserver.forgotten == [ROOM]
+
+
 def test_an_internal_error_denies_is_counted_and_logs_no_message(caplog: pytest.LogCaptureFixture) -> None:
     fixture = Fixture(Broken())
     ask, message = fixture.ask, event(BOB)

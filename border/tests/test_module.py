@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from synapse.module_api.errors import ConfigError
+from synapse.storage.controllers.state import server_acl_evaluator_from_event
 
 from drawbridge_border import BorderModule
 from drawbridge_border.enforcement import EnforcedAcls
@@ -14,6 +15,8 @@ from support import PARTNER, event, now
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from synapse.events import EventBase
 
 GOOD = {"policy_file": "/p", "violations_file": "/v", "status_token_file": "/t"}
 
@@ -102,3 +105,24 @@ def test_a_stale_entry_is_seen_and_forgotten() -> None:
     assert now(ask(acls, "c.test")) == (True, True, acl.event_id, True)
     acls.forget("!room")
     assert lookup.cache.entries == {}
+
+
+def test_rooms_whose_cached_acl_is_not_the_one_of_their_state_differ() -> None:
+    def acl(*deny: str, allow: tuple[str, ...] = ("*",)) -> EventBase:
+        content: dict[str, object] = {"allow": [*allow], "deny": [*deny]}
+        return event("@a:a.test", "m.room.server_acl", state_key="", content=content)
+
+    def differs(cached: EventBase | None, state: EventBase | None, *servers: str) -> bool:
+        lookup = Lookup(None if cached is None else server_acl_evaluator_from_event(cached))
+        acls = EnforcedAcls(fake_api(lookup, state))  # type: ignore[arg-type]
+        assert now(acls.differing(["!room"], servers)) == [], "nothing is cached"
+        now(acls.enforcement("!room", "a.test"))
+        return now(acls.differing(["!room"], servers)) == ["!room"]
+
+    governed = acl(allow=("a.test", "b.test"))
+    assert differs(None, governed), "a server that nobody names is let in"
+    assert differs(acl("b.test"), governed)
+    assert differs(acl(allow=("a.test",)), governed), "a server that the state names is kept out"
+    assert differs(acl("b.test"), None, PARTNER)
+    assert not differs(governed, acl(allow=("a.test", "b.test")), PARTNER)
+    assert not differs(None, None, PARTNER)

@@ -4,8 +4,6 @@
 // changes nothing that is there.
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import type { RoomId, UserId } from "../../src/domain/identifiers.ts";
-import { loadFederationConfig } from "../../src/federation/config.ts";
-import { borderStatus } from "../../src/federation/planes/border/status.ts";
 import { agentsOf, ghostFor } from "../endpoints.ts";
 import { writeJson } from "../files.ts";
 import { type Lab, pollFor } from "../lab.ts";
@@ -221,11 +219,6 @@ class RoomSeeder {
     await openAsShared(roomId, host, sharedRoomAcl(this.#lab));
     const replacement: SeededRoom = { ...room, roomId, replacedBy };
     if (!(await this.#joinPartner(replacedBy, replacement))) return undefined;
-    // Synapse does not renew its cached ACL of a room that it joins after it was invited.
-    for (const organisation of COMPLETE_ORGANISATIONS) {
-      const { federationConfig } = this.#lab.paths.organisation(organisation);
-      await borderStatus(loadFederationConfig(federationConfig)).refresh(roomId);
-    }
     await this.#person(room.createdBy).call("PUT", aliasPath(room.alias), { room_id: roomId });
     return replacement;
   }

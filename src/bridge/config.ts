@@ -4,13 +4,9 @@ import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { parseServerName } from "../domain/identifiers.ts";
+import { ListenAddress } from "../runtime/listen-address.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
-
-const Listen = z.strictObject({
-  host: z.string().default("127.0.0.1"),
-  port: z.int().min(1).max(65_535),
-});
 
 const MiB = 1024 * 1024;
 
@@ -87,9 +83,9 @@ export const BridgeConfigFile = z.strictObject({
     hsToken: SecretReference,
   }),
   /** Where the homeserver's transactions come in. */
-  listen: Listen,
+  listen: ListenAddress,
   /** /livez, /readyz and /metrics. */
-  observe: Listen,
+  observe: ListenAddress,
   /** A PostgreSQL server of the operator's. */
   database: z.strictObject({ url: SecretReference }),
   /** 32-byte keys, base64, one a line: the first seals prompts and replies at rest, all of them open. */

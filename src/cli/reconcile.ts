@@ -6,6 +6,7 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { PLANE_NAMES } from "../federation/plane-order.ts";
 import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
 import { follow } from "../federation/reconcile/follow.ts";
+import { reconcilerMetrics, serveMetrics } from "../federation/reconcile/metrics.ts";
 import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { defineCommand, type OptionValues } from "./lib/command.ts";
@@ -108,6 +109,8 @@ async function service(options: Options): Promise<never> {
   }
   const log = serviceLog("reconcile");
   const { config, federation } = await openForCommand(options.config, logReporter(log));
+  const { observe } = config.reconcile;
+  if (observe !== undefined) await serveMetrics(reconcilerMetrics(federation.state), observe);
   await follow(federation, {
     intervalMs: config.reconcile.interval,
     driftIntervalMs: config.reconcile.driftInterval,

@@ -5,6 +5,7 @@
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
+import { ListenAddress } from "../runtime/listen-address.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
@@ -90,6 +91,8 @@ export const FederationConfigFile = z.strictObject({
       interval: durationMs("1s", { min: "100ms" }),
       /** How often every plane is checked for drift. */
       driftInterval: durationMs("30s", { min: "1s" }),
+      /** `GET /metrics`; not served when absent. */
+      observe: ListenAddress.optional(),
     })
     .prefault({}),
   homeserver: Homeserver,

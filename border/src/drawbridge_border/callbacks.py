@@ -186,10 +186,22 @@ class Callbacks:
 
     @_closed(None)
     async def on_new_event(self, event: EventBase, _state: object) -> None:
-        """Have a new ACL enforced.
+        """Have a new ACL enforced, and the ACL of a room that a local user has joined.
 
         The homeserver forgets its cached ACL before the new one is stored, so a request in between can fill
-        the cache with the old one. Here the new one is stored.
+        the cache with the old one. And it looks up the ACL of a room that it is invited to, of which it has
+        no state, and keeps the answer after the join. Here the new state is stored.
         """
-        if event.type == _SERVER_ACL and event.get_state_key() == "":
+        if self._may_change_the_acl(event):
             self._acls.forget(event.room_id)
+
+    def _may_change_the_acl(self, event: EventBase) -> bool:
+        state_key = event.get_state_key()
+        if event.type == _SERVER_ACL:
+            return state_key == ""
+        return (
+            event.type == _MEMBER
+            and state_key is not None
+            and event.content.get("membership") == "join"
+            and server_of(state_key) == self.border.local_server
+        )

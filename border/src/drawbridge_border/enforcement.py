@@ -4,9 +4,10 @@ This uses what Synapse does not promise to keep: the storage controllers and the
 it is missing is found at start, and the homeserver does not start; so nothing here is ever guessed.
 """
 
+import contextlib
 import importlib
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from synapse.api.constants import EventTypes
 from synapse.module_api import ModuleApi
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from synapse.events import EventBase
 
 _NOT_CACHED = object()
+# Stands for every server that nobody names (RFC 2606, section 2).
+_UNNAMED_SERVER = "unnamed-server.invalid"
 
 
 class _Evaluator(Protocol):
@@ -32,7 +35,8 @@ class _CachedLookup(Protocol):
 
 
 class _Cache(Protocol):
-    def get_immediate(self, key: str, default: object, *, update_metrics: bool) -> object: ...
+    # The evaluator, None where the room has no ACL, or `default`.
+    def get_immediate(self, key: str, default: object, *, update_metrics: bool) -> Any: ...  # noqa: ANN401
 
 
 class UnsupportedHomeserverError(Exception):
@@ -83,6 +87,28 @@ class EnforcedAcls:
             enforces_state=enforced == stated,
         )
 
+    async def differing(self, room_ids: Iterable[str], servers: Iterable[str]) -> list[str]:
+        """Which of the rooms have an ACL in force that differs from their state.
+
+        They are compared for these servers, for those that the state's ACL names without a wildcard, and for
+        one that nobody names. A room that is not cached does not differ: its next request reads the state.
+        """
+        hosts = {_UNNAMED_SERVER, *_hosts(servers)}
+        found = []
+        for room_id in room_ids:
+            if self._cached(room_id, _NOT_CACHED, update_metrics=False) is _NOT_CACHED:
+                continue
+            event = await self._state_event(room_id, EventTypes.ServerACL, "")
+            # After the state: an ACL that is set meanwhile leaves nothing in the cache.
+            enforced = self._cached(room_id, _NOT_CACHED, update_metrics=False)
+            if enforced is _NOT_CACHED:
+                continue
+            stated = None if event is None else self._evaluator_of(event)
+            named = set() if event is None else _hosts(_names_of(event.content))
+            if any(_allows(enforced, host) != _allows(stated, host) for host in hosts | named):
+                found.append(room_id)
+        return found
+
     def forget(self, room_id: str) -> None:
         """Have the room's ACL read from its state at the next request."""
         self._forget((room_id,))
@@ -95,3 +121,19 @@ class EnforcedAcls:
 
 def _allows(evaluator: _Evaluator | None, host: str) -> bool:
     return evaluator is None or evaluator.server_matches_acl_event(host)
+
+
+def _names_of(acl: Mapping[str, object]) -> Iterable[str]:
+    for key in ("allow", "deny"):
+        names = acl.get(key)
+        for name in names if isinstance(names, list | tuple) else ():
+            if isinstance(name, str) and "*" not in name and "?" not in name:
+                yield name
+
+
+def _hosts(servers: Iterable[str]) -> set[str]:
+    hosts = set()
+    for server in servers:
+        with contextlib.suppress(ValueError):
+            hosts.add(parse_server_name(server)[0])
+    return hosts

@@ -13,7 +13,15 @@ from .border import Border
 from .callbacks import Callbacks
 from .config import BorderConfig, parse_config
 from .enforcement import EnforcedAcls, UnsupportedHomeserverError
-from .status import PREFIX, AclEnforcement, AclRefresh, BorderStatus, ServerCheck, StatusToken
+from .status import (
+    PREFIX,
+    AclDifferences,
+    AclEnforcement,
+    AclRefresh,
+    BorderStatus,
+    ServerCheck,
+    StatusToken,
+)
 from .violations import ViolationLog
 from .watched_policy import InForce, WatchedPolicy
 
@@ -63,6 +71,7 @@ class BorderModule:
         )
         api.register_web_resource(f"{PREFIX}/check", ServerCheck(token, border))
         api.register_web_resource(f"{PREFIX}/enforcement", AclEnforcement(token, acls))
+        api.register_web_resource(f"{PREFIX}/enforcement/differing", AclDifferences(token, acls))
         api.register_web_resource(f"{PREFIX}/enforcement/refresh", AclRefresh(token, acls))
 
 

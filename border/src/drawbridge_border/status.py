@@ -20,6 +20,7 @@ from .violations import ViolationLog
 
 PREFIX = "/_synapse/client/drawbridge/v1"
 _TOKEN_BYTES_MAX = 4096
+_IDENTIFIERS_MAX = 1000
 
 JsonObject = dict[str, object]
 
@@ -143,6 +144,33 @@ class AclEnforcement(_Guarded):
         room_id, server = _argument(request, b"room_id"), _server_argument(request)
         found = await self._acls.enforcement(room_id, server)
         return 200, {"room_id": room_id, "server": server, **found._asdict()}
+
+
+class AclDifferences(_Guarded):
+    """POST …/enforcement/differing {"rooms", "servers"}: where the ACL in force is not the state's."""
+
+    def __init__(self, token: StatusToken, acls: EnforcedAcls) -> None:
+        """Answer from these."""
+        super().__init__(token)
+        self._acls = acls
+
+    async def _async_render_POST(self, request: SynapseRequest) -> tuple[int, JsonObject]:  # noqa: N802
+        body = parse_json_object_from_request(request)
+        rooms, servers = _identifiers(body, "rooms"), _identifiers(body, "servers")
+        return 200, {"differing": await self._acls.differing(rooms, servers)}
+
+
+def _identifiers(body: JsonObject, name: str) -> list[str]:
+    values = body.get(name)
+    if isinstance(values, list) and len(values) <= _IDENTIFIERS_MAX:
+        texts = [value for value in values if isinstance(value, str) and 0 < len(value) <= 255]
+        if len(texts) == len(values):
+            return texts
+    raise SynapseError(
+        HTTPStatus.BAD_REQUEST,
+        f"{name} must list at most {_IDENTIFIERS_MAX} identifiers",
+        Codes.INVALID_PARAM,
+    )
 
 
 class AclRefresh(_Guarded):

@@ -11,7 +11,7 @@ export interface ResourceCall {
   /** From the homeserver's root, its query included. */
   readonly path: string;
   readonly token: string;
-  readonly body?: Readonly<Record<string, string>> | undefined;
+  readonly body?: Readonly<Record<string, unknown>> | undefined;
 }
 
 /** Status and JSON body; undefined when no answer came. */

@@ -1,4 +1,4 @@
-// The alarm rules, the reference of metrics and the operating guide say what the bridge really counts.
+// The alarm rules, the reference of metrics and the operating guides say what is really counted.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
@@ -12,6 +12,10 @@ import {
   intakeEnvelopeMetrics,
   setLeading,
 } from "../../../src/bridge/metrics.ts";
+import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
+import { ROOM_REASONS } from "../../../src/federation/planes/rooms/room-reasons.ts";
+import { reconcilerMetrics } from "../../../src/federation/reconcile/metrics.ts";
+import type { StateFolder } from "../../../src/federation/state/folder.ts";
 import { ROOT } from "../../support/temporary.ts";
 
 interface Rule {
@@ -28,10 +32,13 @@ const { groups } = parse(read("deploy/prometheus/drawbridge.rules.yml")) as {
 };
 const rules = groups.flatMap((group) => group.rules);
 
-/** Metrics of the bridge's own: of which type, and with which labels. */
+/** Metrics of Drawbridge's own: of which type, and with which labels. */
 async function counted() {
-  const { registry } = createMetrics();
-  const metrics = (await registry.getMetricsAsArray()) as unknown as {
+  const reconciler = reconcilerMetrics(undefined as unknown as StateFolder);
+  const metrics = [
+    ...createMetrics().registry.getMetricsAsArray(),
+    ...reconciler.getMetricsAsArray(),
+  ] as unknown as {
     name: string;
     type: string;
     labelNames: string[];
@@ -94,6 +101,9 @@ const LABEL_VALUES: Readonly<Record<string, readonly string[]>> = {
     "not_recorded",
   ],
   "drawbridge_ghost_devices state": ["starting", "ready", "stopped"],
+  "drawbridge_federation_out_of_reach plane": PLANE_NAMES,
+  "drawbridge_federation_out_of_reach reason": Object.keys(ROOM_REASONS),
+  "drawbridge_federation_drift_checked_timestamp_seconds plane": PLANE_NAMES,
 };
 
 describe("alarms", () => {
@@ -170,12 +180,12 @@ describe("alarms", () => {
   });
 
   it("the operating guide says what to do for every alarm, and for no other", () => {
-    const guide = read("docs/operating/encrypted-rooms.md");
-    const told = [...guide.matchAll(/^\| `(Drawbridge[A-Za-z]+)` \|/gm)].map(([, name]) => name);
+    const guides = ["encrypted-rooms", "border-module"].map((name) => read(`docs/operating/${name}.md`));
+    const told = [...guides.join("\n").matchAll(/^\| `(Drawbridge[A-Za-z]+)` \|/gm)].map(([, name]) => name);
     assert.deepEqual(told.toSorted(), rules.map(({ alert }) => alert).toSorted());
   });
 
-  it("the reference lists exactly the bridge's metrics with their labels", async () => {
+  it("the reference lists exactly the bridge's and the reconciler's metrics with their labels", async () => {
     const listed = [
       ...read("docs/reference/metrics.md").matchAll(/^\| `(drawbridge_[a-z_]+)(?:\{([a-z_,]+)\})?` \|/gm),
     ];

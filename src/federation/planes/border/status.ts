@@ -39,6 +39,8 @@ export type AclEnforcement = z.output<typeof Enforcement>;
 const Check = z.object({ allowed: z.boolean(), policy_digest: Sha256Digest.nullable() });
 export type BorderCheck = z.output<typeof Check>;
 
+const Differences = z.object({ differing: z.array(z.string()) });
+
 const Refreshed = z.object({ refreshed: z.literal(true) });
 
 /** @throws DrawbridgeError, from each: `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable` */
@@ -46,6 +48,12 @@ export interface BorderStatusClient {
   status(): Promise<BorderStatus>;
   /** What the homeserver enforces of a room's ACL for a server, its port without a part in it. */
   enforcement(room: string, server: string): Promise<AclEnforcement>;
+  /**
+   * Which of these rooms have an ACL in force that differs from their state, for one of the servers, for one that the
+   * state's ACL names, or for one that nobody names.
+   * @param rooms at most 1,000, as are the servers
+   */
+  differing(rooms: readonly string[], servers: readonly string[]): Promise<readonly string[]>;
   /** Has the homeserver read a room's ACL anew. */
   refresh(room: string): Promise<void>;
   /** Whether a server's events come in. */
@@ -68,6 +76,8 @@ export function borderStatus(config: Where): BorderStatusClient {
   return {
     status: () => get(Status, "/border"),
     enforcement: (room, server) => get(Enforcement, "/enforcement", { room_id: room, server }),
+    differing: async (rooms, servers) =>
+      (await call(config, Differences, "POST", "/enforcement/differing", { rooms, servers })).differing,
     refresh: async (room) => {
       await call(config, Refreshed, "POST", "/enforcement/refresh", { room_id: room });
     },
@@ -80,7 +90,7 @@ async function call<Schema extends z.ZodType>(
   schema: Schema,
   method: "GET" | "POST",
   path: string,
-  body?: Readonly<Record<string, string>>,
+  body?: Readonly<Record<string, unknown>>,
 ): Promise<z.output<Schema>> {
   const token = readSecret(config.border.statusToken, config.directory);
   const answer = await callResource(config.homeserver.url, { method, path: `${PREFIX}${path}`, token, body });

@@ -2,11 +2,12 @@
 // each retained server by its having the event.
 // Invariants: a room counts as enforced only by an answer that was received after its last change; a stale entry is
 // repaired and queried again; no server is waited for beyond the time-out.
+import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
-import { deniedByEnforcement, type FoundAcl } from "./acl.ts";
+import { aclAllow, deniedByEnforcement } from "./acl.ts";
 import type { RoomReason } from "./room-reasons.ts";
-import { joinedByServer, presentOf, type RoomState } from "./room-state.ts";
+import { joinedByServer, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
 
 /** Where an ACL is not enforced, and why. */
@@ -25,7 +26,11 @@ export interface EnforcementCounts {
   resent: number;
 }
 
-const HOME_POLL_MS = 25;
+/** Rooms in one request to the border module. */
+const ROOMS_A_REQUEST = 500;
+const HOME_POLL_FIRST_MS = 10;
+const HOME_POLL_MAX_MS = 1_000;
+const REFRESHED_AT_ONCE = 8;
 const RETAINED_POLL_FIRST_MS = 25;
 /** While a server still shows further events. */
 const RETAINED_POLL_BEHIND_MS = 200;
@@ -35,77 +40,59 @@ const RETAINED_AT_ONCE = 8;
 const RESEND_AFTER_MS = 3_000;
 
 /**
- * Queries what the homeserver enforces, repairs a stale entry, and queries again.
- * @param before the ACL before its last change; undefined where there was none
- * @returns undefined once it enforces what the state says
+ * Rooms in which the homeserver enforces another ACL than their state says, for whichever server.
+ * @throws DrawbridgeError `homeserver_unavailable`, `homeserver_refused` when the border module does not say
  */
-export async function enforceAtHome(
-  session: RoomsSession,
-  state: RoomState,
-  before: FoundAcl | undefined,
-  counts: EnforcementCounts,
-): Promise<EnforcementGap | undefined> {
-  const { intent, home, clock } = session;
-  const own = intent.own as ServerName;
-  const gap = (reason: EnforcementGap["reason"]) => ({ room: state.roomId, server: own, reason });
-  const deadline = clock.now() + session.enforcementTimeoutMs;
-  counts.checked += 1;
-  let isStale = false;
-  for (const server of serversToQuery(session, state, before)) {
-    const expected = state.acl === undefined || !deniedByEnforcement(state.acl.content, server);
-    for (;;) {
-      const observed = await home.enforcement(state.roomId, server).catch((error: unknown) => {
-        if (isRefusal(error)) return null;
-        return undefined;
-      });
-      if (observed === null) return gap("unproven_at_home");
-      if (observed === undefined && clock.now() >= deadline) return gap("unproven_at_home");
-      const isEnforced =
-        observed?.enforces_state === true &&
-        observed.allowed === expected &&
-        observed.state_event_id === (state.acl?.eventId ?? null);
-      if (isEnforced) break;
-      // Somebody has set another ACL since, which counts when the room is read again.
-      if (observed !== undefined && observed.state_event_id !== (state.acl?.eventId ?? null)) break;
-      if (observed !== undefined && !isStale) {
-        isStale = true;
-        counts.stale += 1;
-      }
-      if (clock.now() >= deadline) return gap("stale_at_home");
-      await home.refresh(state.roomId).catch(() => undefined);
-      if (observed === undefined) await clock.sleep(HOME_POLL_MS);
-    }
+export async function staleAtHome(
+  { intent, home }: Pick<RoomsSession, "intent" | "home">,
+  rooms: readonly RoomId[],
+): Promise<readonly RoomId[]> {
+  const servers = [
+    ...new Set([...intent.allow, ...intent.closing.flatMap(({ serverName }) => aclAllow([serverName]))]),
+  ];
+  const stale = new Set<string>();
+  for (const some of chunks(rooms)) {
+    for (const more of chunks(servers)) for (const room of await home.differing(some, more)) stale.add(room);
   }
-  if (isStale) counts.repaired += 1;
-  return undefined;
+  return rooms.filter((room) => stale.has(room));
 }
 
-/** How many partners are queried for in a room that concerns none of them in particular. */
-const QUERIED_MAX = 4;
+function chunks<T>(all: readonly T[]): readonly (readonly T[])[] {
+  return Array.from({ length: Math.ceil(all.length / ROOMS_A_REQUEST) }, (_, index) =>
+    all.slice(index * ROOMS_A_REQUEST, (index + 1) * ROOMS_A_REQUEST),
+  );
+}
 
-/**
- * Servers whose answer shows whether the homeserver's cache holds the last ACL or the one before: one that the two
- * treat differently, and those that the room concerns.
- */
-function serversToQuery(
+/** Queries what the homeserver enforces in these rooms, has it read stale entries anew, and queries again. */
+export async function enforceAtHome(
   session: RoomsSession,
-  state: RoomState,
-  before: FoundAcl | undefined,
-): readonly string[] {
-  const { own, retained } = session.intent;
-  const partners = [...session.journals.keys()];
-  const here = partners.filter(
-    (server) =>
-      session.journals.get(server)?.room(state.roomId) !== undefined || presentOf(state, server).length > 0,
-  );
-  const isDenied = (acl: FoundAcl | undefined, server: string) =>
-    acl !== undefined && deniedByEnforcement(acl, server);
-  const changed = [...partners, ...retained].find(
-    (server) => isDenied(before, server) !== isDenied(state.acl?.content, server),
-  );
-  const queried = new Set(changed === undefined ? here : [changed, ...here]);
-  if (queried.size > 0) return [...queried];
-  return partners.length > 0 ? partners.slice(0, QUERIED_MAX) : [own];
+  rooms: readonly RoomId[],
+  counts: EnforcementCounts,
+): Promise<readonly EnforcementGap[]> {
+  const { intent, home, clock } = session;
+  const deadline = clock.now() + session.enforcementTimeoutMs;
+  counts.checked += rooms.length;
+  let left = rooms;
+  /** How many rooms differed at the first answer; later answers are about these alone. */
+  let noticed: number | undefined;
+  for (let pollMs = HOME_POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 2, HOME_POLL_MAX_MS)) {
+    const stale = await staleAtHome(session, left).catch((error: unknown) => {
+      if (error instanceof DrawbridgeError) return error;
+      throw error;
+    });
+    const isUnproven = stale instanceof DrawbridgeError;
+    if (!isUnproven) {
+      left = stale;
+      if (noticed === undefined) counts.stale += noticed = left.length;
+    }
+    if (left.length === 0 || isRefusal(stale) || clock.now() >= deadline) {
+      if (noticed !== undefined) counts.repaired += noticed - left.length;
+      const reason = isUnproven ? "unproven_at_home" : "stale_at_home";
+      return left.map((room) => ({ room, server: intent.own as ServerName, reason }));
+    }
+    await mapConcurrent(left, REFRESHED_AT_ONCE, (room) => home.refresh(room).catch(() => undefined));
+    await clock.sleep(pollMs);
+  }
 }
 
 /**
@@ -288,6 +275,5 @@ async function resend(
   if (event === undefined) return;
   counts.resent += 1;
   proof.event = event;
-  const again = await readRoom(session, room);
-  if (again !== undefined) await enforceAtHome(session, again, state.acl.content, counts);
+  await enforceAtHome(session, [room], counts);
 }

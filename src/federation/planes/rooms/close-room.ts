@@ -3,7 +3,7 @@
 // own steps should have left is read once more by `verifyRoom`.
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
-import { aclNames, deniedByEnforcement, type FoundAcl, type ServerAcl } from "./acl.ts";
+import { aclNames, deniedByEnforcement, type ServerAcl } from "./acl.ts";
 import { isOurs, type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./plan-closing.ts";
 import { inviteLevel, record as recordOfValue } from "./power-levels.ts";
 import { presenceOf, type RoomState } from "./room-state.ts";
@@ -19,8 +19,6 @@ export interface SettledRoom {
   /** Whether anything was done. */
   readonly changed: boolean;
   readonly aclChanged: boolean;
-  /** The ACL that the room had when it was first read. */
-  readonly aclBefore: FoundAcl | undefined;
 }
 
 /** Rooms whose members come back as fast as they are banned are given up, and reported. */
@@ -50,12 +48,9 @@ async function settleRoom(
   let changed = false;
   let aclChanged = false;
   let known: RoomState | undefined;
-  let first: RoomState | undefined;
   for (let round = 0; ; round++) {
     const state = known ?? (await readRoom(session, room));
     if (state === undefined) return undefined;
-    first ??= state;
-    const aclBefore = first.acl?.content;
     const plan = planFor(session, state);
     const settled = (obstacles: readonly Obstacle[]): SettledRoom => ({
       room,
@@ -64,7 +59,6 @@ async function settleRoom(
       obstacles,
       changed,
       aclChanged,
-      aclBefore,
     });
     const { actor } = plan;
     if (actor === undefined || plan.steps.length === 0) return settled(plan.obstacles);

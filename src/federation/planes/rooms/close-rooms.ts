@@ -90,7 +90,7 @@ class ClosingPass {
       `${counted(wave.length, "room")} known; ${counted(count, "partner")} ${count === 1 ? "is" : "are"} to be out of them`,
     );
     for (let waves = 0; wave.length > 0 && waves < WAVES_MAX; waves++) {
-      await this.#closeWave(wave);
+      await this.closeWave(wave);
       const users = new Set([
         ...usersOf(this.states(), this.#partners),
         ...bannedUsers(session, this.#partners),
@@ -101,31 +101,36 @@ class ClosingPass {
     }
   }
 
-  async #closeWave(rooms: readonly RoomId[]): Promise<void> {
+  /** Closes these rooms, and has the homeserver enforce what their state says. */
+  async closeWave(rooms: readonly RoomId[]): Promise<void> {
     for (const room of rooms) this.#begun.add(room);
     let done = 0;
     await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
-      await this.close(room);
+      const one = await closeUnlessGone(this.#session, room);
+      if (one !== undefined) this.#keep(one);
       done += 1;
       if (done % NOTE_EVERY === 0) this.#session.note(`${done} of ${rooms.length} rooms checked`);
     });
+    await this.#proveAtHome(rooms);
   }
 
-  async close(room: RoomId): Promise<void> {
-    const one = await closeUnlessGone(this.#session, room);
-    if (one === undefined) return;
-    // A pass that was killed after it set an ACL may have left the homeserver's cache stale.
-    if (isTouched(one) || (this.#session.journals.size > 0 && one.state.acl !== undefined)) {
-      await this.#proveAtHome(one);
-    } else this.settled.set(room, one);
-  }
-
-  async #proveAtHome(one: SettledRoom): Promise<void> {
+  #keep(one: SettledRoom): void {
     this.settled.set(one.room, one);
     if (one.changed) this.changed = true;
-    const gap = await enforceAtHome(this.#session, one.state, one.aclBefore, this.#counts);
-    if (gap === undefined) this.homeGaps.delete(one.room);
-    else this.homeGaps.set(one.room, gap);
+  }
+
+  /** Every room in which users of ours are, touched or not: any of them may be enforced otherwise than its state says. */
+  async #proveAtHome(rooms: readonly RoomId[]): Promise<void> {
+    const { own } = this.#session.intent;
+    const here = rooms.filter((room) => {
+      const one = this.settled.get(room);
+      return one !== undefined && joinedByServer(one.state).has(own);
+    });
+    const { repaired } = this.#counts;
+    for (const room of here) this.homeGaps.delete(room);
+    for (const gap of await enforceAtHome(this.#session, here, this.#counts))
+      this.homeGaps.set(gap.room, gap);
+    if (this.#counts.repaired > repaired) this.changed = true;
   }
 
   /** Whether retained servers show the ACLs of these rooms, of those at least that are to be kept. */
@@ -146,9 +151,10 @@ class ClosingPass {
     await mapConcurrent(rooms, ROOMS_AT_ONCE, async ({ room }) => {
       const one = await verifyRoom(this.#session, room);
       if (one === undefined) return;
-      await this.#proveAtHome(one);
+      this.#keep(one);
       if (one.aclChanged) overtaken.push(one);
     });
+    await this.#proveAtHome(rooms.map(({ room }) => room));
     return overtaken;
   }
 
@@ -226,7 +232,7 @@ async function endRooms(session: RoomsSession, pass: ClosingPass): Promise<Ended
     }
   });
   await finishGone(session);
-  await mapConcurrent(made, ROOMS_AT_ONCE, (room) => pass.close(room));
+  await pass.closeWave(made);
   return { rooms, obstacles };
 }
 

@@ -1,11 +1,13 @@
-// Rooms in which steps are left to do although none of ours is pending: planned, and not done.
-// Invariant: a drift check ends in time however many rooms there are, because a containment may be waiting for it;
-// rooms that it did not reach are the first of the next check.
+// Rooms in which steps are left to do although none of ours is pending, and rooms in which the homeserver enforces
+// another ACL than their state says.
+// Invariants: each drift check queries the enforcement in every room; the plans end in time however many rooms there
+// are, because a containment may be waiting for them, and rooms that they did not reach are the first of the next check.
 import { matrixCanonicalJson } from "../../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { Drift } from "../plane.ts";
+import { staleAtHome } from "./acl-enforcement.ts";
 import { listRooms } from "./find-rooms.ts";
 import type { RoomStep } from "./plan-closing.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
@@ -28,11 +30,14 @@ export interface DriftCursor {
   intent?: string;
 }
 
-/** Rooms in which steps are left to do although a pass ended before. @param cursor is moved on */
+/** What a pass would change although one ended before. @param cursor is moved on */
 export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Promise<readonly Drift[]> {
   const { clock } = session;
   const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
   const sorted = [...(await listRooms(session, partners))].sort();
+  const stale = (await staleAtHome(session, sorted)).map(
+    (subject): Drift => ({ plane: "rooms", subject, kind: "enforcement", found: null }),
+  );
   const intent = JSON.stringify(session.intent);
   const after = cursor.intent === intent ? cursor.after : undefined;
   cursor.intent = intent;
@@ -63,7 +68,7 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
       );
     },
   );
-  return found.flat();
+  return [...stale, ...found.flat()];
 }
 
 function kindOf(step: RoomStep): string {

@@ -34,11 +34,10 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
       const room = await reopenAcl(session, partner, record);
       if (room.changed) changed = true;
       for (const { reason } of room.obstacles) miss(record.room, reason);
-      if (room.state === undefined) return;
-      states.push(room.state);
-      const gap = await enforceAtHome(session, room.state, room.state.acl?.content, counts);
-      if (gap !== undefined) miss(record.room, gap.reason);
+      if (room.state !== undefined) states.push(room.state);
     });
+    const reopened = states.map(({ roomId }) => roomId);
+    for (const gap of await enforceAtHome(session, reopened, counts)) miss(gap.room, gap.reason);
     for (const gap of await enforceAtRetained(session, states, counts)) {
       miss(`${gap.room} at ${gap.server}`, gap.reason);
     }

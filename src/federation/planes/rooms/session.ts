@@ -26,7 +26,7 @@ import {
 } from "./undo-journal.ts";
 
 /** Which ACL this homeserver enforces, by the border module's answer. */
-export type HomeEnforcement = Pick<BorderStatusClient, "enforcement" | "refresh">;
+export type HomeEnforcement = Pick<BorderStatusClient, "differing" | "enforcement" | "refresh">;
 
 export interface RoomsSession {
   readonly intent: RoomsIntent;

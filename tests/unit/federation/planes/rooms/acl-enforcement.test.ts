@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
 import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifiers.ts";
-import { deniedByEnforcement, type FoundAcl } from "../../../../../src/federation/planes/rooms/acl.ts";
 import {
   enforceAtHome,
   enforceAtRetained,
@@ -15,58 +15,76 @@ const STATE = {
   members: new Map(),
   acl: { content: { allow: ["a.test", "d.test"], allow_ip_literals: false }, eventId: "$acl" as EventId },
 } as unknown as RoomState;
-/** What stood there before: closing takes b.test out of it, opening brings d.test in. */
-const CLOSING = { allow: ["a.test", "b.test", "d.test"] };
-const OPENING = { allow: ["a.test"] };
 
-/** A homeserver whose cache is stale until it was refreshed `refreshes` times. */
-function session(refreshes: number, before: FoundAcl): RoomsSession {
-  let left = refreshes;
-  const denied = (server: string) =>
-    deniedByEnforcement(left > 0 ? before : (STATE.acl?.content ?? {}), server);
+/** A homeserver in which each of these rooms is stale until it was refreshed so many times. */
+function session(stale: Readonly<Record<string, number>>, differing?: () => never) {
+  const left = new Map(Object.entries(stale));
   let now = 0;
-  return {
-    intent: { own: "a.test", retained: ["d.test"] },
-    journals: new Map(before === CLOSING ? [["b.test", { room: () => undefined }]] : []),
+  const seen = { requests: 0, largest: 0, servers: new Set<string>() };
+  const asked = {
+    intent: { own: "a.test", allow: ["a.test"], closing: [{ serverName: "b.test:8448" }] },
     enforcementTimeoutMs: 1_000,
-    clock: { now: () => (now += 10), sleep: async () => undefined },
-    home: {
-      enforcement: async (_: string, server: string) => ({
-        allowed: !denied(server),
-        cached: true,
-        state_event_id: "$acl",
-        enforces_state: denied(server) === deniedByEnforcement(STATE.acl?.content ?? {}, server),
-      }),
-      refresh: async () => {
-        if (left > 0) left -= 1;
+    clock: {
+      now: () => now,
+      sleep: async (ms: number) => {
+        now += ms;
       },
     },
+    home: {
+      differing: async (rooms: readonly string[], servers: readonly string[]) => {
+        differing?.();
+        seen.requests += 1;
+        seen.largest = Math.max(seen.largest, rooms.length);
+        for (const server of servers) seen.servers.add(server);
+        return rooms.filter((room) => (left.get(room) ?? 0) > 0);
+      },
+      refresh: async (room: string) => left.set(room, (left.get(room) ?? 0) - 1),
+    },
   } as unknown as RoomsSession;
+  return { asked, seen };
 }
 
 const counts = () => ({ checked: 0, stale: 0, repaired: 0, resent: 0 });
+const ROOMS = Array.from({ length: 1_200 }, (_, number) => `!${number}` as RoomId);
 
 describe("ACL enforcement", () => {
-  it("a stale entry of the enforcing cache is noticed, repaired and queried again, closing and opening [PLN-2]", async () => {
-    for (const before of [CLOSING, OPENING]) {
-      const seen = counts();
-      assert.equal(await enforceAtHome(session(2, before), STATE, before, seen), undefined);
-      assert.deepEqual(seen, { checked: 1, stale: 1, repaired: 1, resent: 0 });
-    }
+  it("stale entries of the enforcing cache are noticed, repaired and queried again [PLN-2]", async () => {
+    const { asked, seen } = session({ "!3": 1, "!1100": 2 });
+    const found = counts();
+    assert.deepEqual(await enforceAtHome(asked, ROOMS, found), []);
+    assert.deepEqual(found, { checked: 1_200, stale: 2, repaired: 2, resent: 0 });
+    assert.deepEqual([seen.requests, seen.largest], [5, 500], "three for all rooms, one after each refresh");
+    assert.deepEqual([...seen.servers].sort(), ["a.test", "b.test", "b.test:8448"]);
   });
 
-  it("a room whose cache entry stays stale is never reported closed [PLN-2]", async () => {
-    const seen = counts();
-    const gap = await enforceAtHome(session(Number.POSITIVE_INFINITY, CLOSING), STATE, CLOSING, seen);
-    assert.equal(gap?.reason, "stale_at_home");
-    assert.equal(seen.repaired, 0);
+  it("a room that stays stale is named, and the others are not [PLN-2]", async () => {
+    const found = counts();
+    const gaps = await enforceAtHome(session({ "!3": 1e9, "!4": 1 }).asked, ROOMS, found);
+    assert.deepEqual(gaps, [{ room: "!3", server: "a.test", reason: "stale_at_home" }]);
+    assert.deepEqual([found.stale, found.repaired], [2, 1]);
+  });
+
+  it("where the border module does not say what is enforced, every room is unproven [PLN-2]", async () => {
+    for (const code of ["homeserver_unavailable", "homeserver_refused"] as const) {
+      const { asked } = session({}, () => {
+        throw new DrawbridgeError(code, "no answer", { hint: "" });
+      });
+      const gaps = await enforceAtHome(asked, ROOMS.slice(0, 2), counts());
+      assert.deepEqual(
+        gaps.map(({ room, reason }) => [room, reason]),
+        [
+          ["!0", "unproven_at_home"],
+          ["!1", "unproven_at_home"],
+        ],
+      );
+    }
   });
 
   it("other servers must show an ACL that denies a partner or was set now, and no other [PLN-2]", () => {
     const closing = [{ serverName: "b.test" }];
     assert.equal(mustBeProven(STATE, closing, false), true);
     // The partner's own room, whose ACL is not ours to set: nobody is waited for there.
-    const theirs = { acl: { content: CLOSING, eventId: "$theirs" as EventId } };
+    const theirs = { acl: { content: { allow: ["a.test", "b.test"] }, eventId: "$theirs" as EventId } };
     assert.equal(mustBeProven(theirs, closing, false), false);
     assert.equal(mustBeProven(theirs, closing, true), true);
     assert.equal(mustBeProven({ acl: undefined }, closing, true), false);

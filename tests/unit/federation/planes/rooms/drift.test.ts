@@ -7,7 +7,7 @@ const ALICE = "@alice:a.test";
 const READ_MS = 100;
 
 /** A homeserver with so many rooms of ours that are without an ACL, each of which takes its time to read. */
-function session(count: number): RoomsSession {
+function session(count: number, stale: readonly string[] = []): RoomsSession {
   let now = 0;
   const event = (type: string, state_key: string, content: object) => ({
     type,
@@ -26,6 +26,7 @@ function session(count: number): RoomsSession {
     operatorId: "@root:a.test",
     tokens: { unusable: new Set() },
     journals: new Map(),
+    home: { differing: async (rooms: readonly string[]) => rooms.filter((room) => stale.includes(room)) },
     clock: { now: () => now, sleep: async () => undefined },
     operator: {
       rooms: async () => Array.from({ length: count }, (_, n) => ({ roomId: `!${n}:a.test` })),
@@ -57,6 +58,17 @@ describe("roomsDrift", () => {
     const homeserver = session(20);
     const cursor: DriftCursor = {};
     for (let looks = 0; looks < 3; looks++) assert.equal((await roomsDrift(homeserver, cursor)).length, 20);
+  });
+
+  it("each drift check covers the enforcement in every room, whichever plans it reaches [PLN-2]", async () => {
+    const stale = ["!7:a.test", "!119:a.test"];
+    const homeserver = session(120, stale);
+    const cursor: DriftCursor = {};
+    for (let checks = 0; checks < 3; checks++) {
+      const found = await roomsDrift(homeserver, cursor);
+      const enforcement = found.filter(({ kind }) => kind === "enforcement");
+      assert.deepEqual(enforcement.map(({ subject }) => subject).sort(), [...stale].sort());
+    }
   });
 
   it("a drift check against another intent begins with the first room [PLN-2]", async () => {

@@ -1,0 +1,80 @@
+// The reconciler's metrics: what the planes' records say at the time of a scrape, in Prometheus' text format.
+// Invariants: labels are planes and reasons, never a partner, a room or a user; a plane of which nothing is recorded
+// has no series, except that it is not in force.
+import { createServer, type Server } from "node:http";
+import { Gauge, Registry } from "prom-client";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { PLANE_NAMES } from "../plane-order.ts";
+import type { StateFolder } from "../state/folder.ts";
+import { readPlane } from "../state/plane-records.ts";
+
+const PREFIX = "drawbridge_federation_";
+
+/** A registry whose gauges are set from the records at each scrape. */
+export function reconcilerMetrics(state: StateFolder): Registry {
+  const registry = new Registry();
+  const gauge = <Label extends string>(name: string, help: string, ...labels: readonly Label[]) =>
+    new Gauge({
+      name,
+      help,
+      labelNames: ["plane", ...labels] as const,
+      registers: [registry],
+    });
+  // Registered first, because the others have their values when it has collected.
+  const inForce = new Gauge({
+    name: `${PREFIX}plane_in_force`,
+    help: "1 where the last attempt at a plane brought it to its state",
+    labelNames: ["plane"],
+    registers: [registry],
+    collect() {
+      for (const one of [this, outOfReach, drift, checked]) one.reset();
+      for (const plane of PLANE_NAMES) {
+        const { applied, driftCheck } = readPlane(state, plane);
+        inForce.set({ plane }, applied?.outcome === "in_force" ? 1 : 0);
+        for (const { reason } of applied?.outOfReach ?? []) outOfReach.inc({ plane, reason });
+        if (driftCheck === null || driftCheck.differences === null) continue;
+        drift.set({ plane }, driftCheck.differences);
+        checked.set({ plane }, Date.parse(driftCheck.at) / 1_000);
+      }
+    },
+  });
+  const outOfReach = gauge(
+    `${PREFIX}out_of_reach`,
+    "What the last attempt at a plane could not bring to its state",
+    "reason",
+  );
+  const drift = gauge(`${PREFIX}drift_differences`, "Differences that the last drift check has found");
+  const checked = gauge(`${PREFIX}drift_checked_timestamp_seconds`, "When a drift check was last made");
+  return registry;
+}
+
+/**
+ * Serves `GET /metrics` until the process ends.
+ * @throws DrawbridgeError `program_failed` when the address cannot be listened on
+ */
+export async function serveMetrics(
+  registry: Registry,
+  { host, port }: { readonly host: string; readonly port: number },
+): Promise<Server> {
+  const server = createServer((request, response) => {
+    request.resume();
+    if (request.method !== "GET" || request.url !== "/metrics") {
+      response.writeHead(404).end();
+      return;
+    }
+    registry.metrics().then(
+      (text) => response.writeHead(200, { "content-type": registry.contentType }).end(text),
+      () => response.writeHead(500).end(),
+    );
+  });
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  server.once("error", reject);
+  server.listen(port, host, resolve);
+  await promise.catch((cause: unknown) => {
+    throw new DrawbridgeError("program_failed", `cannot listen on ${host}:${port}`, {
+      hint: "Free that port, or change `reconcile.observe` in federation.yaml.",
+      cause,
+    });
+  });
+  return server;
+}

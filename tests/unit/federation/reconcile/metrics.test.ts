@@ -1,0 +1,59 @@
+import assert from "node:assert/strict";
+import type { AddressInfo } from "node:net";
+import { describe, it } from "node:test";
+import { systemRandom } from "../../../../src/domain/clock.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import { reconcilerMetrics, serveMetrics } from "../../../../src/federation/reconcile/metrics.ts";
+import type { Revision } from "../../../../src/federation/repository/repository.ts";
+import { StateFolder } from "../../../../src/federation/state/folder.ts";
+import { readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
+
+const AT = "2026-01-02T03:04:05.000Z";
+const MARK = { revision: "a".repeat(40) as Revision, digest: `sha256:${"0".repeat(64)}`, at: AT };
+const LEFT = { partner: "b.test", subject: "!room", reason: "stale_at_home", hint: "Restart it." };
+
+describe("the reconciler's metrics", () => {
+  it("a room whose ACL stays unenforced raises its series until an attempt ends in force [PLN-2]", async (t) => {
+    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const registry = reconcilerMetrics(state);
+    const record = readPlane(state, "rooms");
+    const applied = { ...MARK, firstAt: AT, reason: null, attempts: 0, retryAt: null };
+    const told = async () =>
+      (await registry.metrics()).split("\n").filter((line) => line.includes('plane="rooms"'));
+
+    writePlane(state, {
+      ...record,
+      applied: { ...applied, outcome: "incomplete", outOfReach: [LEFT, { ...LEFT, subject: "!other" }] },
+      driftCheck: { at: AT, differences: 2 },
+    });
+    assert.deepEqual((await told()).toSorted(), [
+      'drawbridge_federation_drift_checked_timestamp_seconds{plane="rooms"} 1767323045',
+      'drawbridge_federation_drift_differences{plane="rooms"} 2',
+      'drawbridge_federation_out_of_reach{plane="rooms",reason="stale_at_home"} 2',
+      'drawbridge_federation_plane_in_force{plane="rooms"} 0',
+    ]);
+    assert.doesNotMatch(await registry.metrics(), /b\.test|!room/);
+
+    writePlane(state, {
+      ...record,
+      applied: { ...applied, outcome: "in_force", outOfReach: [] },
+      driftCheck: { at: AT, differences: null },
+    });
+    assert.deepEqual(await told(), ['drawbridge_federation_plane_in_force{plane="rooms"} 1']);
+  });
+
+  it("serveMetrics answers GET /metrics alone, and names an address that is taken", async (t) => {
+    const registry = reconcilerMetrics(StateFolder.open(temporaryFolder(t), systemRandom));
+    const server = await serveMetrics(registry, { host: "127.0.0.1", port: 0 });
+    t.after(() => server.close());
+    const { port } = server.address() as AddressInfo;
+    const answer = await fetch(`http://127.0.0.1:${port}/metrics`);
+    assert.match(await answer.text(), /^drawbridge_federation_plane_in_force\{plane="transport"\} 0$/m);
+    assert.equal((await fetch(`http://127.0.0.1:${port}/`)).status, 404);
+    await assert.rejects(
+      serveMetrics(registry, { host: "127.0.0.1", port }),
+      (error: unknown) => error instanceof DrawbridgeError && error.code === "program_failed",
+    );
+  });
+});
