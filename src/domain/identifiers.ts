@@ -1,6 +1,7 @@
 // Matrix and Drawbridge identifiers as branded types, each beside its parser.
 // Invariant: a branded value was checked once, at the edge; inside, nothing is a bare string.
 // Grammar: Matrix specification, appendices, "Identifier grammar".
+import { sha256Tagged } from "./digest.ts";
 
 declare const brand: unique symbol;
 type Branded<Name extends string> = string & { readonly [brand]: Name };
@@ -63,6 +64,25 @@ export function parseAgentId(value: unknown): AgentId | undefined {
 /** The server part of a user ID: everything after the first colon, the port included. */
 export function serverOf(user: UserId): ServerName {
   return user.slice(user.indexOf(":") + 1) as ServerName;
+}
+
+const VISIBLE_MAX = 512;
+
+/**
+ * An identifier in visible ASCII, as records hold it. Homeservers take part in rooms, and with users, whose IDs have
+ * spaces and other characters that the grammar excludes; those are percent-encoded, as in a path, and `%` is as well.
+ * What would be longer than a record's field is given by its digest.
+ */
+export function visibleId(id: string): string {
+  const visible = id.replaceAll(/[^\x21-\x24\x26-\x7e]+/gu, (part) =>
+    encodeURIComponent(part.toWellFormed()),
+  );
+  return visible.length <= VISIBLE_MAX ? visible : sha256Tagged(id);
+}
+
+/** The room that a record names by `visibleId`; undefined where it names none, or only a digest. */
+export function roomOfVisibleId(visible: string): RoomId | undefined {
+  return visible.startsWith("!") ? (decodeURIComponent(visible) as RoomId) : undefined;
 }
 
 /** The localpart of a user ID, without the sigil. */

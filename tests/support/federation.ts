@@ -191,7 +191,7 @@ export async function startFederation<Name extends string>(
       loadBorder: (className) => {
         const file = join(directory, HOMESERVER_FILES.config);
         const text = readFileSync(file, "utf8");
-        writeFileSync(file, text.replace("drawbridge_border.BorderModule", className), { mode: 0o600 });
+        writeFileSync(file, text.replace(/module: \S+_border\.\S+/, `module: ${className}`), { mode: 0o600 });
       },
       start: () => program.start(),
     };

@@ -3,7 +3,7 @@
 import { resolve } from "node:path";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { parseRoomId, type RoomId } from "../../domain/identifiers.ts";
+import { type RoomId, roomOfVisibleId } from "../../domain/identifiers.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { FederationConfig } from "../config.ts";
 import type { PlaneName } from "../plane-order.ts";
@@ -41,7 +41,9 @@ export function observeFromOutside(
 
 /** The rooms that the rooms plane speaks of, replacements among them. */
 function roomsOf(items: readonly EvidenceItem[]): readonly RoomId[] {
-  const named = items.filter(({ plane }) => plane === "rooms").map(({ subject }) => parseRoomId(subject));
+  const named = items
+    .filter(({ plane }) => plane === "rooms")
+    .map(({ subject }) => roomOfVisibleId(subject ?? ""));
   return [...new Set(named.filter((room) => room !== undefined))];
 }
 

@@ -1,13 +1,8 @@
 // The homeserver's admin API (Synapse), which answers for every room and user whether or not the administrator takes
-// part. Invariants: every answer is checked where it comes in; a room or user that does not exist is a value.
+// part. Invariants: every answer is checked where it comes in; a room or user that does not exist is a value; an ID that
+// the homeserver reports is used as it is, because homeservers accept IDs that the grammar excludes.
 import { z } from "zod";
-import {
-  parseRoomId,
-  parseUserId,
-  type RoomId,
-  type ServerName,
-  type UserId,
-} from "../../domain/identifiers.ts";
+import { parseUserId, type RoomId, type ServerName, type UserId } from "../../domain/identifiers.ts";
 import { ActingUser } from "./acting-user.ts";
 import { type ApiAnswer, type ApiCall, expectSuccess, type HomeserverApi, refused } from "./api.ts";
 
@@ -23,11 +18,17 @@ const StateEvent = z.object({
 /** A current state event of a room, as the homeserver holds it. */
 export type StateEvent = z.output<typeof StateEvent>;
 
+/** Room IDs with spaces and other characters outside the grammar exist, and are rooms as others are. */
+const ReportedRoomId = z
+  .string()
+  .min(1)
+  .transform((id) => id as RoomId);
+
 const State = z.object({ state: z.array(StateEvent) });
 const RoomPage = z.object({
   rooms: z.array(
     z.object({
-      room_id: z.string(),
+      room_id: ReportedRoomId,
       joined_members: z.number(),
       joined_local_members: z.number(),
       federatable: z.boolean().nullish(),
@@ -36,10 +37,10 @@ const RoomPage = z.object({
   next_batch: z.number().optional(),
 });
 const DestinationRooms = z.object({
-  rooms: z.array(z.object({ room_id: z.string() })),
+  rooms: z.array(z.object({ room_id: ReportedRoomId })),
   next_token: z.string().optional(),
 });
-const Memberships = z.object({ memberships: z.record(z.string(), z.string()) });
+const Memberships = z.object({ memberships: z.record(ReportedRoomId, z.string()) });
 
 export interface ListedRoom {
   readonly roomId: RoomId;
@@ -95,9 +96,8 @@ export class HomeserverOperator {
         "list rooms",
       );
       for (const room of page.rooms) {
-        const roomId = parseRoomId(room.room_id);
-        if (roomId === undefined || room.federatable === false) continue;
-        found.push({ roomId, localMembers: room.joined_local_members });
+        if (room.federatable === false) continue;
+        found.push({ roomId: room.room_id, localMembers: room.joined_local_members });
       }
       if (page.next_batch === undefined) return found;
       from = page.next_batch;
@@ -113,10 +113,7 @@ export class HomeserverOperator {
       if (answer.status === 404) return found;
       const body = expectSuccess(answer, "read a destination's rooms");
       const page = parse(DestinationRooms, body, "read a destination's rooms");
-      for (const { room_id } of page.rooms) {
-        const roomId = parseRoomId(room_id);
-        if (roomId !== undefined) found.push(roomId);
-      }
+      found.push(...page.rooms.map(({ room_id }) => room_id));
       if (page.next_token === undefined) return found;
       from = page.next_token;
     }
@@ -127,12 +124,7 @@ export class HomeserverOperator {
     const answer = await this.#call("read memberships", [...ADMIN, "v1", "users", user, "memberships"]);
     if (answer.status === 404) return new Map();
     const { memberships } = parse(Memberships, expectSuccess(answer, "read memberships"), "read memberships");
-    const found = new Map<RoomId, string>();
-    for (const [room, membership] of Object.entries(memberships)) {
-      const roomId = parseRoomId(room);
-      if (roomId !== undefined) found.set(roomId, membership);
-    }
-    return found;
+    return new Map(Object.entries(memberships) as [RoomId, string][]);
   }
 
   /** The whole current state of a room; undefined when the homeserver does not know the room. */
@@ -211,7 +203,7 @@ export class HomeserverOperator {
   async roomOfAlias(alias: string): Promise<RoomId | undefined> {
     const path = ["_matrix", "client", "v3", "directory", "room", alias];
     const answer = await this.#call("look up an alias", path);
-    return answer.status === 200 ? parseRoomId(answer.body["room_id"]) : undefined;
+    return answer.status === 200 ? ReportedRoomId.safeParse(answer.body["room_id"]).data : undefined;
   }
 
   #call(operation: string, path: readonly string[], query?: Readonly<Record<string, string>>) {

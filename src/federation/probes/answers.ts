@@ -106,7 +106,7 @@ const HOMESERVER_SENTENCES: readonly (readonly [RegExp, AnsweringLayer, string])
   [/^Federation denied with /, "transport", "federation_denied"],
   [/^Server is banned from room$/, "room_acl", "server_banned"],
   [/^You are banned from this room/, "room_ban", "user_banned"],
-  [/^\S+ is banned from the room/, "room_ban", "user_banned"],
+  [/^@.* is banned from the room/su, "room_ban", "user_banned"],
   [/^Host not in room/, "room_membership", "no_member"],
   [/^You are not invited to this room/, "room_rules", "not_invited"],
   [/^This room has been blocked on this server/, "homeserver", "room_blocked"],

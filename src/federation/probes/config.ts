@@ -12,12 +12,15 @@ import { ServerNameField } from "../registry/organisation.ts";
 const Url = z.url({ protocol: /^https?$/ });
 const Path = z.string().min(1);
 
+/** As homeservers accept one, which is wider than the grammar: the server follows the first colon. */
+const USER_ID = /^@[^:]*:[^\s]+$/;
+
 /** A user of some homeserver. */
 const User = z.strictObject({
   serverName: ServerNameField,
   /** Client-server API. */
   homeserverUrl: Url,
-  userId: z.string().regex(/^@[^:\s]+:\S+$/),
+  userId: z.string().regex(USER_ID),
   accessToken: SecretReference,
 });
 export type ProbeUser = z.output<typeof User>;
@@ -28,16 +31,13 @@ export const ProbeFile = z.strictObject({
   target: z.strictObject({
     serverName: ServerNameField,
     /** A user of the target who is invited by the invitation probe. */
-    invitee: z
-      .string()
-      .regex(/^@[^:\s]+:\S+$/)
-      .optional(),
+    invitee: z.string().regex(USER_ID).optional(),
     agents: z.array(z.strictObject({ name: z.string().min(1), cardUrl: Url, invokeUrl: Url })).default([]),
     tokenEndpoint: Url.optional(),
     /** The resource (RFC 8707) that a token is asked for. */
     audience: z.string().min(1).optional(),
     /** Rooms that are tried, by ID or alias. */
-    rooms: z.array(z.string().regex(/^[!#]\S+$/)).default([]),
+    rooms: z.array(z.string().regex(/^[!#]./su)).default([]),
   }),
   /** The partner, as which it is probed. */
   as: z.strictObject({

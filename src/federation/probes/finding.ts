@@ -4,6 +4,7 @@
 import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { visibleId } from "../../domain/identifiers.ts";
 import { type EvidenceItem, evidenceItem, type Vantage } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
 
@@ -128,11 +129,12 @@ export async function observe(
   return evidenceItem({
     schema: "svc.federation.evidence_item.v1",
     ...subject,
+    subject: subject.subject === null ? null : visibleId(subject.subject),
     verdict: finding.verdict,
     layer: finding.layer,
     status: finding.status,
     reason: finding.reason,
-    references: (finding.references ?? []).filter((reference) => IDENTIFIER.test(reference)),
+    references: (finding.references ?? []).map(visibleId).filter((reference) => IDENTIFIER.test(reference)),
     at: new Date(startedAt).toISOString(),
     duration_ms: wasTried ? Math.max(0, clock.now() - startedAt) : null,
   });

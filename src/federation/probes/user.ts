@@ -1,15 +1,16 @@
 // A person at some homeserver, as probes act for one: partner's, witness's or observer's.
-// Invariants: what is sent is a notice that names itself a probe and holds nothing else; an answer's body is
-// read for identifiers and codes alone.
+// Invariants: what is sent is of a type that no client shows and no bridge answers, and says only that it is a probe; an
+// answer's body is read for identifiers and codes alone.
 import { request } from "undici";
 import type { Clock, Random } from "../../domain/clock.ts";
-import { parseEventId, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
+import { parseEventId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { readBoundedJson } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import type { MatrixAnswer } from "./answers.ts";
 import type { ProbeUser } from "./config.ts";
 
 const TIMEOUT_MS = 60_000;
+const PROBE_TYPE = "drawbridge.federation.probe";
 
 export interface ProbeSources {
   readonly clock: Clock;
@@ -52,13 +53,17 @@ export class Person {
     };
   }
 
-  /** Sends the probes' message. */
+  /**
+   * Sends the probes' event. It crosses between homeservers as a message does, under the level of ordinary messages,
+   * and no client shows it or notifies anybody: its type means nothing to them. It has content, because a server that
+   * may not see an event is given it without any.
+   */
   async send(room: RoomId): Promise<{ readonly answer: MatrixAnswer; readonly eventId: string | undefined }> {
     const id = this.#sources.random.bytes(12).toString("hex");
     const answer = await this.call(
       "PUT",
-      `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/send/m.room.message/${id}`,
-      { msgtype: "m.notice", body: "Drawbridge federation probe" },
+      `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/send/${PROBE_TYPE}/${id}`,
+      { probe: id },
     );
     return { answer, eventId: parseEventId(answer.body["event_id"]) };
   }
@@ -68,7 +73,7 @@ export class Person {
     room: RoomId,
   ): Promise<{ readonly answer: MatrixAnswer; readonly eventId: string | undefined }> {
     const key = this.#sources.random.bytes(12).toString("hex");
-    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/state/drawbridge.federation.probe/${key}`;
+    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/state/${PROBE_TYPE}/${key}`;
     const answer = await this.call("PUT", path, {});
     return { answer, eventId: parseEventId(answer.body["event_id"]) };
   }
@@ -125,7 +130,7 @@ export class Person {
     const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/joined_members`;
     const { status, body } = await this.call("GET", path);
     if (status !== 200 || typeof body["joined"] !== "object" || body["joined"] === null) return undefined;
-    return Object.keys(body["joined"]).filter((user) => user.endsWith(`:${serverName}`));
+    return Object.keys(body["joined"]).filter((user) => serverOf(user as UserId) === serverName);
   }
 
   /** Whether this user is a member of the room, as its own homeserver sees it. */
@@ -136,9 +141,10 @@ export class Person {
 
   /** The room that an ID or an alias names; undefined when this user's homeserver does not know it. */
   async resolve(room: string): Promise<RoomId | undefined> {
-    if (room.startsWith("!")) return parseRoomId(room);
+    if (room.startsWith("!")) return room as RoomId;
     const answer = await this.call("GET", `/_matrix/client/v3/directory/room/${encodeURIComponent(room)}`);
-    return answer.status === 200 ? parseRoomId(answer.body["room_id"]) : undefined;
+    const { room_id: roomId } = answer.body;
+    return answer.status === 200 && typeof roomId === "string" ? (roomId as RoomId) : undefined;
   }
 
   #state(room: RoomId, type: string, key = ""): Promise<MatrixAnswer> {

@@ -3,7 +3,7 @@
 import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { parseRoomId, parseServerName, type RoomId, type ServerName } from "../../../domain/identifiers.ts";
+import { parseServerName, type RoomId, type ServerName, serverOf } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { HomeserverApi, Pacer } from "../../homeserver/api.ts";
@@ -71,9 +71,7 @@ export interface PartnerRoom {
 export async function partnerRooms(session: DutiesSession): Promise<readonly PartnerRoom[]> {
   const { operator, partner, tables } = session;
   const sentTo = new Set(await operator.destinationRooms(partner));
-  const counted = [...((await tables?.eventsByRoom(partner))?.keys() ?? [])]
-    .map(parseRoomId)
-    .filter((room) => room !== undefined);
+  const counted = [...((await tables?.eventsByRoom(partner))?.keys() ?? [])].map((room) => room as RoomId);
   const listed = (await operator.rooms()).map(({ roomId }) => roomId);
   const found: PartnerRoom[] = [];
   await mapConcurrent([...new Set([...listed, ...sentTo, ...counted])], ROOMS_AT_ONCE, async (room) => {
@@ -83,7 +81,7 @@ export async function partnerRooms(session: DutiesSession): Promise<readonly Par
     const isPartners =
       sentTo.has(room) ||
       counted.includes(room) ||
-      [...state.members.keys()].some((user) => user.endsWith(`:${partner}`));
+      [...state.members.keys()].some((user) => serverOf(user) === partner);
     if (isPartners) found.push({ room, state });
   });
   return found.sort((left, right) => (left.room < right.room ? -1 : 1));

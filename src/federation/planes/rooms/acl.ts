@@ -24,9 +24,30 @@ export function aclAllow(servers: readonly string[]): string[] {
   return [...new Set(servers.flatMap((server) => [server, serverHost(server)]))].sort();
 }
 
-/** The ACL of a governed room. @param allow as `rooms.json` has it */
-export function serverAcl(allow: readonly string[]): ServerAcl {
-  return { allow: [...allow], deny: [], allow_ip_literals: false };
+/**
+ * The ACL of a room of ours: it admits the registry's servers, and denies what the room denies already.
+ * @param allow as `rooms.json` has it
+ * @param found absent where the room has no ACL
+ */
+export function serverAcl(allow: readonly string[], found?: FoundAcl): ServerAcl {
+  return { allow: [...allow], deny: aclNames(found).deny, allow_ip_literals: false };
+}
+
+/** The ACL that stands in a room with more servers denied, and with our own name so that it can be sent. */
+export function withDenied(found: FoundAcl | undefined, servers: readonly string[], own: string): ServerAcl {
+  const names = aclNames(found);
+  return {
+    allow: names.allow.includes("*") ? names.allow : sortedNames([...names.allow, ...aclAllow([own])]),
+    deny: sortedNames([...names.deny, ...aclAllow(servers)]),
+    allow_ip_literals: false,
+  };
+}
+
+/** The ACL that stands in a room less our denial of one server. @param before names that were denied before ours */
+export function withoutDenied(found: FoundAcl, server: string, before: readonly string[]): ServerAcl {
+  const names = aclNames(found);
+  const ours = new Set(aclAllow([server]).filter((name) => !before.includes(name)));
+  return { ...names, deny: names.deny.filter((name) => !ours.has(name)) };
 }
 
 /** Whether servers that enforce `acl` refuse `server`. */
@@ -96,8 +117,16 @@ function matchesGlob(glob: string, text: string): boolean {
   return at === glob.length;
 }
 
-/** A found ACL with nothing but names in it, sorted, as the journal keeps it. An absent `allow` admits nobody. */
-export function aclNames(acl: FoundAcl): { allow: string[]; deny: string[]; allow_ip_literals: boolean } {
+/**
+ * A found ACL with nothing but names in it, sorted, as the journal keeps it. An absent `allow` admits nobody; a room
+ * without an ACL admits everybody.
+ */
+export function aclNames(acl: FoundAcl | undefined): {
+  allow: string[];
+  deny: string[];
+  allow_ip_literals: boolean;
+} {
+  if (acl === undefined) return { allow: ["*"], deny: [], allow_ip_literals: true };
   return {
     allow: sortedNames(acl.allow),
     deny: sortedNames(acl.deny),

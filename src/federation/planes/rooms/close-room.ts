@@ -3,8 +3,8 @@
 // own steps should have left is read once more by `verifyRoom`.
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
-import { aclNames, deniedByEnforcement, type ServerAcl } from "./acl.ts";
-import { isOurs, type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./plan-closing.ts";
+import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
+import { type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./plan-closing.ts";
 import { inviteLevel, record as recordOfValue } from "./power-levels.ts";
 import { presenceOf, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
@@ -167,18 +167,17 @@ async function announce(
   await Promise.all(partners.map((partner) => journalOf(session, partner).append(entry(partner))));
 }
 
-/** In a room of ours the registry says what the ACL is; elsewhere the journal must say which denials are ours. */
+/** Partners whom the room concerns, and those whom the ACL now denies by name: the journal says which denials are ours. */
 function aclPartners(
   { intent }: RoomsSession,
   state: RoomState,
   content: ServerAcl,
   concerned: readonly ServerName[],
 ): readonly ServerName[] {
-  if (isOurs(state, intent.own)) return concerned;
+  const before = new Set(aclNames(state.acl?.content).deny);
   const newly = intent.closing
     .map(({ serverName }) => serverName as ServerName)
-    .filter((server) => deniedByEnforcement(content, server))
-    .filter((server) => state.acl === undefined || !deniedByEnforcement(state.acl.content, server));
+    .filter((server) => aclAllow([server]).some((name) => content.deny.includes(name) && !before.has(name)));
   return [...new Set([...concerned, ...newly])];
 }
 

@@ -2,7 +2,7 @@
 // Invariants: a room is reported closed only after its state, its enforcement at home and at every retained
 // server were observed to be right; one room's failure does not keep others from being closed; every room that is
 // not where it should be is named with its reason.
-import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
+import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { OutOfReach } from "../plane.ts";
 import {
@@ -278,12 +278,14 @@ function outOfReach(
   const add = (partner: string, subject: string, reason: RoomReason) => {
     found.set(`${partner} ${subject} ${reason}`, { partner, subject, reason, hint: ROOM_REASONS[reason] });
   };
-  for (const { room, partner, reason } of obstacles) add(partner, room, reason);
+  for (const { room, partner, reason } of obstacles) add(partner, visibleId(room), reason);
   for (const { room, server, reason } of gaps) {
     const concerned = settled.get(room)?.plan.concerned ?? [];
     const partners = concerned.length > 0 ? concerned : closing;
     const subject =
-      reason === "unproven_at_home" ? own : reason === "stale_at_home" ? room : `${room} at ${server}`;
+      reason === "unproven_at_home"
+        ? own
+        : `${visibleId(room)}${reason === "stale_at_home" ? "" : ` at ${server}`}`;
     const named = partners.length > 0 ? partners.map(({ serverName }) => serverName) : [server];
     for (const partner of named) add(partner, subject, reason);
   }

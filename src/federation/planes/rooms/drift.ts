@@ -4,7 +4,7 @@
 // are, because a containment may be waiting for them, and rooms that they did not reach are the first of the next check.
 import { matrixCanonicalJson } from "../../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
-import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
+import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { Drift } from "../plane.ts";
 import { staleAtHome } from "./acl-enforcement.ts";
@@ -36,7 +36,7 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
   const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
   const sorted = [...(await listRooms(session, partners))].sort();
   const stale = (await staleAtHome(session, sorted)).map(
-    (subject): Drift => ({ plane: "rooms", subject, kind: "enforcement", found: null }),
+    (room): Drift => ({ plane: "rooms", subject: visibleId(room), kind: "enforcement", found: null }),
   );
   const intent = JSON.stringify(session.intent);
   const after = cursor.intent === intent ? cursor.after : undefined;
@@ -61,7 +61,7 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
       return [...steps].map(
         ([kind, step]): Drift => ({
           plane: "rooms",
-          subject: room,
+          subject: visibleId(room),
           kind: kindOf(step),
           found: digestOf(state, kind),
         }),

@@ -3,7 +3,7 @@
 // who was never banned goes on receiving; nothing is planned that the acting user has no power for; an ACL
 // that denies a server whose users stay is never planned; what holds already is not planned again.
 import { type EventId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import { aclAllow, deniedByEnforcement, isSameAcl, type ServerAcl, serverAcl } from "./acl.ts";
+import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, serverAcl, withDenied } from "./acl.ts";
 import {
   banLevel,
   inviteLevel,
@@ -77,6 +77,9 @@ export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
     obstacles.push({ partner: partner as ServerName, reason });
   };
 
+  if (room.unreadable.length > 0) {
+    for (const { serverName } of intent.closing) block(serverName, "unreadable_member");
+  }
   if (actor === undefined) {
     const isOpen = (server: string) => (present.get(server)?.length ?? 0) > 0 || !isDenied(room, server);
     for (const { serverName } of concerned) if (isOpen(serverName)) block(serverName, absence ?? "left");
@@ -166,7 +169,7 @@ function planAcl(
   if (desired === undefined) return { obstacles: [] };
   if (isSameAcl(room.acl?.content, desired)) {
     const lateServers = now === undefined ? [] : joinedAfterAcl(room, intent, now);
-    const content = lateServers.length === 0 ? undefined : reorderedAcl(namesOf(room));
+    const content = lateServers.length === 0 ? undefined : reorderedAcl(aclNames(room.acl?.content));
     return content !== undefined && maySend(room.power, actor, "m.room.server_acl")
       ? { content, lateServers }
       : { obstacles: [] };
@@ -201,35 +204,28 @@ export function deniedRetained(room: RoomState, acl: ServerAcl, intent: RoomsInt
   );
 }
 
-/** In a room of ours, exactly whom the registry admits; elsewhere, the present ACL less the closing partners. */
+/**
+ * The ACL that a room is to have; undefined where the one that stands there is right.
+ * In a room of ours it admits exactly whom the registry admits, unless that would cut off somebody who is in it; there,
+ * as in a room that somebody else made, the present ACL stays and the closing partners are denied.
+ * No server that the present ACL denies by name or by a wildcard is ever admitted.
+ */
 function desiredAcl(room: RoomState, intent: RoomsIntent): ServerAcl | undefined {
   if (!isFederated(room, intent.own)) return undefined;
-  if (isOurs(room, intent.own)) return serverAcl(intent.allow);
-  const closing = intent.closing.map(({ serverName }) => serverName);
-  if (closing.every((server) => isDenied(room, server))) return undefined;
-  const open = closing.filter((server) => !isDenied(room, server));
-  return withDenied(room, open, intent);
-}
-
-/** The room's own ACL with more servers denied, and with our own name so that it can be sent. */
-function withDenied(room: RoomState, servers: readonly string[], intent: RoomsIntent): ServerAcl {
-  const found = namesOf(room);
-  const deny = [...new Set([...found.deny, ...aclAllow(servers)])].sort();
-  const allow = found.allow.includes("*")
-    ? found.allow
-    : [...new Set([...found.allow, ...aclAllow([intent.own])])].sort();
-  const strict = { allow, deny, allow_ip_literals: false };
+  const found = room.acl?.content;
+  if (isOurs(room, intent.own)) {
+    const governed = serverAcl(intent.allow, found);
+    const cut = deniedRetained(room, governed, intent);
+    if (cut.length === 0 || cut.includes(intent.own) || intent.closing.length === 0) return governed;
+  }
+  const open = intent.closing
+    .map(({ serverName }) => serverName)
+    .filter((server) => found === undefined || !deniedByEnforcement(found, server));
+  if (open.length === 0) return undefined;
+  const strict = withDenied(found, open, intent.own);
   return deniedRetained(room, strict, intent).length === 0
     ? strict
-    : { ...strict, allow_ip_literals: found.allow_ip_literals };
-}
-
-function namesOf(room: RoomState): ServerAcl {
-  if (room.acl === undefined) return { allow: ["*"], deny: [], allow_ip_literals: true };
-  const { allow, deny, allow_ip_literals } = room.acl.content;
-  const names = (list: unknown) =>
-    Array.isArray(list) ? list.filter((name): name is string => typeof name === "string") : [];
-  return { allow: names(allow), deny: names(deny), allow_ip_literals: allow_ip_literals !== false };
+    : { ...strict, allow_ip_literals: aclNames(found).allow_ip_literals };
 }
 
 function makeReadOnly(room: RoomState, actor: UserId): RoomStep | undefined {

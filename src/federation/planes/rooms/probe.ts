@@ -1,6 +1,6 @@
 // Operator evidence of one partner's rooms: what the state says, what is enforced, at home and elsewhere, and how many
 // of its users are left.
-import type { ServerName } from "../../../domain/identifiers.ts";
+import { type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
@@ -34,9 +34,10 @@ export async function roomsEvidence(
     const found = await roomFindings(session, partner, state, record);
     return found.map((one) =>
       operatorItem(startedAt, {
-        ...{ plane: "rooms", partner, subject: room, status: 200 },
+        ...{ plane: "rooms", partner, subject: visibleId(room), status: 200 },
         duration_ms: session.clock.now() - startedAt,
         ...one,
+        references: (one.references ?? []).map(visibleId),
       }),
     );
   });
@@ -74,10 +75,12 @@ async function roomFindings(
 
 function membersFinding(state: RoomState, partner: ServerName): Found {
   const count = presentOf(state, partner).length;
+  const isUnclear = count === 0 && state.unreadable.length > 0;
   return {
     probe: "room_members",
-    verdict: count === 0 ? "closed" : "open",
+    verdict: isUnclear ? "unknown" : count === 0 ? "closed" : "open",
     layer: "homeserver",
+    reason: isUnclear ? "unreadable_member" : null,
     references: [`present=${count}`],
   };
 }

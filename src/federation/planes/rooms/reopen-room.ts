@@ -4,7 +4,7 @@
 // still needs stays.
 import type { ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
-import { aclAllow, aclNames, deniedByEnforcement, isSameAcl, type ServerAcl } from "./acl.ts";
+import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
 import { deniedRetained, isOurs, type Obstacle } from "./plan-closing.ts";
 import { mayBan, maySend, type PowerContent, record as recordOfValue } from "./power-levels.ts";
 import type { Member, RoomState } from "./room-state.ts";
@@ -105,34 +105,26 @@ function isOurBan(member: Member, ban: BanRecord): boolean {
   return ban.event === undefined ? member.sender === ban.actor : member.eventId === ban.event;
 }
 
-/** In a room of ours the registry decides the ACL, and closing has set it already. */
+/**
+ * The ACL without our denial of the partner; undefined where nothing of ours is left in it. In a room of ours the
+ * registry decides whom the ACL admits, and closing has set that already.
+ */
 function restoredAcl(
   { intent }: RoomsSession,
   state: RoomState,
   partner: ServerName,
   { acl }: RoomRecord,
 ): ServerAcl | undefined {
-  if (acl === undefined || state.acl === undefined || isOurs(state, intent.own)) return undefined;
+  if (acl === undefined || state.acl === undefined) return undefined;
   const found = state.acl.content;
   if (!deniedByEnforcement(found, partner)) return undefined;
-  const before = acl.before ?? { allow: ["*"], deny: [], allow_ip_literals: true };
-  const isLastOurs = acl.events.includes(state.acl.eventId);
+  const before = acl.before ?? aclNames(undefined);
+  const isLastOurs = acl.events.includes(state.acl.eventId) && !isOurs(state, intent.own);
   const isOthersClosed = intent.closing.some(
     ({ serverName }) => deniedByEnforcement(found, serverName) && !deniedByEnforcement(before, serverName),
   );
-  const content = isLastOurs && !isOthersClosed ? before : without(found, partner, before.deny);
+  const content = isLastOurs && !isOthersClosed ? before : withoutDenied(found, partner, before.deny);
   return isSameAcl(found, content) ? undefined : content;
-}
-
-/** The room's ACL less the denial of one partner, unless it was denied before us. */
-function without(
-  found: NonNullable<RoomState["acl"]>["content"],
-  partner: ServerName,
-  deniedBefore: readonly string[],
-): ServerAcl {
-  const names = aclNames(found);
-  const ours = new Set(aclAllow([partner]).filter((name) => !deniedBefore.includes(name)));
-  return { ...names, deny: names.deny.filter((name) => !ours.has(name)) };
 }
 
 /** The former levels, where the present ones are ours and no other closing partner needs them. */

@@ -2,7 +2,7 @@
 // Invariants: in each room the ACL is restored and observed to be enforced, stale entries repaired, before a ban is
 // lifted; people are invited when all bans are lifted; a record ends only when everything that can be taken back is;
 // what cannot come back is named.
-import type { ServerName } from "../../../domain/identifiers.ts";
+import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { OutOfReach } from "../plane.ts";
 import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
@@ -23,8 +23,8 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
   const outOfReach: OutOfReach[] = [];
   let changed = false;
   for (const partner of partners) {
-    const miss = (subject: string, reason: RoomReason) =>
-      outOfReach.push({ partner, subject, reason, hint: ROOM_REASONS[reason] });
+    const miss = (room: RoomId, reason: RoomReason, at = "") =>
+      outOfReach.push({ partner, subject: `${visibleId(room)}${at}`, reason, hint: ROOM_REASONS[reason] });
     const records = journalOf(session, partner).rooms;
     const ended = records.filter(({ gone, replace }) => gone !== undefined || replace !== undefined);
     const restorable = records.filter((record) => !ended.includes(record));
@@ -39,12 +39,12 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
     const reopened = states.map(({ roomId }) => roomId);
     for (const gap of await enforceAtHome(session, reopened, counts)) miss(gap.room, gap.reason);
     for (const gap of await enforceAtRetained(session, states, counts)) {
-      miss(`${gap.room} at ${gap.server}`, gap.reason);
+      miss(gap.room, gap.reason, ` at ${gap.server}`);
     }
     const back: (readonly [RoomRecord, RoomState])[] = [];
     const blocked = new Set(outOfReach.map(({ subject }) => subject));
     await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
-      if (blocked.has(record.room)) return;
+      if (blocked.has(visibleId(record.room))) return;
       const room = await reopenMembers(session, partner, record);
       if (room.changed) changed = true;
       for (const { reason } of room.obstacles) miss(record.room, reason);

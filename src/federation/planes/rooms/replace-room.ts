@@ -193,7 +193,11 @@ function newRoom(
     },
     room_version: old.version,
     initial_state: [
-      { type: "m.room.server_acl", state_key: "", content: serverAcl(intent.allow) },
+      {
+        type: "m.room.server_acl",
+        state_key: "",
+        content: serverAcl(intent.allow, old.single.get("m.room.server_acl")),
+      },
       ...copied,
       { type: "m.room.join_rules", state_key: "", content: { join_rule: "invite" } },
       { type: "m.room.guest_access", state_key: "", content: { guest_access: "forbidden" } },
@@ -265,7 +269,7 @@ async function takeAway(session: RoomsSession, room: RoomId, purge: boolean): Pr
   const left = (events ?? []).filter(
     ({ type, state_key, content }) =>
       type === "m.room.member" &&
-      state_key.endsWith(`:${session.intent.own}`) &&
+      serverOf(state_key as UserId) === session.intent.own &&
       content["membership"] === "join",
   );
   return left.length === 0 && (await operator.isBlocked(room));

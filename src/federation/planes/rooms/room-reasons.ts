@@ -12,6 +12,8 @@ export const ROOM_REASONS = {
     "The homeserver lends no token for the users who have the power: join the operator by make_room_admin.",
   would_deny_retained:
     "The ACL would deny a server whose users are in the room: register it as a partner, or take its users out.",
+  unreadable_member:
+    "A membership in the room names no server, so it may be the partner's: replace the room, or take our users out.",
   not_read_only:
     "Nobody of ours may change the levels of this room: have somebody who may raise `events_default`.",
   refused: "The homeserver refused a step in this room: read its log at this time, then reconcile again.",

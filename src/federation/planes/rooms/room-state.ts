@@ -1,14 +1,7 @@
 // A room's current state as the rooms plane reads it. Pure.
-// Invariants: a user whose ID is malformed is nobody; a server is named with its port, exactly as in the ID.
-import {
-  type EventId,
-  parseEventId,
-  parseRoomId,
-  parseUserId,
-  type RoomId,
-  serverOf,
-  type UserId,
-} from "../../../domain/identifiers.ts";
+// Invariants: users are known by their raw IDs, and a user's server is everything after the first colon, because
+// homeservers accept IDs that the grammar excludes; a membership that cannot be read is kept as such, never left out.
+import { type EventId, type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import type { StateEvent } from "../../homeserver/operator.ts";
 import type { FoundAcl } from "./acl.ts";
 import type { Power, PowerContent } from "./power-levels.ts";
@@ -32,6 +25,8 @@ export interface RoomState {
   /** False when the room was made for its own homeserver alone. */
   readonly federates: boolean;
   readonly members: ReadonlyMap<UserId, Member>;
+  /** State keys of memberships that name no server, or hold no membership: anybody's, for all that is known. */
+  readonly unreadable: readonly string[];
   readonly power: Power;
   readonly acl:
     | { readonly content: FoundAcl; readonly eventId: EventId; readonly at?: number | undefined }
@@ -40,7 +35,7 @@ export interface RoomState {
   /** State that a replacement takes over, by type; state key empty. */
   readonly single: ReadonlyMap<string, Readonly<Record<string, unknown>>>;
   /** The room that this one was made to replace. */
-  readonly predecessor: RoomId | undefined;
+  readonly predecessor: string | undefined;
 }
 
 const MEMBERSHIPS: ReadonlySet<unknown> = new Set(["join", "invite", "knock", "leave", "ban"]);
@@ -48,25 +43,31 @@ const MEMBERSHIPS: ReadonlySet<unknown> = new Set(["join", "invite", "knock", "l
 export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): RoomState {
   const single = new Map<string, Readonly<Record<string, unknown>>>();
   const members = new Map<UserId, Member>();
+  const unreadable: string[] = [];
   let creator: UserId | undefined;
   let aclEvent: StateEvent | undefined;
   for (const event of events) {
     if (event.type === "m.room.member") {
-      const user = parseUserId(event.state_key);
-      const eventId = parseEventId(event.event_id);
+      const user = reportedUser(event.state_key);
       const membership = event.content["membership"];
-      if (user === undefined || eventId === undefined || !MEMBERSHIPS.has(membership)) continue;
-      const at = event.origin_server_ts;
-      members.set(user, { membership: membership as Membership, sender: event.sender, eventId, at });
+      if (user === undefined || !MEMBERSHIPS.has(membership)) {
+        unreadable.push(event.state_key);
+        continue;
+      }
+      members.set(user, {
+        membership: membership as Membership,
+        sender: event.sender,
+        eventId: event.event_id as EventId,
+        at: event.origin_server_ts,
+      });
     } else if (event.state_key === "") {
       single.set(event.type, event.content);
-      if (event.type === "m.room.create") creator = parseUserId(event.sender);
+      if (event.type === "m.room.create") creator = reportedUser(event.sender);
       if (event.type === "m.room.server_acl") aclEvent = event;
     }
   }
   const create = single.get("m.room.create") ?? {};
   const version = typeof create["room_version"] === "string" ? create["room_version"] : "1";
-  const aclId = parseEventId(aclEvent?.event_id);
   const joinRule = single.get("m.room.join_rules")?.["join_rule"];
   const predecessor = create["predecessor"] as { room_id?: unknown } | undefined;
   return {
@@ -75,19 +76,30 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): Ro
     creator,
     federates: create["m.federate"] !== false,
     members,
+    unreadable,
     power: {
       content: single.get("m.room.power_levels") as PowerContent | undefined,
       creator,
       privileged: privilegedCreators(version, creator, create["additional_creators"]),
     },
     acl:
-      aclEvent === undefined || aclId === undefined
+      aclEvent === undefined
         ? undefined
-        : { content: aclEvent.content, eventId: aclId, at: aclEvent.origin_server_ts },
+        : {
+            content: aclEvent.content,
+            eventId: aclEvent.event_id as EventId,
+            at: aclEvent.origin_server_ts,
+          },
     joinRule: typeof joinRule === "string" ? joinRule : "invite",
     single,
-    predecessor: parseRoomId(predecessor?.room_id),
+    predecessor: typeof predecessor?.room_id === "string" ? predecessor.room_id : undefined,
   };
+}
+
+/** A user ID as the homeserver reports it; undefined when it names no server. */
+function reportedUser(id: string): UserId | undefined {
+  const colon = id.indexOf(":");
+  return colon >= 0 && colon < id.length - 1 ? (id as UserId) : undefined;
 }
 
 function privilegedCreators(

@@ -82,7 +82,9 @@ describe("the rooms' ACLs after a removal, a re-admission, a containment and its
     fed.remove();
   });
 
-  it("each homeserver denies the stranger in every room, as the room's state says [NEG-1] [PLN-2]", async () => {
+  it("each homeserver denies the stranger in every room, as the room's state says [NEG-1] [PLN-2]", {
+    timeout: 40 * 60_000,
+  }, async () => {
     await fed.good("fed:offboard", "--json");
     await fed.good("fed:readmit", "--json");
     await fed.good("fed:break-glass", "contain", "org-b", "--json");

@@ -341,4 +341,91 @@ describe("rooms plane on real homeservers", () => {
     assert.equal(opened.repaired, opened.stale);
     for (const room of rooms) assert.equal((await plane.enforcement(room, b.name)).allowed, true);
   });
+
+  it("an ACL that is not enforced in a room that nobody closes is drift, and the next pass has it enforced [NEG-1] [PLN-2]", async () => {
+    const { alice, bob, plane, servers, intent } = scene;
+    const { a, b, c } = servers;
+    const acl = { allow: aclAllow([a.name, b.name]), deny: [], allow_ip_literals: false };
+    /** A room of bob's that alice joins after she was invited: her homeserver has looked up its ACL in between. */
+    const joined = async () => {
+      const room = await bob.createRoom({
+        preset: "private_chat",
+        invite: [alice.userId],
+        initial_state: [{ type: "m.room.server_acl", state_key: "", content: acl }],
+      });
+      assert.equal((await plane.enforcement(room, c.name)).allowed, true, "nothing of the room is here yet");
+      assert.equal((await alice.join(room, b.name)).status, 200);
+      return room;
+    };
+    const drifted = async (room: RoomId) =>
+      (await plane.drift(intent())).filter(({ subject }) => subject === room).map(({ kind }) => kind);
+
+    await a.stop();
+    a.loadBorder("unrepaired_border.UnrepairedBorder");
+    await a.start();
+    const room = await joined();
+    const before = await plane.enforcement(room, c.name);
+    assert.deepEqual([before.allowed, before.enforces_state], [true, false], "the homeserver by itself");
+    assert.deepEqual(await drifted(room), ["enforcement"]);
+    assert.deepEqual(await plane.apply(intent()), IN_FORCE);
+    const after = await plane.enforcement(room, c.name);
+    assert.deepEqual([after.allowed, after.enforces_state], [false, true]);
+    assert.deepEqual(await drifted(room), []);
+
+    await a.stop();
+    a.loadBorder("drawbridge_border.BorderModule");
+    await a.start();
+    const watched = await joined();
+    assert.equal((await plane.enforcement(watched, c.name)).allowed, false, "the border module by itself");
+    assert.deepEqual(await drifted(watched), []);
+  });
+
+  it("a room of ours with a member of an unregistered server is closed by a denial, and a moderator's denials stay [PLN-2]", async () => {
+    const { alice, bob, carol, plane, servers, intent, closingB, sharedRoom } = scene;
+    const { a, b } = servers;
+    // The registry does not know C here.
+    const known = (...closing: ClosingPartner[]) => ({
+      ...(intent(...closing) as object),
+      allow: aclAllow([a.name, ...(closing.length === 0 ? [b.name] : [])]),
+      retained: closing.length === 0 ? [b.name] : [],
+    });
+    const room = await sharedRoom(alice, [bob, carol]);
+    const moderated = { allow: ["*"], deny: ["evil.test"], allow_ip_literals: false };
+    await alice.call("PUT", inRoom(room, "state/m.room.server_acl/"), moderated);
+    const acl = async () =>
+      (await stateOf(alice, room)).find(({ type }) => type === "m.room.server_acl")?.content;
+
+    const closed = await plane.apply(known(closingB()));
+    const reached = "outOfReach" in closed ? closed.outOfReach.filter(({ subject }) => subject === room) : [];
+    assert.deepEqual(reached, []);
+    assert.deepEqual((await acl())?.["deny"], [...aclAllow([b.name]), "evil.test"].sort());
+    assert.deepEqual((await acl())?.["allow"], ["*"]);
+    assert.equal(await membership(alice, room, bob), "ban");
+    assert.equal(await membership(alice, room, carol), "join");
+    assert.equal((await plane.enforcement(room, b.name)).allowed, false);
+
+    await plane.apply(known());
+    assert.deepEqual((await acl())?.["deny"], ["evil.test"]);
+    assert.equal((await plane.enforcement(room, b.name)).allowed, true);
+  });
+
+  it("a partner's user whose ID the grammar excludes is banned by its raw ID, and comes back by it [PLN-2]", async () => {
+    const { alice, plane, servers, intent, closingB } = scene;
+    const { b } = servers;
+    const room = await alice.createRoom({ room_version: "10" });
+    const users = ["@a b", "@c\u00a0d", "@\u00e9"].map((name) => `${name}:${b.name}`);
+    for (const user_id of users) {
+      const { status, body } = await alice.request("POST", inRoom(room, "invite"), { user_id });
+      assert.equal(status, 200, `${user_id}: ${JSON.stringify(body)}`);
+    }
+    const memberships = async () => {
+      const events = await stateOf(alice, room);
+      return users.map((user) => events.find(({ state_key }) => state_key === user)?.content["membership"]);
+    };
+    assert.deepEqual(await memberships(), ["invite", "invite", "invite"]);
+    await plane.apply(intent(closingB()));
+    assert.deepEqual(await memberships(), ["ban", "ban", "ban"]);
+    await plane.apply(intent());
+    assert.deepEqual(await memberships(), ["invite", "invite", "invite"]);
+  });
 });

@@ -45,6 +45,7 @@ function roomState(left: Readonly<Record<string, string>>, more: Partial<RoomSta
     ]),
     power: { content: { invite: 50 }, creator: ALICE, privileged: new Set([ALICE]) },
     acl: undefined,
+    unreadable: [],
     joinRule: "invite",
     single: new Map(),
     predecessor: undefined,

@@ -2,13 +2,18 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifiers.ts";
-import { aclAllow, deniedByEnforcement } from "../../../../../src/federation/planes/rooms/acl.ts";
-import { planRoom, type RoomStep } from "../../../../../src/federation/planes/rooms/plan-closing.ts";
+import {
+  aclAllow,
+  deniedByEnforcement,
+  type FoundAcl,
+} from "../../../../../src/federation/planes/rooms/acl.ts";
+import { isOurs, planRoom, type RoomStep } from "../../../../../src/federation/planes/rooms/plan-closing.ts";
 import { levelOf } from "../../../../../src/federation/planes/rooms/power-levels.ts";
 import {
   type Member,
   presentOf,
   type RoomState,
+  readRoomState,
 } from "../../../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/rooms-intent.ts";
 
@@ -42,7 +47,13 @@ const rooms: fc.Arbitrary<RoomState> = fc
     memberships: fc.tuple(...USERS.map(() => fc.constantFrom("join", "invite", "knock", "leave", "ban"))),
     levels: fc.tuple(...USERS.map(() => fc.constantFrom(0, 50, 100))),
     isTwelve: fc.boolean(),
-    acl: fc.constantFrom(undefined, { allow: ["*"] }, { allow: INTENT.allow, allow_ip_literals: false }),
+    acl: fc.constantFrom(
+      undefined,
+      { allow: ["*"] },
+      { allow: ["*"], deny: ["evil.test", "*.bad.test"] },
+      { allow: INTENT.allow, allow_ip_literals: false },
+      { allow: INTENT.allow, deny: ["evil.test", "*.bad.test"], allow_ip_literals: false },
+    ),
   })
   .map(({ creator, memberships, levels, isTwelve, acl }) => ({
     roomId: "!room" as RoomId,
@@ -61,6 +72,7 @@ const rooms: fc.Arbitrary<RoomState> = fc
       privileged: new Set(isTwelve ? [creator] : []),
     },
     acl: acl === undefined ? undefined : { content: acl, eventId: "$acl" as EventId },
+    unreadable: [],
     joinRule: "invite",
     single: new Map(),
     predecessor: undefined,
@@ -133,6 +145,8 @@ describe("planRoom", () => {
             }
             assert.ok(!deniedByEnforcement(step.content, OWN));
             assert.ok(deniedByEnforcement(step.content, PARTNER));
+            const moderated = (room.acl?.content.deny ?? []) as string[];
+            for (const name of moderated) assert.ok(step.content.deny.includes(name), name);
           }
         }
       }),
@@ -152,5 +166,65 @@ describe("planRoom", () => {
         if (obstacles.length === 0) assert.deepEqual(presentOf(state, PARTNER), []);
       }),
     );
+  });
+
+  const member = (membership: Member["membership"]): Member => ({
+    membership,
+    sender: "",
+    eventId: "$m" as EventId,
+  });
+
+  /** A room that a user of ours has made, with these others in it. */
+  function ours(acl: FoundAcl | undefined, ...others: readonly string[]): RoomState {
+    const creator = `@one:${OWN}` as UserId;
+    return {
+      ...{ roomId: "!room" as RoomId, version: "12", creator, federates: true, unreadable: [] },
+      members: new Map([creator, ...others].map((user) => [user as UserId, member("join")])),
+      power: { content: { invite: 100, events_default: 100 }, creator, privileged: new Set([creator]) },
+      acl: acl === undefined ? undefined : { content: acl, eventId: "$acl" as EventId },
+      ...{ joinRule: "invite", single: new Map(), predecessor: undefined },
+    };
+  }
+
+  it("a room of ours with a member of an unregistered server is closed by a denial [PLN-2]", () => {
+    const room = ours(undefined, `@x:${STRANGER}`);
+    const { steps, obstacles } = plan(room);
+    assert.deepEqual(obstacles, []);
+    const [step, ...more] = steps;
+    assert.deepEqual(more, []);
+    assert.ok(step?.kind === "set_acl");
+    assert.deepEqual(step.content, {
+      allow: ["*"],
+      deny: ["b.test", PARTNER],
+      allow_ip_literals: false,
+    });
+    assert.deepEqual(plan({ ...room, acl: { content: step.content, eventId: "$acl" as EventId } }).steps, []);
+  });
+
+  it("a moderator's denials stay in a room of ours, and let nobody back whom the registry admits [PLN-2]", () => {
+    const deny = ["*.bad.test", "c.test"];
+    const [step] = plan(ours({ allow: ["*"], deny })).steps;
+    assert.ok(step?.kind === "set_acl");
+    assert.deepEqual(step.content, { allow: [...INTENT.allow], deny, allow_ip_literals: false });
+    assert.equal(deniedByEnforcement(step.content, RETAINED), true);
+    assert.deepEqual(plan(ours({ allow: INTENT.allow, deny, allow_ip_literals: false })).steps, []);
+  });
+
+  it("users are banned by their raw IDs, and a membership that names no server is out of reach [PLN-2]", () => {
+    const raw = ["@a b", "@c\u00a0d", "@", "no-sigil"].map((name) => `${name}:${PARTNER}`);
+    const event = (type: string, state_key: string, content: object, sender = `@one:${OWN}`) => ({
+      ...{ type, state_key, sender, content: content as Record<string, unknown>, event_id: "$v1 \u00e9:x" },
+    });
+    const room = readRoomState("!r oom\u00e9" as RoomId, [
+      event("m.room.create", "", { room_version: "10" }, `@o ne:${OWN}`),
+      event("m.room.member", `@one:${OWN}`, { membership: "join" }),
+      event("m.room.power_levels", "", { users: { [`@one:${OWN}`]: 100 }, invite: 100 }),
+      ...raw.map((user) => event("m.room.member", user, { membership: "join" })),
+      event("m.room.member", "nobody", { membership: "join" }),
+    ]);
+    assert.equal(isOurs(room, OWN), true, "its creator's ID is outside the grammar as well");
+    const { steps, obstacles } = plan(room);
+    assert.deepEqual(steps.map((step) => (step.kind === "ban" ? step.user : "")).sort(), [...raw].sort());
+    assert.deepEqual(obstacles, [{ partner: PARTNER, reason: "unreadable_member" }]);
   });
 });

@@ -1,21 +1,25 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { ServerName } from "../../../../../src/domain/identifiers.ts";
+import { roomOfVisibleId, type ServerName } from "../../../../../src/domain/identifiers.ts";
 import { roomsEvidence } from "../../../../../src/federation/planes/rooms/probe.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 
 const PARTNER = "b.test" as ServerName;
 
 /** A room that `creator` has made, with people of a.test, b.test and d.test, whose server shows us nothing of it. */
-function session(creator: string, allow: readonly string[]): RoomsSession {
+function session(
+  creator: string,
+  allow: readonly string[],
+  { roomId = "!room:b.test", others = ["@alice:b.test"] }: { roomId?: string; others?: string[] } = {},
+): RoomsSession {
   const event = (type: string, state_key: string, content: object) => ({
-    ...{ type, state_key, sender: creator, event_id: `$${type}${state_key}`, content },
+    ...{ type, state_key, sender: creator, event_id: `$${type} ${state_key}`, content },
   });
   const member = (user: string) => event("m.room.member", user, { membership: "join" });
   const room = [
     event("m.room.create", "", { room_version: "11", creator }),
     event("m.room.server_acl", "", { allow, deny: [], allow_ip_literals: false }),
-    ...[creator, "@alice:a.test", "@alice:b.test", "@alice:d.test"].map(member),
+    ...[creator, "@alice:a.test", "@alice:d.test", ...others].map(member),
   ];
   return {
     intent: { own: "a.test", allow: ["a.test"], retained: ["d.test"], closing: [] },
@@ -28,7 +32,7 @@ function session(creator: string, allow: readonly string[]): RoomsSession {
     },
     signed: { request: async () => ({ status: 403, errcode: undefined, isJson: true, body: {} }) },
     operator: {
-      rooms: async () => [{ roomId: "!room:b.test" }],
+      rooms: async () => [{ roomId }],
       destinationRooms: async () => [],
       roomState: async () => room,
     },
@@ -47,5 +51,21 @@ describe("roomsEvidence", () => {
     // What is ours, and whatever keeps the partner out, is to be shown.
     assert.deepEqual(await atRetained("@bob:a.test", everybody), ["unknown"]);
     assert.deepEqual(await atRetained("@bob:b.test", ["a.test", "d.test"]), ["unknown"]);
+  });
+
+  it("a room and users whose IDs the grammar excludes are observed, and an unreadable membership is no absence [PLN-2]", async () => {
+    const members = async (others: string[]) => {
+      const found = await roomsEvidence(
+        session("@o ne:a.test", ["a.test", "d.test"], { roomId: "!r oom%é", others }),
+        PARTNER,
+      );
+      const item = found.find(({ probe }) => probe === "room_members");
+      return [item?.subject, item?.verdict, item?.reason, item?.references];
+    };
+    const subject = "!r%20oom%25%C3%A9";
+    assert.equal(roomOfVisibleId(subject), "!r oom%é");
+    assert.deepEqual(await members(["@a b:b.test"]), [subject, "open", null, ["present=1"]]);
+    assert.deepEqual(await members(["nobody"]), [subject, "unknown", "unreadable_member", ["present=0"]]);
+    assert.deepEqual(await members([]), [subject, "closed", null, ["present=0"]]);
   });
 });
