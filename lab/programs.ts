@@ -42,24 +42,33 @@ export interface ProgramResult {
   readonly stderr: string;
 }
 
-/**
- * Runs a program to its end. One that cannot be started ends with 127 and says so on standard error.
- * @param stderr whether its standard error is kept, or goes to this program's own
- */
+export interface RunOptions {
+  /** Whether its standard error is kept, or goes to this program's own; kept when absent. */
+  readonly stderr?: "inherit" | "pipe";
+  /** Called with each line of standard error that is kept, as it is written. */
+  readonly onLine?: (line: string) => void;
+  /** Ends the program (SIGTERM). */
+  readonly signal?: AbortSignal;
+}
+
+/** Runs a program to its end. One that cannot be started ends with 127 and says so on standard error. */
 export function runProgram(
   command: string,
   args: readonly string[],
   directory: string,
-  stderr: "inherit" | "pipe" = "pipe",
+  { stderr = "pipe", onLine, signal }: RunOptions = {},
 ): Promise<ProgramResult> {
   return new Promise((resolve) => {
-    const child = spawn(command, [...args], { cwd: directory, stdio: ["ignore", "pipe", stderr] });
-    let [output, errors] = ["", ""];
+    const child = spawn(command, [...args], { cwd: directory, stdio: ["ignore", "pipe", stderr], signal });
+    let [output, errors, line] = ["", "", ""];
     child.stdout?.setEncoding("utf8").on("data", (chunk: string) => {
       output += chunk;
     });
     child.stderr?.setEncoding("utf8").on("data", (chunk: string) => {
       errors += chunk;
+      const lines = `${line}${chunk}`.split("\n");
+      line = lines.pop() ?? "";
+      for (const whole of lines) onLine?.(whole);
     });
     child.once("error", ({ message }) => resolve({ code: 127, stdout: output, stderr: message }));
     child.once("close", (code) => resolve({ code: code ?? 1, stdout: output, stderr: errors }));
@@ -70,8 +79,8 @@ export function runProgram(
 export function runDrawbridge(
   args: readonly string[],
   directory: string,
-  stderr: "inherit" | "pipe" = "inherit",
+  options: RunOptions = { stderr: "inherit" },
 ): Promise<ProgramResult> {
   const { node, drawbridge } = findPrograms();
-  return runProgram(node, [drawbridge, ...args], directory, stderr);
+  return runProgram(node, [drawbridge, ...args], directory, options);
 }

@@ -51,6 +51,7 @@ export const INNER_LAYERS: Readonly<Record<string, readonly string[]>> = {
     "reconcile",
     "change",
     "probes",
+    "workflow",
     "containment",
     "evidence",
     "abuse",

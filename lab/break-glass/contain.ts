@@ -83,7 +83,7 @@ export function runAboutPartner(
   verb: string,
   ...options: readonly string[]
 ): Promise<CommandResult> {
-  return new Operator(lab, org).run(["federation", verb, partner, ...options], "inherit");
+  return new Operator(lab, org).run(["federation", verb, partner, ...options], { stderr: "inherit" });
 }
 
 /**

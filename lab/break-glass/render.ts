@@ -1,7 +1,7 @@
 // The summaries of a containment and a restore, for people. Pure.
 import { z } from "zod";
 import { renderTable } from "../../src/cli/lib/output.ts";
-import { leakRows, leakSummary } from "../../src/federation/evidence/leak-rows.ts";
+import { DIRECT_COLUMNS, leakRows, leakSummary } from "../../src/federation/evidence/leak-rows.ts";
 import {
   CLOSING_ORDER,
   OPENING_ORDER,
@@ -13,6 +13,7 @@ import { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import type { Observed, Timed } from "../observe/attempt-watch.ts";
 import type { ProgramsAfter } from "../observe/restarts.ts";
 import { WITNESS } from "../organisations.ts";
+import { restoreTask } from "../status/closed-partners.ts";
 import type { Contained, Parties } from "./contain.ts";
 import type { Restored } from "./restore.ts";
 
@@ -32,14 +33,16 @@ const Probed = z.object({
   items: z.array(z.object({ item: EvidenceItem, outcome: z.string() })),
 });
 
-export function renderContained({ org, partner }: Parties, seen: Contained): string {
+export function renderContained({ lab, org, partner }: Parties, seen: Contained): string {
+  const hasWitness = seen.observed.some(({ plane }) => plane === null);
   return [
     tableOf("contain", seen.observed),
     actedLine("closed", seen),
     ...seen.earlierLooks.map(earlierProbes),
-    probesOf(partner, seen.probed),
+    probesOf(partner, seen.probed, hasWitness),
     programsLine(org, seen.programs),
     bystanderLine(partner, seen.observed),
+    `Next: ${restoreTask(lab.name, partner, org)}   # admits it again\n`,
   ].join("\n");
 }
 
@@ -122,14 +125,14 @@ function earlierProbes(probed: Contained["probed"]): string {
   return `An earlier probe run found planes that were still open:\n${found.join("")}`;
 }
 
-function probesOf(partner: string, probed: Contained["probed"]): string {
+function probesOf(partner: string, probed: Contained["probed"], hasWitness: boolean): string {
   const { holds, items } = Probed.parse(probed);
   const outside = items
     .filter(({ item, outcome }) => item.vantage === "partner" && outcome !== "left_out")
     .toSorted(
       (one, other) => CLOSING_ORDER.indexOf(one.item.plane) - CLOSING_ORDER.indexOf(other.item.plane),
     );
-  const rows = outside.map(({ item, outcome }) => [
+  const found = outside.map(({ item, outcome }) => [
     outcome === "as_wanted" ? "ok" : outcome === "otherwise" ? "WRONG" : "?",
     planeLabel(item.plane),
     item.probe,
@@ -140,9 +143,10 @@ function probesOf(partner: string, probed: Contained["probed"]): string {
   const verdict = holds
     ? `The probes from outside agree: ${partner} is as the registry says.\n`
     : "The probes from outside do NOT all agree; see drawbridge federation probe.\n";
-  const table = renderTable(["", "PLANE", "PROBE", "ON", "VERDICT", "WHAT ANSWERED"], rows);
+  const table = renderTable(["", "PLANE", "PROBE", "ON", "VERDICT", "WHAT ANSWERED"], found);
   // What reaches the other side in the shared rooms, directly and relayed by a third server; Markdown in the pack.
-  const crossing = leakSummary(leakRows(outside.map(({ item }) => item))).replaceAll("**", "");
+  const rows = leakRows(outside.map(({ item }) => item));
+  const crossing = leakSummary(rows, hasWitness ? undefined : DIRECT_COLUMNS).replaceAll("**", "");
   return `${table}\n${verdict}${crossing}\n`;
 }
 

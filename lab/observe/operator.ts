@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import type { Lab } from "../lab.ts";
 import { type CompleteOrganisation, partnerOf } from "../organisations.ts";
-import { runDrawbridge } from "../programs.ts";
+import { type RunOptions, runDrawbridge } from "../programs.ts";
 
 /** The exit code of a command and its JSON. */
 export interface CommandResult {
@@ -36,13 +36,12 @@ export class Operator {
 
   /**
    * Runs a command that prints JSON about this deployment.
-   * @param stderr kept, or shown as the command writes it
    * @throws DrawbridgeError `program_failed` when it prints no JSON, with what it printed instead
    */
-  async run(words: readonly string[], stderr: "pipe" | "inherit" = "pipe"): Promise<CommandResult> {
+  async run(words: readonly string[], options: RunOptions = {}): Promise<CommandResult> {
     const { federation, federationConfig } = this.#lab.paths.organisation(this.organisation);
     const args = [...words, "--config", federationConfig, "--json"];
-    const ended = await runDrawbridge(args, federation, stderr);
+    const ended = await runDrawbridge(args, federation, options);
     try {
       return { code: ended.code, output: JSON.parse(ended.stdout), stderr: ended.stderr };
     } catch {

@@ -68,7 +68,7 @@ const RESTARTED = ["homeserver"];
 
 /**
  * @param scope.rooms what becomes of shared rooms; undefined for what the registries say
- * @param scope.opening called before an organisation opens a stage
+ * @param scope.opening a stage, and what is waited for before it is opened at either
  * @throws DrawbridgeError `usage` when the partner is removed already; `program_failed`
  */
 export async function offboard(
@@ -107,22 +107,12 @@ export async function offboard(
     recordFile = await removeBetween([remover, partner], run, {
       opening: scope.opening,
       note: (text) => progress.note(text),
-      doing: (text) => progress.doing(text),
+      step: (organisation, text) =>
+        progress.done(`${organisation}: ${text}, ${formatDuration(clock.now() - decidedAt)} after the start`),
       contained(organisation, at) {
         contained.push({ organisation, afterMs: at - decidedAt });
-        progress.done(
-          `${organisation}: planes 5, 4, 2 and 3 closed at once, ${formatDuration(at - decidedAt)} after the start`,
-        );
       },
-      closed(stage) {
-        closed.push(stage);
-        const { organisation, planeNumber, openedAt, closedAt } = stage;
-        const plane = planeNumber === null ? "" : ` (plane ${planeNumber})`;
-        progress.done(
-          `${organisation}: ${stage.stage}${plane} closed ${formatDuration(closedAt - decidedAt)} after the start`,
-          closedAt - openedAt,
-        );
-      },
+      closed: (stage) => void closed.push(stage),
     });
     completedAt = clock.now();
     await watch.until(isShut, SETTLE_MS);

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import type { Partner } from "../../src/federation/registry/partner.ts";
+import { isRemoved, type Partner } from "../../src/federation/registry/partner.ts";
 import { editYaml, type YamlEdit } from "../../src/runtime/edit-yaml.ts";
 import { PRIVATE, writeWhole } from "../../src/runtime/write-file.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";
@@ -16,7 +16,7 @@ import type { Operator } from "../observe/operator.ts";
 import { COMPLETE_ORGANISATIONS, partnerOf } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import type { Seed } from "../seed/seed-file.ts";
-import { isRemoved, partnerEntry } from "../status/federation.ts";
+import { partnerEntry } from "../status/federation.ts";
 import { RunStatus } from "./workflow.ts";
 
 export type Kind = "full" | "emergency";

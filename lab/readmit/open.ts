@@ -2,25 +2,24 @@
 // Invariant: an interrupted re-admission is continued; the identities for it are made once.
 import { z } from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
+import { isRemoved } from "../../src/federation/registry/partner.ts";
 import type { Lab } from "../lab.ts";
 import type { Operator } from "../observe/operator.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
-import { isRemoved, partnerEntry } from "../status/federation.ts";
+import { partnerEntry } from "../status/federation.ts";
 import { type NewCardKey, rotateCardKey, writeNewIdentities } from "./identities.ts";
 
 /** The part of `drawbridge readmission status` that the lab reads. */
 export const ReadmissionStatus = z.object({
-  readmission: z.object({
-    approval: z.string(),
-    done: z.boolean(),
-    /** Null before plane 2. */
-    touched: z.array(z.object({ room: z.string(), state: z.string() })).nullable(),
-    stages: z.array(z.object({ plane: z.string(), proved_at: z.string().nullable() })),
-    completion: z.object({ at: z.string() }).nullable(),
-  }),
+  approval: z.string(),
+  done: z.boolean(),
+  /** Null before plane 2. */
+  touched: z.array(z.object({ room: z.string(), state: z.string() })).nullable(),
+  steps: z.array(z.object({ plane: z.string(), provedAt: z.string().nullable() })),
+  completedAt: z.string().nullable(),
 });
-export type Readmission = z.output<typeof ReadmissionStatus>["readmission"];
+export type Readmission = z.output<typeof ReadmissionStatus>;
 
 export interface OpenedReadmission {
   readonly gate: string;
@@ -33,7 +32,7 @@ export function completeSinceOf(
   sides: readonly { readonly last: Readmission | undefined; readonly isRemoved: boolean }[],
 ): string | null {
   const times = sides.map(({ last, isRemoved: isClosed }) =>
-    last?.done === true && !isClosed ? (last.completion?.at ?? null) : null,
+    last?.done === true && !isClosed ? last.completedAt : null,
   );
   const known = times.filter((at) => at !== null);
   return known.length < times.length ? null : (known.sort().at(-1) ?? null);
@@ -101,7 +100,7 @@ export async function openBoth(
 async function lastOf(operator: Operator): Promise<Readmission | undefined> {
   try {
     const { output } = await operator.run(["readmission", "status", operator.counterparty]);
-    return ReadmissionStatus.parse(output).readmission;
+    return ReadmissionStatus.parse(output);
   } catch (error) {
     if (error instanceof DrawbridgeError) return undefined;
     throw error;

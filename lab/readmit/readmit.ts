@@ -44,7 +44,8 @@ export interface Readmitted {
   readonly holds: boolean;
 }
 
-const Step = ReadmissionStatus.extend({
+const Step = z.object({
+  status: ReadmissionStatus,
   plane: z.string().nullable(),
   proved: z.boolean(),
   done: z.boolean(),
@@ -88,7 +89,7 @@ export async function readmit(
     await Promise.all(
       operators.map(async (operator) => {
         // An interrupted re-admission has opened some planes already.
-        if (states.get(operator)?.stages.some((one) => one.plane === plane && one.proved_at !== null)) return;
+        if (states.get(operator)?.steps.some((one) => one.plane === plane && one.provedAt !== null)) return;
         const { organisation } = operator;
         const title = `plane ${PLANE_NUMBERS[plane]} ${plane}`;
         const startedAt = SOURCES.clock.now();
@@ -153,7 +154,7 @@ export async function readmit(
 
 async function stateOf(operator: Operator): Promise<Readmission> {
   const { output } = await operator.run(["readmission", "status", operator.counterparty]);
-  return ReadmissionStatus.parse(output).readmission;
+  return ReadmissionStatus.parse(output);
 }
 
 /** Opens the next plane of one side, until it is proved open. */
@@ -166,7 +167,7 @@ async function openPlane(
   const roomLines = new Set<string>();
   for (let tries = 1; ; tries++) {
     const { code, output, stderr } = await operator.run(words);
-    const { readmission, proved, conditions } = Step.parse(output);
+    const { status: readmission, proved, conditions } = Step.parse(output);
     for (const line of stderr.split("\n")) if (ROOM_LINES.test(line)) roomLines.add(line);
     if (proved) return { readmission, roomLines: [...roomLines] };
     if (tries >= TRIES) {

@@ -34,10 +34,7 @@ export function closedPartnersIn(
   if (contained.length > 0) {
     return {
       facts: contained.map(({ organisation, partner }) => `${partner} is contained at ${organisation}`),
-      commands: contained.map(
-        ({ organisation, partner }) =>
-          `./task fed:break-glass restore ${partner} --org ${organisation}${named(lab)}`,
-      ),
+      commands: contained.map(({ organisation, partner }) => restoreTask(lab, partner, organisation)),
     };
   }
   if (removed.length === 0) return undefined;
@@ -67,6 +64,11 @@ export function explainRefusal(lab: string, error: unknown, closed: ClosedPartne
   // After a restore people are invited, and have to accept.
   const hint = `./task fed:up${named(lab)} brings people and ghosts back into the shared rooms, such as after a restore.`;
   return new DrawbridgeError(code, message, { hint, cause: error });
+}
+
+/** The task that takes a containment back. */
+export function restoreTask(lab: string, partner: string, organisation: string): string {
+  return `./task fed:break-glass restore ${partner} --org ${organisation}${named(lab)}`;
 }
 
 function named(lab: string): string {

@@ -5,7 +5,7 @@ import { parse } from "yaml";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { readRevision, registryOf } from "../../src/federation/reconcile/desired-state.ts";
-import { Partner } from "../../src/federation/registry/partner.ts";
+import { isRemoved, Partner } from "../../src/federation/registry/partner.ts";
 import { RegistryError } from "../../src/federation/registry/problems.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../src/federation/state/folder.ts";
@@ -104,11 +104,6 @@ function planeStatus(state: StateFolder, plane: PlaneName): BranchStatus["planes
   if (applied === null) return null;
   const { revision, digest, outcome, reason, at } = applied;
   return { revision, digest, outcome, reason, at, drift: driftCheck?.differences ?? null };
-}
-
-/** Whether every plane of a partner is declared closed. */
-export function isRemoved({ planes }: Partner): boolean {
-  return PLANE_NAMES.every((plane) => planes[plane] === "closed");
 }
 
 /** An organisation's registry entry for the other one. */

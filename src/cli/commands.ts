@@ -72,6 +72,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       show: ["show a private record, and what it lacks", () => import("./offboarding/show.ts")],
       set: ["fill in one field of a private record", () => import("./offboarding/set.ts")],
       plan: ["show what each remaining step would change", () => import("./offboarding/plan.ts")],
+      run: ["do every step that needs nobody else", () => import("./offboarding/run.ts")],
       next: ["close the next plane, and show that it is closed", () => import("./offboarding/next.ts")],
       status: ["show where a removal is, and the next command", () => import("./offboarding/status.ts")],
       sign: ["sign what was shown here or stated by the other", () => import("./offboarding/sign.ts")],

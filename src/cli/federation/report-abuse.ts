@@ -50,7 +50,7 @@ Exit codes:
       commandsFor(findPartner(registry, report.subject.server_name), config);
     if (apply === true && report.requested_action === "contain") {
       // Found as containment finds it: a head that is refused does not keep the partner open.
-      const { registry } = await changeBase(federation, "work_around");
+      const { registry } = await changeBase(federation, "workaround");
       return containFirst(filing, commands(registry));
     }
     const { desired } = await currentState(federation);

@@ -31,7 +31,7 @@ function exitCodeOf({ head, refused, planes }: FederationStatus): ExitCode {
   return current ? ExitCode.ok : ExitCode.incomplete;
 }
 
-function textOf({ head, accepted, refused, contained, planes, drift }: FederationStatus): string {
+function textOf({ head, accepted, refused, contained, removed, planes, drift }: FederationStatus): string {
   const sections = [`head      ${short(head)}\nin force  ${short(accepted)}\n`];
   if (refused !== null) {
     sections.push(`REFUSED: ${refused.detail} [${refused.reason}]\nhint: ${refused.hint}\n`);
@@ -43,6 +43,14 @@ function textOf({ head, accepted, refused, contained, planes, drift }: Federatio
           ["CONTAINED", "SERVER", "CLOSED PLANES"],
           contained.map((one) => [one.name, one.serverName, one.closed.join(", ")]),
         ),
+    ...(removed.length === 0
+      ? []
+      : [
+          renderTable(
+            ["REMOVED", "SERVER"],
+            removed.map((one) => [one.name, one.serverName]),
+          ),
+        ]),
     renderTable(
       ["PLANE", "REVISION", "DIGEST", "TIME", "OUTCOME", "DRIFT", "NEXT TRY"],
       planes.map((one) => [

@@ -7,7 +7,7 @@ import type { Federation } from "../../federation/reconcile/context.ts";
 import { ExitCode } from "./exit-codes.ts";
 import { openForCommand } from "./federation.ts";
 import { print, renderTable, say, short } from "./output.ts";
-import { VERDICT_MARKS } from "./progress.ts";
+import { conditionText } from "./steps.ts";
 
 export const IDENTITY_EXIT_CODES = `
 
@@ -48,11 +48,7 @@ function textOf(result: IdentityResult, evidence: string): string {
       untouched.map(({ plane, before, after }) => [plane, short(before), `${short(after)} untouched`]),
     ),
     "\n",
-    renderTable(
-      ["", "condition", "found"],
-      conditions.map((one) => [VERDICT_MARKS[one.verdict], one.condition, one.found]),
-    ),
-    ...conditions.filter(({ verdict }) => verdict !== "met").map((one) => `${one.condition}: ${one.hint}\n`),
+    conditionText(conditions),
     `\nEvidence: ${evidence}\n`,
   ].join("");
 }

@@ -1,23 +1,34 @@
+// `federation contain` and `federation restore`: one commit, then the planes in the safe order.
+import { resolve } from "node:path";
 import { shellWord } from "../../domain/printable.ts";
 import { type ActResult, limitsOf, performAct } from "../../federation/containment/act.ts";
-import { applyPlanes, type PlaneResult, stepsOf } from "../../federation/containment/apply-planes.ts";
+import {
+  applyPlanes,
+  isEnded,
+  type PlaneResult,
+  stepsOf,
+} from "../../federation/containment/apply-planes.ts";
 import type { Act } from "../../federation/containment/containment-record.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
+import { plan } from "../../federation/workflow/plan.ts";
+import { CONTAIN, RESTORE } from "../../federation/workflow/procedure.ts";
 import { type CommandModule, defineCommand } from "./command.ts";
 import { ExitCode } from "./exit-codes.ts";
 import { openForCommand } from "./federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "./options.ts";
-import { printJson, printText, say, short } from "./output.ts";
+import { print, printJson, printText, say, short } from "./output.ts";
+import { planText } from "./plan.ts";
 import { planeWords, progressReporter, type WorkflowReporter, workflowReporter } from "./progress.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
   contain: `
 PARTNER is a server name, or the name of a file in registry/partners. The flag, the re-render and one record
 are committed together; then the runtime steps are printed in the safe order, or done with --apply. Containing
-a partner that is contained already changes nothing.
+a partner that is contained already changes nothing. A plane is closed when its parts were observed closed; one
+whose part this organisation does not run is named as not managed, and never as closed.
 
 Exit codes:
-  0  contained; with --apply: all four planes are closed
+  0  contained; with --apply: every plane that is managed here is closed
   2  unknown partner, the own server, or a configuration that is wrong; nothing was done
   4  the head is refused; nothing was done unless it says so
   5  with --apply: something is not closed yet, and is named`,
@@ -59,10 +70,12 @@ export function containmentCommand(act: Act): CommandModule {
     options: [
       CONFIG.federation,
       ["--apply", "do the runtime steps, and observe whether each plane is as it should be"],
+      ["--plan", "show what would change, and change nothing"],
       JSON_OPTION,
     ],
     help: HELP[act],
-    run: ([partner], options) => run(act, partner, options),
+    run: ([partner], options) =>
+      options.plan === true ? showPlan(act, partner, options) : run(act, partner, options),
   });
 }
 
@@ -72,9 +85,19 @@ interface Options {
   readonly json: boolean | undefined;
 }
 
+async function showPlan(act: Act, name: string, options: Options): Promise<ExitCode> {
+  const { federation } = await openForCommand(options.config);
+  const planned = await plan(federation, act === "contain" ? CONTAIN : RESTORE, name);
+  print(options, planned, () => planText(planned));
+  return ExitCode.ok;
+}
+
 async function run(act: Act, name: string, { config, apply, json }: Options): Promise<ExitCode> {
   const reporter = workflowReporter();
-  const { federation } = await openForCommand(config, apply === true ? reporter : progressReporter);
+  const { federation, config: deployment } = await openForCommand(
+    config,
+    apply === true ? reporter : progressReporter,
+  );
   const result = await performAct(
     { ...federation, onWait: () => say("another act is being committed; waiting") },
     act,
@@ -82,7 +105,7 @@ async function run(act: Act, name: string, { config, apply, json }: Options): Pr
   );
   const { serverName } = result.partner.partner;
   const write = (lines: readonly string[]) => printText(`${lines.join("\n")}\n`);
-  reportAct(result);
+  reportAct(result, resolve(deployment.directory, deployment.repository.path));
   if (act === "restore" && json !== true) write(limitLines(act, serverName));
   const onPlane = json === true ? say : (text: string) => write([text]);
   const results = apply === true ? await applySteps(act, result, federation, reporter, onPlane) : undefined;
@@ -98,7 +121,7 @@ async function run(act: Act, name: string, { config, apply, json }: Options): Pr
     if (lines.length > 0) write(lines);
     if (act === "contain") write(limitLines(act, serverName, closedAtMs));
   }
-  return results === undefined || results.every(({ done }) => done) ? ExitCode.ok : ExitCode.incomplete;
+  return results === undefined || results.every(isEnded) ? ExitCode.ok : ExitCode.incomplete;
 }
 
 /** Prints each plane as it ends; and once more only where a later observation has found something else. */
@@ -124,11 +147,16 @@ async function applySteps(
   return results;
 }
 
-function reportAct(result: ActResult): void {
+/** @param repository where the record can be read */
+function reportAct(result: ActResult, repository: string): void {
   const { act, partner, record, recordPath, revision, setAside } = result;
   const who = `${partner.partner.serverName} (${partner.name})`;
   if (record === undefined) say(`${who} is ${WORDS[act].already}.`);
-  else say(`${who} is ${WORDS[act].committed} in commit ${short(revision)}.\nRecord: ${recordPath}`);
+  else {
+    const record = shellWord(`${short(revision)}:${recordPath}`);
+    say(`${who} is ${WORDS[act].committed} in commit ${short(revision)}. The record:`);
+    say(`  git -C ${shellWord(repository)} show ${record}`);
+  }
   if (setAside?.reason === "head_refused") {
     say(
       `SET ASIDE: the head may not be taken up; this is built on ${short(setAside.lastGood)}, the last good one.`,
@@ -151,7 +179,9 @@ function stepLines(act: Act, { partner }: ActResult, config: string): readonly s
   ];
 }
 
-function stateOf(act: Act, { done, outcome, reason, repairedAt }: PlaneResult): string {
+function stateOf(act: Act, { done, verdict, outcome, reason, repairedAt }: PlaneResult): string {
+  if (verdict === "unmanaged") return "not managed here; whoever runs its part has to do it";
+  if (verdict === "unknown") return `${WORDS[act].notDone} (nothing shows it: ${reason ?? "unknown"})`;
   if (!done) return `${WORDS[act].notDone} (${reason ?? outcome ?? "not applied"})`;
   const repaired = repairedAt === null ? "" : `; something of it may have been otherwise until ${repairedAt}`;
   return `${WORDS[act].done}${repaired}`;
@@ -173,11 +203,20 @@ function leftLines(
   { partner }: ActResult,
   config: string,
 ): readonly string[] {
-  const left = results.filter(({ done }) => !done).map(({ plane }) => planeWords(plane));
-  if (left.length === 0) return [];
+  const left = results.filter((one) => !isEnded(one)).map(({ plane }) => planeWords(plane));
+  const command = (words: string) => `  drawbridge federation ${words} --config ${shellWord(config)}`;
+  if (left.length > 0) {
+    return [
+      `${WORDS[act].left}: ${left.join(", ")}. Repair what is named above, then give the same command again:`,
+      `${command(`${act} ${shellWord(partner.name)}`)} --apply`,
+    ];
+  }
   return [
-    `${WORDS[act].left}: ${left.join(", ")}. Repair what is named above, then give the same command again:`,
-    `  drawbridge federation ${act} ${shellWord(partner.name)} --config ${shellWord(config)} --apply`,
+    "Next:",
+    `${command(`probe ${shellWord(partner.name)}`)} --probe-config FILE   # observe it from outside`,
+    ...(act === "contain"
+      ? [`${command(`restore ${shellWord(partner.name)}`)} --apply   # take it back`]
+      : []),
   ];
 }
 

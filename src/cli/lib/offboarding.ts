@@ -1,12 +1,15 @@
 // What the commands of a removal share: how they open a deployment, name a run, and report its status.
+import { resolve } from "node:path";
 import { systemRandom } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine, shellWord } from "../../domain/printable.ts";
 import { residualStatement } from "../../federation/offboarding/duties/residual.ts";
 import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun } from "../../federation/offboarding/run/run.ts";
 import { type RunStatus, statusOf } from "../../federation/offboarding/workflow/status.ts";
-import type { Block } from "../../federation/offboarding/workflow/step.ts";
+import type { Block } from "../../federation/workflow/status.ts";
+import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { openForCommand, outsideProbe } from "./federation.ts";
 import { CONFIG, JSON_OPTION } from "./options.ts";
 import { say } from "./output.ts";
@@ -57,6 +60,25 @@ export async function openOffboarding(
 /** Where the run stands now. */
 export function statusNow({ federation, config }: OffboardingContext, run?: string): RunStatus {
   return statusOf(findRun(federation.state, run), trustOf(config));
+}
+
+/**
+ * Writes everything that is signed to a file for the other organisation.
+ * @returns the file's absolute path
+ * @throws DrawbridgeError `usage` when it cannot be written
+ */
+export function writeExport(file: string, text: string): string {
+  const path = resolve(file);
+  try {
+    writeWhole(path, text, PRIVATE);
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError("usage", `cannot write ${path}: ${code}`, {
+      hint: "Name a file in a folder that this user may write to: drawbridge offboarding export FILE.",
+      cause,
+    });
+  }
+  return path;
 }
 
 /** What keeps a step from being done, a paragraph each. */

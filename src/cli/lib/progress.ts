@@ -15,9 +15,6 @@ export function planeLabel(plane: PlaneName): string {
   return `${PLANE_NUMBERS[plane]} ${plane}`;
 }
 
-/** How a condition's verdict is marked in a table. */
-export const VERDICT_MARKS = { met: "ok", not_applicable: "-", not_met: "NO", unknown: "?" } as const;
-
 export const progressReporter: Reporter = {
   event: (event) => {
     const text = textOf(event);

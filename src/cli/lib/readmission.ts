@@ -1,14 +1,15 @@
 // What the commands of a re-admission share: how they open a deployment, and what they print.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { shellWord } from "../../domain/printable.ts";
-import { PLANE_NUMBERS } from "../../federation/plane-order.ts";
 import { currentStage, type Readmission } from "../../federation/readmission/readmission.ts";
 import { ROOMS_CHOICES } from "../../federation/readmission/readmission-record.ts";
 import { readmissionRooms } from "../../federation/readmission/rooms.ts";
+import { readmissionStatus } from "../../federation/readmission/status.ts";
 import type { WorkflowContext } from "../../federation/readmission/workflow.ts";
 import { openForCommand, outsideProbe } from "./federation.ts";
-import { renderTable, say, short } from "./output.ts";
+import { say, short } from "./output.ts";
 import { planeLabel, planeWords } from "./progress.ts";
+import { stepTable } from "./steps.ts";
 
 export const ROOMS_OPTION = [
   "--rooms <choice>",
@@ -46,17 +47,10 @@ export async function openReadmission(options: {
 
 /** Where it stands, for a person. */
 export function textOf(readmission: Readmission): string {
-  const { partner, id, approval, opened_at: openedAt, rooms, stages } = readmission;
-  const rows = stages.map(({ plane, revision, proved_at: provedAt, evidence }) => [
-    planeLabel(plane),
-    provedAt !== null ? "open" : revision !== null ? "opened, not observed yet" : "closed",
-    provedAt ?? "-",
-    short(revision),
-    String(evidence.length),
-  ]);
+  const { id, partner, approval, openedAt, rooms, steps } = readmissionStatus(readmission);
   return [
     `Re-admission ${short(id)} of ${partner}, approval ${approval}, since ${openedAt}; rooms: ${rooms ?? "not chosen (new by default)"}\n`,
-    renderTable(["plane", "state", "observed at", "commit", "evidence"], rows),
+    stepTable(steps),
   ].join("");
 }
 
@@ -64,8 +58,7 @@ export function textOf(readmission: Readmission): string {
 export function nextCommand(readmission: Readmission, partner: string, config: string): string | undefined {
   const stage = currentStage(readmission);
   if (readmission.done) return undefined;
-  const what =
-    stage === undefined ? "records the end" : `opens plane ${PLANE_NUMBERS[stage.plane]}, ${stage.plane}`;
+  const what = stage === undefined ? "records the end" : `opens plane ${planeLabel(stage.plane)}`;
   return `drawbridge readmission next ${shellWord(partner)} --config ${shellWord(config)}   # ${what}`;
 }
 

@@ -2,9 +2,8 @@
 import { counterpartyOf } from "../../federation/offboarding/run/run.ts";
 import { exportStatements } from "../../federation/offboarding/workflow/exchange.ts";
 import { defineCommand } from "../lib/command.ts";
-import { openOffboarding, RUN_OPTIONS } from "../lib/offboarding.ts";
+import { openOffboarding, RUN_OPTIONS, writeExport } from "../lib/offboarding.ts";
 import { print, say } from "../lib/output.ts";
-import { writeExport } from "../lib/signing.ts";
 
 export const command = defineCommand({
   arguments: [["<file>", "where to write it"]],

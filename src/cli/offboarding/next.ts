@@ -5,14 +5,6 @@ import { ExitCode } from "../lib/exit-codes.ts";
 import { blockLines, nextLine, openOffboarding, PROBING_RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
 import { print, short } from "../lib/output.ts";
 import { planeLabel } from "../lib/progress.ts";
-import {
-  reportFailure,
-  requireSigning,
-  SIGNING_OPTIONS,
-  type Signed,
-  signedLines,
-  signIfAsked,
-} from "../lib/signing.ts";
 
 export const command = defineCommand({
   options: [
@@ -21,65 +13,36 @@ export const command = defineCommand({
       "--skip-countersignature <reason>",
       "open the next stage before both have signed the one before it; a word",
     ],
-    ...SIGNING_OPTIONS,
   ],
   help: `
 Closes the stage whose turn it is (one commit), brings its plane to the head, and observes whether the exit
 conditions hold. Run it again after anything: what is done is found, and not done twice. An emergency closes
-planes 5, 4, 2 and 3 at once first. With --sign, what is shown closed is signed as well, and what was imported is
-countersigned.
+planes 5, 4, 2 and 3 at once first.
 
 Exit codes:
   0  the stage is shown closed, or it is not this organisation's turn (and what is waited for is said)
-  2  with --sign: the signing key cannot be used; nothing was done
   4  the head is refused
-  5  an exit condition does not hold yet, and is named with its probe, what it got and what to do; or, with --sign,
-     it was shown and could not be signed, and why`,
+  5  an exit condition does not hold yet, and is named with its probe, what it got and what to do`,
   async run(_, options) {
     const context = await openOffboarding(options);
-    requireSigning(context, options);
     const result = await next(context, {
       run: options.runId,
       skipCountersignature: options.skipCountersignature,
     });
     const isOpen = result.did === "not_proved" || result.planes.some(({ done }) => !done);
-    const signing = await signIfAsked(context, result, isOpen ? {} : options);
     const status = statusNow(context, result.run.run);
-    const isKeptBack =
-      options.sign === true &&
-      result.did === "proved" &&
-      signing.signed.length === 0 &&
-      signing.failure === undefined;
-    const lines = [
-      ...resultLines(result, status),
-      ...signedLines(result.run, signing),
-      ...(isKeptBack ? [KEPT_BACK] : []),
-      nextLine(status, options),
-    ];
-    print(options, jsonOf(result, signing, status), () => `${lines.join("\n")}\n`);
-    return reportFailure(signing) || isOpen ? ExitCode.incomplete : ExitCode.ok;
+    const lines = [...resultLines(result, status), nextLine(status, options)];
+    print(options, jsonOf(result, status), () => `${lines.join("\n")}\n`);
+    return isOpen ? ExitCode.incomplete : ExitCode.ok;
   },
 });
 
-/** Of a stage that was opened with --skip-countersignature. */
-const KEPT_BACK = "NOT SIGNED YET: a stage before it is not signed; it is signed together with that one.";
-
-function jsonOf(
-  { did, stage, progress, planes }: NextResult,
-  { signed, countersigned, recordFile }: Signed,
-  status: ReturnType<typeof statusNow>,
-) {
+function jsonOf({ did, stage, progress, planes }: NextResult, status: ReturnType<typeof statusNow>) {
   return {
-    did,
-    stage,
+    ...{ did, stage, planes, status },
     commit: progress?.commit ?? null,
     conditions: progress?.proof?.conditions ?? [],
     outOfReach: progress?.proof?.out_of_reach ?? [],
-    planes,
-    signed,
-    countersigned,
-    recordFile,
-    status,
   };
 }
 
@@ -104,6 +67,6 @@ function resultLines(
       ),
     ];
   }
-  const blocks = status.stages.find((one) => one.stage === stage)?.blocks ?? [];
+  const blocks = status.steps.find(({ step }) => step === stage)?.blocks ?? [];
   return [`${stage}: NOT SHOWN CLOSED YET${commit}`, ...blockLines(blocks)];
 }

@@ -6,7 +6,8 @@ import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { blockLines, nextLine, RUN_OPTIONS } from "../lib/offboarding.ts";
-import { print, renderTable } from "../lib/output.ts";
+import { print } from "../lib/output.ts";
+import { stepTable } from "../lib/steps.ts";
 
 export const command = defineCommand({
   options: [...RUN_OPTIONS, ["--all", "every run, the oldest first"]],
@@ -26,38 +27,24 @@ Exit codes:
       all.map((one) => textOf(one, nextLine(one, options))).join("\n"),
     );
     const isBlocked = all.some(
-      ({ ended, stages }) => ended === null && stages.some(({ blocks }) => blocks.length > 0),
+      ({ ended, steps }) => ended === null && steps.some(({ blocks }) => blocks.length > 0),
     );
     return isBlocked ? ExitCode.incomplete : ExitCode.ok;
   },
 });
 
 function textOf(status: RunStatus, next: string): string {
-  const { run, kind, trigger, remover, partner, self, stages, completion, otherNext, recordFile } = status;
+  const { run, kind, trigger, remover, partner, self, steps, completion, otherNext, recordFile } = status;
   const other = self === remover ? partner : remover;
-  const rows = stages.map(({ position, stage, planeNumber, own, other: theirs }) => [
-    String(position),
-    stage,
-    planeNumber === null ? "-" : String(planeNumber),
-    own.state,
-    own.since ?? "-",
-    theirs.state,
-    theirs.since ?? "-",
-  ]);
-  const header = ["", "STAGE", "PLANE", "OURS", "SINCE", "THEIRS", "SINCE"];
-  const blocks = stages.flatMap((stage) => (stage.blocks.length > 0 ? [stage] : []));
+  const blocked = steps.filter(({ blocks }) => blocks.length > 0);
   return [
     `${remover} removes ${partner} (${kind}, ${trigger}); this is ${self}`,
     `run ${run}, open since ${status.openedAt}`,
     ...(status.containedAt === null ? [] : [`planes 5, 4, 2 and 3 contained at ${status.containedAt}`]),
     "",
-    `${renderTable(header, rows)}completion: ${completion.state}${completion.since === null ? "" : ` since ${completion.since}`}`,
+    `${stepTable(steps)}completion: ${completion.state}${completion.since === null ? "" : ` since ${completion.since}`}`,
     ...(recordFile === null ? [] : [`record: ${recordFile}`]),
-    ...blocks.flatMap(({ stage, blocks: inTheWay }) => [
-      "",
-      `${stage} cannot be signed:`,
-      ...blockLines(inTheWay),
-    ]),
+    ...blocked.flatMap(({ step, blocks }) => ["", `${step} cannot be signed:`, ...blockLines(blocks)]),
     "",
     next,
     ...(otherNext.length === 0

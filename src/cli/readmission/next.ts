@@ -1,11 +1,13 @@
 // drawbridge readmission next: opens the next plane.
+import { readmissionStatus } from "../../federation/readmission/status.ts";
 import { nextStep, type StepResult } from "../../federation/readmission/workflow.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "../lib/options.ts";
-import { print, renderTable } from "../lib/output.ts";
-import { planeLabel, VERDICT_MARKS } from "../lib/progress.ts";
+import { print } from "../lib/output.ts";
+import { planeLabel } from "../lib/progress.ts";
 import { nextCommand, nextLine, openReadmission, ROOMS_OPTION, textOf } from "../lib/readmission.ts";
+import { conditionText } from "../lib/steps.ts";
 
 export const command = defineCommand({
   arguments: [PARTNER],
@@ -25,7 +27,9 @@ Exit codes:
     const context = await openReadmission(options);
     const result = await nextStep(context, { partner, rooms: options.rooms });
     const next = nextCommand(result.readmission, partner, options.config);
-    print(options, { ...result, next: next ?? null }, () => `${resultText(result)}${nextLine(next)}`);
+    const { readmission, ...step } = result;
+    const value = { ...step, status: readmissionStatus(readmission), next: next ?? null };
+    print(options, value, () => `${resultText(result)}${nextLine(next)}`);
     return result.proved ? ExitCode.ok : ExitCode.incomplete;
   },
 });
@@ -36,15 +40,7 @@ function resultText({ readmission, plane, conditions, proved, done }: StepResult
     ...(plane === null
       ? []
       : [`\nPlane ${planeLabel(plane)} is ${proved ? "open" : "NOT OBSERVED OPEN YET"}\n`]),
-    ...(conditions.length === 0
-      ? []
-      : [
-          renderTable(
-            ["", "condition", "found"],
-            conditions.map((one) => [VERDICT_MARKS[one.verdict], one.condition, one.found]),
-          ),
-        ]),
-    ...conditions.filter(({ hint }) => hint !== "").map(({ condition, hint }) => `${condition}: ${hint}\n`),
+    conditionText(conditions),
     ...(plane === "rooms" && proved ? roomLines(readmission) : []),
     done ? "The re-admission is complete. What the partner knew before stays known to it.\n" : "",
   ].join("");

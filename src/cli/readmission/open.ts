@@ -2,6 +2,7 @@
 import { resolve } from "node:path";
 import { NewIdentities } from "../../federation/readmission/new-identities.ts";
 import { openReadmission as open } from "../../federation/readmission/open.ts";
+import { readmissionStatus } from "../../federation/readmission/status.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { defineCommand } from "../lib/command.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
@@ -38,7 +39,7 @@ Exit codes:
     const next = nextCommand(readmission, partner, options.config);
     print(
       options,
-      { isNew, readmission, next: next ?? null },
+      { isNew, status: readmissionStatus(readmission), next: next ?? null },
       () => `${isNew ? "" : "It was open already.\n"}${textOf(readmission)}${nextLine(next)}`,
     );
   },

@@ -1,6 +1,7 @@
 // drawbridge readmission status: where it stands, from the records alone.
 
 import { requireReadmission } from "../../federation/readmission/readmission.ts";
+import { readmissionStatus } from "../../federation/readmission/status.ts";
 import { currentState } from "../../federation/reconcile/accept-head.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import { defineCommand } from "../lib/command.ts";
@@ -24,7 +25,11 @@ Exit codes:
     const { serverName } = findPartner(desired.registry, partner).partner;
     const readmission = requireReadmission(federation.state, serverName);
     const next = nextCommand(readmission, partner, options.config);
-    print(options, { readmission, next: next ?? null }, () => `${textOf(readmission)}${nextLine(next)}`);
+    print(
+      options,
+      { ...readmissionStatus(readmission), next: next ?? null },
+      () => `${textOf(readmission)}${nextLine(next)}`,
+    );
     return readmission.done ? ExitCode.ok : ExitCode.incomplete;
   },
 });

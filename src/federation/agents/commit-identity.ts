@@ -6,12 +6,13 @@ import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import type { ChangeBase } from "../change/base.ts";
 import { type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
-import { applyPlane } from "../containment/apply-planes.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import type { PassResult } from "../reconcile/pass.ts";
 import type { Registry } from "../registry/partner.ts";
+import { type Procedure, planesOf } from "../workflow/procedure.ts";
+import { reconcilePlane } from "../workflow/reconcile-plane.ts";
 import { refuse } from "./guards.ts";
 import { type Condition, joinProofs, type Proof, type Seal } from "./proof.ts";
 
@@ -63,15 +64,15 @@ export async function commitIdentity(
   return { ...committed, untouched };
 }
 
-/** Brings planes into force, and says whether they are. @throws DrawbridgeError `head_refused` */
+/** Brings the planes of a procedure into force, and says whether they are. @throws DrawbridgeError `head_refused` */
 export async function bringIntoForce(
   context: IdentityContext,
-  planes: readonly PlaneName[],
+  procedure: Procedure,
 ): Promise<{ readonly proof: Proof; readonly pass: PassResult | undefined }> {
   const conditions: Condition[] = [];
   let last: PassResult | undefined;
-  for (const plane of planes) {
-    const pass = await applyPlane(context, plane);
+  for (const plane of planesOf(procedure)) {
+    const pass = await reconcilePlane(context, plane);
     last = pass;
     const applied = pass.planes.find((report) => report.plane === plane)?.record.applied;
     const outcome = applied?.outcome ?? "never";

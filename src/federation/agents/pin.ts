@@ -8,6 +8,7 @@ import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/base.ts";
 import type { Proposal } from "../change/commit-change.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
+import { PIN } from "../workflow/procedure.ts";
 import {
   bringIntoForce,
   commitIdentity,
@@ -132,7 +133,7 @@ export async function pinAgent(
   }
 
   const seal = sealFor(consumer.serverName, agent, parts.clock);
-  const force = await bringIntoForce(context, ["card"]);
+  const force = await bringIntoForce(context, PIN);
   const oldCards = oldCard === null ? [] : [Buffer.from(oldCard, "base64")];
   const identities = await proveIdentities({ seal, old, fresh: identity, oldCards, served });
   const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: cardIdentityOf(identity) });

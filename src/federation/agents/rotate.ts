@@ -19,6 +19,7 @@ import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Registry } from "../registry/partner.ts";
 import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired.ts";
 import type { StateFolder } from "../state/folder.ts";
+import { ROTATE } from "../workflow/procedure.ts";
 import {
   bringIntoForce,
   commitIdentity,
@@ -237,7 +238,7 @@ async function publishAndProve(
   const { registry } = committed.change?.before ?? committed.base;
   const { serverName } = registry.organisation;
   const seal = sealFor(serverName, agent, parts.clock);
-  const force = await bringIntoForce(context, ["card"]);
+  const force = await bringIntoForce(context, ROTATE);
   const url = options.cardUrl(registry);
   const served =
     url === undefined

@@ -16,6 +16,7 @@ import type { PassResult } from "../reconcile/pass.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";
+import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 import {
   bringIntoForce,
   commitIdentity,
@@ -96,8 +97,7 @@ export async function withdrawAgent(
   }
   const seal = sealFor(serverName, agent, parts.clock);
   const isOffered = isOurs && kind !== "pinned";
-  const planes: readonly PlaneName[] = isOffered ? ["gateway", "card"] : ["card"];
-  const force = await bringIntoForce(context, planes);
+  const force = await bringIntoForce(context, isOffered ? WITHDRAW_OFFERED : WITHDRAW_PINNED);
   const observed = isOffered
     ? [notInvoked(force.pass, agent, partnerAzp(registry, options.partner), seal)]
     : [

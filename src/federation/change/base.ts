@@ -37,7 +37,7 @@ export interface SetAside {
 }
 
 /** What a head that is not good means for a change: it is refused, or what is wrong with it is left out. */
-export type OnBadHead = "refuse" | "work_around";
+export type OnBadHead = "refuse" | "workaround";
 
 /** @throws DrawbridgeError `head_refused`; RegistryError when an invalid registry cannot be worked around */
 export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "refuse"): Promise<ChangeBase> {

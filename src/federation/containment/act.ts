@@ -9,6 +9,7 @@ import { timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
+import { CONTAIN, RESTORE } from "../workflow/procedure.ts";
 import {
   type Act,
   type ContainmentRecord,
@@ -40,7 +41,7 @@ export async function performAct(context: CommitContext, act: Act, name: string)
   let record: ContainmentRecord | undefined;
   const { revision, base } = await commitChange(context, {
     reason: `drawbridge: ${act}`,
-    onBadHead: contained ? "work_around" : "refuse",
+    onBadHead: (contained ? CONTAIN : RESTORE).onBadHead,
     propose: async (base) => {
       const entry = findPartner(base.registry, name);
       record = undefined;

@@ -1,20 +1,26 @@
-// Applies the planes of an act one by one, and probes each from inside. Invariants: the order is the safe one, 5, 4, 2,
-// 3, and the reverse for a restore; a plane counts as closed only when the reconciler has it in force and no real part
-// says otherwise; one plane that fails does not keep the next from closing.
-import { DrawbridgeError } from "../../domain/errors.ts";
+// Applies the planes of an act one by one, and probes each from inside. Invariants: the order is that of the procedure:
+// 5, 4, 2, 3, and the reverse for a restore; a plane counts as closed only when the reconciler has it in force and every
+// real part that was asked says so; unknown is not closed, and neither is what nobody manages; one plane that fails does
+// not keep the next from closing.
+import type { Verdict } from "../../records/conditions/condition.ts";
+import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
+import type { PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
-import { isPublicForOthers } from "../probes/finding.ts";
+import { isPublicForOthers, wasNotTried } from "../probes/finding.ts";
 import { probeFromInside } from "../probes/inside.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
-import { type PassResult, runPass } from "../reconcile/pass.ts";
+import type { PassResult } from "../reconcile/pass.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
+import { CONTAIN, planesOf, RESTORE } from "../workflow/procedure.ts";
+import { reconcilePlane } from "../workflow/reconcile-plane.ts";
 import type { Act } from "./containment-record.ts";
 
 export interface PlaneResult {
   readonly plane: PlaneName;
   /** Whether the plane is as the act wants it, as observed from inside. */
+  readonly verdict: Verdict;
+  /** Whether it is known to be so; a plane that nobody manages is not. */
   readonly done: boolean;
   /** The reconciler's outcome; null when it did not come to it. */
   readonly outcome: string | null;
@@ -31,7 +37,12 @@ export interface PlaneResult {
 }
 
 export function stepsOf(act: Act): readonly PlaneName[] {
-  return act === "contain" ? CONTAINMENT_ORDER : [...CONTAINMENT_ORDER].reverse();
+  return planesOf(act === "contain" ? CONTAIN : RESTORE);
+}
+
+/** Whether nothing is left to be done about a plane. */
+export function isEnded({ verdict }: Pick<PlaneResult, "verdict">): boolean {
+  return isSettled({ verdict });
 }
 
 export interface ApplyOptions {
@@ -49,11 +60,11 @@ export async function applyPlanes(
   const results: PlaneResult[] = [];
   const wayOut = act === "contain" ? "Give the same command again: it works around that." : undefined;
   for (const plane of stepsOf(act)) {
-    let pass = await applyPlane(context, plane, { wayOut });
+    let pass = await reconcilePlane(context, plane, { wayOut });
     let result = await planeResult(context, act, partner, plane, pass);
-    if (!result.done && result.outcome === "in_force") {
+    if (result.verdict === "not_met" && result.outcome === "in_force") {
       // Recorded as in force, and a real part says otherwise: somebody has changed it since.
-      pass = await applyPlane(context, plane, { wayOut, again: true });
+      pass = await reconcilePlane(context, plane, { wayOut, again: true });
       result = await planeResult(context, act, partner, plane, pass);
     }
     results.push(result);
@@ -61,31 +72,6 @@ export async function applyPlanes(
     await replaceOthers(context, act, partner, pass, results);
   }
   return results;
-}
-
-export interface ApplyPlaneOptions {
-  /** Applies also what is recorded as in force. */
-  readonly again?: boolean;
-  /** What helps where something was pushed on top of what was committed, and is refused; said before the rest. */
-  readonly wayOut?: string | undefined;
-}
-
-/**
- * Brings one plane to the branch's head, as far as it goes.
- * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up: what this machine has
- *   committed was good, and was pushed on before it was taken up
- */
-export async function applyPlane(
-  context: ReconcileContext,
-  plane: PlaneName,
-  { again = false, wayOut }: ApplyPlaneOptions = {},
-): Promise<PassResult> {
-  const pass = await runPass(context, { plane, force: true, again });
-  if (pass.refusal === undefined) return pass;
-  const { detail, hint } = pass.refusal;
-  throw new DrawbridgeError("head_refused", `what was committed is not in force: ${detail}`, {
-    hint: wayOut === undefined ? hint : `${wayOut} ${hint}`,
-  });
 }
 
 /** Replaces the results of planes that a pass has applied once more: the rooms, when the border has closed after them. */
@@ -115,22 +101,38 @@ async function planeResult(
   const applied = record?.applied ?? null;
   const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
   const evidence = await evidenceOf(context, partner, plane, pass);
-  const contradicting =
-    act === "contain"
-      ? evidence.find((item) => item.verdict === "open" && !isPublicForOthers(item))
-      : undefined;
   const outcome = applied?.outcome ?? null;
+  const isUnmanaged = context.planes[plane].isUnmanaged === true;
+  const { verdict, item } = isUnmanaged
+    ? { verdict: "unmanaged" as const, item: undefined }
+    : judged(act, outcome, evidence);
   return {
-    plane,
-    done: outcome === "in_force" && contradicting === undefined,
-    outcome,
-    reason: applied?.reason ?? contradicting?.reason ?? null,
+    ...{ plane, verdict, outcome },
+    done: verdict === "met" || verdict === "not_applicable",
+    reason: applied?.reason ?? item?.reason ?? null,
     triedAt: applied?.firstAt ?? null,
     at: (inForce ?? applied)?.at ?? null,
     repairedAt: inForce?.repairedAt ?? null,
     outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner.partner.serverName),
     evidence,
   };
+}
+
+/** What the reconciler has reached, and what the real parts say: with the item that decides. */
+function judged(
+  act: Act,
+  outcome: string | null,
+  evidence: readonly EvidenceItem[],
+): { readonly verdict: Verdict; readonly item: EvidenceItem | undefined } {
+  if (outcome !== "in_force") return { verdict: "not_met", item: undefined };
+  // What a restore opens may still be closed by others; a containment has to be shown.
+  if (act === "restore") return { verdict: "met", item: undefined };
+  const asked = evidence.filter((item) => item.vantage === "operator" && !wasNotTried(item));
+  const open = asked.find((item) => item.verdict === "open" && !isPublicForOthers(item));
+  if (open !== undefined) return { verdict: "not_met", item: open };
+  const unknown = asked.find(({ verdict }) => verdict === "unknown");
+  if (unknown !== undefined) return { verdict: "unknown", item: unknown };
+  return { verdict: asked.length === 0 ? "not_applicable" : "met", item: undefined };
 }
 
 /** What the real parts say of the partner, from inside. */

@@ -5,7 +5,13 @@ import type { OutOfReach } from "../planes/plane.ts";
 import { assessBranch } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { readRevision, registryOf } from "../reconcile/desired-state.ts";
-import { closedPlanes, type Registry } from "../registry/partner.ts";
+import {
+  closedPlanes,
+  isRemoved,
+  type Partner,
+  type PartnerEntry,
+  type Registry,
+} from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type DriftRecord, recentDrift } from "../state/drift-records.ts";
 import { type RefusalReason, readHead, readPlane } from "../state/plane-records.ts";
@@ -42,6 +48,8 @@ export interface FederationStatus {
     readonly serverName: string;
     readonly closed: readonly PlaneName[];
   }[];
+  /** Every plane is declared closed, by a removal. */
+  readonly removed: readonly { readonly name: string; readonly serverName: string }[];
   readonly planes: readonly PlaneStatus[];
   /** The newest differences that were found and put right, newest first. */
   readonly drift: readonly DriftRecord[];
@@ -71,7 +79,12 @@ export async function federationStatus(context: ReconcileContext): Promise<Feder
     head: head ?? null,
     accepted: accepted ?? null,
     refused,
-    contained: containedPartners(registry),
+    contained: partnersIn(registry, ({ contained }) => contained).map(({ name, partner }) => ({
+      ...{ name, serverName: partner.serverName, closed: closedPlanes(partner) },
+    })),
+    removed: partnersIn(registry, isRemoved).map(({ name, partner }) => ({
+      ...{ name, serverName: partner.serverName },
+    })),
     planes: PLANE_NAMES.map((plane) => planeStatus(context, plane)),
     drift: recentDrift(state, DRIFT_SHOWN),
   };
@@ -88,14 +101,11 @@ async function storedRegistry(
   }
 }
 
-function containedPartners(registry: Registry | undefined): FederationStatus["contained"] {
-  return (registry?.partners ?? [])
-    .filter(({ partner }) => partner.contained)
-    .map(({ name, partner }) => ({
-      name,
-      serverName: partner.serverName,
-      closed: closedPlanes(partner),
-    }));
+function partnersIn(
+  registry: Registry | undefined,
+  isWanted: (partner: Partner) => boolean,
+): readonly PartnerEntry[] {
+  return (registry?.partners ?? []).filter(({ partner }) => isWanted(partner));
 }
 
 function planeStatus({ state }: ReconcileContext, plane: PlaneName): PlaneStatus {

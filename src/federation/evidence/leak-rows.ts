@@ -28,6 +28,11 @@ export const LEAK_TITLES: Readonly<Record<LeakColumn, string>> = {
   history_from_third: "history from D",
 };
 
+/** What is observed without a third server. */
+export const DIRECT_COLUMNS = (Object.keys(LEAK_COLUMNS) as LeakColumn[]).filter(
+  (column) => !column.endsWith("_third"),
+);
+
 export type LeakCell = "yes" | "no" | "unknown" | "not_tried";
 export type LeakCells = Readonly<Record<LeakColumn, LeakCell>>;
 
@@ -56,23 +61,27 @@ export function leakRows(items: readonly EvidenceItem[]): readonly { room: strin
   return [...rooms].map(([room, own]) => ({ room, cells: leakCells(own) }));
 }
 
-/** What the rows say together, for people. */
-export function leakSummary(rows: readonly { readonly room: string; readonly cells: LeakCells }[]): string {
+/**
+ * What the rows say together, for people.
+ * @param columns of these alone; of all when absent
+ */
+export function leakSummary(
+  rows: readonly { readonly room: string; readonly cells: LeakCells }[],
+  columns = Object.keys(LEAK_COLUMNS) as readonly LeakColumn[],
+): string {
   const columnsWith = (cell: LeakCell) =>
-    (Object.keys(LEAK_COLUMNS) as LeakColumn[]).filter((column) =>
-      rows.some(({ cells }) => cells[column] === cell),
-    );
-  const titles = (columns: readonly LeakColumn[]) => columns.map((column) => LEAK_TITLES[column]).join(", ");
+    columns.filter((column) => rows.some(({ cells }) => cells[column] === cell));
+  const titles = (named: readonly LeakColumn[]) => named.map((column) => LEAK_TITLES[column]).join(", ");
   const rooms = rows.length === 1 ? "the one room" : `the ${rows.length} rooms`;
   const [open, unclear] = [columnsWith("yes"), columnsWith("unknown")];
   const untried = columnsWith("not_tried").filter((column) => !open.includes(column));
-  const leaking = rows.filter(({ cells }) => Object.values(cells).includes("yes")).length;
+  const leaking = rows.filter(({ cells }) => columns.some((column) => cells[column] === "yes")).length;
   return [
     leaking === 0
       ? `Nothing crossed in ${rooms} probed.`
       : `**Still crossing** in ${leaking} of ${rooms} probed: ${titles(open)}.`,
     ...(unclear.length === 0 ? [] : [`Unknown in some rooms: ${titles(unclear)}.`]),
-    ...untriedIn(rows, untried).map(([where, columns]) => `Not tried in ${where}: ${titles(columns)}.`),
+    ...untriedIn(rows, untried).map(([where, left]) => `Not tried in ${where}: ${titles(left)}.`),
   ].join(" ");
 }
 

@@ -106,6 +106,8 @@ export interface Drift {
 /** The half that works on the real parts of one deployment. */
 export interface PlaneRuntime {
   readonly name: PlaneName;
+  /** This organisation does not run the plane's part: nothing can be said about it. */
+  readonly isUnmanaged?: true;
   /** @throws DrawbridgeError when it cannot even begin */
   apply(desired: DesiredPlane, progress: PlaneProgress): Promise<PlaneOutcome>;
   /**
@@ -132,10 +134,11 @@ export async function observeInside(
   return operatorItem(startedAt, { duration_ms: clock.now() - startedAt, ...about, ...found });
 }
 
-/** A plane whose part this organisation does not run: nothing is applied, and nobody can come in by it. */
+/** A plane whose part this organisation does not run: nothing is applied, and nothing is observed. */
 export function absentPlane(name: PlaneName): PlaneRuntime {
   return {
     name,
+    isUnmanaged: true,
     apply: async () => ({ state: "in_force", changed: false }),
     drift: async () => [],
     probe: async () => [],

@@ -1,5 +1,5 @@
 // What probes found, as a table for a tired person: what is not as it should be stands first.
-import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
+import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { Judged, Judgement } from "./judge.ts";
 
@@ -24,9 +24,10 @@ export function planeLabel(plane: PlaneName): string {
   return `${PLANE_NUMBERS[plane]} ${plane}`;
 }
 
-/** Rows of the table: what is wrong first, then by plane from 5 to 1. */
+/** Rows of the table: what is wrong first, then in the order in which planes are closed. */
 export function probeRows({ items }: Judgement): string[][] {
-  const order = (judged: Judged) => URGENCY.indexOf(judged.outcome) * 10 - PLANE_NUMBERS[judged.item.plane];
+  const order = ({ outcome, item }: Judged) =>
+    URGENCY.indexOf(outcome) * CLOSING_ORDER.length + CLOSING_ORDER.indexOf(item.plane);
   return items
     .filter(({ outcome }) => outcome !== "left_out")
     .toSorted((one, other) => order(one) - order(other))

@@ -14,13 +14,12 @@ import { commitChange } from "../change/commit-change.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
-import type { PartnerEntry } from "../registry/partner.ts";
+import { isRemoved, type PartnerEntry } from "../registry/partner.ts";
 import { retireAll } from "../registry/retired.ts";
 import { parseRevision, type Revision } from "../repository/repository.ts";
 import { type NewIdentities, newIdentitiesDigest, newIdentityEdits } from "./new-identities.ts";
 import {
   isOvertaken,
-  isRemoved,
   lastReadmission,
   READMISSION_ORDER,
   type Readmission,

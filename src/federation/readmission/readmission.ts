@@ -12,7 +12,7 @@ import { refuse } from "../agents/guards.ts";
 import { readStage } from "../offboarding/run/progress.ts";
 import { openRunWith, runsWith } from "../offboarding/run/run.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import type { PartnerEntry } from "../registry/partner.ts";
+import { isRemoved, type PartnerEntry } from "../registry/partner.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { RoomsChoice } from "./readmission-record.ts";
 
@@ -130,11 +130,6 @@ export function withStage(readmission: Readmission, stage: Stage): Readmission {
 export function refuseWhileRemoving(state: StateFolder, { name, partner }: PartnerEntry): void {
   const run = openRunWith(state, partner.serverName);
   if (run !== undefined) throw refuse("removal_open", `the removal ${run.run} of ${name} has not ended`);
-}
-
-/** Whether every plane is declared closed. */
-export function isRemoved({ planes }: PartnerEntry["partner"]): boolean {
-  return PLANE_NAMES.every((plane) => planes[plane] === "closed");
 }
 
 /** Whether the partner is out again by a removal that was begun since. */

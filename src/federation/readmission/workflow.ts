@@ -9,13 +9,13 @@ import { type ChangeBase, changeBase } from "../change/base.ts";
 import { type Committed, commitChange } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
 import type { FederationConfig } from "../config.ts";
-import { applyPlane } from "../containment/apply-planes.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { probeFromInside } from "../probes/inside.ts";
 import { judge } from "../probes/judge.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
+import { reconcilePlane } from "../workflow/reconcile-plane.ts";
 import { isMet, judgeOpen, type OpenCondition } from "./judge-plane.ts";
 import { isOnBranch, type ReadmissionContext, readmissionRecord } from "./open.ts";
 import {
@@ -179,7 +179,7 @@ async function prove(
   plane: PlaneName,
 ): Promise<{ readonly items: readonly EvidenceItem[]; readonly conditions: readonly OpenCondition[] }> {
   const { clock } = context;
-  const pass = await applyPlane(context, plane);
+  const pass = await reconcilePlane(context, plane);
   const applied = pass.planes.find((report) => report.plane === plane)?.record.applied;
   const { desired } = pass;
   if (desired === undefined) throw new DrawbridgeError("internal", "a pass took nothing up");

@@ -106,3 +106,8 @@ export function planeState(partner: Partner, plane: PlaneName): PlaneState {
 export function closedPlanes(partner: Partner): readonly PlaneName[] {
   return PLANE_NAMES.filter((plane) => planeState(partner, plane) === "closed");
 }
+
+/** Whether every plane is declared closed. */
+export function isRemoved({ planes }: Pick<Partner, "planes">): boolean {
+  return PLANE_NAMES.every((plane) => planes[plane] === "closed");
+}

@@ -67,6 +67,10 @@ describe("federation commands", () => {
       /What cannot be taken back:\n {2}- What matrix\.lighthouse\.example:8448 has replicated/,
     );
     assert.match(stderr, /is contained in commit [0-9a-f]{12}/);
+    // The record can be read with the command as it is printed.
+    const [command = ""] = /git -C .*/.exec(stderr) ?? [];
+    const shown = await run("sh", ["-c", command], { cwd: "/" });
+    ContainmentRecord.parse(JSON.parse(shown.stdout));
 
     const again = await drawbridge("federation", "contain", "lighthouse", "--json");
     assert.equal(again.code, 0);
@@ -94,7 +98,7 @@ describe("federation commands", () => {
       const { stdout, stderr } = await drawbridge("federation", act, "lighthouse", "--apply");
       for (const plane of ["plane 5 (gateway)", "plane 4 (card)"]) {
         const told = `${stdout}${stderr}`.split("\n").filter((line) => line.startsWith(plane));
-        assert.deepEqual(told, [`${plane}: ${act === "contain" ? "closed" : "in force"}`]);
+        assert.deepEqual(told, [`${plane}: not managed here; whoever runs its part has to do it`]);
       }
       const orders = stderr.split("\n").filter((line) => /(?:closing|opening) order/.test(line));
       assert.deepEqual(orders, [order]);
@@ -199,7 +203,7 @@ describe("federation commands", () => {
     );
     assert.match(
       ended.stdout,
-      /^plane 5 \(gateway\): closed\nplane 4 \(card\): closed\nplane 2 \(rooms\): /m,
+      /^plane 5 \(gateway\): not managed here.*\nplane 4 \(card\): not managed here.*\nplane 2 \(rooms\): /m,
     );
 
     await service?.release();
@@ -226,13 +230,15 @@ describe("federation commands", () => {
     assert.equal(code, 5, stderr);
     const { planes, already } = JSON.parse(stdout);
     assert.equal(already, false);
-    const states = (planes as { plane: string; done: boolean }[]).map(({ plane, done }) => [plane, done]);
-    // This deployment has neither a gateway nor a bridge, so these two have nothing to close.
+    const states = (planes as { plane: string; verdict: string; done: boolean }[]).map(
+      ({ plane, verdict, done }) => [plane, verdict, done],
+    );
+    // This deployment has neither a gateway nor a bridge: nothing is known of these two.
     assert.deepEqual(states, [
-      ["gateway", true],
-      ["card", true],
-      ["rooms", false],
-      ["border", false],
+      ["gateway", "unmanaged", false],
+      ["card", "unmanaged", false],
+      ["rooms", "not_met", false],
+      ["border", "not_met", false],
     ]);
     const policy = readFileSync(join(directory, "parts/policy.json"), "utf8");
     assert.doesNotMatch(

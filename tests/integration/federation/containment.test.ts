@@ -5,12 +5,15 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { type ActResult, performAct } from "../../../src/federation/containment/act.ts";
-import { applyPlanes } from "../../../src/federation/containment/apply-planes.ts";
+import { applyPlanes, isEnded } from "../../../src/federation/containment/apply-planes.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
 import { federationStatus } from "../../../src/federation/containment/status.ts";
-import { renderAll } from "../../../src/federation/planes/render.ts";
+import { CONTAINMENT_ORDER } from "../../../src/federation/plane-order.ts";
+import { planeOfPath, renderAll } from "../../../src/federation/planes/render.ts";
 import { runPass } from "../../../src/federation/reconcile/pass.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
+import { plan } from "../../../src/federation/workflow/plan.ts";
+import { CONTAIN } from "../../../src/federation/workflow/procedure.ts";
 import {
   commitRegistry,
   controlRepository,
@@ -383,6 +386,45 @@ describe("containing and restoring a partner", () => {
       ({ plane }) => plane === "border",
     );
     assert.deepEqual([border?.done, border?.reason], [false, "homeserver_unavailable"]);
+  });
+
+  it("applyPlanes does not count a plane as closed of which nothing is known, or that nobody manages [CON-1]", async (t) => {
+    const { contain, federation } = await control(t);
+    await runPass(federation);
+    const { probe } = federation.planes.gateway;
+    Object.assign(federation.planes.gateway, {
+      probe: async (...asked: Parameters<typeof probe>) =>
+        (await probe(...asked)).map((item) => ({ ...item, verdict: "unknown", reason: "not_running" })),
+    });
+    Object.assign(federation.planes.card, { isUnmanaged: true, probe: async () => [] });
+    const applied = await applyPlanes(federation, "contain", (await contain()).partner);
+    assert.deepEqual(
+      applied.map((one) => [one.plane, one.verdict, one.done, isEnded(one)]),
+      [
+        ["gateway", "unknown", false, false],
+        ["card", "unmanaged", false, true],
+        ["rooms", "met", true, true],
+        ["border", "met", true, true],
+      ],
+    );
+    assert.equal(applied[0]?.reason, "not_running");
+  });
+
+  it("plan shows what a containment changes on each plane, and changes nothing [CON-1]", async (t) => {
+    const { repository, federation } = await control(t);
+    const head = await repository.head();
+    const { steps } = await plan(federation, CONTAIN, "lighthouse");
+    assert.deepEqual(
+      steps.map(({ plane, restarts }) => [plane, restarts]),
+      CONTAINMENT_ORDER.map((plane) => [plane, null]),
+    );
+    const border = steps.find(({ plane }) => plane === "border")?.files ?? [];
+    assert.match(
+      border.find(({ path }) => path === "rendered/border/policy.json")?.diff ?? "",
+      new RegExp(`^-.*${SERVER}`, "m"),
+    );
+    assert.ok(steps.every(({ plane, files }) => files.every(({ path }) => planeOfPath(path) === plane)));
+    assert.equal(await repository.head(), head);
   });
 
   it("contain works around a refused commit that was pushed on top of the act when it is run again [CON-1]", async (t) => {

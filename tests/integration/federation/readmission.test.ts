@@ -382,7 +382,7 @@ describe("re-admission workflow", () => {
     assert.ok(files("border").includes("rendered/border/policy.json"));
     assert.ok(files("gateway").includes("rendered/gateway/clients.yaml"));
     const policy = plan.steps[2]?.files.find(({ path }) => path === "rendered/border/policy.json");
-    assert.ok(policy?.added.some((line) => line.includes(SERVER)));
+    assert.match(policy?.diff ?? "", new RegExp(`^\\+.*${SERVER}`, "m"));
     assert.deepEqual([plan.rooms, plan.touched.length], ["new", 1]);
     assert.deepEqual([await repository.head(), parts.applied], [head, []]);
   });

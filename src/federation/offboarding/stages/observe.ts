@@ -5,7 +5,6 @@ import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
-import { applyPlane } from "../../containment/apply-planes.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
@@ -16,6 +15,7 @@ import { partnerEntry } from "../../registry/find-partner.ts";
 import type { Partner, PartnerEntry } from "../../registry/partner.ts";
 import { type Applied, readPlane } from "../../state/plane-records.ts";
 import { checkRepository } from "../../work-tree/check.ts";
+import { reconcilePlane } from "../../workflow/reconcile-plane.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readDutiesEvidence, type StageProgress } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
@@ -98,7 +98,7 @@ async function reached(
   how: "apply" | "observe",
 ): Promise<{ readonly desired: DesiredState; readonly applied: Applied | null }> {
   if (how === "apply") {
-    const pass = await applyPlane(federation, plane);
+    const pass = await reconcilePlane(federation, plane);
     const applied = pass.planes.find((report) => report.plane === plane)?.record.applied ?? null;
     if (pass.desired !== undefined) return { desired: pass.desired, applied };
   }

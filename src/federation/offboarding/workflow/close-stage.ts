@@ -12,6 +12,7 @@ import { findPartner } from "../../registry/find-partner.ts";
 import type { Partner } from "../../registry/partner.ts";
 import { gitLine } from "../../repository/git.ts";
 import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
+import { removal } from "../../workflow/procedure.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 
 /**
@@ -30,7 +31,7 @@ export async function commitStage(
   let found: Revision | undefined;
   const { revision } = await commitChange(federation, {
     reason: `drawbridge: offboarding ${stage}`,
-    onBadHead: run.kind === "emergency" ? "work_around" : "refuse",
+    onBadHead: removal(run.kind).onBadHead,
     propose: async (base) => {
       found = await stageCommit(federation.repository, run, stage);
       if (found !== undefined) return undefined;

@@ -31,7 +31,7 @@ import {
 } from "../run/statements.ts";
 import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
 import { recheck } from "./recheck.ts";
-import { type Block, blockedBy, OffboardingBlocked, removalOf, requireOpen, withRun } from "./step.ts";
+import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
 import { type RunView, viewOf } from "./view.ts";
 
 export interface CompleteResult {
@@ -63,7 +63,7 @@ export function complete(context: OffboardingContext, named?: string): Promise<C
   });
 }
 
-function missingSignatures({ run, stages }: RunView): readonly Block[] {
+function missingSignatures({ run, stages }: RunView): readonly StageBlock[] {
   const common = { plane: null, probe: "signatures" } as const;
   if (run.self !== run.remover) {
     const found = `${run.remover} completes the removal; this organisation countersigns it`;

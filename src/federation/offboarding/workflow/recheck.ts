@@ -8,7 +8,7 @@ import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
 import type { Run } from "../run/run.ts";
 import { judgeStage } from "../stages/judge.ts";
 import { observeStage } from "../stages/observe.ts";
-import { type Block, OffboardingBlocked } from "./step.ts";
+import { OffboardingBlocked, type StageBlock } from "./step.ts";
 import { isLeftAlone } from "./view.ts";
 
 const DRIFT_MAX = 1_000;
@@ -24,7 +24,7 @@ const FORGOTTEN = {
  */
 export async function recheck(context: OffboardingContext, run: Run, what: string): Promise<void> {
   const waivers = readWaivers(run);
-  const blocks: Block[] = [];
+  const blocks: StageBlock[] = [];
   for (const stage of STAGE_NAMES) {
     if (isLeftAlone(run, stage)) continue;
     context.say(`observing again: ${stage}`);

@@ -26,7 +26,7 @@ import {
 import { allHold, declaredOpen } from "../stages/judge.ts";
 import { finishRecord } from "./complete.ts";
 import { recheck } from "./recheck.ts";
-import { type Block, blockedBy, OffboardingBlocked, removalOf, requireOpen, withRun } from "./step.ts";
+import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
 import { isLeftAlone, type RunView, type StageView, stepsOf, viewOf } from "./view.ts";
 
 export interface SignResult {
@@ -169,7 +169,7 @@ function nothingToSign(view: RunView): OffboardingBlocked {
 }
 
 /** Why a stage cannot be signed yet. */
-export function blocksOf({ stage, progress, unwaived }: StageView): readonly Block[] {
+export function blocksOf({ stage, progress, unwaived }: StageView): readonly StageBlock[] {
   const plane = PLANE_OF_STAGE[stage];
   if (progress?.proof == null) {
     const found = "it has not been shown yet";

@@ -1,36 +1,23 @@
 // The status of a run as an operator and a script read it: every stage, who waits for whom since when, and the exact
 // next command on either side. It follows from the run's files alone.
 
-import { PLANE_OF_STAGE, positionOf, type StageName } from "../../../records/format/stages.ts";
+import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
-import { PLANE_NUMBERS, type PlaneName } from "../../plane-order.ts";
+import { labelOf, type StepStatus } from "../../workflow/status.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import { recordFileOf } from "./complete.ts";
 import { blocksOf } from "./sign.ts";
-import type { Block } from "./step.ts";
 import {
   isSignedByBoth,
+  type OtherState,
   type RunView,
+  type StageState,
   type StageView,
   type Steps,
   stepsOf,
   viewOf,
   type Waiting,
 } from "./view.ts";
-
-export interface StageStatus {
-  readonly position: number;
-  readonly stage: StageName;
-  readonly plane: PlaneName | null;
-  readonly planeNumber: number | null;
-  readonly own: StageView["own"];
-  readonly other: StageView["other"];
-  readonly commit: string | null;
-  readonly openedAt: string | null;
-  readonly provedAt: string | null;
-  /** What keeps it from being signed. */
-  readonly blocks: readonly Block[];
-}
 
 export interface RunStatus {
   readonly run: string;
@@ -42,7 +29,7 @@ export interface RunStatus {
   readonly openedAt: string;
   readonly ended: Run["ended"];
   readonly containedAt: string | null;
-  readonly stages: readonly StageStatus[];
+  readonly steps: readonly StepStatus<StageState, OtherState>[];
   readonly completion: RunView["completion"];
   readonly waiting: Waiting | null;
   /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
@@ -59,7 +46,7 @@ export function statusOf(run: Run, { parties }: Trust): RunStatus {
   return {
     ...{ run: id, kind, trigger, remover, partner, self, openedAt, ended },
     containedAt: view.containedAt,
-    stages: view.stages.map(stageStatus),
+    steps: view.stages.map(stepStatus),
     completion: view.completion,
     waiting: steps.waiting,
     next: commandOf(steps),
@@ -68,13 +55,12 @@ export function statusOf(run: Run, { parties }: Trust): RunStatus {
   };
 }
 
-function stageStatus(view: StageView): StageStatus {
+function stepStatus(view: StageView): StepStatus<StageState, OtherState> {
   const { stage, own, other, progress } = view;
-  const plane = PLANE_OF_STAGE[stage];
   const isStuck = own.state === "proving" && progress?.proof != null;
   return {
-    ...{ position: positionOf(stage), stage, plane, own, other },
-    planeNumber: plane === null ? null : PLANE_NUMBERS[plane],
+    ...labelOf({ name: stage, plane: PLANE_OF_STAGE[stage] }),
+    ...{ own, other },
     commit: progress?.commit ?? null,
     openedAt: progress?.opened_at ?? null,
     provedAt: own.state === "closing" || isStuck ? null : (progress?.proof?.at ?? null),

@@ -4,24 +4,20 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { StageName } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
 import type { OwnRemoval } from "../../../records/sign/held-statements.ts";
-import type { PlaneName } from "../../plane-order.ts";
+import type { Block } from "../../workflow/status.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
 import { counterpartyOf, findRun, type Run } from "../run/run.ts";
 
-export interface Block {
+/** What is in the way of a removal's step. */
+export interface StageBlock extends Block {
   readonly stage: StageName | null;
-  readonly plane: PlaneName | null;
-  readonly condition: string;
-  readonly probe: string;
-  readonly found: string;
-  readonly hint: string;
 }
 
 /** One line a block; the hint is that of the first. */
 export class OffboardingBlocked extends DrawbridgeError {
-  readonly blocks: readonly Block[];
+  readonly blocks: readonly StageBlock[];
 
-  constructor(what: string, blocks: readonly Block[]) {
+  constructor(what: string, blocks: readonly StageBlock[]) {
     const lines = blocks.map(({ stage, plane, condition, probe, found }) => {
       const where = [stage, plane === null ? undefined : `plane ${plane}`].filter(Boolean).join(", ");
       return `  ${where === "" ? "" : `${where}: `}${condition} [${probe}]: ${found}`;
@@ -35,7 +31,7 @@ export class OffboardingBlocked extends DrawbridgeError {
 /** A step that is blocked by one thing, which belongs to no plane. */
 export function blockedBy(
   what: string,
-  block: Omit<Block, "stage" | "plane"> & Partial<Block>,
+  block: Omit<StageBlock, "stage" | "plane"> & Partial<StageBlock>,
 ): OffboardingBlocked {
   return new OffboardingBlocked(what, [{ stage: null, plane: null, ...block }]);
 }

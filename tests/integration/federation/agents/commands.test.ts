@@ -60,16 +60,16 @@ describe("readmission and agent commands", () => {
       fresh,
     );
     assert.equal(opened.code, 0, opened.stderr);
-    assert.match(opened.stdout, /next: drawbridge readmission next lighthouse .* # opens plane 1, transport/);
+    assert.match(opened.stdout, /next: drawbridge readmission next lighthouse .* # opens plane 1 transport/);
     const next = await drawbridge("readmission", "next", "lighthouse");
     assert.equal(next.code, 5, next.stderr);
     assert.match(next.stdout, /1 transport is NOT OBSERVED OPEN YET/);
     assert.match(next.stdout, /NO +in_force +program_failed/);
     const status = await drawbridge("readmission", "status", "lighthouse", "--json");
     assert.equal(status.code, 5);
-    const { readmission } = JSON.parse(status.stdout);
-    assert.equal(readmission.stages[0].proved_at, null);
-    assert.match(readmission.stages[0].revision, /^[0-9a-f]{40}$/);
+    const { steps } = JSON.parse(status.stdout);
+    assert.deepEqual([steps[0].step, steps[0].own.state, steps[0].provedAt], ["transport", "proving", null]);
+    assert.match(steps[0].commit, /^[0-9a-f]{40}$/);
   });
 
   it("agent pin and agent withdraw report the kind of refusal by exit code [PRT-1]", async (t) => {

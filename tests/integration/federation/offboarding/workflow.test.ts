@@ -7,7 +7,7 @@ import { readStage, writeStage } from "../../../../src/federation/offboarding/ru
 import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
 import { complete } from "../../../../src/federation/offboarding/workflow/complete.ts";
 import { next } from "../../../../src/federation/offboarding/workflow/next.ts";
-import { plan } from "../../../../src/federation/offboarding/workflow/plan.ts";
+import { planRemoval } from "../../../../src/federation/offboarding/workflow/plan.ts";
 import { sign } from "../../../../src/federation/offboarding/workflow/sign.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/workflow/step.ts";
 import { abort, waive } from "../../../../src/federation/offboarding/workflow/waive-and-abort.ts";
@@ -56,21 +56,21 @@ describe("removal workflow", () => {
   it("plan shows what each remaining stage changes and restarts, and changes nothing [OFF-2]", async (t) => {
     const { a, closeStages } = await openParties(t);
     const head = await a.federation.repository.head();
-    const { stages } = await plan(a.context);
+    const { steps } = await planRemoval(a.context);
     assert.deepEqual(
-      stages.map(({ stage }) => stage),
+      steps.map(({ step }) => step),
       STAGE_NAMES,
     );
-    const diffs = new Map(stages.map(({ stage, files }) => [stage, files.map(({ path }) => path)]));
+    const diffs = new Map(steps.map(({ step: stage, files }) => [stage, files.map(({ path }) => path)]));
     assert.deepEqual(diffs.get("policy_border"), ["rendered/border/policy.json"]);
-    assert.match(stages[3]?.files[0]?.diff ?? "", /^@@.*\n(.*\n)*-\s+"b\.test"/);
+    assert.match(steps[3]?.files[0]?.diff ?? "", /^@@.*\n(.*\n)*-\s+"b\.test"/);
     assert.deepEqual(
-      stages.filter(({ restarts }) => restarts !== null).map(({ stage, restarts }) => [stage, restarts]),
+      steps.filter(({ restarts }) => restarts !== null).map(({ step, restarts }) => [step, restarts]),
       [["transport", "homeserver"]],
     );
     assert.equal(await a.federation.repository.head(), head);
     await closeStages(1);
-    assert.equal((await plan(a.context)).stages.length, 5);
+    assert.equal((await planRemoval(a.context)).steps.length, 5);
   });
 
   it("sign refuses a stage whose exit condition does not hold, with probe, finding and hint [OFF-2]", async (t) => {

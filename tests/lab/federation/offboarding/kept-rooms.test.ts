@@ -173,9 +173,12 @@ describe("kept rooms", () => {
         {
           ...{ lab, seed, org: "org-a", kind: "full", rooms: "keep" },
           // The rooms are closed at both, and everything else would still let a key through.
-          opening: async (_, stage) => {
-            if (stage === "policy_border") listened ??= noKeyComes(devices);
-            await listened;
+          opening: {
+            stage: "policy_border",
+            wait: async () => {
+              listened = noKeyComes(devices);
+              await listened;
+            },
           },
         },
         progress,
@@ -288,8 +291,8 @@ describe("kept rooms", () => {
       const record = await removeBetween([operator, partner], run, {
         closed: ({ organisation, stage }) => stages.push(`${organisation} ${stage}`),
         contained: () => undefined,
+        step: () => undefined,
         note: (line) => progress.note(line),
-        doing: () => undefined,
       });
       assert.equal(new Set(stages).size, 12, stages.join(", "));
       const verified = await verify(lab, record, [operator, partner]);
@@ -307,10 +310,10 @@ describe("kept rooms", () => {
         stderr.includes(`${shared} is replaced: the partner's server does not hold its bans`),
         stderr,
       );
-      const { readmission } = (await operator.mustRun("readmission", "status", "org-b")) as {
-        readmission: { touched: TouchedRoom[] };
+      const { touched } = (await operator.mustRun("readmission", "status", "org-b")) as {
+        touched: TouchedRoom[];
       };
-      const replaced = readmission.touched.find((one) => one.room === shared) ?? assert.fail();
+      const replaced = touched.find((one) => one.room === shared) ?? assert.fail();
       assert.deepEqual([replaced.state, replaced.repairable], ["replaced", "no"]);
       assert.deepEqual(await ours.members(replaced.replacement as RoomId), [ours.userId]);
       assert.equal(await read("org-a", shared, meanwhile), undefined, "what it said meanwhile stays apart");

@@ -6,7 +6,7 @@ describe("opening a re-admission", () => {
   it("a re-admission is complete since the later of both sides, and not while one side is open or removed again [RDM-1]", () => {
     const side = (at: string, isRemoved = false, done = true) => ({
       isRemoved,
-      last: { approval: "g", done, touched: null, stages: [], completion: { at } },
+      last: { approval: "g", done, touched: null, steps: [], completedAt: at },
     });
     const [first, later] = ["2026-01-02T10:00:00.000Z", "2026-01-02T10:00:05.000Z"];
     assert.equal(completeSinceOf([side(later), side(first)]), later);

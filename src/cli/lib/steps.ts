@@ -1,0 +1,41 @@
+// How the steps of a procedure are printed, whichever procedure it is: where each stands, and its conditions.
+
+import type { StepStatus } from "../../federation/workflow/status.ts";
+import type { Verdict } from "../../records/conditions/condition.ts";
+import { renderTable, short } from "./output.ts";
+
+/** How a verdict is marked. */
+const MARKS: Readonly<Record<Verdict, string>> = {
+  ...{ met: "ok", not_applicable: "-", unmanaged: "unmanaged", not_met: "NO", unknown: "?" },
+};
+
+/** A line a step; with the other organisation's part where it has one. */
+export function stepTable(steps: readonly StepStatus[]): string {
+  const isShared = steps.some(({ other }) => other !== null);
+  const theirs = isShared ? ["THEIRS", "SINCE"] : [];
+  const rows = steps.map(({ step, planeNumber, own, other, commit }, index) => [
+    ...[String(index + 1), step, planeNumber === null ? "-" : String(planeNumber)],
+    ...[own.state, own.since ?? "-"],
+    ...(isShared ? [other?.state ?? "-", other?.since ?? "-"] : []),
+    short(commit),
+  ]);
+  return renderTable(["", "STEP", "PLANE", "OURS", "SINCE", ...theirs, "COMMIT"], rows);
+}
+
+interface Found {
+  readonly condition: string;
+  readonly verdict: Verdict;
+  readonly found: string;
+  readonly hint: string;
+}
+
+/** A line a condition, and the hints of those that do not hold. */
+export function conditionText(conditions: readonly Found[]): string {
+  if (conditions.length === 0) return "";
+  const rows = conditions.map(({ condition, verdict, found }) => [MARKS[verdict], condition, found]);
+  const isOpen = ({ verdict }: Found) => verdict === "not_met" || verdict === "unknown";
+  return [
+    renderTable(["", "CONDITION", "FOUND"], rows),
+    ...conditions.filter(isOpen).map(({ condition, hint }) => `${condition}: ${hint}\n`),
+  ].join("");
+}

@@ -1,0 +1,156 @@
+// What each remaining step of a procedure would change, interrupt and restart, before anything is changed.
+// Invariant: nothing is written to the repository, and nothing is asked of a real part.
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Direction } from "../../records/conditions/condition.ts";
+import { type ChangeBase, changeBase } from "../change/base.ts";
+import { workOut } from "../change/commit-change.ts";
+import { setContained, setPlane } from "../change/edit-partner.ts";
+import type { PlaneName } from "../plane-order.ts";
+import { planeOfPath, renderAll } from "../planes/render.ts";
+import type { HeadContext } from "../reconcile/accept-head.ts";
+import { findPartner } from "../registry/find-partner.ts";
+import { git } from "../repository/git.ts";
+import type { Procedure, Step } from "./procedure.ts";
+import { labelOf } from "./status.ts";
+
+export interface PlannedStep {
+  /** A plane, or a stage of a removal. */
+  readonly step: string;
+  readonly plane: PlaneName | null;
+  readonly planeNumber: number | null;
+  /** Where it stands, such as `pending`. */
+  readonly state: string;
+  /** In words: what stops, and for whom. */
+  readonly interrupts: string;
+  /** A program that is restarted; null where none is. */
+  readonly restarts: "homeserver" | null;
+  /** Rendered files that change, each with its difference (unified diff, without colour). */
+  readonly files: readonly { readonly path: string; readonly diff: string }[];
+}
+
+export interface Plan {
+  readonly procedure: string;
+  /** The partner's server name. */
+  readonly partner: string;
+  /** What is left, in the order in which it will be done. */
+  readonly steps: readonly PlannedStep[];
+}
+
+const INTERRUPTS: Readonly<Record<Direction, Readonly<Record<PlaneName, string>>>> = {
+  closed: {
+    gateway: "Calls of the partner's client are refused at once; streams that are open run to their end.",
+    card: "Questions to the partner's agents are refused at once; nobody else's card or question is touched.",
+    rooms: "The partner's people leave every governed room; rooms may be replaced, as its entry says.",
+    border: "What the partner sends is dropped from the next event on; the policy is read live.",
+    transport: "The homeserver restarts: everybody waits until it answers again, and nothing is lost.",
+  },
+  open: {
+    gateway: "Nothing restarts; the gateway reloads its routes.",
+    card: "Nothing restarts; the bridge checks the partner's cards again.",
+    rooms: "Nothing restarts; kept rooms that are replaced end for their people, who are moved.",
+    border: "Nothing restarts; the policy applies from the next event on.",
+    transport: "The homeserver restarts once: nobody loses an event, sending waits some seconds.",
+  },
+};
+const DUTIES_INTERRUPT = "Nothing is interrupted; what is purged is gone for good.";
+
+/**
+ * @param named the partner's server name, or the name of its file
+ * @param stateOf where a step stands; undefined for one that is done
+ * @throws DrawbridgeError `usage`, `head_refused`; RegistryError when a step's result would be refused
+ */
+export async function plan(
+  context: HeadContext,
+  procedure: Procedure,
+  named: string,
+  stateOf: (step: Step) => string | undefined = () => "pending",
+): Promise<Plan> {
+  const base = await changeBase(context, procedure.onBadHead);
+  const entry = findPartner(base.registry, named);
+  const [first] = procedure.steps;
+  const steps: PlannedStep[] = [];
+  let text = await base.textOf(entry.file);
+  let before = renderAll(base.registry);
+  let changed: PlannedStep["files"] = [];
+  for (const step of procedure.steps) {
+    if (procedure.commits === "each" || step === first) {
+      text = edited(procedure, step, text);
+      const after = await renderedWith(context, base, entry.file, text);
+      changed = await differences(before, after);
+      before = after;
+    }
+    const state = stateOf(step);
+    if (state === undefined) continue;
+    const files =
+      procedure.commits === "each" ? changed : changed.filter(({ path }) => planeOfPath(path) === step.plane);
+    steps.push(planned(procedure, step, state, files));
+  }
+  return { procedure: procedure.name, partner: entry.partner.serverName, steps };
+}
+
+function planned(
+  { name: procedure }: Procedure,
+  { name, plane, direction, isLeftAlone }: Step,
+  state: string,
+  files: PlannedStep["files"],
+): PlannedStep {
+  const interrupts =
+    isLeftAlone === true
+      ? `Left alone by a ${procedure} removal.`
+      : plane === null
+        ? DUTIES_INTERRUPT
+        : INTERRUPTS[direction][plane];
+  return {
+    ...labelOf({ name, plane }),
+    ...{ state, interrupts },
+    restarts: plane === "transport" && isLeftAlone !== true ? "homeserver" : null,
+    files,
+  };
+}
+
+function edited({ edits }: Procedure, { plane, direction, isLeftAlone }: Step, text: string): string {
+  if (plane === null || isLeftAlone === true) return text;
+  return edits === "contained"
+    ? setContained(text, direction === "closed")
+    : setPlane(text, plane, direction);
+}
+
+async function renderedWith(
+  context: HeadContext,
+  base: ChangeBase,
+  file: string,
+  text: string,
+): Promise<ReadonlyMap<string, string>> {
+  return renderAll((await workOut(context, base, new Map([[file, text]]))).after);
+}
+
+async function differences(
+  before: ReadonlyMap<string, string>,
+  after: ReadonlyMap<string, string>,
+): Promise<PlannedStep["files"]> {
+  const paths = [...new Set([...before.keys(), ...after.keys()])].sort();
+  const changed = paths.filter((path) => before.get(path) !== after.get(path));
+  return Promise.all(
+    changed.map(async (path) => ({
+      path,
+      diff: await unifiedDiff(before.get(path) ?? "", after.get(path) ?? ""),
+    })),
+  );
+}
+
+/** The changed lines with their surroundings, without the names of files. */
+async function unifiedDiff(before: string, after: string): Promise<string> {
+  const folder = mkdtempSync(join(tmpdir(), "drawbridge-plan-"));
+  try {
+    writeFileSync(join(folder, "before"), before, { mode: 0o600 });
+    writeFileSync(join(folder, "after"), after, { mode: 0o600 });
+    const args = ["diff", "--no-index", "--no-color", "--unified=2", "before", "after"];
+    const { stdout } = await git(args, { cwd: folder });
+    const text = stdout.toString("utf8");
+    return text.slice(Math.max(text.indexOf("\n@@") + 1, 0));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
