@@ -118,6 +118,8 @@ export const BridgeConfigFile = z.strictObject({
       dispatchDeadline: durationMs("10m", { min: "1s" }),
       /** Longest time from acceptance until the agent has answered. */
       answerDeadline: durationMs("1h", { min: "1s" }),
+      /** Longest time from the answer until the homeserver has taken it. */
+      replyDeadline: durationMs("24h", { min: "1s" }),
       /** One HTTP request to an agent, streams excepted. */
       agentRequestTimeout: durationMs("60s", { min: "1s" }),
       /** Longest answer taken from an agent, and longest response body read from one. */

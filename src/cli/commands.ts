@@ -49,6 +49,22 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       () => import("./bridge/run.ts"),
     ),
     group("doctor", "show what is wrong with a bridge, and a hint for each", {}, () => import("./doctor.ts")),
+    group("delegation", "the questions that a bridge has taken, and what each waits for", {
+      list: ["list open delegations", () => import("./delegation/list.ts")],
+      show: ["show one delegation", () => import("./delegation/show.ts")],
+      cancel: ["end a delegation without an answer", () => import("./delegation/cancel.ts")],
+      retry: ["try a delegation now, with a new deadline", () => import("./delegation/retry.ts")],
+    }),
+    group("envelope", "encrypted events that wait for their keys", {
+      list: ["list those that wait", () => import("./envelope/list.ts")],
+      show: ["show one encrypted event", () => import("./envelope/show.ts")],
+      cancel: ["end the wait for a key", () => import("./envelope/cancel.ts")],
+      retry: ["look for a key now", () => import("./envelope/retry.ts")],
+    }),
+    group("room", "rooms with open questions", {
+      list: ["list rooms with open questions", () => import("./room/list.ts")],
+      show: ["show why a room waits, since when, behind what", () => import("./room/show.ts")],
+    }),
     group("ghost", "the devices by which ghosts read and write encrypted rooms", {}),
     group("ghost device", "a ghost's device: what is known of it, and a new one in its place", {
       status: ["show whether each device takes part, and why not", () => import("./ghost-device/status.ts")],

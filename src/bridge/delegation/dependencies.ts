@@ -17,6 +17,7 @@ export type DelegationLimits = Pick<
   | "concurrency"
   | "dispatchDeadline"
   | "answerDeadline"
+  | "replyDeadline"
   | "agentRequestTimeout"
   | "answerBytes"
   | "lease"

@@ -29,7 +29,10 @@ export const RATE_LIMITED = denied("limiter", "rate_limited", "rate_limited");
 /** Trust was lost after the agent had been called. */
 export const TRUST_LOST = failed("follow", "agent_card_untrusted", "delegation_stopped");
 
-/** The question was redacted: nobody waits for an answer, so there is no notice. */
+/**
+ * The question was redacted: nobody waits for an answer, so there is no notice. The ledger puts the reason of the
+ * cancellation in the place of this one.
+ */
 export function canceled(stage: TerminalStage): Outcome {
   return { state: "canceled", stage, reason: "source_redacted" };
 }

@@ -1,7 +1,8 @@
 // From an answer to events in the room. Invariants: the parts are persisted with their transaction IDs
 // before the first is sent, and sent in order; the last one's event ID is recorded by the statement that
 // ends the delegation, so no crash can leave an answered question open for long or answer it twice; a
-// holder whose lease may have run out between two parts sends no more of them.
+// holder whose lease may have run out between two parts sends no more of them; an answer that cannot be delivered is
+// given up at the reply deadline, which begins when it is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import { type Answer, answerParts } from "../matrix/answer.ts";
@@ -39,6 +40,8 @@ export async function deliver(flow: Flow, known: readonly PendingSend[] | undefi
     }
     const result = await abortable(deps.sender.send(send), flow.signal);
     if (result.kind === "retry") {
+      const deadline = (claimed.replyAt ?? flow.now) + deps.limits.replyDeadline;
+      if (flow.now >= deadline) return finish(failed("reply", "reply_deadline_exceeded"));
       const wakeAt = flow.now + Math.max(result.afterMs, flow.backoff());
       return { kind: "defer", wakeAt, reason: "reply_retry", undelivered: false };
     }

@@ -52,8 +52,8 @@ async function settle(flow: Flow, verdict: Verdict): Promise<void> {
   const { ledger, metrics, log } = flow.deps;
   const { lease } = flow.claimed;
   if (verdict.kind === "finish") {
-    const { state, stage, reason } = verdict.outcome;
-    await flow.persist(() => ledger.finish(lease, verdict.outcome, flow.now));
+    const { state, stage } = verdict.outcome;
+    const reason = await flow.persist(() => ledger.finish(lease, verdict.outcome, flow.now));
     metrics.ended(state, stage, reason);
     log.info({ event: "delegation_ended", delegation: lease.delegationId, state, stage, reason });
     return;

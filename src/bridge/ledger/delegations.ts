@@ -97,7 +97,8 @@ const FINISH: Statement = {
     SELECT $8::bigint AS id, $9::text AS event_id
   ), moved AS (
     UPDATE bridge_delegations d SET
-      state = $5, terminal_stage = $6, terminal_reason = $7, terminal_at = $4,
+      state = $5, terminal_stage = $6, terminal_at = $4,
+      terminal_reason = CASE WHEN $5 = 'canceled' THEN COALESCE(d.cancel_reason, $7) ELSE $7 END,
       prompt = NULL, lease_holder = NULL, lease_until = NULL, due_at = NULL,
       reply_event_id = (
         SELECT COALESCE(s.event_id, l.event_id) FROM bridge_sends s LEFT JOIN last_send l ON l.id = s.id
@@ -125,7 +126,7 @@ const FINISH: Statement = {
         AND n.ghost_mxid = m.ghost_mxid AND n.created_at > $13)
     ON CONFLICT DO NOTHING
   )
-  SELECT count(*)::int AS touched FROM moved`,
+  SELECT count(*)::int AS touched, min(terminal_reason) AS reason FROM moved`,
 };
 
 export function createTransitions(pool: Pool, noticeIntervalMs: number) {
@@ -167,8 +168,11 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
       assertHeld(row.touched, lease);
     },
 
-    /** Ends a delegation: clears content, frees capacity and room, writes svc.delegation.v1 and the notice. */
-    async finish(lease: Lease, outcome: Outcome, now: number): Promise<void> {
+    /**
+     * Ends a delegation: clears content, frees capacity and room, writes svc.delegation.v1 and the notice.
+     * @returns the recorded reason: of a canceled delegation, that of its cancellation
+     */
+    async finish(lease: Lease, outcome: Outcome, now: number): Promise<TerminalReason> {
       let notice: readonly (string | Date | null)[] = [null, null, null, null];
       if (outcome.notice !== undefined) {
         const source = await sourceOf(pool, lease);
@@ -176,7 +180,7 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
         const bound = noticeBound(about, outcome.stage, now, noticeIntervalMs);
         notice = [bound.marker, outcome.notice, bound.transactionId, bound.since];
       }
-      const row = await oneRow<{ touched: number }>(pool, FINISH, [
+      const row = await oneRow<{ touched: number; reason: TerminalReason }>(pool, FINISH, [
         ...heldBy(lease),
         toTime(now),
         outcome.state,
@@ -187,6 +191,7 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
         ...notice,
       ]);
       assertHeld(row.touched, lease);
+      return row.reason;
     },
   };
 }

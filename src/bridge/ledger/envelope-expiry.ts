@@ -10,7 +10,7 @@ import { joinedGhosts } from "./memberships.ts";
 import { noticeBound } from "./notices.ts";
 import { inRooms, leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 import { GATE, settlePlaces } from "./room-order.ts";
-import type { ExpiryReason, NoticeKind, NoticeReason } from "./states.ts";
+import type { CancelReason, ExpiryReason, NoticeKind, NoticeReason } from "./states.ts";
 
 const EXPIRE: Statement = {
   name: "expire_envelopes",
@@ -69,6 +69,7 @@ const NOTICES: Readonly<Record<ExpiryReason, ExpiryNotice | undefined>> = {
   event_changed: undefined,
   sender_mismatch: undefined,
   undecryptable: undefined,
+  operator_canceled: undefined,
 };
 
 const NO_NOTICE = [null, null, null, null, null, null, null] as const;
@@ -86,15 +87,16 @@ function noticeValues(
   return [bound.marker, kind, ghost, source ?? null, reason ?? null, bound.transactionId, bound.since];
 }
 
-/** Ends the intake envelopes of redacted events, whoever holds them. Only under the rooms' locks. */
-export async function expireRedacted(
+/** Ends intake envelopes, whoever holds them. Returns how many there were. Only under the rooms' locks. */
+export async function expireUnheld(
   on: Queryable,
   events: readonly EventId[],
   rooms: readonly RoomId[],
+  reason: CancelReason,
   now: number,
-): Promise<void> {
-  const reason: ExpiryReason = "source_redacted";
-  await oneRow(on, EXPIRE, [events, rooms, null, reason, toTime(now), ...NO_NOTICE]);
+): Promise<number> {
+  const values = [events, rooms, null, reason, toTime(now), ...NO_NOTICE];
+  return (await oneRow<{ touched: number }>(on, EXPIRE, values)).touched;
 }
 
 // Rooms are locked in ascending order, as admissions lock them.

@@ -74,7 +74,9 @@ export interface ClaimedDelegation {
   /** When it was first claimed. */
   readonly triedAt: number;
   readonly acceptedAt: number | undefined;
-  /** The source event was redacted after admission. */
+  /** When its answer was recorded. */
+  readonly replyAt: number | undefined;
+  /** It is to be canceled. */
   readonly cancelRequested: boolean;
 }
 
@@ -99,7 +101,7 @@ const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sou
   d.thread_root AS "threadRoot", d.prompt AS "sealedPrompt", d.a2a_task_id AS "a2aTaskId",
   d.a2a_context_id AS "a2aContextId", d.a2a_attempted AS "a2aAttempted", d.a2a_unsettled AS "a2aUnsettled",
   d.retry_reason AS "retryReason", d.attempts, d.streams_opened AS "streamsOpened", d.admitted_at AS "admittedAt", d.tried_at AS "triedAt",
-  d.accepted_at AS "acceptedAt",
+  d.accepted_at AS "acceptedAt", d.reply_at AS "replyAt",
   d.cancel_requested_at IS NOT NULL AS "cancelRequested"`;
 
 const CLAIM_HEADS: Statement = {
@@ -141,7 +143,7 @@ const CLAIM_DUE: Statement = {
   )
   UPDATE bridge_delegations d SET
     state = CASE d.state WHEN 'queued' THEN 'dispatching' ELSE d.state END,
-    lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1
+    lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1, tried_at = COALESCE(d.tried_at, $3)
   FROM due WHERE d.id = due.id
   RETURNING ${COLUMNS}, due.state AS "resumedFrom"`,
 };
@@ -290,7 +292,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
 
     /**
      * Renews leases. `held` are the delegations whose leases still stand; work on the others must be dropped.
-     * `canceled` are those of them whose source event was redacted meanwhile.
+     * `canceled` are those of them that are to be canceled.
      */
     async renew(
       leases: readonly Lease[],

@@ -1,28 +1,26 @@
-// A redaction cancels the delegations of its event, and expires the event's intake envelope.
+// Delegations are canceled, and intake envelopes expired: by the redaction of their event, or by an operator.
+// Invariant: a cancellation is a durable intent. Whoever holds the lease, in whichever process, ends the delegation.
 import type { Admission } from "./admission-types.ts";
-import { expireRedacted } from "./envelope-expiry.ts";
+import { expireUnheld } from "./envelope-expiry.ts";
 import { oneRow, type Queryable, type Statement, toTime } from "./postgres.ts";
+import type { CancelReason } from "./states.ts";
 
 // A queued delegation ends in this statement. One that is leased is marked, and its worker ends it. One that was
 // deferred becomes due at once, so that a worker ends it. A room becomes due only if its head was redacted: the lease
 // of another head must not be cut short.
-const CANCEL: Statement = {
-  name: "cancel_redacted",
-  text: `
+const cancel = (hit: string) => `
   WITH hit AS MATERIALIZED (
-    SELECT d.id, d.state FROM bridge_delegations d
-    JOIN unnest($1::text[], $3::text[]) AS u (event, room) ON d.matrix_event_id = u.event AND d.room_id = u.room
-    WHERE d.terminal_at IS NULL ORDER BY d.id FOR UPDATE OF d
+    SELECT d.id, d.state FROM ${hit} AND d.terminal_at IS NULL ORDER BY d.id FOR UPDATE OF d
   ), marked AS (
     UPDATE bridge_delegations d SET
-      cancel_requested_at = $2,
+      cancel_requested_at = COALESCE(d.cancel_requested_at, $2), cancel_reason = COALESCE(d.cancel_reason, $1),
       due_at = CASE WHEN d.lease_holder IS NULL AND d.due_at IS NOT NULL THEN $2::timestamptz ELSE d.due_at END
     FROM hit WHERE d.id = hit.id AND hit.state <> 'queued'
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.lease_holder IS NULL AS is_free
   ), ended AS (
     UPDATE bridge_delegations d SET
-      state = 'canceled', terminal_stage = 'intake', terminal_reason = 'source_redacted', terminal_at = $2,
-      cancel_requested_at = $2, prompt = NULL, due_at = NULL
+      state = 'canceled', terminal_stage = 'intake', terminal_reason = $1, terminal_at = $2,
+      cancel_requested_at = $2, cancel_reason = $1, prompt = NULL, due_at = NULL
     FROM hit WHERE d.id = hit.id AND hit.state = 'queued'
     RETURNING d.*
   ), moved AS MATERIALIZED (
@@ -42,8 +40,28 @@ const CANCEL: Statement = {
     INSERT INTO bridge_audit (schema, record, created_at)
     SELECT 'svc.delegation.v1', bridge_delegation_audit(e.*::bridge_delegations), $2 FROM ended e
   )
-  SELECT ARRAY(SELECT id::text FROM marked) AS marked`,
+  SELECT ARRAY(SELECT id::text FROM marked) AS marked, ARRAY(SELECT id::text FROM ended) AS ended`;
+
+const CANCEL_REDACTED: Statement = {
+  name: "cancel_redacted",
+  text: cancel(`bridge_delegations d
+    JOIN unnest($3::text[], $4::text[]) AS u (event, room) ON d.matrix_event_id = u.event AND d.room_id = u.room
+    WHERE true`),
 };
+const CANCEL_ONE: Statement = { name: "cancel_one", text: cancel("bridge_delegations d WHERE d.id = $3") };
+
+type Canceled = { readonly marked: readonly string[]; readonly ended: readonly string[] };
+
+/** Cancels a delegation for an operator. `undefined`: it has ended, or there is none. */
+export async function cancelDelegation(
+  on: Queryable,
+  id: string,
+  now: number,
+): Promise<"ended" | "requested" | undefined> {
+  const reason: CancelReason = "operator_canceled";
+  const { marked, ended } = await oneRow<Canceled>(on, CANCEL_ONE, [reason, toTime(now), id]);
+  return ended.length > 0 ? "ended" : marked.length > 0 ? "requested" : undefined;
+}
 
 /** Returns the delegations that are marked as canceled, for their workers to end. Only under the rooms' locks. */
 export async function cancelRedacted(
@@ -53,7 +71,9 @@ export async function cancelRedacted(
 ): Promise<readonly string[]> {
   const events = redacted.map(({ event }) => event);
   const rooms = redacted.map(({ room }) => room);
-  const { marked } = await oneRow<{ marked: string[] }>(on, CANCEL, [events, toTime(now), rooms]);
-  await expireRedacted(on, events, rooms, now);
+  const reason: CancelReason = "source_redacted";
+  const values = [reason, toTime(now), events, rooms];
+  const { marked } = await oneRow<Canceled>(on, CANCEL_REDACTED, values);
+  await expireUnheld(on, events, rooms, reason, now);
   return marked;
 }

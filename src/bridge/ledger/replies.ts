@@ -43,7 +43,7 @@ const RECORD_REPLY: Statement = {
     FROM bridge_delegations d WHERE ${HELD} AND d.state IN ('dispatching', 'following') FOR UPDATE
   ), moved AS (
     UPDATE bridge_delegations d SET
-      state = 'reply_pending', accepted_at = COALESCE(d.accepted_at, $4), due_at = d.lease_until,
+      state = 'reply_pending', accepted_at = COALESCE(d.accepted_at, $4), reply_at = $4, due_at = d.lease_until,
       prompt = NULL, agent_version = COALESCE($5, d.agent_version), attempts = 0
     FROM held h WHERE d.id = h.id AND NOT h.canceled
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
@@ -87,7 +87,7 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
   return {
     /**
      * Stores the parts of the answer (sealed) with their transaction IDs; the state becomes `reply_pending`.
-     * `canceled`: the question was redacted meanwhile and nothing was written; finish it as canceled.
+     * `canceled`: it is to be canceled and nothing was written; finish it as canceled.
      */
     async recordReply(
       lease: Lease,

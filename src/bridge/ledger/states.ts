@@ -45,9 +45,15 @@ export const TERMINAL_REASONS = [
   "source_redacted",
   "room_unreachable",
   "reply_refused",
+  "reply_deadline_exceeded",
+  "operator_canceled",
   "event_replayed",
 ] as const;
 export type TerminalReason = (typeof TERMINAL_REASONS)[number];
+
+/** Why a delegation is to be canceled. */
+export const CANCEL_REASONS = ["source_redacted", "operator_canceled"] as const;
+export type CancelReason = (typeof CANCEL_REASONS)[number];
 
 /** The states of an intake envelope (an encrypted event whose key was missing). All but the first are terminal. */
 export const INTAKE_ENVELOPE_STATES = ["awaiting_key", "derived", "denied", "expired"] as const;
@@ -67,6 +73,7 @@ export const INTAKE_ENVELOPE_REASONS = {
     "sender_mismatch",
     "device_not_trusted",
     "undecryptable",
+    "operator_canceled",
   ],
 } as const satisfies Readonly<Record<Exclude<IntakeEnvelopeState, "awaiting_key">, readonly string[]>>;
 export type ExpiryReason = (typeof INTAKE_ENVELOPE_REASONS.expired)[number];

@@ -83,6 +83,10 @@ export const REASONS: Readonly<Record<NoticeReason, string>> = {
   source_redacted: "The question was removed.",
   room_unreachable: "I may no longer write in this room. Whoever runs the room can let me.",
   reply_refused: "The homeserver did not accept the answer. Whoever runs this bridge can look into that.",
+  reply_deadline_exceeded:
+    "There is an answer, but it could not be delivered here in time. Ask again; whoever runs this bridge can look " +
+    "into that.",
+  operator_canceled: "Whoever runs this bridge has canceled it.",
   event_replayed: "This message repeats an earlier one under another name, so it is not a new question.",
   sender_device_untrusted:
     "It was sent from a device that this bridge does not trust. Verify that device with your other ones, or " +

@@ -209,6 +209,7 @@ CREATE TABLE bridge_delegations (
   -- When it was first claimed. The dispatch deadline, and the time for which it may hold its room, begin then.
   tried_at timestamptz,
   cancel_requested_at timestamptz,
+  cancel_reason text CHECK (cancel_reason IN ('source_redacted', 'operator_canceled')),
   -- Sealed.
   prompt bytea,
   a2a_task_id text,
@@ -219,6 +220,8 @@ CREATE TABLE bridge_delegations (
   retry_reason text,
   admitted_at timestamptz NOT NULL,
   accepted_at timestamptz,
+  -- When its answer was recorded. The reply deadline begins then.
+  reply_at timestamptz,
   reply_event_id text,
   terminal_at timestamptz,
   terminal_stage text,
@@ -227,6 +230,7 @@ CREATE TABLE bridge_delegations (
   UNIQUE (room_id, room_seq, room_ordinal),
   CHECK ((room_seq IS NULL) = (room_ordinal IS NULL) AND (room_seq IS NULL) = (room_siblings IS NULL)),
   CHECK ((lease_holder IS NULL) = (lease_until IS NULL)),
+  CHECK ((cancel_requested_at IS NULL) = (cancel_reason IS NULL)),
   CONSTRAINT terminal_is_final CHECK (
     CASE WHEN state IN ('completed', 'failed', 'canceled', 'denied', 'expired')
       THEN terminal_at IS NOT NULL AND terminal_stage IS NOT NULL AND terminal_reason IS NOT NULL
@@ -235,6 +239,7 @@ CREATE TABLE bridge_delegations (
     END)
 );
 CREATE INDEX bridge_delegations_due ON bridge_delegations (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX bridge_delegations_open ON bridge_delegations (room_id, room_seq, room_ordinal) WHERE terminal_at IS NULL;
 CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root) WHERE thread_root IS NOT NULL;
 
 -- Intake envelopes: encrypted events whose keys were missing when they arrived.
@@ -280,7 +285,7 @@ CREATE TABLE bridge_encrypted_intake (
       WHEN 'denied' THEN terminal_reason IN ('room_capacity_exceeded', 'global_capacity_exceeded')
       WHEN 'expired' THEN terminal_reason IN (
         'key_wait_elapsed', 'key_requests_exhausted', 'key_withheld', 'source_redacted', 'event_unavailable', 'event_changed',
-        'sender_mismatch', 'device_not_trusted', 'undecryptable')
+        'sender_mismatch', 'device_not_trusted', 'undecryptable', 'operator_canceled')
     END)
 );
 CREATE INDEX bridge_encrypted_intake_due ON bridge_encrypted_intake (due_at) WHERE due_at IS NOT NULL;

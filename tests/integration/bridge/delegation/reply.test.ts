@@ -54,6 +54,28 @@ describe("replies", () => {
     });
   }
 
+  it("an answer that cannot be delivered is given up at the reply deadline, with its reason [OPS-1]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, {
+      harness: { limits: { replyDeadline: 300_000 } },
+    });
+    agent.behaviour.plan = completes("the answer");
+    harness.sendResults.push(
+      ...Array.from({ length: 1_000 }, () => ({ kind: "retry", afterMs: 60_000 }) as const),
+    );
+    const row = await admit();
+    harness.worker().start();
+    await harness.until(() => row.state === "reply_pending");
+    const answeredAt = harness.clock.now();
+    await harness.until(() => row.outcome !== undefined, 5_000);
+    assert.deepEqual(row.outcome, {
+      state: "failed",
+      stage: "reply",
+      reason: "reply_deadline_exceeded",
+      notice: "delegation_failed",
+    });
+    assert.ok(harness.clock.now() - answeredAt <= 400_000);
+  });
+
   it("every part of an answer is persisted before the first is sent [DEL-3]", async (t) => {
     const { agent, fixture, harness, admit } = await setUpDelegation(t, { streaming: true });
     const long = "A paragraph of the answer.\n\n".repeat(4_000);

@@ -1,0 +1,235 @@
+// What operators see of the work that waits, and what they may do to it, while bridges run on the same database.
+// Invariants: no result holds content; an action is one transaction and asserts the state that it needs; a cancellation
+// is a durable intent that the holder of the lease acts on; a retry only makes due what waits, and takes no lease away.
+import type { Pool } from "pg";
+import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { expireUnheld } from "./envelope-expiry.ts";
+import { writeNotices } from "./notices.ts";
+import { entities, inRooms, inTransaction, oneRow, rows, type Statement, toTime } from "./postgres.ts";
+import { cancelDelegation } from "./redaction.ts";
+import type { DelegationState, IntakeEnvelopeState } from "./states.ts";
+
+/** What a delegation or an intake envelope waits for. */
+export type WaitsFor =
+  /** Nothing: a bridge works on it now. */
+  | "nothing"
+  /** What stands before it in its room; `behind` names that. */
+  | "its_turn"
+  /** The end of a back-off, after a try that failed; `lastReason` says why. */
+  | "next_try"
+  | "the_agent"
+  | "the_homeserver"
+  | "its_key"
+  /** It is due: a bridge with a free slot takes it. */
+  | "a_bridge";
+
+export interface OpenDelegation {
+  readonly id: string;
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly ghost: GhostMxid;
+  readonly agent: AgentId;
+  readonly sender: UserId;
+  readonly state: DelegationState;
+  readonly reason: string | undefined;
+  /** Tries since it last made progress. */
+  readonly attempts: number;
+  readonly lastReason: string | undefined;
+  readonly admittedAt: number;
+  /** When it came into its present state, or its first try began. */
+  readonly since: number;
+  readonly nextAt: number | undefined;
+  readonly cancelRequested: boolean;
+  readonly waitsFor: WaitsFor | undefined;
+  /** The delegation (its ID) or the encrypted event at the head of its room. */
+  readonly behind: string | undefined;
+}
+
+export interface OpenEnvelope {
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly sender: UserId;
+  readonly state: IntakeEnvelopeState;
+  readonly reason: string | undefined;
+  readonly attempts: number;
+  readonly keyRequests: number;
+  readonly since: number;
+  readonly deadline: number;
+  readonly nextAt: number | undefined;
+  /** Whether its room waits for it. */
+  readonly holdsRoom: boolean;
+  readonly waitsFor: WaitsFor | undefined;
+}
+
+export interface WaitingRoom {
+  readonly room: RoomId;
+  readonly encrypted: boolean;
+  readonly delegations: number;
+  readonly envelopes: number;
+  /** What is at the head of its queue: a delegation (its ID) or an encrypted event. */
+  readonly head: string | undefined;
+  /** When the oldest open question came. */
+  readonly since: number | undefined;
+}
+
+const AT_HEAD = "d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal";
+const HEAD = `COALESCE(
+    (SELECT e.matrix_event_id FROM bridge_encrypted_intake e
+     WHERE e.room_id = r.room_id AND e.room_seq = r.head_seq AND e.state = 'awaiting_key'),
+    (SELECT h.id::text FROM bridge_delegations h
+     WHERE h.room_id = r.room_id AND h.room_seq = r.head_seq AND h.room_ordinal = r.head_ordinal))`;
+
+// $1: a delegation, or NULL: all open ones, of the room $2 and the agent $3 if they are given.
+const delegationsWhere = (name: string, where: string): Statement => ({
+  name,
+  text: `
+  SELECT d.id, d.matrix_event_id AS event, d.room_id AS room, d.ghost_mxid AS ghost, d.agent_id AS agent,
+    d.sender_mxid AS sender, d.state, d.terminal_reason AS reason, d.attempts, d.retry_reason AS "lastReason",
+    d.admitted_at AS "admittedAt", d.cancel_requested_at IS NOT NULL AS "cancelRequested",
+    COALESCE(d.terminal_at, d.reply_at, d.accepted_at, d.tried_at, d.admitted_at) AS since,
+    COALESCE(d.due_at, CASE WHEN d.terminal_at IS NULL AND ${AT_HEAD} THEN r.head_at END) AS "nextAt",
+    d.lease_until AS "leaseUntil",
+    CASE WHEN d.terminal_at IS NULL AND d.due_at IS NULL AND NOT (${AT_HEAD}) THEN ${HEAD} END AS behind
+  FROM bridge_delegations d LEFT JOIN bridge_rooms r ON r.room_id = d.room_id
+  WHERE ${where} ORDER BY d.admitted_at, d.id`,
+});
+const DELEGATION = delegationsWhere("show_delegation", "d.id = $1");
+const OPEN_DELEGATIONS = delegationsWhere(
+  "list_delegations",
+  "d.terminal_at IS NULL AND ($1::text IS NULL OR d.room_id = $1) AND ($2::text IS NULL OR d.agent_id = $2)",
+);
+
+const envelopesWhere = (name: string, where: string): Statement => ({
+  name,
+  text: `
+  SELECT e.matrix_event_id AS event, e.room_id AS room, e.sender_mxid AS sender, e.state, e.terminal_reason AS reason,
+    e.attempts, e.key_requests AS "keyRequests", COALESCE(e.terminal_at, e.admitted_at) AS since, e.deadline,
+    CASE WHEN NOT e.is_held THEN e.due_at END AS "nextAt",
+    e.state = 'awaiting_key' AND e.room_seq IS NOT NULL AS "holdsRoom"
+  FROM bridge_encrypted_intake e WHERE ${where} ORDER BY e.admitted_at, e.matrix_event_id`,
+});
+const ENVELOPE = envelopesWhere("show_envelope", "e.matrix_event_id = $1");
+const OPEN_ENVELOPES = envelopesWhere(
+  "list_envelopes",
+  "e.state = 'awaiting_key' AND ($1::text IS NULL OR e.room_id = $1)",
+);
+
+const ROOMS: Statement = {
+  name: "list_rooms",
+  text: `
+  WITH open AS (
+    SELECT room_id, 1 AS delegation, admitted_at FROM bridge_delegations
+    WHERE terminal_at IS NULL AND ($1::text IS NULL OR room_id = $1)
+    UNION ALL SELECT room_id, 0, admitted_at FROM bridge_encrypted_intake
+    WHERE state = 'awaiting_key' AND ($1::text IS NULL OR room_id = $1)
+  )
+  SELECT r.room_id AS room, r.encrypted, sum(o.delegation)::int AS delegations,
+    (count(*) - sum(o.delegation))::int AS envelopes, ${HEAD} AS head, min(o.admitted_at) AS since
+  FROM open o JOIN bridge_rooms r ON r.room_id = o.room_id
+  GROUP BY r.room_id ORDER BY min(o.admitted_at)`,
+};
+
+// A new deadline begins with the next try. What a bridge holds now is left alone.
+const RETRY_DELEGATION: Statement = {
+  name: "retry_delegation",
+  text: `
+  WITH again AS (
+    UPDATE bridge_delegations SET
+      attempts = 0, tried_at = CASE WHEN state IN ('queued', 'dispatching') THEN NULL ELSE tried_at END,
+      reply_at = CASE WHEN reply_at IS NULL THEN NULL ELSE $2::timestamptz END,
+      due_at = CASE WHEN due_at IS NULL THEN NULL ELSE $2::timestamptz END
+    WHERE id = $1 AND terminal_at IS NULL AND (lease_until IS NULL OR lease_until <= $2)
+    RETURNING room_id, room_seq, room_ordinal
+  ), heads AS (
+    UPDATE bridge_rooms r SET head_at = $2 FROM again a
+    WHERE r.room_id = a.room_id AND r.head_seq = a.room_seq AND r.head_ordinal = a.room_ordinal
+      AND r.head_at IS NOT NULL
+  )
+  SELECT count(*)::int AS touched FROM again`,
+};
+
+const RETRY_ENVELOPE: Statement = {
+  name: "retry_envelope",
+  text: `UPDATE bridge_encrypted_intake SET due_at = $2
+         WHERE matrix_event_id = $1 AND state = 'awaiting_key' AND NOT is_held RETURNING 1`,
+};
+
+type DelegationRow = Omit<OpenDelegation, "waitsFor"> & { readonly leaseUntil: number | undefined };
+
+function waitsFor(row: DelegationRow, now: number): WaitsFor | undefined {
+  if (row.reason !== undefined) return undefined;
+  if (row.leaseUntil !== undefined && row.leaseUntil > now) return "nothing";
+  if (row.behind !== undefined) return "its_turn";
+  if (row.nextAt === undefined || row.nextAt <= now) return "a_bridge";
+  if (row.state === "reply_pending") return "the_homeserver";
+  return row.state === "following" ? "the_agent" : "next_try";
+}
+
+export function createOperations(pool: Pool, noticeIntervalMs: number) {
+  const delegations = async (statement: Statement, values: readonly unknown[], now: number) =>
+    (await entities<DelegationRow>(pool, statement, values)).map((row): OpenDelegation => {
+      const { leaseUntil: _, ...shown } = row;
+      return { ...shown, waitsFor: waitsFor(row, now) };
+    });
+  const envelopes = async (statement: Statement, values: readonly unknown[]) =>
+    (await entities<Omit<OpenEnvelope, "waitsFor">>(pool, statement, values)).map(
+      (row): OpenEnvelope => ({
+        ...row,
+        waitsFor: row.state !== "awaiting_key" ? undefined : row.nextAt === undefined ? "nothing" : "its_key",
+      }),
+    );
+  const delegation = async (id: string, now: number) => (await delegations(DELEGATION, [id], now))[0];
+  const envelope = async (event: string) => (await envelopes(ENVELOPE, [event]))[0];
+  return {
+    /** Open delegations, the oldest first. */
+    delegations: (
+      now: number,
+      only: { readonly room?: string | undefined; readonly agent?: string | undefined } = {},
+    ) => delegations(OPEN_DELEGATIONS, [only.room ?? null, only.agent ?? null], now),
+    delegation,
+    /** Intake envelopes that await their keys, the oldest first. */
+    envelopes: (room?: string) => envelopes(OPEN_ENVELOPES, [room ?? null]),
+    envelope,
+    /** Rooms with open work, by the oldest of it. */
+    rooms: (room?: string) => entities<WaitingRoom>(pool, ROOMS, [room ?? null]),
+
+    /**
+     * Cancels a delegation, and has the asker told. `requested`: a bridge works on it, and will end it.
+     * `undefined`: it is not open.
+     */
+    async cancelDelegation(id: string, now: number): Promise<"ended" | "requested" | undefined> {
+      const found = await delegation(id, now);
+      if (found === undefined) return undefined;
+      return await inTransaction(pool, "BEGIN", async (client) => {
+        const result = await cancelDelegation(client, id, now);
+        const { room, ghost, event: source } = found;
+        const notice = { room, ghost, source, threadRoot: undefined };
+        const said = { ...notice, kind: "delegation_stopped", reason: "operator_canceled" } as const;
+        if (result !== undefined) await writeNotices(client, [said], now, noticeIntervalMs);
+        return { result };
+      });
+    },
+
+    /** Makes a delegation due, with a new deadline; false when it is not open, or a bridge works on it. */
+    async retryDelegation(id: string, now: number): Promise<boolean> {
+      return (await oneRow<{ touched: number }>(pool, RETRY_DELEGATION, [id, toTime(now)])).touched === 1;
+    },
+
+    /** Ends the wait for a key; false when it has ended. */
+    async cancelEnvelope(event: string, now: number): Promise<boolean> {
+      const found = await envelope(event);
+      if (found === undefined) return false;
+      return await inRooms(pool, [found.room], async (client) => {
+        const ended = await expireUnheld(client, [found.event], [found.room], "operator_canceled", now);
+        return { result: ended === 1 };
+      });
+    },
+
+    /** Has the key looked for now; false when the wait has ended, or a bridge works on it. */
+    async retryEnvelope(event: string, now: number): Promise<boolean> {
+      return (await rows(pool, RETRY_ENVELOPE, [event, toTime(now)])).length === 1;
+    },
+  };
+}
+
+export type Operations = ReturnType<typeof createOperations>;

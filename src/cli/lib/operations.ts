@@ -1,0 +1,127 @@
+// What the commands about waiting work share: how they open the ledger, and how they show what waits.
+import { loadBridgeConfig } from "../../bridge/config.ts";
+import type {
+  OpenDelegation,
+  OpenEnvelope,
+  Operations,
+  WaitingRoom,
+} from "../../bridge/ledger/operations.ts";
+import { withOperations } from "../../bridge/operations.ts";
+import { systemClock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { requireConfigFile } from "./options.ts";
+import { renderTable } from "./output.ts";
+
+/** Runs `work` on the ledger of the bridge that the file configures. @throws DrawbridgeError */
+export async function onLedger<T>(
+  configFile: string,
+  work: (operations: Operations, now: number) => Promise<T>,
+): Promise<T> {
+  requireConfigFile(configFile, "bridge");
+  return await withOperations(loadBridgeConfig(configFile), (operations) =>
+    work(operations, systemClock.now()),
+  );
+}
+
+/** @throws DrawbridgeError `usage` when there is nothing */
+export function found<T>(value: T | undefined, what: string, list: string): T {
+  if (value !== undefined) return value;
+  throw new DrawbridgeError("usage", `there is no ${what}`, { hint: `Name one that \`${list}\` lists.` });
+}
+
+/** The ID of a delegation. @throws DrawbridgeError `usage` */
+export function delegationId(text: string): string {
+  if (/^[0-9]{1,18}$/.test(text)) return text;
+  throw new DrawbridgeError("usage", "a delegation is named by its number", {
+    hint: "Name one that `drawbridge delegation list` lists.",
+  });
+}
+
+const time = (at: number | undefined) =>
+  at === undefined ? "-" : `${new Date(at).toISOString().slice(0, 19)}Z`;
+const words = (text: string | undefined) => (text ?? "-").replaceAll("_", " ");
+
+/** Times as they are written in JSON. */
+export function inJson<T extends object>(value: T): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(value).map(([name, field]) => [
+      name,
+      typeof field === "number" && TIMES.has(name) ? new Date(field).toISOString() : (field ?? null),
+    ]),
+  );
+}
+const TIMES: ReadonlySet<string> = new Set(["admittedAt", "since", "nextAt", "deadline"]);
+
+export function delegationTable(delegations: readonly OpenDelegation[]): string {
+  return renderTable(
+    [
+      "ID",
+      "AGENT",
+      "STATE",
+      "WAITS FOR",
+      "BEHIND",
+      "SINCE",
+      "NEXT TRY",
+      "TRIES",
+      "LAST REASON",
+      "ROOM",
+      "EVENT",
+    ],
+    delegations.map((one) => [
+      one.id,
+      one.agent,
+      words(one.state),
+      one.cancelRequested && one.waitsFor !== undefined ? "its cancellation" : words(one.waitsFor),
+      one.behind ?? "-",
+      time(one.since),
+      time(one.nextAt),
+      String(one.attempts),
+      one.reason ?? one.lastReason ?? "-",
+      one.room,
+      one.event,
+    ]),
+  );
+}
+
+export function envelopeTable(envelopes: readonly OpenEnvelope[]): string {
+  return renderTable(
+    [
+      "EVENT",
+      "STATE",
+      "WAITS FOR",
+      "SINCE",
+      "NEXT TRY",
+      "UNTIL",
+      "TRIES",
+      "KEY REQUESTS",
+      "HOLDS ITS ROOM",
+      "ROOM",
+    ],
+    envelopes.map((one) => [
+      one.event,
+      one.reason ?? words(one.state),
+      words(one.waitsFor),
+      time(one.since),
+      time(one.nextAt),
+      time(one.deadline),
+      String(one.attempts),
+      String(one.keyRequests),
+      one.holdsRoom ? "yes" : "no",
+      one.room,
+    ]),
+  );
+}
+
+export function roomTable(rooms: readonly WaitingRoom[]): string {
+  return renderTable(
+    ["ROOM", "ENCRYPTED", "DELEGATIONS", "ENVELOPES", "HEAD", "SINCE"],
+    rooms.map((one) => [
+      one.room,
+      one.encrypted ? "yes" : "no",
+      String(one.delegations),
+      String(one.envelopes),
+      one.head ?? "-",
+      time(one.since),
+    ]),
+  );
+}

@@ -1,0 +1,47 @@
+// The commands about waiting work, as an operator runs them beside a bridge.
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { ExitCode } from "../../../src/cli/lib/exit-codes.ts";
+import { arrivals, envelope, event, job, ledgerFixture, room } from "../../support/ledger.ts";
+import { runCli, temporaryFolder } from "../../support/temporary.ts";
+
+describe("drawbridge delegation, envelope and room", () => {
+  it("list, explain, cancel and retry what waits, and never print content [OPS-1]", async (t) => {
+    const { url, admit, rows } = await ledgerFixture(t);
+    const folder = join(temporaryFolder(t), "bridge");
+    const given = ["--server-name", "a.test", "--homeserver-url", "http://127.0.0.1:8008"];
+    await runCli(["bridge", "init", "--directory", folder, ...given, "--database-env", "TEST_LEDGER_URL"]);
+    const config = join(folder, "bridge.yaml");
+    const drawbridge = (...words: string[]) =>
+      runCli([...words, "--config", config], { env: { ...process.env, TEST_LEDGER_URL: url } });
+    await admit([], arrivals(envelope("e1"), job("q2", { prompt: "the content" })));
+
+    const listed = await drawbridge("delegation", "list", "--json");
+    assert.equal(listed.code, ExitCode.ok, listed.stderr);
+    const [one] = JSON.parse(listed.stdout) as {
+      id: string;
+      waitsFor: string;
+      behind: string;
+      since: string;
+    }[];
+    assert.deepEqual(
+      [one?.waitsFor, one?.behind, one?.since],
+      ["its_turn", event("e1"), "2026-01-01T00:00:00.000Z"],
+    );
+    const shown = await drawbridge("room", "show", room("r"));
+    assert.match(shown.stdout, /its turn +\$e1/);
+    assert.match(shown.stdout, /its key/);
+    assert.equal((await drawbridge("envelope", "cancel", event("e1"))).code, ExitCode.ok);
+    assert.equal((await drawbridge("envelope", "cancel", event("e1"))).code, ExitCode.failed);
+    const id = one?.id ?? "";
+    assert.equal((await drawbridge("delegation", "retry", id)).stdout, "due now\n");
+    assert.equal((await drawbridge("delegation", "cancel", id)).stdout, "canceled\n");
+    const ended = await drawbridge("delegation", "show", id);
+    assert.match(ended.stdout, /operator_canceled/);
+    assert.equal((await drawbridge("delegation", "show", "nonsense")).code, ExitCode.usage);
+    assert.equal((await drawbridge("room", "show", room("other"))).code, ExitCode.usage);
+    assert.doesNotMatch(listed.stdout + shown.stdout + ended.stdout, /content/);
+    assert.deepEqual(await rows("SELECT state FROM bridge_delegations"), [{ state: "canceled" }]);
+  });
+});
