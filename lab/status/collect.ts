@@ -149,7 +149,7 @@ function declaredClients(lab: Lab, name: CompleteOrganisation): OrganisationStat
   return clientsIn(clientsFile)
     .toSorted((one, other) => placeOf(one.partner) - placeOf(other.partner))
     .flatMap(({ clientId, secret, partner }) =>
-      "file" in secret
+      secret !== undefined && "file" in secret
         ? [{ clientId, secretFile: resolve(issuer, secret.file), partner: partner ?? null }]
         : [],
     );

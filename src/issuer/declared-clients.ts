@@ -35,7 +35,7 @@ export class DeclaredClients {
   find(clientId: string): ClientCredentials | undefined {
     this.refresh();
     const client = this.#clients.find((candidate) => candidate.clientId === clientId);
-    if (client === undefined || !client.enabled) return undefined;
+    if (client?.secret === undefined || !client.enabled) return undefined;
     try {
       return { clientId, secret: readSecret(client.secret, dirname(this.#file)) };
     } catch (error) {

@@ -12,7 +12,8 @@ export const DeclaredClientId = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,1
 const DeclaredClient = z.strictObject({
   clientId: DeclaredClientId,
   enabled: z.boolean().default(true),
-  secret: SecretReference,
+  /** A client that is enabled has one. */
+  secret: SecretReference.optional(),
   /** The partner's server name; absent for a client of the organisation itself. */
   partner: z
     .string()
@@ -26,7 +27,10 @@ export const ClientsFile = z.strictObject({
   version: z.literal(1),
   clients: z.array(DeclaredClient).superRefine((clients, context) => {
     const seen = new Set<string>();
-    clients.forEach(({ clientId }, index) => {
+    clients.forEach(({ clientId, enabled, secret }, index) => {
+      if (enabled && secret === undefined) {
+        context.addIssue({ code: "custom", path: [index, "secret"], message: "an enabled client needs one" });
+      }
       if (seen.has(clientId)) {
         context.addIssue({ code: "custom", path: [index, "clientId"], message: "declared twice" });
       }

@@ -52,8 +52,10 @@ function objectionIf(isObjected: boolean, found: string, hint: string): Partial<
 }
 
 /** Plane 5: neither `azp` nor route is rendered, the client gets no token, and the exact POST is refused. */
-function stopRules({ partner, runs }: Observation): readonly Rule[] {
-  const absent = absentIf(partner?.gateway === undefined || !runs.gateway, NOTHING_THERE);
+function stopRules({ partner, runs, items }: Observation): readonly Rule[] {
+  // A client may be at the issuer although the registry lets it invoke nothing: what is seen open is not absent.
+  const isSeen = items.some(({ plane, verdict }) => plane === "gateway" && verdict === "open");
+  const absent = absentIf((partner?.gateway === undefined || !runs.gateway) && !isSeen, NOTHING_THERE);
   return [
     rule(
       "partner_not_rendered",

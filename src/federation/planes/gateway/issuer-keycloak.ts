@@ -1,7 +1,8 @@
 // Keycloak as the issuer of declared clients, by its Admin REST API.
 // Invariants: clients are closed before anything else is done; a client is enabled only together with its
-// declared secret and settings, never before; closing needs no secret; a client that this organisation did not
-// make is never deleted; what was done is read back.
+// declared secret and settings, never before; closing needs no secret; a client that was there before is taken over
+// when it is declared: it is disabled when it is closed or declared no more, and never deleted; what was done is read
+// back.
 import { resolve } from "node:path";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
@@ -18,9 +19,11 @@ import {
   extraMappers,
   extraScopes,
   hasSettings,
+  isAdopted,
+  isOwnedBy,
   KeycloakClient,
   newClient,
-  OWNER_ATTRIBUTE,
+  ownerOf,
 } from "./keycloak-settings.ts";
 
 type KeycloakTarget = Extract<
@@ -104,11 +107,13 @@ class Keycloak implements IssuerAdapter {
     const clients = intent.clients.filter(({ clientId }) => !this.#foreign.has(clientId));
     for (const client of clients) {
       const found = before.get(client.clientId);
-      if (client.enabled || found?.enabled !== true) continue;
-      await attempt(client.clientId, () => this.#put(found, { enabled: false }));
+      if (client.enabled || found === undefined || isClosed(found, intent)) continue;
+      await attempt(client.clientId, () => this.#close(found, intent));
     }
-    for (const found of ownedAndUndeclared(before, intent)) {
-      await attempt(found.clientId, () => this.#ok("DELETE", `clients/${found.id}`));
+    for (const found of leftOver(before, intent)) {
+      await attempt(found.clientId, () =>
+        isAdopted(found) ? this.#close(found, intent) : this.#ok("DELETE", `clients/${found.id}`),
+      );
     }
     const failures: IssuerFailure[] = [];
     for (const client of clients) {
@@ -123,13 +128,11 @@ class Keycloak implements IssuerAdapter {
         continue;
       }
       const found = before.get(client.clientId);
-      if (found?.enabled === true && found.secret === secret && hasSettings(found, this.#audience)) {
-        continue;
-      }
+      if (found !== undefined && this.#isRight(found, secret, intent)) continue;
       await attempt(client.clientId, () =>
         found === undefined
           ? this.#ok("POST", "clients", newClient(client.clientId, intent.owner, this.#audience, secret))
-          : this.#setRight(found, secret),
+          : this.#setRight(found, secret, intent),
       );
     }
     if (changed) for (const { subject } of await this.drift(intent)) refusedIds.add(subject);
@@ -147,34 +150,46 @@ class Keycloak implements IssuerAdapter {
   async drift(intent: IssuerIntent): Promise<readonly Omit<Drift, "plane">[]> {
     const found = await this.#list();
     const declared = intent.clients.flatMap((client) => {
-      const drift = this.#driftOf(client, found.get(client.clientId));
+      const drift = this.#driftOf(client, found.get(client.clientId), intent);
       return drift === undefined ? [] : [drift];
     });
-    const extra = ownedAndUndeclared(found, intent).map((client) => ({
+    const extra = leftOver(found, intent).map((client) => ({
       subject: client.clientId,
-      kind: "extra",
+      kind: isAdopted(client) ? "enabled" : "extra",
       found: clientDigest(client, false),
     }));
     return [...declared, ...extra];
   }
 
-  #driftOf(client: DeclaredClient, found: KeycloakClient | undefined): Omit<Drift, "plane"> | undefined {
+  #driftOf(
+    client: DeclaredClient,
+    found: KeycloakClient | undefined,
+    intent: IssuerIntent,
+  ): Omit<Drift, "plane"> | undefined {
     const subject = client.clientId;
     if (!client.enabled) {
       // Closed: nobody has a token by it, so what else it is does not count.
-      return found?.enabled === true
-        ? { subject, kind: "enabled", found: clientDigest(found, false) }
-        : undefined;
+      if (found === undefined || isClosed(found, intent)) return undefined;
+      return { subject, kind: found.enabled ? "enabled" : "edited", found: clientDigest(found, false) };
     }
     if (found === undefined) return { subject, kind: "missing", found: null };
     const secret = this.#readSecret(client);
     const hasSecret = secret !== undefined && found.secret === secret;
-    if (found.enabled && hasSecret && hasSettings(found, this.#audience)) return undefined;
+    if (hasSecret && this.#isRight(found, secret, intent)) return undefined;
     return { subject, kind: found.enabled ? "edited" : "disabled", found: clientDigest(found, hasSecret) };
   }
 
+  #isRight(found: KeycloakClient, secret: string, { owner }: IssuerIntent): boolean {
+    const isSet = hasSettings(found, this.#audience) && isOwnedBy(found, owner);
+    return found.enabled && found.secret === secret && isSet;
+  }
+
+  #close(found: KeycloakClient, { owner }: IssuerIntent): Promise<boolean> {
+    return this.#put(found, { enabled: false, attributes: ownerOf(found, owner) });
+  }
+
   /** Scopes and mappers first: with them wrong, a client that is enabled would have wrong tokens. */
-  async #setRight(found: KeycloakClient, secret: string): Promise<boolean> {
+  async #setRight(found: KeycloakClient, secret: string, { owner }: IssuerIntent): Promise<boolean> {
     const at = `clients/${found.id}`;
     let ok = true;
     for (const mapper of extraMappers(found)) {
@@ -193,7 +208,7 @@ class Keycloak implements IssuerAdapter {
       const basic = (await this.#scopes("client-scopes")).find(({ name }) => name === BASIC_SCOPE);
       ok = basic !== undefined && (await this.#ok("PUT", `${at}/default-client-scopes/${basic.id}`)) && ok;
     }
-    return ok && (await this.#put(found, clientSettings(this.#audience, secret)));
+    return ok && (await this.#put(found, clientSettings(this.#audience, secret, ownerOf(found, owner))));
   }
 
   #put({ id }: KeycloakClient, body: unknown): Promise<boolean> {
@@ -226,6 +241,7 @@ class Keycloak implements IssuerAdapter {
   }
 
   #readSecret({ secret }: DeclaredClient): string | undefined {
+    if (secret === undefined) return undefined;
     try {
       return this.#secretOf(secret);
     } catch (error) {
@@ -235,12 +251,19 @@ class Keycloak implements IssuerAdapter {
   }
 }
 
-function ownedAndUndeclared(
+/** Closed, and marked as the organisation's own, so that it is still looked after when it is declared no more. */
+function isClosed(found: KeycloakClient, { owner }: IssuerIntent): boolean {
+  return !found.enabled && isOwnedBy(found, owner);
+}
+
+/** The organisation's clients that it declares no more, but for those that were adopted and are disabled. */
+function leftOver(
   found: ReadonlyMap<string, KeycloakClient>,
   { owner, clients }: IssuerIntent,
 ): KeycloakClient[] {
   const declared = new Set(clients.map(({ clientId }) => clientId));
   return [...found.values()].filter(
-    ({ clientId, attributes }) => attributes[OWNER_ATTRIBUTE] === owner && !declared.has(clientId),
+    (client) =>
+      isOwnedBy(client, owner) && !declared.has(client.clientId) && (client.enabled || !isAdopted(client)),
   );
 }

@@ -7,8 +7,10 @@ import { canonicalize } from "../../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 
-/** Which organisation made a client: what it made it may also remove. */
-export const OWNER_ATTRIBUTE = "drawbridge.owner";
+/** Which organisation manages a client: it closes the client when the registry declares it no more. */
+const OWNER_ATTRIBUTE = "drawbridge.owner";
+/** Set on a client that was there before the organisation took it over; such a client is closed and never removed. */
+const ADOPTED_ATTRIBUTE = "drawbridge.adopted";
 
 const Mapper = z.object({
   id: z.string().optional(),
@@ -62,13 +64,29 @@ const SCOPES: ReadonlySet<string> = new Set([BASIC_SCOPE, "service_account"]);
 
 const AUDIENCE_MAPPER = "audience";
 
+/** The attributes that say who manages a client. */
+type Owner = Readonly<Record<string, string>>;
+
+export function isOwnedBy({ attributes }: KeycloakClient, owner: string): boolean {
+  return attributes[OWNER_ATTRIBUTE] === owner;
+}
+
+export function isAdopted({ attributes }: KeycloakClient): boolean {
+  return attributes[ADOPTED_ATTRIBUTE] === "true";
+}
+
+/** What a found client has to say of its owner: whoever takes over a client that is there already adopts it. */
+export function ownerOf(client: KeycloakClient, owner: string): Owner {
+  return isOwnedBy(client, owner) ? {} : { [OWNER_ATTRIBUTE]: owner, [ADOPTED_ATTRIBUTE]: "true" };
+}
+
 /** For PUT, and for POST with a client ID: everything but the scopes, which Keycloak takes at creation alone. */
-export function clientSettings(audience: string, secret: string) {
+export function clientSettings(audience: string, secret: string, owner: Owner) {
   return {
     ...SETTINGS,
     enabled: true,
     secret,
-    attributes: ATTRIBUTES,
+    attributes: { ...ATTRIBUTES, ...owner },
     protocolMappers: [
       {
         name: AUDIENCE_MAPPER,
@@ -86,11 +104,9 @@ export function clientSettings(audience: string, secret: string) {
 
 /** A client that is not there yet. */
 export function newClient(clientId: string, owner: string, audience: string, secret: string) {
-  const settings = clientSettings(audience, secret);
   return {
-    ...settings,
+    ...clientSettings(audience, secret, { [OWNER_ATTRIBUTE]: owner }),
     clientId,
-    attributes: { ...settings.attributes, [OWNER_ATTRIBUTE]: owner },
     defaultClientScopes: [BASIC_SCOPE],
     optionalClientScopes: [],
   };

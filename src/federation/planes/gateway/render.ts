@@ -1,6 +1,6 @@
 // Plane 5 as files: who may invoke which agent and how often, and the clients that the issuer declares.
-// Invariants: a client that is closed stays declared and disabled, so that its secret can never be taken for
-// a new one's; secrets are references.
+// Invariants: a client that is closed stays declared and disabled, also where the partner may invoke nothing, so that
+// the issuer gives it no token whoever made it; secrets are references.
 
 import type { InvokedAgent } from "../../../rendered-files/gateway-files.ts";
 import type { DeclaredClient } from "../../../rendered-files/issuer-clients.ts";
@@ -46,17 +46,11 @@ function clientsFile(registry: Registry): string {
       ...(applicant === undefined ? {} : { partner: applicant }),
     }),
   );
-  const partners = registry.partners.flatMap(({ partner }): DeclaredClient[] =>
-    partner.gateway === undefined
-      ? []
-      : [
-          {
-            clientId: partner.azp,
-            enabled: planeState(partner, "gateway") === "open",
-            secret: partner.gateway.clientSecret,
-            partner: partner.serverName,
-          },
-        ],
-  );
+  const partners = registry.partners.flatMap(({ partner }): DeclaredClient[] => {
+    const { azp, gateway, serverName } = partner;
+    const enabled = planeState(partner, "gateway") === "open";
+    if (enabled && gateway === undefined) return [];
+    return [{ clientId: azp, enabled, secret: gateway?.clientSecret, partner: serverName }];
+  });
   return yamlFile({ version: 1, clients: [...own, ...partners] });
 }

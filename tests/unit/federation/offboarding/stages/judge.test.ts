@@ -147,6 +147,16 @@ describe("judgeStage", () => {
     }
   });
 
+  it("a2a_stop is not applicable to a partner that may invoke nothing, unless its client is seen open [OFF-2]", () => {
+    const { gateway: _, ...partner } = seen("a2a_stop").partner ?? assert.fail();
+    const verdicts = (client: "closed" | "open") => {
+      const items = [item("nothing_there"), item("issuer_client", { verdict: client }), item("reconciled")];
+      const judged = judgeStage(seen("a2a_stop", { partner, items }));
+      return new Map(judged.map(({ condition, verdict }) => [condition, verdict])).get("token_refused");
+    };
+    assert.deepEqual([verdicts("closed"), verdicts("open")], ["not_applicable", "not_met"]);
+  });
+
   it("judgeStage accepts a card that stays for others when its use was observed to be refused [OFF-2]", () => {
     const staying = [
       item("reconciled"),
