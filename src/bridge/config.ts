@@ -4,6 +4,7 @@ import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { parseServerName } from "../domain/identifiers.ts";
+import { GhostPrefix } from "../rendered-files/agents-file.ts";
 import { ListenAddress } from "../runtime/listen-address.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
@@ -75,10 +76,7 @@ export const BridgeConfigFile = z.strictObject({
       .regex(/^[a-z0-9._=/-]{1,64}$/)
       .default("drawbridge"),
     /** A ghost's localpart is this prefix followed by the agent's name in agents.yaml. */
-    ghostPrefix: z
-      .string()
-      .regex(/^[a-z0-9._=/-]{1,32}$/)
-      .default("agent_"),
+    ghostPrefix: GhostPrefix.default("agent_"),
     asToken: SecretReference,
     hsToken: SecretReference,
   }),

@@ -119,8 +119,17 @@ export const AgentEntry = z.strictObject({
 });
 export type AgentEntry = z.output<typeof AgentEntry>;
 
+/** What the localparts of ghosts begin with, as `appservice.ghostPrefix` of a bridge says it. */
+export const GhostPrefix = z.string().regex(/^[a-z0-9._=/-]{1,32}$/);
+
+/** The ghosts of a partner's bridge: the users of its server whose localpart begins so. */
+export const PartnerGhosts = z.strictObject({ server: AllowedServer, prefix: GhostPrefix });
+export type PartnerGhosts = z.output<typeof PartnerGhosts>;
+
 export const AgentsFile = z.strictObject({
   version: z.literal(1),
+  /** Their messages never ask an agent. */
+  partnerGhosts: z.array(PartnerGhosts).default([]),
   agents: z.record(
     z.string().refine((value) => parseAgentId(value) !== undefined, {
       error: "an agent's name has lower-case letters, digits, '.', '_' and '-', at most 64",

@@ -435,5 +435,9 @@ async function setUpDelegation(
 }
 
 function snapshotOf(target: AgentTarget | undefined): AgentsSnapshot {
-  return { byGhost: new Map(target === undefined ? [] : [[target.ghost, target]]), revision: 1 };
+  return {
+    byGhost: new Map(target === undefined ? [] : [[target.ghost, target]]),
+    partnerGhosts: [],
+    revision: 1,
+  };
 }

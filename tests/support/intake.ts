@@ -15,6 +15,9 @@ import type { GhostMxid, ServerName } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";
 import { ghost, type LedgerFixture, ledgerFixture } from "./ledger.ts";
 
+/** The ghosts of a partner's bridge. */
+const PARTNER_GHOSTS = { server: "b.test", prefix: "agent_" };
+
 export const HS_TOKEN = "the-homeserver-token";
 
 export interface IntakeFixture extends LedgerFixture {
@@ -54,7 +57,7 @@ export async function intakeFixture(
     handle: createTransactionHandler({
       ledger: base.ledger,
       agents: {
-        current: async () => ({ byGhost, revision: 1 }),
+        current: async () => ({ byGhost, partnerGhosts: [PARTNER_GHOSTS], revision: 1 }),
       },
       namespace: createNamespace({
         serverName: "a.test" as ServerName,

@@ -41,6 +41,7 @@ export function job(name: string, options: Partial<NewDelegation> = {}): NewDele
     sender: "@alice:a.test" as UserId,
     originServerTs: T0,
     threadRoot: undefined,
+    agentTurn: 1,
     prompt: `prompt of ${name}`,
     indexDigest: undefined,
     ...options,

@@ -15,7 +15,12 @@ import {
   parseAgentId,
   type ServerName,
 } from "../../domain/identifiers.ts";
-import { type AgentEntry, AgentsFile, targetFingerprint } from "../../rendered-files/agents-file.ts";
+import {
+  type AgentEntry,
+  AgentsFile,
+  type PartnerGhosts,
+  targetFingerprint,
+} from "../../rendered-files/agents-file.ts";
 import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 
@@ -30,6 +35,7 @@ export interface AgentTarget {
 
 export interface AgentsSnapshot {
   readonly byGhost: ReadonlyMap<GhostMxid, AgentTarget>;
+  readonly partnerGhosts: readonly PartnerGhosts[];
   /** Grows by one with each version of the file that was taken up. */
   readonly revision: number;
 }
@@ -87,7 +93,7 @@ export class WatchedAgentDirectory implements AgentDirectory {
     this.#options = options;
     const file = this.#read();
     this.#file = file;
-    this.#snapshot = { byGhost: this.#parse(file.text), revision: 1 };
+    this.#snapshot = { ...this.#parse(file.text), revision: 1 };
     this.#digest = sha256Tagged(file.text);
     this.#loop = new WorkLoop({
       clock: options.clock,
@@ -124,14 +130,14 @@ export class WatchedAgentDirectory implements AgentDirectory {
 
   #check(): void {
     const before = this.#file;
-    let byGhost: ReadonlyMap<GhostMxid, AgentTarget>;
+    let parsed: Omit<AgentsSnapshot, "revision">;
     let digest: string;
     try {
       if (before?.settled === true && this.#isUnchanged(before)) return;
       this.#file = undefined;
       this.#file = this.#read();
       if (this.#file.text === before?.text) return;
-      byGhost = this.#parse(this.#file.text);
+      parsed = this.#parse(this.#file.text);
       digest = sha256Tagged(this.#file.text);
     } catch (error) {
       // Already logged: the file could not be read the last time either.
@@ -139,12 +145,12 @@ export class WatchedAgentDirectory implements AgentDirectory {
       this.#reject(error);
       return;
     }
-    this.#snapshot = { byGhost, revision: this.#snapshot.revision + 1 };
+    this.#snapshot = { ...parsed, revision: this.#snapshot.revision + 1 };
     this.#digest = digest;
     this.#options.log.info({
       event: "agents_file_loaded",
       revision: this.#snapshot.revision,
-      agents: byGhost.size,
+      agents: parsed.byGhost.size,
     });
     for (const listener of this.#listeners) {
       try {
@@ -181,16 +187,17 @@ export class WatchedAgentDirectory implements AgentDirectory {
     }
   }
 
-  #parse(text: string): ReadonlyMap<GhostMxid, AgentTarget> {
+  #parse(text: string): Omit<AgentsSnapshot, "revision"> {
     const { file, ghostPrefix, serverName } = this.#options;
     const byGhost = new Map<GhostMxid, AgentTarget>();
-    for (const [name, entry] of Object.entries(parseYaml(AgentsFile, text, file).agents)) {
+    const { agents, partnerGhosts } = parseYaml(AgentsFile, text, file);
+    for (const [name, entry] of Object.entries(agents)) {
       const agentId = parseAgentId(name);
       if (agentId === undefined) throw new DrawbridgeError("internal", "an agent's name was not checked");
       const ghost = ghostOf(ghostPrefix, agentId, serverName);
       byGhost.set(ghost, { agentId, ghost, entry, fingerprint: targetFingerprint(agentId, entry) });
     }
-    return byGhost;
+    return { byGhost, partnerGhosts };
   }
 
   #reject(error: unknown): void {

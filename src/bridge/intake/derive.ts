@@ -1,10 +1,12 @@
 // From events to delegations: which message asks which ghost. Pure.
-// Invariants: only a person's text message triggers; edits, notices and the bridge's own ghosts never do; a
+// Invariants: only a person's text message triggers; edits, notices, what is marked as automated, and ghosts, the
+// bridge's own and those of a partner's, never do; a
 // message redacted in the same transaction does not; what stands in plain text in an encrypted room counts
 // only where the configuration allows it, and what cannot be opened yet keeps its position there as an intake envelope.
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { PartnerGhosts } from "../../rendered-files/agents-file.ts";
 import type { AgentTarget } from "../agents/directory.ts";
-import { isSenderAllowed } from "../agents/sender-policy.ts";
+import { isPartnerGhost, isSenderAllowed } from "../agents/sender-policy.ts";
 import type { RoomStateEvent } from "../ledger/admission-types.ts";
 import {
   type Admission,
@@ -15,6 +17,7 @@ import {
   type NewIntakeEnvelope,
   type NewNotice,
 } from "../ledger/admission-types.ts";
+import { agentTurnOf } from "./agent-turns.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf } from "./prompt.ts";
@@ -73,6 +76,7 @@ export function roomStateOf(
 export function candidatesOf(
   events: readonly ReadableEvent[],
   namespace: Namespace,
+  partnerGhosts: readonly PartnerGhosts[],
 ): { readonly plain: readonly MessageEvent[]; readonly encrypted: readonly EncryptedEvent[] } {
   const redacted = new Set(redactedIn(events).map(({ room, event }) => inRoom(room, event)));
   const seen = new Set<EventId>();
@@ -80,7 +84,8 @@ export function candidatesOf(
   const encrypted: EncryptedEvent[] = [];
   for (const event of events) {
     if (event.type !== "message" && event.type !== "encrypted") continue;
-    if (event.type === "message" ? !couldAsk(event) : event.isEdit) continue;
+    if (event.type === "message" ? !couldAsk(event) : event.isEdit || event.isAutomated) continue;
+    if (isPartnerGhost(partnerGhosts, event.sender)) continue;
     if (namespace.isOwn(event.sender) || redacted.has(inRoom(event.room, event.event))) continue;
     if (seen.has(event.event)) continue;
     seen.add(event.event);
@@ -90,9 +95,9 @@ export function candidatesOf(
   return { plain, encrypted };
 }
 
-/** Whether a message is of the kind that can ask: text, and no edit of an earlier one. */
+/** Whether a message is of the kind that can ask: text, no edit of an earlier one, and not marked as automated. */
 export function couldAsk(message: MessageEvent): boolean {
-  return message.msgtype === "m.text" && !message.isEdit;
+  return message.msgtype === "m.text" && !message.isEdit && !message.isAutomated;
 }
 
 export function redactedIn(events: readonly ReadableEvent[]): Admission["redacted"] {
@@ -205,6 +210,7 @@ export function derive(
         sender: message.sender,
         originServerTs: message.originServerTs,
         threadRoot: message.threadRoot,
+        agentTurn: agentTurnOf(message, known.recentAnswers),
         prompt: promptOf(message, ghost, target?.entry.displayName),
       });
     }

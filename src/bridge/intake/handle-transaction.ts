@@ -91,9 +91,9 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       await within(clock, READY_MS_MAX, options.ready());
     }
     const ignoredForDevices = await receive(extensions);
-    const { byGhost } = await agents.current();
+    const { byGhost, partnerGhosts } = await agents.current();
     const read = readEvents(rawEvents, body);
-    const { plain, encrypted } = candidatesOf(read.events, namespace);
+    const { plain, encrypted } = candidatesOf(read.events, namespace, partnerGhosts);
     const roomState = roomStateOf(read.events, namespace, byGhost);
 
     const open = async (events: readonly EncryptedEvent[]) => {

@@ -10,6 +10,7 @@ import {
   type UserId,
 } from "../../domain/identifiers.ts";
 import type { MalformedEvent } from "../ledger/admission-types.ts";
+import { isMarkedAutomated } from "../matrix/automated.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -32,6 +33,8 @@ export interface MessageEvent extends RoomEvent {
   /** The event replied to, unless it only stands there for clients that know no threads. */
   readonly inReplyTo: EventId | undefined;
   readonly isEdit: boolean;
+  /** It says that a program sent it. */
+  readonly isAutomated: boolean;
   /** Of a message that stood in a ciphertext: the same for each replay of that ciphertext. */
   readonly indexDigest: Buffer | undefined;
 }
@@ -58,6 +61,8 @@ export interface EncryptedEvent extends RoomEvent {
   readonly raw: Json;
   /** Relations are outside the ciphertext, so that an edit is recognised without a key. */
   readonly isEdit: boolean;
+  /** The marks of automated messages stand outside too. */
+  readonly isAutomated: boolean;
 }
 
 /** An event the bridge has no use for. */
@@ -180,6 +185,7 @@ function readMessage(common: RoomEvent, content: Json): MessageEvent | OtherEven
     msgtype,
     body,
     mentions: readMentions(content),
+    isAutomated: isMarkedAutomated(content),
     indexDigest: undefined,
     ...readRelations(content),
   };
@@ -203,7 +209,7 @@ function readEncrypted(common: RoomEvent, raw: Json, content: Json): EncryptedEv
   if (Object.keys(content).length === 0) return { ...common, type: "other" };
   const relation = content["m.relates_to"];
   const isEdit = isObject(relation) && relation["rel_type"] === "m.replace";
-  return { ...common, type: "encrypted", raw, isEdit };
+  return { ...common, type: "encrypted", raw, isEdit, isAutomated: isMarkedAutomated(content) };
 }
 
 function readEvent(raw: unknown, position: number): ReadableEvent {
@@ -287,11 +293,18 @@ export function readDecrypted(
   inside: Inside,
 ): { readonly message?: MessageEvent; readonly malformed?: MalformedEvent } {
   if (inside.type !== "m.room.message") return {};
-  const { raw: _raw, isEdit, type: _type, ...common } = event;
+  const { raw: _raw, isEdit, isAutomated, type: _type, ...common } = event;
   try {
     const read = readMessage(common, inside.content);
     if (read.type !== "message") return {};
-    return { message: { ...read, isEdit: read.isEdit || isEdit, indexDigest: inside.indexDigest } };
+    return {
+      message: {
+        ...read,
+        isEdit: read.isEdit || isEdit,
+        isAutomated: read.isAutomated || isAutomated,
+        indexDigest: inside.indexDigest,
+      },
+    };
   } catch (failure) {
     if (!(failure instanceof Malformed)) throw failure;
     return { malformed: malformedEncrypted(event, failure.reason) };

@@ -48,6 +48,8 @@ export interface NewDelegation {
   readonly sender: UserId;
   readonly originServerTs: number;
   readonly threadRoot: EventId | undefined;
+  /** Its number in an exchange in which nobody paused: 1 for a person's question. */
+  readonly agentTurn: number;
   readonly prompt: string;
   /** Of an encrypted event: digest of room, session and message index. One event alone may have it. */
   readonly indexDigest: Buffer | undefined;
@@ -84,6 +86,20 @@ export interface MalformedEvent {
   readonly room: RoomId | undefined;
 }
 
+/** What a ghost said a moment ago: an answer, or that it does not answer any more. */
+export interface RecentAnswer {
+  readonly room: RoomId;
+  /** The question. */
+  readonly event: EventId;
+  readonly threadRoot: EventId | undefined;
+  readonly sender: UserId;
+  readonly agentTurn: number;
+  /** The events in which it was said, as far as the homeserver has named them. */
+  readonly said: readonly EventId[];
+  /** The answer is being sent. */
+  readonly isPending: boolean;
+}
+
 /** The facts that the ledger has about the rooms and events of a transaction. */
 export interface KnownFacts {
   readonly encryptedRooms: ReadonlySet<RoomId>;
@@ -97,6 +113,7 @@ export interface KnownFacts {
   readonly saidBy: ReadonlyMap<string, ReadonlySet<GhostMxid>>;
   /** Roots of threads that ghosts take part in, by `inRoom`. */
   readonly threadOf: ReadonlyMap<string, ReadonlySet<GhostMxid>>;
+  readonly recentAnswers: readonly RecentAnswer[];
 }
 
 /** The key of an event in its room: an event of any room may name a bare event ID. */

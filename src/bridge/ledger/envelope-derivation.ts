@@ -60,15 +60,15 @@ const DERIVE: Statement = {
   ), delegations AS (
     INSERT INTO bridge_delegations
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
-       target_fingerprint, prompt, room_seq, room_ordinal, room_siblings, state,
+       target_fingerprint, prompt, agent_turn, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at)
     SELECT e.matrix_event_id, ghost, e.room_id, e.sender_mxid, e.origin_server_ts, thread, e.ingress, agent, target,
-      prompt, CASE WHEN ordinal IS NOT NULL THEN e.room_seq END, ordinal, CASE WHEN ordinal IS NOT NULL THEN $4 END,
+      prompt, turn, CASE WHEN ordinal IS NOT NULL THEN e.room_seq END, ordinal, CASE WHEN ordinal IS NOT NULL THEN $4 END,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       CASE WHEN denied IS NOT NULL THEN 'intake' END, denied, $3,
       CASE WHEN denied IS NOT NULL THEN $3::timestamptz END
-    FROM ended e, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::int[], $11::text[])
-      AS u (ghost, agent, target, thread, prompt, ordinal, denied)
+    FROM ended e, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::int[], $11::text[], $12::int[])
+      AS u (ghost, agent, target, thread, prompt, ordinal, denied, turn)
     RETURNING *
   ), audited AS (
     INSERT INTO bridge_audit (schema, record, created_at)
@@ -100,7 +100,7 @@ async function deriveOn(
   if (own === undefined) throw lost();
   const place =
     own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
-  const row = await readKnown(client, about);
+  const row = await readKnown(client, about, now);
   const derived = derive(toFacts(row));
   const found = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
   const indices = await knownIndices(client, found);
@@ -121,6 +121,7 @@ async function deriveOn(
     ),
     jobs.map(({ ordinal }) => ordinal),
     jobs.map(({ denied }) => denied),
+    jobs.map(({ job }) => job.agentTurn),
   ]);
   if (touched !== 1) throw lost();
   await recordIndices(

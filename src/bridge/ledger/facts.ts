@@ -1,8 +1,14 @@
 // The facts that a derivation needs about rooms and events, read in one statement; capacity; used message indices.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import { type About, inRoom, type KnownFacts, type NewDelegation } from "./admission-types.ts";
+import {
+  type About,
+  inRoom,
+  type KnownFacts,
+  type NewDelegation,
+  type RecentAnswer,
+} from "./admission-types.ts";
 import { indexKey, type KnownIndices, type KnownPlaces } from "./placement.ts";
-import { oneRow, type Queryable, rows, type Statement } from "./postgres.ts";
+import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 
 const KNOWN: Statement = {
   name: "known_facts",
@@ -20,18 +26,33 @@ const KNOWN: Statement = {
        UNION SELECT room_id, matrix_event_id, ghost_mxid, false FROM bridge_delegations
          WHERE matrix_event_id = ANY ($2)
        UNION SELECT room_id, thread_root, ghost_mxid, false FROM bridge_delegations
-         WHERE room_id = ANY ($1) AND thread_root = ANY ($2)) spoken) AS spoken`,
+         WHERE room_id = ANY ($1) AND thread_root = ANY ($2)) spoken) AS spoken,
+    (SELECT json_agg(json_build_object('room', d.room_id, 'event', d.matrix_event_id, 'threadRoot', d.thread_root,
+         'sender', d.sender_mxid, 'agentTurn', d.agent_turn, 'isPending', d.terminal_at IS NULL, 'said', ARRAY (
+           SELECT s.event_id FROM bridge_sends s WHERE s.delegation_id = d.id AND s.event_id IS NOT NULL
+           UNION ALL SELECT n.event_id FROM bridge_notices n
+             WHERE n.room_id = d.room_id AND n.kind = 'policy_denied' AND n.ghost_mxid = d.ghost_mxid
+               AND n.source_event_id = d.matrix_event_id AND n.event_id IS NOT NULL)))
+       FROM bridge_delegations d
+       WHERE cardinality($2::text[]) > 0 AND d.room_id = ANY ($1)
+         AND (d.state = 'reply_pending' OR d.terminal_reason IN ('answered', 'agent_turns_exceeded'))
+         AND (d.terminal_at IS NULL OR d.terminal_at > $3)) AS answers`,
 };
+
+/** So long after an answer, whoever goes on has had the time to read it. */
+const REACTION_MS = 30_000;
 
 export interface KnownRow extends KnownPlaces {
   /** An upper bound of what is open now. */
   readonly open_global_max: number;
   readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
+  readonly answers: readonly (Omit<RecentAnswer, "threadRoot"> & { threadRoot: EventId | null })[] | null;
   readonly spoken: readonly (readonly [string, string, string, boolean])[] | null;
 }
 
-export function readKnown(on: Queryable, about: About): Promise<KnownRow> {
-  return oneRow<KnownRow>(on, KNOWN, [about.rooms, about.related]);
+/** @param now milliseconds since the Unix epoch: what was said long before is no recent answer */
+export function readKnown(on: Queryable, about: About, now: number): Promise<KnownRow> {
+  return oneRow<KnownRow>(on, KNOWN, [about.rooms, about.related, toTime(now - REACTION_MS)]);
 }
 
 export function toFacts(row: KnownRow): KnownFacts {
@@ -62,6 +83,10 @@ export function toFacts(row: KnownRow): KnownFacts {
     directWith,
     saidBy,
     threadOf,
+    recentAnswers: (row.answers ?? []).map((answer) => ({
+      ...answer,
+      threadRoot: answer.threadRoot ?? undefined,
+    })),
   };
 }
 

@@ -49,17 +49,17 @@ const ADMIT = `
   ), delegations AS (
     INSERT INTO bridge_delegations
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
-       target_fingerprint, prompt, room_seq, room_ordinal, room_siblings, state,
+       target_fingerprint, prompt, agent_turn, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at)
     SELECT event, ($6::text[])[target], ($3::text[])[room], sender, ts, thread, $21, ($7::text[])[target],
       ($8::text[])[target],
-      prompt, seq, ordinal, siblings,
+      prompt, turn, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       CASE WHEN denied IS NULL THEN NULL ELSE 'intake' END, denied, $1,
       CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END
     FROM unnest($9::text[], $10::int[], $11::int[], $12::text[], $13::bigint[], $14::text[], $15::bytea[],
-      $16::bigint[], $17::int[], $18::int[], $19::text[])
-      AS u (event, target, room, sender, ts, thread, prompt, seq, ordinal, siblings, denied)`;
+      $16::bigint[], $17::int[], $18::int[], $19::text[], $22::int[])
+      AS u (event, target, room, sender, ts, thread, prompt, seq, ordinal, siblings, denied, turn)`;
 
 const WRITE: Statement = { name: "admit", text: `${ADMIT}) SELECT` };
 
@@ -117,7 +117,7 @@ async function admitOn(
   await applyRoomState(client, admission.roomState, receivedAt, refuseEncryptedRooms);
   const { order = new Map() } = admission;
   const later = await firstLaterPlaces(client, order);
-  const row = await readKnown(client, admission.about);
+  const row = await readKnown(client, admission.about, receivedAt);
   const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row));
   const derived: Derived = {
     delegations: found.delegations.filter(isFresh),
@@ -159,6 +159,7 @@ async function admitOn(
     jobs.map(({ denied: refused }) => refused),
     totals.map(({ gate }) => gate),
     admission.ingress,
+    jobs.map(({ job }) => job.agentTurn),
   ]);
   const notices = [
     ...derived.notices,

@@ -102,12 +102,15 @@ export interface RefusalNotice extends NewNotice {
   readonly reason: NoticeReason;
 }
 
+/** Refusals that do not end when there is room again. */
+const POLICY_REASONS: ReadonlySet<NoticeReason> = new Set(["event_replayed", "agent_turns_exceeded"]);
+
 export function refusedJobs(jobs: readonly PlacedJob[]): RefusalNotice[] {
   return jobs.flatMap(({ job, denied }) =>
     denied === null
       ? []
       : {
-          kind: denied === "event_replayed" ? "policy_denied" : "capacity_exceeded",
+          kind: POLICY_REASONS.has(denied) ? "policy_denied" : "capacity_exceeded",
           room: job.room,
           ghost: job.ghost,
           source: job.event,

@@ -1,6 +1,6 @@
 // The place of each new delegation and intake envelope in its room's queue, or the reason of its refusal. Pure.
 // Invariants: a refusal takes no place; places are given in the order of
-// the events; the delegations of one event share its place and differ in their ordinals; of the events that use one
+// the events; an exchange in which nobody pauses ends after a few turns; the delegations of one event share its place and differ in their ordinals; of the events that use one
 // message index, only the first becomes delegations.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { Admission, Derived, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
@@ -75,6 +75,15 @@ class Supply {
   }
 }
 
+/** Answers that may follow each other in an exchange in which nobody pauses. */
+const AGENT_TURNS_MAX = 3;
+
+/** Why a delegation is refused whatever the capacity. */
+function refusalOf(job: NewDelegation, supply: Supply): TerminalReason | undefined {
+  if (supply.isReplayed(job)) return "event_replayed";
+  return job.agentTurn > AGENT_TURNS_MAX ? "agent_turns_exceeded" : undefined;
+}
+
 function placeJob(job: NewDelegation, denied: TerminalReason | null, siblings: PlacedJob[], seq: number) {
   if (denied !== null) return { job, seq: null, ordinal: null, siblings: null, denied };
   const placed: PlacedJob = { job, seq, ordinal: siblings.length, siblings: null, denied };
@@ -108,7 +117,7 @@ export function place(
       placedEnvelopes.push({ envelope: one, seq: denied === null ? takePlace(one.room) : null, denied });
       continue;
     }
-    const denied = supply.isReplayed(one) ? "event_replayed" : supply.take(one.room);
+    const denied = refusalOf(one, supply) ?? supply.take(one.room);
     const siblings = siblingsOf.get(one.event) ?? [];
     siblingsOf.set(one.event, siblings);
     const seq = siblings[0]?.seq ?? (denied === null ? takePlace(one.room) : 0);
@@ -131,7 +140,7 @@ export function placeAt(
   const placed: PlacedJob[] = [];
   for (const job of delegations) {
     const slot = () => (siblings.length === 0 ? null : supply.take(job.room));
-    placed.push(placeJob(job, supply.isReplayed(job) ? "event_replayed" : slot(), siblings, seq));
+    placed.push(placeJob(job, refusalOf(job, supply) ?? slot(), siblings, seq));
   }
   return placed;
 }

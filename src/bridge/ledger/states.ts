@@ -48,6 +48,7 @@ export const TERMINAL_REASONS = [
   "reply_deadline_exceeded",
   "operator_canceled",
   "event_replayed",
+  "agent_turns_exceeded",
 ] as const;
 export type TerminalReason = (typeof TERMINAL_REASONS)[number];
 

@@ -14,8 +14,8 @@ import { splitText } from "./split-text.ts";
 export const CONTENT_BYTES_MAX = 40 * 1024;
 /** Leaves half as much again for the formatted form; a piece whose formatted form needs more goes without it. */
 const BODY_BYTES_MAX = 16 * 1024;
-/** Room for the transaction ID that is written into the content when it is sent. */
-const RESERVED_BYTES = 256;
+/** Room for the transaction ID and the marks that are written into the content when it is sent. */
+const RESERVED_BYTES = 512;
 
 const EMPTY_ANSWER = "(The agent finished without a text answer.)";
 

@@ -4,6 +4,7 @@
 // - the transaction ID alone dedupes while the homeserver remembers it (24 hours for a device's requests);
 //   past 20 hours the timeline after the question is read first, for an event that carries the ID;
 // - where that cannot be read the event is given up: sent once or not at all;
+// - it is marked as automated, inside the ciphertext and outside;
 // - for an encrypted room it is encrypted at each try, and never goes out in any other form.
 // See docs/decisions/0006-sending-and-transaction-ids.md.
 import type { Clock } from "../../domain/clock.ts";
@@ -11,6 +12,7 @@ import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/ide
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import { TRANSACTION_KEY } from "../ledger/transaction-ids.ts";
+import { AUTOMATED_MARKS } from "./automated.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
@@ -100,14 +102,19 @@ export async function sendOnce(
     if (earlier.value !== undefined) return { kind: "sent", eventId: earlier.value };
   }
   const { encryptEvent } = deps;
+  const marked = { ...event, content: { ...event.content, ...AUTOMATED_MARKS } };
   const outgoing =
     encryptEvent === undefined
-      ? ({ kind: "ok", value: event } as const)
-      : await deps.ghosts.acting(event.ghost, (actor) => encryptEvent(actor, event.roomId, event), signal);
+      ? ({ kind: "ok", value: marked } as const)
+      : await deps.ghosts.acting(event.ghost, (actor) => encryptEvent(actor, event.roomId, marked), signal);
   if (outgoing.kind !== "ok") return giveBack(outgoing);
   const { eventType } = outgoing.value;
-  // Outside the ciphertext, where an earlier send can be recognised.
-  const content = { ...outgoing.value.content, [TRANSACTION_KEY]: event.transactionId };
+  // Outside the ciphertext, where an earlier send can be recognised, and programs without the key see what it is.
+  const content = {
+    ...outgoing.value.content,
+    ...AUTOMATED_MARKS,
+    [TRANSACTION_KEY]: event.transactionId,
+  };
   await event.recordAttempt(deps.clock.now());
   const outcome = await deps.ghosts.acting(
     event.ghost,

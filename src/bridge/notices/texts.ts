@@ -88,6 +88,9 @@ export const REASONS: Readonly<Record<NoticeReason, string>> = {
     "into that.",
   operator_canceled: "Whoever runs this bridge has canceled it.",
   event_replayed: "This message repeats an earlier one under another name, so it is not a new question.",
+  agent_turns_exceeded:
+    "Several questions followed my answers at once, as from a program, so I have stopped here. A person can ask " +
+    "again in a new message half a minute from now.",
   sender_device_untrusted:
     "It was sent from a device that this bridge does not trust. Verify that device with your other ones, or " +
     "ask whoever runs the bridge which devices it trusts.",

@@ -3,6 +3,7 @@
 // a secret is refused; a plane is open only if the entry says so and the partner is not contained.
 // Published as docs/reference/schemas/registry-partner.schema.json.
 import { z } from "zod";
+import { GhostPrefix } from "../../rendered-files/agents-file.ts";
 import { Quota } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
@@ -64,6 +65,8 @@ export const Partner = z.strictObject({
       whenRestored: z.enum(["invite", "none"]).default("invite"),
     })
     .prefault({}),
+  /** What the localparts of its own bridge's ghosts begin with. What they say never asks an agent of ours. */
+  ghostPrefix: GhostPrefix.default("agent_"),
   /** Its agents that our bridge carries as ghosts, by name. */
   card: z.strictObject({ consumes: z.record(AgentName, AgentConsumption).default({}) }).prefault({}),
   /** Absent: it has no client here and invokes nothing. */

@@ -193,6 +193,8 @@ CREATE TABLE bridge_delegations (
   agent_id text NOT NULL,
   target_fingerprint text NOT NULL,
   agent_version text,
+  -- The question's number in an exchange in which nobody paused: 1 for a person's question.
+  agent_turn integer NOT NULL DEFAULT 1 CHECK (agent_turn >= 1),
   state text NOT NULL CHECK (state IN (
     'queued', 'dispatching', 'following', 'awaiting_input', 'reply_pending',
     'completed', 'failed', 'canceled', 'denied', 'expired')),
@@ -240,6 +242,9 @@ CREATE TABLE bridge_delegations (
 );
 CREATE INDEX bridge_delegations_due ON bridge_delegations (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX bridge_delegations_open ON bridge_delegations (room_id, room_seq, room_ordinal) WHERE terminal_at IS NULL;
+-- What a question may be a reaction to.
+CREATE INDEX bridge_delegations_answered ON bridge_delegations (room_id, terminal_at)
+  WHERE state = 'reply_pending' OR terminal_reason IN ('answered', 'agent_turns_exceeded');
 CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root) WHERE thread_root IS NOT NULL;
 
 -- Intake envelopes: encrypted events whose keys were missing when they arrived.

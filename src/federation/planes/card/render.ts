@@ -52,7 +52,12 @@ function agentsOf(registry: Registry): string {
     }
   }
   entries.sort(([a], [b]) => (a < b ? -1 : 1));
-  return yamlFile({ version: 1, agents: Object.fromEntries(entries) } satisfies Record<
+  // Whatever is closed to it: a partner that is removed may have ghosts in rooms that are left.
+  const partnerGhosts = registry.partners.map(({ partner }) => ({
+    server: partner.serverName,
+    prefix: partner.ghostPrefix,
+  }));
+  return yamlFile({ version: 1, partnerGhosts, agents: Object.fromEntries(entries) } satisfies Record<
     keyof AgentsFile,
     Plain
   >);

@@ -176,7 +176,7 @@ describe("card trust gate", () => {
       new ProfileSync({
         ...options,
         directory: {
-          current: async () => ({ byGhost: new Map(), revision: 1 }),
+          current: async () => ({ byGhost: new Map(), partnerGhosts: [], revision: 1 }),
           onChange: () => () => {},
           close: async () => {},
         },

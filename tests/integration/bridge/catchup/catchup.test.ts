@@ -40,7 +40,13 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
   const catchup = new Catchup({
     homeserver: { url: homeserver.url, asToken: "t", requestTimeoutMs: 5_000, clock },
     ghosts: side.ghosts,
-    agents: { current: async () => ({ byGhost: new Map([[ghost, namedTarget("docs")]]), revision: 1 }) },
+    agents: {
+      current: async () => ({
+        byGhost: new Map([[ghost, namedTarget("docs")]]),
+        partnerGhosts: [],
+        revision: 1,
+      }),
+    },
     positions: {
       get: async (of) => positions.get(of),
       set: async (of, since) => void positions.set(of, String(since)),
@@ -179,6 +185,7 @@ describe("Catchup", () => {
       agents: {
         current: async () => ({
           byGhost: new Map(["bad", "docs"].map((name) => [namedTarget(name).ghost, namedTarget(name)])),
+          partnerGhosts: [],
           revision: 1,
         }),
       },

@@ -34,7 +34,7 @@ async function setUp(t: TestContext) {
   const devices = new FakeDevices();
   const byGhost = new Map([[ghost("docs") as GhostMxid, namedTarget("docs")]]);
   const agents = {
-    current: async () => ({ byGhost, revision: 1 }),
+    current: async () => ({ byGhost, partnerGhosts: [], revision: 1 }),
     onChange: () => () => {},
     close: async () => {},
   };

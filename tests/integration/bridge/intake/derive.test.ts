@@ -5,7 +5,8 @@ import fc from "fast-check";
 import { MALFORMED_REASONS, readEvents } from "../../../../src/bridge/intake/read-events.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import { type IntakeFixture, intakeFixture, member, question } from "../../../support/intake.ts";
-import { BUCKET, ghost } from "../../../support/ledger.ts";
+import { BUCKET, ghost, PART, T0 } from "../../../support/ledger.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
 
 const CANARY = "canary-9f2c41d7";
 const jobs = async (fixture: IntakeFixture) =>
@@ -38,6 +39,110 @@ describe("which events ask a ghost", () => {
     );
     assert.deepEqual(await jobs(fixture), []);
     assert.equal((await fixture.rows("SELECT 1 FROM bridge_malformed_events")).length, 0);
+  });
+
+  it("messages of a partner's ghosts, and what is marked as automated, never trigger [INT-6]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const marked = (id: string, mark: Record<string, unknown>) => question(id, {}, mark);
+    await fixture.events(
+      "t1",
+      question("partners-ghost", { sender: "@agent_anything:b.test" }),
+      marked("automated", { "m.automated": true }),
+      marked("automated-unstable", { "org.matrix.msc1767.automated": true }),
+      marked("bounced", { "m.bounce_limit": 1 }),
+      marked("bounced-unstable", { "io.github.m13253.bounce_limit": 1 }),
+      marked("bounced-thrice", { "m.bounce_limit": 3 }),
+      marked("bounced-oddly", { "m.bounce_limit": "none" }),
+      marked("person", { "m.automated": "yes", "org.matrix.msc1767.automated": false, "m.bounce_limit": 0 }),
+      question("partners-person", { sender: "@bob:b.test" }),
+      question("same-name-elsewhere", { sender: "@agent_anything:c.test" }),
+    );
+    assert.deepEqual(await jobs(fixture), ["$person", "$partners-person", "$same-name-elsewhere"]);
+  });
+
+  it("a sender who reacts to each answer at once gets three, and one notice, until it pauses [INT-6] [NOT-1]", async (t) => {
+    const clock = new ManualClock(T0);
+    const fixture = await intakeFixture(t, { clock });
+    const { delegations } = fixture.ledger;
+    const answer = async (name: string) => {
+      const [claimed] = await fixture.claim({ now: clock.now() });
+      assert.ok(claimed, name);
+      await delegations.beginDispatch(claimed.lease, BUCKET, clock.now());
+      const reply = { parts: [PART], agentVersion: undefined };
+      const sends = await delegations.recordReply(claimed.lease, reply, clock.now());
+      assert.ok(sends !== "canceled");
+      const sent = { sendId: sends[0]?.sendId ?? "", eventId: `$answer-${name}` as EventId };
+      const outcome = { state: "completed", stage: "reply", reason: "answered", sent } as const;
+      await delegations.finish(claimed.lease, outcome, clock.now());
+    };
+    const kinds = [
+      (_name: string, before: string) => ({ "m.in_reply_to": { event_id: `$answer-${before}` } }),
+      (name: string) => ({ rel_type: "m.thread", event_id: `$${name[0]}0` }),
+    ];
+    for (const [index, relation] of kinds.entries()) {
+      const line = ["a", "b"][index] ?? "";
+      const changes = { room_id: `!room-${line}` };
+      const state = async (name: string) =>
+        (
+          await fixture.rows(
+            "SELECT state, terminal_reason AS reason, agent_turn AS turn FROM bridge_delegations WHERE matrix_event_id = $1",
+            [`$${name}`],
+          )
+        )[0];
+      const ask = async (number: number) => {
+        const name = `${line}${number}`;
+        const relates = number === 0 ? {} : { "m.relates_to": relation(name, `${line}${number - 1}`) };
+        await fixture.events(name, question(name, changes, relates));
+        return name;
+      };
+      for (let number = 0; number < 3; number++) {
+        await answer(await ask(number));
+        await clock.advance(5_000);
+      }
+      const refused = { state: "denied", reason: "agent_turns_exceeded" };
+      assert.deepEqual(await state(await ask(3)), { ...refused, turn: 4 });
+      await clock.advance(20_000);
+      // What goes on against the refusal does not count as a pause.
+      await fixture.events(
+        `${line}again`,
+        question(`${line}again`, changes, { "m.relates_to": relation(`${line}4`, `${line}2`) }),
+      );
+      assert.partialDeepStrictEqual(await state(`${line}again`), refused);
+      const notices = await fixture.rows(
+        "SELECT kind, reason, source_event_id AS source FROM bridge_notices WHERE room_id = $1",
+        [changes.room_id],
+      );
+      assert.deepEqual(notices, [
+        { kind: "policy_denied", reason: "agent_turns_exceeded", source: `$${line}3` },
+      ]);
+      await clock.advance(31_000);
+      const later = question(`${line}later`, changes, { "m.relates_to": relation(`${line}5`, `${line}2`) });
+      await fixture.events(`${line}later`, later);
+      assert.deepEqual(await state(`${line}later`), { state: "queued", reason: null, turn: 1 });
+      await answer(`${line}later`);
+    }
+  });
+
+  it("several people who ask in a thread, and questions without relation, are no exchange [INT-6]", async (t) => {
+    const clock = new ManualClock(T0);
+    const fixture = await intakeFixture(t, { clock });
+    await fixture.events("root", question("root"));
+    for (let number = 0; number < 6; number++) {
+      const thread = { "m.relates_to": { rel_type: "m.thread", event_id: "$root" } };
+      const sender = `@person${number}:a.test`;
+      await fixture.events(
+        `t${number}`,
+        question(`thread${number}`, { sender }, thread),
+        question(`q${number}`),
+      );
+    }
+    await fixture.pool.query(
+      "UPDATE bridge_delegations SET state = 'completed', terminal_stage = 'reply', terminal_reason = 'answered', terminal_at = $1, prompt = NULL",
+      [new Date(clock.now())],
+    );
+    await fixture.events("more", question("more"));
+    const turns = await fixture.rows("SELECT DISTINCT agent_turn AS turn FROM bridge_delegations");
+    assert.deepEqual(turns, [{ turn: 1 }]);
   });
 
   it("a mention triggers everywhere, and any message in a direct room [INT-6]", async (t) => {
