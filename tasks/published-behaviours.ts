@@ -17,7 +17,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "INT-5":
     "Anything but 2xx is answered only to bad credentials, to a malformed body, or when the database cannot commit.",
   "INT-6":
-    "Mentions, direct rooms, replies and threads trigger; edits, notices and own users never; a redaction cancels and clears.",
+    "Mentions, direct rooms, replies and threads trigger; edits, notices, marked messages and ghosts never; a redaction cancels and clears.",
   "INT-7": "A malformed event is recorded and skipped; the others of its transaction are taken.",
   "INT-8":
     "What the homeserver loses when it stops is read back once it is there again, in its order, and taken once.",

@@ -42,7 +42,12 @@ describe("sending an event", () => {
     assert.equal(sent?.path, `/_matrix/client/v3/rooms/!r/send/m.room.message/${TRANSACTION}`);
     assert.equal(sent?.query.get("user_id"), ghost());
     assert.equal(sent?.query.get("device_id"), side.ledger.recorded.get(ghost())?.deviceId);
-    assert.deepEqual(sent?.body, { ...outgoing.content, [TRANSACTION_KEY]: TRANSACTION });
+    assert.deepEqual(sent?.body, {
+      ...outgoing.content,
+      "org.matrix.msc1767.automated": true,
+      "io.github.m13253.bounce_limit": 1,
+      [TRANSACTION_KEY]: TRANSACTION,
+    });
     assert.deepEqual(attempts, [side.clock.now()]);
   });
 
