@@ -31,6 +31,7 @@ const TO_DEVICE_PAGE = 100;
  * server sends: one message may have as many megabytes as a request may, and a page has a hundred.
  */
 const TO_DEVICE_BOUNDS: ThinBounds = {
+  what: "list_elements",
   elementBytesMax: 128 * 1024,
   bytesMax: 16 * 1024 * 1024,
   readBytesMax: 512 * 1024 * 1024,

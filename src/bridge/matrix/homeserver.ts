@@ -16,6 +16,7 @@ import {
 } from "../../domain/identifiers.ts";
 import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
+import type { ThinBounds } from "./read-body.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
 const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
@@ -25,6 +26,14 @@ const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
     context.addIssue({ code: "custom", message: "not a Matrix identifier" });
     return z.NEVER;
   });
+
+/** Of a room's members the names alone are read: their profiles may be many times as long, and anybody sets his own. */
+const MEMBER_BOUNDS: ThinBounds = {
+  what: "named_values",
+  elementBytesMax: 0,
+  bytesMax: 32 * 1024 * 1024,
+  readBytesMax: 512 * 1024 * 1024,
+};
 
 const Nothing = z.unknown().transform(() => undefined);
 const SentEvent = z.object({ event_id: parsedBy(parseEventId) });
@@ -126,6 +135,7 @@ export class Homeserver {
     const outcome = await this.#http.request("joined_members", "GET", ["rooms", roomId, "joined_members"], {
       as: actor,
       schema: z.object({ joined: z.record(z.string(), z.unknown()) }),
+      thin: MEMBER_BOUNDS,
     });
     return mapValue(outcome, ({ joined }) =>
       Object.keys(joined)

@@ -1,22 +1,33 @@
-// Reading an answer whose lists may be larger than what is worth holding, however much the other side sends.
-// Invariants: nothing is kept beyond the bound; what is left out of a list is replaced by `null`, so
-// that the rest is JSON whenever the whole was, and a caller can count what is missing.
+// Reading an answer that may be larger than what is worth holding, however much the other side sends.
+// Invariants: nothing is kept beyond the bound; what is left out of a list, and each value of which only the name
+// counts, is replaced by `null`, so that the rest is JSON whenever the whole was, and a caller can count what is missing.
 
 import type { Body } from "../../runtime/http.ts";
 
-/** How much is kept of an answer whose lists may be larger than what is worth reading. In bytes. */
+/** Which objects of an answer can be left out. */
+export type Thinned =
+  /** Those of lists two levels down: `{"a":{"b":[{…}]}}`. */
+  | "list_elements"
+  /** The values of an object one level down, of which the names alone are read: `{"a":{"name":{…}}}`. */
+  | "named_values";
+
+/** How much is kept of an answer that may be larger than what is worth reading. In bytes. */
 export interface ThinBounds {
-  /** The longest object of a list, two levels down, that is kept. */
+  readonly what: Thinned;
+  /** The longest such object that is kept. */
   readonly elementBytesMax: number;
   /** All such objects together that are kept, and as much again of what is none. */
   readonly bytesMax: number;
-  /** All that is read; the rest of the list is left out unread, and with it what stands behind the list. */
+  /**
+   * All that is read. The rest of a list is left out unread, and with it what stands behind the list; an answer of which
+   * names would be missing is not kept at all.
+   */
   readonly readBytesMax: number;
 }
 
 /**
- * The body as text, without those objects of lists two levels down (`{"a":{"b":[{…}]}}`) that are too large, or
- * for which there is no more room; undefined when the rest is longer than the bound.
+ * The body as text, without those objects that are too large, or for which there is no more room; undefined when the
+ * rest is longer than the bound.
  */
 export async function readThinned(body: Body, bounds: ThinBounds): Promise<string | undefined> {
   const thinner = new Thinner(bounds);
@@ -24,11 +35,12 @@ export async function readThinned(body: Body, bounds: ThinBounds): Promise<strin
   for await (const chunk of body) {
     length += chunk.length;
     thinner.add(chunk);
-    if (thinner.isFull) {
+    const isOver = length > bounds.readBytesMax;
+    if (thinner.isFull || (isOver && bounds.what === "named_values")) {
       body.destroy();
       return undefined;
     }
-    if (length > bounds.readBytesMax && thinner.isInList) {
+    if (isOver && thinner.isInList) {
       body.destroy();
       return thinner.closed();
     }
@@ -45,32 +57,38 @@ const CLOSE_LIST = 0x5d;
 const LEFT_OUT = Buffer.from("null");
 /** What closes a list two levels down, with `null` for what was not read of it. */
 const CUT = Buffer.from("null]}}");
-const LIST_DEPTH = 3;
+/** How deep an object that can be left out stands, and in what. */
+const PLACES: Readonly<Record<Thinned, { readonly depth: number; readonly inside: number }>> = {
+  list_elements: { depth: 3, inside: OPEN_LIST },
+  named_values: { depth: 2, inside: OPEN_OBJECT },
+};
 
 /** Follows JSON byte by byte, no further than where its strings, lists and objects begin and end. */
 class Thinner {
   readonly #bounds: ThinBounds;
+  readonly #place: (typeof PLACES)[Thinned];
   readonly #kept: Uint8Array[] = [];
   #listedBytes = 0;
   #otherBytes = 0;
   #depth = 0;
-  /** Whether what is open two levels down is a list. */
-  #isList = false;
+  /** Whether what is open there is what such objects stand in. */
+  #isInside = false;
   #inString = false;
   #isEscaped = false;
-  /** The object of such a list that is being read: undefined between them. */
+  /** The object that is being read: undefined between them. */
   #element: Uint8Array[] | undefined;
   #elementBytes = 0;
 
   constructor(bounds: ThinBounds) {
     this.#bounds = bounds;
+    this.#place = PLACES[bounds.what];
   }
 
   get isFull(): boolean {
     return this.#otherBytes > this.#bounds.bytesMax;
   }
 
-  /** Whether an object of a list two levels down is being read. */
+  /** Whether such an object is being read. */
   get isInList(): boolean {
     return this.#element !== undefined;
   }
@@ -86,17 +104,17 @@ class Thinner {
       } else if (byte === QUOTE) {
         this.#inString = true;
       } else if (byte === OPEN_OBJECT || byte === OPEN_LIST) {
-        if (byte === OPEN_OBJECT && this.#depth === LIST_DEPTH && this.#isList) {
+        if (byte === OPEN_OBJECT && this.#depth === this.#place.depth && this.#isInside) {
           this.#keep(chunk.subarray(from, at));
           from = at;
           this.#element = [];
           this.#elementBytes = 0;
         }
         this.#depth += 1;
-        if (this.#depth === LIST_DEPTH) this.#isList = byte === OPEN_LIST;
+        if (this.#depth === this.#place.depth) this.#isInside = byte === this.#place.inside;
       } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
         this.#depth -= 1;
-        if (this.#element !== undefined && this.#depth === LIST_DEPTH) {
+        if (this.#element !== undefined && this.#depth === this.#place.depth) {
           this.#collect(chunk.subarray(from, at + 1));
           from = at + 1;
           this.#endElement();

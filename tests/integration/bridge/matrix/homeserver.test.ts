@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { ghost } from "../../../support/ledger.ts";
@@ -89,6 +90,18 @@ describe("requests to a faulty homeserver", () => {
       cases.length,
       "no request is repeated or redirected by the client itself",
     );
+  });
+
+  it("the members of a room are read whatever the length of their profiles [INT-8]", async (t) => {
+    const server = await scriptedHomeserver(t);
+    const { homeserver } = ghostSide(t, server.url);
+    const profile = { display_name: "x".repeat(1_000), avatar_url: `mxc://a.test/${"y".repeat(1_000)}` };
+    const members = Array.from({ length: 6_000 }, (_, index) => `@member${index}:a.test`);
+    const joined = Object.fromEntries(members.map((member) => [member, profile]));
+    server.script = () => ({ status: 200, body: { joined } });
+    const actor = { ghost: ghost(), deviceId: "DEVICE" };
+    const read = await homeserver.joinedMembers(actor, "!large" as RoomId);
+    assert.deepEqual(read, { kind: "ok", value: members });
   });
 
   it("a request ends at its deadline when the answer drips", async (t) => {

@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { readThinned, type ThinBounds } from "../../../../src/bridge/matrix/read-body.ts";
 
-const WIDE: ThinBounds = { elementBytesMax: 1e9, bytesMax: 1e9, readBytesMax: 1e9 };
+const WIDE: ThinBounds = { what: "list_elements", elementBytesMax: 1e9, bytesMax: 1e9, readBytesMax: 1e9 };
 
 /** A body in pieces of these lengths, again and again. */
 function bodyOf(text: string, lengths: readonly number[]) {
@@ -73,6 +73,21 @@ describe("bounded reading of long lists", () => {
     assert.ok(read.to_device.events.length < 20);
     assert.deepEqual(read.to_device.events[0], { n: 0 });
     assert.equal(read.to_device.events.at(-1), null);
+  });
+
+  it("of named values the names are kept, and an answer of which names would be missing is not", async () => {
+    const profile = { display_name: "x", avatar: { of: [{ any: "depth" }] } };
+    const joined = { "@a:a.test": profile, '@b\\"{:a.test': {}, "@c:a.test": profile };
+    const names = { what: "named_values", elementBytesMax: 0 } as const;
+    await fc.assert(
+      fc.asyncProperty(lengths, async (pieces) => {
+        const read = JSON.parse((await thinned({ joined, more: [{}] }, names, pieces)) ?? "");
+        assert.deepEqual(Object.keys(read.joined), Object.keys(joined));
+        assert.deepEqual([...new Set(Object.values(read.joined))], [null]);
+        assert.deepEqual(read.more, [{}]);
+      }),
+    );
+    assert.equal(await thinned({ joined }, { ...names, readBytesMax: 60 }), undefined);
   });
 
   it("an answer without a list is not read beyond the bound", async () => {
