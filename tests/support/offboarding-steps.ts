@@ -8,6 +8,7 @@ import { counterpartyOf, findRun } from "../../src/federation/offboarding/run/ru
 import { complete, recordFileOf } from "../../src/federation/offboarding/workflow/complete.ts";
 import { exportStatements, importStatements } from "../../src/federation/offboarding/workflow/exchange.ts";
 import { next } from "../../src/federation/offboarding/workflow/next.ts";
+import { type RunEnd, runSteps } from "../../src/federation/offboarding/workflow/run-steps.ts";
 import { sign } from "../../src/federation/offboarding/workflow/sign.ts";
 import { type RunView, type Steps, stepsOf, viewOf } from "../../src/federation/offboarding/workflow/view.ts";
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
@@ -60,11 +61,7 @@ export async function stepAt(directory: string, side: Side, step: Step): Promise
       await complete(side.context);
       return true;
     case "export": {
-      const { text } = await exportStatements(side.context);
-      const files = exportedFiles(directory, side.own);
-      if (files.length > 0 && readFileSync(files.at(-1) ?? "", "utf8") === text) return false;
-      writeWhole(join(outbox(directory, side.own), `${files.length}.json`), text, 0o600);
-      return true;
+      return writeOut(directory, side, (await exportStatements(side.context)).text);
     }
     case "import": {
       const file = exportedFiles(directory, side.other).at(-1);
@@ -75,36 +72,41 @@ export async function stepAt(directory: string, side: Side, step: Step): Promise
   }
 }
 
-/** What a side would do now, if nothing hindered it. */
-function wanted(side: Side): Step | undefined {
-  const { ended, contain, work, sign: own, countersign, complete: completes } = stepsAt(side);
-  if (ended !== null) return undefined;
-  if (own.length > 0 || countersign.length > 0) return "sign";
-  if (contain || work !== null) return "next";
-  return completes ? "complete" : undefined;
-}
-
-/** Goes on until both have ended. @throws Error when nobody can go on */
+/**
+ * Each side does what it can, and hands its file over, until both have ended.
+ * @throws Error when nobody can go on
+ */
 export async function driveToEnd(directory: string, sides: readonly Side[]): Promise<void> {
   // What was taken in by a process before this one is taken in once more.
   const taken = new Set<string>();
-  for (;;) {
-    let moved = false;
-    for (const side of sides) {
-      const step = wanted(side);
-      if (step !== undefined) moved = (await stepAt(directory, side, step)) || moved;
-      if (viewAt(side).statements.envelopes.length > 0) {
-        moved = (await stepAt(directory, side, "export")) || moved;
-      }
-      const file = exportedFiles(directory, side.other).at(-1);
-      if (file !== undefined && !taken.has(file)) {
+  const goOn = (side: Side) =>
+    runSteps(side.context, {
+      takeIn: () => {
+        const file = exportedFiles(directory, side.other).at(-1);
+        if (file === undefined || taken.has(file)) return undefined;
         taken.add(file);
-        moved = (await stepAt(directory, side, "import")) || moved;
-      }
+        return readFileSync(file);
+      },
+      passOn: (text) => writeOut(directory, side, text),
+      waitMs: 0,
+    });
+  for (;;) {
+    const before = taken.size;
+    const ends: RunEnd[] = [];
+    for (const side of sides) ends.push((await goOn(side)).end);
+    if (ends.every((end) => end === "completed")) return;
+    if (ends.includes("blocked") || taken.size === before) {
+      throw new Error(`nobody can go on: ${JSON.stringify(sides.map(stepsAt))}`);
     }
-    if (sides.every((side) => stepsAt(side).ended !== null)) return;
-    if (!moved) throw new Error(`nobody can go on: ${JSON.stringify(sides.map(stepsAt))}`);
   }
+}
+
+/** @returns false when that was handed over last */
+function writeOut(directory: string, { own }: Side, text: string): boolean {
+  const files = exportedFiles(directory, own);
+  if (files.length > 0 && readFileSync(files.at(-1) ?? "", "utf8") === text) return false;
+  writeWhole(join(outbox(directory, own), `${files.length}.json`), text, 0o600);
+  return true;
 }
 
 export interface Parties {

@@ -2,6 +2,7 @@
 // and the result. Invariants: a change that would reach planes 1 to 3 is refused before it is committed; a change that
 // is committed already is not committed again.
 import { sha256Tagged } from "../../domain/digest.ts";
+import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import type { ChangeBase } from "../change/base.ts";
@@ -14,7 +15,7 @@ import type { Registry } from "../registry/partner.ts";
 import { type Procedure, planesOf } from "../workflow/procedure.ts";
 import { reconcilePlane } from "../workflow/reconcile-plane.ts";
 import { refuse } from "./guards.ts";
-import { type Condition, joinProofs, type Proof, type Seal } from "./proof.ts";
+import type { Judged, Seal } from "./proof.ts";
 
 export interface IdentityContext extends Federation {
   readonly onWait?: () => void;
@@ -32,8 +33,8 @@ export interface IdentityResult {
   readonly oldKeyId: string | null;
   readonly untouched: readonly Untouched[];
   readonly items: readonly EvidenceItem[];
-  readonly conditions: readonly Condition[];
-  /** Whether every condition is met. */
+  readonly conditions: readonly Judged[];
+  /** Whether every condition is met, does not apply, or is about a part that is not managed here. */
   readonly complete: boolean;
   /** What was given on the command line and did not count. */
   readonly notes: readonly string[];
@@ -68,8 +69,8 @@ export async function commitIdentity(
 export async function bringIntoForce(
   context: IdentityContext,
   procedure: Procedure,
-): Promise<{ readonly proof: Proof; readonly pass: PassResult | undefined }> {
-  const conditions: Condition[] = [];
+): Promise<{ readonly conditions: readonly Judged[]; readonly pass: PassResult | undefined }> {
+  const conditions: Judged[] = [];
   let last: PassResult | undefined;
   for (const plane of planesOf(procedure)) {
     const pass = await reconcilePlane(context, plane);
@@ -83,26 +84,21 @@ export async function bringIntoForce(
       hint: `Run drawbridge reconcile --once --plane ${plane}, and do what it names; then this again.`,
     });
   }
-  return { proof: { items: [], conditions }, pass: last };
-}
-
-export function isComplete(conditions: readonly Condition[]): boolean {
-  return conditions.every(({ verdict }) => verdict === "met");
+  return { conditions, pass: last };
 }
 
 /** The result of a change, from its commit and everything that was observed of it. */
 export function identityResult(
   { change, revision, untouched }: CommittedIdentity,
   seal: Seal,
-  proofs: readonly Proof[],
+  { items, conditions }: Pick<IdentityResult, "items" | "conditions">,
   rest: Pick<IdentityResult, "act" | "agent" | "partner" | "keyId" | "oldKeyId" | "notes">,
 ): IdentityResult {
-  const { items, conditions } = joinProofs(proofs);
   return {
     ...rest,
     ...{ revision, committed: change !== undefined, untouched, conditions },
     items: [...untouchedItems(untouched, seal), ...items],
-    complete: isComplete(conditions),
+    complete: conditions.every(isSettled),
   };
 }
 

@@ -21,6 +21,8 @@ import { refuse, refuseRetired } from "./guards.ts";
 import {
   type AgentParts,
   isSignedByPin,
+  judgeIdentity,
+  partsOf,
   proveByBridge,
   proveIdentities,
   sealFor,
@@ -135,14 +137,34 @@ export async function pinAgent(
   const seal = sealFor(consumer.serverName, agent, parts.clock);
   const force = await bringIntoForce(context, PIN);
   const oldCards = oldCard === null ? [] : [Buffer.from(oldCard, "base64")];
-  const identities = await proveIdentities({ seal, old, fresh: identity, oldCards, served });
+  const cards = await proveIdentities({ seal, old, fresh: identity, oldCards, served });
   const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: cardIdentityOf(identity) });
-  const bridge = await proveByBridge(parts, { agent, seal, wanted: "verified" }, fingerprint);
-  const result = identityResult(committed, seal, [force.proof, identities, bridge], {
-    ...{ act: "pin", agent, partner: consumer.serverName },
-    ...{ keyId: identity.keyId, oldKeyId: old?.keyId ?? null },
-    notes: await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]),
+  const items = [
+    ...cards,
+    ...(await proveByBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
+  ];
+  const partner = consumer.serverName;
+  const judged = judgeIdentity(items, {
+    ...{
+      agent,
+      partner,
+      own: committed.base.registry.organisation.serverName,
+      direction: "open",
+      fingerprint,
+    },
+    parts: partsOf(parts),
   });
+  const conditions = [...force.conditions, ...judged];
+  const result = identityResult(
+    committed,
+    seal,
+    { items, conditions },
+    {
+      ...{ act: "pin", agent, partner },
+      ...{ keyId: identity.keyId, oldKeyId: old?.keyId ?? null },
+      notes: await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]),
+    },
+  );
   if (served.fetched && (await isSignedByPin(served.bytes, identity))) {
     const card = Buffer.from(served.bytes).toString("base64");
     // The card of the old key stays in the other file for as long as it is needed.

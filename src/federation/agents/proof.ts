@@ -7,11 +7,15 @@ import { type FetchedCard, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
+import type { Direction, Verdict } from "../../records/conditions/condition.ts";
+import { evaluate } from "../../records/conditions/evaluate.ts";
+import { conditionsOf } from "../../records/conditions/table.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
   operatorItem,
 } from "../../records/format/evidence-item.ts";
+import type { Part } from "../../records/format/scope.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../config.ts";
@@ -28,6 +32,11 @@ export interface AgentParts {
   readonly clock: Clock;
 }
 
+/** The parts that can confirm a change of an agent which our bridge carries. */
+export function partsOf({ decision }: AgentParts): readonly Part[] {
+  return decision === undefined ? ["homeserver"] : ["homeserver", "bridge"];
+}
+
 export interface BridgeDecision {
   readonly accepted: boolean;
   readonly fingerprint: string;
@@ -42,24 +51,44 @@ export function sealFor(partner: string, agent: string, clock: Clock): Seal {
   return (finding) => operatorItem(clock.now(), { partner, subject: agent, ...finding });
 }
 
-/** What must be observed before a change of identity is complete. */
-export interface Condition {
+/** A condition of a change of identity, as an operator reads it. */
+export interface Judged {
   readonly condition: string;
-  readonly verdict: "met" | "not_met" | "unknown";
+  readonly verdict: Verdict;
   readonly found: string;
   readonly hint: string;
 }
 
-export interface Proof {
-  readonly items: readonly EvidenceItem[];
-  readonly conditions: readonly Condition[];
+export interface ChangedIdentity {
+  readonly agent: string;
+  /** Server name: whose agent it is. */
+  readonly partner: string;
+  /** Our own server name. */
+  readonly own: string;
+  /** `open`: the agent is pinned or rotated; `closed`: it is withdrawn. */
+  readonly direction: Direction;
+  /** What has to confirm it besides: our bridge, where one carries the agent. */
+  readonly parts: readonly Part[];
+  /** Of the target that is pinned now. */
+  readonly fingerprint?: string;
 }
 
-export function joinProofs(proofs: readonly Proof[]): Proof {
-  return {
-    items: proofs.flatMap(({ items }) => items),
-    conditions: proofs.flatMap(({ conditions }) => conditions),
-  };
+/** Evaluates what was observed of one agent by the table of conditions. */
+export function judgeIdentity(items: readonly EvidenceItem[], changed: ChangedIdentity): readonly Judged[] {
+  const { agent, partner, own, direction, parts, fingerprint } = changed;
+  const judged = evaluate(conditionsOf("card", direction, "agent"), items, {
+    ...{ organisation: own, partner, plane: "card", from: null, until: null, revision: null, render: null },
+    scope: {
+      parts: [...parts],
+      ...{ client: own, agents: [], pins: [agent], rooms: null, policy: null, started_at: null },
+    },
+    outOfReach: new Set(),
+    ...(fingerprint !== undefined && { fingerprints: new Map([[agent, fingerprint]]) }),
+  });
+  return judged.map(({ condition, verdict, evidence, lacks }) => {
+    const item = lacks[0]?.item ?? items.find(({ digest }) => evidence.includes(digest));
+    return { condition, verdict, found: item?.reason ?? verdict, hint: HINTS[condition] ?? "" };
+  });
 }
 
 export interface IdentityProofInput {
@@ -74,68 +103,40 @@ export interface IdentityProofInput {
 }
 
 /** The old identity fails against the new pin, and the new one does not verify by the old. */
-export async function proveIdentities(input: IdentityProofInput): Promise<Proof> {
+export async function proveIdentities(input: IdentityProofInput): Promise<readonly EvidenceItem[]> {
   const { seal, old, fresh, oldCards, served } = input;
-  const failsByNewPin = { probe: "old_identity", condition: "old_identity_fails", pin: fresh } as const;
-  const proofs: Proof[] = [];
-  for (const card of oldCards) {
-    proofs.push(await proveCard(seal, card, { ...failsByNewPin, wanted: "closed", hint: STILL_TRUSTED }));
-  }
+  const unknown = (probe: string, finding: Partial<Finding> & { readonly reason: string }) =>
+    seal({
+      ...{ plane: "card", probe, layer: "none", verdict: "unknown", references: [`pin=${fresh.keyId}`] },
+      ...finding,
+    });
+  const items: EvidenceItem[] = [];
+  for (const card of oldCards) items.push(await proveCard(seal, "old_identity", card, fresh));
   if (old !== undefined && oldCards.length === 0) {
-    const reason = "no_card_of_the_old_key";
-    proofs.push(notProved(seal, { ...failsByNewPin, hint: NO_OLD_CARD }, { reason }));
+    items.push(unknown("old_identity", { reason: "no_card_of_the_old_key" }));
   }
-  const verifies = {
-    ...{ probe: "new_identity", condition: "new_identity_verifies", pin: fresh, hint: NOT_SERVED },
-  } as const;
   if (!served.fetched) {
     const finding = { reason: served.failure, status: served.status ?? null, references: [] };
-    return joinProofs([...proofs, notProved(seal, verifies, finding)]);
+    return [...items, unknown("new_identity", finding)];
   }
-  proofs.push(await proveCard(seal, served.bytes, { ...verifies, wanted: "open" }));
-  if (old !== undefined) {
-    const byOldPin = { probe: "served_by_old_pin", condition: "old_key_not_served", pin: old } as const;
-    proofs.push(await proveCard(seal, served.bytes, { ...byOldPin, wanted: "closed", hint: NOT_SERVED }));
-  }
-  return joinProofs(proofs);
+  items.push(await proveCard(seal, "new_identity", served.bytes, fresh));
+  if (old !== undefined) items.push(await proveCard(seal, "served_by_old_pin", served.bytes, old));
+  return items;
 }
 
-/** What a card is proved against: a pin, and whether it is to verify (`open`) or to fail. */
-interface CardProof {
-  readonly probe: string;
-  readonly condition: string;
-  readonly pin: PinnedIdentity;
-  readonly wanted: "open" | "closed";
-  readonly hint: string;
-}
-
+/** Whether a card verifies by a pin: `open` when it does. */
 async function proveCard(
   seal: Seal,
+  probe: string,
   card: Uint8Array,
-  { probe, condition, pin, wanted, hint }: CardProof,
-): Promise<Proof> {
+  pin: PinnedIdentity,
+): Promise<EvidenceItem> {
   const result = await verifyCard(card, [await importPinnedKey(pin.keyId, pin.jwk)]);
-  const verdict = result.accepted ? "open" : "closed";
-  const reason = result.accepted ? (wanted === "open" ? "card_verified" : "accepted") : result.reason;
-  const digest = result.accepted && wanted === "open" ? [`card=${result.digest}`] : [];
-  const references = [`pin=${pin.keyId}`, ...digest];
-  return {
-    items: [seal({ plane: "card", probe, layer: "card", verdict, reason, references })],
-    conditions: [{ condition, verdict: verdict === wanted ? "met" : "not_met", found: reason, hint }],
-  };
-}
-
-/** There is no card to prove it with. */
-function notProved(
-  seal: Seal,
-  { probe, condition, pin, hint }: Omit<CardProof, "wanted">,
-  finding: Partial<Finding> & { readonly reason: string },
-): Proof {
-  const about = { plane: "card", probe, layer: "none", verdict: "unknown" } as const;
-  return {
-    items: [seal({ ...about, references: [`pin=${pin.keyId}`], ...finding })],
-    conditions: [{ condition, verdict: "unknown", found: finding.reason, hint }],
-  };
+  return seal({
+    ...{ plane: "card", probe, layer: "card", verdict: result.accepted ? "open" : "closed" },
+    reason: result.accepted ? "card_verified" : result.reason,
+    references: [`pin=${pin.keyId}`, ...(result.accepted ? [`card=${result.digest}`] : [])],
+  });
 }
 
 /** What to report of a card that was named as the old key's, and is not: it counts for nothing. */
@@ -158,13 +159,16 @@ export async function isSignedByPin(card: Uint8Array, { keyId, jwk }: PinnedIden
 const BRIDGE_WITHIN_MS = 20_000;
 const POLL_MS = 200;
 
-/** Waits for the bridge's decision about a target. */
+/**
+ * Waits for the bridge's decision about a target.
+ * @param undecided what it means that the bridge has decided nothing about it
+ */
 export async function proveByBridge(
   { decision, clock }: AgentParts,
   { agent, seal, wanted }: { agent: string; seal: Seal; wanted: "verified" | "quarantined" },
-  fingerprint?: string,
-): Promise<Proof> {
-  if (decision === undefined) return { items: [], conditions: [] };
+  { fingerprint, undecided = "never_decided" }: { fingerprint?: string; undecided?: string } = {},
+): Promise<readonly EvidenceItem[]> {
+  if (decision === undefined) return [];
   const isWanted = (one: BridgeDecision | undefined) =>
     wanted === "verified"
       ? one?.accepted === true && one.fingerprint === fingerprint
@@ -176,32 +180,26 @@ export async function proveByBridge(
   }
   const decided = fingerprint === undefined || found?.fingerprint === fingerprint ? found : undefined;
   const reason =
-    decided === undefined
-      ? "never_decided"
-      : decided.accepted
-        ? "agent_card_verified"
-        : "agent_card_untrusted";
+    decided === undefined ? undecided : decided.accepted ? "agent_card_verified" : "agent_card_untrusted";
   const isUnknown = decided === undefined && wanted === "verified";
   const verdict = isUnknown ? "unknown" : decided?.accepted === true ? "open" : "closed";
   const references = found === undefined ? [] : [found.fingerprint];
-  return {
-    items: [seal({ plane: "card", probe: "card_trust", layer: "bridge", verdict, reason, references })],
-    conditions: [
-      {
-        condition: wanted === "verified" ? "bridge_has_verified" : "bridge_trusts_it_no_more",
-        verdict: isWanted(found) ? "met" : isUnknown ? "unknown" : "not_met",
-        found: reason,
-        hint: "The target stays quarantined, and questions to it are refused with a notice. Read the bridge's log, then run this again.",
-      },
-    ],
-  };
+  return [seal({ plane: "card", probe: "card_trust", layer: "bridge", verdict, reason, references })];
 }
 
-const STILL_TRUSTED = "Do not go on: report that a card by the old key verifies against the new pin.";
-const NO_OLD_CARD =
-  "Run the same command again with --old-card FILE: a card that the old key has signed, from the publisher or a copy of one's own.";
+const QUARANTINED =
+  "The target stays quarantined, and questions to it are refused with a notice. Read the bridge's log, then run this again.";
 const NOT_SERVED =
   "Have the publisher serve the card that the new key has signed, then run the same command again; until then the target is quarantined.";
+/** By condition. */
+const HINTS: Readonly<Record<string, string>> = {
+  old_identity_fails:
+    "Where no card of the old key is at hand, run the same command again with --old-card FILE: one that the old key has signed, from the publisher or a copy of one's own. Where such a card verifies against the new pin, do not go on: report that.",
+  new_identity_verifies: NOT_SERVED,
+  old_key_not_served: NOT_SERVED,
+  bridge_has_verified: QUARANTINED,
+  bridge_trusts_it_no_more: QUARANTINED,
+};
 
 export function agentParts({ card, directory }: FederationConfig, clock: Clock): AgentParts {
   const fetch: AgentParts["fetch"] = (url) => fetchCard(url, { clock });

@@ -30,7 +30,14 @@ import {
 import { cardIdentityOf } from "./consumption.ts";
 import { guardRotation } from "./guards.ts";
 import { isUnderVersionControl, readPrivateKey, signerOf } from "./key-files.ts";
-import { type AgentParts, isSignedByPin, proveIdentities, sealFor, unusedCardNotes } from "./proof.ts";
+import {
+  type AgentParts,
+  isSignedByPin,
+  judgeIdentity,
+  proveIdentities,
+  sealFor,
+  unusedCardNotes,
+} from "./proof.ts";
 
 export interface RotateOptions {
   readonly agent: string;
@@ -249,12 +256,23 @@ async function publishAndProve(
   if (oldCard !== undefined) {
     for (const pin of old) if (await isSignedByPin(oldCard, pin)) oldCards.push(oldCard);
   }
-  const proof = await proveIdentities({ seal, old: old[0], fresh, oldCards, served });
-  const result = identityResult(committed, seal, [force.proof, proof], {
-    ...{ act: "rotate", agent, partner: serverName },
-    ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },
-    notes: await unusedCardNotes(oldCard, old),
-  });
+  const items = await proveIdentities({ seal, old: old[0], fresh, oldCards, served });
+  const judged = judgeIdentity(items, {
+    ...{ agent, partner: serverName, own: serverName, direction: "open" },
+    // Which bridges carry our agent is for those to say who pin it.
+    parts: ["homeserver"],
+  }).filter(({ verdict }) => verdict !== "unmanaged");
+  const conditions = [...force.conditions, ...judged];
+  const result = identityResult(
+    committed,
+    seal,
+    { items, conditions },
+    {
+      ...{ act: "rotate", agent, partner: serverName },
+      ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },
+      notes: await unusedCardNotes(oldCard, old),
+    },
+  );
   if (result.complete) writeRotation(context.state, { ...rotation, step: "proved" });
   return result;
 }

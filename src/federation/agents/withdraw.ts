@@ -3,6 +3,7 @@
 // Invariants: nothing else of the partner changes; a pin that goes is retired.
 
 import { DrawbridgeError } from "../../domain/errors.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
@@ -25,7 +26,15 @@ import {
   identityResult,
 } from "./commit-identity.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
-import { type AgentParts, type Condition, type Proof, proveByBridge, type Seal, sealFor } from "./proof.ts";
+import {
+  type AgentParts,
+  type Judged,
+  judgeIdentity,
+  partsOf,
+  proveByBridge,
+  type Seal,
+  sealFor,
+} from "./proof.ts";
 
 export interface WithdrawOptions {
   readonly partner: string;
@@ -98,15 +107,36 @@ export async function withdrawAgent(
   const seal = sealFor(serverName, agent, parts.clock);
   const isOffered = isOurs && kind !== "pinned";
   const force = await bringIntoForce(context, isOffered ? WITHDRAW_OFFERED : WITHDRAW_PINNED);
-  const observed = isOffered
-    ? [notInvoked(force.pass, agent, partnerAzp(registry, options.partner), seal)]
-    : [
-        notCarried(force.pass, agent, seal),
-        await proveByBridge(parts, { agent, seal, wanted: "quarantined" }),
-      ];
-  return identityResult(committed, seal, [force.proof, ...observed], {
+  const shown = isOffered
+    ? notInvoked(force.pass, agent, partnerAzp(registry, options.partner), seal)
+    : notCarried(force.pass, agent, seal);
+  const isOut = shown.item.verdict === "closed";
+  const own = registry.organisation.serverName;
+  const byBridge = isOffered
+    ? []
+    : await proveByBridge(
+        parts,
+        { agent, seal, wanted: "quarantined" },
+        // Of an agent that its file does not name, the bridge need not have decided anything.
+        isOut ? { undecided: "not_in_agents_file" } : {},
+      );
+  const judged = isOffered
+    ? []
+    : judgeIdentity(byBridge, {
+        ...{ agent, partner: serverName, own, direction: "closed", parts: partsOf(parts) },
+      });
+  const result = {
+    items: [shown.item, ...byBridge],
+    conditions: [...force.conditions, shown.condition, ...judged],
+  };
+  return identityResult(committed, seal, result, {
     ...{ act: "withdraw", agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null, notes: [] },
   });
+}
+
+interface Shown {
+  readonly item: EvidenceItem;
+  readonly condition: Judged;
 }
 
 function partnerAzp(registry: Registry, partner: string): string | undefined {
@@ -116,7 +146,7 @@ function partnerAzp(registry: Registry, partner: string): string | undefined {
 }
 
 /** What the gateway has in force, by its own digest, has the caller out of this agent. */
-function notInvoked(pass: PassResult | undefined, agent: string, azp: string | undefined, seal: Seal): Proof {
+function notInvoked(pass: PassResult | undefined, agent: string, azp: string | undefined, seal: Seal): Shown {
   const text = pass?.desired?.planes.gateway.files.get(GATEWAY_INVOCATION) ?? "";
   const clients = parseYaml(InvocationFile, text, `rendered/${GATEWAY_INVOCATION}`).agents[agent]?.clients;
   const isOut = azp === undefined || clients?.includes(azp) !== true;
@@ -126,7 +156,7 @@ function notInvoked(pass: PassResult | undefined, agent: string, azp: string | u
 }
 
 /** The file that the bridge has in force does not name it. */
-function notCarried(pass: PassResult | undefined, agent: string, seal: Seal): Proof {
+function notCarried(pass: PassResult | undefined, agent: string, seal: Seal): Shown {
   const text = pass?.desired?.planes.card.files.get(CARD_AGENTS) ?? "";
   const isOut = !Object.hasOwn(parseYaml(AgentsFile, text, `rendered/${CARD_AGENTS}`).agents, agent);
   const reason = isOut ? "not_in_agents_file" : "in_agents_file";
@@ -141,8 +171,8 @@ function outcome(
   isOut: boolean,
   reason: string,
   digest: string | undefined,
-): Proof {
-  const condition: Condition = {
+): Shown {
+  const condition: Judged = {
     condition: "agent_withdrawn",
     verdict: isOut ? "met" : "not_met",
     found: reason,
@@ -150,5 +180,5 @@ function outcome(
   };
   const verdict = isOut ? "closed" : "open";
   const references = digest === undefined ? [] : [digest];
-  return { items: [seal({ plane, probe, layer, verdict, reason, references })], conditions: [condition] };
+  return { item: seal({ plane, probe, layer, verdict, reason, references }), condition };
 }

@@ -15,7 +15,7 @@ export interface RunStepsOptions {
   /** What has come from the other organisation; undefined when nothing new has. */
   readonly takeIn?: (() => Uint8Array | undefined) | undefined;
   /** Passes everything that is signed on to the other organisation. */
-  readonly passOn?: ((text: string) => void) | undefined;
+  readonly passOn?: ((text: string) => unknown) | undefined;
   /** How long the other organisation is waited for, in milliseconds, since the last step here. */
   readonly waitMs: number;
   /** Ends before this stage is opened. */

@@ -8,6 +8,7 @@ import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
 import { complete } from "../../../../src/federation/offboarding/workflow/complete.ts";
 import { next } from "../../../../src/federation/offboarding/workflow/next.ts";
 import { planRemoval } from "../../../../src/federation/offboarding/workflow/plan.ts";
+import { runSteps } from "../../../../src/federation/offboarding/workflow/run-steps.ts";
 import { sign } from "../../../../src/federation/offboarding/workflow/sign.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/workflow/step.ts";
 import { abort, waive } from "../../../../src/federation/offboarding/workflow/waive-and-abort.ts";
@@ -51,6 +52,46 @@ describe("removal workflow", () => {
     assert.notEqual((await sign(b.context)).recordFile, null);
     await pass(b, a);
     await assertOneEnd(directory, [a, b]);
+  });
+
+  it("runSteps carries each side as far as the other's file allows, and ends before a stage that is named [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t);
+    const files = new Map<string, string>();
+    const goOn = (side: typeof a, more: { before?: "room" } = {}) => {
+      let inbox = files.get(side.other);
+      return runSteps(side.context, {
+        takeIn: () => {
+          const text = inbox;
+          inbox = undefined;
+          return text === undefined ? undefined : Buffer.from(text);
+        },
+        passOn: (text) => files.set(side.own, text),
+        ...{ waitMs: 0, ...more },
+      });
+    };
+    const ends = async (...sides: readonly (typeof a)[]) => {
+      const found: string[] = [];
+      for (const side of sides) found.push((await goOn(side, { before: "room" })).end);
+      return found;
+    };
+    assert.deepEqual(await ends(a, b, a), ["waiting", "waiting", "waiting"]);
+    assert.deepEqual(await ends(b, a, b), ["waiting", "paused", "paused"]);
+    const stateOf = (side: typeof a) => viewAt(side).stages.map(({ own }) => own.state);
+    assert.deepEqual(stateOf(a).slice(1, 3), ["countersigned", "pending"]);
+    // Something of the plane stays open: nothing is signed, and it is not tried for ever.
+    b.answers.set("make_join", { verdict: "open", status: 200, reason: "let_in" });
+    let now = b.context.federation.clock.now();
+    const sleep = async (ms: number) => {
+      now += ms;
+    };
+    const clock = { now: () => now, sleep };
+    const hasty = { ...b.context, federation: { ...b.context.federation, clock } };
+    assert.equal((await runSteps(hasty, { waitMs: 0 })).end, "blocked");
+    assert.equal(viewAt(b).stages[2]?.own.state, "proving");
+    b.answers.clear();
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+    assert.equal((await goOn(a)).end, "completed", "what is done is found");
   });
 
   it("plan shows what each remaining stage changes and restarts, and changes nothing [OFF-2]", async (t) => {
