@@ -1,4 +1,4 @@
-// What the bridge is started with, and what it keeps from one leadership to the next.
+// What the bridge is started with, and what everything in it stands on.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
 import type { WatchedAgentDirectory } from "./agents/directory.ts";
@@ -16,7 +16,6 @@ export interface BridgeOptions {
   readonly stop: AbortSignal;
 }
 
-/** What outlives one leadership. */
 export interface BridgeContext {
   readonly agents: WatchedAgentDirectory;
   readonly database: Database;

@@ -26,6 +26,7 @@ export interface EncryptionOptions
   readonly ghosts: Ghosts;
   readonly namespace: Namespace;
   readonly observe: IntakeEnvelopeObserver;
+  readonly owns: (ghost: GhostMxid) => boolean;
 }
 
 export type Encryption = NonNullable<ReturnType<typeof createEncryption>>;
@@ -89,11 +90,17 @@ export function createEncryption(options: EncryptionOptions) {
       devices.start(ending.signal);
       worker?.start();
     },
+    /** All ghosts that have machines, or are to have one. */
+    ghosts: async () => [...new Set([...(await agents.current()).byGhost.keys(), ...devices.known().keys()])],
+    taken: () => devices.taken(),
+    mailCame: () => devices.mailCame(),
+    closeGhosts: (ghosts: readonly GhostMxid[], hasLost: boolean) => devices.close(ghosts, hasLost),
     /** To be called when intake envelopes were admitted. */
     wake: () => worker?.wake(),
     /** To be called when these events were redacted. */
     redacted: (events: readonly EventId[]) => void worker?.redacted(events).catch(countError),
-    readiness: async () => deviceReadiness(devices, [...(await agents.current()).byGhost.keys()]),
+    readiness: async () =>
+      deviceReadiness(devices, [...(await agents.current()).byGhost.keys()].filter(options.owns)),
     /** Sets the gauges of devices, before a scrape. */
     record: () => recordDevices(metrics, devices.statuses(), devices.keyDelivery().result),
     drainWorker: async () => await worker?.drain(),

@@ -1,6 +1,4 @@
-// Listening on the configured addresses. Invariants: a port in use is an error with a hint; whether it is free is
-// checked before another bridge is requested to hand over, unless that bridge uses it.
-import { createServer } from "node:net";
+// Listening on the configured addresses. Invariant: a port that stays in use is an error with a hint.
 import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 
@@ -43,7 +41,6 @@ const isTaken = (error: unknown) =>
 
 /**
  * Listens as soon as the port is free; false when `ended` aborted before.
- * @param isExcused whether a port that is taken is to be left at that
  * @throws DrawbridgeError `program_failed` when it is still taken after ten seconds, or cannot be had at all
  */
 export async function listenOnceFree(
@@ -51,7 +48,6 @@ export async function listenOnceFree(
   address: Address,
   setting: string,
   { clock, ended }: Patience,
-  isExcused: () => Promise<boolean> = async () => false,
 ): Promise<boolean> {
   const deadline = clock.now() + TAKEN_MS;
   while (!ended.aborted) {
@@ -60,32 +56,9 @@ export async function listenOnceFree(
       return true;
     } catch (error) {
       if (!isTaken(error)) throw error;
-      if (await isExcused()) return true;
       if (clock.now() >= deadline) throw error;
     }
     await clock.sleep(POLL_MS, ended).catch(() => undefined);
   }
   return false;
-}
-
-/**
- * Finds out whether one could listen there, and leaves the port alone again.
- * @param isPredecessors whether the one that is to hand over has the port: it frees it by doing so
- * @throws DrawbridgeError `program_failed` as {@link listenOnceFree}
- */
-export async function couldListen(
-  address: Address,
-  setting: string,
-  patience: Patience,
-  isPredecessors: () => Promise<boolean>,
-): Promise<void> {
-  await listenOnceFree({ listen: bindOnce }, address, setting, patience, isPredecessors);
-}
-
-function bindOnce(address: Address): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const server = createServer((socket) => socket.destroy());
-    server.once("error", reject);
-    server.listen({ ...address, exclusive: true }, () => server.close(() => resolve()));
-  });
 }

@@ -132,6 +132,8 @@ export function createMetrics() {
     ),
     keyCatchups: counter("key_catchups_total", "Catchups of to-device messages.", "outcome"),
     devicesStopped: counter("ghost_devices_stopped_total", "Devices of ghosts that were stopped.", "reason"),
+    processes: gauge("processes", "Bridge processes that are alive on this database."),
+    ghostsOwned: gauge("ghosts_owned", "Ghosts whose machines this process owns."),
     devices: gauge("ghost_devices", "Devices of ghosts by state, as of the last scrape.", "state"),
     devicesUnsigned: gauge("ghost_devices_not_cross_signed", "Ready devices that are not cross-signed."),
     devicesCatchupFailing: gauge("ghost_devices_catchup_failing", "Devices whose last catchup failed."),
@@ -144,15 +146,6 @@ export function createMetrics() {
   for (const outcome of ENCRYPTED_OUTCOMES) metrics.encryptedEvents.inc({ outcome }, 0);
   for (const reason of INTAKE_ENVELOPE_REASONS.expired) metrics.encryptedExpired.inc({ reason }, 0);
   return metrics;
-}
-
-/** Gauges that only the leader sets exist while it leads; on a standby a stale value would keep an alarm raised. */
-export function setLeading(metrics: Metrics, isLeading: boolean): void {
-  const { homeserverUp, encryptedWaiting, encryptedOldestSeconds, delegationsInProgress } = metrics;
-  for (const gauge of [homeserverUp, encryptedWaiting, encryptedOldestSeconds, delegationsInProgress]) {
-    if (isLeading) gauge.set(0);
-    else gauge.remove();
-  }
 }
 
 /** Intake's counts on these metrics. */

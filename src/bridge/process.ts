@@ -1,20 +1,21 @@
-// The bridge as a process: it reads its files, migrates the database, then leads or stands by until it is stopped.
-// Invariants: a bridge that cannot start requests no leadership; nothing listens before the database is migrated; an
-// acknowledged transaction is durable at every moment.
+// A bridge as a process: it reads its files, migrates the database, works, and drains when it is stopped. Any number of
+// processes work on one database.
+// Invariants: nothing listens before the database is migrated; an acknowledged transaction is durable at every moment; a
+// drain first stops taking transactions and gives its ghosts to the other processes, then lets work end or releases it.
+import { once } from "node:events";
 import { resolve } from "node:path";
+import { closeServer } from "../runtime/http.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { WatchedAgentDirectory } from "./agents/directory.ts";
-import type { BridgeOptions } from "./context.ts";
+import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
-import { type Candidacy, Leadership } from "./leadership.ts";
+import { createObserveServer } from "./health/observe-server.ts";
+import { databaseReadiness, HomeserverReadiness } from "./health/readiness.ts";
+import { selfCheck } from "./health/self-check.ts";
 import { ContentKeys } from "./ledger/content-keys.ts";
-import { isLeaderOnPort, openLeadershipConnection } from "./ledger/leadership.ts";
-import { couldListen } from "./listen.ts";
+import { listen, listenOnceFree } from "./listen.ts";
 import { createMetrics } from "./metrics.ts";
-import { serve } from "./serve.ts";
-
-/** How long a hand-over may take beyond the drain. */
-const HAND_OVER_GRACE_MS = 15_000;
+import { type BridgeServices, createServices } from "./services.ts";
 
 /**
  * Runs the bridge until `stop` aborts; resolves when it has drained.
@@ -43,26 +44,78 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     await migrateWhenReachable(database.pool, clock, log, stop).catch((error: unknown) => {
       if (!stop.aborted) throw error;
     });
-    // A request makes the present leader stop serving, so a port that this bridge cannot have is found out before.
-    await couldListen(config.listen, "listen", { clock, ended: stop }, () =>
-      isLeaderOnPort(database.pool, config.listen.port).catch(() => false),
-    );
-    // A bridge that has handed over becomes a standby.
-    for (let candidacy: Candidacy = "request"; !stop.aborted; candidacy = "standby") {
-      const leadership = new Leadership({
-        open: () => openLeadershipConnection(database.url, { clock, port: config.listen.port }),
-        mode: config.encryption.mode === "refuse" ? "shared" : "exclusive",
-        handOverTimeoutMs: config.limits.drain + HAND_OVER_GRACE_MS,
-        clock,
-        log,
-      });
-      await serve(options, { agents, database, metrics, secrets }, leadership, candidacy).finally(() =>
-        leadership.resign(),
-      );
-    }
+    if (!stop.aborted) await serve(options, { agents, database, metrics, secrets });
   } finally {
     await agents.close();
     await database.close();
   }
   log.info({ event: "stopped" }, "the bridge has ended");
+}
+
+async function serve(options: BridgeOptions, context: BridgeContext): Promise<void> {
+  const { config, clock, log, stop } = options;
+  const { agents, database, metrics } = context;
+  const services = createServices(options, context);
+  const { ownership, homeserver, encryption, intake, audit, agentHttp, workers } = services;
+  const homeserverReadiness = new HomeserverReadiness(options);
+  const observe = createObserveServer({
+    registry: metrics.registry,
+    readiness: async () => [
+      await databaseReadiness(database.pool),
+      ...homeserverReadiness.checks,
+      {
+        name: "taking_transactions",
+        ok: !stop.aborted,
+        ...(stop.aborted && { hint: "The process is ending." }),
+      },
+      ...((await encryption?.readiness()) ?? []),
+    ],
+    beforeScrape: () => encryption?.record(),
+    agentsDigest: () => agents.digest(),
+  });
+
+  await listen(observe, config.observe, "observe");
+  let selfChecked: Promise<void> | undefined;
+  try {
+    if (await listenOnceFree(intake, config.listen, "listen", { clock, ended: stop })) {
+      await ownership.start(stop);
+      encryption?.start();
+      for (const part of [audit, ...workers]) part.start();
+      log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
+      selfChecked = homeserverReadiness
+        .settle(() => checkHomeserver(options, context, services), stop)
+        // It rejects only when `stop` interrupts the wait between two checks.
+        .catch(() => undefined);
+    }
+    if (!stop.aborted) await once(stop, "abort");
+    log.info({ event: "draining" }, "no more transactions are taken");
+  } finally {
+    await Promise.all([
+      closeServer(intake.server, clock),
+      selfChecked,
+      ownership.giveUpGhosts(),
+      encryption?.drainWorker(),
+      ...workers.map((part) => part.drain()),
+    ]);
+    // Nothing is sent from here on. Requests of devices to a homeserver that hangs are not awaited.
+    await Promise.all([homeserver.close(), encryption?.close()]);
+    await audit.drain();
+    await audit.round().catch(() => false);
+    await audit.close();
+    await ownership.end();
+    await Promise.all([agentHttp.close(), closeServer(observe.server, clock)]);
+  }
+}
+
+/** The whole self-check, as a ghost whose device is not stopped: a stopped device says nothing about the others. */
+async function checkHomeserver(
+  { config }: BridgeOptions,
+  { agents }: BridgeContext,
+  { homeserver, ghosts, ledger }: BridgeServices,
+) {
+  const recorded = await ledger.ghosts.recordedDevices();
+  const stopped = new Set(recorded.filter((one) => one.stopped !== undefined).map((one) => one.ghost));
+  const ghost = [...(await agents.current()).byGhost.keys()].find((one) => !stopped.has(one));
+  const checks = await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
+  return checks.map(({ check, ok, hint }) => ({ name: check, ok, ...(hint !== undefined && { hint }) }));
 }

@@ -1,4 +1,4 @@
-// Everything that works while the bridge leads, wired together.
+// Everything that works in a bridge process, wired together.
 // Invariant: nothing is started here, nothing listens, and no request is made to the homeserver.
 import { resolve } from "node:path";
 import type { FastifyInstance } from "fastify";
@@ -18,6 +18,8 @@ import { createTransactionHandler, type HandledTransaction } from "./intake/hand
 import { createNamespace, type Namespace } from "./intake/namespace.ts";
 import { createIntakeServer } from "./intake/server.ts";
 import { createLedger, type Ledger } from "./ledger/ledger.ts";
+import type { ClaimRequest } from "./ledger/postgres.ts";
+import { openProcessConnection, releaseEnded } from "./ledger/processes.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
@@ -25,6 +27,7 @@ import { createMembershipQueue } from "./matrix/membership-queue.ts";
 import { plainRoomsOnly } from "./matrix/send.ts";
 import { catchupMetrics, delegationMetrics, intakeEnvelopeMetrics, intakeMetrics } from "./metrics.ts";
 import { createNoticeQueue } from "./notices/queue.ts";
+import { Ownership } from "./ownership.ts";
 import { Wakeups } from "./wakeups.ts";
 
 interface Worker {
@@ -33,6 +36,7 @@ interface Worker {
 }
 
 export interface BridgeServices {
+  readonly ownership: Ownership;
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
   readonly ledger: Ledger;
@@ -43,13 +47,15 @@ export interface BridgeServices {
   /** Exports audit records; the last to drain, since what drains writes some. */
   readonly audit: AuditExporter;
   readonly agentHttp: AgentHttp;
-  /** What else runs while the bridge leads. */
+  /** What else runs. */
   readonly workers: readonly Worker[];
 }
 
 /** For so long it is remembered which events were handled; no homeserver repeats one later. */
 const HANDLED_MEMORY_MS = 14 * 24 * 60 * 60 * 1_000;
-const PRUNE_INTERVAL_MS = 60 * 60 * 1_000;
+/** What the inbox holds for longer, a catchup has read at the homeserver. */
+const INBOX_MEMORY_MS = 60 * 60 * 1_000;
+const PRUNE_INTERVAL_MS = 10 * 60 * 1_000;
 
 /** What everything else stands on: the tables, and the homeserver as the bridge and as its ghosts. */
 interface Base {
@@ -60,21 +66,46 @@ interface Base {
   readonly ghosts: Ghosts;
 }
 
-/** The services of one leadership; whoever leads with them closes each. */
+/** Whoever starts them closes each. */
 export function createServices(options: BridgeOptions, context: BridgeContext): BridgeServices {
   const { config, clock, log } = options;
   const { agents, database, metrics } = context;
-  const base = createBase(options, context);
-  const { ledger, homeserver, ghosts } = base;
   const wakeups = new Wakeups();
+  const ownership: Ownership = new Ownership({
+    open: (onNotified) => openProcessConnection(database.url, onNotified),
+    releaseEnded: (now) => releaseEnded(database.pool, now),
+    ghosts: config.encryption.mode === "refuse" ? undefined : async () => (await encryption?.ghosts()) ?? [],
+    onTaken: () => encryption?.taken(),
+    close: async (left, hasLost) => encryption?.closeGhosts(left, hasLost),
+    onReleased: () => wakeups.all(),
+    onNotified: wakeups.told,
+    onLook: (processes, owned) => {
+      metrics.processes.set(processes);
+      metrics.ghostsOwned.set(owned);
+    },
+    clock,
+    log,
+  });
+  wakeups.tell = (message) => ownership.notify(message);
+  const base = createBase(options, context, ownership);
+  const { ledger, homeserver, ghosts } = base;
   const observe = intakeEnvelopeMetrics(metrics, { derived: wakeups.admitted, expired: wakeups.ended });
-  const encryption = createEncryption({ ...options, ...base, agents, database, metrics, observe });
+  const encryption = createEncryption({
+    ...options,
+    ...base,
+    agents,
+    database,
+    metrics,
+    observe,
+    owns: (ghost) => ownership.owns(ghost),
+  });
   const sending = { homeserver, ghosts, clock, encryptEvent: encryption?.encryptEvent };
   const audit = new AuditExporter({
     outbox: ledger.audit,
     clock,
     log,
     file: resolve(config.directory, config.audit.file),
+    isTurn: () => ownership.owns("audit"),
     onExported: (count) => metrics.auditExported.inc(count),
     onError: () => metrics.workerErrors.inc({ worker: "audit" }),
   });
@@ -108,11 +139,15 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   });
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
   const expiry = readsEncrypted ? [] : [createIntakeEnvelopeExpiry({ ledger, clock, log, observe })];
-  const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups });
-  const pruning = createPruning(ledger, options, () => metrics.workerErrors.inc({ worker: "pruning" }));
+  const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups, ownership });
+  const pruning = createPruning(ledger, options, ownership, () =>
+    metrics.workerErrors.inc({ worker: "pruning" }),
+  );
 
-  wakeups.parts = { delegations, notices, memberships, audit, envelopes: encryption };
+  const inbox = encryption && { wake: () => encryption.mailCame() };
+  wakeups.parts = { delegations, notices, memberships, audit, envelopes: encryption, inbox };
   return {
+    ownership,
     homeserver,
     ghosts,
     ledger,
@@ -127,14 +162,22 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
 function createBase(
   { config, clock, random }: BridgeOptions,
   { agents, database, metrics, secrets }: BridgeContext,
+  ownership: Ownership,
 ): Base {
   const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
-  const ledger = createLedger(database.pool, secrets.keys, {
+  const tables = createLedger(database.pool, secrets.keys, {
     noticeIntervalMs: config.limits.noticeInterval,
     roomGateMs: config.limits.roomGate,
     servesEncryptedRooms: config.encryption.mode === "on",
     isGhost: namespace.isOwn,
   });
+  const ledger = {
+    ...tables,
+    delegations: claimedBy(ownership, tables.delegations),
+    envelopes: claimedBy(ownership, tables.envelopes),
+    notices: claimedBy(ownership, tables.notices),
+    memberships: claimedBy(ownership, tables.memberships),
+  };
   const homeserverOptions: HomeserverOptions = {
     url: config.homeserver.url,
     asToken: secrets.asToken,
@@ -151,11 +194,27 @@ function createBase(
   return { namespace, ledger, homeserverOptions, homeserver, ghosts };
 }
 
+/** Has rows claimed for this process, by its present number, and none while it has none. */
+function claimedBy<Request extends ClaimRequest, Row, Rest>(
+  ownership: Ownership,
+  rows: Rest & { readonly claim: (request: Request) => Promise<Row[]> },
+): Rest & { readonly claim: (request: Request) => Promise<Row[]> } {
+  const claim = async (request: Request) => {
+    const { claimant } = ownership;
+    return claimant === undefined ? [] : await rows.claim({ ...request, ...claimant });
+  };
+  return { ...rows, claim };
+}
+
 /** What takes events in: by transaction, and by the catchup of what transactions lost. */
 function createIntake(
   { config, clock, log }: BridgeOptions,
   { agents, metrics, secrets }: BridgeContext,
-  parts: Base & { readonly encryption: Encryption | undefined; readonly wakeups: Wakeups },
+  parts: Base & {
+    readonly encryption: Encryption | undefined;
+    readonly wakeups: Wakeups;
+    readonly ownership: Ownership;
+  },
 ): { readonly intake: FastifyInstance; readonly catchup: Catchup } {
   const { ledger, ghosts, namespace, encryption, wakeups } = parts;
   const { limits } = config;
@@ -175,6 +234,7 @@ function createIntake(
     wakeups.admitted(transaction);
     encryption?.redacted(redactedIn(events).map(({ event }) => event));
     if (transaction.roomStateChanged) wakeups.wake("notices", "memberships");
+    if (transaction.mail > 0) wakeups.wake("inbox");
   };
   const catchup: Catchup = new Catchup({
     homeserver: parts.homeserverOptions,
@@ -193,6 +253,7 @@ function createIntake(
       wakeups.wake("memberships");
     },
     rooms: config.catchup.rooms,
+    isTurn: () => parts.ownership.owns("catchup"),
     ...(encryption !== undefined && { catchup: encryption.catchup }),
     clock,
     log,
@@ -213,10 +274,17 @@ function createIntake(
   return { intake, catchup };
 }
 
-function createPruning(ledger: Ledger, { clock, config }: BridgeOptions, onError: () => void): WorkLoop {
+function createPruning(
+  ledger: Ledger,
+  { clock, config }: BridgeOptions,
+  ownership: Ownership,
+  onError: () => void,
+): WorkLoop {
   return new WorkLoop({
     clock,
     round: async () => {
+      if (!ownership.owns("pruning")) return false;
+      await ledger.deviceInbox.prune(clock.now() - INBOX_MEMORY_MS);
       await ledger.intake.prune(clock.now(), HANDLED_MEMORY_MS);
       // An old position would be read from once the catchup is switched on again, further back than is remembered.
       if (!config.catchup.rooms) await ledger.roomPositions.forget();

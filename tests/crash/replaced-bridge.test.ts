@@ -28,7 +28,7 @@ const DELEGATIONS = `
     d.a2a_attempted, d.a2a_unsettled, d.retry_reason, d.admitted_at, d.accepted_at, d.terminal_at, d.terminal_reason
   FROM bridge_delegations d WHERE d.matrix_event_id = ANY($1) ORDER BY d.id`;
 const ENVELOPES = `
-  SELECT matrix_event_id, room_seq, state, ingress, attempts, key_requests, due_at, is_held, woken_at, deadline,
+  SELECT matrix_event_id, room_seq, state, ingress, attempts, key_requests, due_at, holder, woken_at, deadline,
     admitted_at, terminal_reason
   FROM bridge_encrypted_intake WHERE matrix_event_id = ANY($1) ORDER BY room_seq`;
 const OTHERS = [

@@ -17,7 +17,11 @@ import { ghost, T0 } from "./ledger.ts";
 type Json = Readonly<Record<string, unknown>>;
 
 export class FakeDevices
-  implements Pick<GhostDevices, "receive" | "decrypt" | "statuses" | "catchup" | "track" | "sendToDevice">
+  implements
+    Pick<
+      GhostDevices,
+      "receive" | "decrypt" | "statuses" | "catchup" | "track" | "sendToDevice" | "owns" | "known"
+    >
 {
   readonly ghosts: readonly GhostMxid[];
   /** Sessions that the devices have. */
@@ -66,6 +70,14 @@ export class FakeDevices
     const inside = JSON.parse(content.ciphertext) as { type: string; content: Json };
     const indexDigest = createHash("sha256").update(`${event.room} ${content.ciphertext}`).digest();
     return { kind: "decrypted", ...inside, indexDigest };
+  }
+
+  owns(): boolean {
+    return true;
+  }
+
+  known(): ReadonlyMap<GhostMxid, string> {
+    return new Map(this.statuses().map(({ ghost, deviceId }) => [ghost, deviceId]));
   }
 
   statuses(): readonly DeviceStatus[] {

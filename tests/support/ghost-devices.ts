@@ -142,6 +142,7 @@ function openSide(
     onNewKeys: (rooms) => newKeys.push(...rooms),
     serversAllowed: async () => new Set(),
     configured: async () => options.ghosts ?? [],
+    owns: () => true,
   });
   const ending = new AbortController();
   if (options.start === true) devices.start(ending.signal);

@@ -35,6 +35,8 @@ export interface AuditExporterOptions {
   readonly clock: Clock;
   readonly log: Logger;
   readonly file: string;
+  /** Whether this process writes the file now. */
+  readonly isTurn: () => boolean;
   readonly onExported: (count: number) => void;
   readonly onError?: () => void;
 }
@@ -73,7 +75,12 @@ export class AuditExporter {
 
   /** One round; returns true when there may be more to export at once. */
   async round(): Promise<boolean> {
-    const { outbox, clock, file, onExported } = this.#options;
+    const { outbox, clock, file, isTurn, onExported } = this.#options;
+    if (!isTurn()) {
+      // Another process may write the file meanwhile: it is read again before the next write.
+      await this.close();
+      return false;
+    }
     if (this.#handle === undefined) {
       this.#handle = await open(file, "a+", 0o600);
       this.#written = await repairTail(this.#handle);

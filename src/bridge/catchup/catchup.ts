@@ -27,6 +27,8 @@ export interface CatchupOptions extends Omit<RoomCatchupOptions, "api" | "bounds
   readonly agents: Pick<AgentDirectory, "current">;
   /** Whether there is a catchup of rooms. */
   readonly rooms: boolean;
+  /** Whether the rounds in quiet times are this process's. After a downtime each process reads, so that it takes no later event first. */
+  readonly isTurn: () => boolean;
   /** The catchup of a ghost's to-device messages; absent while ghosts have no keys. */
   readonly catchup?: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
   readonly clock: Clock;
@@ -201,7 +203,7 @@ export class Catchup {
 
   async #quietRound(aftermathMs: number, quietMs: number, signal: AbortSignal): Promise<void> {
     const now = this.#options.clock.now();
-    if (this.#caughtUpAt === undefined || now < this.#quietAt) return;
+    if (!this.#options.isTurn() || this.#caughtUpAt === undefined || now < this.#quietAt) return;
     const ghosts = await this.#ghosts();
     const intervalMs = now - this.#caughtUpAt < AFTERMATH_MS ? aftermathMs : quietMs;
     this.#quietAt = now + Math.max(intervalMs, ghosts.length * QUIET_MS_PER_GHOST);

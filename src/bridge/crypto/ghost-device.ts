@@ -44,7 +44,7 @@ export interface GhostDeviceDependencies {
   >;
   readonly api: DeviceApi;
   readonly ghosts: Ghosts;
-  readonly ledger: Pick<Ledger, "ghosts" | "memberships" | "toDevicePositions">;
+  readonly ledger: Pick<Ledger, "ghosts" | "memberships" | "toDevicePositions" | "deviceInbox">;
   readonly clock: Clock;
   readonly log: Logger;
   readonly observe: DeviceObserver;

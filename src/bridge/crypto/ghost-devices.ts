@@ -23,6 +23,7 @@ import type { Machines } from "./machines.ts";
 const CHECK_INTERVAL_MS = 5_000;
 /** Devices that are opened or caught up at a time. */
 const CONCURRENCY = 4;
+const INBOX_BATCH = 100;
 
 export interface GhostDevicesDependencies extends Omit<GhostDeviceDependencies, "machines" | "api"> {
   /** Makes the machines; they report by the callback that a ghost's machine was taken away. */
@@ -30,6 +31,8 @@ export interface GhostDevicesDependencies extends Omit<GhostDeviceDependencies, 
   readonly homeserver: Pick<Homeserver, "devices" | "stateEvent" | "joinedMembers">;
   /** The ghosts of agents.yaml as it is now. */
   readonly configured: () => Promise<readonly GhostMxid[]>;
+  /** Whether this process owns the ghost's machine. */
+  readonly owns: (ghost: GhostMxid) => boolean;
   /** For the IDs of to-device messages that no machine made: unique across the appservice. */
   readonly random: Random;
 }
@@ -39,6 +42,9 @@ export class GhostDevices {
   readonly #machines: Machines;
   readonly #deviceDeps: GhostDeviceDependencies;
   readonly #devices = new Map<GhostMxid, GhostDevice>();
+  /** As recorded: all ghosts' devices. */
+  #recorded: ReadonlyMap<GhostMxid, string> = new Map();
+  readonly #inbox: WorkLoop;
   readonly #encrypting = new KeyedSerial<string>();
   readonly #loop: WorkLoop;
   readonly #delivery: KeyDeliveryCheck;
@@ -67,24 +73,60 @@ export class GhostDevices {
       onError: this.#logged,
       pollIntervalMs: CHECK_INTERVAL_MS,
     });
+    this.#inbox = new WorkLoop({
+      clock: deps.clock,
+      round: () => this.#takeFromInbox(),
+      onError: this.#logged,
+    });
   }
 
-  /** Opens the devices of all ghosts one after the other, and keeps them ready until `signal` aborts. */
+  /** Opens the devices of its ghosts one after the other, and keeps them ready until `signal` aborts. */
   start(signal: AbortSignal): void {
-    this.#loop.start();
-    signal.addEventListener("abort", () => void this.#loop.drain().catch(this.#logged), { once: true });
+    for (const loop of [this.#loop, this.#inbox]) {
+      loop.start();
+      signal.addEventListener("abort", () => void loop.drain().catch(this.#logged), { once: true });
+    }
   }
 
   /** Resolves when no work is in progress any more; call after the signal of `start` aborted. */
   async drain(): Promise<void> {
-    await this.#loop.drain();
+    await Promise.all([this.#loop.drain(), this.#inbox.drain()]);
     await Promise.all([...this.#devices.values()].map((device) => device.drain()));
     await this.#machines.close();
   }
 
+  /** Ghosts were taken from, or left by, another process. */
+  taken(): void {
+    this.#loop.wake();
+  }
+
+  /** Another process left something in the inbox. */
+  mailCame(): void {
+    this.#inbox.wake();
+  }
+
+  /** Closes devices that another process is to own; with `hasLost` it may own them already, and no work is awaited. */
+  async close(ghosts: readonly GhostMxid[], hasLost: boolean): Promise<void> {
+    const closed = ghosts.flatMap((ghost) => this.#devices.get(ghost) ?? []);
+    for (const device of closed) {
+      device.lost();
+      this.#devices.delete(device.ghost);
+    }
+    if (!hasLost) await Promise.all(closed.map((device) => device.drain()));
+    await Promise.all(closed.map((device) => this.#machines.shut(device.ghost)));
+  }
+
+  owns(ghost: GhostMxid): boolean {
+    return this.#deps.owns(ghost);
+  }
+
+  known(): ReadonlyMap<GhostMxid, string> {
+    return this.#recorded;
+  }
+
   /** Opens one ghost's device now. `retry` while the homeserver does not answer; `refused` when it is stopped. */
-  ensure(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
-    return this.#of(ghost).ensure();
+  async ensure(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
+    return this.owns(ghost) ? this.#of(ghost).ensure() : retry("device_elsewhere");
   }
 
   /**
@@ -135,8 +177,8 @@ export class GhostDevices {
    * Reads to-device messages that the transactions may have lost. Calls for one ghost are coalesced; the position moves
    * only after what was read is durable.
    */
-  catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
-    return this.#of(ghost).catchup.run(signal);
+  async catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
+    return this.owns(ghost) ? this.#of(ghost).catchup.run(signal) : retry("device_elsewhere");
   }
 
   /**
@@ -245,7 +287,7 @@ export class GhostDevices {
       unusedFallbackKeys: undefined,
     };
     for (const ghost of ghosts) {
-      if (ghost === but) continue;
+      if (ghost === but || !this.owns(ghost)) continue;
       void this.#of(ghost)
         .receive({ ...nothing, changedUsers: [user] })
         .catch(this.#logged);
@@ -254,6 +296,7 @@ export class GhostDevices {
 
   async #checkAll(signal: AbortSignal): Promise<void> {
     const recorded = await this.#deps.ledger.ghosts.recordedDevices();
+    this.#recorded = new Map(recorded.map(({ ghost, deviceId }) => [ghost, deviceId]));
     for (const { ghost, deviceId } of recorded) {
       const device = this.#devices.get(ghost);
       if (device?.deviceId === undefined || device.deviceId === deviceId) continue;
@@ -264,12 +307,24 @@ export class GhostDevices {
       this.#devices.delete(ghost);
     }
     const ghosts = new Set([...(await this.#deps.configured()), ...recorded.map(({ ghost }) => ghost)]);
-    const devices = [...ghosts].map((ghost) => this.#of(ghost));
+    const devices = [...ghosts].filter((ghost) => this.owns(ghost)).map((ghost) => this.#of(ghost));
     await mapConcurrent(devices, CONCURRENCY, async (device) => {
       if (!signal.aborted) await this.#check(device, signal).catch(this.#logged);
     });
     const ready = [...this.#devices.values()].find((device) => device.isReady);
     if (ready !== undefined && !signal.aborted) await this.#delivery.check(ready.ghost);
+  }
+
+  async #takeFromInbox(): Promise<boolean> {
+    const { ledger } = this.#deps;
+    const open = [...this.#devices.values()].filter((device) => device.isOpen).map(({ ghost }) => ghost);
+    if (open.length === 0) return false;
+    const mail = await ledger.deviceInbox.read(open, INBOX_BATCH);
+    for (const { id, ghost, changes } of mail) {
+      await this.receive(new Map([[ghost, JSON.parse(changes) as DeviceChanges]]));
+      await ledger.deviceInbox.delete([id]);
+    }
+    return mail.length === INBOX_BATCH;
   }
 
   async #check(device: GhostDevice, signal: AbortSignal): Promise<void> {

@@ -51,7 +51,10 @@ export interface IntakeEnvelopeObserver {
 
 export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependencies, "fetchEvent"> {
   readonly ledger: Pick<Ledger, "envelopes" | "memberships">;
-  readonly devices: Pick<GhostDevices, "decrypt" | "track" | "catchup" | "sendToDevice" | "statuses">;
+  readonly devices: Pick<
+    GhostDevices,
+    "decrypt" | "track" | "catchup" | "sendToDevice" | "statuses" | "owns"
+  >;
   readonly agents: Pick<AgentDirectory, "current">;
   readonly namespace: Namespace;
   readonly clock: Clock;
@@ -135,7 +138,15 @@ export class IntakeEnvelopeWorker {
       ledger.memberships.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
       agents.current(),
     ]);
-    return claimed.map((envelope) => ({ envelope, ghosts: ghostsOf(envelope.room, joined, [], byGhost) }));
+    const claims: Claim[] = [];
+    for (const envelope of claimed) {
+      const all = ghostsOf(envelope.room, joined, [], byGhost);
+      const ghosts = all.filter((ghost) => this.#deps.devices.owns(ghost));
+      if (ghosts.length > 0 || all.length === 0) claims.push({ envelope, ghosts });
+      // They were given to another process meanwhile.
+      else await ledger.envelopes.defer(envelope, now, { requested: false });
+    }
+    return claims;
   }
 
   async #work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {

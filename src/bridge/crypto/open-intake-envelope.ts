@@ -101,7 +101,7 @@ async function fetchAs(
     const outcome = await deps.fetchEvent(ghost, envelope.room, envelope.event, signal);
     if (outcome.kind === "ok") return compare(envelope, outcome.value);
     if (outcome.kind === "refused") continue;
-    const isOfGhost = outcome.cause === "ghost_refused" || outcome.cause === "device_unavailable";
+    const isOfGhost = ["ghost_refused", "device_unavailable", "device_elsewhere"].includes(outcome.cause);
     if (!isOfGhost) return { kind: "unanswered", afterMs: outcome.afterMs };
     retryAfterMs ??= outcome.afterMs;
   }

@@ -1,6 +1,5 @@
-// What a bridge needs to be ready: its database, leadership, and a homeserver that works with it.
-// Invariant: the homeserver is checked by real requests, again until they succeed; nothing is ready before. A bridge
-// that does not lead checks only that the homeserver answers and accepts its token.
+// What a bridge process needs to be ready to take transactions: its database, and a homeserver that works with it.
+// Invariant: the homeserver is checked by real requests, again until they succeed; nothing is ready before.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
@@ -25,11 +24,6 @@ export class HomeserverReadiness {
     this.#options = options;
   }
 
-  /** Whether all of it was seen to work. */
-  get isWell(): boolean {
-    return this.checks.every(({ ok }) => ok);
-  }
-
   /** Looks again until all is well; rejects with the signal's reason when that ends a wait. */
   async settle(run: () => Promise<readonly Readiness[]>, ended: AbortSignal): Promise<void> {
     const { clock, log } = this.#options;
@@ -49,18 +43,6 @@ export class HomeserverReadiness {
       await clock.sleep(SELF_CHECK_RETRY_MS, ended);
     }
   }
-}
-
-export function leadershipReadiness(leadership: {
-  readonly isLeader: boolean;
-  /** Aborts when another bridge is to lead. */
-  readonly handOver: AbortSignal;
-}): Readiness {
-  // While a bridge drains for a hand-over it is still the leader, but takes no transactions.
-  const isServing = leadership.isLeader && !leadership.handOver.aborted;
-  const hint =
-    "Another bridge on this database leads: it hands over soon, or this one is its standby. End the one that is not meant.";
-  return { name: "leadership", ok: isServing, ...(!isServing && { hint }) };
 }
 
 export async function databaseReadiness(pool: { query(text: string): Promise<unknown> }): Promise<Readiness> {

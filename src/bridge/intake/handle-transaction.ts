@@ -1,11 +1,14 @@
 // A transaction in: keys first, then read, open, derive, commit. When `handle` returns, all of it is durable
 // and may be acknowledged; when it throws, nothing of its events was kept and the homeserver comes again.
+// What came for machines of other processes is committed with the events, and so are the encrypted events that only those
+// can read, as intake envelopes.
 // Invariants: no cryptographic machine is called while the database transaction is open; a machine that does not answer
 // delays nothing, for what it missed is still at the homeserver and is fetched by a catchup.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import type { Admitted, MalformedEvent } from "../ledger/admission-types.ts";
+import type { DeviceMail } from "../ledger/device-inbox.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
@@ -19,7 +22,10 @@ import { readDevicePart, type TransactionExtensions } from "./transaction-extens
 export interface IntakeDevices extends Decryptor {
   /** Resolves when what came for the devices is durable. */
   receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>): Promise<unknown>;
-  statuses(): readonly { readonly ghost: GhostMxid; readonly deviceId: string }[];
+  /** Whether this process owns the ghost's machine. */
+  owns(ghost: GhostMxid): boolean;
+  /** The devices of all ghosts, whichever process owns their machines. */
+  known(): ReadonlyMap<GhostMxid, string>;
 }
 
 /** What ghosts' devices add to intake, unless `encryption.mode` is `refuse`. */
@@ -50,6 +56,8 @@ export interface HandledTransaction extends Admitted {
   readonly roomStateChanged: boolean;
   /** To-device messages and other parts for devices that could not be read, or are for nobody here. */
   readonly ignoredForDevices: number;
+  /** What was left for the machines of other processes. */
+  readonly mail: number;
   readonly opened: number;
 }
 
@@ -76,21 +84,29 @@ const NOTHING_OPENED: OpenedEvents = { messages: [], malformed: [], waiting: [],
 export function createTransactionHandler(options: IntakeOptions): TransactionHandler {
   const { ledger, agents, namespace, clock, encryption } = options;
 
-  /** Makes durable what came for devices; returns how much of it was for none. */
-  const receive = async (extensions: TransactionExtensions): Promise<number> => {
-    if (encryption === undefined || Object.keys(extensions).length === 0) return 0;
+  /** Makes durable what came for own machines; returns the rest, and how much was for none. */
+  const receive = async (
+    extensions: TransactionExtensions,
+  ): Promise<{ readonly mail: readonly DeviceMail[]; readonly ignored: number }> => {
+    if (encryption === undefined || Object.keys(extensions).length === 0) return { mail: [], ignored: 0 };
     const { devices } = encryption;
-    const known = new Map(devices.statuses().map(({ ghost, deviceId }) => [ghost, deviceId]));
-    const { changes, ignored } = readDevicePart(extensions, namespace, known);
-    if (changes.size > 0) await within(clock, RECEIVE_MS_MAX, devices.receive(changes));
-    return ignored;
+    const { changes, ignored } = readDevicePart(extensions, namespace, devices.known());
+    const own = new Map([...changes].filter(([ghost]) => devices.owns(ghost)));
+    if (own.size > 0) await within(clock, RECEIVE_MS_MAX, devices.receive(own));
+    // Counts of keys come with every transaction, and are not worth a row by themselves.
+    const mail = [...changes].flatMap(([ghost, change]) =>
+      own.has(ghost) || change.toDevice.length + change.changedUsers.length + change.leftUsers.length === 0
+        ? []
+        : { ghost, changes: JSON.stringify(change) },
+    );
+    return { mail, ignored };
   };
 
   return async (transactionId, body, rawEvents, { extensions = {}, recovered } = {}) => {
     if (recovered === undefined && options.ready !== undefined) {
       await within(clock, READY_MS_MAX, options.ready());
     }
-    const ignoredForDevices = await receive(extensions);
+    const { mail, ignored: ignoredForDevices } = await receive(extensions);
     const { byGhost, partnerGhosts } = await agents.current();
     const read = readEvents(rawEvents, body);
     const { plain, encrypted } = candidatesOf(read.events, namespace, partnerGhosts);
@@ -124,6 +140,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       ingress: recovered === undefined ? "transaction" : "recovered",
       order: recovered,
       receivedAt,
+      mail,
       events: [...read.events, ...read.malformed.filter(isNamed)],
       malformed: allMalformed,
       roomState,
@@ -139,6 +156,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       read: { events: read.events, malformed: allMalformed },
       roomStateChanged: roomState.length > 0,
       ignoredForDevices,
+      mail: mail.length,
       opened,
     };
   };

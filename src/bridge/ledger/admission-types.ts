@@ -1,6 +1,7 @@
 // The types of an admission: the events of a transaction, the facts that the ledger knows about them, what is derived
 // from both, and the result.
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { DeviceMail } from "./device-inbox.ts";
 import type { RoomOrder } from "./late-events.ts";
 import type { NoticeKind } from "./states.ts";
 
@@ -139,6 +140,8 @@ export interface Admission {
   readonly transactionId: string;
   readonly ingress: Ingress;
   readonly receivedAt: number;
+  /** What came for devices of ghosts whose machines another process owns. */
+  readonly mail?: readonly DeviceMail[] | undefined;
   /** For events that a catchup found: the order of their rooms. */
   readonly order?: RoomOrder | undefined;
   /** All events of the transaction. Those that were handled before become nothing. */

@@ -7,6 +7,9 @@ export interface AuditRow {
   readonly record: Readonly<Record<string, unknown>>;
 }
 
+/** The file is written meanwhile. */
+const BEGIN_EXPORT = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '20s'";
+
 // Rows that another process is exporting are skipped.
 const UNEXPORTED: Statement = {
   name: "audit_unexported",
@@ -30,7 +33,7 @@ export function createAuditOutbox(pool: Pool) {
       write: (records: readonly AuditRow[]) => Promise<void>,
       now: number,
     ): Promise<number> =>
-      inTransaction(pool, "BEGIN", async (client) => {
+      inTransaction(pool, BEGIN_EXPORT, async (client) => {
         const records = await rows<{ id: string; record: Record<string, unknown> }>(client, UNEXPORTED, [
           limit,
         ]);

@@ -44,7 +44,7 @@ const DERIVE: Statement = {
   text: `
   WITH ended AS (
     UPDATE bridge_encrypted_intake SET
-      state = 'derived', terminal_reason = 'derived', terminal_at = $3, due_at = NULL, is_held = false, jobs = $4
+      state = 'derived', terminal_reason = 'derived', terminal_at = $3, due_at = NULL, holder = NULL, jobs = $4
     WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key'
     RETURNING *
   ), settled AS MATERIALIZED (

@@ -22,7 +22,7 @@ const EXPIRE: Statement = {
     ORDER BY e.matrix_event_id FOR UPDATE OF e
   ), ended AS (
     UPDATE bridge_encrypted_intake e SET
-      state = 'expired', terminal_reason = $4, terminal_at = $5, due_at = NULL, is_held = false
+      state = 'expired', terminal_reason = $4, terminal_at = $5, due_at = NULL, holder = NULL
     FROM hit WHERE e.matrix_event_id = hit.matrix_event_id
     RETURNING e.*
   ), own AS (

@@ -44,10 +44,13 @@ const CLAIM: Statement = {
   name: "claim_envelopes",
   text: `
   WITH due AS MATERIALIZED (
-    SELECT matrix_event_id FROM bridge_encrypted_intake
-    WHERE due_at <= $2 ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
+    SELECT matrix_event_id FROM bridge_encrypted_intake i
+    WHERE due_at <= $2 AND ($5::text[] IS NULL OR (
+      SELECT COALESCE(bool_or(ghost_mxid = ANY ($5)), true) FROM bridge_ghost_rooms g
+      WHERE g.room_id = i.room_id AND g.membership = 'join'))
+    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
   )
-  UPDATE bridge_encrypted_intake e SET due_at = $3, is_held = true, woken_at = NULL, fence = e.fence + 1
+  UPDATE bridge_encrypted_intake e SET due_at = $3, holder = $4, woken_at = NULL, fence = e.fence + 1
   FROM due WHERE e.matrix_event_id = due.matrix_event_id
   RETURNING e.matrix_event_id AS event, e.fence, e.room_id AS room, e.room_seq::float8 AS place,
     e.sender_mxid AS sender, e.origin_server_ts::float8 AS "originServerTs", e.intake_fingerprint AS fingerprint,
@@ -79,9 +82,9 @@ const DEFER: Statement = {
   text: `
   UPDATE bridge_encrypted_intake SET
     due_at = LEAST($3::timestamptz, CASE WHEN NOT $5 THEN deadline END, woken_at,
-      CASE WHEN room_seq IS NOT NULL THEN admitted_at + $6 * interval '1 millisecond' END), is_held = false,
+      CASE WHEN room_seq IS NOT NULL THEN admitted_at + $6 * interval '1 millisecond' END), holder = NULL,
     attempts = attempts + 1, key_requests = key_requests + $4
-  WHERE matrix_event_id = $1 AND fence = $2 AND is_held
+  WHERE matrix_event_id = $1 AND fence = $2 AND holder IS NOT NULL
   RETURNING 1`,
 };
 
@@ -93,7 +96,7 @@ const WAKE: Statement = {
     WHERE room_id = ANY ($1) AND state = 'awaiting_key' ORDER BY matrix_event_id FOR UPDATE
   ), woken AS (
     UPDATE bridge_encrypted_intake e SET
-      due_at = CASE WHEN e.is_held THEN e.due_at ELSE LEAST(e.due_at, $2::timestamptz) END, woken_at = $2
+      due_at = CASE WHEN e.holder IS NOT NULL THEN e.due_at ELSE LEAST(e.due_at, $2::timestamptz) END, woken_at = $2
     FROM waiting w WHERE e.matrix_event_id = w.matrix_event_id
     RETURNING 1
   )

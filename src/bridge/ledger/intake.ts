@@ -7,6 +7,7 @@ import type { Pool, PoolClient } from "pg";
 import type { EventId } from "../../domain/identifiers.ts";
 import { type Admission, type Admitted, type Derived, NOTHING_ADMITTED } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
+import { writeDeviceInbox } from "./device-inbox.ts";
 import { keysFound } from "./envelope-expiry.ts";
 import { knownIndices, openBefore, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
@@ -106,6 +107,7 @@ async function admitOn(
 ): Promise<Work<Admitted>> {
   const time = toTime(admission.receivedAt);
   const all = admission.events.map(({ event }) => event);
+  await writeDeviceInbox(client, admission.mail ?? [], admission.receivedAt);
   const inserted = await rows<{ event: EventId }>(client, HANDLE, [all, time]);
   const fresh = new Set(inserted.map(({ event }) => event));
   if (fresh.size === 0 && all.length > 0) return { result: REPLAY };

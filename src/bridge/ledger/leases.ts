@@ -9,6 +9,7 @@ import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/i
 import type { ContentKeys } from "./content-keys.ts";
 import {
   type ClaimRequest,
+  canServe,
   entities,
   leaseLost,
   oneRow,
@@ -113,6 +114,7 @@ const CLAIM_HEADS: Statement = {
     JOIN bridge_delegations d
       ON d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
     WHERE r.head_at <= $3 AND (d.lease_until IS NULL OR d.lease_until <= $3)
+      AND ($5::text[] IS NULL OR NOT r.encrypted OR d.ghost_mxid = ANY ($5))
     ORDER BY r.head_at
     LIMIT $2
     FOR UPDATE OF r, d SKIP LOCKED
@@ -139,7 +141,8 @@ const CLAIM_DUE: Statement = {
   text: `
   WITH due AS MATERIALIZED (
     SELECT id, state FROM bridge_delegations
-    WHERE due_at <= $3 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    WHERE due_at <= $3 AND ${canServe("$5", "ghost_mxid", "room_id")}
+    ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED
   )
   UPDATE bridge_delegations d SET
     state = CASE d.state WHEN 'queued' THEN 'dispatching' ELSE d.state END,
@@ -265,7 +268,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
     /** Claims up to `limit` delegations that may be worked on now: heads of rooms, and what rooms are past and is due. */
     async claim(request: ClaimRequest & { readonly holder: string }): Promise<ClaimedDelegation[]> {
       const { holder, limit } = request;
-      const times = [toTime(request.now), toTime(request.leaseUntil)];
+      const times = [toTime(request.now), toTime(request.leaseUntil), request.ghosts ?? null];
       const claimDue = (most: number) => entities<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times]);
       const claimHeads = async (most: number) => {
         const heads = await entities<HeadRow>(pool, CLAIM_HEADS, [holder, most, ...times]);

@@ -1,5 +1,5 @@
 // The ledger: every table of the bridge's database, one object a concern. Nothing else in the bridge runs SQL on them,
-// apart from the cryptographic stores (crypto-stores.ts) and the election of the leader (leadership.ts).
+// apart from the cryptographic stores (crypto-stores.ts) and what processes own (processes.ts).
 // Invariants: each method is one statement or one short transaction, and makes no remote call; every write of a lease
 // holder carries the fence in its WHERE, and rejects with DrawbridgeError `lease_lost` when it touches no row: the
 // caller drops its work; times are milliseconds since the Unix epoch, passed in by the caller.
@@ -8,6 +8,7 @@ import type { UserId } from "../../domain/identifiers.ts";
 import { createAuditOutbox } from "./audit-outbox.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { createTransitions } from "./delegations.ts";
+import { createDeviceInbox } from "./device-inbox.ts";
 import { createEnvelopeDerivation } from "./envelope-derivation.ts";
 import { createEnvelopeExpiry } from "./envelope-expiry.ts";
 import { createGhosts, createReadPositions } from "./ghosts.ts";
@@ -52,6 +53,7 @@ export function createLedger(
     ghosts: createGhosts(pool),
     toDevicePositions: createReadPositions(pool, "to_device_since"),
     roomPositions: createReadPositions(pool, "rooms_since"),
+    deviceInbox: createDeviceInbox(pool),
     targets: createTargets(pool),
     audit: createAuditOutbox(pool),
   };

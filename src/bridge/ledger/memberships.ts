@@ -40,7 +40,7 @@ const CLAIM: Statement = {
     SELECT room_id, ghost_mxid FROM bridge_ghost_rooms
     WHERE due_at <= $2 ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
   )
-  UPDATE bridge_ghost_rooms g SET due_at = $3, is_held = true, fence = g.fence + 1
+  UPDATE bridge_ghost_rooms g SET due_at = $3, holder = $4, fence = g.fence + 1
   FROM due WHERE g.room_id = due.room_id AND g.ghost_mxid = due.ghost_mxid
   RETURNING g.room_id AS "roomId", g.ghost_mxid AS ghost, g.fence, g.task, g.inviter, g.attempts`,
 };
@@ -85,7 +85,7 @@ const LEFT: Statement = {
 
 const DEFERRED: Statement = {
   name: "membership_deferred",
-  text: `UPDATE bridge_ghost_rooms SET due_at = $4, is_held = false, attempts = attempts + 1 ${MINE}`,
+  text: `UPDATE bridge_ghost_rooms SET due_at = $4, holder = NULL, attempts = attempts + 1 ${MINE}`,
 };
 
 const CATCHUP_ROOM_STATE: Statement = {
@@ -126,7 +126,7 @@ export interface MembershipOptions {
 export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }: MembershipOptions) {
   return {
     claim: (request: ClaimRequest): Promise<ClaimedMembership[]> =>
-      entities(pool, CLAIM, claimValues(request)),
+      entities(pool, CLAIM, claimValues(request).slice(0, 4)),
 
     /** The ghost has joined: its next task is to read the room's state. */
     async recordJoined(membership: ClaimedMembership, now: number): Promise<void> {

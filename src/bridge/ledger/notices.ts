@@ -7,6 +7,7 @@ import type { NewNotice } from "./admission-types.ts";
 import type { PlacedIntakeEnvelope, PlacedJob } from "./placement.ts";
 import {
   type ClaimRequest,
+  canServe,
   claimValues,
   entities,
   leaseLost,
@@ -187,9 +188,10 @@ const CLAIM: Statement = {
   name: "claim_notices",
   text: `
   WITH due AS MATERIALIZED (
-    SELECT id FROM bridge_notices WHERE due_at <= $2 ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
+    SELECT id FROM bridge_notices WHERE due_at <= $2 AND ${canServe("$5", "ghost_mxid", "room_id")}
+    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
   )
-  UPDATE bridge_notices n SET due_at = $3, is_held = true, fence = n.fence + 1
+  UPDATE bridge_notices n SET due_at = $3, holder = $4, fence = n.fence + 1
   FROM due WHERE n.id = due.id
   RETURNING n.id AS "noticeId", n.fence, n.kind, n.room_id AS "roomId", n.ghost_mxid AS ghost,
     n.source_event_id AS "sourceEventId", n.thread_root AS "threadRoot", n.reason,
@@ -209,7 +211,7 @@ const SENT: Statement = {
 };
 const DEFERRED: Statement = {
   name: "notice_deferred",
-  text: `UPDATE bridge_notices SET due_at = $3, is_held = false, attempts = attempts + 1 ${SETTLE}`,
+  text: `UPDATE bridge_notices SET due_at = $3, holder = NULL, attempts = attempts + 1 ${SETTLE}`,
 };
 const DROPPED: Statement = {
   name: "notice_dropped",

@@ -4,12 +4,13 @@
 // rooms that every other bridge waits for.
 import { Pool, type PoolClient, type PoolConfig, type QueryResultRow } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { RoomId } from "../../domain/identifiers.ts";
+import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 
 /** The keys of the advisory locks that this product takes. The values are arbitrary and must never change. */
 export const ADVISORY_LOCKS = {
   migration: "7237127932340562276",
-  leadership: "7237127932340562292",
+  /** With the process's number as second key; bridge_live_processes() looks for it. */
+  process: "1685223266",
 } as const;
 
 // Every statement of the ledger finds its rows by index, in an empty table as in one of millions of rows. Without
@@ -25,8 +26,8 @@ const PLANNER = [
   .map((setting) => `-c ${setting}`)
   .join(" ");
 
-/** Far longer than any transaction is idle between two statements; the longest wait is the write of the audit file. */
-const IDLE_IN_TRANSACTION_MS = 20_000;
+/** Longer than any transaction is idle between two statements. Other processes wait for its locks meanwhile. */
+const IDLE_IN_TRANSACTION_MS = 1_000;
 
 export function createLedgerPool(config: PoolConfig): Pool {
   const pool = new Pool({
@@ -104,14 +105,28 @@ export interface ClaimRequest {
   readonly limit: number;
   readonly now: number;
   readonly leaseUntil: number;
+  /** The process that claims. */
+  readonly holder?: string;
+  /** The ghosts whose work in encrypted rooms it can do; undefined: any ghost's. */
+  readonly ghosts?: readonly GhostMxid[] | undefined;
 }
 
-/** The values of a statement that claims rows: `$1` the limit, `$2` now, `$3` the end of the lease. */
-export const claimValues = ({ limit, now, leaseUntil }: ClaimRequest): unknown[] => [
+/**
+ * The values of a statement that claims rows: `$1` the limit, `$2` now, `$3` the end of the lease, `$4` the holder, `$5`
+ * the ghosts.
+ */
+export const claimValues = ({ limit, now, leaseUntil, holder = "", ghosts }: ClaimRequest): unknown[] => [
   limit,
   toTime(now),
   toTime(leaseUntil),
+  holder,
+  ghosts ?? null,
 ];
+
+/** Whether a claimant with these ghosts, a parameter such as `$5`, can send as `ghost` into `room`. */
+export const canServe = (ghosts: string, ghost: string, room: string): string => `(${ghosts}::text[] IS NULL
+    OR ${ghost} = ANY (${ghosts})
+    OR NOT EXISTS (SELECT FROM bridge_rooms served WHERE served.room_id = ${room} AND served.encrypted))`;
 
 /** What the work inside a transaction returns. */
 export interface Work<Result> {

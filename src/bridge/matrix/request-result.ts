@@ -21,6 +21,8 @@ export type RetryCause =
   | "ghost_refused"
   /** The ghost's cryptographic machine is not available now, or its device is stopped. */
   | "device_unavailable"
+  /** Another process owns the ghost's cryptographic machine, or is about to. */
+  | "device_elsewhere"
   /** The caller's signal ended it: the request may be made again at once. */
   | "stopped";
 
@@ -67,6 +69,7 @@ const LEAST_WAIT_MS: Readonly<Record<RetryCause, number>> = {
   unauthorized: 30_000,
   ghost_refused: 60_000,
   device_unavailable: 5_000,
+  device_elsewhere: 250,
   stopped: 0,
 };
 

@@ -129,8 +129,8 @@ CREATE TABLE bridge_ghost_rooms (
   -- `settle`: read the room's state.
   task text CHECK (task IN ('answer_invite', 'settle', 'leave')),
   due_at timestamptz,
-  -- Whether `due_at` is the end of a lease: a back-off is not cut short when leases are freed.
-  is_held boolean NOT NULL DEFAULT false,
+  -- The process whose lease `due_at` ends; NULL: there is no lease.
+  holder text,
   fence bigint NOT NULL DEFAULT 0,
   attempts integer NOT NULL DEFAULT 0,
   PRIMARY KEY (room_id, ghost_mxid),
@@ -267,7 +267,8 @@ CREATE TABLE bridge_encrypted_intake (
   key_requests integer NOT NULL DEFAULT 0 CHECK (key_requests BETWEEN 0 AND attempts),
   -- When it may be claimed: after a back-off, or when its present lease ends.
   due_at timestamptz,
-  is_held boolean NOT NULL DEFAULT false,
+  -- As in bridge_ghost_rooms.
+  holder text,
   -- When a key of its room arrived during the present lease.
   woken_at timestamptz,
   fence bigint NOT NULL DEFAULT 0,
@@ -281,7 +282,7 @@ CREATE TABLE bridge_encrypted_intake (
   CONSTRAINT envelope_ends_once CHECK (
     CASE state
       WHEN 'awaiting_key' THEN due_at IS NOT NULL AND terminal_at IS NULL AND terminal_reason IS NULL
-      ELSE due_at IS NULL AND NOT is_held AND terminal_at IS NOT NULL AND terminal_reason IS NOT NULL
+      ELSE due_at IS NULL AND holder IS NULL AND terminal_at IS NOT NULL AND terminal_reason IS NOT NULL
     END),
   CONSTRAINT envelope_reason CHECK (
     CASE state
@@ -344,7 +345,7 @@ CREATE TABLE bridge_notices (
   created_at timestamptz NOT NULL,
   due_at timestamptz,
   -- As in bridge_ghost_rooms.
-  is_held boolean NOT NULL DEFAULT false,
+  holder text,
   fence bigint NOT NULL DEFAULT 0,
   attempts integer NOT NULL DEFAULT 0,
   first_attempted_at timestamptz,
@@ -431,18 +432,31 @@ RETURN jsonb_build_object(
   'admitted_at', bridge_time(e.admitted_at));
 
 --------------------------------------------------------------------------------
--- Leadership
+-- Processes
 --------------------------------------------------------------------------------
 
--- Requests for leadership. The leader itself is the holder of an advisory lock (ledger/leadership.ts).
-CREATE TABLE bridge_leadership (
-  singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
-  -- The number of the last request. The leader hands over when it grows.
-  requested bigint NOT NULL DEFAULT 0,
-  -- When the last request was made, by the clock of the requesting machine.
-  requested_at timestamptz,
-  -- The number of the last request whose bridge became an established leader. Bridges that request leadership and
-  -- die, again and again, raise only `requested`, and then have to wait between requests.
-  established bigint NOT NULL DEFAULT 0
+-- The numbers of bridge processes. A process holds the advisory lock of its number while it lives.
+CREATE SEQUENCE bridge_process AS integer;
+
+CREATE FUNCTION bridge_live_processes() RETURNS SETOF text LANGUAGE sql VOLATILE AS $$
+  SELECT objid::text FROM pg_locks
+  WHERE locktype = 'advisory' AND classid = 1685223266 AND objsubid = 2 AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+$$;
+
+-- Which process owns a ghost's machine, or a role. The owner may have ended: then any other may take it.
+CREATE TABLE bridge_ownership (
+  -- A ghost, or one of the roles `audit`, `catchup` and `pruning`.
+  name text PRIMARY KEY,
+  process text NOT NULL
 );
-INSERT INTO bridge_leadership DEFAULT VALUES;
+
+-- What transactions brought for devices of ghosts whose machines another process owns.
+CREATE TABLE bridge_device_inbox (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  ghost_mxid text NOT NULL,
+  -- As JSON. To-device messages in it are encrypted by their senders.
+  changes text NOT NULL,
+  received_at timestamptz NOT NULL
+);
+CREATE INDEX bridge_device_inbox_ghost ON bridge_device_inbox (ghost_mxid, id);

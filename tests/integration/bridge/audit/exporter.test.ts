@@ -45,6 +45,7 @@ function exporter(fixture: LedgerFixture, file: string): AuditExporter {
     clock: systemClock,
     log,
     file,
+    isTurn: () => true,
     onExported: () => {},
   });
 }

@@ -52,6 +52,7 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
       set: async (of, since) => void positions.set(of, String(since)),
     },
     handled: async () => new Set(),
+    isTurn: () => true,
     intake: async ({ events }) => {
       if (state.failIntake > 0) {
         state.failIntake -= 1;

@@ -426,7 +426,8 @@ describe("IntakeEnvelopeWorker", () => {
     bridge.homeserver.set("$hanging", "hangs");
     bridge.worker.start();
     await queriedUntil(
-      async () => (await bridge.rows("SELECT FROM bridge_encrypted_intake WHERE is_held")).length === 1,
+      async () =>
+        (await bridge.rows("SELECT FROM bridge_encrypted_intake WHERE holder IS NOT NULL")).length === 1,
     );
     await bridge.bring(sealed("late", elsewhere, {}, "session-2"));
     bridge.devices.sessions.add("session-2");

@@ -49,7 +49,7 @@ describe("intake envelopes", () => {
       attempts: 0,
       key_requests: 0,
       due_at: new Date(T0),
-      is_held: false,
+      holder: null,
       woken_at: null,
       fence: "0",
       deadline: new Date(T0 + KEY_WAIT_MS),

@@ -1,0 +1,61 @@
+// What transactions brought for the devices of ghosts whose machines another process owns. It is written by the
+// admission, and deleted once the owner's machine has made it durable.
+// Invariant: one that is not taken in time is no loss, because the homeserver still has it and a catchup reads it.
+import type { Pool } from "pg";
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import { entities, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+
+/** What came for one ghost's device, as JSON. */
+export interface DeviceMail {
+  readonly ghost: GhostMxid;
+  readonly changes: string;
+}
+
+const WRITE: Statement = {
+  name: "write_device_inbox",
+  text: `
+  INSERT INTO bridge_device_inbox (ghost_mxid, changes, received_at)
+  SELECT ghost, changes, $3 FROM unnest($1::text[], $2::text[]) AS u (ghost, changes)`,
+};
+
+const READ: Statement = {
+  name: "read_device_inbox",
+  text: `
+  SELECT id, ghost_mxid AS ghost, changes FROM bridge_device_inbox WHERE ghost_mxid = ANY ($1) ORDER BY id LIMIT $2`,
+};
+
+const DELETE: Statement = {
+  name: "delete_device_inbox",
+  text: `DELETE FROM bridge_device_inbox WHERE id = ANY ($1::bigint[])`,
+};
+
+const PRUNE: Statement = {
+  name: "prune_device_inbox",
+  text: `DELETE FROM bridge_device_inbox WHERE received_at < $1`,
+};
+
+/** Runs inside the transaction of an admission. */
+export async function writeDeviceInbox(
+  on: Queryable,
+  mail: readonly DeviceMail[],
+  now: number,
+): Promise<void> {
+  if (mail.length === 0) return;
+  await rows(on, WRITE, [mail.map(({ ghost }) => ghost), mail.map(({ changes }) => changes), toTime(now)]);
+}
+
+export function createDeviceInbox(pool: Pool) {
+  return {
+    /** What came for these ghosts, oldest first. */
+    read: (ghosts: readonly GhostMxid[], limit: number): Promise<(DeviceMail & { readonly id: string })[]> =>
+      entities(pool, READ, [ghosts, limit]),
+
+    async delete(ids: readonly string[]): Promise<void> {
+      await rows(pool, DELETE, [ids]);
+    },
+
+    async prune(before: number): Promise<void> {
+      await rows(pool, PRUNE, [toTime(before)]);
+    },
+  };
+}

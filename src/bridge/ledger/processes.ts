@@ -1,0 +1,173 @@
+// The bridge processes on one database, and what each of them owns: the machines of ghosts, and work that one process
+// does at a time.
+// Invariants: a process is alive as long as a connection of its own holds the advisory lock of its number, so that it is
+// known to have ended at once, however it ended; the server ends a connection that was idle for a second, because its
+// process hangs; only what nobody alive owns can be taken; the leases of a process that has ended are released under a
+// higher fence, so that no work waits for it, and no late write of it is accepted.
+import { Client, type Pool } from "pg";
+import { ADVISORY_LOCKS, inTransaction, oneRow, rows, type Statement, toTime } from "./postgres.ts";
+
+const CONNECT_TIMEOUT_MS = 2_000;
+const STATEMENT_TIMEOUT_MS = 5_000;
+/** The server ends a connection that is idle for so long. Its process looks more often. */
+const IDLE_MS_MAX = 1_000;
+const CHANNEL = "drawbridge";
+
+const BEGIN_SESSION = `SELECT set_config('idle_session_timeout', '${IDLE_MS_MAX}', false);
+  SELECT set_config('plan_cache_mode', 'force_generic_plan', false); LISTEN ${CHANNEL}`;
+
+const NUMBER: Statement = {
+  name: "process_number",
+  text: `SELECT number, pg_advisory_lock(${ADVISORY_LOCKS.process}, number)
+         FROM (SELECT nextval('bridge_process')::integer AS number) own`,
+};
+
+const LOOK: Statement = {
+  name: "process_look",
+  text: `SELECT ARRAY(SELECT bridge_live_processes()) AS live,
+    COALESCE((SELECT json_object_agg(name, process) FROM bridge_ownership), '{}') AS owners`,
+};
+
+const TAKE: Statement = {
+  name: "process_take",
+  text: `
+  INSERT INTO bridge_ownership AS o (name, process) SELECT name, $1 FROM unnest($2::text[]) AS u (name) ORDER BY name
+  ON CONFLICT (name) DO UPDATE SET process = excluded.process
+    WHERE o.process = excluded.process OR o.process NOT IN (SELECT bridge_live_processes())
+  RETURNING name`,
+};
+
+const GIVE_UP: Statement = {
+  name: "process_give_up",
+  text: `DELETE FROM bridge_ownership WHERE name = ANY ($2) AND process = $1`,
+};
+
+const NOTIFY: Statement = { name: "process_notify", text: `SELECT pg_notify('${CHANNEL}', $1)` };
+
+/** Whether the process that `holder` names has ended. */
+const hasEnded = (holder: string) =>
+  `${holder} IS NOT NULL AND ${holder} NOT IN (SELECT bridge_live_processes())`;
+
+// Leased delegations are heads of rooms, or due by themselves; an index finds both. Rooms are locked in ascending order,
+// as admissions lock them.
+const RELEASE_DELEGATIONS: Statement = {
+  name: "release_delegations",
+  text: `
+  WITH rooms AS MATERIALIZED (
+    SELECT r.room_id, r.head_seq, r.head_ordinal FROM bridge_rooms r
+    JOIN bridge_delegations d ON d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
+    WHERE r.head_at IS NOT NULL AND ${hasEnded("d.lease_holder")}
+    ORDER BY r.room_id FOR UPDATE OF r
+  ), heads AS (
+    UPDATE bridge_delegations d SET lease_holder = NULL, lease_until = NULL, fence = d.fence + 1
+    FROM rooms r
+    WHERE d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
+      AND d.due_at IS NULL AND d.terminal_at IS NULL AND ${hasEnded("d.lease_holder")}
+    RETURNING d.room_id
+  ), turns AS (
+    UPDATE bridge_rooms r SET head_at = $1 FROM heads h WHERE r.room_id = h.room_id
+  ), due AS (
+    UPDATE bridge_delegations SET lease_holder = NULL, lease_until = NULL, fence = fence + 1, due_at = $1
+    WHERE due_at IS NOT NULL AND ${hasEnded("lease_holder")}
+    RETURNING 1
+  )
+  SELECT (SELECT count(*) FROM heads)::int + (SELECT count(*) FROM due)::int AS released`,
+};
+
+const releaseIn = (name: string, table: string): Statement => ({
+  name: `release_${name}`,
+  text: `
+  WITH released AS (
+    UPDATE ${table} SET holder = NULL, due_at = $1, fence = fence + 1
+    WHERE due_at IS NOT NULL AND ${hasEnded("holder")} RETURNING 1
+  )
+  SELECT count(*)::int AS released FROM released`,
+});
+
+const RELEASE_ALL = [
+  RELEASE_DELEGATIONS,
+  releaseIn("envelopes", "bridge_encrypted_intake"),
+  releaseIn("memberships", "bridge_ghost_rooms"),
+  releaseIn("notices", "bridge_notices"),
+];
+
+/** Who is alive, and who owns what. */
+export interface Processes {
+  readonly live: readonly string[];
+  /** By name; an owner may have ended. */
+  readonly owners: ReadonlyMap<string, string>;
+}
+
+/** A process as it is known to the others, by its connection. Each method rejects once the connection is broken. */
+export interface ProcessConnection {
+  /** Its number. A new connection has a new one. */
+  readonly process: string;
+  /** Aborts when the connection is broken: then others take what it owned. */
+  readonly broken: AbortSignal;
+  look(): Promise<Processes>;
+  /** Takes what nobody alive owns, and returns what was taken. */
+  take(names: readonly string[]): Promise<readonly string[]>;
+  giveUp(names: readonly string[]): Promise<void>;
+  /** Tells every process. */
+  notify(message: string): Promise<void>;
+  close(): Promise<void>;
+}
+
+/**
+ * @param onNotified called with what a process told all
+ * @throws the driver's error when the database cannot be reached
+ */
+export async function openProcessConnection(
+  url: string,
+  onNotified: (message: string) => void,
+): Promise<ProcessConnection> {
+  const client = new Client({
+    connectionString: url,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    statement_timeout: STATEMENT_TIMEOUT_MS,
+    query_timeout: STATEMENT_TIMEOUT_MS,
+    keepAlive: true,
+    application_name: "drawbridge-process",
+  });
+  const broken = new AbortController();
+  client.on("error", () => broken.abort());
+  client.on("end", () => broken.abort());
+  client.on("notification", ({ payload = "" }) => onNotified(payload));
+  const close = () => client.end().catch(() => undefined);
+  try {
+    await client.connect();
+    await client.query(BEGIN_SESSION);
+    const process = String((await oneRow<{ number: number }>(client, NUMBER, [])).number);
+    return {
+      process,
+      broken: broken.signal,
+      look: async () => {
+        const found = await oneRow<{ live: string[]; owners: Record<string, string> }>(client, LOOK, []);
+        return { live: found.live, owners: new Map(Object.entries(found.owners)) };
+      },
+      take: async (names) =>
+        (await rows<{ name: string }>(client, TAKE, [process, names])).map(({ name }) => name),
+      giveUp: async (names) => {
+        await rows(client, GIVE_UP, [process, names]);
+      },
+      notify: async (message) => {
+        await rows(client, NOTIFY, [message]);
+      },
+      close,
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Releases the leases of processes that have ended, and returns how many there were. */
+export function releaseEnded(pool: Pool, now: number): Promise<number> {
+  return inTransaction(pool, "BEGIN", async (client) => {
+    let released = 0;
+    for (const statement of RELEASE_ALL) {
+      released += (await oneRow<{ released: number }>(client, statement, [toTime(now)])).released;
+    }
+    return { result: released };
+  });
+}

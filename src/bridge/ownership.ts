@@ -1,0 +1,193 @@
+// What this process owns among the bridge processes on one database: the machines of ghosts, shared out evenly, and the
+// work that one process does at a time. Any process takes transactions and works on what needs no machine.
+// Invariants: a ghost has one owner, and the fence of its store stands behind that; what is given up is closed before
+// another process can take it; a process that loses its connection owns nothing from that moment, and claims nothing
+// until it has a new one; what nobody alive owns is taken at the next look.
+import type { Logger } from "pino";
+import type { Clock } from "../domain/clock.ts";
+import { errorName } from "../domain/errors.ts";
+import type { GhostMxid } from "../domain/identifiers.ts";
+import type { ProcessConnection, Processes } from "./ledger/processes.ts";
+
+/** Work that one process does at a time. */
+export const ROLES = ["audit", "catchup", "pruning"] as const;
+export type Role = (typeof ROLES)[number];
+
+export interface OwnershipOptions {
+  readonly open: (onNotified: (message: string) => void) => Promise<ProcessConnection>;
+  /** Releases the leases of processes that have ended; returns how many. */
+  readonly releaseEnded: (now: number) => Promise<number>;
+  /** The ghosts that have machines, configured or recorded; undefined where none has one. */
+  readonly ghosts: (() => Promise<readonly GhostMxid[]>) | undefined;
+  /** Ghosts were taken. */
+  readonly onTaken: () => void;
+  /** Closes the machines of these ghosts; `hasLost`: another process may have taken them already. */
+  readonly close: (ghosts: readonly GhostMxid[], hasLost: boolean) => Promise<void>;
+  /** Leases of a process that has ended were released: there may be work. */
+  readonly onReleased: () => void;
+  readonly onNotified: (message: string) => void;
+  readonly onLook?: (processes: number, ghosts: number) => void;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/** Shorter than the second after which the server ends an idle connection. */
+const LOOK_MS = 250;
+
+/** As whom work is claimed. */
+export interface Claimant {
+  readonly holder: string;
+  /** Whose work in encrypted rooms this process can do; undefined: everybody's. */
+  readonly ghosts: readonly GhostMxid[] | undefined;
+}
+
+export class Ownership {
+  readonly #options: OwnershipOptions;
+  readonly #ending = new AbortController();
+  #connection: ProcessConnection | undefined;
+  #owned = new Set<string>();
+  readonly #closing = new Set<string>();
+  #live: readonly string[] = [];
+  #givesUpGhosts = false;
+  #running: Promise<void> | undefined;
+
+  constructor(options: OwnershipOptions) {
+    this.#options = options;
+  }
+
+  /** Undefined while this process has no connection: then it must claim nothing. */
+  get claimant(): Claimant | undefined {
+    if (this.#connection === undefined || this.#connection.broken.aborted) return undefined;
+    const ghosts = this.#options.ghosts === undefined ? undefined : this.ghosts;
+    return { holder: this.#connection.process, ghosts };
+  }
+
+  get ghosts(): readonly GhostMxid[] {
+    return [...this.#owned].filter((name) => name.startsWith("@")) as GhostMxid[];
+  }
+
+  owns(name: GhostMxid | Role): boolean {
+    return this.#owned.has(name) && this.#connection?.broken.aborted === false;
+  }
+
+  /** Whether the process has a connection that the other processes know it by. */
+  get isConnected(): boolean {
+    return this.#connection?.broken.aborted === false;
+  }
+
+  /** Resolves after the first look, which releases the leases of processes that have ended; or when `stop` aborts. */
+  async start(stop: AbortSignal): Promise<void> {
+    const first = Promise.withResolvers<void>();
+    stop.addEventListener("abort", () => first.resolve(), { once: true });
+    this.#running = this.#run(first.resolve);
+    await first.promise;
+  }
+
+  /** Tells the other processes, if there are any. */
+  notify(message: string): void {
+    if (this.#live.length > 1) void this.#connection?.notify(message).catch(() => undefined);
+  }
+
+  /** Closes its ghosts' machines for other processes to take, and takes none from then on. */
+  async giveUpGhosts(): Promise<void> {
+    this.#givesUpGhosts = true;
+    await this.#giveUp(this.ghosts);
+  }
+
+  /** Gives everything up. */
+  async end(): Promise<void> {
+    await this.giveUpGhosts();
+    this.#ending.abort();
+    await this.#running;
+    const connection = this.#connection;
+    this.#connection = undefined;
+    await connection?.giveUp([...this.#owned]).catch(() => undefined);
+    await connection?.close();
+  }
+
+  async #run(looked: () => void): Promise<void> {
+    const { clock, log } = this.#options;
+    const { signal } = this.#ending;
+    while (!signal.aborted) {
+      try {
+        await this.#connect();
+        await this.#look();
+        looked();
+      } catch (error) {
+        log.warn({ err: errorName(error) }, "the bridge processes could not be looked at");
+        await this.#connection?.close();
+      }
+      await clock.sleep(LOOK_MS, signal).catch(() => undefined);
+    }
+    looked();
+  }
+
+  async #connect(): Promise<void> {
+    if (this.#connection?.broken.aborted === false) return;
+    const { open, onNotified, close, log } = this.#options;
+    if (this.#connection !== undefined) {
+      log.warn({ event: "process_connection_lost" }, "other processes take over what this one owned");
+      this.#connection = undefined;
+      const lost = this.ghosts;
+      this.#owned = new Set();
+      await close(lost, true);
+    }
+    this.#live = [];
+    this.#connection = await open(onNotified);
+    log.info({ event: "process", process: this.#connection.process }, "this process takes part");
+  }
+
+  async #look(): Promise<void> {
+    const connection = this.#connection;
+    if (connection === undefined) return;
+    const { clock, log, ghosts: wanted, releaseEnded, onReleased, onTaken, onLook } = this.#options;
+    const found = await connection.look();
+    const hasEnded = this.#live.length === 0 || this.#live.some((one) => !found.live.includes(one));
+    if (hasEnded) {
+      const released = await releaseEnded(clock.now());
+      if (released > 0) log.info({ event: "leases_released", released }, "a process has ended");
+      onReleased();
+    }
+    this.#live = found.live;
+    const isFree = (name: string) => {
+      const owner = found.owners.get(name) ?? "";
+      if (owner !== connection.process) return !found.live.includes(owner);
+      // It could not be given up.
+      return !this.#owned.has(name) && !this.#closing.has(name);
+    };
+    const all = wanted === undefined || this.#givesUpGhosts ? [] : await wanted();
+    const own = all.filter((ghost) => this.#owned.has(ghost) && !this.#closing.has(ghost));
+    const share = fairShare(all, found);
+    const free = all.filter(isFree).slice(0, Math.max(0, share - own.length));
+    const names = [...free, ...ROLES.filter(isFree)];
+    if (names.length > 0) {
+      const taken = await connection.take(names);
+      for (const name of taken) this.#owned.add(name);
+      if (taken.some((name) => name.startsWith("@"))) onTaken();
+    }
+    if (own.length > share) void this.#giveUp(own.slice(share));
+    onLook?.(found.live.length, this.ghosts.length);
+  }
+
+  async #giveUp(ghosts: readonly GhostMxid[]): Promise<void> {
+    const { close, log } = this.#options;
+    const closing = ghosts.filter((ghost) => !this.#closing.has(ghost));
+    if (closing.length === 0) return;
+    for (const ghost of closing) {
+      this.#closing.add(ghost);
+      this.#owned.delete(ghost);
+    }
+    try {
+      await close(closing, false);
+      await this.#connection?.giveUp(closing);
+    } catch (error) {
+      log.warn({ err: errorName(error) }, "ghosts could not be given up");
+    }
+    for (const ghost of closing) this.#closing.delete(ghost);
+  }
+}
+
+/** How many ghosts each process has at most, when they are shared out evenly. */
+function fairShare(ghosts: readonly GhostMxid[], { live }: Processes): number {
+  return Math.ceil(ghosts.length / Math.max(1, live.length));
+}

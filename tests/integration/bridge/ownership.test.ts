@@ -1,0 +1,164 @@
+// What several processes on one database own, and what becomes of it when one of them ends or hangs.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { pino } from "pino";
+import {
+  openProcessConnection,
+  type ProcessConnection,
+  releaseEnded,
+} from "../../../src/bridge/ledger/processes.ts";
+import { Ownership } from "../../../src/bridge/ownership.ts";
+import { systemClock } from "../../../src/domain/clock.ts";
+import { eventually } from "../../support/encrypted-bridge.ts";
+import { arrivals, envelope, ghost, job, LEASE_MS, ledgerFixture, room, T0 } from "../../support/ledger.ts";
+
+const GHOSTS = ["a", "b", "c", "d"].map(ghost);
+
+async function processes(t: TestContext) {
+  const ends: (() => Promise<void>)[] = [];
+  // Before the database goes: what is registered first is done first.
+  t.after(async () => {
+    for (const end of ends) await end();
+  });
+  const fixture = await ledgerFixture(t);
+  const connect = async () => {
+    const connection = await openProcessConnection(fixture.url, () => {});
+    ends.push(() => connection.close());
+    return connection;
+  };
+  const never = new AbortController().signal;
+  const begin = async () => {
+    const connections: ProcessConnection[] = [];
+    const closed: string[] = [];
+    const told: string[] = [];
+    let canOpen = true;
+    const ownership = new Ownership({
+      open: async (onNotified) => {
+        if (!canOpen) throw new Error("the process has ended");
+        const connection = await openProcessConnection(fixture.url, onNotified);
+        connections.push(connection);
+        return connection;
+      },
+      releaseEnded: (now) => releaseEnded(fixture.pool, now),
+      ghosts: async () => GHOSTS,
+      onTaken: () => {},
+      close: async (ghosts) => void closed.push(...ghosts),
+      onReleased: () => {},
+      onNotified: (message) => told.push(message),
+      clock: systemClock,
+      log: pino({ level: "silent" }),
+    });
+    await ownership.start(never);
+    const end = () => ownership.end();
+    ends.push(end);
+    /** As the kernel does when the process is killed. */
+    const kill = async () => {
+      canOpen = false;
+      await connections.at(-1)?.close();
+    };
+    return { ownership, closed, told, end, kill };
+  };
+  return { fixture, begin, connect };
+}
+
+const until = (what: string, holds: () => boolean) =>
+  eventually(what, async () => holds() || undefined, 5_000);
+
+describe("the processes on one database", () => {
+  it("share the ghosts evenly, and each ghost has one owner [DEL-9] [ENC-2]", async (t) => {
+    const { begin } = await processes(t);
+    const first = await begin();
+    await until("it owns all", () => first.ownership.ghosts.length === 4);
+    const second = await begin();
+    await until("half of them moved", () => second.ownership.ghosts.length === 2);
+    const all = [...first.ownership.ghosts, ...second.ownership.ghosts];
+    assert.deepEqual(all.toSorted(), GHOSTS.toSorted());
+    assert.deepEqual(first.closed.toSorted(), second.ownership.ghosts.toSorted(), "closed before they moved");
+    assert.equal(first.ownership.owns("audit"), true);
+    assert.equal(second.ownership.owns("audit"), false);
+    await first.end();
+    await until("the rest moved", () => second.ownership.ghosts.length === 4);
+    await until("the roles moved", () => second.ownership.owns("audit") && second.ownership.owns("catchup"));
+  });
+
+  it("a process that ended delays its ghosts for less than a second [DEL-9]", async (t) => {
+    const { begin } = await processes(t);
+    const first = await begin();
+    const second = await begin();
+    await until(
+      "they share",
+      () => second.ownership.ghosts.length === 2 && first.ownership.ghosts.length === 2,
+    );
+    const at = systemClock.now();
+    await first.kill();
+    await until("the other has all", () => second.ownership.ghosts.length === 4);
+    assert.ok(systemClock.now() - at < 1_000, `${systemClock.now() - at} ms`);
+    assert.equal(first.ownership.claimant, undefined, "it claims nothing any more");
+    await until("it closed its machines", () => GHOSTS.every((one) => !first.ownership.owns(one)));
+  });
+
+  it("the server ends the connection of a process that hangs for a second [DEL-9]", async (t) => {
+    const { connect } = await processes(t);
+    const hanging = await connect();
+    const at = systemClock.now();
+    await until("it is ended", () => hanging.broken.aborted);
+    assert.ok(systemClock.now() - at < 2_000);
+  });
+
+  it("the leases of a process that ended are released at once, under a higher fence [DEL-9]", async (t) => {
+    const { fixture, connect } = await processes(t);
+    const { ledger, delegations, admit, pool, rows } = fixture;
+    const ended = await connect();
+    const alive = await connect();
+    // A connection that is idle for a second is ended.
+    const look = setInterval(() => {
+      for (const one of [ended, alive]) one.look().catch(() => undefined);
+    }, 200);
+    t.after(() => clearInterval(look));
+    await admit([], arrivals(job("q1"), job("q2", { room: room("s") }), envelope("e1", { room: room("t") })));
+    const claim = (limit: number, holder: string) =>
+      delegations.claim({ holder, limit, now: T0, leaseUntil: T0 + LEASE_MS });
+    const [lost] = await claim(1, ended.process);
+    const [kept] = await claim(1, alive.process);
+    assert.ok(lost !== undefined && kept !== undefined);
+    const request = { holder: ended.process, limit: 1, now: T0, leaseUntil: T0 + LEASE_MS };
+    const [waiting] = await ledger.envelopes.claim(request);
+    assert.ok(waiting);
+    assert.equal(await releaseEnded(pool, T0), 0, "both are alive");
+    await ended.close();
+    await eventually(
+      "both leases are free",
+      async () => (await releaseEnded(pool, T0)) === 2 || undefined,
+      5_000,
+    );
+    assert.deepEqual(
+      (await claim(9, alive.process)).map((one) => one.sourceEventId),
+      [lost.sourceEventId],
+    );
+    await assert.rejects(delegations.defer(lost.lease, T0), { code: "lease_lost" });
+    await assert.rejects(ledger.envelopes.expire(waiting, "key_wait_elapsed", T0), { code: "lease_lost" });
+    assert.deepEqual(await rows("SELECT state FROM bridge_encrypted_intake"), [{ state: "awaiting_key" }]);
+  });
+
+  it("work of a ghost in an encrypted room is claimed by its owner alone [DEL-9]", async (t) => {
+    const { fixture } = await processes(t);
+    const { delegations, admit, rows } = fixture;
+    await admit([job("q1"), job("q2", { room: room("plain") })]);
+    await rows("UPDATE bridge_rooms SET encrypted = true WHERE room_id = $1", [room("r")]);
+    const claim = async (ghosts: Parameters<typeof delegations.claim>[0]["ghosts"]) =>
+      (await delegations.claim({ holder: "1", limit: 9, now: T0, leaseUntil: T0 + LEASE_MS, ghosts })).map(
+        ({ roomId }) => roomId,
+      );
+    assert.deepEqual(await claim([]), [room("plain")]);
+    assert.deepEqual(await claim([ghost()]), [room("r")]);
+  });
+
+  it("are told what one of them committed [DEL-9]", async (t) => {
+    const { begin } = await processes(t);
+    const first = await begin();
+    const second = await begin();
+    await until("they know of each other", () => first.ownership.ghosts.length === 2);
+    first.ownership.notify("delegations");
+    await until("the other is told", () => second.told.includes("delegations"));
+  });
+});
