@@ -104,7 +104,7 @@ const envelopesWhere = (name: string, where: string): Statement => ({
   text: `
   SELECT e.matrix_event_id AS event, e.room_id AS room, e.sender_mxid AS sender, e.state, e.terminal_reason AS reason,
     e.attempts, e.key_requests AS "keyRequests", COALESCE(e.terminal_at, e.admitted_at) AS since, e.deadline,
-    CASE WHEN NOT e.is_held THEN e.due_at END AS "nextAt",
+    CASE WHEN e.holder IS NULL THEN e.due_at END AS "nextAt",
     e.state = 'awaiting_key' AND e.room_seq IS NOT NULL AS "holdsRoom"
   FROM bridge_encrypted_intake e WHERE ${where} ORDER BY e.admitted_at, e.matrix_event_id`,
 });
@@ -151,7 +151,7 @@ const RETRY_DELEGATION: Statement = {
 const RETRY_ENVELOPE: Statement = {
   name: "retry_envelope",
   text: `UPDATE bridge_encrypted_intake SET due_at = $2
-         WHERE matrix_event_id = $1 AND state = 'awaiting_key' AND NOT is_held RETURNING 1`,
+         WHERE matrix_event_id = $1 AND state = 'awaiting_key' AND holder IS NULL RETURNING 1`,
 };
 
 type DelegationRow = Omit<OpenDelegation, "waitsFor"> & { readonly leaseUntil: number | undefined };
