@@ -99,7 +99,7 @@ describe("schema", () => {
   it("ends a transaction whose process hangs [DEL-9]", async (t) => {
     const { pool } = await testDatabase(t);
     const { rows } = await pool.query("SHOW idle_in_transaction_session_timeout");
-    assert.deepEqual(rows, [{ idle_in_transaction_session_timeout: "20s" }]);
+    assert.deepEqual(rows, [{ idle_in_transaction_session_timeout: "1s" }]);
   });
 
   it("refuses a database of a newer, incompatible release without changing it", async (t) => {
