@@ -3,8 +3,11 @@ import { dirname, join, resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { fileReport } from "../../federation/abuse/file-report.ts";
-import { type AbuseReport, readReport } from "../../federation/abuse/report.ts";
+import type { AbuseReport } from "../../federation/abuse/report.ts";
+import { type Origin, readSignedReport, signReport } from "../../federation/abuse/signed-report.ts";
 import { changeBase } from "../../federation/change/base.ts";
+import { loadFederationConfig } from "../../federation/config.ts";
+import { signerOf, trustOf } from "../../federation/offboarding/run/context.ts";
 import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
@@ -14,20 +17,23 @@ import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { readInput } from "../lib/input.ts";
 import { CONFIG } from "../lib/options.ts";
-import { printText, say, short } from "../lib/output.ts";
+import { printData, printText, say, short } from "../lib/output.ts";
 import { runCommand } from "../lib/run-command.ts";
 
 export const command = defineCommand({
-  arguments: [["<file>", "the report: JSON by registry/abuse-report.schema.json"]],
+  arguments: [["<file>", "the report: JSON by registry/abuse-report.schema.json, or a DSSE envelope of one"]],
   options: [
     CONFIG.federation,
     ["--apply", "when containment is asked for: contain the subject, and make an evidence pack"],
+    ["--sign", "sign the file as this organisation's own report and print the envelope, for another one"],
   ],
   help: `
 A report refers to events, policies and keys, and quotes nothing; one that does is refused. It is kept in the
 repository below records/abuse, once however often it comes. The line that is printed is all that is logged.
 With --apply a report that asks for containment is acted on first, also where the head is refused: the subject is
-contained, then the report is filed, then the pack is made, each whatever becomes of the one before.
+contained, then the report is filed, then the pack is made, each whatever becomes of the one before. It must be in a
+DSSE envelope that is signed by the reporter's key in \`offboarding.trustFile\`, and the reporter must be a partner that
+is not contained, or this organisation itself. A report without a signature is filed and contains nobody.
 
 Exit codes:
   0  filed, or filed before; with --apply: and contained, with a pack below evidence/ beside the configuration
@@ -35,36 +41,68 @@ Exit codes:
   2  the report, its subject or a configuration is wrong; nothing was filed
   4  the head is refused
   5  with --apply: something is not closed yet, and is named; the pack is made all the same`,
-  async run([file], { config, apply }) {
-    const given = readReport(readInput(file, { hint: "Check the path." }));
+  async run([file], { config, apply, sign }) {
+    const bytes = readInput(file, { hint: "Check the path." });
+    const settings = loadFederationConfig(config);
+    const trusted = settings.offboarding === undefined ? [] : trustOf(settings).parties;
+    const { read: given, origin } = readSignedReport(bytes, trusted);
     if (given.problems !== undefined) {
       const problems = given.problems.map((problem) => `${file}: ${problem}`);
       throw new DrawbridgeError("config_invalid", problems.join("\n"), {
         hint: "Ask the reporter for one by registry/abuse-report.schema.json; nothing was filed.",
       });
     }
+    if (sign === true) {
+      printData(await signReport(bytes, signerOf(settings)));
+      return ExitCode.ok;
+    }
     const { report, digest } = given;
     const { federation } = await openForCommand(config);
-    const filing = { report, digest, federation };
+    const filing = { report, digest, origin, federation };
     const commands = (registry: Registry) =>
       commandsFor(findPartner(registry, report.subject.server_name), config);
     if (apply === true && report.requested_action === "contain") {
       // Found as containment finds it: a head that is refused does not keep the partner open.
       const { registry } = await changeBase(federation, "workaround");
-      return containFirst(filing, commands(registry));
+      const words = commands(registry);
+      refuseUnlessAuthentic(report, origin, registry);
+      return containFirst(filing, words);
     }
     const { desired } = await currentState(federation);
     const words = commands(desired.registry);
     await fileAndPrint(filing);
     if (report.requested_action !== "contain") return ExitCode.ok;
-    say("The reporter asks for containment. Repeat with --apply, or give the commands yourself:");
+    say(
+      origin.signed
+        ? "The reporter asks for containment. Repeat with --apply, or give the commands yourself:"
+        : `The report asks for containment, and ${origin.why}: ask the reporter by another way. If it is true:`,
+    );
     for (const word of Object.values(words)) say(`  drawbridge federation ${word.map(shellWord).join(" ")}`);
     return ExitCode.ok;
   },
 });
 
+/** Only a partner in good standing may have somebody contained, and only by its own signature. */
+function refuseUnlessAuthentic(report: AbuseReport, origin: Origin, registry: Registry): void {
+  const reporter = report.reporter.server_name;
+  const isOwn = reporter === registry.organisation.serverName;
+  const partner = registry.partners.find(({ partner }) => partner.serverName === reporter)?.partner;
+  const why = !origin.signed
+    ? origin.why
+    : isOwn || (partner !== undefined && !partner.contained)
+      ? undefined
+      : partner === undefined
+        ? "its reporter is no partner"
+        : "its reporter is contained";
+  if (why === undefined) return;
+  throw new DrawbridgeError("record_refused", `the report contains nobody: ${why}; nothing was done`, {
+    hint: "Ask the reporter by another way; file the report without --apply, and contain with drawbridge federation contain.",
+  });
+}
+
 interface Filing {
   readonly report: AbuseReport;
+  readonly origin: Origin;
   readonly digest: string;
   readonly federation: Federation;
 }
@@ -96,13 +134,14 @@ async function containFirst(filing: Filing, { contain, evidence }: Commands): Pr
 }
 
 /** Files the report, and prints the one line that is logged of it. */
-async function fileAndPrint({ report, digest, federation }: Filing): Promise<void> {
+async function fileAndPrint({ report, digest, origin, federation }: Filing): Promise<void> {
   const filed = await fileReport(report, digest, federation);
   const { reporter, subject, category, severity, requested_action, evidence_refs } = report;
   const line = {
     event: "abuse_report",
     ...{ digest, reporter: reporter.server_name, subject: subject.server_name },
     ...{ category, severity, requested_action, evidence_refs },
+    signed_by: origin.signed ? origin.keyId : null,
   };
   printText(`${JSON.stringify(line)}\n`);
   say(

@@ -43,7 +43,10 @@ export const AbuseReport = z.strictObject({
   severity: z.enum(["low", "medium", "high", "critical"]),
   /** `contain` maps to containment and an evidence pack. */
   requested_action: z.enum(["none", "review", "contain"]),
-  evidence_refs: z.array(z.union([EventId, Sha256Digest, KeyId])).max(REFERENCES_MAX),
+  evidence_refs: z
+    .array(z.union([EventId, Sha256Digest, KeyId]))
+    .min(1)
+    .max(REFERENCES_MAX),
 });
 export type AbuseReport = z.output<typeof AbuseReport>;
 

@@ -138,7 +138,7 @@ export async function signStatement(statement: Statement<unknown>, signer: Signe
   return {
     payloadType: STATEMENT_PAYLOAD_TYPE,
     payload: payload.toString("base64"),
-    signatures: [await signature(STATEMENT_PAYLOAD_TYPE, payload, signer)],
+    signatures: [await dsseSignature(STATEMENT_PAYLOAD_TYPE, payload, signer)],
   };
 }
 
@@ -146,10 +146,18 @@ export async function signStatement(statement: Statement<unknown>, signer: Signe
 export async function addSignature(envelope: DsseEnvelope, signer: Signer): Promise<DsseEnvelope> {
   if (envelope.signatures.some(({ keyid }) => keyid === signer.keyId)) return envelope;
   const payload = Buffer.from(envelope.payload, "base64");
-  return withSignature(envelope, await signature(envelope.payloadType, payload, signer));
+  return withSignature(envelope, await dsseSignature(envelope.payloadType, payload, signer));
 }
 
-async function signature(payloadType: string, payload: Uint8Array, signer: Signer): Promise<DsseSignature> {
+/**
+ * The signature of a DSSE envelope, in the one form in which records carry signatures.
+ * @throws DrawbridgeError `program_failed` and what the signer throws
+ */
+export async function dsseSignature(
+  payloadType: string,
+  payload: Uint8Array,
+  signer: Signer,
+): Promise<DsseSignature> {
   const sig = inOneForm(await signer.sign(preAuthenticationEncoding(payloadType, payload)));
   if (sig === undefined) {
     throw new DrawbridgeError("program_failed", "the signer returned no DER signature", {

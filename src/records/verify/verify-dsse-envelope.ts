@@ -79,8 +79,12 @@ function invalid(reason: DsseProblem["reason"], detail?: string) {
   return { valid: false, problems: [{ reason, ...(detail !== undefined && { detail }) }] } as const;
 }
 
-/** Verifies every signature of a DSSE envelope, whether or not it must be there. */
-function verifySignatures(envelope: DsseEnvelope, payload: Uint8Array, trusted: readonly TrustedParty[]) {
+/** Verifies every signature of a DSSE envelope, whatever its payload is and whether or not it must be there. */
+export function verifySignatures(
+  envelope: DsseEnvelope,
+  payload: Uint8Array,
+  trusted: readonly TrustedParty[],
+) {
   const signed = preAuthenticationEncoding(envelope.payloadType, payload);
   const signers: Signature[] = [];
   const problems: DsseProblem[] = [];

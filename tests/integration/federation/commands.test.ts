@@ -1,13 +1,16 @@
 // The commands as an operator runs them: what they print and how they end.
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { generateKeyPairSync } from "node:crypto";
+import { appendFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemRandom } from "../../../src/domain/clock.ts";
+import { signReport } from "../../../src/federation/abuse/signed-report.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
 import { StateFolder } from "../../../src/federation/state/folder.ts";
+import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { controlRepository, PILOTS } from "../../support/control-repository.ts";
 import { commitOnTop, operatorGit } from "../../support/repository.ts";
 import { CLI_MAIN, ROOT, run, runCli, start, temporaryFolder } from "../../support/temporary.ts";
@@ -130,8 +133,22 @@ describe("federation commands", () => {
     assert.equal((await drawbridge("reconcile", "--once", "--plane", "sixth")).code, 2);
   });
 
-  it("a report that asks for containment is acted on first, also where the head is refused [ABU-1]", async (t) => {
-    const { drawbridge, directory, repository } = await deployment(t);
+  it("a report that its reporter has signed is acted on first, also where the head is refused, and no other is [ABU-1]", async (t) => {
+    const { drawbridge, directory, repository, config } = await deployment(t);
+    const key = (name: string) => {
+      const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+      const file = join(directory, `${name}.pem`);
+      writeFileSync(file, privateKey.export({ format: "pem", type: "pkcs8" }), { mode: 0o600 });
+      return { file, pin: publicKey.export({ format: "pem", type: "spki" }).toString() };
+    };
+    const [pilots, dredger, removed, stranger] = [key("p"), key("d"), key("r"), key("s")];
+    const parties = Object.entries({
+      "pilots.example": pilots,
+      "chat.dredger.example": dredger,
+      "removed.example": removed,
+    }).map(([organisation, { pin }]) => ({ organisation, keys: [{ text: pin }] }));
+    writeFileSync(join(directory, "trust.yaml"), stringify({ version: 1, parties }));
+    appendFileSync(config, "offboarding: {signingKey: {file: p.pem}, trustFile: trust.yaml}\n");
     await drawbridge("reconcile", "--once");
     const good = await repository.requireHead();
     // Somebody has put another history in the branch's place.
@@ -146,9 +163,13 @@ describe("federation commands", () => {
       schema: "svc.federation.abuse-report.v1",
       reporter: { server_name: "harbour.example" },
       subject: { server_name: "matrix.lighthouse.example:8448" },
-      ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: [] },
+      ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: ["kid:b-1"] },
     };
-    writeFileSync(file, JSON.stringify(report));
+    const sign = async (reporter: string, key: string) => {
+      const bytes = Buffer.from(JSON.stringify({ ...report, reporter: { server_name: reporter } }));
+      writeFileSync(file, await signReport(bytes, fileSigner(key)));
+    };
+    await sign("pilots.example", pilots.file);
     const records = async (folder: string) =>
       repository.list(await repository.requireHead(), [`records/${folder}`]);
 
@@ -156,6 +177,26 @@ describe("federation commands", () => {
     assert.equal(without.code, 4, without.stderr);
     assert.deepEqual([await records("containment"), await records("abuse")], [[], []]);
 
+    writeFileSync(file, JSON.stringify(report));
+    const refused = async (why: RegExp) => {
+      const { code, stderr } = await drawbridge("federation", "report-abuse", file, "--apply");
+      assert.equal(code, 1, stderr);
+      assert.match(stderr, why);
+      assert.deepEqual([await records("containment"), await records("abuse")], [[], []]);
+    };
+    await refused(/contains nobody: it is not signed; nothing was done/);
+    await sign("pilots.example", stranger.file);
+    await refused(/its signature does not verify by a pinned key \(unknown_key\)/);
+    await sign("reporter.example", pilots.file);
+    await refused(/it is signed by another organisation than the reporter/);
+    await sign("matrix.harbour.example", pilots.file);
+    await refused(/it is signed by another organisation than the reporter/);
+    await sign("chat.dredger.example", dredger.file);
+    await refused(/its reporter is contained/);
+    await sign("removed.example", removed.file);
+    await refused(/its reporter is no partner/);
+
+    await sign("pilots.example", pilots.file);
     const { code, stdout, stderr } = await drawbridge("federation", "report-abuse", file, "--apply");
     assert.equal(code, 5, "the parts are down, so two planes are not closed yet");
     assert.match(
@@ -174,7 +215,7 @@ describe("federation commands", () => {
     const report = {
       schema: "svc.federation.abuse-report.v1",
       reporter: { server_name: "harbour.example" },
-      ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: [] },
+      ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: ["kid:b-1"] },
     };
     writeFileSync(file, JSON.stringify({ ...report, subject: unknown }));
     const head = await repository.requireHead();

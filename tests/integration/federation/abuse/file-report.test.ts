@@ -25,7 +25,7 @@ const REPORT: AbuseReport = {
   category: "spam",
   severity: "low",
   requested_action: "review",
-  evidence_refs: [],
+  evidence_refs: ["kid:org-b-2026"],
 };
 const DIGEST = `sha256:${"a".repeat(64)}`;
 

@@ -70,6 +70,11 @@ describe("readReport", () => {
     ]);
   });
 
+  it("readReport refuses a report without references [ABU-1]", () => {
+    const { problems } = readReport(bytes({ ...REPORT, evidence_refs: [] }));
+    assert.deepEqual(problems, ["evidence_refs: too small"]);
+  });
+
   it("readReport refuses random bytes and hostile JSON without throwing [ABU-1]", () => {
     fc.assert(
       fc.property(fc.uint8Array(), (random) => {
