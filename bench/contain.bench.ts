@@ -31,7 +31,7 @@ function registryOf(partners: number): Map<string, string> {
       `azp: ${name}-bridge`,
       `issuer: https://id.${name}.example`,
       `keyIds: {server: ["ed25519:a_${n}"], card: [${name}-card]}`,
-      `gateway: {invokes: [docs-qa], clientSecret: {file: secrets/${name}}}`,
+      `gateway: {invokes: [docs-qa], clientSecret: {file: client-secrets/${name}}}`,
     ];
     files.set(`registry/partners/${name}.yaml`, `${lines.join("\n")}\n`);
   }

@@ -69,6 +69,8 @@ function organisationPaths(directory: string) {
     auditFile: at("bridge", "audit.jsonl"),
     bridgeLog: at("bridge", "bridge.log"),
     bridgeSecret: (name: string) => at("bridge", "secrets", name),
+    /** What this organisation's bridge authenticates with at an issuer. */
+    bridgeClientSecret: (name: string) => at("bridge", "client-secrets", name),
     gateway: at("gateway"),
     gatewayConfig: at("gateway", "gateway.yaml"),
     publicationFile: at("gateway", "publication.yaml"),
@@ -79,7 +81,7 @@ function organisationPaths(directory: string) {
     issuerConfig: at("issuer", "issuer.yaml"),
     clientsFile: at("issuer", "clients.yaml"),
     issuerKeys: at("issuer", "secrets", "signing-keys.json"),
-    clientSecret: (clientId: string) => at("issuer", "secrets", `${clientId}.secret`),
+    clientSecret: (clientId: string) => at("issuer", "client-secrets", `${clientId}.secret`),
     agent: at("agent"),
     agentConfig: at("agent", "docs-qa.yaml"),
     agentKey: at("agent", "secrets", "card-signing-key.json"),

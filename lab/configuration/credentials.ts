@@ -21,9 +21,12 @@ export const BRIDGE_SECRETS = {
   contentKeys: "content-keys",
   storeKeys: "store-keys",
   databaseUrl: "database-url",
-  /** The secret that the issuer of `publisher` gave this bridge's client. */
-  clientSecretFor: (publisher: CompleteOrganisation) => `client-secret-${publisher}`,
 } as const;
+
+/** The file of the secret that the issuer of `publisher` gave a bridge's client. */
+export function bridgeClientSecretFor(publisher: CompleteOrganisation): string {
+  return `at-${publisher}.secret`;
+}
 
 /** Org C's credentials: a client that no issuer knows, one that no gateway admits, and a key that nobody trusts. */
 export function outsiderFiles(lab: Lab) {
@@ -70,7 +73,7 @@ export async function provisionCredentials(lab: Lab): Promise<void> {
 async function handOverClientSecrets(lab: Lab, issuer: CompleteOrganisation): Promise<void> {
   const { clientSecret } = lab.paths.organisation(issuer);
   for (const holder of [issuer, partnerOf(issuer)]) {
-    const held = lab.paths.organisation(holder).bridgeSecret(BRIDGE_SECRETS.clientSecretFor(issuer));
+    const held = lab.paths.organisation(holder).bridgeClientSecret(bridgeClientSecretFor(issuer));
     writeSecret(held, await keepSecret(clientSecret(clientIds.bridgeOf(holder))));
   }
   writeSecret(

@@ -9,10 +9,10 @@ import type { Partner } from "../../src/federation/registry/partner.ts";
 import { agentName, serviceEndpoints } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";
 import { AGENT, type CompleteOrganisation, clientIds, partnerOf, WITNESS } from "../organisations.ts";
-import { BRIDGE_SECRETS, type Identities } from "./credentials.ts";
+import { bridgeClientSecretFor, type Identities } from "./credentials.ts";
 
 const QUOTA = { perMinute: 600, burst: 60 } as const;
-const secret = (name: string) => ({ file: `secrets/${name}` });
+const secret = (name: string) => ({ file: `client-secrets/${name}` });
 
 export function organisationEntry(
   lab: Lab,
@@ -115,7 +115,7 @@ function consumption(
     credentials: {
       tokenEndpoint: endpoints.tokenEndpoint,
       clientId: clientIds.bridgeOf(organisation),
-      clientSecret: secret(BRIDGE_SECRETS.clientSecretFor(publisher)),
+      clientSecret: secret(bridgeClientSecretFor(publisher)),
       resource: endpoints.audience,
     },
     rate: QUOTA,

@@ -84,12 +84,12 @@ export async function writeNewIdentities(
   const own = lab.paths.organisation(organisation);
   const client = clientIn(partner, generation);
   const ourClient = clientIn(organisation, generation);
-  const secretName = `client-secret-${partner}-${generation}`;
+  const secretName = `at-${partner}-${generation}.secret`;
   for (const issuer of COMPLETE_ORGANISATIONS) {
     const holder = partnerOf(issuer);
     const id = clientIn(holder, generation);
     const issued = await keepSecret(lab.paths.organisation(issuer).clientSecret(id));
-    const held = lab.paths.organisation(holder).bridgeSecret(`client-secret-${issuer}-${generation}`);
+    const held = lab.paths.organisation(holder).bridgeClientSecret(`at-${issuer}-${generation}.secret`);
     writeWhole(held, `${issued}\n`, PRIVATE);
   }
   const fresh: z.input<typeof NewIdentities> = {
@@ -100,7 +100,7 @@ export async function writeNewIdentities(
       [agentName(organisation, partner)]: {
         cardIdentity: keys[partner],
         clientId: ourClient,
-        clientSecret: { file: relative(own.bridge, own.bridgeSecret(secretName)) },
+        clientSecret: { file: relative(own.bridge, own.bridgeClientSecret(secretName)) },
       },
     },
   };

@@ -8,7 +8,7 @@ import type { Logger } from "pino";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { ClientsFile } from "../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../runtime/load-yaml.ts";
-import { readSecret } from "../runtime/secrets.ts";
+import { readRegistrySecret } from "../runtime/secrets.ts";
 
 export interface ClientCredentials {
   readonly clientId: string;
@@ -37,7 +37,7 @@ export class DeclaredClients {
     const client = this.#clients.find((candidate) => candidate.clientId === clientId);
     if (client?.secret === undefined || !client.enabled) return undefined;
     try {
-      return { clientId, secret: readSecret(client.secret, dirname(this.#file)) };
+      return { clientId, secret: readRegistrySecret(client.secret, dirname(this.#file)) };
     } catch (error) {
       this.#report("secret_refused", error, { clientId });
       return undefined;

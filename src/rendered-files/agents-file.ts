@@ -8,7 +8,7 @@ import { sha256Tagged } from "../domain/digest.ts";
 import { durationMs } from "../domain/duration.ts";
 import { parseAgentId, parseServerName, parseUserId } from "../domain/identifiers.ts";
 import { addressIn } from "../runtime/public-addresses.ts";
-import { SecretReference } from "../runtime/secrets.ts";
+import { RegistrySecretReference } from "../runtime/secrets.ts";
 
 /** The last digit has two bits that say nothing: with those set, one key had several spellings and thumbprints. */
 const Coordinate = z
@@ -99,7 +99,7 @@ export const AgentEntry = z.strictObject({
     .strictObject({
       tokenEndpoint: AddressWithoutSecret,
       clientId: z.string().min(1).max(255),
-      clientSecret: SecretReference,
+      clientSecret: RegistrySecretReference,
       resource: z.string().min(1).optional(),
       scope: z.string().min(1).optional(),
     })

@@ -2,7 +2,7 @@
 // Published as docs/reference/schemas/issuer-clients.schema.json.
 import { z } from "zod";
 import { parseServerName } from "../domain/identifiers.ts";
-import { SecretReference } from "../runtime/secrets.ts";
+import { RegistrySecretReference } from "../runtime/secrets.ts";
 
 /** The ID of a client that an issuer declares: the `azp` of its tokens. */
 export const DeclaredClientId = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/, {
@@ -13,7 +13,7 @@ const DeclaredClient = z.strictObject({
   clientId: DeclaredClientId,
   enabled: z.boolean().default(true),
   /** A client that is enabled has one. */
-  secret: SecretReference.optional(),
+  secret: RegistrySecretReference.optional(),
   /** The partner's server name; absent for a client of the organisation itself. */
   partner: z
     .string()

@@ -15,8 +15,8 @@ describe("Envoy with Keycloak's tokens", () => {
     const agent = await agentDouble();
     t.after(() => agent.close());
     issuer.putSecret("b", "secret-of-b");
-    const client = { clientId: "org-b-client", secret: { file: "secrets/b" } };
-    const stranger = { clientId: "org-c-client", secret: { file: "secrets/b" } };
+    const client = { clientId: "org-b-client", secret: { file: "client-secrets/b" } };
+    const stranger = { clientId: "org-c-client", secret: { file: "client-secrets/b" } };
     assert.deepEqual((await issuer.adapter.apply(intentOf([client, stranger]))).failures, []);
     const gateway = await testGateway(folder, {
       issuer: { url: issuer.url, jwksUrl: issuer.jwksUrl, audience: AUDIENCE },

@@ -8,7 +8,7 @@ import { decodeJwt } from "jose";
 import { AUDIENCE, intentOf, type KeycloakUnderTest, keycloakIssuer } from "../support/issuers.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "drawbridge test "));
-const CLIENT = { clientId: "org-b-client", secret: { file: "secrets/b" } };
+const CLIENT = { clientId: "org-b-client", secret: { file: "client-secrets/b" } };
 let issuer: KeycloakUnderTest;
 
 before(async () => {
@@ -104,7 +104,7 @@ describe("Keycloak as the issuer", () => {
       secret: "theirs",
       publicClient: false,
     });
-    const adopted = { clientId: "adopted-client", secret: { file: "secrets/b" } };
+    const adopted = { clientId: "adopted-client", secret: { file: "client-secrets/b" } };
     assert.deepEqual((await apply(CLIENT, adopted)).failures, []);
     assert.equal((await issuer.ask("adopted-client", "secret-of-b")).status, 200);
     assert.deepEqual((await apply(CLIENT)).failures, []);
@@ -154,7 +154,7 @@ describe("Keycloak as the issuer", () => {
     for (const clientId of ["realm-management", "drawbridge-control"]) {
       const before = await issuer.client(clientId);
       for (const enabled of [true, false]) {
-        const { failures } = await apply(CLIENT, { clientId, enabled, secret: { file: "secrets/b" } });
+        const { failures } = await apply(CLIENT, { clientId, enabled, secret: { file: "client-secrets/b" } });
         assert.deepEqual(
           failures.map(({ clientId: id, reason }) => [id, reason]),
           [[clientId, "issuer_refused"]],
@@ -165,7 +165,7 @@ describe("Keycloak as the issuer", () => {
   });
 
   it("a secret that cannot be read holds up no other client", async () => {
-    const broken = { clientId: "broken-client", secret: { file: "secrets/nowhere" } };
+    const broken = { clientId: "broken-client", secret: { file: "client-secrets/nowhere" } };
     const { failures } = await apply(broken, CLIENT);
     assert.deepEqual(
       failures.map(({ clientId, reason }) => [clientId, reason]),

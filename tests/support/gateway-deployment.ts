@@ -95,7 +95,7 @@ export async function gatewayDeployment(t: Pick<TestContext, "after">): Promise<
       issuer: "https://issuer.test",
       gateway: {
         invokes,
-        clientSecret: { file: `secrets/${name}` },
+        clientSecret: { file: `client-secrets/${name}` },
         quota: { perMinute: 100_000, burst: 10_000 },
       },
       ...more,

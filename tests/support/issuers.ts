@@ -37,7 +37,7 @@ export interface IssuerUnderTest {
   ask(clientId: string, secret: string): Promise<TokenAnswer>;
   /** A token of this client that lives two seconds. */
   shortLived(clientId: string, secret: string): Promise<string>;
-  /** Puts a secret where references of clients find it: `{file: secrets/NAME}`. */
+  /** Puts a secret where references of clients find it: `{file: client-secrets/NAME}`. */
   putSecret(name: string, value: string): void;
   /** Somebody enables or disables a client beside the registry. */
   setByHand(clientId: string, enabled: boolean): Promise<void>;
@@ -108,7 +108,7 @@ export async function declaredIssuer(folder: string): Promise<IssuerUnderTest> {
       await restart("300s");
       return token;
     },
-    putSecret: (name, value) => writeFile(join(folder, "secrets", name), `${value}\n`, 0o600),
+    putSecret: (name, value) => writeFile(join(folder, "client-secrets", name), `${value}\n`, 0o600),
     setByHand: async (clientId, enabled) => {
       const file = parse(readFileSync(clientsFile, "utf8")) as ClientsFile;
       const clients = file.clients.map((client) =>
@@ -211,7 +211,7 @@ export async function keycloakIssuer(folder: string): Promise<KeycloakUnderTest>
       await put(clientId, { attributes: { "access.token.lifespan": "300" } });
       return token;
     },
-    putSecret: (name, value) => writeFile(join(folder, "secrets", name), `${value}\n`, 0o600),
+    putSecret: (name, value) => writeFile(join(folder, "client-secrets", name), `${value}\n`, 0o600),
     setByHand: async (clientId, enabled) => {
       await put(clientId, { enabled });
     },

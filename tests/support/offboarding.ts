@@ -73,12 +73,12 @@ function partnerYaml(own: string, other: string, lacks: readonly string[]): stri
       credentials:
         tokenEndpoint: https://${other}/token
         clientId: ${mine}-bridge
-        clientSecret: {env: UNUSED}
+        clientSecret: {env: DRAWBRIDGE_SECRET_UNUSED}
         resource: https://${other}
 `;
   const gateway = `gateway:
   invokes: [docs-qa]
-  clientSecret: {file: secrets/${theirs}}
+  clientSecret: {file: client-secrets/${theirs}}
 `;
   return `# Who comes in from ${other}.
 version: 1

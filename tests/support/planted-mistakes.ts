@@ -203,7 +203,7 @@ export const PLANTED_MISTAKES: readonly PlantedMistake[] = [
       edit(
         registry,
         DREDGER,
-        "clientSecret:\n    file: secrets/dredger-agents",
+        "clientSecret:\n    file: client-secrets/dredger-agents",
         "clientSecret: hunter2hunter2",
       ),
     caughtBy: "no secrets",

@@ -137,7 +137,7 @@ const ALL_CLOSED = {
 export const FRESH: NewIdentities = NewIdentities.parse({
   version: 1,
   azp: "lighthouse-bridge-2",
-  clientSecret: { file: "secrets/lighthouse-bridge-2" },
+  clientSecret: { file: "client-secrets/lighthouse-bridge-2" },
   serverKeys: ["ed25519:a_New1"],
   agents: {
     "lighthouse-weather": {
@@ -169,7 +169,7 @@ export async function removedPartner(directory: string, clock: Clock): Promise<R
 export const FRESHER: NewIdentities = NewIdentities.parse({
   version: 1,
   azp: "lighthouse-bridge-3",
-  clientSecret: { file: "secrets/lighthouse-bridge-3" },
+  clientSecret: { file: "client-secrets/lighthouse-bridge-3" },
   serverKeys: ["ed25519:a_New2"],
 });
 

@@ -23,7 +23,7 @@ export function temporaryFolder(t: Pick<TestContext, "after">): string {
 }
 
 /** Writes a file and the folders above it. */
-export function writeFile(path: string, content: string, mode = 0o644): void {
+export function writeFile(path: string, content: string, mode = 0o600): void {
   mkdirSync(dirname(path), { recursive: true });
   writeFileSync(path, content, { mode });
 }

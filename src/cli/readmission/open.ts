@@ -23,7 +23,7 @@ on, the new identities come in its place, and one record with the approval is co
 file of new identities:
   version: 1
   azp: org-b-bridge-2
-  clientSecret: {file: secrets/org-b-bridge-2}
+  clientSecret: {file: client-secrets/org-b-bridge-2}
   serverKeys: ["ed25519:a_9z8Y"]
   agents: {org-b-docs-qa: {cardIdentity: {keyId: org-b-card-2, jwk: {kty: EC, crv: P-256, x: …, y: …}}}}
 

@@ -11,7 +11,7 @@ import type { Json } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
-import { SecretReference } from "../../runtime/secrets.ts";
+import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/guards.ts";
 import { AgentName } from "../registry/organisation.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
@@ -24,7 +24,7 @@ export const NewIdentities = z.strictObject({
   /** A client ID that was never used before. */
   azp: DeclaredClientId,
   /** Of that client; needed where the partner may invoke agents here. */
-  clientSecret: SecretReference.optional(),
+  clientSecret: RegistrySecretReference.optional(),
   /** Verify-only, of its homeserver. */
   serverKeys: z.array(KeyIdentifier).default([]),
   /** Its agents that our bridge carries, by their name here. One that is left out stays without a pin. */
@@ -35,7 +35,7 @@ export const NewIdentities = z.strictObject({
         cardIdentity: CardIdentity,
         /** Our client at its issuer, where that is a new one too. */
         clientId: z.string().min(1).max(255).optional(),
-        clientSecret: SecretReference.optional(),
+        clientSecret: RegistrySecretReference.optional(),
       }),
     )
     .default({}),
@@ -121,9 +121,12 @@ export function newIdentityEdits(
 }
 
 /** Whether two references name the same secret. */
-function isSameSecret(before: SecretReference | undefined, now: SecretReference | undefined): boolean {
+function isSameSecret(
+  before: RegistrySecretReference | undefined,
+  now: RegistrySecretReference | undefined,
+): boolean {
   if (before === undefined || now === undefined) return false;
-  const named = (reference: SecretReference) =>
+  const named = (reference: RegistrySecretReference) =>
     "file" in reference ? { file: normalize(reference.file) } : reference;
   return isDeepStrictEqual(named(before), named(now));
 }

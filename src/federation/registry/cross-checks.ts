@@ -15,6 +15,7 @@ export function crossCheck({ organisation, partners }: Registry): CrossProblem[]
     ...checkOffers(organisation, partners),
     ...checkPaths(organisation),
     ...checkConsumed(organisation, partners),
+    ...checkCredentials(organisation, partners),
     ...checkRetired({ organisation, partners }, ORGANISATION_FILE),
   ];
 }
@@ -215,4 +216,38 @@ export function serverOfSender(sender: string): string {
   if (sender.startsWith("*:")) return parseServerName(sender.slice(2)) ?? "";
   const user = parseUserId(sender);
   return user === undefined ? "" : serverOf(user);
+}
+
+/**
+ * A secret is sent to one token endpoint alone. Otherwise whoever may edit one partner's file could have another
+ * partner's secret sent to an endpoint of his own.
+ */
+function checkCredentials(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
+  const problems: CrossProblem[] = [];
+  const endpoints = new Map<string, { endpoint: string; file: string }>();
+  const entries = [
+    ...Object.entries(organisation.consumes).map(
+      ([agent, entry]) => [ORGANISATION_FILE, ["consumes", agent], entry] as const,
+    ),
+    ...partners.flatMap(({ file, partner }) =>
+      Object.entries(partner.card.consumes).map(
+        ([agent, entry]) => [file, ["card", "consumes", agent], entry] as const,
+      ),
+    ),
+  ];
+  for (const [file, path, { credentials }] of entries) {
+    if (credentials === undefined) continue;
+    const { clientSecret, tokenEndpoint } = credentials;
+    const named = "file" in clientSecret ? `file ${clientSecret.file}` : `env ${clientSecret.env}`;
+    const known = endpoints.get(named);
+    if (known === undefined) endpoints.set(named, { endpoint: tokenEndpoint, file });
+    else if (known.endpoint !== tokenEndpoint) {
+      problems.push({
+        ...{ file, path: [...path, "credentials", "tokenEndpoint"], rule: "secret_endpoint" },
+        message: `is not the endpoint that ${known.file} has the same secret sent to`,
+        hint: "Name a secret of this endpoint's own, or correct the endpoint.",
+      });
+    }
+  }
+  return problems;
 }

@@ -6,7 +6,7 @@ import { parseAgentId, parseServerName } from "../../domain/identifiers.ts";
 import { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
 import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
-import { SecretReference } from "../../runtime/secrets.ts";
+import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { RetiredOwn } from "./retired.ts";
 
 export const ServerNameField = z.string().refine((value) => parseServerName(value) !== undefined, {
@@ -41,7 +41,7 @@ export type OfferedAgent = z.output<typeof OfferedAgent>;
 export const OwnClient = z.strictObject({
   clientId: DeclaredClientId,
   enabled: z.boolean().default(true),
-  secret: SecretReference,
+  secret: RegistrySecretReference,
   /** Server name of the organisation that applied; absent for the organisation's own. */
   applicant: ServerNameField.optional(),
   /** Agents that it may invoke. */

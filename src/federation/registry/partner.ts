@@ -6,7 +6,7 @@ import { z } from "zod";
 import { GhostPrefix } from "../../rendered-files/agents-file.ts";
 import { Quota } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
-import { SecretReference } from "../../runtime/secrets.ts";
+import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { AgentConsumption, AgentName, type Organisation, ServerNameField } from "./organisation.ts";
 import { Retired } from "./retired.ts";
@@ -74,7 +74,7 @@ export const Partner = z.strictObject({
     .strictObject({
       /** Agents of ours that it may invoke. */
       invokes: z.array(AgentName).default([]),
-      clientSecret: SecretReference,
+      clientSecret: RegistrySecretReference,
       quota: Quota.optional(),
     })
     .optional(),

@@ -145,22 +145,20 @@ describe("re-admission workflow", () => {
   it("openReadmission refuses a new client that names the secret of the old one [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     const { card, gateway } = await entryOf(repository);
-    const file = (secret: unknown) => (secret as { file: string }).file;
-    const again = { file: `./${file(gateway?.clientSecret)}` };
     const before = await repository.requireHead();
     const open = (fresh: object) =>
       openReadmission(context, {
         ...OPEN,
         identities: NewIdentities.parse({ ...structuredClone(FRESH), ...fresh }),
       });
-    await refusedBy("fresh_secret", open({ clientSecret: again }));
+    await refusedBy("fresh_secret", open({ clientSecret: gateway?.clientSecret }));
     const [given] = Object.values(FRESH.agents);
     const held = card.consumes["lighthouse-weather"]?.credentials ?? assert.fail();
     const ours = (more: object) => ({ agents: { "lighthouse-weather": { ...given, ...more } } });
     await refusedBy("fresh_secret", open(ours({ clientId: "harbour-2" })));
     await refusedBy("fresh_secret", open(ours({ clientId: "harbour-2", clientSecret: held.clientSecret })));
     assert.equal(await repository.head(), before, "nothing was committed");
-    await open(ours({ clientId: "harbour-2", clientSecret: { file: "secrets/harbour-2" } }));
+    await open(ours({ clientId: "harbour-2", clientSecret: { file: "client-secrets/harbour-2" } }));
   });
 
   it("openReadmission refuses other identities for an open re-admission, and keeps the first [RDM-1]", async (t) => {
@@ -397,7 +395,7 @@ describe("re-admission workflow", () => {
     const second = NewIdentities.parse({
       version: 1,
       azp: "lighthouse-bridge-3",
-      clientSecret: { file: "secrets/lighthouse-bridge-3" },
+      clientSecret: { file: "client-secrets/lighthouse-bridge-3" },
     });
     const { isNew, readmission: again } = await openReadmission(context, { ...OPEN, identities: second });
     assert.equal(isNew, true);

@@ -18,8 +18,8 @@ import {
 const folder = mkdtempSync(join(tmpdir(), "drawbridge test "));
 let issuer: IssuerUnderTest;
 
-const CLIENT = { clientId: "org-b-client", secret: { file: "secrets/b" }, partner: "org-b.example" };
-const OTHER = { clientId: "org-c-client", secret: { file: "secrets/c" }, partner: "org-c.example" };
+const CLIENT = { clientId: "org-b-client", secret: { file: "client-secrets/b" }, partner: "org-b.example" };
+const OTHER = { clientId: "org-c-client", secret: { file: "client-secrets/c" }, partner: "org-c.example" };
 
 before(async () => {
   issuer = await (KEYCLOAK_URL === undefined ? declaredIssuer(folder) : keycloakIssuer(folder));
@@ -94,7 +94,7 @@ describe("issuer adapters", () => {
   it("a client is enabled again with the secret that is declared then [PLN-5]", async () => {
     await apply({ ...CLIENT, enabled: false });
     issuer.putSecret("b2", "second-secret-of-b");
-    await apply({ ...CLIENT, secret: { file: "secrets/b2" } });
+    await apply({ ...CLIENT, secret: { file: "client-secrets/b2" } });
     assert.equal((await issuer.ask("org-b-client", "second-secret-of-b")).status, 200);
     assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 401);
     await apply(CLIENT);
@@ -102,7 +102,7 @@ describe("issuer adapters", () => {
 
   it("a rotated secret is accepted, and the old one no more [PLN-5]", async () => {
     issuer.putSecret("rotating", "old");
-    const rotating = { ...CLIENT, secret: { file: "secrets/rotating" } };
+    const rotating = { ...CLIENT, secret: { file: "client-secrets/rotating" } };
     await apply(rotating);
     assert.equal((await issuer.ask("org-b-client", "old")).status, 200);
     issuer.putSecret("rotating", "new");
@@ -121,7 +121,7 @@ describe("issuer adapters", () => {
 
   it("closing a client does not need its secret [PLN-5]", async () => {
     await apply(CLIENT);
-    await apply({ ...CLIENT, enabled: false, secret: { file: "secrets/gone" } });
+    await apply({ ...CLIENT, enabled: false, secret: { file: "client-secrets/gone" } });
     assert.deepEqual(await refusal("secret-of-b"), [401, "invalid_client"]);
   });
 

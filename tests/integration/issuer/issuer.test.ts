@@ -17,8 +17,8 @@ const SECRET = "first-secret-of-org-b";
 
 const CLIENTS = `version: 1
 clients:
-  - {clientId: org-b-client, secret: {file: secrets/org-b}, partner: org-b.example}
-  - {clientId: off-client, enabled: false, secret: {file: secrets/off}}
+  - {clientId: org-b-client, secret: {file: client-secrets/org-b}, partner: org-b.example}
+  - {clientId: off-client, enabled: false, secret: {file: client-secrets/off}}
 `;
 
 interface Answer {
@@ -40,8 +40,8 @@ signingKeys: {file: secrets/signing-keys.json}
 `,
   );
   writeFile(join(folder, "secrets/signing-keys.json"), JSON.stringify(await generateSigningKeys()), 0o600);
-  writeFile(join(folder, "secrets/org-b"), `${SECRET}\n`, 0o600);
-  writeFile(join(folder, "secrets/off"), "secret-of-off-client\n", 0o600);
+  writeFile(join(folder, "client-secrets/org-b"), `${SECRET}\n`, 0o600);
+  writeFile(join(folder, "client-secrets/off"), "secret-of-off-client\n", 0o600);
   writeFile(join(folder, "clients.yaml"), CLIENTS);
   const recorded = recordedLog();
   const config = loadIssuerConfig(join(folder, "issuer.yaml"));
@@ -116,8 +116,8 @@ describe("the issuer", () => {
   it("a rotated secret counts at the next request, and the old one no more [PLN-5]", async (t) => {
     const { folder, ask } = await setUp(t);
     assert.equal((await ask({}, AS_ORG_B)).status, 200);
-    writeFile(join(folder, "secrets/next"), "second-secret-of-org-b", 0o600);
-    renameSync(join(folder, "secrets/next"), join(folder, "secrets/org-b"));
+    writeFile(join(folder, "client-secrets/next"), "second-secret-of-org-b", 0o600);
+    renameSync(join(folder, "client-secrets/next"), join(folder, "client-secrets/org-b"));
     assert.equal((await ask({}, AS_ORG_B)).status, 401);
     assert.equal((await ask({}, ["org-b-client", "second-secret-of-org-b"])).status, 200);
   });
@@ -134,7 +134,7 @@ describe("the issuer", () => {
   it("the last good clients' file stays in force when a new one cannot be used, and the log holds line and hint", async (t) => {
     const { folder, ask, log } = await setUp(t);
     const file = join(folder, "clients.yaml");
-    writeFile(file, `${CLIENTS}  - {clientId: org-b-client, secret: {file: x}}\n`);
+    writeFile(file, `${CLIENTS}  - {clientId: org-b-client, secret: {file: client-secrets/x}}\n`);
     assert.equal((await ask({}, AS_ORG_B)).status, 200);
     assert.match(log(), /clients_refused.*clients\.yaml:5: clients\.2\.clientId: declared twice.*hint/);
     rmSync(file);

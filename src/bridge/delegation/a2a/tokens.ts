@@ -7,7 +7,7 @@ import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { AgentEntry } from "../../../rendered-files/agents-file.ts";
 import { retryAfterMs } from "../../../runtime/http.ts";
-import { readSecret } from "../../../runtime/secrets.ts";
+import { readRegistrySecret } from "../../../runtime/secrets.ts";
 import { boundedBody } from "./body-guard.ts";
 import type { AgentHttp } from "./http.ts";
 import { within } from "./time-limit.ts";
@@ -106,7 +106,7 @@ export function createTokenSource(options: TokenOptions): TokenSource {
 async function requestToken(options: TokenOptions, credentials: Credentials): Promise<Cached> {
   let secret: string;
   try {
-    secret = readSecret(credentials.clientSecret, options.baseDirectory);
+    secret = readRegistrySecret(credentials.clientSecret, options.baseDirectory);
   } catch (error) {
     if (error instanceof DrawbridgeError) throw new TokenFailure("secret_unavailable");
     throw error;

@@ -7,7 +7,7 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { readSecret, type SecretReference } from "../../../runtime/secrets.ts";
+import { type RegistrySecretReference, readRegistrySecret, readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { Drift } from "../plane.ts";
 import type { DeclaredClient, IssuerAdapter, IssuerFailure, IssuerIntent } from "./issuer-adapter.ts";
@@ -60,7 +60,7 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string, clock
   const secrets = resolve(directory, target.secretsDirectory);
   return new Keycloak(admin, {
     audience: target.audience,
-    secretOf: (reference) => readSecret(reference, secrets),
+    secretOf: (reference) => readRegistrySecret(reference, secrets),
     // The client that we act as is listed among the others when it belongs to the same realm.
     foreign: new Set([
       ...KEYCLOAKS_OWN,
@@ -72,7 +72,7 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string, clock
 interface KeycloakOptions {
   readonly audience: string;
   /** @throws DrawbridgeError */
-  readonly secretOf: (reference: SecretReference) => string;
+  readonly secretOf: (reference: RegistrySecretReference) => string;
   /** Clients that are never touched, also when the registry declares them. */
   readonly foreign: ReadonlySet<string>;
 }

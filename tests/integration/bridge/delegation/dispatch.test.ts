@@ -5,8 +5,8 @@ import { delegationSuite, type Harness } from "../../../support/delegation.ts";
 import { startTestIssuer } from "../../../support/http-server.ts";
 import { T0 } from "../../../support/ledger.ts";
 
-process.env["DELEGATION_TEST_SECRET"] = "s3cret:with/odd+signs";
-const SECRET = { env: "DELEGATION_TEST_SECRET" };
+process.env["DRAWBRIDGE_SECRET_DELEGATION_TEST"] = "s3cret:with/odd+signs";
+const SECRET = { env: "DRAWBRIDGE_SECRET_DELEGATION_TEST" };
 
 describe("dispatch", () => {
   const setUpDelegation = delegationSuite();

@@ -223,7 +223,7 @@ const applicant = (serverName: string) => ({
   classification: "public",
   azp: clientIds.applicant,
   issuer: "https://issuer.org-c.test",
-  gateway: { invokes: ["docs-qa"], clientSecret: { file: `secrets/${clientIds.applicant}.secret` } },
+  gateway: { invokes: ["docs-qa"], clientSecret: { file: `client-secrets/${clientIds.applicant}.secret` } },
 });
 
 describe("each plane alone", () => {

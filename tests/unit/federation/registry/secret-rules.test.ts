@@ -126,9 +126,9 @@ describe("secret rules", () => {
       "      credentials:",
       "        tokenEndpoint: https://id.pilots.example/realms/main/protocol/openid-connect/token",
       "        clientId: harbour-bridge-for-pilot-station-2026",
-      "        clientSecret: {env: PILOT_STATION_CLIENT_SECRET_2026}",
+      "        clientSecret: {env: DRAWBRIDGE_SECRET_PILOT_STATION_2026}",
       "gateway:",
-      "  clientSecret: {file: /etc/drawbridge/secrets/pilot-station.client-secret}",
+      "  clientSecret: {file: client-secrets/pilot-station.client-secret}",
       "",
     ].join("\n");
     assert.deepEqual(problemsOf(new Map([[PARTNER, text]])), []);

@@ -35,7 +35,7 @@ describe("the status of a lab", () => {
     const listed = async () => (await collectStatus(lab)).organisations["org-a"].clients;
     assert.deepEqual(await listed(), [], "nothing is declared before the lab was first started");
     const declared = (clientId: string, partner?: string) => ({
-      ...{ clientId, secret: { file: `secrets/${clientId}.secret` } },
+      ...{ clientId, secret: { file: `client-secrets/${clientId}.secret` } },
       ...(partner === undefined ? {} : { partner }),
     });
     const clients = [

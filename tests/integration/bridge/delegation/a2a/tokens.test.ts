@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
@@ -12,6 +12,7 @@ import {
 import { delegationSuite } from "../../../../support/delegation.ts";
 import { startTestIssuer } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
+import { writeFile } from "../../../../support/temporary.ts";
 
 async function source(t: TestContext) {
   const issuer = await startTestIssuer(t);
@@ -21,14 +22,15 @@ async function source(t: TestContext) {
     await http.close();
     rmSync(directory, { recursive: true });
   });
-  const writeSecret = (secret: string) => writeFileSync(join(directory, "secret"), `${secret}\n`);
+  const writeSecret = (secret: string) =>
+    writeFile(join(directory, "client-secrets/agent"), `${secret}\n`, 0o600);
   writeSecret(issuer.secret);
   const clock = new ManualClock(0);
   const tokens = createTokenSource({ http, clock, baseDirectory: directory });
   const credentials: Credentials = {
     tokenEndpoint: issuer.tokenEndpoint,
     clientId: "client/of org-a",
-    clientSecret: { file: "secret" },
+    clientSecret: { file: "client-secrets/agent" },
     resource: "https://b.test/agents",
     scope: "invoke",
   };
@@ -137,13 +139,13 @@ describe("token source", () => {
 
   it("the error is secret_unavailable when the secret cannot be read", async (t) => {
     const { tokens, credentials, issuer } = await source(t);
-    await assert.rejects(tokens.token({ ...credentials, clientSecret: { file: "nowhere" } }), {
+    await assert.rejects(tokens.token({ ...credentials, clientSecret: { file: "client-secrets/nowhere" } }), {
       code: "secret_unavailable",
     });
     assert.equal(issuer.requests.length, 0);
   });
 
-  process.env["DELEGATION_TEST_SECRET"] = "s3cret:with/odd+signs";
+  process.env["DRAWBRIDGE_SECRET_DELEGATION_TEST"] = "s3cret:with/odd+signs";
 
   for (const streaming of [true, false]) {
     it(`a 401 of the agent renews the token once and repeats the request (streaming ${streaming}) [DEL-8]`, async (t) => {
@@ -151,7 +153,7 @@ describe("token source", () => {
       const credentials: Credentials = {
         tokenEndpoint: issuer.tokenEndpoint,
         clientId: "a",
-        clientSecret: { env: "DELEGATION_TEST_SECRET" },
+        clientSecret: { env: "DRAWBRIDGE_SECRET_DELEGATION_TEST" },
       };
       const { agent, harness, admit } = await setUpDelegation(t, {
         streaming,
@@ -173,7 +175,7 @@ describe("token source", () => {
       const credentials: Credentials = {
         tokenEndpoint: issuer.tokenEndpoint,
         clientId: "a",
-        clientSecret: { env: "DELEGATION_TEST_SECRET" },
+        clientSecret: { env: "DRAWBRIDGE_SECRET_DELEGATION_TEST" },
       };
       const { agent, harness, admit } = await setUpDelegation(t, {
         streaming,
@@ -199,7 +201,7 @@ describe("token source", () => {
     const credentials: Credentials = {
       tokenEndpoint: issuer.tokenEndpoint,
       clientId: "a",
-      clientSecret: { env: "DELEGATION_TEST_SECRET" },
+      clientSecret: { env: "DRAWBRIDGE_SECRET_DELEGATION_TEST" },
     };
     const { agent, harness, admit, limiterTokens } = await setUpDelegation(t, {
       harness: { entry: { credentials } },

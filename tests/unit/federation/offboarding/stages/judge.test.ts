@@ -68,7 +68,7 @@ function seen(stage: StageName, change: Partial<Observation> = {}): Observation 
     azp: "b-bridge",
     issuer: "https://b.test",
     planes: { transport: "closed", rooms: "closed", border: "closed", card: "closed", gateway: "closed" },
-    gateway: { invokes: ["docs-qa"], clientSecret: { file: "b" } },
+    gateway: { invokes: ["docs-qa"], clientSecret: { file: "client-secrets/b" } },
     card: {
       consumes: {
         "b-docs-qa": {
@@ -85,7 +85,7 @@ function seen(stage: StageName, change: Partial<Observation> = {}): Observation 
           credentials: {
             tokenEndpoint: "https://b.test/token",
             clientId: "a",
-            clientSecret: { file: "a" },
+            clientSecret: { file: "client-secrets/a" },
             resource: "https://b.test",
           },
         },
