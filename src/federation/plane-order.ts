@@ -1,7 +1,7 @@
 // The five planes that admit a partner, and the orders in which they are closed and opened.
 // Invariants: closing goes from what stops a partner fastest to what cannot be taken back quickly; the transport is
 // closed last, because a ban that is made after it never arrives. The reconciler opens in reverse; a re-admission
-// opens from plane 1 to 5 (readmission/readmission.ts).
+// opens from plane 1 to 5 (workflow/procedure.ts).
 import { RECORD_PLANES, type RecordPlane } from "../records/format/stages.ts";
 
 /** The names are those of records, which are verified years after. */

@@ -17,11 +17,11 @@ import { findPartner } from "../registry/find-partner.ts";
 import { isRemoved, type PartnerEntry } from "../registry/partner.ts";
 import { retireAll } from "../registry/retired.ts";
 import { parseRevision, type Revision } from "../repository/repository.ts";
+import { planesOf, READMISSION } from "../workflow/procedure.ts";
 import { type NewIdentities, newIdentitiesDigest, newIdentityEdits } from "./new-identities.ts";
 import {
   isOvertaken,
   lastReadmission,
-  READMISSION_ORDER,
   type Readmission,
   refuseWhileRemoving,
   saveReadmission,
@@ -115,7 +115,7 @@ async function commitOpening(
       new_identities: newIdentitiesDigest(identities),
       retired: { card_keys: cardKeys.map(({ keyId }) => keyId), clients, server_keys: serverKeys },
       ...{ rooms: null, touched: null },
-      stages: READMISSION_ORDER.map((plane) => unprovedStage(plane, null)),
+      stages: planesOf(READMISSION).map((plane) => unprovedStage(plane, null)),
       ...{ completion: null, done: false },
     };
   };

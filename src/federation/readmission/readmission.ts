@@ -16,9 +16,6 @@ import { isRemoved, type PartnerEntry } from "../registry/partner.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { RoomsChoice } from "./readmission-record.ts";
 
-/** The specification's order: planes 1, 2, 3, 4, 5. */
-export const READMISSION_ORDER: readonly PlaneName[] = PLANE_NAMES;
-
 const Stage = z.strictObject({
   plane: z.enum(PLANE_NAMES),
   /** The commit that opens it; null before. */

@@ -1,5 +1,5 @@
-// The procedures of federation control, as data: which planes each closes or opens, in which order, in how many commits,
-// and what else a step needs. Running one is always the same: plan → commit → reconcile → observe → evaluate → record,
+// The procedures of federation control, as data: which planes each closes or opens, in which order, and in how many
+// commits. Running one is always the same: plan → commit → reconcile → observe → evaluate → record,
 // and for a removal sign → exchange → countersign.
 // Invariants: an order is one of plane-order.ts; where a head is refused, only an emergency works around it; whether a
 // step is done follows from files and git, and is never stored beside them.
@@ -31,10 +31,6 @@ export interface Procedure {
   /** What it edits: the partner's flag, its planes, or the identity of one agent. */
   readonly edits: "contained" | "planes" | "identity";
   readonly onBadHead: OnBadHead;
-  /** Whether both organisations sign each step before the next. */
-  readonly isSigned: boolean;
-  /** Whether it needs the reference of an approval before it begins. */
-  readonly isApproved: boolean;
   readonly steps: readonly Step[];
 }
 
@@ -42,18 +38,14 @@ function steps(direction: Direction, planes: readonly PlaneName[]): readonly Ste
   return planes.map((plane) => ({ name: plane, plane, direction }));
 }
 
-const BY_ONE = { isSigned: false, isApproved: false } as const;
-
 /** Planes 5, 4, 2 and 3 at once. It does not wait until somebody has repaired the branch. */
 export const CONTAIN = {
-  ...BY_ONE,
   ...{ name: "contain", commits: "one", edits: "contained", onBadHead: "workaround" },
   steps: steps("closed", CONTAINMENT_ORDER),
 } as const satisfies Procedure;
 
 /** The reverse. */
 export const RESTORE = {
-  ...BY_ONE,
   ...{ name: "restore", commits: "one", edits: "contained", onBadHead: "refuse" },
   steps: steps("open", [...CONTAINMENT_ORDER].reverse()),
 } as const satisfies Procedure;
@@ -61,7 +53,7 @@ export const RESTORE = {
 /** Six stages, each signed by both. An emergency begins with `CONTAIN`; a partial removal leaves planes 1 to 3 alone. */
 export function removal(kind: Kind): Procedure & { readonly steps: readonly (Step & { name: StageName })[] } {
   return {
-    ...{ name: kind, commits: "each", edits: "planes", isSigned: true, isApproved: false },
+    ...{ name: kind, commits: "each", edits: "planes" },
     onBadHead: kind === "emergency" ? "workaround" : "refuse",
     steps: STAGE_NAMES.map((name) => ({
       ...{ name, plane: PLANE_OF_STAGE[name], direction: "closed" },
@@ -73,13 +65,11 @@ export function removal(kind: Kind): Procedure & { readonly steps: readonly (Ste
 /** Planes 1 to 5, each observed open before the next, after a commit that retires what was pinned. */
 export const READMISSION = {
   ...{ name: "re-admission", commits: "each", edits: "planes", onBadHead: "refuse" },
-  ...{ isSigned: false, isApproved: true },
   steps: steps("open", PLANE_NAMES),
 } as const satisfies Procedure;
 
 function ofAgent(name: string, direction: Direction, planes: readonly PlaneName[]): Procedure {
   return {
-    ...BY_ONE,
     ...{ name, commits: "one", edits: "identity", onBadHead: "refuse" },
     steps: steps(direction, planes),
   };
