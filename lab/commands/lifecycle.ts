@@ -29,6 +29,8 @@ import { ProcessRecord } from "../supervisor/supervisor.ts";
 
 const LOCK_TIMEOUT_MS = 300_000;
 const SUPERVISOR_TIMEOUT_MS = 20_000;
+/** A program that was restarted so often while it was waited for does not become ready. */
+const RESTARTS_MAX = 8;
 const READY_TIMEOUT_MS = 180_000;
 const SHUTDOWN_TIMEOUT_MS = 60_000;
 const POLL_MS = 100;
@@ -188,6 +190,7 @@ async function waitUntilReady(
 ): Promise<void> {
   const client = supervisorClient(lab);
   const deadline = clock.now() + READY_TIMEOUT_MS;
+  const { units: before } = await client.status();
   for (;;) {
     const status = await client.status();
     const open = status.units.filter((unit) => unit.state !== "ready" && isWanted(unit.name));
@@ -200,12 +203,23 @@ async function waitUntilReady(
     }
     if (open.length === 0) return;
     progress.doing(`waiting for ${open.map((unit) => unit.name).join(", ")}`);
-    const failing = open.find((unit) => unit.restarts >= 8);
+    const failing = failingUnit(open, before);
     if (failing !== undefined || clock.now() > deadline) {
       throw notReady(lab, failing ?? open[0]);
     }
     await clock.sleep(POLL_MS);
   }
+}
+
+type Restarts = Pick<UnitStatus, "name" | "restarts">;
+
+/** A unit that keeps ending. Restarts of before, such as those after a test has killed it, do not count. */
+export function failingUnit<Unit extends Restarts>(
+  units: readonly Unit[],
+  before: readonly Restarts[],
+): Unit | undefined {
+  const restartsBefore = new Map(before.map(({ name, restarts }) => [name, restarts]));
+  return units.find(({ name, restarts }) => restarts - (restartsBefore.get(name) ?? 0) >= RESTARTS_MAX);
 }
 
 function notReady(lab: Lab, unit: UnitStatus | undefined): DrawbridgeError {
