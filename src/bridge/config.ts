@@ -104,6 +104,12 @@ export const BridgeConfigFile = z.strictObject({
     .strictObject({
       roomQueue: z.int().min(1).default(64),
       globalQueue: z.int().min(1).default(4_096),
+      /** Open delegations of the users of one server, and of one agent. */
+      serverQueue: z.int().min(1).default(2_048),
+      agentQueue: z.int().min(1).default(1_024),
+      /** Encrypted events that await their keys, of one room and of one sender. */
+      roomEnvelopes: z.int().min(1).default(64),
+      senderEnvelopes: z.int().min(1).default(16),
       transactionBodyBytes: z
         .int()
         .min(1_024)
@@ -138,6 +144,16 @@ export type BridgeConfig = z.output<typeof BridgeConfigFile> & {
   /** The folder that relative paths start from: the configuration file's own. */
   readonly directory: string;
 };
+
+/** The limits of the ledger's capacity. */
+export const capacityOf = ({
+  roomQueue: room,
+  globalQueue: global,
+  serverQueue: server,
+  agentQueue: agent,
+  roomEnvelopes,
+  senderEnvelopes,
+}: BridgeConfig["limits"]) => ({ room, global, server, agent, roomEnvelopes, senderEnvelopes });
 
 /**
  * Loads the bridge's configuration.

@@ -4,6 +4,7 @@
 import type { EventId, GhostMxid } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { serversAllowed } from "./agents/sender-policy.ts";
+import { capacityOf } from "./config.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { deviceReadiness } from "./crypto/device-readiness.ts";
 import { GhostDevices } from "./crypto/ghost-devices.ts";
@@ -67,7 +68,7 @@ export function createEncryption(options: EncryptionOptions) {
         fetchEvent: (ghost, room, event, signal) =>
           options.ghosts.acting(ghost, (actor) => options.homeserver.event(actor, room, event), signal),
         observe: options.observe,
-        capacity: { room: limits.roomQueue, global: limits.globalQueue },
+        capacity: capacityOf(limits),
         noticeIntervalMs: limits.noticeInterval,
         keyRequests: encryption.keyRequests,
       })

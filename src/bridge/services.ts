@@ -8,6 +8,7 @@ import { ProfileSync } from "./agents/profile-sync.ts";
 import { CardTrustGate } from "./agents/trust.ts";
 import { AuditExporter } from "./audit/exporter.ts";
 import { Catchup } from "./catchup/catchup.ts";
+import { capacityOf } from "./config.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/expire-when-encryption-is-off.ts";
@@ -224,7 +225,7 @@ function createIntake(
     agents,
     namespace,
     clock,
-    capacity: { room: limits.roomQueue, global: limits.globalQueue },
+    capacity: capacityOf(limits),
     noticeIntervalMs: limits.noticeInterval,
     encryption: encryption?.intake,
     ready: () => catchup.ready(),

@@ -65,7 +65,7 @@ export async function intakeFixture(
         senderLocalpart: "drawbridge",
       }),
       clock,
-      capacity: { room: options.room ?? 64, global: options.global ?? 4_096 },
+      capacity: { room: options.room ?? 64, global: options.global ?? 4_096, roomEnvelopes: 64 },
       noticeIntervalMs: 600_000,
       encryption: options.encryption,
     }),

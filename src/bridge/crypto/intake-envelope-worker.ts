@@ -18,7 +18,7 @@ import { aboutOf, couldAsk, derive } from "../intake/derive.ts";
 import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, readDecrypted } from "../intake/read-events.ts";
-import type { Admitted } from "../ledger/admission-types.ts";
+import type { Admitted, Capacity } from "../ledger/admission-types.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
@@ -60,7 +60,7 @@ export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependenci
   readonly clock: Clock;
   readonly log: Logger;
   readonly observe: IntakeEnvelopeObserver;
-  readonly capacity: { readonly room: number; readonly global: number };
+  readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
   readonly keyRequests: {
     readonly attempts: number;

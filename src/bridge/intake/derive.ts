@@ -208,6 +208,8 @@ export function derive(
         agent,
         targetFingerprint: target?.fingerprint ?? NO_TARGET,
         sender: message.sender,
+        ...(target !== undefined &&
+          !isSenderAllowed(target.entry, message.sender) && { refused: "sender_policy_rejected" as const }),
         originServerTs: message.originServerTs,
         threadRoot: message.threadRoot,
         agentTurn: agentTurnOf(message, known.recentAnswers),

@@ -7,7 +7,7 @@
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
-import type { Admitted, MalformedEvent } from "../ledger/admission-types.ts";
+import type { Admitted, Capacity, MalformedEvent } from "../ledger/admission-types.ts";
 import type { DeviceMail } from "../ledger/device-inbox.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -42,7 +42,7 @@ export interface IntakeOptions {
   readonly agents: Pick<AgentDirectory, "current">;
   readonly namespace: Namespace;
   readonly clock: Clock;
-  readonly capacity: { readonly room: number; readonly global: number };
+  readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
   /** Absent when `encryption.mode` is `refuse`. */
   readonly encryption?: EncryptedIntake | undefined;

@@ -3,7 +3,7 @@
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { DeviceMail } from "./device-inbox.ts";
 import type { RoomOrder } from "./late-events.ts";
-import type { NoticeKind } from "./states.ts";
+import type { NoticeKind, TerminalReason } from "./states.ts";
 
 /** How an event arrived: by transaction, or by catchup. */
 export type Ingress = "transaction" | "recovered";
@@ -52,11 +52,13 @@ export interface NewDelegation {
   /** Its number in an exchange in which nobody paused: 1 for a person's question. */
   readonly agentTurn: number;
   readonly prompt: string;
+  /** Why it is refused whatever the capacity is. */
+  readonly refused?: TerminalReason | undefined;
   /** Of an encrypted event: digest of room, session and message index. One event alone may have it. */
   readonly indexDigest: Buffer | undefined;
 }
 
-/** An encrypted event whose key is missing. It takes a place in its room, and a slot of the room's capacity. */
+/** An encrypted event whose key is missing. It takes a place in its room. */
 export interface NewIntakeEnvelope {
   /** Index of the event in the transaction. */
   readonly position: number;
@@ -136,6 +138,22 @@ export interface About {
   readonly related: readonly EventId[];
 }
 
+/** The most that may be open. A share that is not named is unbounded. */
+export interface Capacity {
+  /** Delegations of a room. */
+  readonly room: number;
+  /** Delegations of the deployment. */
+  readonly global: number;
+  /** Delegations of the users of one server. */
+  readonly server?: number;
+  /** Delegations of one agent. */
+  readonly agent?: number;
+  /** Intake envelopes of a room. */
+  readonly roomEnvelopes?: number;
+  /** Intake envelopes of one sender, in all rooms. */
+  readonly senderEnvelopes?: number;
+}
+
 export interface Admission {
   readonly transactionId: string;
   readonly ingress: Ingress;
@@ -154,7 +172,7 @@ export interface Admission {
   /** Rooms in which an event was decrypted: their room keys are no longer missing. */
   readonly decryptedIn?: readonly RoomId[] | undefined;
   readonly derive: (known: KnownFacts) => Derived;
-  readonly capacity: { readonly room: number; readonly global: number };
+  readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
 }
 

@@ -1,18 +1,20 @@
 // A decrypted intake envelope becomes delegations, in one database transaction under its room's lock. They are
 // derived as at intake, and take the place that the intake envelope holds in its room, or the next free one when the room
 // has continued without it.
-// Invariants: it is derived once (its state and its fence stand in the WHERE); its capacity slot goes to its first
-// delegation; what finds no slot is a denied row; without delegations its place becomes void.
+// Invariants: it is derived once (its state and its fence stand in the WHERE); each delegation needs a
+// capacity slot, and what finds none is a denied row; without delegations its place becomes void.
 import type { Pool, PoolClient } from "pg";
 import {
   type About,
   type Admitted,
+  type Capacity,
   type Derived,
   type KnownFacts,
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
+import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { knownIndices, openBefore, readKnown, recordIndices, toFacts } from "./facts.ts";
+import { knownIndices, knownOpen, readKnown, recordIndices, toFacts } from "./facts.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
@@ -50,12 +52,12 @@ const DERIVE: Statement = {
   ), settled AS MATERIALIZED (
     SELECT e.room_id, int8multirange(int8range(e.room_seq, e.room_seq + 1)) AS places,
       CASE WHEN $4 = 0 THEN int8multirange(int8range(e.room_seq, e.room_seq + 1)) ELSE '{}' END AS void,
-      $4 - 1 AS opened,
+      $4 AS opened,
       (SELECT min(o.room_seq) FROM bridge_encrypted_intake o
        WHERE o.room_id = e.room_id AND o.state = 'awaiting_key' AND o.room_seq <> e.room_seq) AS gate
     FROM ended e
   ), capacity AS (
-    UPDATE bridge_capacity SET admitted = admitted + $4 - 1 WHERE $4 > 1
+    UPDATE bridge_capacity SET admitted = admitted + $4 WHERE $4 > 0
   ), rooms AS (${settlePlaces("$3", { also: "keys_missing_at = NULL" })}
   ), delegations AS (
     INSERT INTO bridge_delegations
@@ -65,7 +67,7 @@ const DERIVE: Statement = {
     SELECT e.matrix_event_id, ghost, e.room_id, e.sender_mxid, e.origin_server_ts, thread, e.ingress, agent, target,
       prompt, turn, CASE WHEN ordinal IS NOT NULL THEN e.room_seq END, ordinal, CASE WHEN ordinal IS NOT NULL THEN $4 END,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
-      CASE WHEN denied IS NOT NULL THEN 'intake' END, denied, $3,
+      CASE denied WHEN 'sender_policy_rejected' THEN 'policy' ELSE CASE WHEN denied IS NOT NULL THEN 'intake' END END, denied, $3,
       CASE WHEN denied IS NOT NULL THEN $3::timestamptz END
     FROM ended e, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::int[], $11::text[], $12::int[])
       AS u (ghost, agent, target, thread, prompt, ordinal, denied, turn)
@@ -83,7 +85,7 @@ export interface Derivation {
   readonly about: About;
   /** Derives from the decrypted event alone; the `envelopes` that it returns must be empty. */
   readonly derive: (known: KnownFacts) => Derived;
-  readonly capacity: { readonly room: number; readonly global: number };
+  readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
 }
 
@@ -104,8 +106,8 @@ async function deriveOn(
   const derived = derive(toFacts(row));
   const found = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
   const indices = await knownIndices(client, found);
-  const open = await openBefore(client, row, found.length - 1, capacity.global);
-  const jobs = placeAt(Number(place), found, row, indices, open, capacity);
+  const open = await countOpen(client, knownOpen(row), { delegations: found, envelopes: [] }, capacity);
+  const jobs = placeAt(Number(place), found, indices, open, capacity);
   const admitted = jobs.filter(({ denied }) => denied === null).length;
   const { touched } = await oneRow<{ touched: number }>(client, DERIVE, [
     event,
@@ -143,8 +145,7 @@ async function deriveOn(
 export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys) {
   return {
     /**
-     * Ends an intake envelope by its delegations: they take its place in the room, and the first one its capacity
-     * slot; those beyond capacity, and all of a replayed event, are denied rows.
+     * Ends an intake envelope by its delegations: they take its place in the room; those beyond capacity, and all of a replayed event, are denied rows.
      * @throws DrawbridgeError `lease_lost`
      */
     derive: (envelope: ClaimedIntakeEnvelope, derivation: Derivation, now: number): Promise<Admitted> =>

@@ -1,6 +1,6 @@
 // Intake envelopes that end without delegations: they expire. And the notice that keys are missing: a key-loss episode
 // of a room begins with the first expiry for want of a key and ends when an event of the room is decrypted.
-// Invariants: one statement ends the intake envelope, frees its place and its capacity slot, and writes its audit
+// Invariants: one statement ends the intake envelope, frees its place, and writes its audit
 // record and its notice, under the room's lock, because it computes the room's gate; a room gets one notice of
 // missing keys an episode, and none within the notice interval of the last.
 import type { Pool } from "pg";
@@ -29,7 +29,7 @@ const EXPIRE: Statement = {
     SELECT room_id, CASE WHEN room_seq IS NULL THEN 'empty' ELSE int8range(room_seq, room_seq + 1) END AS place
     FROM ended
   ), settled AS MATERIALIZED (
-    SELECT o.room_id, range_agg(o.place) AS places, range_agg(o.place) AS void, -count(*)::int AS opened, ${GATE} AS gate
+    SELECT o.room_id, range_agg(o.place) AS places, range_agg(o.place) AS void, 0 AS opened, ${GATE} AS gate
     FROM own o GROUP BY o.room_id
   ), locked AS MATERIALIZED (
     SELECT r.room_id, r.keys_missing_at FROM bridge_rooms r
@@ -118,7 +118,7 @@ export async function keysFound(on: Queryable, roomIds: readonly RoomId[]): Prom
 export function createEnvelopeExpiry(pool: Pool, noticeIntervalMs: number) {
   return {
     /**
-     * Ends an intake envelope without delegations: writes svc.encrypted_intake.v1, frees place and slot. When keys
+     * Ends an intake envelope without delegations: writes svc.encrypted_intake.v1, frees its place. When keys
      * were missing, or the sender's device was not trusted, the room gets a notice, at most one per interval.
      * @throws DrawbridgeError `lease_lost`
      */

@@ -1,4 +1,4 @@
-// The facts that a derivation needs about rooms and events, read in one statement; capacity; used message indices.
+// The facts that a derivation needs about rooms and events, read in one statement; used message indices.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import {
   type About,
@@ -98,18 +98,15 @@ export function speakerIn(row: KnownRow, room: RoomId): GhostMxid | undefined {
   return joined.map(([, ghost]) => ghost as GhostMxid).sort()[0];
 }
 
-const COUNT_OPEN: Statement = {
-  name: "count_open",
-  text: `
-  UPDATE bridge_capacity SET
-    counted_open = COALESCE((SELECT sum(open_count) FROM bridge_rooms), 0), counted_at_admitted = admitted
-  RETURNING counted_open::int AS open_global`,
-};
-
-/** How much is open in all rooms: exact when `more` might not fit below `most`, otherwise an upper bound. */
-export async function openBefore(on: Queryable, row: KnownRow, more: number, most: number): Promise<number> {
-  if (row.open_global_max + more <= most) return row.open_global_max;
-  return (await oneRow<{ open_global: number }>(on, COUNT_OPEN, [])).open_global;
+/** The counts that a row of facts holds. */
+export function knownOpen(row: KnownRow): {
+  readonly rooms: ReadonlyMap<string, number>;
+  readonly most: number;
+} {
+  return {
+    rooms: new Map((row.rooms ?? []).map(([room, , open]) => [room, open])),
+    most: row.open_global_max,
+  };
 }
 
 const INDICES: Statement = {

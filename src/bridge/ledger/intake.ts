@@ -6,10 +6,11 @@
 import type { Pool, PoolClient } from "pg";
 import type { EventId } from "../../domain/identifiers.ts";
 import { type Admission, type Admitted, type Derived, NOTHING_ADMITTED } from "./admission-types.ts";
+import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
 import { keysFound } from "./envelope-expiry.ts";
-import { knownIndices, openBefore, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
+import { knownIndices, knownOpen, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
@@ -56,7 +57,7 @@ const ADMIT = `
       ($8::text[])[target],
       prompt, turn, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
-      CASE WHEN denied IS NULL THEN NULL ELSE 'intake' END, denied, $1,
+      CASE denied WHEN 'sender_policy_rejected' THEN 'policy' ELSE CASE WHEN denied IS NOT NULL THEN 'intake' END END, denied, $1,
       CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END
     FROM unnest($9::text[], $10::int[], $11::int[], $12::text[], $13::bigint[], $14::text[], $15::bytea[],
       $16::bigint[], $17::int[], $18::int[], $19::text[], $22::int[])
@@ -127,8 +128,7 @@ async function admitOn(
     notices: found.notices.filter(({ source }) => fresh.has(source)),
   };
   const indices = await knownIndices(client, derived.delegations);
-  const more = derived.delegations.length + derived.envelopes.length;
-  const open = await openBefore(client, row, more, admission.capacity.global);
+  const open = await countOpen(client, knownOpen(row), derived, admission.capacity);
   const placed = place(derived, row, indices, open, admission.capacity);
   const { jobs, envelopes } = placed;
   const denied = jobs.filter((entry) => entry.denied !== null).length;
@@ -139,7 +139,7 @@ async function admitOn(
   const targets = [...new Map(jobs.map(({ job }) => [job.ghost, job])).values()];
   const sent = rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
     time,
-    jobs.length - denied + envelopes.length - envelopesDenied,
+    jobs.length - denied,
     roomIds,
     totals.map(({ places }) => places),
     totals.map(({ slots }) => slots),

@@ -104,7 +104,11 @@ export interface RefusalNotice extends NewNotice {
 }
 
 /** Refusals that do not end when there is room again. */
-const POLICY_REASONS: ReadonlySet<NoticeReason> = new Set(["event_replayed", "agent_turns_exceeded"]);
+const POLICY_REASONS: ReadonlySet<NoticeReason> = new Set([
+  "event_replayed",
+  "agent_turns_exceeded",
+  "sender_policy_rejected",
+]);
 
 export function refusedJobs(jobs: readonly PlacedJob[]): RefusalNotice[] {
   return jobs.flatMap(({ job, denied }) =>

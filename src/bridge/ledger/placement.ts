@@ -3,12 +3,13 @@
 // the events; an exchange in which nobody pauses ends after a few turns; the delegations of one event share its place and differ in their ordinals; of the events that use one
 // message index, only the first becomes delegations.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
-import type { Admission, Derived, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
+import type { Capacity, Derived, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
+import { type OpenCounts, Slots } from "./capacity.ts";
 import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 
 /** The facts that placing needs, as the database returns them. */
 export interface KnownPlaces {
-  /** Room, encrypted, open delegations and intake envelopes, next place. */
+  /** Room, encrypted, open delegations, next place. */
   readonly rooms: readonly (readonly [string, boolean, number, number])[] | null;
 }
 
@@ -38,31 +39,12 @@ export interface Placed {
 
 /** Capacity slots and message indices while they are being assigned. */
 class Supply {
-  readonly #open: Map<string, number>;
-  #openGlobal: number;
-  readonly #capacity: Admission["capacity"];
+  readonly slots: Slots;
   readonly #indices: Map<string, string>;
 
-  constructor(
-    known: KnownPlaces,
-    openBefore: number,
-    capacity: Admission["capacity"],
-    indices: KnownIndices,
-  ) {
-    this.#open = new Map((known.rooms ?? []).map(([room, , count]) => [room, count]));
-    this.#openGlobal = openBefore;
-    this.#capacity = capacity;
+  constructor(open: OpenCounts, capacity: Capacity, indices: KnownIndices) {
+    this.slots = new Slots(open, capacity);
     this.#indices = new Map(indices);
-  }
-
-  /** Takes a slot of the room and of the whole deployment, or returns which of them is full. */
-  take(room: RoomId): PlacedIntakeEnvelope["denied"] {
-    const openHere = this.#open.get(room) ?? 0;
-    if (openHere >= this.#capacity.room) return "room_capacity_exceeded";
-    if (this.#openGlobal >= this.#capacity.global) return "global_capacity_exceeded";
-    this.#open.set(room, openHere + 1);
-    this.#openGlobal += 1;
-    return null;
   }
 
   /** Whether another event used the delegation's message index; if not, assigns the index to its event. */
@@ -81,6 +63,7 @@ const AGENT_TURNS_MAX = 3;
 /** Why a delegation is refused whatever the capacity. */
 function refusalOf(job: NewDelegation, supply: Supply): TerminalReason | undefined {
   if (supply.isReplayed(job)) return "event_replayed";
+  if (job.refused !== undefined) return job.refused;
   return job.agentTurn > AGENT_TURNS_MAX ? "agent_turns_exceeded" : undefined;
 }
 
@@ -97,10 +80,10 @@ export function place(
   { delegations, envelopes }: Pick<Derived, "delegations" | "envelopes">,
   known: KnownPlaces,
   indices: KnownIndices,
-  openBefore: number,
-  capacity: Admission["capacity"],
+  open: OpenCounts,
+  capacity: Capacity,
 ): Placed {
-  const supply = new Supply(known, openBefore, capacity, indices);
+  const supply = new Supply(open, capacity, indices);
   const next = new Map((known.rooms ?? []).map(([room, , , seq]) => [room, seq]));
   const takePlace = (room: RoomId) => {
     const seq = next.get(room) ?? 1;
@@ -113,11 +96,11 @@ export function place(
   const arrived = [...delegations, ...envelopes].sort((left, right) => left.position - right.position);
   for (const one of arrived) {
     if (!("ghost" in one)) {
-      const denied = supply.take(one.room);
+      const denied = supply.slots.takeEnvelope(one);
       placedEnvelopes.push({ envelope: one, seq: denied === null ? takePlace(one.room) : null, denied });
       continue;
     }
-    const denied = refusalOf(one, supply) ?? supply.take(one.room);
+    const denied = refusalOf(one, supply) ?? supply.slots.take(one);
     const siblings = siblingsOf.get(one.event) ?? [];
     siblingsOf.set(one.event, siblings);
     const seq = siblings[0]?.seq ?? (denied === null ? takePlace(one.room) : 0);
@@ -126,23 +109,19 @@ export function place(
   return { jobs, envelopes: placedEnvelopes };
 }
 
-/** Gives the delegations of an intake envelope its place: the first takes its slot, the others need slots of their own. */
+/** Gives the delegations of an intake envelope its place. */
 export function placeAt(
   seq: number,
   delegations: readonly NewDelegation[],
-  known: KnownPlaces,
   indices: KnownIndices,
-  openBefore: number,
-  capacity: Admission["capacity"],
+  open: OpenCounts,
+  capacity: Capacity,
 ): PlacedJob[] {
-  const supply = new Supply(known, openBefore, capacity, indices);
+  const supply = new Supply(open, capacity, indices);
   const siblings: PlacedJob[] = [];
-  const placed: PlacedJob[] = [];
-  for (const job of delegations) {
-    const slot = () => (siblings.length === 0 ? null : supply.take(job.room));
-    placed.push(placeJob(job, refusalOf(job, supply) ?? slot(), siblings, seq));
-  }
-  return placed;
+  return delegations.map((job) =>
+    placeJob(job, refusalOf(job, supply) ?? supply.slots.take(job), siblings, seq),
+  );
 }
 
 /** What an admission adds to a room. */
@@ -164,8 +143,8 @@ export function roomTotals({ jobs, envelopes }: Placed): RoomTotal[] {
     totals.set(room, total);
     if (seq === null) return;
     total.places.add(seq);
-    total.slots += 1;
     if (isEnvelope) total.gate ??= seq;
+    else total.slots += 1;
   };
   for (const { job, seq } of jobs) add(job.room, seq, false);
   for (const { envelope, seq } of envelopes) add(envelope.room, seq, true);

@@ -25,6 +25,8 @@ export type TerminalStage = (typeof TERMINAL_STAGES)[number];
 export const TERMINAL_REASONS = [
   "answered",
   "room_capacity_exceeded",
+  "server_capacity_exceeded",
+  "agent_capacity_exceeded",
   "global_capacity_exceeded",
   "sender_policy_rejected",
   "agent_removed",
@@ -63,7 +65,7 @@ export type IntakeEnvelopeState = (typeof INTAKE_ENVELOPE_STATES)[number];
 /** Why an intake envelope ended, by its terminal state (`terminal_reason` of svc.encrypted_intake.v1). */
 export const INTAKE_ENVELOPE_REASONS = {
   derived: ["derived"],
-  denied: ["room_capacity_exceeded", "global_capacity_exceeded"],
+  denied: ["room_envelopes_exceeded", "sender_envelopes_exceeded"],
   expired: [
     "key_wait_elapsed",
     "key_requests_exhausted",
@@ -97,7 +99,11 @@ export const NOTICE_KINDS = [
 export type NoticeKind = (typeof NOTICE_KINDS)[number];
 
 /** Why a notice is sent: a delegation's reason, or what prevents an encrypted event from becoming a delegation. */
-export const NOTICE_REASONS = [...TERMINAL_REASONS, "sender_device_untrusted"] as const;
+export const NOTICE_REASONS = [
+  ...TERMINAL_REASONS,
+  ...INTAKE_ENVELOPE_REASONS.denied,
+  "sender_device_untrusted",
+] as const;
 export type NoticeReason = (typeof NOTICE_REASONS)[number];
 
 export const TARGET_TRUST = ["verified", "quarantined"] as const;

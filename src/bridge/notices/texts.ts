@@ -50,6 +50,9 @@ export const REASONS: Readonly<Record<NoticeReason, string>> = {
   answered: "It was answered.",
   room_capacity_exceeded:
     "Too many questions are waiting in this room. Ask again once some of them are answered.",
+  server_capacity_exceeded:
+    "Too many questions from your server are waiting on this bridge. Ask again once some of them are answered.",
+  agent_capacity_exceeded: "Too many questions are waiting for this agent. Ask again in a few minutes.",
   global_capacity_exceeded:
     "Too many questions are waiting on this bridge. Ask again in a few minutes; whoever runs the bridge can " +
     "raise the limit.",
@@ -91,6 +94,11 @@ export const REASONS: Readonly<Record<NoticeReason, string>> = {
   agent_turns_exceeded:
     "Several questions followed my answers at once, as from a program, so I have stopped here. A person can ask " +
     "again in a new message half a minute from now.",
+  room_envelopes_exceeded:
+    "Too many messages of this room could not be read yet, because their keys have not reached me. Ask again later.",
+  sender_envelopes_exceeded:
+    "Too many of your messages could not be read yet, because their keys have not reached me. Your client may " +
+    "withhold them: check its settings for unverified devices.",
   sender_device_untrusted:
     "It was sent from a device that this bridge does not trust. Verify that device with your other ones, or " +
     "ask whoever runs the bridge which devices it trusts.",

@@ -61,7 +61,7 @@ CREATE TABLE bridge_rooms (
   gate_seq bigint,
   -- Void places that the head has not reached.
   voids int8multirange NOT NULL DEFAULT '{}',
-  -- Delegations and intake envelopes that have not ended: what the room's and the deployment's capacity count.
+  -- Delegations that have not ended: what the room's and the deployment's capacity count.
   open_count integer NOT NULL DEFAULT 0 CHECK (open_count >= 0),
   -- Set when the room got the notice that keys are missing. No second one is sent until an event is decrypted.
   keys_missing_at timestamptz,
@@ -78,7 +78,7 @@ CREATE FUNCTION bridge_place_from(seq bigint, voids int8multirange) RETURNS bigi
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN COALESCE((SELECT upper(void) FROM unnest(voids) void WHERE void @> seq), seq);
 
--- An upper bound of open delegations and intake envelopes in all rooms: those of the last count, and all that were
+-- An upper bound of open delegations in all rooms: those of the last count, and all that were
 -- admitted since. An admission counts again only when the bound would refuse it, so that admissions and transitions do
 -- not contend for one common row.
 CREATE TABLE bridge_capacity (
@@ -288,13 +288,14 @@ CREATE TABLE bridge_encrypted_intake (
     CASE state
       WHEN 'awaiting_key' THEN terminal_reason IS NULL
       WHEN 'derived' THEN terminal_reason IN ('derived')
-      WHEN 'denied' THEN terminal_reason IN ('room_capacity_exceeded', 'global_capacity_exceeded')
+      WHEN 'denied' THEN terminal_reason IN ('room_envelopes_exceeded', 'sender_envelopes_exceeded')
       WHEN 'expired' THEN terminal_reason IN (
         'key_wait_elapsed', 'key_requests_exhausted', 'key_withheld', 'source_redacted', 'event_unavailable', 'event_changed',
         'sender_mismatch', 'device_not_trusted', 'undecryptable', 'operator_canceled')
     END)
 );
 CREATE INDEX bridge_encrypted_intake_due ON bridge_encrypted_intake (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX bridge_encrypted_intake_sender ON bridge_encrypted_intake (sender_mxid) WHERE state = 'awaiting_key';
 CREATE INDEX bridge_encrypted_intake_waiting ON bridge_encrypted_intake (room_id, room_seq)
   WHERE state = 'awaiting_key';
 

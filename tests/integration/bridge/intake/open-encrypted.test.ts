@@ -114,7 +114,7 @@ describe("encrypted events at intake", () => {
     assert.equal(rows.filter(({ state }) => state === "awaiting_key").length, 64);
     const denied = rows.filter(({ state }) => state === "denied");
     assert.equal(denied.length, 936);
-    assert.deepEqual(new Set(denied.map(({ reason }) => reason)), new Set(["room_capacity_exceeded"]));
+    assert.deepEqual(new Set(denied.map(({ reason }) => reason)), new Set(["room_envelopes_exceeded"]));
     assert.equal(
       (await fixture.rows("SELECT FROM bridge_notices WHERE kind = 'capacity_exceeded'")).length,
       1,
@@ -124,7 +124,7 @@ describe("encrypted events at intake", () => {
       /^drawbridge_encrypted_events_total\{outcome="denied"\} 936$/m,
     );
     assert.deepEqual(await fixture.rows("SELECT open_count FROM bridge_rooms WHERE room_id = '!r'"), [
-      { open_count: 64 },
+      { open_count: 0 },
     ]);
   });
 

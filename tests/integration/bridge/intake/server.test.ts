@@ -158,6 +158,30 @@ describe("intake server", () => {
     );
   });
 
+  it("senders without permission are refused at intake, and fill neither the room nor the bridge [INT-4] [DEL-2]", async (t) => {
+    const fixture = await intakeFixture(t, { global: 64 });
+    const refused = Array.from({ length: 70 }, (_, index) =>
+      question(`x${index}`, { sender: "@eve:evil.test" }),
+    );
+    await fixture.events("t1", ...refused, question("q"));
+    assert.deepEqual(
+      await fixture.rows(
+        `SELECT state, terminal_stage AS stage, terminal_reason AS reason, count(*)::int FROM bridge_delegations
+         GROUP BY 1, 2, 3 ORDER BY 1`,
+      ),
+      [
+        { state: "denied", stage: "policy", reason: "sender_policy_rejected", count: 70 },
+        { state: "queued", stage: null, reason: null, count: 1 },
+      ],
+    );
+    assert.deepEqual(await fixture.rows("SELECT kind, source_event_id AS source FROM bridge_notices"), [
+      { kind: "policy_denied", source: "$x0" },
+    ]);
+    assert.deepEqual(await fixture.rows("SELECT open_count FROM bridge_rooms WHERE room_id = '!r'"), [
+      { open_count: 1 },
+    ]);
+  });
+
   it("the global capacity counts all rooms, and admits again when some is freed [INT-4]", async (t) => {
     const fixture = await intakeFixture(t, { global: 2 });
     await fixture.events(

@@ -1,12 +1,14 @@
 // Admission: what is committed, recognised and refused when the homeserver repeats or a connection breaks.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import type { AgentId } from "../../../../src/domain/identifiers.ts";
 import {
   arrivals,
   asking,
   claimEnvelopes,
   envelope,
   event,
+  ghost,
   job,
   ledgerFixture,
   room,
@@ -72,6 +74,26 @@ describe("admission", () => {
     assert.deepEqual(await rows("SELECT matrix_event_id FROM bridge_delegations"), [
       { matrix_event_id: event("q1") },
     ]);
+  });
+
+  it("an agent that never accepts, asked in many rooms, fills its own share and not that of others [INT-4]", async (t) => {
+    const { admit, rows } = await ledgerFixture(t);
+    const capacity = { room: 2, global: 100, agent: 20, server: 60 };
+    const asked = (agent: string, n: number) =>
+      job(`${agent}${n}`, { agent: agent as AgentId, ghost: ghost(agent), room: room(`${agent} ${n % 16}`) });
+    for (let n = 0; n < 32; n++) await admit([asked("stuck", n)], { capacity });
+    for (let n = 0; n < 20; n++) await admit([asked("docs", n)], { capacity });
+    assert.deepEqual(
+      await rows(
+        `SELECT agent_id AS agent, COALESCE(terminal_reason, state) AS state, count(*)::int FROM bridge_delegations
+         GROUP BY 1, 2 ORDER BY 1, 2`,
+      ),
+      [
+        { agent: "docs", state: "queued", count: 20 },
+        { agent: "stuck", state: "agent_capacity_exceeded", count: 12 },
+        { agent: "stuck", state: "queued", count: 20 },
+      ],
+    );
   });
 
   it("admissions of one room wait for one another, and those of other rooms do not [DEL-9]", async (t) => {

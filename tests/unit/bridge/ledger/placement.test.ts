@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { NewDelegation, NewIntakeEnvelope } from "../../../../src/bridge/ledger/admission-types.ts";
+import type {
+  Capacity,
+  NewDelegation,
+  NewIntakeEnvelope,
+} from "../../../../src/bridge/ledger/admission-types.ts";
+import type { OpenCounts } from "../../../../src/bridge/ledger/capacity.ts";
 import {
   indexKey,
   type KnownPlaces,
@@ -11,6 +16,7 @@ import {
   roomTotals,
 } from "../../../../src/bridge/ledger/placement.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
+import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
 import { envelope, event, ghost, job, room } from "../../../support/ledger.ts";
 
 const NOTHING: KnownPlaces = { rooms: [] };
@@ -22,8 +28,14 @@ const arrived = (all: Arrived) => ({
   delegations: all.filter(isJob),
   envelopes: all.filter((one): one is NewIntakeEnvelope => !isJob(one)),
 });
-const placed = (all: Arrived, known = NOTHING, open = 0, capacity = WIDE) =>
-  place(arrived(all), known, new Map(), open, capacity);
+/** What is open: `total` in all, of which the rooms have what is known of them. */
+const open = (known = NOTHING, total = 0, shares: OpenCounts["shares"] = new Map()): OpenCounts => ({
+  total,
+  rooms: new Map((known.rooms ?? []).map(([room, , count]) => [room, count])),
+  shares,
+});
+const placed = (all: Arrived, known = NOTHING, counts = open(known), capacity: Capacity = WIDE) =>
+  place(arrived(all), known, new Map(), counts, capacity);
 
 /** Event, place and reason of each, in the order of the places. */
 function summary({ jobs, envelopes }: Placed) {
@@ -52,28 +64,65 @@ describe("placement", () => {
       [event("e4"), 1, "envelope", null],
     ]);
     assert.deepEqual(roomTotals(result), [
-      { room: room("r"), places: 4, slots: 5, gate: 1 },
-      { room: room("s"), places: 1, slots: 1, gate: 1 },
+      { room: room("r"), places: 4, slots: 3, gate: 1 },
+      { room: room("s"), places: 1, slots: 0, gate: 1 },
     ]);
   });
 
-  it("counts intake envelopes against the capacity of the room and of the deployment [ENC-4]", () => {
+  it("limits intake envelopes by their room and by their sender, and takes no slot of delegations for them [ENC-4]", () => {
     const known: KnownPlaces = { ...NOTHING, rooms: [[room("r"), true, 2, 10]] };
-    const events = ["e0", "e1", "e2"].map((name, position) => envelope(name, { position }));
-    const other = envelope("f", { position: 9, room: room("s") });
-    assert.deepEqual(summary(placed(events, known, 2, { room: 4, global: 9 })), [
-      [event("e0"), 10, "envelope", null],
-      [event("e1"), 11, "envelope", null],
-      [event("e2"), null, "envelope", "room_capacity_exceeded"],
+    const bob = "@bob:b.test" as UserId;
+    const events = [
+      envelope("e0", { position: 0 }),
+      envelope("e1", { position: 1 }),
+      envelope("e2", { position: 2, sender: bob }),
+      envelope("e3", { position: 3, sender: bob }),
+      job("q4", { position: 4 }),
+    ];
+    const capacity = { room: 3, global: 3, roomEnvelopes: 5, senderEnvelopes: 2 };
+    const shares = new Map([
+      ["room !r", 3],
+      ["sender @alice:a.test", 1],
     ]);
-    const global = placed([...events.slice(0, 1), other], known, 8, { room: 4, global: 9 });
+    const result = placed(events, known, open(known, 2, shares), capacity);
+    assert.deepEqual(summary(result), [
+      [event("q4"), 12, 0, null],
+      [event("e0"), 10, "envelope", null],
+      [event("e1"), null, "envelope", "sender_envelopes_exceeded"],
+      [event("e2"), 11, "envelope", null],
+      [event("e3"), null, "envelope", "room_envelopes_exceeded"],
+    ]);
+    assert.deepEqual(roomTotals(result), [{ room: room("r"), places: 3, slots: 1, gate: 1 }]);
+  });
+
+  it("divides capacity by room, agent and sender's server, and refuses nothing of the others [INT-4]", () => {
+    const bob = "@bob:b.test" as UserId;
+    const math = { agent: "math" as AgentId, ghost: ghost("math") };
+    const jobs = [
+      job("q1", { position: 1, room: room("r1") }),
+      job("q2", { position: 2, room: room("r2") }),
+      job("q3", { position: 3, room: room("r3"), ...math }),
+      job("q4", { position: 4, room: room("r4"), ...math, sender: bob }),
+      job("q5", { position: 5, room: room("r5"), ...math, sender: bob }),
+    ];
+    const shares = new Map([
+      ["agent docs", 1],
+      ["server a.test", 1],
+    ]);
+    const capacity = { room: 9, global: 5, agent: 2, server: 2 };
+    const { jobs: result } = placed(jobs, NOTHING, open(NOTHING, 3, shares), capacity);
     assert.deepEqual(
-      global.envelopes.map(({ denied }) => denied),
-      [null, "global_capacity_exceeded"],
+      result.map(({ denied }) => denied),
+      [null, "agent_capacity_exceeded", "server_capacity_exceeded", null, "global_capacity_exceeded"],
     );
-    assert.deepEqual(roomTotals(global), [
-      { room: room("r"), places: 1, slots: 1, gate: 1 },
-      { room: room("s"), places: 0, slots: 0, gate: null },
+  });
+
+  it("refuses what is refused already, without taking a slot or a place [DEL-2]", () => {
+    const refused = job("q1", { position: 1, refused: "sender_policy_rejected" });
+    const result = placed([refused, job("q2", { position: 2 })], NOTHING, open(), { room: 1, global: 1 });
+    assert.deepEqual(summary(result), [
+      [event("q1"), null, null, "sender_policy_rejected"],
+      [event("q2"), 1, 0, null],
     ]);
   });
 
@@ -86,13 +135,13 @@ describe("placement", () => {
     ];
     assert.deepEqual(summary(placed(jobs)).slice(2), [[event("q2"), null, null, "event_replayed"]]);
     const used = new Map([[indexKey(indexDigest), event("q2")]]);
-    const later = place(arrived(jobs), NOTHING, used, 0, WIDE);
+    const later = place(arrived(jobs), NOTHING, used, open(), WIDE);
     assert.deepEqual(
       later.jobs.map(({ denied }) => denied),
       ["event_replayed", "event_replayed", null],
     );
     assert.deepEqual(
-      placeAt(7, jobs.slice(0, 2), NOTHING, used, 0, WIDE).map(({ seq, denied }) => [seq, denied]),
+      placeAt(7, jobs.slice(0, 2), used, open(), WIDE).map(({ seq, denied }) => [seq, denied]),
       [
         [null, "event_replayed"],
         [null, "event_replayed"],
@@ -100,15 +149,15 @@ describe("placement", () => {
     );
   });
 
-  it("gives an intake envelope's slot to its first delegation alone [ENC-5]", () => {
-    const known: KnownPlaces = { ...NOTHING, rooms: [[room("r"), true, 5, 10]] };
+  it("gives the delegations of an intake envelope its place, as far as there are slots [ENC-5]", () => {
+    const known: KnownPlaces = { ...NOTHING, rooms: [[room("r"), true, 4, 10]] };
     const jobs = ["a", "b", "c"].map((who) => job("e", { ghost: ghost(who) }));
-    const at = (open: number, capacity: typeof WIDE) =>
-      placeAt(7, jobs, known, new Map(), open, capacity).map(({ seq, ordinal, siblings, denied }) =>
+    const at = (total: number, capacity: Capacity) =>
+      placeAt(7, jobs, new Map(), open(known, total), capacity).map(({ seq, ordinal, siblings, denied }) =>
         denied === null ? [seq, ordinal, siblings] : denied,
       );
-    assert.deepEqual(at(5, { room: 6, global: 9 }), [[7, 0, 2], [7, 1, 2], "room_capacity_exceeded"]);
-    assert.deepEqual(at(9, { room: 9, global: 9 }), [
+    assert.deepEqual(at(4, { room: 6, global: 9 }), [[7, 0, 2], [7, 1, 2], "room_capacity_exceeded"]);
+    assert.deepEqual(at(8, { room: 9, global: 9 }), [
       [7, 0, 1],
       "global_capacity_exceeded",
       "global_capacity_exceeded",
@@ -131,7 +180,7 @@ describe("placement", () => {
           );
         });
         const known: KnownPlaces = { ...NOTHING, rooms: [[room("r0"), false, 1, 5]] };
-        const result = placed(all, known, 1, { room: perRoom, global: inAll });
+        const result = placed(all, known, open(known, 1), { room: perRoom, global: inAll });
         const totals = roomTotals(result);
         const slots = totals.reduce((sum, total) => sum + total.slots, 0);
         assert.ok(slots <= Math.max(0, inAll - 1));
