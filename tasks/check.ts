@@ -5,6 +5,7 @@ import { systemClock } from "../src/domain/clock.ts";
 import { boundaryProblems } from "./boundaries.ts";
 import { completeLock, readLock } from "./lock.ts";
 import { compareBehaviours } from "./published-behaviours.ts";
+import { compareConditions } from "./published-conditions.ts";
 import { compareSchemas } from "./published-schemas.ts";
 import { npmProgram, pythonProgram, ROOT, runProgram } from "./run-program.ts";
 import { readImports } from "./structure.ts";
@@ -69,6 +70,10 @@ const STEPS: readonly Step[] = [
   {
     name: "behaviours and their tests",
     run: async ({ update }) => compareBehaviours(update).join("\n"),
+  },
+  {
+    name: "conditions page",
+    run: async ({ update }) => compareConditions(update).join("\n"),
   },
   {
     name: "lock file",

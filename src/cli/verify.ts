@@ -3,6 +3,7 @@
 import { existsSync } from "node:fs";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { loadTrust } from "../records/format/trust.ts";
+import type { Outcome } from "../records/verify/report.ts";
 import { verifyRecord } from "../records/verify/verify-record.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
@@ -17,19 +18,29 @@ export const command = defineCommand({
     ["--json", "print everything that was found as one JSON object"],
   ],
   help: `
-Works offline. Prints what is proved and who saw it, what is only attested, what is missing; if it does not
-verify, every reason with its hint. docs/reference/offboarding-records.md explains each.
+Works offline. Evaluates the evidence by the table of conditions (docs/reference/conditions.md), and prints what is
+proved and who saw it, what is only attested, what is missing; if it does not verify, every reason with its hint.
+docs/reference/offboarding-records.md explains each.
 
 Exit codes:
   0  verified
   1  not verified
-  2  the command line, the trust file or a key is wrong, or the record cannot be read`,
+  2  the command line, the trust file or a key is wrong, or the record cannot be read
+  5  everything that the two manage is closed, and they do not manage every part; what is left is named
+  6  unilateral: the remover's side is closed, and the partner has shown nothing closed`,
   run([file], options) {
     const report = verifyRecord(readRecord(file), loadTrust(options.trust));
     print(options, report, () => renderReport(report));
-    return report.verified ? ExitCode.ok : ExitCode.failed;
+    return EXIT_CODES[report.outcome];
   },
 });
+
+const EXIT_CODES: Readonly<Record<Outcome, ExitCode>> = {
+  verified: ExitCode.ok,
+  incomplete: ExitCode.incomplete,
+  unilateral: ExitCode.unilateral,
+  not_verified: ExitCode.failed,
+};
 
 function readRecord(file: string): Buffer {
   if (existsSync(file)) return readInput(file, { code: "usage" });

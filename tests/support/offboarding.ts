@@ -319,47 +319,73 @@ export function scriptedPlanes(world: World): PlaneRuntimes {
 function inside(world: World, plane: PlaneName, partner: Partner): readonly EvidenceItem[] {
   const isOpen = admits(world, plane, partner);
   const item = (found: Found, open = isOpen) => itemOf(world, plane, found, open);
+  const reason = (open: string | null, closed: string | null, is = isOpen) => ({
+    reason: is ? open : closed,
+  });
   const room = `!room:${world.own}`;
+  const { azp } = partner;
   switch (plane) {
     case "gateway":
-      if (partner.gateway === undefined) return [];
       return [
-        item({ probe: "callers_in_force", layer: "gateway", subject: partner.azp }),
-        item({ probe: "issuer_client", layer: "issuer", subject: partner.azp }),
+        item({
+          probe: "callers_in_force",
+          layer: "gateway",
+          subject: azp,
+          ...reason("azp_admitted", "azp_not_admitted"),
+        }),
+        item({
+          probe: "issuer_client",
+          layer: "issuer",
+          subject: azp,
+          ...reason("client_enabled", "client_disabled"),
+        }),
       ];
-    case "card":
+    case "card": {
+      const isPublic = textOf(world, "card/publication.yaml").includes("docs-qa:");
+      const card = {
+        ...{ probe: "card_fetch", layer: "gateway", subject: "docs-qa", status: isPublic ? 200 : 404 },
+        ...reason("card_public", "card_withdrawn", isPublic),
+      };
       return [
-        ...(partner.gateway === undefined
-          ? []
-          : [
-              item(
-                { probe: "card_fetch", layer: "gateway", subject: "docs-qa" },
-                textOf(world, "card/publication.yaml").includes("docs-qa:"),
-              ),
-            ]),
+        ...(partner.gateway === undefined ? [] : [item(card, isPublic)]),
         ...Object.keys(partner.card.consumes).map((agent) =>
           item({
-            probe: "card_trust",
-            layer: "bridge",
-            subject: agent,
-            reason: isOpen ? "agent_card_verified" : "agent_card_untrusted",
+            ...{ probe: "card_trust", layer: "bridge", subject: agent },
+            ...reason("agent_card_verified", "agent_card_untrusted"),
           }),
         ),
-      ];
-    case "rooms":
-      return [
-        item({ probe: "room_acl", layer: "room_acl", subject: room }),
-        item({ probe: "room_enforcement", layer: "homeserver", subject: room }),
-      ];
-    case "border": {
-      const references = [policyDigest(policyOf(world)), `started_at=${world.startedAt}`];
-      return [
-        item({ probe: "policy_check", layer: "border", subject: world.other }),
-        item({ probe: "policy_in_force", layer: "border", references }),
+        item({
+          ...{ probe: "may_ask", layer: "bridge", subject: world.other },
+          ...reason("in_agents_file", "not_in_agents_file"),
+        }),
       ];
     }
-    case "transport":
-      return [item({ probe: "whitelist", layer: "homeserver", subject: world.other })];
+    case "rooms": {
+      const about = { subject: room, status: 200 };
+      const references = isOpen ? ["present=1"] : ["present=0"];
+      return [
+        item({ probe: "room_acl", layer: "room_acl", ...about }),
+        item({ probe: "room_enforcement", layer: "homeserver", ...about }),
+        item({ probe: "room_members", layer: "homeserver", ...about, references }),
+      ];
+    }
+    case "border": {
+      const references = [policyDigest(policyOf(world)), `started_at=${world.startedAt}`];
+      const about = { layer: "border", status: 200, references } as const;
+      return [
+        item({
+          probe: "policy_check",
+          ...about,
+          subject: world.other,
+          ...reason(null, "server_not_allowed"),
+        }),
+        item({ probe: "policy_in_force", ...about }),
+      ];
+    }
+    case "transport": {
+      const about = { layer: "homeserver", subject: world.other, status: 200 } as const;
+      return [item({ probe: "whitelist", ...about, ...reason(null, "not_in_whitelist") })];
+    }
   }
 }
 
@@ -371,23 +397,44 @@ export function fromOutsideOf(
 ): readonly EvidenceItem[] {
   return planes.flatMap((plane) => {
     const isOpen = admits(world, plane, partner);
-    const item = (found: Found, open = isOpen) =>
-      itemOf(world, plane, { vantage: "partner", status: open ? 200 : 403, ...found }, open);
+    const item = (found: Found, refused: Pick<EvidenceItemBody, "status" | "reason">) =>
+      itemOf(
+        world,
+        plane,
+        { vantage: "partner", ...(isOpen ? { status: 200, reason: "accepted" } : refused), ...found },
+        isOpen,
+      );
     switch (plane) {
       case "gateway":
         return [
-          item({ probe: "token_request", layer: "issuer", subject: partner.azp }),
-          item({ probe: "invoke", layer: "gateway", subject: "docs-qa" }),
+          item(
+            { probe: "token_request", layer: "issuer", subject: partner.azp },
+            { status: 401, reason: "invalid_client" },
+          ),
+          item(
+            { probe: "invoke", layer: "gateway", subject: "docs-qa" },
+            { status: 401, reason: "jwt_missing" },
+          ),
         ];
       case "card":
         return [];
       case "rooms":
-        return [item({ probe: "make_join", layer: "room_acl", subject: `!room:${world.own}` })];
+        return [
+          item(
+            { probe: "make_join", layer: "room_acl", subject: `!room:${world.own}` },
+            { status: 403, reason: "server_banned" },
+          ),
+        ];
       case "border":
         if (!isOpen) appendFileSync(join(world.parts, "violations.jsonl"), violationLine(world));
-        return [item({ probe: "invite", layer: "border" })];
+        return [item({ probe: "invite", layer: "border" }, { status: 403, reason: "dropped" })];
       default:
-        return [item({ probe: "federation_send", layer: "transport", reason: "federation_denied" })];
+        return [
+          item(
+            { probe: "federation_send", layer: "transport", subject: world.own },
+            { status: 403, reason: "federation_denied" },
+          ),
+        ];
     }
   });
 }

@@ -22,6 +22,7 @@ import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { bytesOf, minimalCard } from "./cards.ts";
 import { commitRegistry, controlRepository, LIGHTHOUSE, openControl } from "./control-repository.ts";
 import { ManualClock } from "./manual-clock.ts";
+import { NO_SCOPE } from "./real-evidence.ts";
 import { AT } from "./repository.ts";
 import { registryFiles } from "./sample-files.ts";
 import { temporaryFolder, writeFile } from "./temporary.ts";
@@ -179,7 +180,7 @@ export function begunRemoval(state: StateFolder, opened_at: string): Run {
     ...{ version: 1, run: "5".repeat(32), kind: "full", trigger: "contract_end" },
     ...{ remover: "harbour.example", partner: SERVER, self: "harbour.example" },
     ...{ private_record_file: "/nowhere", opened_at, ended: null },
-    baseline: { revision: "0".repeat(40), policy_digest: null, policy_excluded: false },
+    baseline: { revision: "0".repeat(40), scope: NO_SCOPE },
   });
   writeStage(run, {
     ...{
@@ -187,7 +188,7 @@ export function begunRemoval(state: StateFolder, opened_at: string): Run {
       stage: "a2a_stop",
       opened_at,
       countersignature_skipped: null,
-      homeserver_started_at: null,
+      scope: NO_SCOPE,
     },
     ...{ commit: null, proof: null },
   });

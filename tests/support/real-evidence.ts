@@ -52,3 +52,9 @@ export function circumstancesOf(
     ...change,
   };
 }
+
+/** A scope with nothing in it but the homeserver. */
+export const NO_SCOPE: Scope = {
+  ...{ parts: ["homeserver"], client: "client", agents: [], pins: [] },
+  ...{ rooms: null, policy: null, started_at: null },
+};

@@ -1,5 +1,6 @@
 // A whole removal of one organisation by another, stated and signed by both, and forgeries of it.
-// The forgeries are signed with the real keys: what a signature cannot show is what they are for.
+// Its evidence is real (real-evidence.ts). The forgeries are signed with the keys of both organisations: what a
+// signature cannot show is what they are for.
 
 import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { canonicalize } from "../../src/domain/canonical-json.ts";
@@ -10,6 +11,7 @@ import {
   type EvidenceItem,
   type EvidenceItemBody,
   evidenceItem,
+  isOfPurge,
   OWNER_WORD,
 } from "../../src/records/format/evidence-item.ts";
 import {
@@ -21,18 +23,12 @@ import {
   stageSubjects,
 } from "../../src/records/format/predicates.ts";
 import { fileText, RECORD_SCHEMA, type RecordFile } from "../../src/records/format/record-file.ts";
-import {
-  CONDITIONS_OF_STAGE,
-  DELETION_RECORDED,
-  PLANE_OF_STAGE,
-  positionOf,
-  type StageName,
-  statementOrder,
-} from "../../src/records/format/stages.ts";
+import { positionOf, type StageName, statementOrder } from "../../src/records/format/stages.ts";
 import { STATEMENT_TYPE, type Statement, statementDigest } from "../../src/records/format/statement.ts";
 import type { Trust, TrustedParty } from "../../src/records/format/trust.ts";
 import { addSignature, type Signer, signStatement } from "../../src/records/sign/signer.ts";
 import { evidenceOf, revisionsOf } from "../../src/records/verify/completion.ts";
+import { REAL } from "./real-evidence.ts";
 
 export interface Party {
   readonly name: string;
@@ -70,6 +66,12 @@ export function minute(count: number): string {
 
 export interface Changes {
   readonly run?: string;
+  /** The real items of each stage. */
+  readonly items?: (
+    items: readonly EvidenceItem[],
+    organisation: string,
+    stage: StageName,
+  ) => readonly EvidenceItem[];
   /** Each item, before it is sealed. */
   readonly item?: (item: EvidenceItemBody, organisation: string, stage: StageName) => EvidenceItemBody;
   /** Each stage's predicate, before it is chained. */
@@ -90,40 +92,53 @@ export interface Removal {
   readonly completion: Statement<CompletionPredicate>;
 }
 
+/** Rooms of each kind: left by our people, and kept with an ACL. More would only slow the tests down. */
+const ROOMS_MAX = 4;
+
+/** What stands in the fixture, as it would stand in a record of these two. */
+function realStage(organisation: string, stage: StageName) {
+  const real = REAL[organisation === "a.test" ? "at_remover" : "at_partner"][stage];
+  const all = real.scope.rooms ?? [];
+  const isLeft = (room: string) =>
+    real.items.some(({ probe, subject }) => probe === "room_left" && subject === room);
+  const rooms = [
+    ...all.filter(isLeft).slice(0, ROOMS_MAX / 2),
+    ...all.filter((one) => !isLeft(one)).slice(0, ROOMS_MAX / 2),
+  ];
+  const isAbout = ({ subject, verdict }: EvidenceItem) =>
+    verdict !== "unknown" && (subject?.startsWith("!") !== true || rooms.includes(subject));
+  const scope = real.scope.rooms === null ? real.scope : { ...real.scope, rooms: rooms.sort() };
+  return { ...real, scope, items: real.items.filter(isAbout) };
+}
+
+/** The real evidence of a stage, about these organisations and at the time of this removal. */
 export function itemsOf(
   organisation: string,
   other: string,
   stage: StageName,
-  change: Changes["item"] = (item) => item,
-): ReadonlyMap<string, EvidenceItem[]> {
-  const from = positionOf(stage) * 10;
-  return new Map(
-    CONDITIONS_OF_STAGE[stage].map((condition) => [
-      condition,
-      (["operator", "partner"] as const).map((vantage) =>
-        evidenceItem(
-          change(
-            {
-              schema: "svc.federation.evidence_item.v1",
-              plane: PLANE_OF_STAGE[stage] ?? "transport",
-              partner: other,
-              probe: condition === DELETION_RECORDED ? "purge_room" : condition,
-              vantage,
-              subject: organisation,
-              verdict: "closed",
-              layer: "homeserver",
-              status: 403,
-              reason: "M_FORBIDDEN",
-              references: ["$event:a.test"],
-              at: minute(from + 1),
-              duration_ms: 12.5,
-            },
-            organisation,
-            stage,
-          ),
-        ),
+  { item: change = (item) => item, items: choose = (items) => items }: Changes = {},
+): readonly EvidenceItem[] {
+  const { items, opened_at } = realStage(organisation, stage);
+  const shift = Date.parse(minute(positionOf(stage) * 10)) - Date.parse(opened_at);
+  const [own, theirs] =
+    organisation === "a.test" ? [REAL.remover, REAL.partner] : [REAL.partner, REAL.remover];
+  const named = new Map([
+    [own, organisation],
+    [theirs, other],
+  ]);
+  return choose(items, organisation, stage).map(({ digest: _, ...body }) =>
+    evidenceItem(
+      change(
+        {
+          ...body,
+          partner: other,
+          subject: named.get(body.subject ?? "") ?? body.subject,
+          at: new Date(Date.parse(body.at) + shift).toISOString(),
+        },
+        organisation,
+        stage,
       ),
-    ]),
+    ),
   );
 }
 
@@ -133,10 +148,10 @@ export function stageInput(
   remover: string,
   partner: string,
   { organisation, stage }: { readonly organisation: string; readonly stage: StageName },
-  items: ReadonlyMap<string, readonly EvidenceItem[]>,
+  items: readonly EvidenceItem[],
 ): Omit<StagePredicate, "previous"> {
-  const plane = PLANE_OF_STAGE[stage];
   const from = positionOf(stage) * 10;
+  const { revision, render, scope } = realStage(organisation, stage);
   return {
     schema: "svc.federation.offboarding_stage.v1",
     run,
@@ -146,13 +161,8 @@ export function stageInput(
     organisation,
     stage,
     position: positionOf(stage),
-    revision: plane === null ? null : organisation === remover ? "a".repeat(40) : "b".repeat(40),
-    render: plane === null ? null : sha256Tagged(`${organisation} ${plane}`),
-    exit: [...items].map(([condition, seen]) => ({
-      condition,
-      verdict: "met" as const,
-      evidence: seen.map(({ digest }) => digest),
-    })),
+    ...{ revision, render, scope },
+    evidence: [...new Set(items.map(({ digest }) => digest))].sort(),
     out_of_reach: [],
     attested: stage === "data_duties" ? ["backups_expire", `${OWNER_WORD}change-owner-7`] : [],
     opened_at: minute(from),
@@ -209,8 +219,8 @@ export async function removalOf(remover: Party, partner: Party, changes: Changes
   const stages: Statement<StagePredicate>[] = [];
   for (const slot of statementOrder(remover.name, partner.name)) {
     const other = slot.organisation === remover.name ? partner.name : remover.name;
-    const items = itemsOf(slot.organisation, other, slot.stage, changes.item);
-    evidence.push(...[...items.values()].flat());
+    const items = itemsOf(slot.organisation, other, slot.stage, changes);
+    evidence.push(...items);
     const before = previous.get(slot.organisation);
     const input = stageInput(run, remover.name, partner.name, slot, items);
     const plain = { ...input, previous: before === undefined ? null : statementDigest(before) };
@@ -225,10 +235,13 @@ export async function removalOf(remover: Party, partner: Party, changes: Changes
     previous.set(slot.organisation, stated);
     stages.push(stated);
   }
-  const duties = stages.filter(({ predicate }) => predicate.stage === "data_duties");
+  const duties = stages.find(
+    ({ predicate }) => predicate.stage === "data_duties" && predicate.organisation === remover.name,
+  );
+  const purged = evidence.filter((one) => isOfPurge(one) && duties?.predicate.evidence.includes(one.digest));
   const plain: CompletionPredicate = {
     schema: "svc.federation.offboarding_completion.v1",
-    ...completionInput(run, remover, partner, [...evidenceOf(duties)]),
+    ...completionInput(run, remover, partner, [...new Set(purged.map(({ digest }) => digest))].sort()),
     revisions: revisionsOf(stages),
     stages: stages.map((stage) => ({
       organisation: stage.predicate.organisation,
@@ -249,7 +262,9 @@ export async function removalOf(remover: Party, partner: Party, changes: Changes
     schema: RECORD_SCHEMA,
     completion: await bySigners(completion, [remover, partner]),
     stages: await Promise.all(stages.map((stage) => bySigners(stage, [remover, partner]))),
-    evidence: evidence.sort((left, right) => (left.digest < right.digest ? -1 : 1)),
+    evidence: [...new Map(evidence.map((item) => [item.digest, item])).values()].sort((left, right) =>
+      left.digest < right.digest ? -1 : 1,
+    ),
   };
   const bytes = Buffer.from(fileText(changes.file?.(file) ?? file), "utf8");
   const trust = { parties: [remover.trusted, partner.trusted] };

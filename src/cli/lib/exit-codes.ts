@@ -14,6 +14,8 @@ export const ExitCode = {
   refused: 4,
   /** Done as far as it goes; what is left is named. */
   incomplete: 5,
+  /** A record of a removal to which the partner has contributed nothing. */
+  unilateral: 6,
 } as const;
 export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
 
@@ -24,7 +26,8 @@ Exit codes:
   2  the command line, a configuration file or a secret is wrong; nothing was done
   3  a server that is needed could not be reached, or refused
   4  what the repository holds is refused; what was in force before stays in force
-  5  done as far as it goes; what is left is named`;
+  5  done as far as it goes; what is left is named
+  6  a record of a removal to which the partner has contributed nothing`;
 
 const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   config_invalid: ExitCode.usage,

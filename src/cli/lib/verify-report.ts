@@ -13,15 +13,24 @@ export function renderReport(report: RecordReport): string {
     headline(report),
     ...about(report),
     "",
-    ...(report.verified ? found(report) : problems(report)),
+    ...(report.problems.length === 0 && report.outcome !== "not_verified" ? found(report) : problems(report)),
   ];
   return `${lines.join("\n")}\n`;
 }
 
-function headline({ verified, problems: wrong }: RecordReport): string {
-  if (verified) return "VERIFIED: both organisations signed this removal, and it is complete.";
-  const reasons = new Set(wrong.map(({ reason }) => reason)).size;
-  return `NOT VERIFIED: ${counted(reasons, "reason")}, at ${counted(wrong.length, "place")}.`;
+function headline({ outcome, problems: wrong, unmanaged }: RecordReport): string {
+  switch (outcome) {
+    case "verified":
+      return "VERIFIED: both organisations signed this removal, and it is complete.";
+    case "incomplete":
+      return `INCOMPLETE: both signed this removal; ${counted(unmanaged.length, "condition")} about unmanaged parts is not shown.`;
+    case "unilateral":
+      return "UNILATERAL: the remover's side is closed; the partner has shown nothing closed.";
+    case "not_verified": {
+      const reasons = new Set(wrong.map(({ reason }) => reason)).size;
+      return `NOT VERIFIED: ${counted(reasons, "reason")}, at ${counted(wrong.length, "place")}.`;
+    }
+  }
 }
 
 function counted(count: number, what: string): string {
@@ -44,8 +53,9 @@ function about({ removal, digest, signers, statements }: RecordReport): string[]
 
 function found(report: RecordReport): string[] {
   return [
-    `Proved: ${counted(report.proved.length, "exit condition")} seen to hold`,
+    `Proved: ${counted(report.proved.length, "condition")} shown by evidence`,
     ...stageLines(report.proved),
+    ...unmanagedLines(report.unmanaged),
     "Only attested: said and signed, shown by nothing",
     ...cut(report.attested.map(({ organisation, what }) => `${organisation ?? "both"}: ${what}`)),
     "Left open, though it is verified",
@@ -69,6 +79,19 @@ function stageLines(proved: RecordReport["proved"]): string[] {
       return `  ${index + 1} ${stage.padEnd(13)} ${organisation}: ${own.map(({ condition }) => condition).join(", ")} (${from})`;
     });
   });
+}
+
+/** What nobody manages is never among what is closed. */
+function unmanagedLines(unmanaged: RecordReport["unmanaged"]): string[] {
+  if (unmanaged.length === 0) return [];
+  const lines = STAGE_NAMES.flatMap((stage, index) => {
+    const here = unmanaged.filter((one) => one.stage === stage);
+    return [...new Set(here.map(({ organisation }) => organisation))].map((organisation) => {
+      const own = here.filter((one) => one.organisation === organisation);
+      return `  ${index + 1} ${stage.padEnd(13)} ${organisation}: ${own.map(({ condition }) => condition).join(", ")}`;
+    });
+  });
+  return ["Unmanaged: nothing is known of", ...lines];
 }
 
 function cut(lines: readonly string[]): string[] {

@@ -43,6 +43,9 @@ function textOf(status: RunStatus, next: string): string {
     ...(status.containedAt === null ? [] : [`planes 5, 4, 2 and 3 contained at ${status.containedAt}`]),
     "",
     `${stepTable(steps)}completion: ${completion.state}${completion.since === null ? "" : ` since ${completion.since}`}`,
+    ...status.unmanaged.map(
+      ({ step, conditions }) => `not managed here, so not shown: ${step} (${conditions.join(", ")})`,
+    ),
     ...(recordFile === null ? [] : [`record: ${recordFile}`]),
     ...blocked.flatMap(({ step, blocks }) => ["", `${step} cannot be signed:`, ...blockLines(blocks)]),
     "",

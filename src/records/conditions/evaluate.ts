@@ -121,7 +121,7 @@ function match(
     about.push(item);
     bySubject.set(item.subject, about);
   }
-  const subjects = subjectsOf(requirement, circumstances, bySubject.keys());
+  const subjects = subjectsOf(requirement, circumstances, items);
   const lawful: (string | null)[] = [];
   const shownBy = (about: readonly EvidenceItem[]) =>
     anyOf.flatMap((observation) => {
@@ -154,7 +154,7 @@ type CoveredSubject = string | null | typeof ANY;
 function subjectsOf(
   { subjects }: Requirement,
   { organisation, partner, scope }: Circumstances,
-  seen: Iterable<string | null>,
+  items: readonly EvidenceItem[],
 ): ReadonlySet<CoveredSubject> {
   switch (subjects) {
     case "none":
@@ -174,9 +174,13 @@ function subjectsOf(
     case "pins":
       return new Set(scope.pins);
     case "rooms":
-      // A room that any item names must be covered too, whether or not the scope has it.
-      return new Set([...(scope.rooms ?? []), ...[...seen].filter((subject) => subject !== null)]);
+      // A room that the operator has found since must be covered too.
+      return new Set([...(scope.rooms ?? []), ...items.filter(isOwnRoom).map(({ subject }) => subject)]);
   }
+}
+
+function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {
+  return vantage === "operator" && probe.startsWith("room_") && subject !== null;
 }
 
 /** What could not be reached is excused only where an item, or the reconciler, says that it is unknown. */

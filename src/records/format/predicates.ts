@@ -16,6 +16,7 @@ import {
   RunId,
   Word,
 } from "./fields.ts";
+import { Scope } from "./scope.ts";
 import { KINDS, RECORD_PLANES, STAGE_NAMES, TRIGGERS } from "./stages.ts";
 import { type Subject, statementOf } from "./statement.ts";
 
@@ -42,15 +43,6 @@ export const REMOVAL_FIELDS = {
 
 export const STAGE_PREDICATE_TYPE = "urn:drawbridge:offboarding:stage:v1";
 
-export const ExitCondition = z.strictObject({
-  condition: Word,
-  /** `not_applicable`: this organisation has no such thing, which the evidence shows. */
-  verdict: z.enum(["met", "not_applicable"]),
-  /** Digests of the items that show it. */
-  evidence: z.array(Sha256Digest).min(1).max(10_000),
-});
-export type ExitCondition = z.output<typeof ExitCondition>;
-
 /** What an organisation states about one stage of a removal, on its own deployment. */
 export const StagePredicate = z.strictObject({
   schema: z.literal("svc.federation.offboarding_stage.v1"),
@@ -63,7 +55,9 @@ export const StagePredicate = z.strictObject({
   revision: GitRevision.nullable(),
   /** Digest over the plane's rendered files at that revision. */
   render: Sha256Digest.nullable(),
-  exit: z.array(ExitCondition).min(1).max(64),
+  scope: Scope,
+  /** Digests of the items that show it, ascending. What they show is evaluated, and stated by nobody. */
+  evidence: z.array(Sha256Digest).min(1).max(RECORD_EVIDENCE_MAX),
   out_of_reach: z.array(OutOfReachEntry).max(10_000),
   /** What is only attested, such as `backups_expire`. */
   attested: z.array(Word).max(256),
@@ -189,10 +183,9 @@ function evidenceSubject(digest: string): Subject {
   return subject(`evidence/${hexOfDigest(digest).slice(0, 16)}`, digest);
 }
 
-/** Each item once, in the order in which the conditions name them; then the render. */
-export function stageSubjects({ exit, render }: Pick<StagePredicate, "exit" | "render">): Subject[] {
-  const items = [...new Set(exit.flatMap(({ evidence }) => evidence))];
-  return [...items.map(evidenceSubject), ...(render === null ? [] : [subject("render", render)])];
+/** Each item, then the render. */
+export function stageSubjects({ evidence, render }: Pick<StagePredicate, "evidence" | "render">): Subject[] {
+  return [...evidence.map(evidenceSubject), ...(render === null ? [] : [subject("render", render)])];
 }
 
 /** Every item, every plane's render, every stage statement. */

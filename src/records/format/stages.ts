@@ -1,4 +1,4 @@
-// The stages of a removal, in their order, and what each has to show before it can be signed.
+// The stages of a removal, in their order, and which of them each kind of removal closes.
 // Invariant: the order is that in which stages are listed everywhere, and its numbers begin at 1.
 
 export const STAGE_NAMES = [
@@ -10,9 +10,6 @@ export const STAGE_NAMES = [
   "data_duties",
 ] as const;
 export type StageName = (typeof STAGE_NAMES)[number];
-
-/** The exit condition of the data duties that a purge meets. */
-export const DELETION_RECORDED = "deletion_recorded";
 
 /** The names of the planes, as evidence and revisions have them. */
 export const RECORD_PLANES = ["transport", "rooms", "border", "card", "gateway"] as const;
@@ -26,19 +23,6 @@ export const PLANE_OF_STAGE: Readonly<Record<StageName, RecordPlane | null>> = {
   policy_border: "border",
   transport: "transport",
   data_duties: null,
-};
-
-/**
- * What each organisation's statement of a stage must speak of: it is met, or it does not apply to that
- * organisation. A statement may name more conditions than these.
- */
-export const CONDITIONS_OF_STAGE: Readonly<Record<StageName, readonly string[]>> = {
-  a2a_stop: ["partner_not_rendered", "token_refused", "invoke_refused"],
-  a2a_discovery: ["card_gone", "agent_card_untrusted"],
-  room: ["acl_excludes_partner"],
-  policy_border: ["policy_digest_changed", "server_not_allowed"],
-  transport: ["whitelist_excludes_partner", "send_refused"],
-  data_duties: [DELETION_RECORDED],
 };
 
 export const KINDS = ["full", "partial", "emergency"] as const;

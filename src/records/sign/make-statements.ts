@@ -2,7 +2,6 @@
 // that ends it, from the twelve stage statements and what their owners add.
 // Invariants: pure; position, subjects and everything that a completion binds are computed, never given; what is built
 // holds, because the verifier's own checks run before anything is signed.
-import type { EvidenceItem } from "../format/evidence-item.ts";
 import {
   COMPLETION_PREDICATE_TYPE,
   type CompletionPredicate,
@@ -13,7 +12,7 @@ import {
   StageStatement,
   stageSubjects,
 } from "../format/predicates.ts";
-import { CONDITIONS_OF_STAGE, positionOf, type StageName } from "../format/stages.ts";
+import { positionOf } from "../format/stages.ts";
 import { STATEMENT_TYPE, type Statement, statementDigest } from "../format/statement.ts";
 import { bindingProblems, completionProblems, evidenceOf, revisionsOf } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
@@ -29,13 +28,14 @@ export interface StageInput extends Omit<StagePredicate, "schema" | "position" |
 
 /**
  * States a stage.
- * @param evidence every item that an exit condition names, by digest
+ * @param evidence every item that the stage rests on, by digest
  * @throws RecordRefused (`record_refused`) when the statement would not hold, with every reason
  */
 export function stageStatement({ previous, ...input }: StageInput, evidence: Evidence): StageStatement {
   const predicate: StagePredicate = {
     schema: "svc.federation.offboarding_stage.v1",
     ...input,
+    evidence: input.evidence.toSorted(),
     position: positionOf(input.stage),
     previous: previous === null ? null : statementDigest(previous),
   };
@@ -56,12 +56,6 @@ export function stageStatement({ previous, ...input }: StageInput, evidence: Evi
     ...(previous === null ? [] : successionProblems(parsed.data, previous)),
   ]);
   return parsed.data;
-}
-
-/** The exit of a stage that an organisation has nothing in, which the items show. */
-export function nothingApplies(stage: StageName, items: readonly EvidenceItem[]): StagePredicate["exit"] {
-  const evidence = items.map(({ digest }) => digest);
-  return CONDITIONS_OF_STAGE[stage].map((condition) => ({ condition, verdict: "not_applicable", evidence }));
 }
 
 /** What the owners say; the rest is computed. */

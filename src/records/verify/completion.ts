@@ -143,7 +143,7 @@ function checkBoundEvidence(
 
 /** Every item that a stage rests on. */
 export function evidenceOf(stages: readonly StageStatement[]): ReadonlySet<string> {
-  return new Set(stages.flatMap(({ predicate }) => predicate.exit.flatMap(({ evidence }) => evidence)));
+  return new Set(stages.flatMap(({ predicate }) => predicate.evidence));
 }
 
 /** The revisions that a completion of these stages must name, in its order. */

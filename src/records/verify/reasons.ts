@@ -110,15 +110,22 @@ export const REASONS = {
     "Close that plane and sign the stage, or make it a removal of another kind.",
     4,
   ),
-  stage_out_of_scope: wrong(
-    "a partial removal closed a plane that it leaves alone",
-    "Record it as the full removal that it was.",
+  scope_malformed: wrong(
+    "the stage's scope leaves out what every stage of its kind has, or has what it cannot have",
+    SIGN_AGAIN,
   ),
-  condition_missing: missing("the stage does not speak of one of its exit conditions", SIGN_AGAIN, 4),
-  condition_repeated: wrong("the stage speaks twice of one exit condition", SIGN_AGAIN),
+  scope_differs: wrong(
+    "the stage covers other programs, agents or clients than the same organisation's stage before it",
+    "Open the removal again when what it has to cover has changed.",
+  ),
   condition_unproved: missing(
-    "the exit condition was not observed to hold: no item of evidence says closed",
-    "Probe it again, and state the stage with what was found.",
+    "the evidence does not show a condition of the stage: an item is missing, or is not the answer that shows it",
+    "Compare with docs/reference/conditions.md; probe it again, and state the stage with what was found.",
+    4,
+  ),
+  condition_refuted: wrong(
+    "an item says the opposite of a condition of the stage",
+    "Close it, probe again, and state the stage with what was found.",
     4,
   ),
   revision_missing: missing(
@@ -146,21 +153,12 @@ export const REASONS = {
     "an item was observed before the stage was opened or after it was closed",
     "Probe again while the stage is open, and state it with what was found.",
   ),
-  seen_from_outside_alone: missing(
-    "no item of the stage is the operator's own, and observations from outside never suffice alone",
-    "Probe it from inside as well, and state the stage with what was found.",
+  evidence_shows_nothing: wrong(
+    "an item shows no condition of its stage: its probe, vantage, subject, answer or references are not those required",
+    "Compare with docs/reference/conditions.md; probe again, and state the stage with what was found.",
     4,
-  ),
-  evidence_says_open: wrong(
-    "an item that the stage rests on says that the way is open",
-    "Close it, probe again, and state the stage with what was found.",
   ),
   // What could not be reached.
-  unreached_not_listed: missing(
-    "an item says that nothing could be said, and the stage does not list its subject as out of reach",
-    "Probe again, or list the subject as out of reach.",
-    4,
-  ),
   out_of_reach_dropped: missing(
     "a stage lists something as out of reach that the completion does not list",
     COMPLETE_AGAIN,
@@ -188,6 +186,12 @@ export const REASONS = {
   bound_out_of_order: wrong(
     "the completion does not list stages and evidence in their order, each once",
     COMPLETE_AGAIN,
+  ),
+  // Of both organisations.
+  unilateral: missing(
+    "the partner has shown nothing closed on any plane: the record is the remover's alone",
+    "Have the partner run its own stages of this removal, and complete it again.",
+    4,
   ),
   // The six parts.
   attestation_missing: missing("an organisation has no named owner who attests", COMPLETE_AGAIN, 1),

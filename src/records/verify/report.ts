@@ -2,12 +2,13 @@
 // missing. Invariant: only statements that verified by themselves are drawn on; the lists say nothing about
 // the whole, `verified` does.
 
+import type { Evaluated } from "../conditions/condition.ts";
 import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
 import type { CompletionPredicate, StagePredicate } from "../format/predicates.ts";
 import type { StageName } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import { type Problem, REASONS } from "./reasons.ts";
-import { placeOf } from "./stage.ts";
+import { type JudgedStage, placeOf } from "./stage.ts";
 import type { Signature } from "./verify-dsse-envelope.ts";
 
 /** The six parts of a complete record. */
@@ -20,7 +21,15 @@ const PARTS = [
   "whether and how the partnership may resume",
 ] as const;
 
+/**
+ * `verified`; `incomplete`: both have signed, and everything that they manage is closed, but there are parts that they
+ * do not manage; `unilateral`: the remover's side is as it should be, and the partner has shown nothing closed;
+ * `not_verified`: anything else.
+ */
+export type Outcome = "verified" | "incomplete" | "unilateral" | "not_verified";
+
 export interface RecordReport {
+  readonly outcome: Outcome;
   readonly verified: boolean;
   /** Of the file's bytes, tagged. */
   readonly digest: string;
@@ -38,12 +47,14 @@ export interface RecordReport {
   readonly statements: number;
   readonly parts: readonly { readonly part: number; readonly title: string; readonly complete: boolean }[];
   readonly proved: readonly Proof[];
+  /** Conditions about which nothing was shown, because the organisation does not manage the part. */
+  readonly unmanaged: readonly Omit<Proof, "seen">[];
   readonly attested: readonly Attested[];
   readonly missing: readonly Missing[];
   readonly problems: readonly (Problem & { readonly sentence: string; readonly hint: string })[];
 }
 
-/** An exit condition that was observed to hold. */
+/** A condition that the evidence shows. */
 export interface Proof {
   readonly organisation: string;
   readonly stage: StageName;
@@ -75,6 +86,8 @@ interface Found {
   readonly problems: readonly Problem[];
   readonly completion?: Statement<CompletionPredicate> | undefined;
   readonly stages: readonly Statement<StagePredicate>[];
+  /** In the order of `stages`. */
+  readonly judged: readonly JudgedStage[];
   readonly items: ReadonlyMap<string, EvidenceItem>;
   readonly signers: readonly Signature[];
   /** Whether the auditor has said which run is meant. */
@@ -82,13 +95,19 @@ interface Found {
 }
 
 export function reportOf(found: Found): RecordReport {
-  const { digest, problems, completion, stages, items, signers, isRunExpected } = found;
+  const { digest, problems, completion, stages, judged, items, signers, isRunExpected } = found;
   const faulty = new Set(problems.map(({ where }) => where));
-  const sound = stages.map(({ predicate }) => predicate).filter((stage) => !faulty.has(placeOf(stage)));
+  const sound = stages.flatMap(({ predicate }, index) => {
+    const conditions = judged[index]?.conditions ?? [];
+    return faulty.has(placeOf(predicate)) ? [] : [{ ...predicate, conditions }];
+  });
+  const unmanaged = sound.flatMap((stage) => ofVerdict(stage, "unmanaged"));
+  const outcome = outcomeOf(problems, completion !== undefined, unmanaged.length > 0);
   const removal = completion?.predicate ?? stages[0]?.predicate;
   const partsLost = new Set(problems.map(({ reason }) => REASONS[reason].part));
   return {
-    verified: problems.length === 0 && completion !== undefined,
+    outcome,
+    verified: outcome === "verified",
     digest,
     removal:
       removal === undefined
@@ -109,9 +128,14 @@ export function reportOf(found: Found): RecordReport {
       return { part, title, complete };
     }),
     proved: sound.flatMap((stage) => proofsOf(stage, items)),
+    unmanaged,
     attested: [...sound.flatMap(attestedByStage), ...attestedAtTheEnd(completion?.predicate)],
     missing: [
       ...(isRunExpected ? [] : [NO_RUN_EXPECTED]),
+      ...unmanaged.map(({ organisation, stage, condition }) => ({
+        where: placeOf({ organisation, stage }),
+        what: `${condition} is not shown: ${organisation} does not manage the part that enforces it`,
+      })),
       ...notReached(completion?.predicate),
       ...missingBy(problems),
     ],
@@ -131,25 +155,41 @@ function countSigners(signers: readonly Signature[]): RecordReport["signers"] {
   return [...counted.values()];
 }
 
-function proofsOf({ organisation, stage, exit }: StagePredicate, items: Found["items"]): Proof[] {
-  return exit
+type SoundStage = StagePredicate & Pick<JudgedStage, "conditions">;
+
+function outcomeOf(problems: readonly Problem[], isCompleted: boolean, hasUnmanaged: boolean): Outcome {
+  const isUnilateral = problems.length === 1 && problems[0]?.reason === "unilateral";
+  if (isCompleted && isUnilateral) return "unilateral";
+  if (problems.length > 0 || !isCompleted) return "not_verified";
+  return hasUnmanaged ? "incomplete" : "verified";
+}
+
+function ofVerdict({ organisation, stage, conditions }: SoundStage, wanted: Evaluated["verdict"]) {
+  return conditions
+    .filter(({ verdict }) => verdict === wanted)
+    .map(({ condition }) => ({ organisation, stage, condition }));
+}
+
+function proofsOf({ organisation, stage, conditions }: SoundStage, items: Found["items"]): Proof[] {
+  return conditions
     .filter(({ verdict }) => verdict === "met")
     .map(({ condition, evidence }) => {
       const seen: Partial<Record<Vantage, number>> = {};
-      for (const digest of new Set(evidence)) {
+      for (const digest of evidence) {
         const item = items.get(digest);
-        if (item?.verdict !== "closed" || item.vantage === "nobody") continue;
-        seen[item.vantage] = (seen[item.vantage] ?? 0) + 1;
+        if (item !== undefined) seen[item.vantage] = (seen[item.vantage] ?? 0) + 1;
       }
       return { organisation, stage, condition, seen };
     });
 }
 
-function attestedByStage({ organisation, stage, exit, attested }: StagePredicate): Attested[] {
-  const without = exit
-    .filter(({ verdict }) => verdict === "not_applicable")
-    .map(({ condition }) => ({ organisation, what: `${stage}: ${condition} does not apply` }));
-  return [...without, ...attested.map((word) => ({ organisation, what: `${stage}: ${word}` }))];
+function attestedByStage(stage: SoundStage): Attested[] {
+  const without = ofVerdict(stage, "not_applicable").map(({ organisation, condition }) => ({
+    organisation,
+    what: `${stage.stage}: ${condition} does not apply`,
+  }));
+  const { organisation } = stage;
+  return [...without, ...stage.attested.map((word) => ({ organisation, what: `${stage.stage}: ${word}` }))];
 }
 
 function attestedAtTheEnd(completion: CompletionPredicate | undefined): Attested[] {

@@ -87,7 +87,16 @@ export function successionProblems({ predicate }: StageStatement, before: StageS
   if (predicate.closed_at < before.predicate.closed_at) {
     problems.push({ reason: "times_out_of_order", where, detail: "closed_at" });
   }
+  if (scopeOfRun(predicate) !== scopeOfRun(before.predicate)) {
+    problems.push({ reason: "scope_differs", where });
+  }
   return problems;
+}
+
+/** What of a scope stays the same in every stage of an organisation: a partial removal withdraws agents on its way. */
+function scopeOfRun({ kind, scope }: StagePredicate): string {
+  const { parts, client, agents, pins, policy } = scope;
+  return JSON.stringify(kind === "partial" ? [parts, client] : [parts, client, agents, pins, policy]);
 }
 
 /** One organisation's stages: each follows on from the one before, and none was closed before it. */

@@ -1,22 +1,15 @@
-// Does one stage statement hold by itself: its place, its conditions, and the evidence that they rest on?
+// Does one stage statement hold by itself: its place, and what its evidence shows? Its conditions are evaluated from the
+// evidence, by the table of conditions; nothing that a signer says of them is read.
 // Invariant: the same checks run where a stage is built, imported, countersigned and audited.
 
-import { type EvidenceItem, showsPurge } from "../format/evidence-item.ts";
-import {
-  type ExitCondition,
-  type StagePredicate,
-  sameSubjects,
-  stageSubjects,
-} from "../format/predicates.ts";
-import {
-  CONDITIONS_OF_STAGE,
-  DELETION_RECORDED,
-  PLANE_OF_STAGE,
-  positionOf,
-  STAGES_LEFT_ALONE,
-  STAGES_OF_REMOVER,
-} from "../format/stages.ts";
+import type { Evaluated } from "../conditions/condition.ts";
+import { isSettled } from "../conditions/evaluate.ts";
+import { evaluateStage, evidenceIn } from "../conditions/stage.ts";
+import type { EvidenceItem } from "../format/evidence-item.ts";
+import { type StagePredicate, sameSubjects, stageSubjects } from "../format/predicates.ts";
+import { PLANE_OF_STAGE, positionOf, STAGES_LEFT_ALONE, STAGES_OF_REMOVER } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
+import { isAscending } from "./evidence.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
 
 /** Items by digest, each checked against it. */
@@ -38,33 +31,47 @@ export function counterpartyOf({
   return organisation === remover ? partner : remover;
 }
 
-/** Whether a stage closed anything at its organisation. */
-function applies({ exit }: StagePredicate): boolean {
-  return exit.some(({ verdict }) => verdict === "met");
+export interface JudgedStage {
+  readonly problems: readonly Problem[];
+  readonly conditions: readonly Evaluated[];
+  /** Whether every item that it rests on was at hand. */
+  readonly isWhole: boolean;
 }
 
 /**
- * Everything that is wrong with one stage statement.
+ * Everything that is wrong with one stage statement, and what its evidence shows.
  * @param unusable digests of items that are there but not what they should be, which are reported elsewhere
  */
-export function stageProblems(
+export function judgeStage(
   { subject, predicate }: Statement<StagePredicate>,
   evidence: Evidence,
   unusable: ReadonlySet<string> = new Set(),
-): Problem[] {
+): JudgedStage {
   const problems: Problem[] = [];
   const report: Report = (reason, detail) =>
     problems.push({ reason, where: placeOf(predicate), ...(detail !== undefined && { detail }) });
   if (predicate.remover === predicate.partner) report("one_party");
   if (![predicate.remover, predicate.partner].includes(predicate.organisation)) report("not_a_party");
   checkPlace(predicate, report);
-  checkRevision(predicate, report);
+  checkScope(predicate, report);
   if (!sameSubjects(subject, stageSubjects(predicate))) report("subjects_differ");
+  if (!isAscending(predicate.evidence)) report("bound_out_of_order", "evidence");
   if (predicate.opened_at > predicate.closed_at) report("times_out_of_order", "opened_at, closed_at");
-  checkConditions(predicate, report);
-  for (const exit of predicate.exit) checkCondition(predicate, exit, evidence, unusable, report);
-  checkTiers(predicate, evidence, report);
-  return problems;
+  const items = predicate.evidence.flatMap((digest) => evidence.get(digest) ?? []);
+  const absent = predicate.evidence.filter((digest) => !evidence.has(digest));
+  for (const digest of absent) if (!unusable.has(digest)) report("evidence_missing", digest);
+  const conditions = evaluateStage(predicate, items);
+  const isClosed = conditions.some(({ verdict }) => verdict === "met");
+  checkRevision(predicate, isClosed, report);
+  checkItems(predicate, items, conditions, report);
+  // What an absent item would have shown is not known.
+  if (absent.length === 0) checkConditions(predicate, conditions, isClosed, report);
+  return { problems, conditions, isWhole: absent.length === 0 };
+}
+
+/** Everything that is wrong with one stage statement. */
+export function stageProblems(...of: Parameters<typeof judgeStage>): Problem[] {
+  return [...judgeStage(...of).problems];
 }
 
 function checkPlace({ stage, position, previous }: StagePredicate, report: Report): void {
@@ -72,86 +79,57 @@ function checkPlace({ stage, position, previous }: StagePredicate, report: Repor
   if ((previous === null) !== (positionOf(stage) === 1)) report("chain_broken");
 }
 
-function checkRevision(predicate: StagePredicate, report: Report): void {
-  const { stage, revision, render } = predicate;
+function checkScope({ stage, kind, scope }: StagePredicate, report: Report): void {
+  const hasRooms = stage === "room" && !STAGES_LEFT_ALONE[kind].includes(stage);
+  if ((scope.rooms !== null) !== hasRooms) report("scope_malformed", "rooms");
+  // Nobody runs a removal without a homeserver.
+  if (!scope.parts.includes("homeserver")) report("scope_malformed", "parts");
+}
+
+function checkRevision({ stage, revision, render }: StagePredicate, isClosed: boolean, report: Report): void {
   if (PLANE_OF_STAGE[stage] === null) {
     if (revision !== null || render !== null) report("duties_have_no_plane");
   } else if (revision === null || render === null) {
     // Both or neither; and neither only where there is nothing to close.
-    if (applies(predicate) || revision !== render) report("revision_missing");
+    if (isClosed || revision !== render) report("revision_missing");
   }
 }
 
-function checkConditions(predicate: StagePredicate, report: Report): void {
-  const { stage, kind, exit, organisation, remover } = predicate;
-  const named = exit.map(({ condition }) => condition);
-  for (const condition of new Set(named.filter((name, index) => named.indexOf(name) !== index))) {
-    report("condition_repeated", condition);
-  }
-  for (const condition of CONDITIONS_OF_STAGE[stage]) {
-    if (!named.includes(condition)) report("condition_missing", condition);
-  }
-  if (applies(predicate)) {
-    if (STAGES_LEFT_ALONE[kind].includes(stage)) report("stage_out_of_scope");
-  } else if (organisation === remover && STAGES_OF_REMOVER[kind].includes(stage)) {
-    report("stage_not_closed");
-  }
-}
-
-function checkCondition(
+function checkConditions(
   predicate: StagePredicate,
-  { condition, verdict, evidence: digests }: ExitCondition,
-  evidence: Evidence,
-  unusable: ReadonlySet<string>,
+  conditions: readonly Evaluated[],
+  isClosed: boolean,
   report: Report,
 ): void {
-  let isShown = false;
-  let wholly = true;
-  const listed = new Set(predicate.out_of_reach.map(({ subject }) => subject));
-  for (const digest of new Set(digests)) {
-    const item = evidence.get(digest);
-    if (item === undefined) {
-      wholly = false;
-      if (!unusable.has(digest)) report("evidence_missing", digest);
-      continue;
-    }
-    checkItem(predicate, item, listed, report);
-    const shows = condition === DELETION_RECORDED ? showsPurge : isSeenClosed;
-    if (shows(item)) isShown = true;
+  const { stage, kind, organisation, remover } = predicate;
+  for (const { condition, verdict, lacks } of conditions.filter((one) => !isSettled(one))) {
+    const [lack] = lacks;
+    const what =
+      lack === undefined ? "" : `: ${lack.probe} by ${lack.vantage} on ${lack.subject ?? "itself"}`;
+    report(verdict === "not_met" ? "condition_refuted" : "condition_unproved", `${condition}${what}`);
   }
-  if (verdict === "met" && !isShown && wholly) report("condition_unproved", condition);
+  const isOwed = organisation === remover && STAGES_OF_REMOVER[kind].includes(stage);
+  if (isOwed && !isClosed && conditions.every(isSettled)) report("stage_not_closed");
 }
 
-function isSeenClosed({ verdict, vantage }: EvidenceItem): boolean {
-  return verdict === "closed" && vantage !== "nobody";
-}
-
-/** Observations from outside are the weakest of the three tiers of evidence; they never suffice alone. */
-function checkTiers(predicate: StagePredicate, evidence: Evidence, report: Report): void {
-  const items = predicate.exit.flatMap((exit) => exit.evidence).map((digest) => evidence.get(digest));
-  const closed = items.filter((item) => item !== undefined && isSeenClosed(item));
-  if (items.includes(undefined) || closed.length === 0 || !applies(predicate)) return;
-  if (!closed.some((item) => item?.vantage === "operator")) report("seen_from_outside_alone");
-}
-
-function checkItem(
+/** Every item shows something, or says about something out of reach that it is unknown. */
+function checkItems(
   predicate: StagePredicate,
-  item: EvidenceItem,
-  outOfReach: ReadonlySet<string>,
+  items: readonly EvidenceItem[],
+  conditions: readonly Evaluated[],
   report: Report,
 ): void {
   const plane = PLANE_OF_STAGE[predicate.stage];
-  if (item.partner !== counterpartyOf(predicate)) report("evidence_about_another", item.digest);
-  // Duties are about what each of the planes has left behind.
-  if (plane !== null && item.plane !== plane) report("evidence_of_another_plane", item.digest);
-  const at = Date.parse(item.at);
-  if (at < Date.parse(predicate.opened_at) || at > Date.parse(predicate.closed_at)) {
-    report("evidence_out_of_time", item.digest);
-  }
-  if (item.verdict === "open") report("evidence_says_open", item.digest);
-  // Of a plane that this kind of removal leaves alone, nothing has to be said.
-  const isLeftAlone = STAGES_LEFT_ALONE[predicate.kind].includes(predicate.stage);
-  if (item.verdict === "unknown" && !isLeftAlone && !outOfReach.has(item.subject ?? item.probe)) {
-    report("unreached_not_listed", item.digest);
+  const used = new Set(evidenceIn(conditions));
+  const opened = Date.parse(predicate.opened_at);
+  const closed = Date.parse(predicate.closed_at);
+  for (const item of items) {
+    const { digest } = item;
+    const at = Date.parse(item.at);
+    if (item.partner !== counterpartyOf(predicate)) report("evidence_about_another", digest);
+    // Duties are about what each of the planes has left behind.
+    else if (plane !== null && item.plane !== plane) report("evidence_of_another_plane", digest);
+    else if (at < opened || at > closed) report("evidence_out_of_time", digest);
+    else if (!used.has(digest)) report("evidence_shows_nothing", `${item.probe} ${digest}`);
   }
 }

@@ -10,14 +10,15 @@ import { parseStrictJson } from "../../domain/strict-json.ts";
 import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../format/fields.ts";
 import { CompletionStatement, StageStatement } from "../format/predicates.ts";
 import { RECORD_SCHEMA, RecordFile } from "../format/record-file.ts";
+import { PLANE_OF_STAGE, RECORD_PLANES } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./completion.ts";
 import { readEvidence } from "./evidence.ts";
-import type { Problem } from "./reasons.ts";
+import type { Problem, ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { type Removal, sequenceProblems, strayProblems } from "./sequence.ts";
-import { placeOf, stageProblems } from "./stage.ts";
+import { type JudgedStage, judgeStage, placeOf } from "./stage.ts";
 import { byBothParties, type Signature, verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
 
 /**
@@ -27,7 +28,7 @@ import { byBothParties, type Signature, verifyDsseEnvelope } from "./verify-dsse
 export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   const about = { digest: sha256Tagged(bytes), isRunExpected: trust.expect?.run !== undefined };
   const failed = (problem: Problem) =>
-    reportOf({ ...about, problems: [problem], stages: [], items: new Map(), signers: [] });
+    reportOf({ ...about, problems: [problem], stages: [], judged: [], items: new Map(), signers: [] });
   let value: Json;
   try {
     value = parseStrictJson(bytes, RECORD_BYTES_MAX);
@@ -60,7 +61,14 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   const stages = listed.filter((stage) => stage !== undefined);
   const evidence = readEvidence(shape.evidence);
   add(evidence.problems);
-  for (const stage of stages) add(stageProblems(stage, evidence.items, evidence.unusable));
+  const judged = stages.map((stage) => judgeStage(stage, evidence.items, evidence.unusable));
+  const isUnilateral = isDoneByRemoverAlone(stages, judged);
+  for (const [index, { problems: found }] of judged.entries()) {
+    const { organisation, partner } = stages[index]?.predicate ?? {};
+    // What the partner has not shown is one thing: it has not taken part.
+    add(isUnilateral && organisation === partner ? found.filter(isNotAboutEvidence) : found);
+  }
+  if (isUnilateral) add([{ reason: "unilateral", where: "partner" }]);
 
   const isWhole = stages.length === listed.length;
   const removal: Removal | undefined = completion?.predicate ?? stages[0]?.predicate;
@@ -75,7 +83,28 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
     add(bindingProblems(completion.predicate, stages, evidence.items, isWhole));
   }
   if (isWhole) add(surplusEvidence(evidence.items.keys(), evidenceOf(stages)));
-  return reportOf({ ...about, problems, completion, stages, items: evidence.items, signers });
+  return reportOf({ ...about, problems, completion, stages, judged, items: evidence.items, signers });
+}
+
+/** Whether the partner has stated every stage, and shown nothing closed on any plane. */
+function isDoneByRemoverAlone(stages: readonly StageStatement[], judged: readonly JudgedStage[]): boolean {
+  const ofPartner = judged.filter((_, index) => {
+    const { organisation, partner, stage = "data_duties" } = stages[index]?.predicate ?? {};
+    return organisation === partner && PLANE_OF_STAGE[stage] !== null;
+  });
+  const isSilent = ({ isWhole, conditions }: JudgedStage) =>
+    isWhole && conditions.every(({ verdict }) => verdict !== "met");
+  return ofPartner.length >= RECORD_PLANES.length && ofPartner.every(isSilent);
+}
+
+const ABOUT_EVIDENCE: ReadonlySet<string> = new Set<ReasonCode>([
+  "condition_unproved",
+  "condition_refuted",
+  "evidence_shows_nothing",
+]);
+
+function isNotAboutEvidence({ reason }: Problem): boolean {
+  return !ABOUT_EVIDENCE.has(reason);
 }
 
 interface Shape {

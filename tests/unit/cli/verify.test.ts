@@ -87,6 +87,7 @@ describe("drawbridge verify", () => {
     assert.equal(code, 0);
     assert.equal(report.verified, true);
     assert.deepEqual(Object.keys(report), [
+      "outcome",
       "verified",
       "digest",
       "removal",
@@ -94,6 +95,7 @@ describe("drawbridge verify", () => {
       "statements",
       "parts",
       "proved",
+      "unmanaged",
       "attested",
       "missing",
       "problems",

@@ -4,14 +4,12 @@
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { RunId } from "../../../records/format/fields.ts";
 import type { Kind, Trigger } from "../../../records/format/stages.ts";
-import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
-import { BORDER_POLICY } from "../../planes/border/render.ts";
+import { scopeOf } from "../../probes/scope.ts";
 import { currentState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import type { DesiredState } from "../../reconcile/desired-state.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { OffboardingContext } from "./context.ts";
-import { counterpartyOf, listRuns, openRunWith, type Run, type RunFile, writeRun } from "./run.ts";
+import { counterpartyOf, listRuns, openRunWith, type Run, writeRun } from "./run.ts";
 
 export interface OpenOptions {
   /** The counterparty: its server name, or the name of its file in the registry. */
@@ -28,7 +26,7 @@ export interface OpenOptions {
  * @throws DrawbridgeError `usage`, `config_invalid`
  */
 export async function openRun(
-  { federation, random }: Pick<OffboardingContext, "federation" | "random">,
+  { federation, config, random }: Pick<OffboardingContext, "federation" | "config" | "random">,
   { partner: named, kind, trigger, privateRecordFile, run: joined }: OpenOptions,
 ): Promise<Run> {
   if (kind === "emergency" && trigger !== "suspected_compromise") {
@@ -66,7 +64,7 @@ export async function openRun(
       self: own,
       private_record_file: privateRecordFile,
       opened_at: timestamp(clock.now()),
-      baseline: baselineOf(desired, other),
+      baseline: { revision: desired.revision, scope: scopeOf(config, partner, desired) },
       ended: null,
     });
   } finally {
@@ -81,21 +79,4 @@ function sameRun(run: Run, wanted: { kind: Kind; trigger: Trigger; other: string
   throw new DrawbridgeError("usage", `run ${run.run} exists already, and is another removal`, {
     hint: "Compare run, kind, trigger and partner with the other organisation; nothing was changed.",
   });
-}
-
-function baselineOf({ revision, planes }: DesiredState, partner: string): RunFile["baseline"] {
-  const policy = policyIn(planes.border.files.get(BORDER_POLICY));
-  return {
-    revision,
-    policy_digest: policy === undefined ? null : policyDigest(policy),
-    policy_excluded: policy !== undefined && !policy.allowed_servers.includes(partner),
-  };
-}
-
-function policyIn(text: string | undefined): PolicyFile | undefined {
-  try {
-    return PolicyFile.safeParse(JSON.parse(text ?? "")).data;
-  } catch {
-    return undefined;
-  }
 }

@@ -6,13 +6,14 @@ import { z } from "zod";
 import { Sha256Digest } from "../../../domain/digest.ts";
 import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts";
 import { GitRevision, Identifier, Instant, Word } from "../../../records/format/fields.ts";
+import { Scope } from "../../../records/format/scope.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { counterpartyOf, type Run, runFile } from "./run.ts";
 
-/** One exit condition of a stage, judged. */
+/** One condition of a stage, judged. */
 export const JudgedCondition = z.strictObject({
   condition: Word,
-  verdict: z.enum(["met", "not_met", "unknown", "not_applicable"]),
+  verdict: z.enum(["met", "not_met", "unknown", "not_applicable", "unmanaged"]),
   /** Digests of the items that show it. */
   evidence: z.array(Sha256Digest),
   /** The last probe that was tried, or the one that is missing. */
@@ -43,8 +44,8 @@ const StageProgress = z.strictObject({
   opened_at: Instant,
   /** Why it was opened before both had signed the stage before it; null where both had. */
   countersignature_skipped: Word.nullable(),
-  /** When the homeserver that ran as the stage was opened was started. */
-  homeserver_started_at: z.string().nullable(),
+  /** What the stage has to cover, as it was when the stage was opened. */
+  scope: Scope,
   /** The commit that closes the plane; null before it is known to be there, and where there is no plane. */
   commit: GitRevision.nullable(),
   proof: Proof.nullable(),

@@ -3,9 +3,9 @@
 // completed or aborted. No field holds content, a secret or a personal contact.
 
 import { z } from "zod";
-import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { GitRevision, Instant, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";
+import { Scope } from "../../../records/format/scope.ts";
 import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
 import type { StateFolder } from "../../state/folder.ts";
 
@@ -22,13 +22,8 @@ const RunFile = z.strictObject({
   /** Outside version control; it never leaves this machine. */
   private_record_file: z.string().min(1),
   opened_at: Instant,
-  /** What was declared when the run was opened. */
-  baseline: z.strictObject({
-    revision: GitRevision,
-    policy_digest: Sha256Digest.nullable(),
-    /** Whether that policy kept the counterparty out already. */
-    policy_excluded: z.boolean(),
-  }),
+  /** What was declared when the run was opened: a removal that is not partial has to cover all of it. */
+  baseline: z.strictObject({ revision: GitRevision, scope: Scope }),
   ended: z
     .strictObject({ how: z.enum(["completed", "aborted"]), reason: Word.nullable(), at: Instant })
     .nullable(),

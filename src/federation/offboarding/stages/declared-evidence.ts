@@ -3,11 +3,15 @@
 
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { PART_MANAGED } from "../../../records/conditions/evaluate.ts";
+import { conditionsOfStage, LEFT_ALONE } from "../../../records/conditions/stage.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
   operatorItem,
 } from "../../../records/format/evidence-item.ts";
+import type { Scope } from "../../../records/format/scope.ts";
+import type { StageName } from "../../../records/format/stages.ts";
 import { InvocationFile } from "../../../rendered-files/gateway-files.ts";
 import { ClientsFile } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
@@ -21,15 +25,15 @@ import type { RecordFacts } from "../private-record/consistency.ts";
 import { readStage } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import {
+  AGENTS_CONSUMED,
+  AGENTS_OFFERED,
   CARD_USE,
   DUTIES,
-  LEFT_ALONE,
-  NO_PINS,
-  NOTHING_THERE,
-  type Observation,
   PURGE_WAIVED,
   RECONCILED,
   RENDER,
+  ROOM_OBSERVED,
+  ROOMS_SHARED,
   STATIC_TESTS,
   VIOLATION,
 } from "./observation.ts";
@@ -69,15 +73,9 @@ export class DeclaredEvidence {
     });
   }
 
-  /** What the rendered files say of the counterparty's client; or that there is none. */
-  gateway(partner: Partner, desired: DesiredState, runs: Observation["runs"]): readonly EvidenceItem[] {
-    const { revision } = desired;
-    if (partner.gateway === undefined || !runs.gateway) {
-      const reason = runs.gateway ? "no_client_declared" : "not_operated";
-      return [this.#absent(NOTHING_THERE, reason, revision)];
-    }
-    const { azp } = partner;
-    const { files, digest } = desired.planes.gateway;
+  /** What the rendered files say of the counterparty's client. */
+  gateway({ azp }: Partner, { revision, planes }: DesiredState): EvidenceItem {
+    const { files, digest } = planes.gateway;
     const text = (path: string) => files.get(path) ?? "";
     let isNamed = true;
     try {
@@ -89,55 +87,70 @@ export class DeclaredEvidence {
     } catch (error) {
       if (!(error instanceof DrawbridgeError)) throw error;
     }
+    return this.#item({
+      probe: RENDER,
+      layer: "registry",
+      subject: azp,
+      verdict: isNamed ? "open" : "closed",
+      reason: isNamed ? "azp_rendered" : "azp_not_rendered",
+      references: [revision, digest],
+    });
+  }
+
+  /** What the registry declares nothing of, and the parts that this organisation does not manage. */
+  absences(stage: StageName, { parts, agents, pins }: Scope, revision: string): readonly EvidenceItem[] {
+    const layer = "registry";
+    const nothing = (probe: string, reason: string) =>
+      this.#item({ probe, layer, verdict: "closed", reason, references: [revision] });
+    const needed = new Set(conditionsOfStage(stage).flatMap((condition) => condition.parts));
+    const hasAgents = stage === "a2a_stop" || stage === "a2a_discovery";
     return [
-      this.#item({
-        probe: RENDER,
-        layer: "registry",
-        subject: azp,
-        verdict: isNamed ? "open" : "closed",
-        reason: isNamed ? "azp_rendered" : "azp_not_rendered",
-        references: [revision, digest],
-      }),
+      ...(hasAgents && agents.length === 0 ? [nothing(AGENTS_OFFERED, "no_agent_offered")] : []),
+      ...(stage === "a2a_discovery" && pins.length === 0
+        ? [nothing(AGENTS_CONSUMED, "no_agent_consumed")]
+        : []),
+      ...[...needed]
+        .filter((part) => !parts.includes(part))
+        .map((part) =>
+          this.#item({
+            ...{ probe: PART_MANAGED, layer: "configuration", subject: part, verdict: "unknown" },
+            ...{ reason: "unmanaged", references: [revision] },
+          }),
+        ),
     ];
   }
 
-  /** Cards that stay public for others, and what is not there at all. */
-  card(
-    partner: Partner,
-    { revision }: DesiredState,
-    runs: Observation["runs"],
-    staying: ReadonlySet<string>,
-  ): readonly EvidenceItem[] {
-    const invokes = partner.gateway?.invokes ?? [];
-    const items: EvidenceItem[] = [];
-    if (!runs.gateway || invokes.length === 0) {
-      const reason = runs.gateway ? "no_agent_offered" : "not_operated";
-      items.push(this.#absent(NOTHING_THERE, reason, revision));
-    }
-    if (!runs.bridge || Object.keys(partner.card.consumes).length === 0) {
-      items.push(this.#absent(NO_PINS, runs.bridge ? "none_consumed" : "not_operated", revision));
-    }
-    const proof = readStage(this.#run, "a2a_stop")?.proof;
-    for (const agent of staying) {
-      const refused = (proof?.items ?? []).filter(
-        ({ probe, verdict, subject }) => probe === "invoke" && verdict === "closed" && subject === agent,
-      );
-      items.push(
-        this.#item({
-          probe: CARD_USE,
-          layer: "gateway",
-          subject: agent,
-          verdict: refused.length > 0 ? "closed" : "open",
-          reason: refused.length > 0 ? "use_refused" : "use_not_seen_refused",
-          references: [revision, ...refused.map(({ digest }) => digest)],
-        }),
-      );
-    }
-    return items;
+  /** No room that the counterparty is in, or may enter, was found. */
+  noRooms(): EvidenceItem {
+    return this.#item({
+      ...{ probe: ROOMS_SHARED, layer: "homeserver", verdict: "closed", reason: "no_room_in_scope" },
+    });
   }
 
-  #absent(probe: string, reason: string, revision: string): EvidenceItem {
-    return this.#item({ probe, layer: "registry", verdict: "closed", reason, references: [revision] });
+  /** A room that was in scope, and of which nothing was found. */
+  lostRoom(room: string): EvidenceItem {
+    return this.#item({
+      ...{ probe: ROOM_OBSERVED, layer: "homeserver", subject: room, verdict: "unknown" },
+      reason: "not_observed",
+    });
+  }
+
+  /** The use of cards that stay public for others was refused in stage 1. */
+  cardUse(staying: ReadonlySet<string>, revision: string): readonly EvidenceItem[] {
+    const items = readStage(this.#run, "a2a_stop")?.proof?.items ?? [];
+    return [...staying].map((agent) => {
+      const refused = items.filter(
+        ({ probe, verdict, subject }) => probe === "invoke" && verdict === "closed" && subject === agent,
+      );
+      return this.#item({
+        probe: CARD_USE,
+        layer: "gateway",
+        subject: agent,
+        verdict: refused.length > 0 ? "closed" : "open",
+        reason: refused.length > 0 ? "use_refused" : "use_not_seen_refused",
+        references: [revision, ...refused.map(({ digest }) => digest)],
+      });
+    });
   }
 
   /** Of a plane that this kind of removal leaves alone. */

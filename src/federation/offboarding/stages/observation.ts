@@ -1,86 +1,41 @@
-// What was observed of one stage, before anybody judges it, and the rules by which it is judged.
+// What was observed of one stage, before it is judged, and the names of the probes whose items this organisation states
+// itself, from what is declared and written down rather than from an answer.
+import type { StageWork } from "../../../records/conditions/stage.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
-import type { StageName } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
-import type { Drift, OutOfReach } from "../../planes/plane.ts";
-import type { Partner } from "../../registry/partner.ts";
+import type { OutOfReach } from "../../planes/plane.ts";
 
-/** What the owners have written down about the data duties; or why it cannot be read. */
-export type DutiesReport =
-  | { readonly known: true; readonly purgeWaived: boolean }
-  | { readonly known: false; readonly found: string; readonly hint: string };
+/** A condition that does not hold whatever the evidence says. */
+export interface Objection {
+  readonly condition: string;
+  readonly probe: string;
+  readonly found: string;
+  readonly hint: string;
+}
 
 export interface Observation {
-  readonly stage: StageName;
+  /** What the conditions are evaluated with; `closed_at` is when the observation ended. */
+  readonly work: StageWork;
   /** Null for the data duties. */
   readonly plane: PlaneName | null;
-  /** The counterparty's entry at the revision that was observed; undefined when it is gone. */
-  readonly partner: Partner | undefined;
-  /** Which parts this deployment runs. */
-  readonly runs: { readonly gateway: boolean; readonly bridge: boolean };
-  /** The reconciler's last outcome on the plane. */
-  readonly applied: { readonly outcome: string; readonly reason: string | null } | null;
-  /** What was changed by hand; empty where drift was not looked for. */
-  readonly drift: readonly Drift[];
   readonly items: readonly EvidenceItem[];
   /** By room ID or server name; or by an item's subject, or its probe. */
   readonly outOfReach: readonly Omit<OutOfReach, "partner">[];
   /** Whether the organisation was probed as the counterparty. */
   readonly fromOutside: boolean;
-  /** The policy before the run, and whether that one kept the counterparty out already. */
-  readonly policyBefore: { readonly digest: string | null; readonly excluded: boolean };
-  /** When the homeserver that ran as the stage was opened was started; null where that is not known. */
-  readonly startedBefore: string | null;
-  /** Of the data duties alone. */
-  readonly duties: DutiesReport | undefined;
-  /** Problems of the static tests; undefined where the stage asks for none. */
-  readonly staticProblems: readonly string[] | undefined;
+  readonly objections: readonly Objection[];
 }
 
-/** An observation with nothing in it. */
-export const NOTHING_OBSERVED: Omit<Observation, "stage" | "plane" | "items"> = {
-  partner: undefined,
-  runs: { gateway: false, bridge: false },
-  applied: null,
-  drift: [],
-  outOfReach: [],
-  fromOutside: false,
-  policyBefore: { digest: null, excluded: false },
-  startedBefore: null,
-  duties: undefined,
-  staticProblems: undefined,
-};
-
-/** What shows one exit condition. */
-export interface Rule {
-  readonly condition: string;
-  /** Probes whose items are about it: none may say open. */
-  readonly probes: readonly string[];
-  /** Of those, the ones that must be observed closed at least once. */
-  readonly needs: readonly string[];
-  readonly hint: string;
-  /** It does not apply: the probe whose item shows that. */
-  readonly shownAbsentBy?: string;
-  /** Items that say open and lawfully may. */
-  readonly excused?: (item: EvidenceItem) => boolean;
-  /** What is wrong although every probe is as it should be. */
-  readonly objection?: { readonly found: string; readonly hint: string };
-  /** Items that say unknown count neither for it nor against it. */
-  readonly ignoresUnclear?: boolean;
-  /** Left out where no item is about it. */
-  readonly optional?: boolean;
-}
-
-// Probes whose items this organisation states itself, from what is declared and written down rather than from an answer.
-
+/** The organisation lets the counterparty invoke no agent. */
+export const AGENTS_OFFERED = "agents_offered";
+/** The bridge carries none of the counterparty's agents. */
+export const AGENTS_CONSUMED = "agents_consumed";
+/** There is no room that the counterparty is in, or may enter. */
+export const ROOMS_SHARED = "rooms_shared";
+/** A room that was in scope as the stage was opened, and of which nothing is found now. */
+export const ROOM_OBSERVED = "room_observed";
 /** What the reconciler has reached on a plane. */
 export const RECONCILED = "reconciled";
-/** The organisation has no such part. */
-export const NOTHING_THERE = "nothing_declared";
-/** The bridge carries none of the counterparty's agents. */
-export const NO_PINS = "no_pins_declared";
-/** A plane that this kind of removal leaves alone. */
-export const LEFT_ALONE = "left_alone";
 /** The rendered files of a plane. */
 export const RENDER = "render";
 /** A card that stays public for others: the counterparty's use of it was refused in stage 1. */

@@ -3,16 +3,20 @@
 // Invariant: everything that a condition may rest on is a sealed item, without content.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { StageWork } from "../../../records/conditions/stage.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import type { Scope } from "../../../records/format/scope.ts";
 import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
+import { isPublicForOthers } from "../../probes/finding.ts";
 import { probeFromInside } from "../../probes/inside.ts";
 import { currentState } from "../../reconcile/accept-head.ts";
+import { timestamp } from "../../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../../reconcile/desired-state.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
-import type { Partner, PartnerEntry } from "../../registry/partner.ts";
+import { type Partner, type PartnerEntry, planeState } from "../../registry/partner.ts";
 import { type Applied, readPlane } from "../../state/plane-records.ts";
 import { checkRepository } from "../../work-tree/check.ts";
 import { reconcilePlane } from "../../workflow/reconcile-plane.ts";
@@ -20,8 +24,15 @@ import type { OffboardingContext } from "../run/context.ts";
 import { readDutiesEvidence, type StageProgress } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import { DeclaredEvidence } from "./declared-evidence.ts";
-import { publicForOthers } from "./exit-conditions.ts";
-import { NOT_OUR_ROOM, NOTHING_OBSERVED, type Observation } from "./observation.ts";
+import { HINTS } from "./hints.ts";
+import {
+  DUTIES,
+  NOT_OUR_ROOM,
+  type Objection,
+  type Observation,
+  RECONCILED,
+  STATIC_TESTS,
+} from "./observation.ts";
 
 type OutOfReach = Observation["outOfReach"][number];
 
@@ -29,14 +40,7 @@ const VIOLATIONS_MAX = 20;
 const VIOLATION_WITHIN_MS = 3_000;
 const POLL_MS = 100;
 
-export interface StageObservation {
-  readonly observation: Observation;
-  /** What was in force; null where there is no plane. */
-  readonly revision: string | null;
-  readonly render: string | null;
-}
-
-type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "homeserver_started_at">;
+type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "scope">;
 
 /**
  * @param how `apply`: the plane is applied at the head first; `observe`: nothing is touched, and what was changed by
@@ -48,11 +52,39 @@ export async function observeStage(
   run: Run,
   progress: ObservedStage,
   how: "apply" | "observe",
-): Promise<StageObservation> {
+): Promise<Observation> {
   const plane = PLANE_OF_STAGE[progress.stage];
   return plane === null
-    ? observeDuties(context, run)
+    ? observeDuties(context, run, progress)
     : observePlane(context, run, { ...progress, plane }, how);
+}
+
+type Found = Omit<Observation, "work" | "fromOutside">;
+
+function observed(
+  { federation, outside }: OffboardingContext,
+  { kind, self, remover, partner }: Run,
+  { stage, scope, opened_at }: ObservedStage,
+  inForce: Pick<StageWork, "revision" | "render">,
+  found: Found,
+): Observation {
+  const closed_at = timestamp(federation.clock.now());
+  return {
+    ...found,
+    work: {
+      ...{ kind, stage, organisation: self, remover, partner, scope, opened_at, closed_at },
+      ...{ ...inForce, out_of_reach: found.outOfReach },
+    },
+    fromOutside: outside !== undefined,
+  };
+}
+
+/** Of a plane that this kind of removal leaves alone. */
+export function leftAlone(context: OffboardingContext, run: Run, progress: ObservedStage): Observation {
+  const plane = PLANE_OF_STAGE[progress.stage];
+  const items = [new DeclaredEvidence(run, plane ?? "transport", context.federation.clock).leftAlone()];
+  const found = { plane, items, outOfReach: [], objections: [] };
+  return observed(context, run, progress, { revision: null, render: null }, found);
 }
 
 async function observePlane(
@@ -60,36 +92,83 @@ async function observePlane(
   run: Run,
   progress: ObservedStage & { readonly plane: PlaneName },
   how: "apply" | "observe",
-): Promise<StageObservation> {
-  const { config } = context;
-  const { stage, plane } = progress;
+): Promise<Observation> {
+  const { plane } = progress;
   const other = counterpartyOf(run);
   const { desired, applied } = await reached(context, plane, how);
   const entry = partnerEntry(desired.registry, other);
-  const runs = { gateway: config.gateway !== undefined, bridge: config.card !== undefined };
-  const observed =
+  const { items, drift } =
     entry === undefined
       ? { items: [], drift: [] }
-      : await evidenceOf(context, run, progress, { desired, entry, applied, runs }, how);
+      : await evidenceOf(context, run, progress, { desired, entry, applied }, how);
   const leftOver = (applied?.outOfReach ?? []).filter(({ partner }) => partner === other);
-  const observation: Observation = {
-    ...NOTHING_OBSERVED,
-    ...{ stage, plane },
-    partner: entry?.partner,
-    runs,
-    applied,
-    drift: observed.drift,
-    items: observed.items,
+  const inForce = { revision: desired.revision, render: desired.planes[plane].digest };
+  return observed(context, run, progress, inForce, {
+    ...{ plane, items },
     outOfReach: [
       ...leftOver.map(({ subject, reason, hint }) => ({ subject: subjectWord(subject), reason, hint })),
-      ...unclearRooms(observed.items, leftOver),
-      ...roomsOfOthers(observed.items, leftOver),
+      ...unclearRooms(items, leftOver),
+      ...roomsOfOthers(items, leftOver),
     ],
-    fromOutside: context.outside !== undefined,
-    policyBefore: { digest: run.baseline.policy_digest, excluded: run.baseline.policy_excluded },
-    startedBefore: progress.homeserver_started_at,
+    objections: [objectionTo(plane, entry?.partner, drift)].filter((one) => one !== undefined),
+  });
+}
+
+/** Why a plane does not count as closed whatever its parts say; undefined when nothing speaks against it. */
+function objectionTo(
+  plane: PlaneName,
+  partner: Partner | undefined,
+  [changed]: readonly Drift[],
+): Objection | undefined {
+  const about = { condition: "in_force", probe: RECONCILED } as const;
+  if (partner === undefined) {
+    return {
+      ...about,
+      found: "the registry has no entry for the counterparty any more",
+      hint: "Put its file back, with every plane closed, until the run has ended.",
+    };
+  }
+  // Containment closes planes for a while; a removal closes them for good.
+  if (planeState(partner, plane) === "open" || partner.planes[plane] === "open") {
+    return { ...about, ...declaredOpen(plane) };
+  }
+  if (changed === undefined) return undefined;
+  return {
+    ...about,
+    found: `the ${plane} plane was changed by hand: ${changed.subject} (${changed.kind})`,
+    hint: `Run drawbridge reconcile --once --plane ${plane}, and find out who changed it.`,
   };
-  return { observation, revision: desired.revision, render: desired.planes[plane].digest };
+}
+
+/** What was found, and the hint, where the registry declares a plane open that must be closed. */
+export function declaredOpen(plane: string): { readonly found: string; readonly hint: string } {
+  return {
+    found: `the registry declares the ${plane} plane open`,
+    hint: `Set planes.${plane}: closed in its file, render and commit; see git log for who opened it.`,
+  };
+}
+
+/**
+ * The rooms that a removal has to cover: every one of which the homeserver's operator has something to say.
+ * @throws DrawbridgeError `homeserver_unavailable` when they cannot be listed
+ */
+export function roomsIn(items: readonly EvidenceItem[]): string[] {
+  const failed = items.find(({ probe }) => probe === "plane");
+  if (failed !== undefined) {
+    throw new DrawbridgeError(
+      "homeserver_unavailable",
+      "the rooms that this removal has to cover are not known",
+      {
+        hint: `The homeserver did not list them (${failed.reason}). Start it, then run this again: the stage is not open yet.`,
+      },
+    );
+  }
+  const rooms = items.filter(isOfRoom).map(subjectOf);
+  return [...new Set(rooms)].sort();
+}
+
+function isOfRoom({ vantage, probe, subject }: EvidenceItem): boolean {
+  return vantage === "operator" && probe.startsWith("room_") && subject !== null;
 }
 
 async function reached(
@@ -110,32 +189,52 @@ interface Reached {
   readonly desired: DesiredState;
   readonly entry: PartnerEntry;
   readonly applied: Applied | null;
-  readonly runs: Observation["runs"];
 }
 
 async function evidenceOf(
   context: OffboardingContext,
   run: Run,
-  { plane, opened_at: openedAt }: { readonly plane: PlaneName; readonly opened_at: string },
-  { desired, entry, applied, runs }: Reached,
+  { stage, plane, opened_at: openedAt, scope }: ObservedStage & { readonly plane: PlaneName },
+  { desired, entry, applied }: Reached,
   how: "apply" | "observe",
 ): Promise<{ readonly items: readonly EvidenceItem[]; readonly drift: readonly Drift[] }> {
   const { federation, config } = context;
   const { planes, clock } = federation;
+  const { partner } = entry;
   const declared = new DeclaredEvidence(run, plane, clock);
   const drift = how === "observe" ? await driftOf(context, plane, desired) : [];
   const inside = await probeFromInside(planes, desired, entry, [plane], clock);
   const outside = (await context.outside?.(run.self, entry, [plane], inside)) ?? [];
   const own = [
-    declared.reconciled(applied, entry.partner, desired),
-    ...(plane === "gateway" ? declared.gateway(entry.partner, desired, runs) : []),
-    ...(plane === "card" ? declared.card(entry.partner, desired, runs, publicForOthers(inside)) : []),
+    declared.reconciled(applied, partner, desired),
+    ...declared.absences(stage, scope, desired.revision),
+    ...(plane === "gateway" ? [declared.gateway(partner, desired)] : []),
+    ...(plane === "card" ? declared.cardUse(publicForOthers(inside), desired.revision) : []),
+    ...(plane === "rooms" ? roomless(scope, inside, declared) : []),
   ];
   const violations =
     plane === "border"
-      ? await violationsSince(config, entry.partner, openedAt, declared, context.outside !== undefined, clock)
+      ? await violationsSince(config, partner, openedAt, declared, context.outside !== undefined, clock)
       : [];
   return { items: [...own, ...inside, ...outside, ...violations], drift };
+}
+
+/** Agents of ours whose card lawfully stays public, as the operator observed it. */
+function publicForOthers(items: readonly EvidenceItem[]): ReadonlySet<string> {
+  const staying = items.filter((item) => item.probe === "card_fetch" && isPublicForOthers(item));
+  return new Set(staying.map(subjectOf));
+}
+
+/** Items about rooms of which nothing was found: those in scope, or all of them. */
+function roomless(
+  { rooms }: Scope,
+  inside: readonly EvidenceItem[],
+  declared: DeclaredEvidence,
+): readonly EvidenceItem[] {
+  if (inside.some(({ probe }) => probe === "plane")) return [];
+  const found = new Set(inside.filter(isOfRoom).map(subjectOf));
+  const lost = (rooms ?? []).filter((room) => !found.has(room));
+  return found.size + lost.length === 0 ? [declared.noRooms()] : lost.map((room) => declared.lostRoom(room));
 }
 
 async function driftOf(
@@ -220,35 +319,37 @@ async function violationsSince(
   }
 }
 
-async function observeDuties(context: OffboardingContext, run: Run): Promise<StageObservation> {
+async function observeDuties(
+  context: OffboardingContext,
+  run: Run,
+  progress: ObservedStage,
+): Promise<Observation> {
   const { federation } = context;
   const { desired } = await currentState(federation);
-  const other = counterpartyOf(run);
-  const entry = partnerEntry(desired.registry, other);
   const declared = new DeclaredEvidence(run, "transport", federation.clock);
-  const staticProblems = await staticProblemsOf(context, desired.revision);
+  const objections: Objection[] = [];
+  const [problem] = await staticProblemsOf(context, desired.revision);
   const items = [...readDutiesEvidence(run)];
-  if (staticProblems.length === 0) items.push(declared.staticTests(desired.revision));
-  let duties: NonNullable<Observation["duties"]>;
+  if (problem === undefined) items.push(declared.staticTests(desired.revision));
+  else {
+    const about = { condition: "static_tests_pass", probe: STATIC_TESTS };
+    objections.push({ ...about, found: problem, hint: HINTS["static_tests_pass"] ?? "" });
+  }
   try {
-    const facts = context.facts(run);
-    duties = { known: true, purgeWaived: facts.purgeWaiver !== null };
-    items.push(...declared.duties(facts));
+    items.push(...declared.duties(context.facts(run)));
   } catch (error) {
     if (!(error instanceof DrawbridgeError)) throw error;
-    duties = { known: false, found: error.message.split("\n")[0] ?? "", hint: error.hint ?? "" };
+    const found = error.message.split("\n")[0] ?? "";
+    objections.push({ condition: "duties_recorded", probe: DUTIES, found, hint: error.hint ?? "" });
   }
   const unclear = items.filter(({ verdict }) => verdict === "unknown");
-  const observation: Observation = {
-    ...NOTHING_OBSERVED,
-    ...{ stage: "data_duties", plane: null, partner: entry?.partner, items, duties, staticProblems },
-    outOfReach: unclear.map(({ subject, probe, reason }) => ({
-      subject: subject ?? probe,
-      reason: reason ?? "unknown",
-      hint: "Delete it by hand, or waive it by name.",
-    })),
-  };
-  return { observation, revision: null, render: null };
+  const outOfReach = unclear.map(({ subject, probe, reason }) => ({
+    subject: subject ?? probe,
+    reason: reason ?? "unknown",
+    hint: "Delete it by hand, or waive it by name.",
+  }));
+  const found = { plane: null, items, outOfReach, objections };
+  return observed(context, run, progress, { revision: null, render: null }, found);
 }
 
 /** What the tests that need no server find in a revision: the first line of each that does not pass. */

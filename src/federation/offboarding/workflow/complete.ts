@@ -169,7 +169,7 @@ function purgeOf(
   waiver: string | null,
 ): CompletionPredicate["duties"]["purge"] {
   const own = stages.find(({ predicate }) => predicate.organisation === run.self && isDuties(predicate));
-  const named = new Set(own?.predicate.exit.flatMap((condition) => condition.evidence));
+  const named = new Set(own?.predicate.evidence);
   const shown = evidence.filter((item) => named.has(item.digest) && isOfPurge(item));
   return shown.some(showsPurge)
     ? { state: "done", evidence: shown.map(({ digest }) => digest), waiver: null }

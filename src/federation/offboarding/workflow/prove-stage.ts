@@ -1,9 +1,12 @@
 // One stage of one's own, from its opening to its proof. Invariants: that a stage is begun is written before anything
 // is changed; a proof is written as a whole; a step that is done again goes on from what is done.
+import { startedAtOf } from "../../../records/conditions/evaluate.ts";
 import { OWNER_WORD } from "../../../records/format/evidence-item.ts";
+import type { Scope } from "../../../records/format/scope.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside } from "../../probes/inside.ts";
+import { scopeOf } from "../../probes/scope.ts";
 import { currentState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner, partnerEntry } from "../../registry/find-partner.ts";
@@ -18,11 +21,9 @@ import {
   writeStage,
 } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
-import { DeclaredEvidence } from "../stages/declared-evidence.ts";
-import { startedAtIn } from "../stages/exit-conditions.ts";
 import { allHold, judgeStage } from "../stages/judge.ts";
-import { NOTHING_OBSERVED } from "../stages/observation.ts";
-import { observeStage, type StageObservation } from "../stages/observe.ts";
+import type { Observation } from "../stages/observation.ts";
+import { leftAlone, observeStage, roomsIn } from "../stages/observe.ts";
 import { commitStage } from "./close-stage.ts";
 import { OffboardingBlocked } from "./step.ts";
 import { isLeftAlone } from "./view.ts";
@@ -54,19 +55,30 @@ export async function workStage(
     const commit = await commitStage(federation, run, stage, closing, admits);
     progress = writeStage(run, { ...progress, commit });
   }
-  const observed = isLeftAlone(run, stage)
-    ? leftAlone(context, run, stage)
-    : await observeStage(context, run, progress, "apply");
-  const proof = proofOf(context, run, progress, observed);
+  const proved = await prove(context, run, progress, "apply");
   // After a restart of the homeserver, its process of now is the one to measure from.
-  const isRestarted = proof.conditions.some(
-    ({ condition, verdict }) => condition === "no_restart" && verdict === "not_met",
+  const isRestarted = proved.proof?.conditions.some(
+    (one) => one.condition === "no_restart" && !allHold([one]),
   );
-  return writeStage(run, {
-    ...progress,
-    proof,
-    ...(isRestarted && { homeserver_started_at: startedAtIn(proof.items) }),
-  });
+  if (isRestarted !== true) return writeStage(run, proved);
+  const started_at = proved.proof?.items.map(startedAtOf).find((at) => at !== null) ?? null;
+  return writeStage(run, { ...proved, scope: { ...proved.scope, started_at } });
+}
+
+/**
+ * Observes a stage that is closed, and judges it.
+ * @returns its progress with the new proof, which is written nowhere yet
+ */
+export async function prove(
+  context: OffboardingContext,
+  run: Run,
+  progress: StageProgress,
+  how: "apply" | "observe",
+): Promise<StageProgress> {
+  const observation = isLeftAlone(run, progress.stage)
+    ? leftAlone(context, run, progress)
+    : await observeStage(context, run, progress, how);
+  return { ...progress, proof: proofOf(context, run, progress, observation) };
 }
 
 /** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
@@ -103,37 +115,43 @@ async function opened(
     stage,
     opened_at: [now, ...duties.map(({ at }) => timestamp(Date.parse(at)))].sort()[0] ?? now,
     countersignature_skipped: skipped,
-    homeserver_started_at: stage === "policy_border" ? await startedNow(context, run) : null,
+    scope: await scopeNow(context, run, stage),
     commit: null,
     proof: null,
   };
 }
 
-async function startedNow({ federation }: OffboardingContext, run: Run): Promise<string | null> {
+/** A partial removal covers what is left of the agents when the stage is opened: others may be withdrawn before. */
+async function scopeNow(context: OffboardingContext, run: Run, stage: StageName): Promise<Scope> {
+  const { federation, config } = context;
+  const { baseline } = run;
   const { desired } = await currentState(federation);
   const entry = partnerEntry(desired.registry, counterpartyOf(run));
-  if (entry === undefined) return null;
-  return startedAtIn(await probeFromInside(federation.planes, desired, entry, ["border"], federation.clock));
-}
-
-function leftAlone({ federation }: OffboardingContext, run: Run, stage: StageName): StageObservation {
   const plane = PLANE_OF_STAGE[stage];
-  const item = new DeclaredEvidence(run, plane ?? "transport", federation.clock).leftAlone();
-  return { observation: { ...NOTHING_OBSERVED, stage, plane, items: [item] }, revision: null, render: null };
+  if (entry === undefined || plane === null || isLeftAlone(run, stage)) return baseline.scope;
+  const scope =
+    run.kind === "partial"
+      ? { ...scopeOf(config, entry.partner, desired), policy: baseline.scope.policy }
+      : baseline.scope;
+  if (plane !== "rooms" && plane !== "border") return scope;
+  const items = await probeFromInside(federation.planes, desired, entry, [plane], federation.clock);
+  if (plane === "rooms") return { ...scope, rooms: roomsIn(items) };
+  return { ...scope, started_at: items.map(startedAtOf).find((at) => at !== null) ?? null };
 }
 
 function proofOf(
   context: OffboardingContext,
   run: Run,
   { stage, countersignature_skipped: skipped }: StageProgress,
-  { observation, revision, render }: StageObservation,
+  observation: Observation,
 ): Proof {
   const conditions = judgeStage(observation);
+  const { closed_at: at, revision, render } = observation.work;
   const named = new Set(conditions.flatMap(({ evidence }) => evidence));
   // Where a condition does not hold, every item is kept, so that an operator can examine it.
   const items = observation.items.filter(({ digest }) => !allHold(conditions) || named.has(digest));
   return {
-    ...{ at: timestamp(context.federation.clock.now()), revision, render, conditions: [...conditions] },
+    ...{ at, revision, render, conditions: [...conditions] },
     out_of_reach: [...observation.outOfReach],
     items: [...new Map(items.map((item) => [item.digest, item])).values()],
     attested: [
@@ -162,7 +180,7 @@ function attestedDuties(context: OffboardingContext, run: Run): readonly string[
       `${OWNER_WORD}${owner}`,
     ];
   } catch {
-    // The condition `duties_recorded` says why the private record cannot be read.
+    // An objection to the condition `duties_recorded` says why the private record cannot be read.
     return [];
   }
 }

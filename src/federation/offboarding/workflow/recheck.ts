@@ -6,7 +6,7 @@ import { recentDrift } from "../../state/drift-records.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
 import type { Run } from "../run/run.ts";
-import { judgeStage } from "../stages/judge.ts";
+import { allHold, judgeStage } from "../stages/judge.ts";
 import { observeStage } from "../stages/observe.ts";
 import { OffboardingBlocked, type StageBlock } from "./step.ts";
 import { isLeftAlone } from "./view.ts";
@@ -35,10 +35,11 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
       continue;
     }
     reportRepaired(context, progress, plane);
-    const { observation } = await observeStage(context, run, progress, "observe");
-    for (const { condition, verdict, probe, found, hint } of judgeStage(observation)) {
+    const observation = await observeStage(context, run, progress, "observe");
+    for (const judged of judgeStage(observation)) {
+      const { condition, probe, found, hint } = judged;
       // Stage 5 restarts the homeserver after stage 4 was shown.
-      if (verdict === "met" || verdict === "not_applicable" || condition === "no_restart") continue;
+      if (allHold([judged]) || condition === "no_restart") continue;
       blocks.push({ stage, plane, condition, probe, found, hint });
     }
     for (const { subject, reason, hint } of observation.outOfReach) {

@@ -1,20 +1,21 @@
 // Signs this organisation's proved stages, and countersigns what the other organisation has stated of its stages.
-// Invariants: a stage whose exit condition does not hold is not signed; each statement is made once and signed
-// once (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence first.
+// Invariants: a stage whose conditions do not hold, or were shown more than a minute ago, is not signed; each statement
+// is made once and signed once (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence
+// first.
 
 import { shellWord } from "../../../domain/printable.ts";
 import type { StageStatement } from "../../../records/format/predicates.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
 import { stageStatement } from "../../../records/sign/make-statements.ts";
-import { countersignOnce, signOnce } from "../../../records/sign/sign-once.ts";
+import { countersignOnce, type Kept, signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
 import { currentState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
 import { type OffboardingContext, signerOf } from "../run/context.ts";
-import { readStage } from "../run/progress.ts";
+import { readStage, writeStage } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import {
   envelopeAt,
@@ -23,11 +24,13 @@ import {
   withEnvelope,
   writeStatements,
 } from "../run/statements.ts";
-import { allHold, declaredOpen } from "../stages/judge.ts";
+import { allHold } from "../stages/judge.ts";
+import { declaredOpen } from "../stages/observe.ts";
 import { finishRecord } from "./complete.ts";
+import { prove } from "./prove-stage.ts";
 import { recheck } from "./recheck.ts";
 import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
-import { isLeftAlone, type RunView, type StageView, stepsOf, viewOf } from "./view.ts";
+import { isLeftAlone, type RunView, type StageView, stepsOf, unwaivedIn, viewOf } from "./view.ts";
 
 export interface SignResult {
   readonly run: Run;
@@ -82,6 +85,7 @@ async function signStage(
 ): Promise<void> {
   await requireStillClosed(context, run, stage);
   const file = statementFile(run, `own-${stage}`);
+  await requireFresh(context, run, stage, file);
   const envelope = await signOnce(file, () => statementOf(run, stage, removal), removal, signer);
   const statements = readStatements(run);
   const evidence = [
@@ -108,11 +112,8 @@ function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): Stage
       ...{ run: id, kind, remover, partner, organisation: own, stage },
       revision: proof.revision,
       render: proof.render,
-      exit: proof.conditions.map(({ condition, verdict, evidence }) => ({
-        condition,
-        verdict: verdict === "not_applicable" ? "not_applicable" : "met",
-        evidence,
-      })),
+      scope: progress.scope,
+      evidence: [...new Set(proof.conditions.flatMap(({ evidence }) => evidence))],
       out_of_reach: proof.out_of_reach.map(({ subject, reason }) => {
         const waiver = waivers.get(subject);
         return { subject, reason, waived_by: waiver?.by ?? null, waiver: waiver?.reason ?? null };
@@ -136,9 +137,40 @@ async function requireStillClosed(
   if (plane === null || isLeftAlone(run, stage)) return;
   const { desired } = await currentState(federation);
   if (partnerEntry(desired.registry, counterpartyOf(run))?.partner.planes[plane] === "closed") return;
-  const [found, hint] = declaredOpen(plane);
-  const block = { stage, plane, condition: "in_force", probe: "registry", found, hint };
+  const block = { stage, plane, condition: "in_force", probe: "registry", ...declaredOpen(plane) };
   throw blockedBy(`stage ${stage} is not signed`, block);
+}
+
+/** Evidence that is older than this is observed again before it is signed. */
+const FRESH_MS = 60_000;
+
+/**
+ * Observes a stage again that was shown closed some time ago: it may have been opened since. What is found replaces the
+ * proof, unless a statement was already made from that, which a crash kept from being signed.
+ * @throws OffboardingBlocked when the stage does not hold any more
+ */
+async function requireFresh(
+  context: OffboardingContext,
+  run: Run,
+  stage: StageName,
+  statement: Kept,
+): Promise<void> {
+  const progress = readStage(run, stage);
+  if (progress?.proof == null || isLeftAlone(run, stage)) return;
+  const ageMs = context.federation.clock.now() - Date.parse(progress.proof.at);
+  if (ageMs <= FRESH_MS) return;
+  context.say(`observing again before it is signed: ${stage}`);
+  let again = await prove(context, run, progress, "observe");
+  const failing = again.proof?.conditions.filter((condition) => !allHold([condition])) ?? [];
+  if (failing.every(({ condition }) => condition === "no_restart") && failing.length > 0) {
+    // A later stage has restarted the homeserver: from then on nothing is known of the process before.
+    const unmeasured = { ...progress, scope: { ...progress.scope, started_at: null } };
+    again = await prove(context, run, unmeasured, "observe");
+  }
+  if (statement.read() === undefined) writeStage(run, again);
+  const view = { stage, progress: again, unwaived: unwaivedIn(run, again) };
+  const blocks = blocksOf(view);
+  if (blocks.length > 0) throw new OffboardingBlocked(`stage ${stage} is not signed`, blocks);
 }
 
 async function countersign(
@@ -169,7 +201,11 @@ function nothingToSign(view: RunView): OffboardingBlocked {
 }
 
 /** Why a stage cannot be signed yet. */
-export function blocksOf({ stage, progress, unwaived }: StageView): readonly StageBlock[] {
+export function blocksOf({
+  stage,
+  progress,
+  unwaived,
+}: Pick<StageView, "stage" | "progress" | "unwaived">): readonly StageBlock[] {
   const plane = PLANE_OF_STAGE[stage];
   if (progress?.proof == null) {
     const found = "it has not been shown yet";

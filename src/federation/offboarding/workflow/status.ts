@@ -1,7 +1,7 @@
 // The status of a run as an operator and a script read it: every stage, who waits for whom since when, and the exact
 // next command on either side. It follows from the run's files alone.
 
-import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
+import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
 import { labelOf, type StepStatus } from "../../workflow/status.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
@@ -30,6 +30,8 @@ export interface RunStatus {
   readonly ended: Run["ended"];
   readonly containedAt: string | null;
   readonly steps: readonly StepStatus<StageState, OtherState>[];
+  /** Conditions about parts that this organisation does not manage: they are not shown, and the record says so. */
+  readonly unmanaged: readonly { readonly step: StageName; readonly conditions: readonly string[] }[];
   readonly completion: RunView["completion"];
   readonly waiting: Waiting | null;
   /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
@@ -47,6 +49,7 @@ export function statusOf(run: Run, { parties }: Trust): RunStatus {
     ...{ run: id, kind, trigger, remover, partner, self, openedAt, ended },
     containedAt: view.containedAt,
     steps: view.stages.map(stepStatus),
+    unmanaged: view.stages.flatMap(unmanagedIn),
     completion: view.completion,
     waiting: steps.waiting,
     next: commandOf(steps),
@@ -66,6 +69,12 @@ function stepStatus(view: StageView): StepStatus<StageState, OtherState> {
     provedAt: own.state === "closing" || isStuck ? null : (progress?.proof?.at ?? null),
     blocks: isStuck ? blocksOf(view) : [],
   };
+}
+
+function unmanagedIn({ stage, progress }: StageView): RunStatus["unmanaged"] {
+  const all = progress?.proof?.conditions ?? [];
+  const conditions = all.filter(({ verdict }) => verdict === "unmanaged").map(({ condition }) => condition);
+  return conditions.length === 0 ? [] : [{ step: stage, conditions }];
 }
 
 function commandOf({ ended, contain, work, sign, countersign, complete, waiting }: Steps): readonly string[] {

@@ -58,7 +58,7 @@ export function viewOf(run: Run, parties: readonly TrustedParty[]): RunView {
     signedState(statements, parties, place, maker, second);
   const stages = STAGE_NAMES.map((stage): StageView => {
     const progress = readStage(run, stage);
-    const unwaived = (progress?.proof?.out_of_reach ?? []).filter(({ subject }) => !waivers.has(subject));
+    const unwaived = unwaivedIn(run, progress, waivers);
     const own = signed(placeOf({ organisation: run.self, stage }), run.self, other);
     return {
       stage,
@@ -80,6 +80,15 @@ export function viewOf(run: Run, parties: readonly TrustedParty[]): RunView {
     statements,
     waivers,
   };
+}
+
+/** What a stage could not reach, and nobody has waived. */
+export function unwaivedIn(
+  run: Run,
+  progress: StageProgress | undefined,
+  waivers = readWaivers(run),
+): Proof["out_of_reach"] {
+  return (progress?.proof?.out_of_reach ?? []).filter(({ subject }) => !waivers.has(subject));
 }
 
 function unsignedState(

@@ -43,7 +43,7 @@ describe("exchange of statements", () => {
       ["other_run", edited((file) => ({ ...file, run: "0".repeat(32) }))],
       // The same two organisations, with other keys and another run.
       ["unknown_key", stranger.text],
-      ["signature_invalid", payload('"met"', '"not_applicable"')],
+      ["signature_invalid", payload('"position":1', '"position":2')],
       ["evidence_altered", text.replace('"verdict":"closed"', '"verdict":"open"')],
       ["evidence_missing", edited((file) => ({ ...file, evidence: [] }))],
     ];

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { systemClock } from "../../../../src/domain/clock.ts";
 import { readStage, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
 import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
 import { complete } from "../../../../src/federation/offboarding/workflow/complete.ts";
@@ -13,6 +14,7 @@ import { sign } from "../../../../src/federation/offboarding/workflow/sign.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/workflow/step.ts";
 import { abort, waive } from "../../../../src/federation/offboarding/workflow/waive-and-abort.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
+import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { A, B, openRunAt } from "../../../support/offboarding.ts";
 import {
@@ -154,6 +156,29 @@ describe("removal workflow", () => {
     assert.equal(viewAt(a).statements.envelopes.length, 0);
   });
 
+  it("sign observes again what was proved more than a minute ago, and refuses what was opened since [OFF-2]", async (t) => {
+    let ahead = 0;
+    const clock = { ...systemClock, now: () => systemClock.now() + ahead };
+    const { a } = await openParties(t, { clock });
+    await next(a.context);
+    assert.equal(viewAt(a).stages[0]?.own.state, "proved");
+    const file = join(a.parts, "gateway/invocation.yaml");
+    const closed = readFileSync(file, "utf8");
+    writeFileSync(file, `${closed}# - b-bridge\n`);
+    ahead = 61_000;
+    const blocked = await sign(a.context).catch((error: unknown) => error);
+    assert.ok(blocked instanceof OffboardingBlocked, String(blocked));
+    assert.match(blocked.message, /stage a2a_stop is not signed/);
+    assert.match(blocked.message, /partner_not_rendered|in_force/);
+    assert.equal(viewAt(a).statements.envelopes.length, 0);
+    // Put right, it is proved again by the next step, and signed on fresh evidence.
+    assert.equal((await next(a.context)).did, "proved");
+    ahead = 200_000;
+    assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
+    const [statement] = stagesIn(viewAt(a).statements.envelopes).values();
+    assert.ok(Date.parse(statement?.predicate.closed_at ?? "") >= systemClock.now() + 190_000);
+  });
+
   it("next does not prove a stage that nobody has probed as the counterparty [OFF-2]", async (t) => {
     const { a } = await openParties(t, { fromOutside: false });
     const { did, progress } = await next(a.context);
@@ -201,7 +226,7 @@ describe("removal workflow", () => {
     assert.ok(blocked instanceof OffboardingBlocked);
     assert.deepEqual(new Set(blocked.blocks.map(({ plane }) => plane)), new Set(["border"]));
     assert.match(blocked.message, /border plane was changed by hand: .*policy\.json \(edited\)/);
-    assert.match(blocked.message, /policy_digest_changed \[policy_check\]: policy_check on b\.test: open/);
+    assert.match(blocked.message, /policy_digest_changed \[policy_in_force\]: policy_in_force: open/);
     assert.equal(viewAt(a).completion.state, "none");
     assert.equal(
       readFileSync(file, "utf8"),
@@ -372,8 +397,8 @@ describe("removal workflow", () => {
     ]);
     assert.deepEqual(verdicts, [
       ["in_force", "met"],
-      ["partner_not_rendered", "not_applicable"],
-      ["token_refused", "not_applicable"],
+      ["partner_not_rendered", "met"],
+      ["token_refused", "met"],
       ["invoke_refused", "not_applicable"],
     ]);
   });

@@ -17,6 +17,7 @@ import { type Run, runFile, writeRun } from "../../../../src/federation/offboard
 import { StateFolder } from "../../../../src/federation/state/folder.ts";
 import { type FederatedUser, type Federation, startFederation, until } from "../../../support/federation.ts";
 import { FEDERATION_PROCESS } from "../../../support/kills.ts";
+import { NO_SCOPE } from "../../../support/real-evidence.ts";
 import { recordWith } from "../../../support/sample-files.ts";
 import { start, writeFile } from "../../../support/temporary.ts";
 
@@ -147,7 +148,7 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>, coun
     self: a.name,
     private_record_file,
     opened_at: new Date(systemClock.now()).toISOString(),
-    baseline: { revision: "0".repeat(40), policy_digest: null, policy_excluded: false },
+    baseline: { revision: "0".repeat(40), scope: NO_SCOPE },
     ended: null,
   });
   return { context, run, said };
@@ -183,7 +184,7 @@ function openStage(run: Run): void {
     stage: "data_duties",
     opened_at: new Date(systemClock.now()).toISOString(),
     countersignature_skipped: null,
-    homeserver_started_at: null,
+    scope: NO_SCOPE,
     commit: null,
     proof: null,
   });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { EvidenceItem } from "../../../../src/records/format/evidence-item.ts";
+import { type EvidenceItem, evidenceItem, isOfPurge } from "../../../../src/records/format/evidence-item.ts";
 import { fileText } from "../../../../src/records/format/record-file.ts";
 import { STAGE_NAMES, type StageName, statementOrder } from "../../../../src/records/format/stages.ts";
 import { statementDigest } from "../../../../src/records/format/statement.ts";
@@ -15,11 +15,7 @@ import {
   type OwnRemoval,
   stagesIn,
 } from "../../../../src/records/sign/held-statements.ts";
-import {
-  completionStatement,
-  nothingApplies,
-  stageStatement,
-} from "../../../../src/records/sign/make-statements.ts";
+import { completionStatement, stageStatement } from "../../../../src/records/sign/make-statements.ts";
 import { RecordRefused } from "../../../../src/records/sign/record-refused.ts";
 import { addSignature, signStatement } from "../../../../src/records/sign/signer.ts";
 import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
@@ -63,7 +59,7 @@ async function state(own: Party, held: HeldStatements, stage: StageName, removal
       : (stagesIn(held.envelopes).get(placeOf({ organisation: own.name, stage: before })) ?? null);
   const slot = { organisation: own.name, stage };
   const { schema: _, position: __, ...input } = stageInput(removal.run, "a.test", "b.test", slot, items);
-  const evidence = [...items.values()].flat();
+  const evidence = items;
   const statement = stageStatement({ ...input, previous }, byDigest(evidence));
   const envelope = await signStatement(statement, own.signer);
   return {
@@ -105,7 +101,9 @@ const ordered = (held: HeldStatements) => {
 };
 
 function complete(held: HeldStatements) {
-  const purged = held.evidence.filter(({ probe }) => probe === "purge_room").map(({ digest }) => digest);
+  const purged = held.evidence
+    .filter((item) => isOfPurge(item) && item.partner === "b.test")
+    .map(({ digest }) => digest);
   return completionStatement(completionInput(RUN, A, B, purged), ordered(held), byDigest(held.evidence));
 }
 
@@ -154,7 +152,7 @@ describe("exchanging statements", () => {
     const first = await state(A, NOTHING, "a2a_stop");
     const file = exportExchange(seenBy(A), first.held.envelopes, first.held.evidence);
     const once = importExchange(bytes(file), seenBy(B), NOTHING);
-    assert.deepEqual(once.added, { statements: 1, signatures: 1, evidence: 6 });
+    assert.deepEqual(once.added, { statements: 1, signatures: 1, evidence: 7 });
     const again = importExchange(bytes(file), seenBy(B), once.held);
     assert.deepEqual(again, { held: once.held, added: { statements: 0, signatures: 0, evidence: 0 } });
     const signed = await answer(B, once.held, file);
@@ -188,7 +186,7 @@ describe("exchanging statements", () => {
       offer({ evidence: [{ ...item, status: 200 }, ...held.evidence.slice(1)] }),
       "evidence_altered",
     );
-    const strange = [...itemsOf("a.test", "b.test", "room").values()].flat();
+    const strange = itemsOf("a.test", "b.test", "room");
     await refusedWith(offer({ evidence: [...held.evidence, ...strange] }), "evidence_extra");
     const unsigned = {
       ...envelope,
@@ -270,18 +268,17 @@ describe("exchanging statements", () => {
   });
 
   it("a stage whose exit condition does not hold cannot be stated [OFF-2]", async () => {
-    const items = [
-      ...itemsOf("a.test", "b.test", "transport", (item) => ({ ...item, verdict: "open" })).entries(),
-    ];
-    const open = new Map<string, EvidenceItem[]>(items);
+    const open = itemsOf("a.test", "b.test", "transport", {
+      item: (item) => ({ ...item, verdict: "open" }),
+    });
     const slot = { organisation: "a.test", stage: "transport" } as const;
     const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, open);
     const stop = await upTo("policy_border");
-    const evidence = byDigest([...open.values()].flat());
+    const evidence = byDigest(open);
     await refusedWith(
       () => stageStatement({ ...input, previous: stop }, evidence),
-      "evidence_says_open",
-      "condition_unproved",
+      "condition_refuted",
+      "evidence_shows_nothing",
     );
     await refusedWith(
       () => stageStatement({ ...input, attested: ["two words"], previous: stop }, evidence),
@@ -289,34 +286,33 @@ describe("exchanging statements", () => {
     );
   });
 
-  it("a stage may state that nothing applies, except where the organisation must close something", async () => {
-    const items = [...itemsOf("b.test", "a.test", "a2a_stop").values()].flat();
+  it("a stage says that nothing applies only with an item that shows it [OFF-5]", async () => {
+    const all = itemsOf("b.test", "a.test", "a2a_stop");
+    const items = all.filter(({ vantage }) => vantage === "operator");
+    const render = items.find(({ probe }) => probe === "render");
+    assert.ok(render !== undefined);
+    const { digest: __, ...body } = render;
+    const none = evidenceItem({
+      ...body,
+      probe: "agents_offered",
+      subject: null,
+      reason: "no_agent_offered",
+    });
     const slot = { organisation: "b.test", stage: "a2a_stop" } as const;
-    const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, new Map());
-    const nothing = {
-      ...input,
-      revision: null,
-      render: null,
-      exit: nothingApplies("a2a_stop", items),
-      previous: null,
+    const stated = (evidence: readonly EvidenceItem[]) => {
+      const { schema: _, position: ___, ...input } = stageInput(RUN, "a.test", "b.test", slot, evidence);
+      const scope = { ...input.scope, agents: [] };
+      return stageStatement({ ...input, scope, previous: null }, byDigest(evidence));
     };
-    const { predicate } = stageStatement(nothing, byDigest(items));
-    assert.ok(predicate.exit.every(({ verdict }) => verdict === "not_applicable"));
-    const room = [...itemsOf("a.test", "b.test", "room").values()].flat();
-    const first = await upTo("a2a_discovery");
-    const forRoom = stageInput(RUN, "a.test", "b.test", { organisation: "a.test", stage: "room" }, new Map());
-    await refusedWith(
-      () =>
-        stageStatement({ ...forRoom, exit: nothingApplies("room", room), previous: first }, byDigest(room)),
-      "stage_not_closed",
-    );
+    assert.equal(stated([...items, none]).predicate.stage, "a2a_stop");
+    await refusedWith(() => stated(items), "condition_unproved");
   });
 
   it("a stage is stated and countersigned only after the stage before it of the same run [OFF-2]", async () => {
     const items = itemsOf("a.test", "b.test", "room");
     const slot = { organisation: "a.test", stage: "room" } as const;
     const { schema: _, position: __, ...input } = stageInput(RUN, "a.test", "b.test", slot, items);
-    const evidence = byDigest([...items.values()].flat());
+    const evidence = byDigest(items);
     const previous = await upTo("a2a_discovery");
     const statement = stageStatement({ ...input, previous }, evidence);
     await refusedWith(

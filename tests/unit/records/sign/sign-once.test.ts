@@ -14,7 +14,6 @@ import { temporaryFolder } from "../../../support/temporary.ts";
 const A = party("a.test");
 const B = party("b.test");
 const ITEMS = itemsOf("a.test", "b.test", "a2a_stop");
-const EVIDENCE = [...ITEMS.values()].flat();
 
 const seenBy = ({ name }: Party): OwnRemoval => ({
   run: RUN,
@@ -34,8 +33,7 @@ function maker() {
     ...input
   } = stageInput(RUN, "a.test", "b.test", { organisation: "a.test", stage: "a2a_stop" }, ITEMS);
   return {
-    make: () =>
-      stageStatement({ ...input, attested: [`time_${++made}`], previous: null }, byDigest(EVIDENCE)),
+    make: () => stageStatement({ ...input, attested: [`time_${++made}`], previous: null }, byDigest(ITEMS)),
     count: () => made,
   };
 }
@@ -103,7 +101,7 @@ describe("signOnce and countersignOnce", () => {
 
   it("one countersignature is handed out when countersigning is killed at any moment [OFF-2]", async () => {
     const envelope = await signStatement(maker().make(), A.signer);
-    const held = { envelopes: [envelope], evidence: EVIDENCE };
+    const held = { envelopes: [envelope], evidence: ITEMS };
     for (const isThere of [false, true]) {
       const { written, kept } = killable();
       await assert.rejects(countersignOnce(kept(1, isThere), envelope, seenBy(B), held, B.signer), /killed/);

@@ -27,6 +27,18 @@ import { ROOT } from "../../../support/temporary.ts";
 const A = party("a.test");
 const B = party("b.test");
 const C = party("c.test");
+/** Says that an organisation does not manage its gateway. */
+const unmanaged = (item: EvidenceItemBody): EvidenceItemBody => ({
+  ...item,
+  probe: "part_managed",
+  vantage: "operator",
+  subject: "gateway",
+  verdict: "unknown",
+  layer: "configuration",
+  status: null,
+  reason: "unmanaged",
+});
+const LEFT_ALONE = { probe: "left_alone", layer: "none", vantage: "nobody", verdict: "unknown" } as const;
 const OTHER_DIGEST = `sha256:${"f".repeat(64)}`;
 
 const reached = new Set<ReasonCode>();
@@ -96,12 +108,13 @@ describe("verifyRecord", () => {
     );
     assert.ok(report.parts.every(({ complete }) => complete));
     assert.equal(report.parts.length, 6);
-    assert.equal(report.proved.length, 22);
-    assert.deepEqual(report.proved[0], {
+    assert.equal(report.outcome, "verified");
+    assert.equal(report.proved.length, 46);
+    assert.deepEqual(report.proved[2], {
       organisation: "a.test",
       stage: "a2a_stop",
-      condition: "partner_not_rendered",
-      seen: { operator: 1, partner: 1 },
+      condition: "token_refused",
+      seen: { operator: 2, partner: 1 },
     });
     assert.ok(report.attested.some(({ what }) => what === "backups have expired by 2027-02-21"));
     assert.deepEqual(
@@ -127,27 +140,92 @@ describe("verifyRecord", () => {
   });
 
   it("a condition that does not apply to an organisation is attested, not proved", async () => {
-    const { bytes, trust } = await removalOf(A, B, {
-      stage: only("b.test", "a2a_stop", ({ exit }) => ({
-        revision: null,
-        render: null,
-        exit: exit.map((one) => ({ ...one, verdict: "not_applicable" as const })),
-      })),
-    });
+    const noPins: Changes = {
+      item: (item, organisation) =>
+        organisation === "b.test" && item.probe === "card_trust"
+          ? {
+              ...{ ...item, probe: "agents_consumed", subject: null, layer: "registry" },
+              reason: "no_agent_consumed",
+            }
+          : item,
+      stage: (predicate) =>
+        predicate.organisation === "b.test"
+          ? { ...predicate, scope: { ...predicate.scope, pins: [] } }
+          : predicate,
+    };
+    const { bytes, trust } = await removalOf(A, B, noPins);
     const report = verifyRecord(bytes, trust);
     assert.deepEqual(report.problems, []);
-    assert.ok(report.attested.some(({ what }) => what === "a2a_stop: token_refused does not apply"));
     assert.ok(
-      !report.proved.some(({ organisation, stage }) => organisation === "b.test" && stage === "a2a_stop"),
+      report.attested.some(({ what }) => what === "a2a_discovery: agent_card_untrusted does not apply"),
+    );
+    assert.ok(
+      !report.proved.some(
+        ({ organisation, condition }) => organisation === "b.test" && condition === "agent_card_untrusted",
+      ),
     );
   });
 
+  it("a part that nobody manages leaves the record incomplete, and is never proved [ADO-1]", async () => {
+    const without = (predicate: StagePredicate): StagePredicate =>
+      predicate.organisation === "b.test"
+        ? { ...predicate, scope: { ...predicate.scope, parts: ["homeserver", "bridge"] } }
+        : predicate;
+    const { bytes, trust } = await removalOf(A, B, {
+      items: (items, organisation, stage) =>
+        organisation === "b.test" && stage === "a2a_stop" ? items.slice(0, 1) : items,
+      item: (item, organisation, stage) => {
+        const isOfGateway = stage === "a2a_stop" || item.probe === "card_fetch";
+        return organisation === "b.test" && isOfGateway ? unmanaged(item) : item;
+      },
+      stage: without,
+    });
+    const report = verifyRecord(bytes, trust);
+    assert.deepEqual(report.problems, []);
+    assert.deepEqual([report.outcome, report.verified], ["incomplete", false]);
+    const listed = report.unmanaged.map(({ organisation, condition }) => `${organisation} ${condition}`);
+    assert.deepEqual(listed, [
+      "b.test in_force",
+      "b.test partner_not_rendered",
+      "b.test token_refused",
+      "b.test invoke_refused",
+      "b.test card_gone_or_refused",
+    ]);
+    assert.ok(
+      !report.proved.some(
+        ({ condition, organisation }) =>
+          listed.includes(`${organisation} ${condition}`) && condition !== "in_force",
+      ),
+    );
+  });
+
+  it("a record in which the partner has shown nothing closed is unilateral [OFF-3]", async () => {
+    const { bytes, trust } = await removalOf(A, B, {
+      item: (item, organisation, stage) =>
+        organisation === "b.test" && stage !== "data_duties"
+          ? { ...item, probe: "nothing_there", layer: "registry", status: null, reason: "not_operated" }
+          : item,
+    });
+    const report = verifyRecord(bytes, trust);
+    assert.deepEqual(
+      report.problems.map(({ reason }) => reason),
+      ["unilateral"],
+    );
+    for (const { reason } of report.problems) reached.add(reason);
+    assert.deepEqual([report.outcome, report.verified], ["unilateral", false]);
+  });
+
   it("a partial removal leaves rooms, border and transport alone", async () => {
+    const isLeft = (stage: StageName) => ["room", "policy_border", "transport"].includes(stage);
     const partial: Changes = {
+      items: (items, _, stage) => (isLeft(stage) ? items.slice(0, 1) : items),
+      item: (item, _, stage) => (isLeft(stage) ? { ...item, ...LEFT_ALONE } : item),
       stage: (predicate) => {
-        const isLeft = ["room", "policy_border", "transport"].includes(predicate.stage);
-        const exit = predicate.exit.map((one) => ({ ...one, verdict: "not_applicable" as const }));
-        return { ...predicate, kind: "partial", ...(isLeft && { exit, revision: null, render: null }) };
+        const scope = { ...predicate.scope, rooms: null };
+        return {
+          ...{ ...predicate, kind: "partial", scope },
+          ...(isLeft(predicate.stage) && { revision: null, render: null }),
+        };
       },
       ...completion(() => ({ kind: "partial" })),
     };
@@ -292,29 +370,24 @@ describe("verifyRecord", () => {
       })),
     ],
     [
-      "stage_not_closed",
-      "the remover's transport does not apply",
+      "condition_unproved",
+      "a room in scope of which nothing was observed",
       {
-        stage: only("a.test", "transport", ({ exit }) => ({
-          exit: exit.map((one) => ({ ...one, verdict: "not_applicable" as const })),
+        stage: only("a.test", "room", ({ scope }) => ({
+          scope: { ...scope, rooms: [...(scope.rooms ?? []), "!another:a.test"] },
         })),
       },
     ],
     [
-      "condition_repeated",
-      "twice",
-      { stage: only("a.test", "room", ({ exit }) => ({ exit: [...exit, ...exit] })) },
+      "scope_malformed",
+      "rooms of a plane that has none",
+      { stage: only("a.test", "transport", ({ scope }) => ({ scope: { ...scope, rooms: [] } })) },
     ],
     [
-      "condition_unproved",
-      "nobody looked",
-      {
-        item: (item) =>
-          item.probe === "send_refused" ? { ...item, vantage: "nobody", layer: item.vantage } : item,
-      },
+      "scope_differs",
+      "another policy before than in the stages around it",
+      { stage: only("a.test", "room", ({ scope }) => ({ scope: { ...scope, policy: OTHER_DIGEST } })) },
     ],
-    ["revision_missing", "no revision", { stage: only("a.test", "room", () => ({ revision: null })) }],
-    ["revision_missing", "no render", { stage: only("a.test", "room", () => ({ render: null })) }],
     [
       "duties_have_no_plane",
       "a revision of duties",
@@ -364,19 +437,35 @@ describe("verifyRecord", () => {
     [
       "evidence_about_another",
       "about a third",
-      { item: (item, organisation) => (organisation === "b.test" ? { ...item, partner: "c.test" } : item) },
+      {
+        item: (item, organisation, stage) =>
+          organisation === "b.test" && stage === "policy_border" && item.probe === "invite"
+            ? { ...item, partner: "c.test" }
+            : item,
+      },
     ],
     [
       "evidence_of_another_plane",
       "from another plane",
-      { item: (item) => (item.probe === "card_gone" ? { ...item, plane: "gateway" } : item) },
+      { item: (item) => (item.probe === "invite" ? { ...item, plane: "gateway" } : item) },
     ],
-    ["evidence_out_of_time", "seen before", { item: (item) => ({ ...item, at: minute(-1) }) }],
-    ["evidence_out_of_time", "seen after", { item: (item) => ({ ...item, at: minute(500) }) }],
     [
-      "unreached_not_listed",
-      "nothing can be said",
-      { item: (item) => (item.vantage === "partner" ? { ...item, verdict: "unknown" } : item) },
+      "evidence_out_of_time",
+      "seen before",
+      { item: (item) => (item.probe === "invite" ? { ...item, at: minute(-1) } : item) },
+    ],
+    [
+      "evidence_out_of_time",
+      "seen after",
+      { item: (item) => (item.probe === "invite" ? { ...item, at: minute(500) } : item) },
+    ],
+    [
+      "evidence_shows_nothing",
+      "an answer that is not the one required",
+      {
+        item: (item) =>
+          item.probe === "invite" && item.vantage === "partner" ? { ...item, probe: "invitation" } : item,
+      },
     ],
     [
       "out_of_reach_dropped",
@@ -514,6 +603,29 @@ describe("verifyRecord", () => {
     });
   }
 
+  it("stage_not_closed: a partial removal whose remover manages none of what it closes [OFF-5]", async () => {
+    const isClosed = (stage: StageName) => stage === "a2a_stop" || stage === "a2a_discovery";
+    const isLeft = (stage: StageName) => !isClosed(stage) && stage !== "data_duties";
+    const reasons = await changed({
+      items: (items, organisation, stage) =>
+        isLeft(stage) || (organisation === "a.test" && isClosed(stage)) ? items.slice(0, 1) : items,
+      item: (item, organisation, stage) => {
+        if (isLeft(stage)) return { ...item, ...LEFT_ALONE, reason: "left_alone_by_partial" };
+        return organisation === "a.test" && isClosed(stage) ? unmanaged(item) : item;
+      },
+      stage: (predicate) => {
+        const { scope, stage, organisation } = predicate;
+        const parts: typeof scope.parts = organisation === "a.test" ? ["homeserver"] : scope.parts;
+        return {
+          ...{ ...predicate, kind: "partial", scope: { ...scope, parts, rooms: null } },
+          ...(isLeft(stage) && { revision: null, render: null }),
+        };
+      },
+      ...completion(() => ({ kind: "partial" })),
+    });
+    assert.deepEqual(reasons, ["stage_not_closed"]);
+  });
+
   it("one fault is reported with its consequences and nothing else [OFF-3]", async () => {
     const two: readonly (readonly [readonly ReasonCode[], Changes])[] = [
       // The stage is not there, so what it rested on is superfluous and the completion binds what is absent.
@@ -532,34 +644,24 @@ describe("verifyRecord", () => {
         file(({ stages, ...record }) => ({ ...record, stages: [...stages, ...stages.slice(-3, -2)] })),
       ],
       [
-        ["condition_missing", "evidence_extra"],
-        { stage: only("a.test", "transport", ({ exit }) => ({ exit: exit.slice(1) })) },
+        ["condition_unproved", "evidence_shows_nothing"],
+        { item: (item) => (item.probe === "federation_send" ? { ...item, verdict: "unknown" } : item) },
       ],
       [
-        ["condition_unproved", "unreached_not_listed"],
-        { item: (item) => (item.probe === "send_refused" ? { ...item, verdict: "unknown" } : item) },
+        ["condition_refuted", "evidence_shows_nothing"],
+        { item: (item) => (item.probe === "card_trust" ? { ...item, verdict: "open" } : item) },
+      ],
+      // Nothing names the revision that was in force, so nothing shows that it was.
+      ...(["revision", "render"] as const).map((name): readonly [readonly ReasonCode[], Changes] => [
+        ["revision_missing", "condition_unproved", "evidence_shows_nothing"],
+        { stage: only("a.test", "room", () => ({ [name]: null })) },
+      ]),
+      [
+        ["condition_unproved", "evidence_shows_nothing"],
+        { item: (item) => (item.probe === "whitelist" ? { ...item, vantage: "witness" } : item) },
       ],
       [
-        ["evidence_says_open", "condition_unproved"],
-        { item: (item) => (item.probe === "card_gone" ? { ...item, verdict: "open" } : item) },
-      ],
-      [
-        ["evidence_says_open"],
-        { item: (item) => (item.vantage === "partner" ? { ...item, verdict: "open" } : item) },
-      ],
-      [
-        ["seen_from_outside_alone"],
-        {
-          item: (item, _, stage) =>
-            stage === "transport" && item.vantage === "operator" ? { ...item, vantage: "witness" } : item,
-        },
-      ],
-      [
-        ["stage_out_of_scope"],
-        { stage: (one) => ({ ...one, kind: "partial" }), ...completion(() => ({ kind: "partial" })) },
-      ],
-      [
-        ["times_out_of_order", "evidence_out_of_time"],
+        ["times_out_of_order", "evidence_out_of_time", "condition_unproved"],
         { stage: only("a.test", "room", ({ closed_at }) => ({ opened_at: minute(36), closed_at })) },
       ],
       [
@@ -720,7 +822,8 @@ describe("verifyRecord", () => {
     assert.deepEqual(reasonsFor(Buffer.concat([Buffer.from([0xff]), bytes]), trust), ["record_unreadable"]);
     assert.deepEqual(verifyText(text.trimEnd()), ["record_reformatted"]);
     assert.deepEqual(verifyText(JSON.stringify(JSON.parse(text), null, 2)), ["record_reformatted"]);
-    assert.deepEqual(verifyText(text.replace("12.5", "12.50")), ["record_reformatted"]);
+    const spaced = text.replace(/"duration_ms":(\d+)/, '"duration_ms":$1.0');
+    assert.deepEqual(verifyText(spaced), ["record_reformatted"]);
   });
 
   it("hundreds of thousands of broken items are all reported [OFF-3]", async () => {
@@ -749,18 +852,17 @@ describe("verifyRecord", () => {
   it("a purge is shown by deletions, not by counts, promises or other duties [OFF-3]", async () => {
     const as = (probe: string, more: Partial<EvidenceItemBody> = {}) =>
       changed({
-        item: (item, _organisation, stage) => (stage === "data_duties" ? { ...item, probe, ...more } : item),
+        item: (item) => (item.probe === "purge_media" ? { ...item, probe, ...more } : item),
       });
-    assert.deepEqual(await as("purge_media"), []);
-    for (const probe of ["duties", "check_federation", "backup_expiry", "deletion_recorded"]) {
+    assert.deepEqual(await as("purge_room"), []);
+    for (const probe of ["rows_before", "history_kept"]) {
       assert.deepEqual(await as(probe), ["condition_unproved", "purge_of_another_kind"], probe);
     }
-    assert.deepEqual(await as("rows_before"), ["condition_unproved", "purge_of_another_kind"]);
     const kept = await as("purge_media", { reason: "kept_by_contract" });
     assert.deepEqual(kept, ["condition_unproved", "purge_of_another_kind"]);
     const { file: record } = await removalOf(A, B);
     const theirs = record.evidence.filter(
-      ({ probe, partner }) => probe === "purge_room" && partner === "a.test",
+      ({ probe, partner }) => probe === "purge_media" && partner === "a.test",
     );
     const evidence = theirs.map(({ digest }) => digest);
     const byPartner = completion(({ duties }) => ({
@@ -776,15 +878,17 @@ describe("verifyRecord", () => {
 
   it("several faults are reported at once [OFF-3]", async () => {
     const reasons = await changed({
-      stage: only("a.test", "room", () => ({ revision: null })),
+      stage: only("a.test", "room", () => ({ attested: [], opened_at: minute(36) })),
       completion: (predicate) => ({ ...predicate, attestations: [], static_tests: [] }),
       file: (record) => ({ ...record, evidence: record.evidence.slice(1) }),
     });
     assert.deepEqual(reasons.toSorted(), [
       "attestation_missing",
+      "condition_unproved",
       "evidence_missing",
-      "revision_missing",
+      "evidence_out_of_time",
       "static_tests_missing",
+      "times_out_of_order",
     ]);
   });
 

@@ -14,6 +14,7 @@ import { writeRun } from "../../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { type Script, type SeenRequest, scriptedHomeserver } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
+import { NO_SCOPE } from "../../../../support/real-evidence.ts";
 import { recordWith } from "../../../../support/sample-files.ts";
 import { temporaryFolder, writeFile } from "../../../../support/temporary.ts";
 
@@ -111,11 +112,11 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
     ...{ version: 1, run: "0".repeat(32), kind: "full", trigger: "contract_end" },
     ...{ remover: "harbour.example", partner: PARTNER, self: "harbour.example" },
     ...{ private_record_file, opened_at: AT, ended: null },
-    baseline: { revision: "0".repeat(40), policy_digest: null, policy_excluded: false },
+    baseline: { revision: "0".repeat(40), scope: NO_SCOPE },
   });
   writeStage(run, {
     ...{ version: 1, stage: "data_duties", opened_at: AT, countersignature_skipped: null },
-    ...{ homeserver_started_at: null, commit: null, proof: null },
+    ...{ scope: NO_SCOPE, commit: null, proof: null },
   });
   const config = {
     directory,

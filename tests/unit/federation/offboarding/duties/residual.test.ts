@@ -9,6 +9,7 @@ import { writeRun } from "../../../../../src/federation/offboarding/run/run.ts";
 import { parseRevision } from "../../../../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { readPlane, writePlane } from "../../../../../src/federation/state/plane-records.ts";
+import { NO_SCOPE } from "../../../../support/real-evidence.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
 
 const REVISION = parseRevision("0".repeat(40)) ?? assert.fail();
@@ -26,7 +27,7 @@ describe("tokensLiveUntil", () => {
         opened_at: at("00"),
         ended: null,
       },
-      baseline: { revision: "0".repeat(40), policy_digest: null, policy_excluded: false },
+      baseline: { revision: "0".repeat(40), scope: NO_SCOPE },
     });
     const config = { gateway: {} } as FederationConfig;
     const until = () => tokensLiveUntil({ config }, run);
@@ -45,7 +46,7 @@ describe("tokensLiveUntil", () => {
         stage: "a2a_stop",
         opened_at: at("09"),
         countersignature_skipped: null,
-        homeserver_started_at: null,
+        scope: NO_SCOPE,
         commit: null,
       },
       proof: { at: at("20"), ...proof },

@@ -10,6 +10,7 @@ import {
   writeRun,
 } from "../../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
+import { NO_SCOPE } from "../../../../support/real-evidence.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
 
 const OWN = "own.test";
@@ -19,7 +20,7 @@ function record(digit: string, other: string, isRemover: boolean): RunFile {
     ...{ version: 1, run: digit.repeat(32), kind: "full", trigger: "contract_end", self: OWN },
     ...(isRemover ? { remover: OWN, partner: other } : { remover: other, partner: OWN }),
     ...{ private_record_file: "/nowhere", opened_at: `2026-01-0${digit}T00:00:00.000Z`, ended: null },
-    baseline: { revision: "0".repeat(40), policy_digest: null, policy_excluded: false },
+    baseline: { revision: "0".repeat(40), scope: NO_SCOPE },
   };
 }
 

@@ -1,0 +1,33 @@
+// What an operator can do about a condition that does not hold. Data beside the table of conditions, which records share
+// and which names no command.
+const APPLY = (plane: string) => `drawbridge reconcile --once --plane ${plane}`;
+const ROOMS = `${APPLY("rooms")}; what stays out of reach is waived by name.`;
+const STATUS = "See drawbridge federation status; then run drawbridge offboarding next again.";
+
+export const HINTS: Readonly<Record<string, string>> = {
+  in_force: STATUS,
+  partner_not_rendered:
+    "Render and commit; then see that the gateway runs and follows its files (drawbridge federation status).",
+  token_refused: `Disable the client at the issuer: ${APPLY("gateway")}.`,
+  invoke_refused: `The gateway still lets it through: ${APPLY("gateway")}.`,
+  card_gone_or_refused: `The gateway still publishes it: ${APPLY("card")}. Where others consume it, sign stage 1 first: its use must be observed to be refused.`,
+  agent_card_untrusted:
+    "See that the bridge runs and follows agents.yaml; its audit must say agent_card_untrusted.",
+  people_may_not_ask: "See that the bridge runs and follows agents.yaml.",
+  acl_excludes_partner: `A room's ACL still admits it: ${ROOMS}`,
+  enforcement_holds: `A server does not enforce the ACL: ${ROOMS}`,
+  members_gone: `Its people are still members: ${ROOMS}`,
+  retained_servers_told: `A retained server does not show the ACL: ${ROOMS}`,
+  kept_out_of_rooms: `It can still come in: ${ROOMS}`,
+  policy_digest_changed: `See that the registry closes the border plane; then ${APPLY("border")}.`,
+  server_not_allowed:
+    "No denial was written yet: run the step again with --probe-config and a probe file that has a signing key and an invitee.",
+  no_restart:
+    "The homeserver was restarted since the stage was opened. Run drawbridge offboarding next again: it measures from this process on.",
+  whitelist_excludes_partner: `The homeserver runs with the old whitelist: ${APPLY("transport")}.`,
+  send_refused: `Its transactions are still accepted: ${APPLY("transport")}.`,
+  deletion_recorded:
+    "Run drawbridge offboarding purge PARTNER; or, where nothing is to go, drawbridge offboarding set duties.purge.waiver WORD --record FILE.",
+  duties_recorded: "Complete the private record: drawbridge offboarding set FIELD VALUE --record FILE.",
+  static_tests_pass: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
+};

@@ -1,0 +1,52 @@
+// Evaluates one stage of a removal from its evidence: the conditions of its plane, or the data duties. Pure.
+// Invariant: whoever states a stage, countersigns it or audits it years after calls this function.
+import type { EvidenceItem } from "../format/evidence-item.ts";
+import type { Scope } from "../format/scope.ts";
+import { type Kind, PLANE_OF_STAGE, STAGES_LEFT_ALONE, type StageName } from "../format/stages.ts";
+import type { Condition, Evaluated } from "./condition.ts";
+import { evaluate } from "./evaluate.ts";
+import { conditionsOf, DUTIES } from "./table.ts";
+
+/** What is evaluated of a stage: the fields of its statement that the conditions are compared with. */
+export interface StageWork {
+  readonly kind: Kind;
+  readonly stage: StageName;
+  readonly organisation: string;
+  readonly remover: string;
+  readonly partner: string;
+  readonly scope: Scope;
+  readonly revision: string | null;
+  readonly render: string | null;
+  readonly out_of_reach: readonly { readonly subject: string }[];
+  readonly opened_at: string;
+  readonly closed_at: string;
+}
+
+/** Probe of the item that says that this kind of removal leaves a plane as it is. */
+export const LEFT_ALONE = "left_alone";
+
+export function conditionsOfStage(stage: StageName): readonly Condition[] {
+  const plane = PLANE_OF_STAGE[stage];
+  return plane === null ? DUTIES : conditionsOf(plane, "closed");
+}
+
+export function evaluateStage(work: StageWork, items: readonly EvidenceItem[]): readonly Evaluated[] {
+  const { kind, stage, scope, revision, render } = work;
+  if (STAGES_LEFT_ALONE[kind].includes(stage)) {
+    const evidence = items.filter(({ probe }) => probe === LEFT_ALONE).map(({ digest }) => digest);
+    const verdict = evidence.length === 0 ? "unknown" : "not_applicable";
+    return [{ condition: LEFT_ALONE, verdict, evidence, lacks: [] }];
+  }
+  return evaluate(conditionsOfStage(stage), items, {
+    organisation: work.organisation,
+    partner: work.organisation === work.remover ? work.partner : work.remover,
+    plane: PLANE_OF_STAGE[stage],
+    ...{ scope, revision, render, from: work.opened_at, until: work.closed_at },
+    outOfReach: new Set(work.out_of_reach.map(({ subject }) => subject)),
+  });
+}
+
+/** Digests of the items that a stage rests on. */
+export function evidenceIn(conditions: readonly Evaluated[]): readonly string[] {
+  return [...new Set(conditions.flatMap(({ evidence }) => evidence))];
+}

@@ -1,0 +1,120 @@
+// docs/reference/conditions.md: how each condition of a plane and of the data duties is evaluated, made from the table
+// that the programs evaluate by, so that an auditor can repeat it by hand.
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type {
+  Answer,
+  Check,
+  Condition,
+  Observation,
+  Requirement,
+} from "../src/records/conditions/condition.ts";
+import { ITEM_AGE_MAX_MS } from "../src/records/conditions/evaluate.ts";
+import { conditionsOf, DUTIES } from "../src/records/conditions/table.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES } from "../src/records/format/stages.ts";
+import { ROOT } from "./run-program.ts";
+
+const PAGE = join(ROOT, "docs", "reference", "conditions.md");
+
+const HEAD = `# Conditions of the planes
+
+This page is made from \`src/records/conditions\` by \`./task check --update\`. The operator's status, whoever signs or countersigns a stage, and \`drawbridge verify\` evaluate the same table; nothing that a signer says about a condition is read.
+
+## How a condition is evaluated
+
+1. Take the items that the stage names whose \`partner\` is the counterparty and whose \`plane\` is the stage's, observed between \`opened_at\` and \`closed_at\` and at most ${ITEM_AGE_MAX_MS / 60_000} minutes before \`closed_at\`. The data duties are about every plane, and their items may be older than that. Items of the vantage \`nobody\`, and items whose \`reason\` begins with \`not_configured:\` or \`not_applicable:\`, count for nothing.
+2. If the scope's \`parts\` have none of the condition's parts, the condition is **unmanaged**. It is never counted as closed.
+3. For each row of the condition's table and each subject of the row, look for an item with the probe, the vantage, the subject and one of the answers. \`closed\` alone shows nothing: verdict, layer, status and reason must all be as stated. "–" is an item without that field; "any" is whatever stands there.
+4. An item with a probe of the condition, about a subject of the row, that has the opposite verdict makes the condition **not met**. One with another answer makes it **unknown**. An attempt without an answer (\`unknown\`) does so as well, except in rows that say so, and for subjects that the stage lists as out of reach.
+5. If every row has an item for each of its subjects, the condition is **met**. A row marked *optional* must agree where it was observed, and need not be observed. A subject of a row marked *waivable* may be missing when the stage lists it in \`out_of_reach\` and an item says that it is unknown, or that the reconciler's result is \`incomplete\`.
+6. If there are no subjects, the condition is **not applicable** when the item of the row *absence* is there, and **unknown** when it is not.
+
+In a record, an item that shows no condition of its stage is an error, and every condition has to be met, not applicable or unmanaged.
+
+Subjects: *rooms* are the rooms of the stage's scope and every room that an item \`room_…\` of the operator names; *agents* are the organisation's agents that the counterparty may invoke; *pins* are the counterparty's agents that the organisation's bridge carries; *client* is the counterparty's client ID; *caller* is the same where *agents* is not empty; *self* and *partner* are server names; *none* is an item without a subject; *any* is one item about anything.
+`;
+
+const CHECKS: Readonly<Record<Check, string>> = {
+  names_revision: "its references name the stage's `revision` and `render`",
+  nobody_present: "its references have `present=0`",
+  another_policy: "its first digest is not the scope's `policy`",
+  same_process: "its `started_at=` is the scope's `started_at`, unless that is null",
+  current_pin: "its references name the fingerprint of the key that is pinned",
+};
+
+function list(values: readonly (string | number | null)[] | undefined): string {
+  return values === undefined ? "any" : values.map((one) => (one === null ? "–" : `\`${one}\``)).join(" ");
+}
+
+function answerText({ verdict, layers, statuses = [null], reasons }: Answer): string {
+  return `\`${verdict}\` by ${list(layers)}, status ${list(statuses)}, reason ${list(reasons)}`;
+}
+
+function observationText({ probe, vantage, answers, checks = [], with: other }: Observation): string {
+  const answer = answers.length === 0 ? "only as waived" : answers.map(answerText).join("; or ");
+  const also = checks.map((check) => `; ${CHECKS[check]}`).join("");
+  const together = other === undefined ? "" : `; together with ${observationText(other)}`;
+  return `\`${probe}\` (${vantage}): ${answer}${also}${together}`;
+}
+
+function requirementRow({
+  subjects,
+  anyOf,
+  optional,
+  ignoresUnknown,
+  waivable,
+  byAttempt,
+}: Requirement): string {
+  const marks = [
+    ...(optional ? ["optional"] : []),
+    ...(ignoresUnknown ? ["attempts without an answer are ignored"] : []),
+    ...(waivable ? ["waivable"] : []),
+    ...(byAttempt ? ["by an attempt of the counterparty"] : []),
+  ];
+  return `| ${subjects} | ${anyOf.map(observationText).join("<br>or ")} | ${marks.join(", ")} |`;
+}
+
+function conditionText({ name, parts, requirements, absence, optional }: Condition): string {
+  const note = optional === true ? " It is left out where nothing was observed of it." : "";
+  const rows = requirements.map(requirementRow);
+  if (absence !== undefined) {
+    const instead = absence.instead === true ? "in the place of the rows above" : "where there is no subject";
+    rows.push(`| *absence* | ${observationText(absence.observation)} | ${instead} |`);
+  }
+  return `### \`${name}\`
+
+Part: ${parts.join(" or ")}.${note}
+
+| subjects | one of these for each | |
+|---|---|---|
+${rows.join("\n")}
+`;
+}
+
+function page(): string {
+  const closing = STAGE_NAMES.map((stage, index) => {
+    const plane = PLANE_OF_STAGE[stage];
+    const conditions = plane === null ? DUTIES : conditionsOf(plane, "closed");
+    const title = plane === null ? "the data duties" : `the ${plane} plane is closed`;
+    return `## Stage ${index + 1}, \`${stage}\`: ${title}\n\n${conditions.map(conditionText).join("\n")}`;
+  });
+  const opening = (["transport", "rooms", "border", "card", "gateway"] as const).map((plane) => {
+    const conditions = conditionsOf(plane, "open");
+    return `## The ${plane} plane is open\n\n${conditions.map(conditionText).join("\n")}`;
+  });
+  const agent = (["open", "closed"] as const).map((direction) => {
+    const title = direction === "open" ? "pinned or rotated" : "withdrawn";
+    const conditions = conditionsOf("card", direction, "agent");
+    return `## An agent's identity is ${title}\n\n*pins* is the agent.\n\n${conditions.map(conditionText).join("\n")}`;
+  });
+  return [HEAD, ...closing, ...opening, ...agent].join("\n");
+}
+
+/** Compares the page with the table, or writes it. @returns what is wrong */
+export function compareConditions(update: boolean): string[] {
+  if (update) writeFileSync(PAGE, page());
+  else if (!existsSync(PAGE) || readFileSync(PAGE, "utf8") !== page()) {
+    return ["docs/reference/conditions.md is not what the table says; run ./task check --update"];
+  }
+  return [];
+}
