@@ -93,7 +93,7 @@ export interface Removal {
 }
 
 /** Rooms of each kind: left by our people, and kept with an ACL. More would only slow the tests down. */
-const ROOMS_MAX = 4;
+const ROOMS_MAX = 2;
 
 /** What stands in the fixture, as it would stand in a record of these two. */
 function realStage(organisation: string, stage: StageName) {
