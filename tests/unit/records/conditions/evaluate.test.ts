@@ -138,6 +138,17 @@ describe("evaluate", () => {
     );
   });
 
+  it("evaluate refuses the client of a partner that may invoke nothing while the issuer has it enabled [OFF-2]", () => {
+    const scope = { ...circumstancesOf("at_remover", "a2a_stop").scope, agents: [] };
+    const client = itemOf("a2a_stop", "issuer_client");
+    const verdictOf = (change: Partial<EvidenceItem>) =>
+      verdicts("a2a_stop", [...without("a2a_stop", "issuer_client"), changed(client, change)], { scope }).get(
+        "token_refused",
+      );
+    assert.equal(verdictOf({}), "met");
+    assert.equal(verdictOf({ verdict: "open", reason: "client_enabled" }), "not_met");
+  });
+
   it("evaluate excuses an unknown room only when it is listed as out of reach [OFF-5]", () => {
     const [room = ""] = REAL.at_remover.room.scope.rooms ?? [];
     const items = REAL.at_remover.room.items.map((item) =>
