@@ -34,7 +34,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
     "Tokens by OAuth client credentials, cached until shortly before they expire, refreshed once on 401.",
   "DEL-9": "Several processes share a database; a stale holder's write is refused by the statement itself.",
   "OPS-1":
-    "An operator lists, explains, cancels and retries delegations, intake envelopes and rooms; every table has a retention period.",
+    "An operator lists and explains delegations, intake envelopes and rooms, and cancels or retries them while bridges run.",
   "AGT-1": "agents.yaml says who has a ghost, whose card is pinned and who may ask; it is reloaded live.",
   "AGT-2": "A target is verified or quarantined; each change is audited.",
   "AGT-3": "A card is accepted only with an ES256 signature by the pinned key over its canonical form.",
