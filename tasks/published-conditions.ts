@@ -1,4 +1,4 @@
-// docs/reference/conditions.md: how each condition of a plane and of the data duties is evaluated, made from the table
+// docs/reference/conditions.md: how each condition of a removal and of an agent's identity is evaluated, made from the table
 // that the programs evaluate by, so that an auditor can repeat it by hand.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -18,7 +18,7 @@ const PAGE = join(ROOT, "docs", "reference", "conditions.md");
 
 const HEAD = `# Conditions of the planes
 
-This page is made from \`src/records/conditions\` by \`./task check --update\`. The operator's status, whoever signs or countersigns a stage, and \`drawbridge verify\` evaluate the same table; nothing that a signer says about a condition is read.
+This page is made from \`src/records/conditions\` by \`./task check --update\`. The operator's status, whoever signs or countersigns a stage, and \`drawbridge verify\` evaluate the same table; nothing that a signer says about a condition is read. The changes of one agent's identity (\`drawbridge agent\`) are evaluated by it too.
 
 ## How a condition is evaluated
 
@@ -98,16 +98,12 @@ function page(): string {
     const title = plane === null ? "the data duties" : `the ${plane} plane is closed`;
     return `## Stage ${index + 1}, \`${stage}\`: ${title}\n\n${conditions.map(conditionText).join("\n")}`;
   });
-  const opening = (["transport", "rooms", "border", "card", "gateway"] as const).map((plane) => {
-    const conditions = conditionsOf(plane, "open");
-    return `## The ${plane} plane is open\n\n${conditions.map(conditionText).join("\n")}`;
-  });
   const agent = (["open", "closed"] as const).map((direction) => {
     const title = direction === "open" ? "pinned or rotated" : "withdrawn";
     const conditions = conditionsOf("card", direction, "agent");
     return `## An agent's identity is ${title}\n\n*pins* is the agent.\n\n${conditions.map(conditionText).join("\n")}`;
   });
-  return [HEAD, ...closing, ...opening, ...agent].join("\n");
+  return [HEAD, ...closing, ...agent].join("\n");
 }
 
 /** Compares the page with the table, or writes it. @returns what is wrong */
