@@ -4,7 +4,13 @@
 // that the bridge can be ended and started again on the same state; everything is gone after the test.
 
 import { readFileSync } from "node:fs";
-import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  request,
+  type ServerResponse,
+} from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
@@ -49,10 +55,17 @@ export interface EncryptedBridge {
   stop(): Promise<void>;
   /** Starts it as a process of its own; resolves when it is ready. */
   spawn(): Promise<Running>;
-  /** Starts another process on the same database, which listens elsewhere. */
-  spawnAnother(): Promise<AnotherBridge>;
+  /**
+   * Starts another process on the same database, which listens elsewhere.
+   * @param ports those of an earlier one
+   */
+  spawnAnother(ports?: BridgePorts): Promise<AnotherBridge>;
   /** Has the homeserver reach that one, or again the first. */
   reach(another?: AnotherBridge): void;
+  /** Has the homeserver reach any of these in turn; what one does not answer within a second goes to the next. */
+  reachAny(of: readonly BridgePorts[]): void;
+  /** How many requests the homeserver got an error for. */
+  readonly failedRequests: () => number;
   /** What keeps it from being ready, by /readyz: the first, or another. */
   unready(of?: AnotherBridge): Promise<readonly string[]>;
   metrics(): Promise<string>;
@@ -64,10 +77,13 @@ export interface EncryptedBridge {
   readonly logged: string[];
 }
 
-export interface AnotherBridge {
-  readonly running: Running;
+export interface BridgePorts {
   readonly listenPort: number;
   readonly observePort: number;
+}
+
+export interface AnotherBridge extends BridgePorts {
+  readonly running: Running;
 }
 
 export interface EncryptedBridgeOptions {
@@ -125,7 +141,10 @@ export async function encryptedBridge(
   const names = options.agents ?? ["docs"];
   write(
     "agents.yaml",
-    stringify({ version: 1, agents: Object.fromEntries(names.map((one) => [one, entry])) }),
+    stringify(
+      { version: 1, agents: Object.fromEntries(names.map((one) => [one, entry])) },
+      { aliasDuplicateObjects: false },
+    ),
   );
   const configFile = join(folder, "bridge.yaml");
   const configure: EncryptedBridge["configure"] = (encryption, limits = {}) =>
@@ -150,7 +169,7 @@ export async function encryptedBridge(
   configure(options.encryption ?? {}, options.limits);
 
   const logged: string[] = [];
-  const reached = { port: listenPort };
+  const reached: Reached = { ports: [listenPort], turn: 0, failed: 0 };
   const bridge: EncryptedBridge = {
     agent,
     folder,
@@ -175,8 +194,12 @@ export async function encryptedBridge(
       await ready(observePort);
       return child;
     },
-    spawnAnother: async () => {
-      const ports = { listenPort: await freePort(), observePort: await freePort() };
+    spawnAnother: async (given) => {
+      const { listenPort: listens, observePort: observes } = given ?? {
+        listenPort: await freePort(),
+        observePort: await freePort(),
+      };
+      const ports = { listenPort: listens, observePort: observes };
       const other = readFileSync(configFile, "utf8")
         .replace(String(listenPort), String(ports.listenPort))
         .replace(String(observePort), String(ports.observePort));
@@ -187,8 +210,12 @@ export async function encryptedBridge(
       return { running, ...ports };
     },
     reach: (another) => {
-      reached.port = another?.listenPort ?? listenPort;
+      reached.ports = [another?.listenPort ?? listenPort];
     },
+    reachAny: (of) => {
+      reached.ports = of.map((one) => one.listenPort);
+    },
+    failedRequests: () => reached.failed,
     unready: async (of) => {
       const answer = await fetch(`http://127.0.0.1:${of?.observePort ?? observePort}/readyz`);
       const { checks } = (await answer.json()) as {
@@ -243,15 +270,24 @@ export async function eventually<T>(
   throw new Error(`waited in vain: ${what}`, { cause: last });
 }
 
+/** Where the proxy passes requests on to. */
+interface Reached {
+  ports: readonly number[];
+  turn: number;
+  failed: number;
+}
+
+const REDISPATCH_AFTER_MS = 1_000;
+
 /** Stands where the homeserver looks for the bridge. */
 async function proxy(
   t: Disposer,
   port: number,
-  reached: { readonly port: number },
+  reached: Reached,
   bridge: Pick<EncryptedBridge, "onTransaction">,
 ): Promise<void> {
   const server = createServer((incoming, outgoing) => {
-    void forward(incoming, outgoing, reached.port, bridge).catch(() => outgoing.destroy());
+    void forward(incoming, outgoing, reached, bridge).catch(() => outgoing.destroy());
   });
   await listening(t, server, port);
 }
@@ -259,7 +295,7 @@ async function proxy(
 async function forward(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
-  port: number,
+  reached: Reached,
   bridge: Pick<EncryptedBridge, "onTransaction">,
 ): Promise<void> {
   const chunks: Buffer[] = [];
@@ -270,13 +306,41 @@ async function forward(
     outgoing.writeHead(502).end("{}");
     return;
   }
-  const { method, url: path, headers } = incoming;
-  const passed = request({ host: "127.0.0.1", port, method, path, headers }, (answer) => {
-    outgoing.writeHead(answer.statusCode ?? 502, answer.headers);
-    answer.pipe(outgoing);
+  const { ports } = reached;
+  // Only a request that could go to another process is given up.
+  const patienceMs = ports.length > 1 ? REDISPATCH_AFTER_MS : PATIENCE_MS;
+  const first = reached.turn++;
+  for (let tried = 0; tried < 3 * ports.length; tried++) {
+    const port = ports[(first + tried) % ports.length] ?? 0;
+    const answer = await attempt(incoming, body, port, patienceMs).catch(() => undefined);
+    if (answer === undefined && ports.length > 1) {
+      await systemClock.sleep(POLL_MS);
+      continue;
+    }
+    if (answer === undefined || answer.status >= 500) reached.failed += 1;
+    outgoing.writeHead(answer?.status ?? 502, answer?.headers).end(answer?.body ?? "{}");
+    return;
+  }
+  reached.failed += 1;
+  outgoing.writeHead(502).end("{}");
+}
+
+/** Rejects when the process does not answer in time. */
+async function attempt(
+  { method, url: path, headers }: IncomingMessage,
+  body: Buffer,
+  port: number,
+  patienceMs: number,
+): Promise<{ readonly status: number; readonly headers: IncomingHttpHeaders; readonly body: Buffer }> {
+  const signal = AbortSignal.timeout(patienceMs);
+  const answer = await new Promise<IncomingMessage>((resolve, reject) => {
+    const passed = request({ host: "127.0.0.1", port, method, path, headers, signal }, resolve);
+    passed.on("error", reject);
+    passed.end(body);
   });
-  passed.on("error", () => outgoing.writeHead(502).end("{}"));
-  passed.end(body);
+  const chunks: Buffer[] = [];
+  for await (const chunk of answer) chunks.push(chunk as Buffer);
+  return { status: answer.statusCode ?? 502, headers: answer.headers, body: Buffer.concat(chunks) };
 }
 
 async function listening(t: Disposer, server: ReturnType<typeof createServer>, port = 0): Promise<number> {

@@ -1,0 +1,157 @@
+// Three bridge processes behind one address, while people ask in plain and in encrypted rooms and each process is
+// restarted, killed and stopped in turn: no transaction is refused, and every question is answered once.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { systemClock } from "../../src/domain/clock.ts";
+import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
+import {
+  type AnotherBridge,
+  encryptedBridge,
+  eventually,
+  GHOST,
+  questionTo,
+} from "../support/encrypted-bridge.ts";
+import { EncryptingClient, encryptedRoom, repliesTo } from "../support/encrypting-client.ts";
+import { killsOf } from "../support/kills.ts";
+import { startSynapse } from "../support/synapse.ts";
+
+/** Each is one of: restarted in order, killed, stopped for a while. */
+const DISTURBANCES = killsOf(30);
+const EVERY_MS = 2_500;
+const STOPPED_MS = 2_000;
+const PER_SECOND = 50;
+const ROOMS = { plain: 12, encrypted: 4 };
+const AGENTS = ["docs", "notes", "plans"];
+const PATIENCE_MS = 120_000;
+
+const quantile = (sorted: readonly number[], at: number) => sorted[Math.floor((sorted.length - 1) * at)] ?? 0;
+
+describe("three active bridge processes", () => {
+  it(`lose and repeat nothing, and refuse no transaction, in ${DISTURBANCES} disturbances [DEL-9] [INT-3] [ENC-2]`, async (t) => {
+    const synapse = await startSynapse();
+    const bridge = await encryptedBridge(t, synapse, { agents: AGENTS, limits: { roomQueue: 4_000 } });
+    t.after(() => synapse.dispose());
+    const alice = await EncryptingClient.start(await synapse.user("alice"));
+    t.after(() => alice.close());
+    const isUp = async (one: AnotherBridge) =>
+      await eventually("the process takes transactions", async () => {
+        const unready = await bridge.unready(one);
+        if (unready.length > 0) throw new Error(unready.join());
+        return true;
+      });
+    const processes: AnotherBridge[] = [];
+    const first = await bridge.spawnAnother();
+    processes.push(first);
+    bridge.reach(first);
+    await isUp(first);
+    for (let more = 0; more < 2; more++) {
+      const another = await bridge.spawnAnother();
+      processes.push(another);
+      await isUp(another);
+    }
+    bridge.reachAny(processes);
+
+    const ghosts = AGENTS.map((agent) => GHOST.replace("docs", agent) as typeof GHOST);
+    const ghostOf = new Map<RoomId, typeof GHOST>();
+    const plain: RoomId[] = [];
+    const encrypted: RoomId[] = [];
+    for (let index = 0; index < ROOMS.plain + ROOMS.encrypted; index++) {
+      const ghost = ghosts[index % ghosts.length] ?? GHOST;
+      const isPlain = index < ROOMS.plain;
+      const room = isPlain
+        ? await alice.user.createRoom({ invite: [ghost] })
+        : await encryptedRoom(alice.user, [ghost]);
+      (isPlain ? plain : encrypted).push(room);
+      ghostOf.set(room, ghost);
+      await bridge.settled(room);
+      if (!isPlain) await alice.share(room);
+    }
+
+    const asked: { readonly room: RoomId; readonly event: EventId }[] = [];
+    let isOver = false;
+    const failures: unknown[] = [];
+    const ask = async (room: RoomId, isPlain: boolean, body: string) => {
+      const content = questionTo(body, ghostOf.get(room));
+      const event = isPlain
+        ? await alice.sendRaw(room, content, "m.room.message")
+        : await alice.sendRaw(room, await alice.encrypt(room, "m.room.message", content));
+      asked.push({ room, event });
+    };
+    const asking = async (room: RoomId, isPlain: boolean) => {
+      const pauseMs = (1_000 * (ROOMS.plain + ROOMS.encrypted)) / PER_SECOND;
+      for (let count = 0; !isOver; count++) {
+        const next = systemClock.now() + pauseMs;
+        await ask(room, isPlain, `question ${count}`).catch((error: unknown) => failures.push(error));
+        await systemClock.sleep(Math.max(0, next - systemClock.now()));
+      }
+    };
+    const askers = [
+      ...plain.map((room) => asking(room, true)),
+      ...encrypted.map((room) => asking(room, false)),
+    ];
+    const begun = systemClock.now();
+    for (let number = 0; number < DISTURBANCES; number++) {
+      await systemClock.sleep(EVERY_MS);
+      const index = number % processes.length;
+      const one = processes[index];
+      assert.ok(one);
+      const kind = Math.floor(number / processes.length) % 3;
+      if (kind === 2) {
+        one.running.child.kill("SIGSTOP");
+        await systemClock.sleep(STOPPED_MS);
+        one.running.child.kill("SIGCONT");
+        continue;
+      }
+      one.running.child.kill(kind === 0 ? "SIGTERM" : "SIGKILL");
+      await one.running.finished;
+      processes[index] = await bridge.spawnAnother(one);
+      await isUp(processes[index]);
+    }
+    isOver = true;
+    await Promise.all(askers);
+    const seconds = (systemClock.now() - begun) / 1_000;
+    assert.deepEqual(failures, []);
+
+    await eventually(
+      "every question has ended",
+      async () => {
+        const [open] = await bridge.rows<{ n: number }>(
+          `SELECT (SELECT count(*)::int FROM bridge_delegations WHERE terminal_at IS NULL)
+             + (SELECT count(*)::int FROM bridge_encrypted_intake WHERE terminal_at IS NULL) AS n`,
+        );
+        if (open?.n !== 0) throw new Error(`${open?.n} are open`);
+        const [done] = await bridge.rows<{ n: number }>("SELECT count(*)::int AS n FROM bridge_delegations");
+        return (done?.n ?? 0) >= asked.length || undefined;
+      },
+      PATIENCE_MS,
+    );
+    const outcomes = await bridge.rows(
+      "SELECT state, terminal_reason AS reason, count(*)::int AS n FROM bridge_delegations GROUP BY 1, 2",
+    );
+    assert.deepEqual(outcomes, [{ state: "completed", reason: "answered", n: asked.length }]);
+    for (const room of ghostOf.keys()) {
+      const answered = (await alice.messages(room))
+        .filter(({ sender }) => sender === ghostOf.get(room))
+        .map(repliesTo);
+      const here = asked.filter((one) => one.room === room).map(({ event }) => event);
+      assert.deepEqual(answered.toSorted(), here.toSorted(), "each question once");
+    }
+    assert.equal(bridge.failedRequests(), 0, "no transaction was refused");
+    t.diagnostic(`${asked.length} questions in ${Math.round(seconds)} s`);
+    for (const [kind, rooms] of Object.entries({ plain, encrypted })) {
+      const waits = await bridge.rows<{ accepted: number; ended: number }>(
+        `SELECT (extract(epoch FROM accepted_at - admitted_at) * 1000)::float8 AS accepted,
+           (extract(epoch FROM terminal_at - admitted_at) * 1000)::float8 AS ended
+         FROM bridge_delegations WHERE room_id = ANY ($1)`,
+        [rooms],
+      );
+      for (const until of ["accepted", "ended"] as const) {
+        const sorted = waits.map((one) => Math.round(one[until])).sort((left, right) => left - right);
+        const [p50, p99, max] = [0.5, 0.99, 1].map((at) => quantile(sorted, at));
+        t.diagnostic(
+          `${kind}, from admission until it was ${until}: p50 ${p50} ms, p99 ${p99} ms, at most ${max} ms`,
+        );
+      }
+    }
+  });
+});
