@@ -1,7 +1,8 @@
-// Sets `contained`, or one plane, in a partner's file; nothing else of it changes.
+// Sets `contained`, one plane, or what is retired in a partner's file; nothing else of it changes.
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
-import type { PlaneState } from "../registry/partner.ts";
+import type { Partner, PlaneState } from "../registry/partner.ts";
+import { retireAll } from "../registry/retired.ts";
 
 /**
  * @param text a valid partner file
@@ -18,4 +19,20 @@ export function setContained(text: string, contained: boolean): string {
  */
 export function setPlane(text: string, plane: PlaneName, state: PlaneState): string {
   return editYaml(text, [{ path: ["planes", plane], value: state, after: ["contained", "classification"] }]);
+}
+
+/**
+ * Retires every identity that the entry pins: they stay in it, and may be used by no plane any more.
+ * @param text a valid partner file
+ * @param partner what the text says
+ * @param pinnedElsewhere thumbprints of keys that other entries pin: such a key is retired for this partner alone, so
+ *   that nobody's removal waits for another entry
+ * @throws DrawbridgeError `internal` when the text is no such file
+ */
+export function setRetired(text: string, partner: Partner, pinnedElsewhere: ReadonlySet<string>): string {
+  const { cardKeys, clients, serverKeys } = retireAll(partner);
+  const keys = cardKeys.map(({ keyId, thumbprint }) =>
+    thumbprint === undefined || pinnedElsewhere.has(thumbprint) ? { keyId } : { keyId, thumbprint },
+  );
+  return editYaml(text, [{ path: ["retired"], value: { cardKeys: keys, clients, serverKeys } }]);
 }

@@ -1,5 +1,6 @@
 // Refuses what was retired wherever it would be used again. Invariants: linear in the number of partners; a
 // retired identity is allowed in its own entry while the plane that it is for is closed, and nowhere else.
+import { PLANE_NAMES } from "../plane-order.ts";
 import type { Registry } from "./partner.ts";
 import type { CrossProblem } from "./problems.ts";
 import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "./retired.ts";
@@ -10,6 +11,16 @@ type Path = CrossProblem["path"];
 interface Owners {
   readonly thumbprints: Map<string, string>;
   readonly clients: Map<string, string>;
+}
+
+/** Thumbprints of the card keys that other entries than this file's pin. */
+export function thumbprintsElsewhere({ organisation, partners }: Registry, file: string): Set<string> {
+  const consumed = [
+    ...Object.values(organisation.consumes),
+    ...partners.flatMap((one) => (one.file === file ? [] : Object.values(one.partner.card.consumes))),
+  ].flatMap(({ cardIdentity }) => cardIdentity ?? []);
+  const offered = Object.values(organisation.agents).flatMap(({ cardKeys }) => cardKeys);
+  return new Set([...consumed, ...offered].map(({ jwk }) => thumbprintOf(jwk)));
 }
 
 export function checkRetired({ organisation, partners }: Registry, own: string): CrossProblem[] {
@@ -64,6 +75,11 @@ export function checkRetired({ organisation, partners }: Registry, own: string):
       key(cardIdentity, retired.cardKeys, { file, path, unused: planes.card === "closed" });
     }
     client(partner.azp, file, ["azp"], planes.gateway === "closed");
+    const open = PLANE_NAMES.find((plane) => planes[plane] === "open");
+    if (planes.gateway === "closed" && open !== undefined && retired.clients.includes(partner.azp)) {
+      const message = "opens a plane to a partner that was removed";
+      problems.push(problem(file, ["planes", open], "retired_partner", message, REMOVED));
+    }
     const named = (ids: readonly string[], gone: readonly string[], plane: "server" | "card") => {
       const isUnused = planes[plane === "server" ? "transport" : "card"] === "closed";
       ids.forEach((id, index) => {
@@ -86,6 +102,7 @@ export function checkRetired({ organisation, partners }: Registry, own: string):
 
 const CARD = "Pin a fresh key: have the agent's operator rotate it, and give you the new public JWK.";
 const CLIENT = "Declare a client with an ID and a secret of its own, which were never used before.";
+const REMOVED = "Close it, and re-admit the partner as a new one: drawbridge readmission open.";
 const KEY_ID = "Take the key ID from its operator again: after a removal, nothing of before is trusted.";
 
 function problem(file: string, path: Path, rule: string, message: string, hint: string): CrossProblem {

@@ -22,6 +22,8 @@ export interface Step {
   readonly direction: Direction;
   /** Nothing is edited in this step: the plane stays as it is. */
   readonly isLeftAlone?: true;
+  /** Its commit retires every identity that the partner's entry pins, so that only a re-admission opens a plane again. */
+  readonly retires?: true;
 }
 
 export interface Procedure {
@@ -50,6 +52,9 @@ export const RESTORE = {
   steps: steps("open", [...CONTAINMENT_ORDER].reverse()),
 } as const satisfies Procedure;
 
+/** The last stage that closes a plane. */
+const RETIRING: StageName = "transport";
+
 /** Six stages, each signed by both. An emergency begins with `CONTAIN`; a partial removal leaves planes 1 to 3 alone. */
 export function removal(kind: Kind): Procedure & { readonly steps: readonly (Step & { name: StageName })[] } {
   return {
@@ -57,7 +62,9 @@ export function removal(kind: Kind): Procedure & { readonly steps: readonly (Ste
     onBadHead: kind === "emergency" ? "workaround" : "refuse",
     steps: STAGE_NAMES.map((name) => ({
       ...{ name, plane: PLANE_OF_STAGE[name], direction: "closed" },
-      ...(STAGES_LEFT_ALONE[kind].includes(name) && { isLeftAlone: true as const }),
+      ...(STAGES_LEFT_ALONE[kind].includes(name)
+        ? { isLeftAlone: true as const }
+        : name === RETIRING && { retires: true as const }),
     })),
   };
 }

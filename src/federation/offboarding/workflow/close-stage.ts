@@ -1,15 +1,16 @@
-// Closes one plane for the counterparty in a commit of its own. Invariants: one commit a stage of a run,
+// Closes one plane for the counterparty in a commit of its own; the last one retires its identities. Invariants: one commit a stage of a run,
 // however often it is tried: it is found again by what its message says; the branch moves only from what the
 // commit was built on.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { StageName } from "../../../records/format/stages.ts";
 import { setAsideLines } from "../../change/base.ts";
 import { commitChange } from "../../change/commit-change.ts";
-import { setPlane } from "../../change/edit-partner.ts";
+import { setPlane, setRetired } from "../../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../plane-order.ts";
 import type { Federation } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { Partner } from "../../registry/partner.ts";
+import { thumbprintsElsewhere } from "../../registry/retired-checks.ts";
 import { gitLine } from "../../repository/git.ts";
 import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
 import { removal } from "../../workflow/procedure.ts";
@@ -46,7 +47,10 @@ export async function commitStage(
         ...trailers(run, stage),
         "",
       ].join("\n");
-      return { edits: new Map([[file, setPlane(await base.textOf(file), plane, "closed")]]), message };
+      const closed = setPlane(await base.textOf(file), plane, "closed");
+      const retires = removal(run.kind).steps.some((step) => step.name === stage && step.retires);
+      const text = retires ? setRetired(closed, partner, thumbprintsElsewhere(base.registry, file)) : closed;
+      return { edits: new Map([[file, text]]), message };
     },
   });
   return found ?? revision;

@@ -3,7 +3,9 @@ import assert from "node:assert/strict";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { parse } from "yaml";
 import { systemClock } from "../../../../src/domain/clock.ts";
+import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
 import { readStage, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
 import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
 import { complete } from "../../../../src/federation/offboarding/workflow/complete.ts";
@@ -13,8 +15,11 @@ import { runSteps } from "../../../../src/federation/offboarding/workflow/run-st
 import { sign } from "../../../../src/federation/offboarding/workflow/sign.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/workflow/step.ts";
 import { abort, waive } from "../../../../src/federation/offboarding/workflow/waive-and-abort.ts";
+import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
+import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
+import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { A, B, openRunAt } from "../../../support/offboarding.ts";
 import {
@@ -25,6 +30,7 @@ import {
   stepsAt,
   viewAt,
 } from "../../../support/offboarding-steps.ts";
+import { operatorGit } from "../../../support/repository.ts";
 
 describe("removal workflow", () => {
   it("both organisations close six stages in order, countersign, and have one record that verifies [OFF-2]", async (t) => {
@@ -266,6 +272,30 @@ describe("removal workflow", () => {
     }
   });
 
+  it("a removal retires the partner's identities, and a commit that opens any plane again is refused [OFF-5]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    const { repository } = a.federation;
+    const file = `registry/partners/${B[0]}.yaml`;
+    const textOf = async () =>
+      (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+    await closeStages(4);
+    assert.doesNotMatch(await textOf(), /^retired:/m);
+    await closeStages(1);
+    const text = await textOf();
+    const { azp, retired } = parse(text) as Record<string, unknown>;
+    const { clients, cardKeys } = retired as Record<string, readonly unknown[]>;
+    assert.deepEqual(clients, [azp]);
+    assert.equal(cardKeys?.length, 1);
+    const good = await repository.requireHead();
+    for (const plane of PLANE_NAMES) {
+      const opened = new Map([[file, setPlane(text, plane, "open")]]);
+      await commitRegistry(repository, opened, { render: false });
+      const { refusal, revision } = await runPass(a.federation);
+      assert.deepEqual([refusal?.reason, revision], ["registry_invalid", good], plane);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+    }
+  });
+
   it("complete and its countersignature refuse when a commit has opened a plane again [OFF-2]", async (t) => {
     const { a, b, pass, closeStages } = await openParties(t);
     await closeStages(6);
@@ -273,7 +303,8 @@ describe("removal workflow", () => {
       const file = `registry/partners/${other[0]}.yaml`;
       const head = await side.federation.repository.requireHead();
       const text = (await side.federation.repository.read(head, ["registry/partners"])).get(file) ?? "";
-      const opened = text.replace("card: closed", "card: open");
+      // As somebody would who takes back that the identities are retired as well.
+      const opened = editYaml(setPlane(text, "card", "open"), [{ path: ["retired"], value: undefined }]);
       assert.notEqual(opened, text);
       return {
         open: () => commitRegistry(side.federation.repository, new Map([[file, opened]])),

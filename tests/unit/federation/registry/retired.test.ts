@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
+import { setRetired } from "../../../../src/federation/change/edit-partner.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { retireAll, thumbprintOf, withCardKeys } from "../../../../src/federation/registry/retired.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
@@ -32,6 +33,31 @@ function rules(changes: ReadonlyMap<string, string>): string[] {
 }
 
 describe("retired identities", () => {
+  it("no plane may be open to a partner whose client is retired, and none is refused while all are closed [OFF-5]", () => {
+    const all = { transport: "closed", rooms: "closed", border: "closed", card: "closed", gateway: "closed" };
+    const text = registryFiles().get(LIGHTHOUSE) ?? "";
+    const { partner } = loadRegistry(registryFiles()).partners.find(({ file }) => file === LIGHTHOUSE) ?? {};
+    const removed = (planes: object) =>
+      rules(
+        new Map([
+          [
+            LIGHTHOUSE,
+            editYaml(setRetired(text, partner ?? assert.fail(), new Set()), [
+              { path: ["planes"], value: planes },
+            ]),
+          ],
+        ]),
+      );
+    assert.deepEqual(removed({ ...all, transport: "closed" }), []);
+    for (const plane of ["transport", "rooms", "border", "card"]) {
+      assert.ok(
+        removed({ ...all, [plane]: "open" }).includes(`lighthouse.yaml planes.${plane} retired_partner`),
+        plane,
+      );
+    }
+    assert.ok(removed({ ...all, gateway: "open" }).includes("lighthouse.yaml azp retired_client"));
+  });
+
   it("a card key that one partner has retired is refused in every entry, with its line and a hint [RDM-1]", () => {
     const key = { keyId: "old", thumbprint: thumbprintOf(WEATHER) };
     const changes = retiring(PILOTS, { cardKeys: [key] });
