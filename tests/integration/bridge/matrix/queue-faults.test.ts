@@ -23,6 +23,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
   const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
   const common = { admit, ledger, homeserver, ghosts, agents: testDirectory({ docs: {} }), clock, log };
   await admit([], {
+    events: [{ event: event("question"), room: room("r") }],
     roomState: [
       {
         kind: "ghost",
