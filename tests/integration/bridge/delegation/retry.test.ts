@@ -125,6 +125,10 @@ describe("retries of a dispatch", () => {
       ...each,
       url: `http://127.0.0.1:${port}/rpc`,
     }));
+    assert.ok(harness.target !== undefined);
+    const { entry } = harness.target;
+    const allowedOrigins = [...entry.allowedOrigins, `http://127.0.0.1:${port}`];
+    harness.target = { ...harness.target, entry: { ...entry, allowedOrigins } };
     harness.trust = { ...good, card: { ...good.card, supportedInterfaces: nowhere } };
     const row = await admit();
     harness.worker().start();
