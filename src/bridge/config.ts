@@ -30,7 +30,7 @@ const Encryption = z
       .prefault({}),
     /**
      * Which devices' questions count, and which devices get the keys of answers: any, those that their owner
-     * cross-signed, or those of the identities listed below.
+     * cross-signed, or those of the identities listed below. All devices get the keys of notices.
      */
     senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
     /** For `verified`: users and the public master keys that somebody has compared. */

@@ -280,8 +280,18 @@ export class GhostSide {
   }
 
   /** Shares the room's session with these users, and seals a message. */
-  async say(room: string, body: string, ...users: string[]) {
-    const settings = { rotationMessages: 100, rotationMs: 604_800_000, historyVisibility: "shared" };
+  say(room: string, body: string, ...users: string[]) {
+    return this.#seal(room, body, users, false);
+  }
+
+  /** As `say`, for all devices of these users, whatever the policy on senders' devices is. */
+  notify(room: string, body: string, ...users: string[]) {
+    return this.#seal(room, body, users, true);
+  }
+
+  async #seal(room: string, body: string, users: readonly string[], forAllDevices: boolean) {
+    const rotation = { rotationMessages: 100, rotationMs: 604_800_000 };
+    const settings = { ...rotation, historyVisibility: "shared", forAllDevices };
     await this.track(...users);
     const claim = await this.machines.missingSessions(this.ghost, users as UserId[]);
     if (claim) await this.perform([claim]);

@@ -33,6 +33,9 @@ export interface EncryptionDependencies {
   readonly ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> };
 }
 
+/** What the room's own settings say. */
+type Rotation = Pick<RoomEncryption, "rotationMessages" | "rotationMs">;
+
 const refused = (errcode: string): Refused => ({ kind: "refused", status: 400, errcode });
 
 /** How the room wants its events encrypted; undefined when it does not. */
@@ -40,7 +43,7 @@ export async function encryptionOf(
   { homeserver, ledger }: Pick<EncryptionDependencies, "homeserver" | "ledger">,
   actor: GhostActor,
   room: RoomId,
-): Promise<Outcome<Omit<RoomEncryption, "historyVisibility"> | undefined>> {
+): Promise<Outcome<Rotation | undefined>> {
   const state = await homeserver.stateEvent(actor, room, "m.room.encryption");
   if (state.kind !== "ok") return state;
   if (state.value === undefined) {
@@ -70,7 +73,7 @@ export async function encryptForRoom(
   device: GhostDevice,
   actor: GhostActor,
   room: RoomId,
-  encryption: Omit<RoomEncryption, "historyVisibility">,
+  encryption: Rotation,
   event: EventContent,
 ): Promise<Outcome<EventContent>> {
   const { homeserver, machines } = deps;
@@ -79,7 +82,11 @@ export async function encryptForRoom(
   const members = await homeserver.joinedMembers(actor, room);
   if (members.kind !== "ok") return members;
   const known = visibility.value?.["history_visibility"];
-  const settings = { ...encryption, historyVisibility: typeof known === "string" ? known : "shared" };
+  const settings = {
+    ...encryption,
+    historyVisibility: typeof known === "string" ? known : "shared",
+    forAllDevices: event.forAllDevices === true,
+  };
 
   const ready = await prepare(machines, device, actor.ghost, members.value);
   if (ready.kind !== "ok") return ready;

@@ -1,6 +1,7 @@
 // One ghost's OlmMachine over its durable store.
-// Invariants: room keys go only to devices whose questions the policy believes; what a call changed is committed before the call resolves, in one statement, so after a crash the machine
-// is as it was between two calls; calls run one after the other; a machine whose changes could not be committed is
+// Invariants: the room keys of answers go only to devices whose questions the policy believes, and an event for all
+// devices never shares a session with an answer; what a call changed is committed before the call resolves, in one
+// statement, so after a crash the machine is as it was between two calls; calls run one after the other; a machine whose changes could not be committed is
 // ahead of its store and answers nothing more.
 import {
   CollectStrategy,
@@ -55,6 +56,8 @@ export interface RoomEncryption {
   /** `rotation_period_ms`, one week when the room says nothing. */
   readonly rotationMs: number;
   readonly historyVisibility: string;
+  /** Whether every device of the members gets the key, also those whose questions the policy refuses. */
+  readonly forAllDevices: boolean;
 }
 
 export interface MachineDependencies {
@@ -75,20 +78,16 @@ const VISIBILITIES: Readonly<Record<string, HistoryVisibility>> = {
   world_readable: HistoryVisibility.WorldReadable,
 };
 
-function encryptionSettings(
-  room: RoomEncryption,
-  senderDevices: SenderPolicy["senderDevices"],
-): EncryptionSettings {
+function encryptionSettings(room: RoomEncryption): EncryptionSettings {
   const settings = new EncryptionSettings();
   settings.rotationPeriodMessages = BigInt(Math.max(1, Math.floor(room.rotationMessages)));
   // The library counts microseconds.
   settings.rotationPeriod = BigInt(Math.max(1, Math.floor(room.rotationMs))) * 1_000n;
   settings.historyVisibility = VISIBILITIES[room.historyVisibility] ?? HistoryVisibility.Joined;
-  settings.sharingStrategy =
-    senderDevices === "allow_all"
-      ? CollectStrategy.allDevices()
-      : // Only devices that their owner has signed.
-        CollectStrategy.identityBasedStrategy();
+  settings.sharingStrategy = room.forAllDevices
+    ? CollectStrategy.allDevices()
+    : // Only devices that their owner has signed.
+      CollectStrategy.identityBasedStrategy();
   return settings;
 }
 
@@ -110,8 +109,8 @@ export class GhostMachine {
   readonly #holder: StoreHolder;
   readonly #senders = new SenderDevices();
   readonly #shared = new Map<RoomId, Shared>();
-  /** Rooms whose session was begun by this machine, since it was opened. */
-  readonly #begun = new Set<RoomId>();
+  /** Rooms whose session was begun by this machine, since it was opened, and whether all devices got its key. */
+  readonly #begun = new Map<RoomId, boolean>();
   #calls: Promise<unknown> = Promise.resolve();
   #ended: DrawbridgeError | undefined;
 
@@ -256,16 +255,19 @@ export class GhostMachine {
     return this.#run(async (machine) => toRequests([await machine.getMissingSessions(sdkUsers(users))])[0]);
   }
 
-  /** The to-device messages that share the room's outbound session with these users' devices. */
+  /** The to-device messages that share a session of the room, for this event's readers, with these users' devices. */
   shareRoomKey(
     room: RoomId,
     users: readonly UserId[],
-    settings: RoomEncryption,
+    wanted: RoomEncryption,
   ): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => {
-      // A store that was restored from a backup would use indices of its sessions a second time.
-      if (!this.#begun.has(room)) await machine.invalidateGroupSession(new SdkRoomId(room));
-      this.#begun.add(room);
+      const forAllDevices = wanted.forAllDevices || this.#deps.policy.senderDevices === "allow_all";
+      const settings = { ...wanted, forAllDevices };
+      // A session that other devices have could be read by them. And a store that was restored from a backup would use
+      // indices of its sessions a second time.
+      if (this.#begun.get(room) !== forAllDevices) await machine.invalidateGroupSession(new SdkRoomId(room));
+      this.#begun.set(room, forAllDevices);
       const requests = await this.#share(machine, room, { users, settings });
       this.#shared.set(room, { users, settings });
       return requests;
@@ -274,16 +276,15 @@ export class GhostMachine {
 
   async #share(machine: OlmMachine, room: RoomId, { users, settings }: Shared) {
     const { policy } = this.#deps;
+    const comparesIdentities = !settings.forAllDevices && policy.senderDevices === "verified";
     const recipients: UserId[] = [];
     for (const user of users) {
-      if (policy.senderDevices !== "verified" || (await hasComparedIdentity(machine, user, policy))) {
-        recipients.push(user);
-      }
+      if (!comparesIdentities || (await hasComparedIdentity(machine, user, policy))) recipients.push(user);
     }
     const made = await machine.shareRoomKey(
       new SdkRoomId(room),
       sdkUsers(recipients),
-      encryptionSettings(settings, policy.senderDevices),
+      encryptionSettings(settings),
     );
     return toRequests(made);
   }

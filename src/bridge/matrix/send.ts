@@ -46,6 +46,11 @@ export interface OutgoingEvent {
   readonly ghost: GhostMxid;
   readonly eventType: string;
   readonly content: Readonly<Record<string, unknown>>;
+  /**
+   * Whether every device of the room may read it, also those whose questions are refused. Only for what holds nothing of
+   * a question or an answer.
+   */
+  readonly forAllDevices?: boolean;
   readonly transactionId: TransactionId;
   /** The event it answers; an earlier send is searched from there on. */
   readonly sourceEventId: EventId | undefined;
@@ -54,7 +59,7 @@ export interface OutgoingEvent {
   readonly recordAttempt: (now: number) => Promise<void>;
 }
 
-export type EventContent = Pick<OutgoingEvent, "eventType" | "content">;
+export type EventContent = Pick<OutgoingEvent, "eventType" | "content" | "forAllDevices">;
 
 /** Makes an event ready for its room: unchanged, or encrypted. */
 export type EncryptEvent = (

@@ -59,6 +59,8 @@ async function sendNotice(
       ghost,
       eventType: "m.room.message",
       content: noticeContent(notice, lines, readsEncrypted),
+      // Who was refused has to learn why. The list of agents is an answer.
+      forAllDevices: kind !== "agent_directory",
       transactionId: notice.transactionId,
       sourceEventId: notice.sourceEventId,
       firstAttemptedAt: notice.firstAttemptedAt,

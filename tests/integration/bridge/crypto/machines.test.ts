@@ -290,7 +290,7 @@ describe("Machines", () => {
     assert.equal(await ask(await ghostWith("@agent_known:a.test", "verified", masterKey)), "decrypted");
   });
 
-  it("answers can be read only by devices that the policy believes [ENC-7]", async (t) => {
+  it("answers can be read only by devices that the policy believes, and notices between them by all [ENC-7] [ENC-9]", async (t) => {
     const scene = await machinesScene(t);
     const server = new KeyServer();
     // Alice has signed her phone and not her tablet; nobody has compared Bob's identity; Carol has none.
@@ -309,19 +309,26 @@ describe("Machines", () => {
       await ghost.create();
       await ghost.perform(await machines.crossSign(ghost.ghost));
       const room = `!${senderDevices}`;
-      const sealed = await ghost.say(room, "an answer", ...users);
-      const able: string[] = [];
+      const sealed = [
+        await ghost.say(room, "an answer", ...users),
+        await ghost.notify(room, "a notice", ...users),
+        await ghost.say(room, "another answer", ...users),
+      ];
+      const able: string[][] = [[], [], []];
       for (const [name, person] of Object.entries(readers)) {
         await person.track(ghost.ghost);
         await person.sync();
-        const read = await person.read(room, ghost.ghost, sealed).catch(() => undefined);
-        if (read !== undefined) able.push(name);
+        for (const [index, event] of sealed.entries()) {
+          const read = await person.read(room, ghost.ghost, event).catch(() => undefined);
+          if (read !== undefined) able[index]?.push(name);
+        }
       }
       return able;
     };
-    assert.deepEqual(await canRead("allow_all"), ["phone", "tablet", "bob", "carol"]);
-    assert.deepEqual(await canRead("cross_signed"), ["phone", "bob"]);
-    assert.deepEqual(await canRead("verified"), ["phone"]);
+    const all = ["phone", "tablet", "bob", "carol"];
+    assert.deepEqual(await canRead("allow_all"), [all, all, all]);
+    assert.deepEqual(await canRead("cross_signed"), [["phone", "bob"], all, ["phone", "bob"]]);
+    assert.deepEqual(await canRead("verified"), [["phone"], all, ["phone"]]);
   });
 
   it("an event of an unknown device is decrypted only once the device is known [ENC-9]", async (t) => {
@@ -410,7 +417,12 @@ describe("Machines", () => {
     const content = { msgtype: "m.text", body: "x" };
     const seal = () => ghost.machines.encrypt(ghost.ghost, room, "m.room.message", content);
     await assert.rejects(seal(), { code: "device_unavailable" });
-    const settings = { rotationMessages: 2, rotationMs: 3_600_000, historyVisibility: "joined" };
+    const settings = {
+      rotationMessages: 2,
+      rotationMs: 3_600_000,
+      historyVisibility: "joined",
+      forAllDevices: false,
+    };
     const sessions: unknown[] = [];
     for (let message = 0; message < 5; message++) {
       await ghost.track(ALICE);
