@@ -61,8 +61,10 @@ export function cardOf(agentUrl: string, options: CardOptions = {}): AgentCard {
   };
 }
 
-/** So many pauses of a millisecond are made for what is under way; what takes longer hangs. */
+/** So many pauses of a millisecond are made for a request that is under way; one that takes longer hangs. */
 const HANGING_PAUSES = 50;
+/** As many for a statement, which does not hang: on a busy machine it is slow. */
+const STATEMENT_PAUSES = 5_000;
 
 /** Metrics as lines, such as `ended:completed/reply/answered`. */
 export class RecordedMetrics implements DelegationObserver {
@@ -153,6 +155,8 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
   const http = createAgentHttp();
   /** Statements and requests under way: time must not run away from them, unless they hang. */
   let underWay = 0;
+  /** The statements among them. */
+  let statements = 0;
   const counted = async <T>(work: Promise<T>): Promise<T> => {
     underWay += 1;
     try {
@@ -168,7 +172,9 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
         harness.onCall(method);
         harness.calls.push(method);
         const call = Reflect.get(target, method) as (...given: unknown[]) => Promise<unknown>;
+        statements += 1;
         return await counted(call.apply(target, args)).finally(() => {
+          statements -= 1;
           harness.ended += 1;
         });
       },
@@ -176,7 +182,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
   /** Those that were waited for in vain. */
   let hanging = 0;
   const settle = async () => {
-    for (let pause = 0; pause < HANGING_PAUSES; pause++) {
+    for (let pause = 0; pause < (statements === 0 ? HANGING_PAUSES : STATEMENT_PAUSES); pause++) {
       await realPause(1);
       hanging = Math.min(hanging, underWay);
       if (underWay === hanging) return;
