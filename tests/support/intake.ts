@@ -36,6 +36,8 @@ export async function intakeFixture(
   t: TestContext,
   options: {
     agents?: readonly string[];
+    /** Of every agent; all of a.test when absent. */
+    allowedSenders?: readonly string[];
     bodyBytesMax?: number;
     room?: number;
     global?: number;
@@ -46,7 +48,11 @@ export async function intakeFixture(
   const base = await ledgerFixture(t);
   const clock = options.clock ?? systemClock;
   const byGhost = new Map(
-    (options.agents ?? ["docs"]).map((name) => [ghost(name) as GhostMxid, namedTarget(name)]),
+    (options.agents ?? ["docs"]).map((name) => {
+      const target = namedTarget(name);
+      const allowedSenders = [...(options.allowedSenders ?? target.entry.allowedSenders)];
+      return [ghost(name) as GhostMxid, { ...target, entry: { ...target.entry, allowedSenders } }];
+    }),
   );
   const metrics = createMetrics();
   const logged: string[] = [];

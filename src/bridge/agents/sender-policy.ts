@@ -2,11 +2,14 @@
 import { localpartOf, serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { AgentEntry, CardIdentity, PartnerGhosts } from "../../rendered-files/agents-file.ts";
 
+/** Whether an entry lists any server and any sender. */
+export function allowsAnybody({ allowedServers, allowedSenders }: AgentEntry): boolean {
+  return allowedServers.length > 0 && allowedSenders.length > 0;
+}
+
 /** Whether an entry has an identity and allows somebody to ask; else its target is quarantined. */
 export function isPinned(entry: AgentEntry): entry is AgentEntry & { readonly cardIdentity: CardIdentity } {
-  return (
-    entry.cardIdentity !== undefined && entry.allowedServers.length > 0 && entry.allowedSenders.length > 0
-  );
+  return entry.cardIdentity !== undefined && allowsAnybody(entry);
 }
 
 /** Whether a user may ask this agent: the server must be listed, and the user or all users of that server. */

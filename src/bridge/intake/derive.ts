@@ -6,7 +6,7 @@
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { PartnerGhosts } from "../../rendered-files/agents-file.ts";
 import type { AgentTarget } from "../agents/directory.ts";
-import { isPartnerGhost, isSenderAllowed } from "../agents/sender-policy.ts";
+import { allowsAnybody, isPartnerGhost, isSenderAllowed } from "../agents/sender-policy.ts";
 import type { RoomStateEvent } from "../ledger/admission-types.ts";
 import {
   type Admission,
@@ -208,7 +208,9 @@ export function derive(
         agent,
         targetFingerprint: target?.fingerprint ?? NO_TARGET,
         sender: message.sender,
+        // An entry that allows nobody is revoked, and the dispatch refuses with that reason.
         ...(target !== undefined &&
+          allowsAnybody(target.entry) &&
           !isSenderAllowed(target.entry, message.sender) && { refused: "sender_policy_rejected" as const }),
         originServerTs: message.originServerTs,
         threadRoot: message.threadRoot,

@@ -182,6 +182,14 @@ describe("intake server", () => {
     ]);
   });
 
+  it("a question to an agent that allows nobody is left to the dispatch, which names the revoked pin [AGT-1]", async (t) => {
+    const fixture = await intakeFixture(t, { allowedSenders: [] });
+    await fixture.events("t1", question("q"));
+    assert.deepEqual(await fixture.rows("SELECT state, terminal_reason FROM bridge_delegations"), [
+      { state: "queued", terminal_reason: null },
+    ]);
+  });
+
   it("the global capacity counts all rooms, and admits again when some is freed [INT-4]", async (t) => {
     const fixture = await intakeFixture(t, { global: 2 });
     await fixture.events(
