@@ -29,10 +29,7 @@ export const DIRECTORY_COMMAND = "!agents";
 /** The fingerprint of a delegation whose agent was not configured when it was admitted. */
 const NO_TARGET = "none";
 
-/**
- * The room state a transaction brings, as the ledger takes it. An invitation of a ghost that no agent has is left out:
- * to refuse it, the ghost would have to be made, and anybody can invite any number of them.
- */
+/** The room state a transaction brings, as the ledger takes it. */
 export function roomStateOf(
   events: readonly ReadableEvent[],
   namespace: Namespace,
@@ -45,7 +42,6 @@ export function roomStateOf(
     } else if (event.type === "membership") {
       if (namespace.isGhost(event.user)) {
         if (event.membership === "knock") continue;
-        if (event.membership === "invite" && !targets.has(event.user)) continue;
         state.push({
           kind: "ghost",
           room: event.room,
@@ -53,6 +49,7 @@ export function roomStateOf(
           membership: event.membership === "ban" ? "leave" : event.membership,
           inviter: event.membership === "invite" ? event.sender : undefined,
           direct: event.direct,
+          hasAgent: targets.has(event.user),
           originServerTs: event.originServerTs,
         });
       } else if (

@@ -16,6 +16,8 @@ export interface GhostMembershipEvent {
   readonly membership: "invite" | "join" | "leave";
   readonly inviter: UserId | undefined;
   readonly direct: boolean;
+  /** An invitation of a ghost that no agent has is recorded only if the ghost had one before. */
+  readonly hasAgent: boolean;
   /** Milliseconds, as the event states. */
   readonly originServerTs?: number;
 }

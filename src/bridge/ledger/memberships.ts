@@ -83,6 +83,20 @@ const LEFT: Statement = {
   text: `UPDATE bridge_ghost_rooms SET membership = 'leave', task = NULL, due_at = NULL, attempts = 0 ${MINE}`,
 };
 
+const HELD: Statement = {
+  name: "invitation_held",
+  text: `
+  UPDATE bridge_ghost_rooms SET task = NULL, due_at = NULL, holder = NULL, attempts = 0
+  ${MINE} AND membership = 'invite'`,
+};
+
+const ANSWER_HELD: Statement = {
+  name: "answer_held_invitations",
+  text: `
+  UPDATE bridge_ghost_rooms SET task = 'answer_invite', due_at = $2
+  WHERE membership = 'invite' AND task IS NULL AND ghost_mxid = ANY ($1)`,
+};
+
 const DEFERRED: Statement = {
   name: "membership_deferred",
   text: `UPDATE bridge_ghost_rooms SET due_at = $4, holder = NULL, attempts = attempts + 1 ${MINE}`,
@@ -150,6 +164,16 @@ export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }:
     /** The ghost has left, or refused the invitation. */
     async recordLeft(membership: ClaimedMembership): Promise<void> {
       await rows(pool, LEFT, mine(membership));
+    },
+
+    /** The invitation stays unanswered while no agent has the ghost. */
+    async holdInvitation(membership: ClaimedMembership): Promise<void> {
+      await rows(pool, HELD, mine(membership));
+    },
+
+    /** These ghosts have agents: the invitations that were held for them are answered. */
+    async answerHeldInvitations(ghosts: readonly GhostMxid[], now: number): Promise<void> {
+      await rows(pool, ANSWER_HELD, [ghosts, toTime(now)]);
     },
 
     async defer(membership: ClaimedMembership, wakeAt: number): Promise<void> {

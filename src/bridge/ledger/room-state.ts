@@ -9,8 +9,9 @@ import { noticeTransactionId } from "./transaction-ids.ts";
 
 // A leave of a ghost that was joined makes it read the room's state, because the leave may be out of date; so does a
 // further leave before that (banned, then invited again). A leave that is older than the invitation is ignored; if a
-// clock is wrong there, the homeserver refuses the join. A leave from a room that the ghost was never recorded in is
-// ignored, because it may be any name's whose invitation was ignored.
+// clock is wrong there, the homeserver refuses the join. An invitation of a ghost that has no agent and never had one
+// ($8 false, no row in bridge_ghosts) is ignored, because anybody can invite any number of names; so is a leave from a
+// room that the ghost was never recorded in, because it may be such a name's.
 const GHOST_EVENT: Statement = {
   name: "ghost_membership",
   text: `
@@ -19,7 +20,10 @@ const GHOST_EVENT: Statement = {
     CASE $3 WHEN 'invite' THEN 'answer_invite' WHEN 'join' THEN 'settle' END,
     CASE WHEN $3 <> 'leave' THEN $6::timestamptz END,
     CASE WHEN $3 = 'invite' THEN $7::bigint END
-  WHERE $3 <> 'leave' OR EXISTS (SELECT FROM bridge_ghost_rooms WHERE room_id = $1 AND ghost_mxid = $2)
+  WHERE CASE $3
+    WHEN 'invite' THEN $8::boolean OR EXISTS (SELECT FROM bridge_ghosts WHERE ghost_mxid = $2)
+    WHEN 'leave' THEN EXISTS (SELECT FROM bridge_ghost_rooms WHERE room_id = $1 AND ghost_mxid = $2)
+    ELSE true END
   ON CONFLICT (room_id, ghost_mxid) DO UPDATE SET
     membership = excluded.membership,
     inviter = COALESCE(excluded.inviter, g.inviter),
@@ -97,6 +101,7 @@ export async function applyRoomState(
           event.direct,
           time,
           event.originServerTs ?? null,
+          event.hasAgent,
         ]);
         break;
       case "member":

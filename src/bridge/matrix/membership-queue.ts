@@ -1,6 +1,7 @@
 // What ghosts do about rooms: answer invitations by policy, read a joined room's state, leave empty rooms.
 // Invariants:
-// - only who may ask an agent may bring its ghost into a room; every other invitation is refused;
+// - only who may ask an agent may bring its ghost into a room; every other invitation of its ghost is refused;
+// - an invitation of a ghost that has lost its agent is held, and answered when an agent has the ghost again;
 // - each task can be repeated: joining where one is joined and leaving where one is not are success;
 // - an answer of the homeserver that repeating cannot change ends the task, everything else is retried
 //   with growing waits; nothing is retried in a hot loop;
@@ -41,13 +42,20 @@ export interface MembershipDependencies {
 
 /** The queue of what ghosts have to do about their memberships. */
 export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
-  const { ledger, clock, log, pollIntervalMs } = deps;
+  const { ledger, agents, clock, log, pollIntervalMs } = deps;
   const tasks = new MembershipTasks(deps);
+  /** The ghosts with agents whose held invitations were queued. */
+  let queued = "";
   return new WorkQueue({
     clock,
     concurrency: BATCH,
-    claim: (limit) => {
+    claim: async (limit) => {
       const now = clock.now();
+      const ghosts = [...(await agents.current()).byGhost.keys()];
+      if (ghosts.join() !== queued) {
+        await ledger.memberships.answerHeldInvitations(ghosts, now);
+        queued = ghosts.join();
+      }
       return ledger.memberships.claim({ limit, now, leaseUntil: now + LEASE_MS });
     },
     work: (membership, draining) => tasks.work(membership, draining),
@@ -77,6 +85,13 @@ class MembershipTasks {
   async #answerInvite(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
     const { ghosts, homeserver, ledger, clock } = this.#deps;
     const { ghost, roomId, inviter, attempts } = membership;
+    if (!(await this.#hasAgent(ghost))) {
+      await ledger.memberships.holdInvitation(membership);
+      this.#note(membership, "invitation held, because no agent has the ghost");
+      // The queue may have looked for held invitations just before.
+      if (await this.#hasAgent(ghost)) await ledger.memberships.answerHeldInvitations([ghost], clock.now());
+      return;
+    }
     if (inviter === undefined || !(await this.#mayInvite(ghost, inviter))) {
       this.#note(membership, "invitation refused by policy");
       return this.#leave(membership, signal);
@@ -96,6 +111,10 @@ class MembershipTasks {
       joined.kind === "retry" && (joined.cause === "ghost_refused" || joined.cause === "stopped");
     const hopeless = !isOurs && attempts >= attemptsMax;
     return hopeless ? this.#leave(membership, signal) : this.#defer(membership, joined);
+  }
+
+  async #hasAgent(ghost: GhostMxid): Promise<boolean> {
+    return (await this.#deps.agents.current()).byGhost.has(ghost);
   }
 
   /** Whether this user may ask this ghost's agent, by agents.yaml as it is now. */

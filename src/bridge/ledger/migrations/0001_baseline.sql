@@ -126,7 +126,7 @@ CREATE TABLE bridge_ghost_rooms (
   -- NULL: unknown.
   invited_at bigint,
   direct boolean NOT NULL DEFAULT false,
-  -- `settle`: read the room's state.
+  -- `settle`: read the room's state. NULL for an invitation: it is answered once an agent has the ghost.
   task text CHECK (task IN ('answer_invite', 'settle', 'leave')),
   due_at timestamptz,
   -- The process whose lease `due_at` ends; NULL: there is no lease.

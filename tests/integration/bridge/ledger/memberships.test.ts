@@ -23,13 +23,14 @@ const joined = (name = "r") =>
     membership: "join",
     inviter: undefined,
     direct: false,
+    hasAgent: true,
   }) as const;
 
 describe("memberships", () => {
   it("ignores a leave from a room in which the ghost was never recorded", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
     const left = { kind: "ghost", room: room("r"), ghost: ghost("bait"), membership: "leave" } as const;
-    await admit([], { roomState: [{ ...left, inviter: undefined, direct: false }] });
+    await admit([], { roomState: [{ ...left, inviter: undefined, direct: false, hasAgent: false }] });
     assert.deepEqual(await rows("SELECT * FROM bridge_ghost_rooms"), []);
   });
 
@@ -70,6 +71,7 @@ describe("memberships", () => {
             membership,
             inviter: membership === "invite" ? ("@alice:a.test" as UserId) : undefined,
             direct: false,
+            hasAgent: true,
             originServerTs,
           },
         ],

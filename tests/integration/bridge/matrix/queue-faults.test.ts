@@ -32,6 +32,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
         membership: "invite",
         inviter: "@alice:a.test" as UserId,
         direct: false,
+        hasAgent: true,
       },
     ],
     about: { rooms: [room("r")], related: [] },
@@ -157,6 +158,7 @@ describe("memberships and notices with a faulty homeserver", () => {
       ghost: ghost(),
       inviter: undefined,
       direct: false,
+      hasAgent: true,
     } as const;
     await admit([], { roomState: [{ ...state, membership: "join" }] });
     await admit([], { roomState: [{ ...state, membership: "leave" }] });

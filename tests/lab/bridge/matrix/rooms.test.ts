@@ -4,13 +4,17 @@ import { after, before, describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
-import type { NewNotice, RoomStateEvent } from "../../../../src/bridge/ledger/admission-types.ts";
+import type {
+  GhostMembershipEvent,
+  NewNotice,
+  RoomStateEvent,
+} from "../../../../src/bridge/ledger/admission-types.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-queue.ts";
 import { createNoticeQueue } from "../../../../src/bridge/notices/queue.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
-import { testDirectory } from "../../../support/agents.ts";
+import { type TestAgent, testDirectory } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { ghost, ledgerFixture } from "../../../support/ledger.ts";
 import { startSynapse, type TestSynapse, type TestUser } from "../../../support/synapse.ts";
@@ -29,7 +33,11 @@ async function bridge(t: TestContext) {
   const { ledger, admit, rows } = await ledgerFixture(t);
   const side = ghostSide(t, synapse.url, { asToken: synapse.asToken });
   const { homeserver, clock } = side;
-  const agents = testDirectory({ docs: { senders: [alice.userId] }, other: { displayName: "Other <b>" } });
+  const entries: Record<string, TestAgent> = {
+    docs: { senders: [alice.userId] },
+    other: { displayName: "Other <b>" },
+  };
+  const agents = testDirectory(entries);
   const mayMake = async (who: GhostMxid) => (await agents.current()).byGhost.has(who);
   const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom, mayMake });
   const common = { ledger, homeserver, ghosts, agents, clock, log: pino({ level: "silent" }) };
@@ -37,6 +45,7 @@ async function bridge(t: TestContext) {
     ...side,
     ledger,
     rows,
+    entries,
     agents,
     ghosts,
     memberships: createMembershipQueue(common),
@@ -50,13 +59,14 @@ async function bridge(t: TestContext) {
   };
 }
 
-const invited = (room: RoomId, who: GhostMxid, by: TestUser): RoomStateEvent => ({
+const invited = (room: RoomId, who: GhostMxid, by: TestUser): GhostMembershipEvent => ({
   kind: "ghost",
   room,
   ghost: who,
   membership: "invite",
   inviter: by.userId,
   direct: false,
+  hasAgent: true,
 });
 
 async function membershipOf(user: TestUser, room: RoomId, who: GhostMxid): Promise<unknown> {
@@ -133,6 +143,35 @@ describe("ghosts' rooms", () => {
     for (const who of unknown) {
       await assert.rejects(mallory.call("GET", `/profile/${encodeURIComponent(who)}`), /404/);
     }
+  });
+
+  it("a ghost that had an agent answers an invitation when it has one again", async (t) => {
+    const { entries, ghosts, memberships, roomState, rows } = await bridge(t);
+    await ghosts.ensureGhost(ghost());
+    const { docs } = entries;
+    assert.ok(docs !== undefined);
+    delete entries["docs"];
+    const [kept, withdrawn, foreign] = [
+      await alice.createRoom({ invite: [ghost()] }),
+      await alice.createRoom({ invite: [ghost()] }),
+      await mallory.createRoom({ invite: [ghost()] }),
+    ];
+    const told = (room: RoomId, by: TestUser) => ({ ...invited(room, ghost(), by), hasAgent: false });
+    await roomState(told(kept, alice), told(withdrawn, alice), told(foreign, mallory));
+    await memberships.round();
+    await alice.call("POST", `/rooms/${encodeURIComponent(withdrawn)}/kick`, { user_id: ghost() });
+    await roomState({ ...told(withdrawn, alice), membership: "leave", inviter: undefined });
+    await memberships.round();
+    assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms ORDER BY membership"), [
+      { membership: "invite", task: null },
+      { membership: "invite", task: null },
+      { membership: "leave", task: null },
+    ]);
+    entries["docs"] = docs;
+    await memberships.round();
+    assert.equal(await membershipOf(alice, kept, ghost()), "join");
+    assert.equal(await membershipOf(alice, withdrawn, ghost()), "leave");
+    assert.equal(await membershipOf(mallory, foreign, ghost()), "leave", "it is refused by policy");
   });
 
   it("a withdrawn invitation, and one to a room that no server has, end without a join", async (t) => {
