@@ -244,7 +244,7 @@ export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms
      * @throws whatever the database threw; then nothing of it was committed
      */
     async admit(admission: Admission): Promise<Admitted> {
-      const roomIds = admission.events.map(({ room }) => room);
+      const roomIds = [...admission.events, ...admission.redacted].map(({ room }) => room);
       const admitted = await inRooms(pool, roomIds, (client) =>
         admitOn(client, keys, refuseEncryptedRooms, admission),
       );

@@ -53,6 +53,7 @@ async function bridge(t: TestContext) {
     roomState: (...roomState: readonly RoomStateEvent[]) => admit([], { roomState }),
     notice: (notice: NewNotice) =>
       admit([], {
+        events: [{ event: notice.source, room: notice.room }],
         about: { rooms: [notice.room], related: [] },
         derive: () => ({ delegations: [], envelopes: [], notices: [notice] }),
       }),

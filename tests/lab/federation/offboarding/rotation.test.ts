@@ -186,7 +186,7 @@ describe("rotation of an agent's key", () => {
     const first = await ends(5, B, ...rotate("org-b-card-2"));
     assert.deepEqual(open(first), {
       new_identity_verifies: "not_met key_not_pinned",
-      old_key_not_served: "not_met accepted",
+      old_key_not_served: "not_met card_verified",
     });
     await signWith("org-b-card-2");
     const second = await ends(0, B, ...rotate("org-b-card-2"));
