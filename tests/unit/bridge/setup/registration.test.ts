@@ -94,7 +94,7 @@ describe("starting folder and registration", () => {
     const files = renderStartingFolder(OPTIONS, countingRandom());
     for (const [name, text] of Object.entries(files)) {
       mkdirSync(dirname(join(directory, name)), { recursive: true });
-      writeFileSync(join(directory, name), text);
+      writeFileSync(join(directory, name), text, { mode: 0o600 });
     }
     const loaded = loadBridgeConfig(join(directory, "bridge.yaml"));
     assert.deepEqual(loadYaml(AgentsFile, join(directory, loaded.agentsFile)).agents, {});
