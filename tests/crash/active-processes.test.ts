@@ -22,7 +22,7 @@ const STOPPED_MS = 2_000;
 const PER_SECOND = 50;
 const ROOMS = { plain: 12, encrypted: 4 };
 const AGENTS = ["docs", "notes", "plans"];
-const PATIENCE_MS = 120_000;
+const PATIENCE_MS = 300_000;
 
 const quantile = (sorted: readonly number[], at: number) => sorted[Math.floor((sorted.length - 1) * at)] ?? 0;
 
