@@ -96,7 +96,7 @@ describe("verifying without Drawbridge", () => {
       ["a signature of a stranger", { completion: await bySigners(completion, [A, strange]) }],
       ["a stage less", { stages: rest }],
       ["an item less", { evidence: items }],
-      ["an altered item", { evidence: [{ ...item, status: 200 }, ...items] }],
+      ["an altered item", { evidence: [{ ...item, status: item.status === 200 ? 403 : 200 }, ...items] }],
       ["another run's stages", { stages: (await removalOf(A, B, { run: "f".repeat(32) })).file.stages }],
     ];
     for (const [what, change] of forged) {
