@@ -25,6 +25,7 @@ export function conditionsOf(
 export function fromInside(conditions: readonly Condition[]): readonly Condition[] {
   return conditions.flatMap((condition) => {
     const requirements = condition.requirements.filter(({ byAttempt }) => byAttempt !== true);
-    return requirements.length === 0 ? [] : [{ ...condition, requirements }];
+    // What is left with optional requirements alone would be met without any evidence.
+    return requirements.every(({ optional }) => optional === true) ? [] : [{ ...condition, requirements }];
   });
 }

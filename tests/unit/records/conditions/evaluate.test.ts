@@ -218,6 +218,8 @@ describe("evaluate", () => {
       ["transport", "transport"],
     ] as const) {
       const conditions = fromInside(conditionsOf(plane, "closed"));
+      const unshown = evaluate(conditions, [], circumstancesOf("at_remover", stage));
+      assert.ok(!unshown.some(({ verdict }) => verdict === "met"), "nothing is met without evidence");
       const own = REAL.at_remover[stage].items.filter(({ vantage }) => vantage === "operator");
       const found = evaluate(conditions, own, circumstancesOf("at_remover", stage));
       assert.ok(found.length > 1 && found.every(isSettled), JSON.stringify(found));
