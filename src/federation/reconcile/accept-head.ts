@@ -2,7 +2,10 @@
 // Invariant: a head that is not wholly good is refused as a whole; what was accepted before stays in force, and the
 // reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
+import type { Registry } from "../registry/partner.ts";
 import { RegistryError } from "../registry/problems.ts";
+import { lostRetirement } from "../registry/retired-checks.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 import { canReadSigners, unsignedCommits } from "../repository/signatures.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
@@ -85,13 +88,47 @@ export async function assess(
 ): Promise<Assessment> {
   const refusal = await assessOrigin(revision, context, options);
   if (refusal !== undefined) return { good: false, ...refusal };
+  const before = await acceptedRegistry(revision, context, options);
   const files = await readRevision(context.repository, revision, context.cache);
-  return assessFiles(revision, files, context.cache);
+  return assessFiles(revision, files, context.cache, before);
 }
 
-function assessFiles(revision: Revision, files: RevisionFiles, cache: PartnerCache): Assessment {
+/**
+ * What was accepted before another revision; undefined when that is nothing. A meant rewind may be to a repository
+ * that does not have the earlier revision.
+ */
+async function acceptedRegistry(
+  revision: Revision,
+  { repository, state, cache }: HeadContext,
+  { allowNonFastForward = false }: AssessOptions,
+): Promise<Registry | undefined> {
+  const accepted = readHead(state).accepted?.revision;
+  if (accepted === undefined || accepted === revision) return undefined;
+  try {
+    return registryOf(await readRevision(repository, accepted, cache), cache);
+  } catch (error) {
+    if (allowNonFastForward && error instanceof DrawbridgeError) return undefined;
+    throw error;
+  }
+}
+
+function assessFiles(
+  revision: Revision,
+  files: RevisionFiles,
+  cache: PartnerCache,
+  before: Registry | undefined,
+): Assessment {
   try {
     const registry = registryOf(files, cache);
+    const [lost] = before === undefined ? [] : lostRetirement(before, registry, ORGANISATION_FILE);
+    if (lost !== undefined) {
+      return {
+        good: false,
+        reason: "retirement_withdrawn",
+        detail: `${lost} no longer retires everything that it did when a head was last accepted`,
+        hint: "Put its `retired` list back, or the whole entry if it was deleted; a removed partner comes back by drawbridge readmission open.",
+      };
+    }
     const [path] = [...renderedChanges(revision, files, registry).keys()].sort();
     if (path === undefined) return { good: true, desired: desiredState(revision, files, registry) };
     return {

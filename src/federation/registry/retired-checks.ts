@@ -1,9 +1,16 @@
-// Refuses what was retired wherever it would be used again. Invariants: linear in the number of partners; a
-// retired identity is allowed in its own entry while the plane that it is for is closed, and nowhere else.
+// Refuses what was retired wherever it would be used again, and a registry that has forgotten some of it.
+// Invariants: linear in the number of partners; a retired identity is allowed in its own entry while the plane that
+// it is for is closed, and nowhere else; an organisation's list of retired identities never becomes shorter.
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { Registry } from "./partner.ts";
 import type { CrossProblem } from "./problems.ts";
-import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "./retired.ts";
+import {
+  type PinnedIdentity,
+  type Retired,
+  type RetiredCardKey,
+  thumbprintOf,
+  withCardKeys,
+} from "./retired.ts";
 
 type Path = CrossProblem["path"];
 
@@ -98,6 +105,33 @@ export function checkRetired({ organisation, partners }: Registry, own: string):
     );
   }
   return problems;
+}
+
+/**
+ * The files of the earlier registry whose retired identities the later one does not hold completely. Entries are
+ * compared by server name, so that a file may be renamed, and never deleted while it retires anything.
+ */
+export function lostRetirement(earlier: Registry, later: Registry, own: string): string[] {
+  const now = new Map(later.partners.map(({ partner }) => [partner.serverName, partner.retired]));
+  const lost = earlier.partners.filter(
+    ({ partner }) => !holdsAll(now.get(partner.serverName) ?? NOTHING, partner.retired),
+  );
+  const ownKeys = [later.organisation.retired, earlier.organisation.retired].map((one) => ({
+    ...NOTHING,
+    ...one,
+  }));
+  const [ownNow = NOTHING, ownBefore = NOTHING] = ownKeys;
+  return [...(holdsAll(ownNow, ownBefore) ? [] : [own]), ...lost.map(({ file }) => file)];
+}
+
+const NOTHING: Retired = { cardKeys: [], clients: [], serverKeys: [] };
+
+function holdsAll(now: Retired, before: Retired): boolean {
+  return (
+    withCardKeys(now.cardKeys, before.cardKeys).length === now.cardKeys.length &&
+    before.clients.every((client) => now.clients.includes(client)) &&
+    before.serverKeys.every((keyId) => now.serverKeys.includes(keyId))
+  );
 }
 
 const CARD = "Pin a fresh key: have the agent's operator rotate it, and give you the new public JWK.";

@@ -275,6 +275,55 @@ describe("reconcile pass", () => {
     assert.equal((await runPass(other.federation)).refusal, undefined);
   });
 
+  it("a head that retires less than the last accepted one is refused, whatever else it changes [GIT-1] [RDM-1]", async (t) => {
+    const { pass, federation, repository } = await control(t);
+    const closed =
+      "planes: {transport: closed, rooms: closed, border: closed, card: closed, gateway: closed}";
+    const key = `{keyId: card-3, thumbprint: "sha256:${"a".repeat(64)}"}`;
+    const pilots = (...lines: string[]) => [registryFiles().get(PILOTS)?.trimEnd(), ...lines, ""].join("\n");
+    const withLines = (...lines: string[]) => new Map([[PILOTS, pilots(...lines)]]);
+    const retired = `retired: {cardKeys: [${key}], clients: [gone, gone-2], serverKeys: ["ed25519:old"]}`;
+    await commitRegistry(repository, withLines(closed, retired));
+    assert.equal((await pass()).refusal, undefined);
+    const good = await repository.requireHead();
+
+    const renamed = "registry/partners/renamed.yaml";
+    const weaker: Readonly<Record<string, ReadonlyMap<string, string | null>>> = {
+      "the planes opened again without the list": new Map([[PILOTS, registryFiles().get(PILOTS) ?? ""]]),
+      "the list gone while all stays closed": withLines(closed),
+      "a client gone": withLines(closed, retired.replace(", gone-2", "")),
+      "a server key exchanged": withLines(closed, retired.replace("ed25519:old", "ed25519:new")),
+      "a card key without its thumbprint": withLines(closed, retired.replace(key, "{keyId: card-3}")),
+      "the entry deleted": new Map([[PILOTS, null]]),
+      "the entry renamed, without the list": new Map([
+        [PILOTS, null],
+        [renamed, pilots(closed)],
+      ]),
+    };
+    for (const [name, changes] of Object.entries(weaker)) {
+      await commitRegistry(repository, changes);
+      const { refusal, revision } = await pass();
+      assert.equal(refusal?.reason, "retirement_withdrawn", name);
+      assert.ok(refusal.detail.startsWith(PILOTS), refusal.detail);
+      assert.equal(revision, good, name);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+    }
+    const before = await repository.history(good, 2);
+    operatorGit(repository.path, "update-ref", "refs/heads/main", before[1] ?? assert.fail());
+    assert.equal((await pass({ allowNonFastForward: true })).refusal?.reason, "retirement_withdrawn");
+    operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+
+    await commitRegistry(
+      repository,
+      new Map([
+        [PILOTS, null],
+        [renamed, pilots(closed, retired.replace("[gone,", "[gone-3, gone,"))],
+      ]),
+    );
+    assert.equal((await pass()).refusal, undefined, "a longer list, and another file name");
+    assert.equal(readHead(federation.state).accepted?.revision, await repository.requireHead());
+  });
+
   it("a head whose files in kubernetes/ are not what the registry renders is refused [GIT-1]", async (t) => {
     const { pass, repository, directory, close } = await control(t);
     const opened = (await repository.read(await repository.requireHead(), ["kubernetes/gateway"])).entries();

@@ -5,6 +5,7 @@ import fc from "fast-check";
 import { setRetired } from "../../../../src/federation/change/edit-partner.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { retireAll, thumbprintOf, withCardKeys } from "../../../../src/federation/registry/retired.ts";
+import { lostRetirement } from "../../../../src/federation/registry/retired-checks.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { harbourWith, problemsOf, registryFiles } from "../../../support/sample-files.ts";
 
@@ -56,6 +57,22 @@ describe("retired identities", () => {
       );
     }
     assert.ok(removed({ ...all, gateway: "open" }).includes("lighthouse.yaml azp retired_client"));
+  });
+
+  it("an organisation's own retired keys may become more and never fewer [RDM-1]", () => {
+    const retiring = (...cardKeys: object[]) =>
+      loadRegistry(harbourWith(new Map([[ORGANISATION, editOrganisation({ cardKeys })]])));
+    const editOrganisation = (value: object) =>
+      editYaml(registryFiles().get(ORGANISATION) ?? "", [{ path: ["retired"], value }]);
+    const one = { keyId: "old", thumbprint: `sha256:${"1".repeat(64)}` };
+    const two = { keyId: "older" };
+    const lost = (earlier: object[], later: object[]) =>
+      lostRetirement(retiring(...earlier), retiring(...later), ORGANISATION);
+    assert.deepEqual(lost([one], [two, one]), []);
+    assert.deepEqual(lost([two], [{ ...two, thumbprint: one.thumbprint }]), [], "more is known of it");
+    assert.deepEqual(lost([one, two], [one]), [ORGANISATION]);
+    assert.deepEqual(lost([one], [{ keyId: "old" }]), [ORGANISATION]);
+    assert.deepEqual(lost([one], [{ ...one, keyId: "new" }]), [ORGANISATION]);
   });
 
   it("a card key that one partner has retired is refused in every entry, with its line and a hint [RDM-1]", () => {
