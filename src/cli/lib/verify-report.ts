@@ -7,6 +7,9 @@ import type { RecordReport } from "../../records/verify/report.ts";
 
 const LINES_MAX = 8;
 const PLACES_MAX = 3;
+/** Items of one paragraph. More are found in a hostile record, or where very many servers share rooms. */
+const PARAGRAPH_MAX = 40;
+const WIDTH = 120;
 
 export function renderReport(report: RecordReport): string {
   const lines = [
@@ -56,8 +59,8 @@ function found(report: RecordReport): string[] {
     `Proved: ${counted(report.proved.length, "condition")} shown by evidence`,
     ...stageLines(report.proved),
     ...unmanagedLines(report.unmanaged),
-    "Only attested: said and signed, shown by nothing",
-    ...cut(report.attested.map(({ organisation, what }) => `${organisation ?? "both"}: ${what}`)),
+    `Only attested: ${counted(report.attested.length, "item")} said and signed, shown by nothing`,
+    ...attestedLines(report.attested),
     "Left open, though it is verified",
     ...cut([
       ...report.missing.map(({ where, what }) => `${where}: ${what}`),
@@ -92,6 +95,38 @@ function unmanagedLines(unmanaged: RecordReport["unmanaged"]): string[] {
     });
   });
   return ["Unmanaged: nothing is known of", ...lines];
+}
+
+/** All of them, those of one stage and organisation in one paragraph. */
+function attestedLines(attested: RecordReport["attested"]): string[] {
+  const paragraphs = new Map<string, string[]>();
+  for (const { organisation, stage, what } of attested) {
+    const head = `${stage === null ? "" : `${STAGE_NAMES.indexOf(stage) + 1} ${stage} `}${organisation ?? "both"}: `;
+    const known = paragraphs.get(head);
+    if (known === undefined) paragraphs.set(head, [what]);
+    else known.push(what);
+  }
+  return [...paragraphs].flatMap(([head, items]) => {
+    const rest = items.length - PARAGRAPH_MAX;
+    const shown = rest > 0 ? [...items.slice(0, PARAGRAPH_MAX), `${rest} more; see --json`] : items;
+    return wrapped(
+      head,
+      shown.map((item, index) => (index < shown.length - 1 ? `${item}; ` : item)),
+    );
+  });
+}
+
+/** Items on lines of at most about `WIDTH` characters; a longer item has a line of its own. */
+function wrapped(head: string, items: readonly string[]): string[] {
+  const lines = [`  ${head}`];
+  let isFirst = true;
+  for (const item of items) {
+    const line = lines.at(-1) ?? "";
+    if (isFirst || line.length + item.trimEnd().length <= WIDTH) lines[lines.length - 1] = line + item;
+    else lines.push(`    ${item}`);
+    isFirst = false;
+  }
+  return lines.map((line) => line.trimEnd());
 }
 
 function cut(lines: readonly string[]): string[] {

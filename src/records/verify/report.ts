@@ -67,6 +67,8 @@ export interface Proof {
 export interface Attested {
   /** Null: both. */
   readonly organisation: string | null;
+  /** Null: in the completion. */
+  readonly stage: StageName | null;
   readonly what: string;
 }
 
@@ -183,30 +185,26 @@ function proofsOf({ organisation, stage, conditions }: SoundStage, items: Found[
     });
 }
 
-function attestedByStage(stage: SoundStage): Attested[] {
-  const without = ofVerdict(stage, "not_applicable").map(({ organisation, condition }) => ({
-    organisation,
-    what: `${stage.stage}: ${condition} does not apply`,
-  }));
-  const { organisation } = stage;
-  return [...without, ...stage.attested.map((word) => ({ organisation, what: `${stage.stage}: ${word}` }))];
+function attestedByStage(stated: SoundStage): Attested[] {
+  const { organisation, stage } = stated;
+  const without = ofVerdict(stated, "not_applicable").map(({ condition }) => `${condition} does not apply`);
+  return [...without, ...stated.attested].map((what) => ({ organisation, stage, what }));
 }
 
 function attestedAtTheEnd(completion: CompletionPredicate | undefined): Attested[] {
   if (completion === undefined) return [];
-  const { attestations, static_tests, duties, residual } = completion;
-  const both = (what: string): Attested => ({ organisation: null, what });
+  const { attestations, static_tests, references, duties, residual, readmission } = completion;
+  const said = (organisation: string | null, what: string): Attested => ({ organisation, stage: null, what });
+  const both = (what: string) => said(null, what);
   const { purge, retention, backup_expiry } = duties;
   const events = residual.rooms.reduce((sum, room) => sum + room.events, 0);
   return [
-    ...attestations.map(({ organisation, owner, attested_at }) => ({
-      organisation,
-      what: `${owner} attests completion at ${attested_at}`,
-    })),
-    ...static_tests.map(({ organisation, command, at }) => ({
-      organisation,
-      what: `${command} passed at ${at}`,
-    })),
+    ...attestations.map(({ organisation, owner, attested_at }) =>
+      said(organisation, `${owner} attests completion at ${attested_at}`),
+    ),
+    ...static_tests.map(({ organisation, command, at }) => said(organisation, `${command} passed at ${at}`)),
+    both(`change ${references.change}`),
+    both(`rollback ${references.rollback}`),
     both(
       retention.state === "kept"
         ? `data is kept until ${retention.until ?? "nobody knows when"}`
@@ -218,7 +216,14 @@ function attestedAtTheEnd(completion: CompletionPredicate | undefined): Attested
     both(`device keys that stay: ${residual.device_keys ?? "not counted"}`),
     ...(residual.tokens_live_until === null ? [] : [both(`tokens live until ${residual.tokens_live_until}`)]),
     ...residual.third_servers.map(({ server, rooms }) => both(`${server} shares ${rooms} rooms with both`)),
+    both(mayResume(readmission)),
   ];
+}
+
+function mayResume({ possible, owner, conditions }: CompletionPredicate["readmission"]): string {
+  const decides = owner === null ? "" : `, which ${owner} decides`;
+  const when = conditions.length === 0 ? "" : `, on condition of ${conditions.join(", ")}`;
+  return possible ? `a re-admission is possible${decides}${when}` : `no re-admission is possible${decides}`;
 }
 
 function notReached(completion: CompletionPredicate | undefined): Missing[] {

@@ -81,6 +81,22 @@ describe("drawbridge verify", () => {
     );
   });
 
+  it("every item that a record attests is printed, also where there are many [OFF-3]", async (t) => {
+    const words = Array.from({ length: 24 }, (_, number) => `word-${number}`);
+    const folder = await folderOf(t, {
+      stage: (predicate) =>
+        predicate.stage === "data_duties"
+          ? { ...predicate, attested: [...predicate.attested, ...words] }
+          : predicate,
+    });
+    const { stdout } = await verify(folder);
+    const { attested } = JSON.parse((await verify(folder, "--json")).stdout);
+    assert.ok(attested.length > 48, String(attested.length));
+    const [, printed = ""] = stdout.split("Only attested");
+    for (const { what } of attested) assert.ok(printed.includes(what), what);
+    assert.ok(stdout.split("\n").length <= 45, "still about one screen");
+  });
+
   it("--json prints everything that was found [OFF-3]", async (t) => {
     const { code, stdout } = await verify(await folderOf(t), "--json");
     const report = JSON.parse(stdout);

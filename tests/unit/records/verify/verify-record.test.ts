@@ -157,7 +157,9 @@ describe("verifyRecord", () => {
     const report = verifyRecord(bytes, trust);
     assert.deepEqual(report.problems, []);
     assert.ok(
-      report.attested.some(({ what }) => what === "a2a_discovery: agent_card_untrusted does not apply"),
+      report.attested.some(
+        ({ stage, what }) => stage === "a2a_discovery" && what === "agent_card_untrusted does not apply",
+      ),
     );
     assert.ok(
       !report.proved.some(
