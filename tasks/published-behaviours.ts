@@ -91,7 +91,8 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
     "Keys that the homeserver's transactions lost are read back, within bounds, and never room events with them.",
   "ENC-9":
     "An encrypted event is believed when its sender owns the device it came from, the policy trusts that device, and it is no replay.",
-  "ENC-10": "A key that comes late, within the wait, is used in the order of the room.",
+  "ENC-10":
+    "A key that comes late, within the wait, is used in the order of the room. Sessions that are not used any more are deleted.",
   "NEG-1": "The organisation that nobody admits is refused at every door.",
   "ADO-1": "What nobody manages is reported as unmanaged, and never as closed.",
   "LAB-1":

@@ -19,6 +19,8 @@ const Encryption = z
     storeKeys: SecretReference.optional(),
     /** Threads in which the ghosts' machines run. */
     threads: z.int().min(1).max(64).default(2),
+    /** How long a room's session is kept after its last use. */
+    sessionRetention: durationMs("90d", { min: "14d" }),
     /** Longest time an event waits for its key. */
     keyWait: durationMs("15m", { min: "1s" }),
     keyRequests: z

@@ -1,7 +1,7 @@
 // What encrypted rooms add to the bridge, wired together: machines, devices, the intake envelope worker.
 // Invariants: with mode `refuse` there is none of it; with `devices` ghosts have devices, and take no part; the devices
 // outlive whatever may still send, and their machines end last.
-import type { EventId, GhostMxid } from "../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { serversAllowed } from "./agents/sender-policy.ts";
 import { capacityOf } from "./config.ts";
@@ -85,6 +85,8 @@ export function createEncryption(options: EncryptionOptions) {
     intake,
     /** The catchup of a ghost's to-device messages. */
     catchup: (ghost: GhostMxid, signal: AbortSignal) => devices.catchup(ghost, signal),
+    /** To be called when a ghost has left a room. */
+    onLeft: (ghost: GhostMxid, room: RoomId) => devices.forgetRoom(ghost, room),
     /** Makes what is sent ready for its room; undefined where encrypted rooms are refused. */
     encryptEvent: takesPart ? encryptEvent : undefined,
     start: () => {

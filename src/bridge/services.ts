@@ -129,7 +129,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   });
   const readsEncrypted = config.encryption.mode === "on";
   const notices = createNoticeQueue({ ...sending, ledger, agents, log, readsEncrypted });
-  const memberships = createMembershipQueue({ ...base, agents, clock, log });
+  const memberships = createMembershipQueue({ ...base, agents, clock, log, onLeft: encryption?.onLeft });
   const { worker: delegations, http: agentHttp } = createDelegationWorker({
     ...options,
     ledger: ledger.delegations,
@@ -289,7 +289,7 @@ function createPruning(
       await ledger.intake.prune(clock.now(), HANDLED_MEMORY_MS);
       // An old position would be read from once the catchup is switched on again, further back than is remembered.
       if (!config.catchup.rooms) await ledger.roomPositions.forget();
-      return false;
+      return ledger.ghosts.pruneSessions(clock.now() - config.encryption.sessionRetention);
     },
     onError,
     pollIntervalMs: PRUNE_INTERVAL_MS,

@@ -19,6 +19,7 @@ import { personOf } from "../../lab/seed/seed-file.ts";
 import { a2aMessageId } from "../../src/bridge/ledger/leases.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
+import { databaseText } from "./database-text.ts";
 import { eventually, type LabSession } from "./lab-session.ts";
 
 export interface Question {
@@ -293,21 +294,8 @@ async function oidsOf(session: LabSession): Promise<ReadonlyMap<string, string>>
 
 /** Every row of every table of a database, as text. */
 async function dump(session: LabSession, database: string): Promise<{ tables: number; text: Buffer }> {
-  const tables = await session.administer<{ name: string }>(
-    "SELECT quote_ident(relname) AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace",
-    [],
-    database,
-  );
-  const parts: string[] = [];
-  for (const { name } of tables) {
-    const rows = await session.administer<{ row: string }>(
-      `SELECT t::text AS row FROM public.${name} t`,
-      [],
-      database,
-    );
-    parts.push(...rows.map(({ row }) => row));
-  }
-  return { tables: tables.length, text: Buffer.from(parts.join("\n")) };
+  const tables = await databaseText((query) => session.administer(query, [], database));
+  return { tables: tables.size, text: Buffer.from([...tables.values()].join("\n")) };
 }
 
 /** What a program may keep of a conversation: the homeserver all of it, an agent its own tasks and documents. */

@@ -17,6 +17,8 @@ import {
 // Run from its source or, in the npm package, compiled beside this file.
 const ENTRY = new URL(import.meta.url.endsWith(".ts") ? "./thread.ts" : "./thread.js", import.meta.url);
 
+/** Without a limit the garbage of many small reads makes up most of a thread's memory. */
+const YOUNG_GENERATION_MB_MAX = 6;
 const CLOSE_WAIT_MS = 5_000;
 const RESTART_FIRST_MS = 100;
 const RESTART_MS_MAX = 30_000;
@@ -57,7 +59,12 @@ export function startMachineThread(
   on: ThreadEvents,
   entry: URL = ENTRY,
 ): MachineThread {
-  const worker = new Worker(entry, { workerData: data, stdout: true, stderr: true });
+  const worker = new Worker(entry, {
+    workerData: data,
+    stdout: true,
+    stderr: true,
+    resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB_MAX },
+  });
   worker.stdout.resume();
   worker.stderr.resume();
   const waiting = new Map<number, PromiseWithResolvers<unknown>>();

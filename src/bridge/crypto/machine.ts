@@ -1,8 +1,9 @@
 // One ghost's OlmMachine over its durable store.
 // Invariants: the room keys of answers go only to devices whose questions the policy believes, and an event for all
 // devices never shares a session with an answer; what a call changed is committed before the call resolves, in one
-// statement, so after a crash the machine is as it was between two calls; calls run one after the other; a machine whose changes could not be committed is
-// ahead of its store and answers nothing more.
+// statement, so after a crash the machine is as it was between two calls; calls run one after the other; a machine whose
+// changes could not be committed is ahead of its store and answers nothing more.
+import { isDeepStrictEqual } from "node:util";
 import {
   CollectStrategy,
   DeviceId,
@@ -13,11 +14,9 @@ import {
   UserId as SdkUserId,
   StoreHandle,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
-import type { Pool } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
-import { cryptoRecords, replaceCryptoStore, type StoreLayout } from "../ledger/crypto-stores.ts";
+import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
 import {
   type Decryption,
@@ -27,16 +26,18 @@ import {
   SenderDevices,
   type SenderPolicy,
 } from "./decrypt-event.ts";
-import { JournaledDatabases } from "./indexeddb-journal.ts";
+import { sameRoom } from "./idb-keys.ts";
+import { type DatabaseLayout, mount, StoredDatabases, unmount } from "./indexeddb.ts";
 import {
   isPanic,
+  lookForSession,
   markSent,
   receiveChanges,
   sdkUsers,
   signingKeysUpload,
   toRequests,
 } from "./olm-machine-adapter.ts";
-import type { StoreHolder, StoreWriter } from "./store-writer.ts";
+import { StoreRecords, type StoreRecordsDependencies } from "./store-records.ts";
 
 /** A ghost's device and its store, once the store was claimed. */
 export interface ClaimedStore {
@@ -60,9 +61,7 @@ export interface RoomEncryption {
   readonly forAllDevices: boolean;
 }
 
-export interface MachineDependencies {
-  readonly pool: Pool;
-  readonly writer: StoreWriter;
+export interface MachineDependencies extends StoreRecordsDependencies {
   readonly policy: SenderPolicy;
 }
 
@@ -103,10 +102,8 @@ export class GhostMachine {
   readonly identity: DeviceIdentity;
   readonly #machine: OlmMachine;
   readonly #store: ClaimedStore;
-  readonly #databases: JournaledDatabases;
-  readonly #deps: MachineDependencies;
-  /** What it writes with; another object than that of an earlier machine of the same ghost. */
-  readonly #holder: StoreHolder;
+  readonly #databases: StoredDatabases;
+  readonly #policy: SenderPolicy;
   readonly #senders = new SenderDevices();
   readonly #shared = new Map<RoomId, Shared>();
   /** Rooms whose session was begun by this machine, since it was opened, and whether all devices got its key. */
@@ -117,42 +114,42 @@ export class GhostMachine {
   private constructor(
     machine: OlmMachine,
     store: ClaimedStore,
-    databases: JournaledDatabases,
-    deps: MachineDependencies,
+    databases: StoredDatabases,
+    policy: SenderPolicy,
   ) {
     this.identity = identityOf(machine);
     this.#machine = machine;
     this.#store = store;
     this.#databases = databases;
-    this.#deps = deps;
-    this.#holder = { ghost: store.ghost, fence: store.fence };
+    this.#policy = policy;
   }
 
   /** @throws ForeignStore; DrawbridgeError */
   static async open(store: ClaimedStore, deps: MachineDependencies): Promise<GhostMachine> {
-    // The fence is part of the name: what an earlier machine of the same ghost left in memory is not found by this one.
-    const databases = new JournaledDatabases(`${store.ghost}#${store.fence}`);
+    const records = new StoreRecords({ ghost: store.ghost, fence: store.fence }, deps);
+    const databases = new StoredDatabases(records, store.layout as readonly DatabaseLayout[]);
+    mount(databases);
     try {
-      await databases.rebuild(store.layout, cryptoRecords(deps.pool, store.ghost));
-      databases.watch();
-      const machine = await GhostMachine.#start(store, databases.name);
+      const machine = await GhostMachine.#start(store, records);
       // A ghost has one device, so it has no other device of its own to request keys from.
       machine.roomKeyRequestsEnabled = false;
       // Whoever has left a room would be given again what was shared with it.
       machine.roomKeyForwardingEnabled = false;
-      const opened = new GhostMachine(machine, store, databases, deps);
+      const opened = new GhostMachine(machine, store, databases, deps.policy);
       await opened.#commitOpening();
-      databases.speedUp();
       return opened;
     } catch (error) {
-      databases.delete();
+      unmount(databases);
       throw error;
     }
   }
 
-  static async #start({ ghost, deviceId, key, identity }: ClaimedStore, name: string): Promise<OlmMachine> {
+  static async #start(
+    { ghost, deviceId, key, identity }: ClaimedStore,
+    records: StoreRecords,
+  ): Promise<OlmMachine> {
     try {
-      const handle = await StoreHandle.openWithKey(name, key);
+      const handle = await StoreHandle.openWithKey(records.name, key);
       const machine = await OlmMachine.initFromStore(new SdkUserId(ghost), new DeviceId(deviceId), handle);
       const { curve25519, ed25519 } = identityOf(machine);
       if (identity === undefined) return machine;
@@ -160,25 +157,21 @@ export class GhostMachine {
       machine.close();
     } catch (error) {
       if (isPanic(error)) throw error;
+      // What could not be read says nothing about whose it is.
+      if (records.failure !== undefined) throw records.failure;
       // The library describes a broken store by text alone, and the text may hold parts of the store.
     }
     throw new ForeignStore();
   }
 
-  /** Makes what opening changed durable: all of a new store or of one that was upgraded, else the changes. */
-  async #commitOpening(): Promise<void> {
-    const { pool, writer } = this.#deps;
+  /** Makes what opening changed durable; a new store is finished by this. */
+  #commitOpening(): Promise<void> {
     const { identity, layout } = this.#store;
-    if (identity !== undefined && this.#databases.hasLayout(layout)) {
-      await writer.write(this.#holder, this.#databases.takeChanges());
-      return;
-    }
-    // These changes are among all the records.
-    this.#databases.takeChanges();
-    const all = { ...this.#holder, records: this.#databases.allRecords() };
-    await replaceCryptoStore(pool, all, { layout: this.#databases.layout(), identity: this.identity });
-    // The upgrade may have made object stores that are not watched yet.
-    this.#databases.watch();
+    const now = this.#databases.layout();
+    const isUnchanged = identity !== undefined && isDeepStrictEqual(now, layout);
+    return isUnchanged
+      ? this.#databases.records.commit()
+      : this.#databases.records.layOut(now, this.identity);
   }
 
   /**
@@ -193,7 +186,7 @@ export class GhostMachine {
         (error: unknown) => ({ error }),
       );
       // The changes are taken in the same turn, so that the next call's are not among them.
-      return { answer, durable: this.#deps.writer.write(this.#holder, this.#databases.takeChanges()) };
+      return { answer, durable: this.#databases.records.commit() };
     });
     this.#calls = computed.catch(() => undefined);
     const { answer, durable } = await computed;
@@ -210,7 +203,7 @@ export class GhostMachine {
   }
 
   decrypt(event: EncryptedRoomEvent): Promise<Decryption> {
-    return this.#run((machine) => decryptEvent(machine, event, this.#deps.policy, this.#senders));
+    return this.#run((machine) => decryptEvent(machine, event, this.#policy, this.#senders));
   }
 
   /** What the machine wants sent now, in order. */
@@ -262,7 +255,7 @@ export class GhostMachine {
     wanted: RoomEncryption,
   ): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => {
-      const forAllDevices = wanted.forAllDevices || this.#deps.policy.senderDevices === "allow_all";
+      const forAllDevices = wanted.forAllDevices || this.#policy.senderDevices === "allow_all";
       const settings = { ...wanted, forAllDevices };
       // A session that other devices have could be read by them. And a store that was restored from a backup would use
       // indices of its sessions a second time.
@@ -275,7 +268,7 @@ export class GhostMachine {
   }
 
   async #share(machine: OlmMachine, room: RoomId, { users, settings }: Shared) {
-    const { policy } = this.#deps;
+    const policy = this.#policy;
     const comparesIdentities = !settings.forAllDevices && policy.senderDevices === "verified";
     const recipients: UserId[] = [];
     for (const user of users) {
@@ -307,12 +300,28 @@ export class GhostMachine {
     });
   }
 
+  /**
+   * Deletes the sessions of a room that the ghost has left. The library has no call for this, and the room's part of a
+   * session's key is a keyed hash: it is learned from the keys that the library asks for when it looks for a session
+   * of that room.
+   */
+  forgetRoom(room: RoomId): Promise<void> {
+    return this.#run(async (machine) => {
+      const { records } = this.#databases;
+      const asked = await records.keysAskedBy(() => lookForSession(machine, room));
+      for (const { objectStore, key } of asked) {
+        const range = sameRoom(key);
+        if (range !== undefined) await records.deleteRange(objectStore, range);
+      }
+    });
+  }
+
   /** Closes it after the calls made so far; its store stays. */
   async close(): Promise<void> {
     const before = this.#calls;
     this.#ended ??= new DrawbridgeError("internal", "the ghost's machine is closed");
     await before;
     this.#machine.close();
-    this.#databases.delete();
+    unmount(this.#databases);
   }
 }

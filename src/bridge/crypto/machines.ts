@@ -78,6 +78,7 @@ export class Machines {
   readonly missingSessions = this.#forward("missingSessions");
   readonly shareRoomKey = this.#forward("shareRoomKey");
   readonly encrypt = this.#forward("encrypt");
+  readonly forgetRoom = this.#forward("forgetRoom");
 
   /** Starts the threads; machines are opened one by one. */
   constructor(deps: MachinesDependencies) {

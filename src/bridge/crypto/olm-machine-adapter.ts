@@ -3,12 +3,15 @@
 // Invariants: a request keeps the ID that the machine gave it, so that its answer finds it; a to-device message that
 // the library cannot even parse is skipped alone, and those beside it are taken in.
 import {
+  DecryptionSettings,
   DeviceLists,
   type OlmMachine,
   ProcessedToDeviceEventType,
   RequestType,
+  RoomId as SdkRoomId,
   UserId as SdkUserId,
   ToDeviceRequest,
+  TrustRequirement,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { parseRoomId, type RoomId, type UserId } from "../../domain/identifiers.ts";
 import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
@@ -114,4 +117,27 @@ export async function receiveChanges(
     if (type === "m.room_key" && room !== undefined) rooms.add(room);
   }
   return [...rooms];
+}
+
+/** A ciphertext that the library can parse: version, index, an empty block, and an empty code and signature. */
+const NO_CIPHERTEXT = Buffer.concat([Buffer.of(3, 8, 0, 18, 16), Buffer.alloc(16 + 8 + 64)]).toString(
+  "base64",
+);
+
+/** Lets the machine look for a session of a room that it does not have. */
+export async function lookForSession(machine: OlmMachine, room: RoomId): Promise<void> {
+  const content = { algorithm: "m.megolm.v1.aes-sha2", ciphertext: NO_CIPHERTEXT, session_id: "none" };
+  const event = {
+    type: "m.room.encrypted",
+    event_id: "$none",
+    sender: "@none:none",
+    origin_server_ts: 0,
+    content,
+  };
+  const settings = new DecryptionSettings(TrustRequirement.Untrusted);
+  await machine
+    .decryptRoomEvent(JSON.stringify(event), new SdkRoomId(room), settings)
+    .catch((error: unknown) => {
+      if (isPanic(error)) throw error;
+    });
 }

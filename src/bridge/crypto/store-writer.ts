@@ -5,14 +5,25 @@
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { type CryptoRecord, writeCryptoRecords } from "../ledger/crypto-stores.ts";
+import { type CryptoRecord, writeCryptoRecords } from "../ledger/crypto-records.ts";
 import { leaseLost, type Queryable } from "../ledger/postgres.ts";
 
-/** A write is idempotent, so it is tried again when a connection broke. */
 const ATTEMPTS = 4;
 const RETRY_FIRST_MS = 50;
 /** More records than this are left for the next statement. */
 const RECORDS_PER_STATEMENT = 5_000;
+
+/** Makes an idempotent query, again when it failed: the connection may have broken. */
+export async function patiently<Result>(clock: Clock, query: () => Promise<Result>): Promise<Result> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await query();
+    } catch (error) {
+      if (attempt === ATTEMPTS) throw error;
+      await clock.sleep(RETRY_FIRST_MS * 2 ** attempt);
+    }
+  }
+}
 
 export interface StoreHolder {
   readonly ghost: GhostMxid;
@@ -51,7 +62,9 @@ export class StoreWriter {
       pending = { holder, records: new Map(), written: Promise.withResolvers() };
       this.#pending.set(holder, pending);
     }
-    for (const record of records) pending.records.set(`${record.objectStore} ${record.key}`, record);
+    for (const record of records) {
+      pending.records.set(`${record.objectStore} ${record.key.toString("latin1")}`, record);
+    }
     if (!this.#running) void this.#run();
     return pending.written.promise;
   }
@@ -103,18 +116,13 @@ export class StoreWriter {
 
   async #commit(batch: readonly Pending[]): Promise<ReadonlySet<string> | DrawbridgeError> {
     const writes = batch.map(({ holder, records }) => ({ ...holder, records: [...records.values()] }));
-    for (let attempt = 1; ; attempt++) {
-      try {
-        return await writeCryptoRecords(this.#database, writes);
-      } catch (cause) {
-        if (attempt === ATTEMPTS) {
-          return new DrawbridgeError("database_unavailable", "keys could not be made durable", {
-            hint: "Check the database; the ghosts' devices are opened again by themselves.",
-            cause,
-          });
-        }
-        await this.#clock.sleep(RETRY_FIRST_MS * 2 ** attempt);
-      }
+    try {
+      return await patiently(this.#clock, () => writeCryptoRecords(this.#database, writes));
+    } catch (cause) {
+      return new DrawbridgeError("database_unavailable", "keys could not be made durable", {
+        hint: "Check the database; the ghosts' devices are opened again by themselves.",
+        cause,
+      });
     }
   }
 }

@@ -1,5 +1,5 @@
-// A thread of machines: the entry of a worker. It has the library, the machines' databases in memory, and connections
-// of its own on which it makes them durable.
+// A thread of machines: the entry of a worker. It has the library, the records that its machines read last, and
+// connections of its own on which it reads and writes them.
 // Invariants: an answer leaves this thread only when everything behind it is committed; a panic of the library ends the
 // thread, because nothing that shares the library's memory can be trusted afterwards.
 import { parentPort, workerData } from "node:worker_threads";
@@ -10,6 +10,7 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import { ForeignStore, GhostMachine } from "./machine.ts";
 import { isPanic } from "./olm-machine-adapter.ts";
 import { createStorePool } from "./store-claim.ts";
+import { createRecordCache } from "./store-records.ts";
 import { StoreWriter } from "./store-writer.ts";
 import {
   type FromThread,
@@ -24,7 +25,12 @@ const HOLD_MS = 10;
 
 const { databaseUrl, policy } = workerData as ThreadData;
 const pool = createStorePool(databaseUrl, "drawbridge-machines");
-const writer = new StoreWriter(pool, systemClock);
+const stores = {
+  pool,
+  writer: new StoreWriter(pool, systemClock),
+  cache: createRecordCache(),
+  clock: systemClock,
+};
 const machines = new Map<GhostMxid, GhostMachine>();
 
 const outbox = new Outbox<FromThread>(
@@ -56,7 +62,7 @@ async function answer(message: ToThread): Promise<FromThread> {
   switch (message.do) {
     case "open": {
       await shut(message.store.ghost);
-      const machine = await GhostMachine.open(message.store, { pool, writer, policy });
+      const machine = await GhostMachine.open(message.store, { ...stores, policy });
       machines.set(message.store.ghost, machine);
       return { id, result: machine.identity };
     }

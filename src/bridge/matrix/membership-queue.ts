@@ -9,7 +9,7 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import { type GhostMxid, serverOf, type UserId } from "../../domain/identifiers.ts";
+import { type GhostMxid, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
@@ -37,6 +37,8 @@ export interface MembershipDependencies {
   readonly agents: Pick<AgentDirectory, "current">;
   readonly clock: Clock;
   readonly log: Logger;
+  /** Called before it is recorded that a ghost is in a room no more. */
+  readonly onLeft?: ((ghost: GhostMxid, room: RoomId) => Promise<void>) | undefined;
   readonly pollIntervalMs?: number;
 }
 
@@ -152,20 +154,25 @@ class MembershipTasks {
   }
 
   async #isOut(membership: ClaimedMembership, why: Readonly<Record<string, unknown>>): Promise<void> {
-    await this.#deps.ledger.memberships.recordLeft(membership);
+    await this.#recordLeft(membership);
     this.#note(membership, "found to have ended", why);
   }
 
   async #leave(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
-    const { ghosts, homeserver, ledger } = this.#deps;
+    const { ghosts, homeserver } = this.#deps;
     const left = await ghosts.acting(
       membership.ghost,
       (actor) => homeserver.leave(actor, membership.roomId),
       signal,
     );
     if (left.kind === "retry") return this.#defer(membership, left);
-    await ledger.memberships.recordLeft(membership);
+    await this.#recordLeft(membership);
     this.#note(membership, "left");
+  }
+
+  async #recordLeft(membership: ClaimedMembership): Promise<void> {
+    await this.#deps.onLeft?.(membership.ghost, membership.roomId);
+    await this.#deps.ledger.memberships.recordLeft(membership);
   }
 
   async #defer(

@@ -148,7 +148,7 @@ CREATE TABLE bridge_crypto_stores (
   device_id text NOT NULL,
   sealed_key bytea NOT NULL,
   fence bigint NOT NULL DEFAULT 1,
-  -- Version, object stores and indices of the machine's databases, to rebuild them before it is opened.
+  -- Version, object stores and indices of the machine's databases.
   databases jsonb NOT NULL DEFAULT '[]',
   curve25519 text,
   ed25519 text,
@@ -165,12 +165,20 @@ CREATE TABLE bridge_crypto_stores (
 -- There is no foreign key: each write locks its store's row in the same statement, which is stricter and costs less.
 CREATE TABLE bridge_crypto_records (
   ghost_mxid text NOT NULL,
-  -- Database and object store of the machine.
+  -- Object store of the machine's databases.
   object_store text COLLATE "C" NOT NULL,
-  record_key text COLLATE "C" NOT NULL,
+  -- Bytes that sort as IndexedDB sorts keys.
+  record_key bytea NOT NULL,
   value bytea NOT NULL,
+  -- The record's key in the object store's index over several members.
+  index_key bytea,
+  -- Day of the last use, counted from the Unix epoch, of a record that is deleted when it was not used for long.
+  used_day integer,
   PRIMARY KEY (ghost_mxid, object_store, record_key)
 );
+CREATE INDEX bridge_crypto_records_index ON bridge_crypto_records (ghost_mxid, object_store, index_key, record_key)
+  WHERE index_key IS NOT NULL;
+CREATE INDEX bridge_crypto_records_used ON bridge_crypto_records (used_day) WHERE used_day IS NOT NULL;
 -- The values are encrypted, so compression would gain nothing.
 ALTER TABLE bridge_crypto_records ALTER COLUMN value SET STORAGE EXTERNAL;
 

@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { serialize } from "node:v8";
 import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
+import { encodeKey } from "../../../../src/bridge/crypto/idb-keys.ts";
+import { GhostMachine } from "../../../../src/bridge/crypto/machine.ts";
+import { claimStore } from "../../../../src/bridge/crypto/store-claim.ts";
+import { createRecordCache } from "../../../../src/bridge/crypto/store-records.ts";
+import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
+import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
+import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
+import { interrupted } from "../../../support/crypto-records.ts";
 import {
   asEvent,
   GhostSide,
@@ -11,6 +20,7 @@ import {
   Person,
   storeKey,
 } from "../../../support/crypto-world.ts";
+import { databaseText } from "../../../support/database-text.ts";
 
 const GHOST = "@agent_docs:a.test";
 const OTHER_GHOST = "@agent_math:a.test";
@@ -160,6 +170,69 @@ describe("machines and their stores under failure", () => {
     assert.deepEqual(lost, []);
   });
 
+  it("a call of which any read failed is rejected, and what it was given is read after it is delivered again", async (t) => {
+    const scene = await machinesScene(t);
+    const server = new KeyServer();
+    const made = scene.start().machines;
+    const ghost = new GhostSide(server, made, GHOST);
+    await ghost.create();
+    const { pool, url } = scene.database;
+    const clock = { now: () => systemClock.now(), sleep: () => Promise.resolve() };
+    const storeKeys = ContentKeys.parse(storeKey(1));
+    let readsLeft = Number.POSITIVE_INFINITY;
+    const failing = interrupted(pool, (statement) => {
+      if (/^crypto_records?(_by_\w+)?$/.test(statement) && readsLeft-- <= 0)
+        throw new Error(`no database at ${url}`);
+    });
+    const policy = { senderDevices: "allow_all", verifiedIdentities: [] } as const;
+    /** The machine without a thread, on a database that answers so many reads more. */
+    const open = async () => {
+      const on = { pool, storeKeys, clock, random: systemRandom };
+      const claim = await claimStore(on, ghost.ghost, "GHOST", "load");
+      assert.ok(claim.kind === "claimed");
+      readsLeft = Number.POSITIVE_INFINITY;
+      const stores = {
+        pool: failing,
+        writer: new StoreWriter(failing, clock),
+        cache: createRecordCache(),
+        clock,
+      };
+      return GhostMachine.open(claim.store, { ...stores, policy });
+    };
+    const nothing = {
+      changedUsers: [],
+      leftUsers: [],
+      oneTimeKeyCounts: undefined,
+      unusedFallbackKeys: undefined,
+    };
+    let failed = 0;
+    for (const answered of [0, 1, 2, 3, 4, 5, 6, 7, Number.POSITIVE_INFINITY]) {
+      // Each time a new person's first message, which makes an Olm session and a room key.
+      const person = await Person.join(server, `@person${answered}:a.test`);
+      await person.share(ROOM, GHOST);
+      const event = await person.say(ROOM, "read me");
+      const changes = { ...nothing, toDevice: server.take(GHOST, "GHOST") };
+      const machine = await open();
+      readsLeft = answered;
+      const received = await machine.receive(changes).then(
+        () => true,
+        () => false,
+      );
+      const hadEnough = readsLeft >= 0;
+      assert.equal(received, hadEnough, `with ${answered} reads answered`);
+      if (!received) {
+        failed += 1;
+        await assert.rejects(machine.receive(changes), { code: "database_unavailable" });
+      }
+      await machine.close();
+      const again = await open();
+      await again.receive(changes);
+      assert.equal((await again.decrypt(event)).kind, "decrypted", `after a failure at read ${answered}`);
+      await again.close();
+    }
+    assert.equal(failed, 8);
+  });
+
   it("a panic ends its thread alone: its ghosts are opened again, those of the other thread go on", async (t) => {
     const scene = await machinesScene(t);
     const { ghost, alice, server, machines, lost } = await pair(scene, {
@@ -243,14 +316,27 @@ describe("machines and their stores under failure", () => {
     await ghost.receive();
     await ghost.perform(await ghost.machines.crossSign(ghost.ghost));
     await ghost.say(ROOM, "canary", ALICE);
-    const { rows } = await scene.database.pool.query<{ text: string }>(
-      `SELECT concat_ws(' ', object_store, record_key, encode(value, 'escape')) AS text FROM bridge_crypto_records`,
-    );
-    const stored = rows.map(({ text }) => text).join("\n");
-    assert.ok(rows.length > 5);
+    const { pool } = scene.database;
+    const text = async () => {
+      const tables = await databaseText(async (query) => (await pool.query(query)).rows as never[]);
+      return tables.get("bridge_crypto_records") ?? "";
+    };
+    const stored = await text();
+    assert.ok(stored.includes(ALICE), "user IDs stand in the clear, so the search sees keys");
+    assert.ok(stored.includes("ciphertext"), "and it sees values");
     const { session_id } = said.raw["content"] as { session_id: string };
     for (const secret of ["canary", ROOM, session_id, alice.machine.identityKeys.curve25519.toBase64()]) {
       assert.ok(!stored.includes(secret), secret);
+    }
+    // What the search would find, if the machine stored it.
+    const databases = { planted: { "a canary": ["ünïcode canary 話"] } };
+    await pool.query(
+      `INSERT INTO bridge_crypto_records (ghost_mxid, object_store, record_key, value) VALUES ($1, 's', $2, $3)`,
+      [GHOST, encodeKey(`key of ${ROOM}`), serialize(databases)],
+    );
+    const planted = await text();
+    for (const secret of ["a canary", "ünïcode canary 話", `key of ${ROOM}`]) {
+      assert.ok(planted.includes(secret), secret);
     }
   });
 });

@@ -4,7 +4,8 @@ import { describe, it, type TestContext } from "node:test";
 import type { Pool, QueryConfig } from "pg";
 import { claimStore } from "../../../../src/bridge/crypto/store-claim.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
-import { createCryptoStore, replaceCryptoStore } from "../../../../src/bridge/ledger/crypto-stores.ts";
+import { layOutCryptoStore } from "../../../../src/bridge/ledger/crypto-records.ts";
+import { createCryptoStore } from "../../../../src/bridge/ledger/crypto-stores.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import { storeKey } from "../../../support/crypto-world.ts";
 import { testDatabase } from "../../../support/database.ts";
@@ -21,7 +22,7 @@ async function finishedStore(t: TestContext) {
   assert.ok(made.kind === "claimed");
   const { fence, key } = made.store;
   const write = { ghost: ghost(), fence, records: [] };
-  await replaceCryptoStore(pool, write, { layout: ["as made"], identity: IDENTITY });
+  await layOutCryptoStore(pool, write, { layout: ["as made"], identity: IDENTITY });
   /** The pool of a process between whose look and whose claim something happens, once. */
   const interrupted = (meanwhile: () => Promise<unknown>): Pool => {
     let once: typeof meanwhile | undefined = meanwhile;
@@ -40,7 +41,7 @@ async function finishedStore(t: TestContext) {
 describe("claimStore", () => {
   it("a store whose layout changes while it is claimed is opened with its new layout [ENC-2]", async (t) => {
     const { on, pool, key, write, interrupted } = await finishedStore(t);
-    const upgrade = () => replaceCryptoStore(pool, write, { layout: ["upgraded"], identity: IDENTITY });
+    const upgrade = () => layOutCryptoStore(pool, write, { layout: ["upgraded"], identity: IDENTITY });
     const claim = await claimStore({ ...on, pool: interrupted(upgrade) }, ghost(), DEVICE, "load");
     assert.ok(claim.kind === "claimed");
     assert.deepEqual(claim.store, {
@@ -79,7 +80,7 @@ describe("claimStore", () => {
       const store = { ghost: ghost(), deviceId: "ANOTHER", sealedKey: Buffer.from("sealed") };
       const fence = await createCryptoStore(pool, store, 0);
       assert.ok(fence !== undefined);
-      await replaceCryptoStore(
+      await layOutCryptoStore(
         pool,
         { ghost: ghost(), fence, records: [] },
         { layout: [], identity: IDENTITY },

@@ -2,39 +2,16 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Pool } from "pg";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
-import {
-  createCryptoStore,
-  cryptoRecords,
-  findCryptoStore,
-  replaceCryptoStore,
-} from "../../../../src/bridge/ledger/crypto-stores.ts";
+import { layOutCryptoStore } from "../../../../src/bridge/ledger/crypto-records.ts";
+import { createCryptoStore, findCryptoStore } from "../../../../src/bridge/ledger/crypto-stores.ts";
 import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
+import { finishedStore, IDENTITY, record, stored } from "../../../support/crypto-records.ts";
 import { testDatabase } from "../../../support/database.ts";
 
 const ONE = "@agent_one:a.test" as GhostMxid;
 const TWO = "@agent_two:a.test" as GhostMxid;
-const IDENTITY = { curve25519: "C", ed25519: "E" };
-
-const put = (key: string, value: string) => ({ objectStore: "::db core", key, value: Buffer.from(value) });
-const drop = (key: string) => ({ objectStore: "::db core", key, value: undefined });
-
-async function make(pool: Pool, ghost: GhostMxid): Promise<bigint> {
-  const store = { ghost, deviceId: "D", sealedKey: Buffer.from("sealed") };
-  const fence = await createCryptoStore(pool, store, 1_000);
-  if (fence === undefined) throw new Error("there is one already");
-  await replaceCryptoStore(pool, { ghost, fence, records: [] }, { layout: [], identity: IDENTITY });
-  return fence;
-}
-
-async function stored(pool: Pool, ghost: GhostMxid): Promise<Record<string, string>> {
-  const found: Record<string, string> = {};
-  for await (const page of cryptoRecords(pool, ghost)) {
-    for (const { key, value } of page) found[key] = value.toString();
-  }
-  return found;
-}
 
 /** Counts statements, and lets them through one at a time when told to. */
 function gated(pool: Pool) {
@@ -67,16 +44,13 @@ function gated(pool: Pool) {
 describe("StoreWriter and the tables of stores", () => {
   it("records that come while a statement runs go with the next one, of all ghosts together, the last value of each", async (t) => {
     const { pool } = await testDatabase(t);
-    const [one, two] = [
-      { ghost: ONE, fence: await make(pool, ONE) },
-      { ghost: TWO, fence: await make(pool, TWO) },
-    ];
+    const [one, two] = [await finishedStore(pool, ONE), await finishedStore(pool, TWO)];
     const gate = gated(pool);
     const writer = new StoreWriter(gate.on, systemClock);
     const open = gate.hold();
-    const writes = [writer.write(one, [put("a", "1"), put("b", "1")])];
-    for (let n = 2; n <= 20; n++) writes.push(writer.write(one, [put("a", String(n))]));
-    writes.push(writer.write(two, [put("a", "two")]), writer.write(one, [drop("b")]));
+    const writes = [writer.write(one, [record("a", "1"), record("b", "1")])];
+    for (let n = 2; n <= 20; n++) writes.push(writer.write(one, [record("a", String(n))]));
+    writes.push(writer.write(two, [record("a", "two")]), writer.write(one, [record("b")]));
     writes.push(writer.write(one, []));
     open();
     await Promise.all(writes);
@@ -87,57 +61,44 @@ describe("StoreWriter and the tables of stores", () => {
 
   it("a holder that was shut out writes nothing, now and later, and fails no other in the same statement", async (t) => {
     const { pool } = await testDatabase(t);
-    const old = { ghost: ONE, fence: await make(pool, ONE) };
-    const two = { ghost: TWO, fence: await make(pool, TWO) };
+    const old = await finishedStore(pool, ONE);
+    const two = await finishedStore(pool, TWO);
     const writer = new StoreWriter(pool, systemClock);
-    await writer.write(old, [put("a", "old")]);
+    await writer.write(old, [record("a", "old")]);
     await pool.query("UPDATE bridge_crypto_stores SET fence = fence + 1 WHERE ghost_mxid = $1", [ONE]);
     const now = { ghost: ONE, fence: old.fence + 1n };
     const outcomes = await Promise.allSettled([
-      writer.write(old, [put("a", "stale")]),
-      writer.write(two, [put("a", "two")]),
-      writer.write(now, [put("b", "now")]),
+      writer.write(old, [record("a", "stale")]),
+      writer.write(two, [record("a", "two")]),
+      writer.write(now, [record("b", "now")]),
     ]);
     assert.deepEqual(
       outcomes.map(({ status }) => status),
       ["rejected", "fulfilled", "fulfilled"],
     );
     await assert.rejects(writer.write(old, []), { code: "lease_lost" });
-    await assert.rejects(writer.write(old, [put("c", "stale")]), { code: "lease_lost" });
+    await assert.rejects(writer.write(old, [record("c", "stale")]), { code: "lease_lost" });
     assert.deepEqual(await stored(pool, ONE), { a: "old", b: "now" });
   });
 
   it("a statement that fails is retried; when every attempt fails, all its writers are rejected and nothing is written", async (t) => {
     const { pool } = await testDatabase(t);
-    const one = { ghost: ONE, fence: await make(pool, ONE) };
+    const one = await finishedStore(pool, ONE);
     const gate = gated(pool);
     const writer = new StoreWriter(gate.on, systemClock);
     gate.fail(2);
-    await writer.write(one, [put("a", "1")]);
+    await writer.write(one, [record("a", "1")]);
     gate.fail(4);
     const outcomes = await Promise.allSettled([
-      writer.write(one, [put("a", "2")]),
-      writer.write(one, [put("b", "2")]),
+      writer.write(one, [record("a", "2")]),
+      writer.write(one, [record("b", "2")]),
     ]);
     assert.deepEqual(
       outcomes.map((outcome) => outcome.status === "rejected" && (outcome.reason as { code: string }).code),
       ["database_unavailable", "database_unavailable"],
     );
-    await assert.rejects(writer.write(one, [put("c", "3")]), { code: "database_unavailable" });
+    await assert.rejects(writer.write(one, [record("c", "3")]), { code: "database_unavailable" });
     assert.deepEqual(await stored(pool, ONE), { a: "1" });
-  });
-
-  it("a store is read in pages, as it was when its fence was raised", async (t) => {
-    const { pool } = await testDatabase(t);
-    const one = { ghost: ONE, fence: await make(pool, ONE) };
-    const writer = new StoreWriter(pool, systemClock);
-    const keys = Array.from({ length: 4_500 }, (_, n) => `key ${n}`);
-    await writer.write(
-      one,
-      keys.map((key) => put(key, key)),
-    );
-    assert.deepEqual(Object.keys(await stored(pool, ONE)).sort(), keys.sort());
-    assert.deepEqual((await findCryptoStore(pool, ONE))?.identity, IDENTITY);
   });
 
   it("a store is begun once: another is made only where none was finished", async (t) => {
@@ -147,12 +108,12 @@ describe("StoreWriter and the tables of stores", () => {
     const first = await begin();
     const second = await begin();
     assert.ok(first !== undefined && second !== undefined && second > first);
-    const write = { ghost: ONE, fence: first, records: [put("a", "1")] };
-    await assert.rejects(replaceCryptoStore(pool, write, { layout: [], identity: IDENTITY }), {
+    const write = { ghost: ONE, fence: first, records: [record("a", "1")] };
+    await assert.rejects(layOutCryptoStore(pool, write, { layout: [], identity: IDENTITY }), {
       code: "lease_lost",
     });
     assert.equal((await findCryptoStore(pool, ONE))?.identity, undefined);
-    await replaceCryptoStore(pool, { ...write, fence: second }, { layout: [], identity: IDENTITY });
+    await layOutCryptoStore(pool, { ...write, fence: second }, { layout: [], identity: IDENTITY });
     assert.equal(await begin(), undefined);
     assert.deepEqual(await stored(pool, ONE), { a: "1" });
   });

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { after, describe, it, type TestContext } from "node:test";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import { databaseText } from "../../../support/database-text.ts";
 import {
   devicesOf,
   encryptedBridge,
@@ -333,15 +334,9 @@ describe("a bridge in encrypted rooms", () => {
       .flatMap(({ content }) => [String(content["ciphertext"]).slice(0, 40), String(content["session_id"])]);
     assert.ok(secrets.length >= 8);
     const needles = [canary, Buffer.from(canary).toString("hex"), ...secrets];
-    const tables = await bridge.rows<{ name: string }>(
-      "SELECT quote_ident(relname) AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace",
-    );
-    assert.ok(tables.length > 14);
-    const places = new Map<string, string>();
-    for (const { name } of tables) {
-      const rows = await bridge.rows<{ row: string }>(`SELECT t::text AS row FROM ${name} t`);
-      places.set(`table ${name}`, rows.map(({ row }) => row).join("\n"));
-    }
+    const tables = await databaseText((query) => bridge.rows(query));
+    assert.ok(tables.size > 14);
+    const places = new Map([...tables].map(([name, text]) => [`table ${name}`, text]));
     // The machine encrypts its records; their names are keyed hashes.
     assert.ok((places.get("table bridge_crypto_records") ?? "").length > 10_000);
     places.set("the log", bridge.logged.join("\n"));

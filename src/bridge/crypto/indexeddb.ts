@@ -1,0 +1,343 @@
+// The part of IndexedDB that the cryptographic library uses, over the records of the machines' stores. The library finds
+// these classes by their names as globals.
+// Invariants: values are cloned when they are put; whatever else of IndexedDB the library asks for fails.
+import { deserialize, serialize } from "node:v8";
+import type { CryptoRecord, KeyRange } from "../ledger/crypto-records.ts";
+import {
+  ALL_KEYS,
+  decodeStringKey,
+  encodeKey,
+  IDBKeyRange,
+  indexKeyOf,
+  isWithin,
+  toKeyRange,
+} from "./idb-keys.ts";
+import { fire, IDBRequest, type Mode, Transaction } from "./idb-transaction.ts";
+import type { StoreRecords } from "./store-records.ts";
+
+type KeyPath = string | readonly string[];
+
+/** A machine's databases as they are kept beside its records. */
+export interface DatabaseLayout {
+  /** The part of its name that follows the store's name. */
+  readonly suffix: string;
+  readonly version: number;
+  /** Of each object store the key paths of its indices. */
+  readonly objectStores: Readonly<Record<string, Readonly<Record<string, KeyPath>>>>;
+}
+
+interface ObjectStore {
+  readonly name: string;
+  readonly indices: Map<string, KeyPath>;
+}
+
+interface Database {
+  version: number;
+  readonly objectStores: Map<string, ObjectStore>;
+  /** Those that have not ended. */
+  readonly transactions: Set<Transaction>;
+}
+
+const toValue = (value: Buffer | undefined): unknown =>
+  value === undefined ? undefined : deserialize(value);
+
+/** What object stores and their indices have in common. */
+abstract class Source {
+  protected readonly transaction: Transaction;
+  protected readonly store: ObjectStore;
+
+  constructor(transaction: Transaction, store: ObjectStore) {
+    this.transaction = transaction;
+    this.store = store;
+  }
+
+  /** The records of a range of this source's keys, in their order. */
+  protected abstract find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]>;
+
+  #answer(
+    query: unknown,
+    toResult: (records: readonly CryptoRecord[]) => unknown,
+    count?: number,
+  ): IDBRequest {
+    const range = toKeyRange(query);
+    return this.transaction.request(async () => toResult(await this.find(range, count)));
+  }
+
+  getAll(query?: unknown, count?: number): IDBRequest {
+    return this.#answer(query, (records) => records.map(({ value }) => toValue(value)), count || undefined);
+  }
+
+  getAllKeys(query?: unknown, count?: number): IDBRequest {
+    return this.#answer(
+      query,
+      (records) => records.map(({ key }) => decodeStringKey(key)),
+      count || undefined,
+    );
+  }
+
+  get(query: unknown): IDBRequest {
+    return this.#answer(query, ([record]) => toValue(record?.value), 1);
+  }
+
+  count(query?: unknown): IDBRequest {
+    return this.#answer(query, ({ length }) => length);
+  }
+
+  /** The library walks over records only to upgrade a store of an older layout; there is none. */
+  openCursor(query?: unknown): IDBRequest {
+    const empty = ({ length }: readonly CryptoRecord[]) => {
+      if (length > 0) throw new DOMException("cursors over records", "NotSupportedError");
+      return null;
+    };
+    return this.#answer(query, empty, 1);
+  }
+}
+
+class IDBObjectStore extends Source {
+  protected find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]> {
+    return this.transaction.records.range(this.store.name, "key", range, count);
+  }
+
+  override get(query: unknown): IDBRequest {
+    if (query instanceof IDBKeyRange) return super.get(query);
+    const key = encodeKey(query);
+    return this.transaction.request(async () =>
+      toValue(await this.transaction.records.get(this.store.name, key)),
+    );
+  }
+
+  index(name: string): IDBIndex {
+    const keyPath = this.store.indices.get(name);
+    if (keyPath === undefined) throw new DOMException(`no index ${name}`, "NotFoundError");
+    return new IDBIndex(this.transaction, this.store, keyPath);
+  }
+
+  /** The library looks for an equal record itself before it writes to a unique index. */
+  createIndex(name: string, keyPath: KeyPath): IDBIndex {
+    this.store.indices.set(name, keyPath);
+    this.transaction.request(async () => {
+      for (const { key, value } of await this.find(ALL_KEYS)) this.#prepare(key, toValue(value))();
+    });
+    return this.index(name);
+  }
+
+  put(value: unknown, key: unknown): IDBRequest {
+    if (this.transaction.mode === "readonly") throw new DOMException("read only", "ReadOnlyError");
+    const write = this.#prepare(encodeKey(key), value);
+    return this.transaction.request(() => {
+      write();
+      return key;
+    });
+  }
+
+  /** The clone is made now: what the caller does with the value afterwards changes nothing. */
+  #prepare(key: Buffer, value: unknown): () => void {
+    const { transaction, store } = this;
+    const several = [...store.indices.values()].filter((keyPath) => typeof keyPath !== "string");
+    if (several.length > 1) throw new DOMException("two indices over several members", "NotSupportedError");
+    const indexKey = several[0] === undefined ? undefined : indexKeyOf(several[0], value);
+    const record = { objectStore: store.name, key, value: serialize(value), indexKey };
+    return () => transaction.write(record);
+  }
+
+  delete(query: unknown): IDBRequest {
+    if (this.transaction.mode === "readonly") throw new DOMException("read only", "ReadOnlyError");
+    const range = toKeyRange(query);
+    const { transaction, store } = this;
+    const drop = (key: Buffer) =>
+      transaction.write({ objectStore: store.name, key, value: undefined, indexKey: undefined });
+    // Nothing has to be read to delete one record.
+    if (!(query instanceof IDBKeyRange) && range !== ALL_KEYS)
+      return transaction.request(() => drop(range.from));
+    return transaction.request(async () => {
+      for (const { key } of await this.find(range)) drop(key);
+    });
+  }
+
+  clear(): IDBRequest {
+    return this.delete(undefined);
+  }
+}
+
+class IDBIndex extends Source {
+  readonly #keyPath: KeyPath;
+
+  constructor(transaction: Transaction, store: ObjectStore, keyPath: KeyPath) {
+    super(transaction, store);
+    this.#keyPath = keyPath;
+  }
+
+  /** An index over several members is a column; the others are of small object stores, which are read as a whole. */
+  protected async find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]> {
+    const { records } = this.transaction;
+    if (typeof this.#keyPath !== "string") return records.range(this.store.name, "indexKey", range, count);
+    const found = (await records.range(this.store.name, "key", ALL_KEYS))
+      .map((record) => ({ record, indexKey: indexKeyOf(this.#keyPath, toValue(record.value)) }))
+      .flatMap(({ record, indexKey }) =>
+        indexKey && isWithin(range, indexKey) ? [{ record, indexKey }] : [],
+      )
+      .sort((a, b) => Buffer.compare(a.indexKey, b.indexKey));
+    return found.slice(0, count).map(({ record }) => record);
+  }
+}
+
+class IDBTransaction extends Transaction {
+  readonly #stores: ReadonlyMap<string, ObjectStore>;
+
+  constructor(records: StoreRecords, database: Database, mode: Mode, scope: ReadonlySet<string> = new Set()) {
+    super(records, database.transactions, scope, mode);
+    this.#stores = database.objectStores;
+  }
+
+  objectStore(name: string): IDBObjectStore {
+    const store = this.#stores.get(name);
+    if (store !== undefined && (this.mode === "versionchange" || this.scope.has(name))) {
+      return new IDBObjectStore(this, store);
+    }
+    throw new DOMException(`no object store ${name}`, "NotFoundError");
+  }
+}
+
+class IDBOpenDBRequest extends IDBRequest {
+  onupgradeneeded = null;
+  onblocked = null;
+}
+
+class IDBVersionChangeEvent {
+  readonly oldVersion: number;
+  constructor(oldVersion: number) {
+    this.oldVersion = oldVersion;
+  }
+}
+
+class IDBDatabase {
+  readonly name: string;
+  readonly #records: StoreRecords;
+  readonly #database: Database;
+  #upgrade: IDBTransaction | undefined;
+
+  constructor(name: string, records: StoreRecords, database: Database) {
+    this.name = name;
+    this.#records = records;
+    this.#database = database;
+  }
+
+  get version(): number {
+    return this.#database.version;
+  }
+
+  get objectStoreNames() {
+    const names = [...this.#database.objectStores.keys()].sort();
+    return { length: names.length, item: (index: number) => names[index] ?? null };
+  }
+
+  transaction(names: string | Iterable<string>, mode: Mode = "readonly"): IDBTransaction {
+    const scope = new Set(typeof names === "string" ? [names] : names);
+    for (const name of scope) {
+      if (this.#database.objectStores.has(name)) continue;
+      throw new DOMException(`no object store ${name}`, "NotFoundError");
+    }
+    return new IDBTransaction(this.#records, this.#database, mode, scope);
+  }
+
+  /** Lets the library upgrade it to this version. */
+  async upgrade(request: IDBOpenDBRequest, version: number): Promise<void> {
+    const upgrade = new IDBTransaction(this.#records, this.#database, "versionchange");
+    upgrade.request(() => {
+      const event = new IDBVersionChangeEvent(this.#database.version);
+      this.#upgrade = upgrade;
+      this.#database.version = version;
+      Object.assign(request, { readyState: "done", result: this, transaction: upgrade });
+      fire(request, "upgradeneeded", event);
+    });
+    const how = await upgrade.ended;
+    this.#upgrade = undefined;
+    request.transaction = null;
+    if (how === "complete") request.succeed(this);
+    else request.fail(new DOMException("the upgrade was aborted", "AbortError"));
+  }
+
+  createObjectStore(name: string): IDBObjectStore {
+    if (this.#upgrade === undefined) throw new DOMException("not an upgrade", "InvalidStateError");
+    this.#database.objectStores.set(name, { name, indices: new Map() });
+    return this.#upgrade.objectStore(name);
+  }
+
+  deleteObjectStore(name: string): void {
+    this.#upgrade?.objectStore(name).clear();
+    this.#database.objectStores.delete(name);
+  }
+
+  close(): void {}
+}
+
+// They are only looked for.
+class IDBCursor {}
+class IDBCursorWithValue extends IDBCursor {}
+
+/** The databases of one machine: opened by the library, by the name of the machine's store and a suffix. */
+export class StoredDatabases {
+  readonly records: StoreRecords;
+  readonly #databases = new Map<string, Database>();
+
+  constructor(records: StoreRecords, layout: readonly DatabaseLayout[]) {
+    this.records = records;
+    for (const { suffix, version, objectStores } of layout) {
+      const stores = Object.entries(objectStores).map(
+        ([name, indices]) => [name, { name, indices: new Map(Object.entries(indices)) }] as const,
+      );
+      this.#databases.set(suffix, { version, objectStores: new Map(stores), transactions: new Set() });
+    }
+  }
+
+  layout(): readonly DatabaseLayout[] {
+    return [...this.#databases].map(([suffix, { version, objectStores }]) => ({
+      suffix,
+      version,
+      objectStores: Object.fromEntries(
+        [...objectStores.values()].map(({ name, indices }) => [name, Object.fromEntries(indices)]),
+      ),
+    }));
+  }
+
+  open(request: IDBOpenDBRequest, suffix: string, version: number | undefined): void {
+    const none = { version: 0, objectStores: new Map(), transactions: new Set<Transaction>() };
+    const database = this.#databases.get(suffix) ?? none;
+    this.#databases.set(suffix, database);
+    const connection = new IDBDatabase(`${this.records.name}${suffix}`, this.records, database);
+    const wanted = version ?? (database.version || 1);
+    if (wanted > database.version) void connection.upgrade(request, wanted);
+    else if (wanted === database.version) request.succeed(connection);
+    else request.fail(new DOMException("a version that is too old", "VersionError"));
+  }
+}
+
+/** The databases of a thread's machines, by the names of their stores. */
+const mounted = new Map<string, StoredDatabases>();
+
+/** Lets the library open these databases. */
+export function mount(databases: StoredDatabases): void {
+  mounted.set(databases.records.name, databases);
+}
+
+export function unmount(databases: StoredDatabases): void {
+  mounted.delete(databases.records.name);
+}
+
+class IDBFactory {
+  open(name: string, version?: number): IDBOpenDBRequest {
+    const request = new IDBOpenDBRequest();
+    // The last: a server's name may be an IPv6 address.
+    const at = name.lastIndexOf("::");
+    const databases = mounted.get(name.slice(0, at));
+    if (databases === undefined)
+      throw new DOMException("no store of this name is open", "InvalidAccessError");
+    queueMicrotask(() => databases.open(request, name.slice(at), version));
+    return request;
+  }
+}
+
+Object.assign(globalThis, {
+  ...{ IDBCursor, IDBCursorWithValue, IDBDatabase, IDBFactory, IDBIndex, IDBKeyRange, IDBObjectStore },
+  ...{ IDBOpenDBRequest, IDBRequest, IDBTransaction, IDBVersionChangeEvent, indexedDB: new IDBFactory() },
+});

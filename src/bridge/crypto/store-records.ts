@@ -1,0 +1,228 @@
+// The records of one machine's store: read from the database when they are asked for, kept in a cache of bounded size, and
+// written in one statement for each call of the machine.
+// Invariants: a record that was written and is not committed yet is found before the cache or the database is asked; what
+// a read brings enters the cache only if nothing was written to its object store meanwhile; once it was told of a failure
+// it commits nothing any more.
+import { LRUCache } from "lru-cache";
+import type { Pool } from "pg";
+import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import {
+  type CryptoRecord,
+  cryptoRecord,
+  cryptoRecords,
+  deleteCryptoRecords,
+  type KeyRange,
+  layOutCryptoStore,
+  toDay,
+} from "../ledger/crypto-records.ts";
+import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
+import { isWithin } from "./idb-keys.ts";
+import { patiently, type StoreHolder, type StoreWriter } from "./store-writer.ts";
+
+/** Room sessions, hashes of Olm messages, and withheld sessions: what comes without end, and is deleted by age. */
+const AGING: ReadonlySet<string> = new Set(["inbound_group_sessions3", "olm_hashes", "withheld_sessions"]);
+/** The day of the last use is written when it is this much out of date, not at each use. */
+const USE_NOTED_DAYS = 7;
+/** A read of more records would fill the memory; the machine ends instead. */
+const RECORDS_PER_READ_MAX = 50_000;
+
+const CACHE_BYTES = 16 * 1024 * 1024;
+/** About what an entry takes besides its bytes. */
+const ENTRY_BYTES = 300;
+
+/** Records that were read, of all machines of a thread: a single one, or those of a range. */
+export type RecordCache = LRUCache<string, readonly CryptoRecord[]>;
+
+export const createRecordCache = (maxSize = CACHE_BYTES): RecordCache =>
+  new LRUCache({
+    maxSize,
+    // One large range must not push everything else out.
+    maxEntrySize: maxSize / 8,
+    sizeCalculation: (records, name) =>
+      records.reduce((size, { value }) => size + ENTRY_BYTES + (value?.length ?? 0), name.length),
+  });
+
+export interface StoreRecordsDependencies {
+  readonly pool: Pool;
+  readonly writer: StoreWriter;
+  readonly cache: RecordCache;
+  readonly clock: Clock;
+}
+
+const recordName = ({ objectStore, key }: Pick<CryptoRecord, "objectStore" | "key">) =>
+  `${objectStore} ${key.toString("latin1")}`;
+
+export class StoreRecords {
+  /** Unique in this thread: the fence keeps an earlier machine of the same ghost apart. */
+  readonly name: string;
+  readonly #deps: StoreRecordsDependencies;
+  /** What it writes with; another object than that of an earlier machine of the same ghost. */
+  readonly #holder: StoreHolder;
+  /** Written since the last commit began. */
+  #fresh = new Map<string, CryptoRecord>();
+  /** Being committed. */
+  readonly #committing = new Map<string, CryptoRecord>();
+  /** How many writes each object store had. */
+  readonly #writes = new Map<string, number>();
+  /** The keys that are asked for, while somebody wants to know them. */
+  #asked: Pick<CryptoRecord, "objectStore" | "key">[] | undefined;
+  #failure: DrawbridgeError | undefined;
+
+  constructor(holder: StoreHolder, deps: StoreRecordsDependencies) {
+    this.name = `${holder.ghost}#${holder.fence}`;
+    this.#holder = holder;
+    this.#deps = deps;
+  }
+
+  /** Why nothing can be committed any more. */
+  get failure(): DrawbridgeError | undefined {
+    return this.#failure;
+  }
+
+  /**
+   * Ends this store for its machine: what is in memory may be wrong. Who answers the library's requests calls it; after a
+   * commit that failed, the writer refuses every later one.
+   */
+  fail(cause: unknown): void {
+    this.#failure ??=
+      cause instanceof DrawbridgeError
+        ? cause
+        : new DrawbridgeError(
+            "database_unavailable",
+            `the store of ${this.#holder.ghost} could not be read`,
+            {
+              hint: "Check the database; the ghosts' devices are opened again by themselves.",
+              cause,
+            },
+          );
+  }
+
+  #read<Result>(read: () => Promise<Result>): Promise<Result> {
+    return patiently(this.#deps.clock, read);
+  }
+
+  #writesOf(objectStore: string): number {
+    return this.#writes.get(objectStore) ?? 0;
+  }
+
+  /** The value of a record, undefined where there is none. */
+  async get(objectStore: string, key: Buffer): Promise<Buffer | undefined> {
+    const { pool, cache } = this.#deps;
+    this.#asked?.push({ objectStore, key });
+    const name = recordName({ objectStore, key });
+    const known =
+      this.#fresh.get(name) ?? this.#committing.get(name) ?? cache.get(`${this.name} ${name}`)?.[0];
+    if (known !== undefined) return this.#used(known);
+    const writes = this.#writesOf(objectStore);
+    const found = await this.#read(() => cryptoRecord(pool, this.#holder.ghost, objectStore, key));
+    const record = found ?? { objectStore, key, value: undefined, indexKey: undefined, usedDay: undefined };
+    // Its transaction may be over, and another may have written: then this is old.
+    if (writes !== this.#writesOf(objectStore)) return record.value;
+    cache.set(`${this.name} ${name}`, [record]);
+    return this.#used(record);
+  }
+
+  /** Notes the use of a record that is deleted by age, by writing it again once in a while. */
+  #used(record: CryptoRecord): Buffer | undefined {
+    const { usedDay, value } = record;
+    const isOld = usedDay !== undefined && usedDay + USE_NOTED_DAYS <= toDay(this.#deps.clock.now());
+    if (isOld && value !== undefined) this.write(record);
+    return value;
+  }
+
+  /** Records in the order of their keys or index keys, at most `count`. */
+  async range(
+    objectStore: string,
+    by: "key" | "indexKey",
+    range: KeyRange,
+    count = RECORDS_PER_READ_MAX + 1,
+  ): Promise<readonly CryptoRecord[]> {
+    const { pool, cache } = this.#deps;
+    const writes = this.#writesOf(objectStore);
+    const bounds = `${range.from.toString("latin1")}..${range.to.toString("latin1")}`;
+    const name = `${this.name} ${objectStore} after ${writes} by ${by}: ${bounds} ${count}`;
+    const known = cache.get(name);
+    if (known !== undefined) return known;
+    // As it is now: what is committed while the database is asked may be missing from its answer.
+    const changed = new Map(
+      [...this.#committing, ...this.#fresh].filter(([, one]) => one.objectStore === objectStore),
+    );
+    const limit = count + changed.size;
+    const stored = await this.#read(() =>
+      cryptoRecords(pool, this.#holder.ghost, objectStore, by, range, limit),
+    );
+    const inRange = (record: CryptoRecord) => record[by] !== undefined && isWithin(range, record[by]);
+    const records = [
+      ...stored.filter((record) => !changed.has(recordName(record))),
+      ...[...changed.values()].filter((record) => record.value !== undefined && inRange(record)),
+    ];
+    const compare = (a: CryptoRecord, b: CryptoRecord) =>
+      Buffer.compare(a[by] ?? a.key, b[by] ?? b.key) || Buffer.compare(a.key, b.key);
+    if (changed.size > 0) records.sort(compare);
+    if (records.length > RECORDS_PER_READ_MAX && count > RECORDS_PER_READ_MAX) {
+      throw new Error(`a read of more than ${RECORDS_PER_READ_MAX} records of ${objectStore}`);
+    }
+    const found = records.slice(0, count);
+    if (writes === this.#writesOf(objectStore)) cache.set(name, found);
+    return found;
+  }
+
+  /** Writes a record, or deletes it; durable with the next commit. */
+  write(record: Omit<CryptoRecord, "usedDay">): void {
+    const { objectStore, key, value, indexKey } = record;
+    const usedDay = AGING.has(objectStore) ? toDay(this.#deps.clock.now()) : undefined;
+    this.#writes.set(objectStore, this.#writesOf(objectStore) + 1);
+    this.#fresh.set(recordName(record), { objectStore, key, value, indexKey, usedDay });
+  }
+
+  /** Resolves when everything that was written until now is committed. What is written later is not part of it. */
+  commit(): Promise<void> {
+    return this.#commit((records) => this.#deps.writer.write(this.#holder, records));
+  }
+
+  /** As `commit`, with a new layout of the databases and the identity of their machine. */
+  layOut(layout: StoreLayout, identity: DeviceIdentity): Promise<void> {
+    const { pool } = this.#deps;
+    return this.#commit((records) =>
+      layOutCryptoStore(pool, { ...this.#holder, records }, { layout, identity }),
+    );
+  }
+
+  async #commit(commit: (records: readonly CryptoRecord[]) => Promise<void>): Promise<void> {
+    if (this.#failure !== undefined) throw this.#failure;
+    const records = this.#fresh;
+    this.#fresh = new Map();
+    for (const [name, record] of records) this.#committing.set(name, record);
+    await commit([...records.values()]);
+    for (const [name, record] of records) {
+      if (this.#committing.get(name) !== record) continue;
+      this.#committing.delete(name);
+      this.#deps.cache.set(`${this.name} ${name}`, [record]);
+    }
+  }
+
+  /** The keys of the records that `work` asks for one by one. */
+  async keysAskedBy(
+    work: () => Promise<unknown>,
+  ): Promise<readonly Pick<CryptoRecord, "objectStore" | "key">[]> {
+    const asked: Pick<CryptoRecord, "objectStore" | "key">[] = [];
+    this.#asked = asked;
+    await work().finally(() => {
+      this.#asked = undefined;
+    });
+    return asked;
+  }
+
+  /** Deletes the records of a range of keys; resolves when that is committed. */
+  async deleteRange(objectStore: string, range: KeyRange): Promise<void> {
+    const { pool, cache } = this.#deps;
+    await this.commit();
+    await deleteCryptoRecords(pool, this.#holder, objectStore, range);
+    this.#writes.set(objectStore, this.#writesOf(objectStore) + 1);
+    for (const [name, [record]] of cache.entries()) {
+      const isOurs = name.startsWith(`${this.name} ${objectStore} `) && record !== undefined;
+      if (isOurs && isWithin(range, record.key)) cache.delete(name);
+    }
+  }
+}

@@ -1,0 +1,210 @@
+// The records of the ghosts' cryptographic stores: read one by one or in ranges, written under the store's fence, and
+// deleted when they were not used for long.
+// Invariants: every write carries its fence and locks the store's row in the statement that writes, so that it is either
+// committed before the next process reads, or touches no row; the records of a write are all written or none; a read
+// never returns more records than it was told.
+import type { Pool } from "pg";
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { DeviceIdentity, StoreLayout } from "./crypto-stores.ts";
+import { entities, inTransaction, leaseLost, type Queryable, rows, type Statement } from "./postgres.ts";
+
+/** A record of an object store of a machine's databases. */
+export interface CryptoRecord {
+  readonly objectStore: string;
+  /** Bytes that sort as the keys do. */
+  readonly key: Buffer;
+  /** Undefined: there is no such record. */
+  readonly value: Buffer | undefined;
+  /** Its key in the object store's index, where it has one. */
+  readonly indexKey: Buffer | undefined;
+  /** The day of its last use, counted from the Unix epoch; undefined for a record that is never deleted by age. */
+  readonly usedDay: number | undefined;
+}
+
+const DAY_MS = 24 * 60 * 60 * 1_000;
+
+/** The day of a time in milliseconds, both counted from the Unix epoch. */
+export const toDay = (epochMs: number): number => Math.floor(epochMs / DAY_MS);
+
+/** Records of one ghost, each key once. */
+export interface CryptoWrite {
+  readonly ghost: GhostMxid;
+  readonly fence: bigint;
+  readonly records: readonly CryptoRecord[];
+}
+
+/** Keys from `from` on and below `to`. */
+export interface KeyRange {
+  readonly from: Buffer;
+  readonly to: Buffer;
+}
+
+const RECORD = `object_store AS "objectStore", record_key AS key, value, index_key AS "indexKey", used_day AS "usedDay"`;
+
+const GET: Statement = {
+  name: "crypto_record",
+  text: `
+  SELECT ${RECORD} FROM bridge_crypto_records
+  WHERE ghost_mxid = $1 AND object_store = $2 AND record_key = $3`,
+};
+
+export async function cryptoRecord(
+  on: Queryable,
+  ghost: GhostMxid,
+  objectStore: string,
+  key: Buffer,
+): Promise<CryptoRecord | undefined> {
+  return (await entities<CryptoRecord>(on, GET, [ghost, objectStore, key]))[0];
+}
+
+const RANGES = {
+  key: {
+    name: "crypto_records_by_key",
+    text: `
+    SELECT ${RECORD} FROM bridge_crypto_records
+    WHERE ghost_mxid = $1 AND object_store = $2 AND record_key >= $3 AND record_key < $4
+    ORDER BY record_key LIMIT $5`,
+  },
+  indexKey: {
+    name: "crypto_records_by_index",
+    text: `
+    SELECT ${RECORD} FROM bridge_crypto_records
+    WHERE ghost_mxid = $1 AND object_store = $2 AND index_key >= $3 AND index_key < $4
+    ORDER BY index_key, record_key LIMIT $5`,
+  },
+} as const satisfies Record<string, Statement>;
+
+/** At most `limit` records of a range of their keys or of their index keys, in that order. */
+export function cryptoRecords(
+  on: Queryable,
+  ghost: GhostMxid,
+  objectStore: string,
+  by: keyof typeof RANGES,
+  { from, to }: KeyRange,
+  limit: number,
+): Promise<CryptoRecord[]> {
+  return entities<CryptoRecord>(on, RANGES[by], [ghost, objectStore, from, to, limit]);
+}
+
+const HELD = `
+  SELECT store.ghost_mxid
+  FROM unnest($1::text[], $2::bigint[]) AS write (ghost_mxid, fence)
+  JOIN bridge_crypto_stores AS store USING (ghost_mxid, fence)
+  FOR SHARE OF store`;
+
+const WRITE: Statement = {
+  name: "crypto_write",
+  text: `
+  WITH held AS (${HELD}), deleted AS (
+    DELETE FROM bridge_crypto_records AS record
+    USING unnest($9::int[], $10::text[], $11::bytea[]) AS gone (writer, object_store, record_key), held
+    WHERE held.ghost_mxid = ($1::text[])[gone.writer]
+      AND record.ghost_mxid = held.ghost_mxid
+      AND record.object_store = gone.object_store AND record.record_key = gone.record_key
+  ), written AS (
+    INSERT INTO bridge_crypto_records (ghost_mxid, object_store, record_key, value, index_key, used_day)
+    SELECT held.ghost_mxid, put.object_store, put.record_key, put.value, put.index_key, put.used_day
+    FROM unnest($3::int[], $4::text[], $5::bytea[], $6::bytea[], $7::bytea[], $8::int[])
+      AS put (writer, object_store, record_key, value, index_key, used_day)
+    JOIN held ON held.ghost_mxid = ($1::text[])[put.writer]
+    ON CONFLICT (ghost_mxid, object_store, record_key) DO UPDATE
+      SET value = excluded.value, index_key = excluded.index_key, used_day = excluded.used_day
+  )
+  SELECT ghost_mxid FROM held`,
+};
+
+/**
+ * Writes the changes of several ghosts' machines in one statement; each ghost at most once.
+ * Returns the ghosts whose fence still matched; for the others nothing was written.
+ */
+export async function writeCryptoRecords(
+  on: Queryable,
+  writes: readonly CryptoWrite[],
+): Promise<ReadonlySet<string>> {
+  const all = writes.flatMap((write, index) =>
+    write.records.map((record) => ({ ...record, writer: index + 1 })),
+  );
+  const put = all.filter(({ value }) => value !== undefined);
+  const gone = all.filter(({ value }) => value === undefined);
+  const held = await rows<{ ghost_mxid: string }>(on, WRITE, [
+    writes.map(({ ghost }) => ghost),
+    writes.map(({ fence }) => String(fence)),
+    put.map(({ writer }) => writer),
+    put.map(({ objectStore }) => objectStore),
+    put.map(({ key }) => key),
+    put.map(({ value }) => value),
+    put.map(({ indexKey }) => indexKey),
+    put.map(({ usedDay }) => usedDay),
+    gone.map(({ writer }) => writer),
+    gone.map(({ objectStore }) => objectStore),
+    gone.map(({ key }) => key),
+  ]);
+  return new Set(held.map((row) => row.ghost_mxid));
+}
+
+const LAY_OUT: Statement = {
+  name: "crypto_store_lay_out",
+  text: `
+  UPDATE bridge_crypto_stores SET databases = $3, curve25519 = $4, ed25519 = $5
+  WHERE ghost_mxid = $1 AND fence = $2`,
+};
+
+/**
+ * Writes a store's identity and layout together with the records that belong to them. This finishes a new store.
+ * @throws DrawbridgeError `lease_lost`
+ */
+export async function layOutCryptoStore(
+  pool: Pool,
+  write: CryptoWrite,
+  store: { readonly layout: StoreLayout; readonly identity: DeviceIdentity },
+): Promise<void> {
+  const { ghost, fence } = write;
+  const { curve25519, ed25519 } = store.identity;
+  await inTransaction(pool, "BEGIN", async (client) => {
+    const values = [ghost, String(fence), JSON.stringify(store.layout), curve25519, ed25519];
+    const laidOut = await client.query({ ...LAY_OUT, values });
+    if (laidOut.rowCount !== 1) throw leaseLost(`the store of ${ghost}`);
+    return { result: undefined, sent: writeCryptoRecords(client, [write]) };
+  });
+}
+
+const DELETE_RANGE: Statement = {
+  name: "crypto_records_delete",
+  text: `
+  WITH held AS (${HELD}), deleted AS (
+    DELETE FROM bridge_crypto_records AS record USING held
+    WHERE record.ghost_mxid = held.ghost_mxid AND record.object_store = $3
+      AND record.record_key >= $4 AND record.record_key < $5
+  )
+  SELECT ghost_mxid FROM held`,
+};
+
+/**
+ * Deletes the records of a range of keys.
+ * @throws DrawbridgeError `lease_lost`
+ */
+export async function deleteCryptoRecords(
+  on: Queryable,
+  { ghost, fence }: Pick<CryptoWrite, "ghost" | "fence">,
+  objectStore: string,
+  { from, to }: KeyRange,
+): Promise<void> {
+  const held = await rows(on, DELETE_RANGE, [[ghost], [String(fence)], objectStore, from, to]);
+  if (held.length !== 1) throw leaseLost(`the store of ${ghost}`);
+}
+
+const PRUNE: Statement = {
+  name: "crypto_records_prune",
+  // No fence: a machine that still has such a record in memory writes it again when it uses it, and a record that is
+  // being written at this moment is locked, and then no longer old.
+  text: `
+  DELETE FROM bridge_crypto_records WHERE (ghost_mxid, object_store, record_key) IN (
+    SELECT ghost_mxid, object_store, record_key FROM bridge_crypto_records
+    WHERE used_day < $1 ORDER BY used_day LIMIT $2
+  ) AND used_day < $1`,
+};
+
+/** Deletes at most `limit` records that were last used before this day. Returns how many it deleted. */
+export async function pruneCryptoRecords(on: Queryable, beforeDay: number, limit: number): Promise<number> {
+  return (await on.query({ ...PRUNE, values: [beforeDay, limit] })).rowCount ?? 0;
+}
