@@ -84,7 +84,8 @@ export function parseYaml<Schema extends z.ZodType>(
   file: string,
 ): z.output<Schema> {
   const { document, lineCounter } = parseText(text, file);
-  const result = schema.safeParse(plainValueOf(document, file));
+  // A file is read once: compiling its schema would cost more than it saves.
+  const result = schema.safeParse(plainValueOf(document, file), { jitless: true });
   if (result.success) return result.data;
 
   throw new ConfigError(

@@ -1,7 +1,7 @@
 // The items of evidence that a file holds: which are whole, and which are not what they should be.
 import { EvidenceItem, isIntact } from "../format/evidence-item.ts";
 import { type Problem, printable } from "./reasons.ts";
-import { fieldOf } from "./verify-dsse-envelope.ts";
+import { fieldOf, PARSE_ONCE } from "./verify-dsse-envelope.ts";
 
 export interface ReadEvidence {
   /** Whole items, by digest. */
@@ -21,7 +21,7 @@ export function readEvidence(values: readonly unknown[]): ReadEvidence {
     const claimed = (value as { readonly digest?: unknown } | null)?.digest;
     const digest = typeof claimed === "string" ? claimed : "";
     digests.push(digest);
-    const parsed = EvidenceItem.safeParse(value);
+    const parsed = EvidenceItem.safeParse(value, PARSE_ONCE);
     if (parsed.success && isIntact(parsed.data)) {
       items.set(digest, parsed.data);
       continue;

@@ -12,6 +12,9 @@ import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../forma
 import type { TrustedParty } from "../format/trust.ts";
 import { type Problem, printable } from "./reasons.ts";
 
+/** A record is verified once per process: compiling its schemas would cost more than it saves. */
+export const PARSE_ONCE = { jitless: true } as const;
+
 export interface Signature {
   readonly organisation: string;
   readonly keyId: string;
@@ -44,7 +47,7 @@ export function verifyDsseEnvelope<S extends Statement<unknown>>(
   trusted: readonly TrustedParty[],
   rule: (statement: S) => SignatureRule,
 ): VerifiedDsseEnvelope<S> {
-  const parsed = DsseEnvelope.safeParse(value);
+  const parsed = DsseEnvelope.safeParse(value, PARSE_ONCE);
   if (!parsed.success) return invalid("not_an_envelope", fieldOf(parsed.error));
   const envelope = parsed.data;
   if (envelope.payloadType !== STATEMENT_PAYLOAD_TYPE) return invalid("wrong_payload_type");
@@ -52,7 +55,7 @@ export function verifyDsseEnvelope<S extends Statement<unknown>>(
   const { signers, problems } = verifySignatures(envelope, payload, trusted);
   if (problems.length > 0) return { valid: false, problems };
 
-  const statement = schema.safeParse(strictJson(payload));
+  const statement = schema.safeParse(strictJson(payload), PARSE_ONCE);
   if (!statement.success) {
     const { issues } = statement.error;
     const isOfAnotherType = issues.some(({ path }) => path.length === 1 && path[0] === "predicateType");
