@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import { COMMANDS, PRODUCTS } from "../../../src/cli/commands.ts";
 import { ExitCode, exitCodeOf, renderError } from "../../../src/cli/lib/exit-codes.ts";
 import { renderTable } from "../../../src/cli/lib/output.ts";
-import { buildProgram, entryOf } from "../../../src/cli/lib/program.ts";
+import { buildProgram, entryOf } from "../../../src/cli/program.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { ROOT, run } from "../../support/temporary.ts";
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import type { Command } from "commander";
 import { COMMANDS } from "../../../src/cli/commands.ts";
-import { buildProgram } from "../../../src/cli/lib/program.ts";
+import { buildProgram } from "../../../src/cli/program.ts";
 import { ROOM_REASONS } from "../../../src/federation/planes/rooms/room-reasons.ts";
 import { OUTSIDE_PROBES } from "../../../src/federation/probes/finding.ts";
 import { OutcomeName, RefusalReason } from "../../../src/federation/state/plane-records.ts";

@@ -2,10 +2,10 @@
 // Invariant: only the command that is called is loaded.
 
 import { Command, Help, type Option } from "commander";
-import manifest from "../../../package.json" with { type: "json" };
-import { type CommandEntry, PRODUCTS } from "../commands.ts";
-import { EXIT_CODES_HELP } from "./exit-codes.ts";
-import { printError, printText } from "./output.ts";
+import manifest from "../../package.json" with { type: "json" };
+import { type CommandEntry, PRODUCTS } from "./commands.ts";
+import { EXIT_CODES_HELP } from "./lib/exit-codes.ts";
+import { printError, printText } from "./lib/output.ts";
 
 /** The words that the commands about partners use without defining them each time. */
 const WORDS_HELP = `
