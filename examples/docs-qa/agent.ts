@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { AgentCard } from "@a2a-js/sdk";
 import { DefaultRequestHandler } from "@a2a-js/sdk/server";
 import type { Logger } from "pino";
-import type { Clock } from "../../src/domain/clock.ts";
+import { type Clock, systemRandom } from "../../src/domain/clock.ts";
 import { closeServer } from "../../src/runtime/http.ts";
 import { describeAgent, prepareCard } from "./card.ts";
 import type { DocsQaConfig } from "./config.ts";
@@ -12,7 +12,12 @@ import { composeAnswer } from "./search/answer.ts";
 import { readDocuments } from "./search/documents.ts";
 import { DocumentSearch } from "./search/search.ts";
 import { createAgentServer } from "./server.ts";
-import { type Answer, AnsweringExecutor } from "./task/executor.ts";
+import { type Answer, answerSkill, fileSkill } from "./skills/answer.ts";
+import { selectingSkill } from "./skills/catalogue.ts";
+import { chooseSkill } from "./skills/choose.ts";
+import type { Skill } from "./skills/skill.ts";
+import { surveySkill } from "./skills/survey.ts";
+import { SkillExecutor } from "./task/executor.ts";
 import { IdempotentHandler } from "./task/idempotent-handler.ts";
 import { DurableTaskStore } from "./task/store.ts";
 import { TaskFiles } from "./task/task-files.ts";
@@ -30,17 +35,21 @@ export interface RunningAgent {
   close(): Promise<void>;
 }
 
-function answerFromDocuments(config: DocsQaConfig, log: Logger): Answer {
-  const search = new DocumentSearch(readDocuments(config.documents));
-  log.info({ event: "documents_read", sections: search.size });
-  return async (question) => composeAnswer(search.find(question), config.organisation);
+function skillOf(config: DocsQaConfig, { clock, log, answer }: AgentOptions): Skill {
+  const sections = readDocuments(config.documents);
+  const search = new DocumentSearch(sections);
+  log.info({ event: "documents_read", sections: sections.length });
+  const { organisation, surveyTime } = config;
+  const fromDocuments: Answer = async (question) => composeAnswer(search.find(question), organisation);
+  return selectingSkill({
+    "answer-from-documents": answerSkill(answer ?? fromDocuments),
+    "answer-as-file": fileSkill(answer ?? fromDocuments),
+    "choose-section": chooseSkill(search, organisation),
+    "survey-documents": surveySkill({ sections, organisation, durationMs: surveyTime, clock }),
+  });
 }
 
-async function finishLeftovers(
-  store: DurableTaskStore,
-  executor: AnsweringExecutor,
-  log: Logger,
-): Promise<void> {
+async function finishLeftovers(store: DurableTaskStore, executor: SkillExecutor, log: Logger): Promise<void> {
   for (const { scope, task } of store.unfinished()) {
     await store.saveFor(scope, await executor.finish(task));
     log.info({ event: "task_resumed", taskId: task.id });
@@ -57,8 +66,7 @@ export async function startAgent(config: DocsQaConfig, options: AgentOptions): P
   const card = AgentCard.fromJSON(describeAgent(config));
   const files = new TaskFiles(config.store);
   const store = new DurableTaskStore({ files, clock, retentionMs: config.retention });
-  const answer = options.answer ?? answerFromDocuments(config, log);
-  const executor = new AnsweringExecutor({ answer, clock, log });
+  const executor = new SkillExecutor({ skill: skillOf(config, options), clock, random: systemRandom, log });
   await finishLeftovers(store, executor, log);
 
   const handler = new IdempotentHandler(new DefaultRequestHandler(card, store, executor), store);

@@ -13,9 +13,10 @@ import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { readSecret } from "../../src/runtime/secrets.ts";
 import type { DocsQaConfig } from "./config.ts";
 import { ANSWER_MEDIA_TYPE } from "./search/answer.ts";
+import { cardSkills } from "./skills/catalogue.ts";
 
 const PROTOCOL_VERSION = "1.0";
-const AGENT_VERSION = "1.0.0";
+const AGENT_VERSION = "1.1.0";
 const CARD_FILE = "agent-card.json";
 
 /** The card without its signature (A2A 1.0, section 4.4). */
@@ -54,15 +55,7 @@ export function describeAgent(config: DocsQaConfig): object {
     },
     defaultInputModes: ["text/plain", "text/markdown"],
     defaultOutputModes: [ANSWER_MEDIA_TYPE],
-    skills: [
-      {
-        id: "answer-from-documents",
-        name: "Answer from documents",
-        description: `Quotes what the documents of ${config.organisation} say, with file and heading.`,
-        tags: ["documents", "questions", "search"],
-        examples: ["How is a client's secret rotated?"],
-      },
-    ],
+    skills: cardSkills(config.organisation),
   };
 }
 

@@ -23,7 +23,9 @@ export const DocsQaConfigFile = z.strictObject({
   signing: z.strictObject({ keyId: z.string().min(1).max(128), key: SecretReference }),
   /** Where tasks are kept, so that a repeated messageId finds its task after a restart. */
   store: z.string().min(1).default("tasks"),
-  /** How long a finished task is kept, and so how long its messageId is remembered. */
+  /** How long a survey of all documents takes. */
+  surveyTime: durationMs("20s"),
+  /** How long a task is kept when nothing works on it, and so how long its messageId is remembered. */
   retention: durationMs("7d"),
 });
 export type DocsQaConfig = z.output<typeof DocsQaConfigFile> & {

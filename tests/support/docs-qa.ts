@@ -11,7 +11,7 @@ import {
 } from "@a2a-js/sdk/client";
 import { type RunningAgent, startAgent } from "../../examples/docs-qa/agent.ts";
 import { loadDocsQaConfig } from "../../examples/docs-qa/config.ts";
-import type { Answer } from "../../examples/docs-qa/task/executor.ts";
+import type { Answer } from "../../examples/docs-qa/skills/answer.ts";
 import { freePort } from "../../lab/ports.ts";
 import { generateCardKey } from "../../src/cards/sign.ts";
 import { systemClock } from "../../src/domain/clock.ts";
@@ -31,7 +31,7 @@ export interface TestAgent {
 
 export async function testAgent(
   t: TestContext,
-  options: { answer?: Answer; publicUrl?: string } = {},
+  options: { answer?: Answer; publicUrl?: string; surveyTime?: string } = {},
 ): Promise<TestAgent> {
   const folder = temporaryFolder(t);
   const port = await freePort();
@@ -39,6 +39,7 @@ export async function testAgent(
   const key = await generateCardKey("docs-qa-1");
   writeFile(join(folder, "secrets/card.jwk"), key.privateJwk, 0o600);
   writeFile(join(folder, "docs/tea.md"), "# Tea\n## Green tea\nGreen tea is steeped for two minutes.\n");
+  writeFile(join(folder, "docs/coffee.md"), "# Coffee\n## Filter coffee\nWater of 94 degrees.\n");
   writeFile(
     join(folder, "docs-qa.yaml"),
     `version: 1
@@ -49,6 +50,7 @@ organisation: org A
 documents: docs
 publicUrl: ${options.publicUrl ?? url}
 httpJson: true
+surveyTime: ${options.surveyTime ?? "200ms"}
 signing: {keyId: docs-qa-1, key: {file: secrets/card.jwk}}
 `,
   );

@@ -87,8 +87,8 @@ export class DocumentSearch {
     );
   }
 
-  get size(): number {
-    return this.#sections.length;
+  get sections(): readonly Section[] {
+    return this.#sections;
   }
 
   /** The best one to three sections, best first; none when nothing matches well. */

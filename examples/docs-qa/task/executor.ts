@@ -1,7 +1,15 @@
-// Answers one question as an A2A task.
-// Invariants: the first event is the task; every task that was begun ends in a final state; no text of an
-// internal error reaches a caller.
-import { type Artifact, type Message, type Part, type Task, TaskState, type TaskStatus } from "@a2a-js/sdk";
+// Runs a skill as an A2A task.
+// Invariants: the first event is the task; every task that was begun ends in a final state or waits for its
+// caller; no text of an internal error reaches a caller.
+import {
+  type Artifact,
+  type Message,
+  type Part,
+  Role,
+  type Task,
+  TaskState,
+  type TaskStatus,
+} from "@a2a-js/sdk";
 import {
   AgentEvent,
   type AgentExecutor,
@@ -9,39 +17,28 @@ import {
   type RequestContext,
 } from "@a2a-js/sdk/server";
 import type { Logger } from "pino";
-import type { Clock } from "../../../src/domain/clock.ts";
-import { ANSWER_MEDIA_TYPE } from "../search/answer.ts";
-import { callerMessages } from "./store.ts";
+import type { Clock, Random } from "../../../src/domain/clock.ts";
+import { optionsPart, type Skill, type Step, textPart } from "../skills/skill.ts";
+import { callerMessages, isFinal } from "./store.ts";
 
-/** Answers a question in Markdown. */
-export type Answer = (question: string) => Promise<string>;
-
-export interface AnsweringExecutorOptions {
-  readonly answer: Answer;
+export interface SkillExecutorOptions {
+  readonly skill: Skill;
   readonly clock: Clock;
+  readonly random: Random;
   readonly log: Logger;
 }
 
-const ARTIFACT_ID = "answer";
-
-function questionOf(messages: readonly Message[]): string {
-  const parts = messages.at(-1)?.parts ?? [];
+function textOf({ parts }: Message): string {
   return parts
     .map((part) => (part.content?.$case === "text" ? part.content.value : ""))
     .join("\n")
     .trim();
 }
 
-function answerArtifact(text: string): Artifact {
-  const part: Part = {
-    content: { $case: "text", value: text },
-    mediaType: ANSWER_MEDIA_TYPE,
-    filename: "",
-    metadata: undefined,
-  };
+function artifactOf({ name, part }: Step & { kind: "artifact" }): Artifact {
   return {
-    artifactId: ARTIFACT_ID,
-    name: ARTIFACT_ID,
+    artifactId: name,
+    name: part.filename === "" ? name : part.filename,
     description: "",
     parts: [part],
     metadata: undefined,
@@ -49,95 +46,123 @@ function answerArtifact(text: string): Artifact {
   };
 }
 
-type Outcome =
-  | { readonly state: TaskState.TASK_STATE_COMPLETED; readonly artifact: Artifact }
-  | { readonly state: TaskState.TASK_STATE_REJECTED | TaskState.TASK_STATE_FAILED };
+interface TaskName {
+  readonly taskId: string;
+  readonly contextId: string;
+}
 
-export class AnsweringExecutor implements AgentExecutor {
-  readonly #answer: Answer;
+/** What a task becomes: its artifacts, and its state with what the agent says. */
+type Change =
+  | { readonly kind: "artifact"; readonly artifact: Artifact }
+  | { readonly kind: "status"; readonly status: TaskStatus };
+
+export class SkillExecutor implements AgentExecutor {
+  readonly #skill: Skill;
   readonly #clock: Clock;
+  readonly #random: Random;
   readonly #log: Logger;
-  /** Tasks being answered, and whether each was cancelled. */
-  readonly #running = new Map<string, { readonly contextId: string; canceled: boolean }>();
+  /** Tasks that are worked on or wait for their caller. */
+  readonly #open = new Map<string, { readonly contextId: string; readonly canceling: AbortController }>();
 
-  constructor({ answer, clock, log }: AnsweringExecutorOptions) {
-    this.#answer = answer;
+  constructor({ skill, clock, random, log }: SkillExecutorOptions) {
+    this.#skill = skill;
     this.#clock = clock;
+    this.#random = random;
     this.#log = log;
   }
 
   execute = async (context: RequestContext, bus: ExecutionEventBus): Promise<void> => {
     const { taskId, contextId, userMessage, task } = context;
-    const run = { contextId, canceled: false };
-    this.#running.set(taskId, run);
-    bus.publish(
-      AgentEvent.task({
-        id: taskId,
-        contextId,
-        status: this.#status(TaskState.TASK_STATE_WORKING),
-        artifacts: task?.artifacts ?? [],
-        history: task?.history ?? [userMessage],
-        metadata: undefined,
-      }),
-    );
-    const outcome = await this.#outcome(taskId, questionOf([userMessage]));
-    this.#running.delete(taskId);
-    // Its cancellation has been published, and nothing may follow a final state.
-    if (run.canceled) return;
-    if (outcome.state === TaskState.TASK_STATE_COMPLETED) {
-      bus.publish(
-        AgentEvent.artifactUpdate({
-          taskId,
-          contextId,
-          artifact: outcome.artifact,
-          append: false,
-          lastChunk: true,
-          metadata: undefined,
-        }),
-      );
+    const run = { contextId, canceling: new AbortController() };
+    this.#open.set(taskId, run);
+    const begun: Task = {
+      id: taskId,
+      contextId,
+      status: this.#status({ taskId, contextId }, TaskState.TASK_STATE_WORKING),
+      artifacts: task?.artifacts ?? [],
+      history: task?.history ?? [userMessage],
+      metadata: undefined,
+    };
+    bus.publish(AgentEvent.task(begun));
+    const { signal } = run.canceling;
+    for await (const change of this.#changes(begun, signal)) {
+      // Its cancellation has been published, and nothing may follow a final state.
+      if (signal.aborted) break;
+      if (change.kind === "status" && isFinal(change.status)) this.#open.delete(taskId);
+      publish(bus, { taskId, contextId }, change);
     }
-    this.#publishState(bus, taskId, contextId, outcome.state);
   };
 
   cancelTask = async (taskId: string, bus: ExecutionEventBus): Promise<void> => {
-    const run = this.#running.get(taskId);
+    const run = this.#open.get(taskId);
     // Answered already: its final state is on its way.
-    if (run === undefined || run.canceled) return;
-    run.canceled = true;
-    this.#publishState(bus, taskId, run.contextId, TaskState.TASK_STATE_CANCELED);
+    if (run === undefined) return;
+    this.#open.delete(taskId);
+    run.canceling.abort();
+    const name = { taskId, contextId: run.contextId };
+    publish(bus, name, { kind: "status", status: this.#status(name, TaskState.TASK_STATE_CANCELED) });
   };
 
-  /** The final form of a task that a crash left unfinished: its question is answered again. */
+  /** The task that a crash left unfinished, after its skill has run again. */
   async finish(task: Task): Promise<Task> {
-    const outcome = await this.#outcome(task.id, questionOf(callerMessages(task)));
-    return {
-      ...task,
-      status: this.#status(outcome.state),
-      artifacts: outcome.state === TaskState.TASK_STATE_COMPLETED ? [outcome.artifact] : [],
-    };
+    const finished: Task = { ...task, artifacts: [] };
+    for await (const change of this.#changes(task, new AbortController().signal)) {
+      if (change.kind === "artifact") finished.artifacts.push(change.artifact);
+      else finished.status = change.status;
+    }
+    const said = finished.status?.message;
+    return said === undefined ? finished : { ...finished, history: [...task.history, said] };
   }
 
-  async #outcome(taskId: string, question: string): Promise<Outcome> {
-    if (question === "") return { state: TaskState.TASK_STATE_REJECTED };
+  async *#changes(task: Task, signal: AbortSignal): AsyncGenerator<Change, void, undefined> {
+    const name = { taskId: task.id, contextId: task.contextId };
+    const status = (state: TaskState, parts?: Part[]) =>
+      ({ kind: "status", status: this.#status(name, state, parts) }) as const;
+    const messages = callerMessages(task).map(textOf);
+    if (messages.at(-1) === "") {
+      yield status(TaskState.TASK_STATE_REJECTED);
+      return;
+    }
     try {
-      const text = await this.#answer(question);
-      return { state: TaskState.TASK_STATE_COMPLETED, artifact: answerArtifact(text) };
+      for await (const step of this.#skill(messages, signal)) {
+        if (step.kind === "artifact") yield { kind: "artifact", artifact: artifactOf(step) };
+        else if (step.kind === "progress") yield status(TaskState.TASK_STATE_WORKING, [textPart(step.text)]);
+        else {
+          const parts = [textPart(step.text), optionsPart(step.options)];
+          yield status(TaskState.TASK_STATE_INPUT_REQUIRED, parts);
+          return;
+        }
+      }
+      yield status(TaskState.TASK_STATE_COMPLETED);
     } catch (error) {
-      this.#log.error({
-        event: "task_failed",
-        taskId,
-        reason: error instanceof Error ? error.name : "unknown",
-      });
-      return { state: TaskState.TASK_STATE_FAILED };
+      const reason = error instanceof Error ? error.name : "unknown";
+      if (!signal.aborted) this.#log.error({ event: "task_failed", taskId: task.id, reason });
+      yield status(TaskState.TASK_STATE_FAILED);
     }
   }
 
-  #publishState(bus: ExecutionEventBus, taskId: string, contextId: string, state: TaskState): void {
-    const status = this.#status(state);
-    bus.publish(AgentEvent.statusUpdate({ taskId, contextId, status, metadata: undefined }));
+  #status({ taskId, contextId }: TaskName, state: TaskState, parts?: Part[]): TaskStatus {
+    const message: Message | undefined = parts && {
+      messageId: this.#random.bytes(16).toString("hex"),
+      contextId,
+      taskId,
+      role: Role.ROLE_AGENT,
+      parts,
+      metadata: undefined,
+      extensions: [],
+      referenceTaskIds: [],
+    };
+    return { state, message, timestamp: new Date(this.#clock.now()).toISOString() };
   }
+}
 
-  #status(state: TaskState): TaskStatus {
-    return { state, message: undefined, timestamp: new Date(this.#clock.now()).toISOString() };
+function publish(bus: ExecutionEventBus, name: TaskName, change: Change): void {
+  if (change.kind === "status") {
+    bus.publish(AgentEvent.statusUpdate({ ...name, status: change.status, metadata: undefined }));
+    return;
   }
+  const { artifact } = change;
+  bus.publish(
+    AgentEvent.artifactUpdate({ ...name, artifact, append: false, lastChunk: true, metadata: undefined }),
+  );
 }

@@ -14,7 +14,14 @@ import {
 import { A2AError, RequestMalformedError } from "@a2a-js/sdk/errors";
 import type { A2ARequestHandler, ServerCallContext } from "@a2a-js/sdk/server";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../src/cards/agent-card.ts";
-import { callerMessages, type DurableTaskStore, isFinal, isTerminal, messageKey, scopeOf } from "./store.ts";
+import {
+  callerMessages,
+  type DurableTaskStore,
+  isSettled,
+  isSettledState,
+  messageKey,
+  scopeOf,
+} from "./store.ts";
 
 /** What a message turned out to be: the first of its kind, or a repeat. */
 type Arrival =
@@ -46,7 +53,7 @@ export class IdempotentHandler implements A2ARequestHandler {
         }
       }
       const { id } = arrival.task;
-      if (request.configuration?.returnImmediately !== true) await this.#store.whenTerminal(id);
+      if (request.configuration?.returnImmediately !== true) await this.#store.whenSettled(id);
       const historyLength = request.configuration?.historyLength;
       return this.#inner.getTask(
         { id, tenant: request.tenant, ...(historyLength !== undefined && { historyLength }) },
@@ -63,7 +70,7 @@ export class IdempotentHandler implements A2ARequestHandler {
     const arrival = await this.#guard(() => this.#arrive(message, context));
     if (arrival.task === undefined) {
       yield* this.#guardStream(toTheEnd(this.#inner.sendMessageStream(request, context), arrival.done));
-    } else if (isTerminal(arrival.task)) {
+    } else if (isSettled(arrival.task)) {
       yield { payload: { $case: "task", value: arrival.task } };
     } else {
       yield* this.resubscribe({ id: arrival.task.id, tenant: request.tenant }, context);
@@ -126,17 +133,17 @@ export class IdempotentHandler implements A2ARequestHandler {
     params: SubscribeToTaskRequest,
     context: ServerCallContext,
   ): AsyncGenerator<StreamResponse, void, undefined> {
-    let final = false;
+    let settled = false;
     for await (const event of this.#inner.resubscribe(params, context)) {
       const { payload } = event;
       if (payload?.$case === "task" || payload?.$case === "statusUpdate")
-        final = isFinal(payload.value.status);
+        settled = isSettledState(payload.value.status);
       // The SDK tells subscribers before it stores.
-      if (final) await this.#store.whenTerminal(params.id);
+      if (settled) await this.#store.whenSettled(params.id);
       yield event;
     }
-    if (final) return;
-    await this.#store.whenTerminal(params.id);
+    if (settled) return;
+    await this.#store.whenSettled(params.id);
     const task = await this.#inner.getTask({ id: params.id, tenant: params.tenant }, context);
     yield { payload: { $case: "task", value: task } };
   }

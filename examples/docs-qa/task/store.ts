@@ -25,8 +25,16 @@ export function isFinal(status: TaskStatus | undefined): boolean {
   return status !== undefined && TERMINAL.has(status.state);
 }
 
-export function isTerminal(task: Task): boolean {
-  return isFinal(task.status);
+/** Whether a task in this state changes only by its caller's next message, if at all. */
+export function isSettledState(status: TaskStatus | undefined): boolean {
+  return isFinal(status) || status?.state === TaskState.TASK_STATE_INPUT_REQUIRED;
+}
+
+/** Whether nothing works on the task: it is final, or its agent's question is the last word. */
+export function isSettled(task: Task): boolean {
+  return (
+    isFinal(task.status) || (isSettledState(task.status) && task.history.at(-1)?.role === Role.ROLE_AGENT)
+  );
 }
 
 const PAGE_SIZE_DEFAULT = 50;
@@ -71,7 +79,7 @@ export function listTasks(tasks: Iterable<Task>, request: ListTasksRequest): Lis
   };
 }
 
-/** Beyond it the oldest finished tasks are forgotten, whatever their age. */
+/** Beyond it the oldest settled tasks are forgotten, whatever their age. */
 const TASKS_MAX = 10_000;
 
 export function scopeOf(context: ServerCallContext): TaskScope {
@@ -93,7 +101,7 @@ export function callerMessages(task: Task): readonly Message[] {
 export interface DurableTaskStoreOptions {
   readonly files: TaskFiles;
   readonly clock: Clock;
-  /** Milliseconds a finished task is kept. */
+  /** Milliseconds a settled task is kept. */
   readonly retentionMs: number;
 }
 
@@ -122,7 +130,7 @@ export class DurableTaskStore implements TaskStore {
   /** Tasks that a crash left unfinished. */
   unfinished(): StoredTask[] {
     return [...this.#tasks.values()]
-      .filter(({ task }) => !isTerminal(task))
+      .filter(({ task }) => !isSettled(task))
       .map((entry) => structuredClone(entry));
   }
 
@@ -143,7 +151,7 @@ export class DurableTaskStore implements TaskStore {
       .catch(() => undefined)
       .then(async () => {
         const present = this.#tasks.get(task.id);
-        if (present !== undefined && isTerminal(present.task)) return;
+        if (present !== undefined && isFinal(present.task.status)) return;
         await this.#files.write(entry);
         this.#remember(entry);
       });
@@ -182,11 +190,11 @@ export class DurableTaskStore implements TaskStore {
     this.#onMessageStored = listener;
   }
 
-  /** Resolves when the task is final, or is not there (any more). */
-  async whenTerminal(taskId: string): Promise<void> {
+  /** Resolves when the task is settled, or is not there (any more). */
+  async whenSettled(taskId: string): Promise<void> {
     for (;;) {
       const entry = this.#tasks.get(taskId);
-      if (entry === undefined || isTerminal(entry.task)) return;
+      if (entry === undefined || isSettled(entry.task)) return;
       await new Promise<void>((resolve) => {
         const watchers = this.#watchers.get(taskId) ?? new Set();
         this.#watchers.set(taskId, watchers.add(resolve));
@@ -217,7 +225,7 @@ export class DurableTaskStore implements TaskStore {
     for (const { scope, task } of this.#tasks.values()) {
       const tooMany = this.#tasks.size > TASKS_MAX;
       const tooOld = (task.status?.timestamp ?? "") < keptSince;
-      if (!isTerminal(task) || !(tooMany || tooOld)) return;
+      if (!isSettled(task) || !(tooMany || tooOld)) return;
       this.#tasks.delete(task.id);
       for (const { messageId } of callerMessages(task))
         this.#taskByMessage.delete(messageKey(scope, messageId));

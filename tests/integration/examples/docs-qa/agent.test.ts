@@ -7,6 +7,7 @@ import {
   GetTaskRequest,
   ListTasksRequest,
   type Message,
+  type Part,
   SendMessageRequest,
   type StreamResponse,
   SubscribeToTaskRequest,
@@ -31,11 +32,12 @@ function asTask(result: Task | Message): Task {
   return result;
 }
 
+function textsOf(parts: readonly Part[] = []): string[] {
+  return parts.flatMap(({ content }) => (content?.$case === "text" ? [content.value] : []));
+}
+
 function answerOf(task: Task | undefined): string {
-  return (task?.artifacts ?? [])
-    .flatMap((artifact) => artifact.parts)
-    .map((part) => (part.content?.$case === "text" ? part.content.value : ""))
-    .join("");
+  return textsOf((task?.artifacts ?? []).flatMap((artifact) => artifact.parts)).join("");
 }
 
 async function read(stream: AsyncIterable<StreamResponse>): Promise<string[]> {
@@ -119,6 +121,92 @@ describe("the sample agent", () => {
       assert.equal(answerOf(repeat), "");
     });
   }
+
+  for (const binding of ["JSONRPC", "HTTP+JSON"] as const) {
+    it(`${binding}: a survey reports each document that it reads, and then what it found`, async (t) => {
+      const agent = await testAgent(t);
+      const client = await agent.client("org-b-client", binding);
+      const said: string[] = [];
+      let last: TaskState | undefined;
+      for await (const { payload } of client.sendMessageStream(ask("Survey the documents about tea", "m1"))) {
+        if (payload?.$case !== "statusUpdate") continue;
+        last = payload.value.status?.state;
+        said.push(...textsOf(payload.value.status?.message?.parts));
+      }
+      assert.deepEqual(said, ["Reading document 1 of 2: `coffee.md`", "Reading document 2 of 2: `tea.md`"]);
+      assert.equal(last, TaskState.TASK_STATE_COMPLETED);
+      const task = asTask(await client.sendMessage(ask("Survey the documents about tea", "m1")));
+      assert.equal(answerOf(task), "**1 of 2** documents of org A mention this.\n\n- `tea.md`: Green tea");
+    });
+  }
+
+  it("a survey that is cancelled says nothing more", async (t) => {
+    const agent = await testAgent(t, { surveyTime: "1h" });
+    const client = await agent.client("org-b-client");
+    const { id } = asTask(await client.sendMessage(ask("survey tea", "m1", true)));
+    await client.cancelTask(CancelTaskRequest.fromJSON({ id }));
+    const task = await client.getTask(GetTaskRequest.fromJSON({ id }));
+    assert.equal(task.status?.state, TaskState.TASK_STATE_CANCELED);
+    assert.equal(answerOf(task), "");
+  });
+
+  it("a question with several answers asks back with options, in words and as data, until the reply names one", async (t) => {
+    const agent = await testAgent(t);
+    const client = await agent.client("org-b-client");
+    const reply = (text: string, messageId: string, { id, contextId }: Task) =>
+      SendMessageRequest.fromJSON({
+        message: { messageId, taskId: id, contextId, role: "ROLE_USER", parts: [{ text }] },
+      });
+    const asked = asTask(await client.sendMessage(ask("Let me choose a section about drinks", "m1")));
+    assert.equal(asked.status?.state, TaskState.TASK_STATE_INPUT_REQUIRED);
+    const [text, options] = asked.status.message?.parts ?? [];
+    assert.deepEqual(textsOf(text && [text]), ["Which section do you want to read?"]);
+    assert.deepEqual(options?.content, {
+      $case: "data",
+      value: {
+        options: [
+          { id: "1", label: "Filter coffee" },
+          { id: "2", label: "Green tea" },
+        ],
+      },
+    });
+    const repeated = asTask(await client.sendMessage(ask("Let me choose a section about drinks", "m1")));
+    assert.equal(repeated.id, asked.id);
+
+    const unclear = asTask(await client.sendMessage(reply("cocoa", "m2", asked)));
+    assert.equal(unclear.status?.state, TaskState.TASK_STATE_INPUT_REQUIRED);
+    await agent.stop();
+    await agent.start();
+    const chosen = asTask(await client.sendMessage(reply("the green tea, please", "m3", asked)));
+    assert.equal(chosen.id, asked.id);
+    assert.equal(chosen.status?.state, TaskState.TASK_STATE_COMPLETED);
+    assert.equal(
+      answerOf(chosen),
+      "`tea.md` — **Tea › Green tea**\n\n> Green tea is steeped for two minutes.",
+    );
+    assert.equal(asTask(await client.sendMessage(reply("the green tea, please", "m3", asked))).id, asked.id);
+  });
+
+  it("a task that waits for its caller can be cancelled", async (t) => {
+    const agent = await testAgent(t);
+    const client = await agent.client("org-b-client");
+    const { id } = asTask(await client.sendMessage(ask("let me choose", "m1")));
+    const canceled = await client.cancelTask(CancelTaskRequest.fromJSON({ id }));
+    assert.equal(canceled.status?.state, TaskState.TASK_STATE_CANCELED);
+  });
+
+  it("an answer as a file is a short text and a Markdown file", async (t) => {
+    const agent = await testAgent(t);
+    const client = await agent.client("org-b-client");
+    const task = asTask(
+      await client.sendMessage(ask("How long is green tea steeped? Answer as a file", "m1")),
+    );
+    const [text, file] = task.artifacts.flatMap(({ parts }) => parts);
+    assert.deepEqual(textsOf(text && [text]), ["The answer is in the file `answer.md`."]);
+    assert.deepEqual([file?.filename, file?.mediaType], ["answer.md", "text/markdown"]);
+    assert.ok(file?.content?.$case === "raw");
+    assert.match(Buffer.from(file.content.value).toString(), /> Green tea is steeped for two minutes\.\n$/);
+  });
 
   it("a question that the documents do not answer is answered by not found", async (t) => {
     const agent = await testAgent(t);

@@ -99,10 +99,10 @@ describe("the task store", () => {
   it("waiting for a task ends when it is final, and at once when it does not exist", async (t) => {
     const { open, task } = setUp(t);
     const store = open();
-    await store.whenTerminal(id(9));
+    await store.whenSettled(id(9));
     await store.saveFor(SCOPE, task(1, WORKING));
     const told: string[] = [];
-    const waiting = store.whenTerminal(id(1)).then(() => told.push("final"));
+    const waiting = store.whenSettled(id(1)).then(() => told.push("final"));
     await store.saveFor(SCOPE, { ...task(1, WORKING), contextId: "d" });
     assert.deepEqual(told, []);
     await store.saveFor(SCOPE, task(1, COMPLETED));
