@@ -116,8 +116,15 @@ export interface PlaneRuntime {
    * @throws DrawbridgeError when a real part does not answer without which nothing is known
    */
   drift(desired: DesiredPlane): Promise<readonly Drift[]>;
-  /** Operator evidence: what the real parts say of one partner, from inside. */
-  probe(desired: DesiredPlane, partner: PartnerEntry): Promise<readonly EvidenceItem[]>;
+  /**
+   * Operator evidence: what the real parts say of one partner, from inside.
+   * @param covering subjects that something has to be said of, also where the partner has nothing to do with them now
+   */
+  probe(
+    desired: DesiredPlane,
+    partner: PartnerEntry,
+    covering?: readonly string[],
+  ): Promise<readonly EvidenceItem[]>;
 }
 
 /** What an observation found; fields that are left out say nothing. */

@@ -14,11 +14,12 @@ export async function probeFromInside(
   partner: PartnerEntry,
   planes: readonly PlaneName[],
   clock: Clock,
+  covering: readonly string[] = [],
 ): Promise<EvidenceItem[]> {
   const items: EvidenceItem[] = [];
   for (const plane of planes) {
     try {
-      items.push(...(await runtimes[plane].probe(desiredPlane(desired, plane), partner)));
+      items.push(...(await runtimes[plane].probe(desiredPlane(desired, plane), partner, covering)));
     } catch (error) {
       if (!(error instanceof DrawbridgeError)) throw error;
       const about = { plane, partner: partner.partner.serverName, probe: "plane", layer: "none" } as const;

@@ -203,7 +203,8 @@ async function evidenceOf(
   const { partner } = entry;
   const declared = new DeclaredEvidence(run, plane, clock);
   const drift = how === "observe" ? await driftOf(context, plane, desired) : [];
-  const inside = await probeFromInside(planes, desired, entry, [plane], clock);
+  const covering = plane === "rooms" ? (scope.rooms ?? []) : [];
+  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering);
   const outside = (await context.outside?.(run.self, entry, [plane], inside)) ?? [];
   const own = [
     declared.reconciled(applied, partner, desired),

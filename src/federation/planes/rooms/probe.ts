@@ -1,6 +1,6 @@
 // Operator evidence of one partner's rooms: what the state says, what is enforced, at home and elsewhere, and how many
 // of its users are left.
-import { type ServerName, visibleId } from "../../../domain/identifiers.ts";
+import { roomOfVisibleId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
@@ -19,19 +19,24 @@ const RETAINED_TIMEOUT_MS = 5_000;
 
 type Found = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
 
-/** Every room of ours that other servers can be in, every one that the partner is in, and those it was in. */
+/**
+ * Every room of ours that other servers can be in, every one that the partner is in, and those it was in.
+ * @param covering rooms that a removal began with, and that its partner may have put our users out of since
+ */
 export async function roomsEvidence(
   session: RoomsSession,
   partner: ServerName,
+  covering: readonly string[] = [],
 ): Promise<readonly EvidenceItem[]> {
   const records = session.journals.get(partner)?.rooms ?? [];
   const listed = await listRooms(session, [partner]);
-  const rooms = [...new Set([...listed, ...records.map(({ room }) => room)])];
+  const covered = new Set(covering.flatMap((room) => roomOfVisibleId(room) ?? []));
+  const rooms = [...new Set([...listed, ...records.map(({ room }) => room), ...covered])];
   const items = await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
     const startedAt = session.clock.now();
     const state = await readRoom(session, room);
     const record = recordOf(session, partner, room);
-    const found = await roomFindings(session, partner, state, record);
+    const found = await roomFindings(session, partner, state, record, covered.has(room));
     return found.map((one) =>
       operatorItem(startedAt, {
         ...{ plane: "rooms", partner, subject: visibleId(room), status: 200 },
@@ -49,15 +54,15 @@ async function roomFindings(
   partner: ServerName,
   state: RoomState | undefined,
   record: RoomRecord | undefined,
+  isCovered: boolean,
 ): Promise<readonly Found[]> {
   const { own } = session.intent;
   const isLeft = state === undefined || !joinedByServer(state).has(own);
   if (isLeft) {
-    if (record?.gone === undefined) return [];
-    const references = record.replacement === undefined ? [] : [record.replacement.to];
-    return [
-      { probe: "room_left", verdict: "closed", layer: "homeserver", reason: record.gone.how, references },
-    ];
+    const reason = record?.gone?.how ?? (isCovered ? "left" : undefined);
+    if (reason === undefined) return [];
+    const references = record?.replacement === undefined ? [] : [record.replacement.to];
+    return [{ probe: "room_left", verdict: "closed", layer: "homeserver", reason, references }];
   }
   const isPresent = presentOf(state, partner).length > 0;
   const isGoverned = isOurs(state, own) && isFederated(state, own);

@@ -39,9 +39,9 @@ export function roomsRuntime(config: FederationConfig, { clock }: Dependencies):
         },
       ),
     drift: (desired) => withSession(config, desired, quiet, (session) => roomsDrift(session, cursor)),
-    probe: (desired, { partner }) =>
+    probe: (desired, { partner }, covering) =>
       withSession(config, desired, quiet, (session) =>
-        roomsEvidence(session, partner.serverName as ServerName),
+        roomsEvidence(session, partner.serverName as ServerName, covering),
       ),
   };
 }

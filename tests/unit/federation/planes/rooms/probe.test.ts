@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { roomOfVisibleId, type ServerName } from "../../../../../src/domain/identifiers.ts";
+import { type RoomId, roomOfVisibleId, type ServerName } from "../../../../../src/domain/identifiers.ts";
 import { roomsEvidence } from "../../../../../src/federation/planes/rooms/probe.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 
@@ -51,6 +51,23 @@ describe("roomsEvidence", () => {
     // What is ours, and whatever keeps the partner out, is to be shown.
     assert.deepEqual(await atRetained("@bob:a.test", everybody), ["unknown"]);
     assert.deepEqual(await atRetained("@bob:b.test", ["a.test", "d.test"]), ["unknown"]);
+  });
+
+  it("a room that a removal has to cover, and out of which the partner has put our users, is reported as left [OFF-2] [PLN-2]", async () => {
+    const scene = session("@bob:b.test", ["a.test", "b.test"]);
+    const found = async (state: readonly unknown[] | undefined, ...covering: string[]) => {
+      const operator = { ...scene.operator, roomState: async () => state } as unknown as RoomsSession["operator"];
+      const items = await roomsEvidence({ ...scene, operator }, PARTNER, covering);
+      return items.map(({ probe, verdict, reason, subject }) => [probe, verdict, reason, subject]);
+    };
+    const left = ["room_left", "closed", "left", "!room:b.test"];
+    // Synapse keeps no state of a room that nobody of its own is in; it has forgotten one that was purged.
+    for (const state of [[], undefined]) {
+      assert.deepEqual(await found(state, "!room:b.test"), [left]);
+      assert.deepEqual(await found(state), []);
+    }
+    const present = await found(await scene.operator.roomState("!room:b.test" as RoomId), "!room:b.test");
+    assert.ok(present.length > 0 && present.every(([probe]) => probe !== "room_left"), "still in it");
   });
 
   it("a room and users whose IDs the grammar excludes are observed, and an unreadable membership is no absence [PLN-2]", async () => {
