@@ -56,7 +56,10 @@ describe("roomsEvidence", () => {
   it("a room that a removal has to cover, and out of which the partner has put our users, is reported as left [OFF-2] [PLN-2]", async () => {
     const scene = session("@bob:b.test", ["a.test", "b.test"]);
     const found = async (state: readonly unknown[] | undefined, ...covering: string[]) => {
-      const operator = { ...scene.operator, roomState: async () => state } as unknown as RoomsSession["operator"];
+      const operator = {
+        ...scene.operator,
+        roomState: async () => state,
+      } as unknown as RoomsSession["operator"];
       const items = await roomsEvidence({ ...scene, operator }, PARTNER, covering);
       return items.map(({ probe, verdict, reason, subject }) => [probe, verdict, reason, subject]);
     };
