@@ -55,6 +55,13 @@ export const TASKS: readonly Task[] = [
     load: async () => (await import("./doctor.ts")).doctor,
   },
   {
+    name: "fed:agent",
+    summary:
+      "Have an organisation's bridge in the lab carry any A2A agent as a ghost, or take it away again.",
+    hasHelp: true,
+    load: async () => (await import("../lab/commands/agent.ts")).agentTask,
+  },
+  {
     name: "fed:ask",
     summary: "Ask an agent in a shared room, and see the answer with its time line.",
     hasHelp: true,

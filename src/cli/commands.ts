@@ -106,7 +106,9 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       next: ["open the next plane, and see that it is open", () => import("./readmission/next.ts")],
       status: ["show where a re-admission is, and what is next", () => import("./readmission/status.ts")],
     }),
-    group("agent", "the identity of one agent: rotated, pinned, withdrawn", {
+    group("agent", "one agent: added, removed; its identity rotated, pinned, withdrawn", {
+      add: ["have our bridge carry an agent of our own", () => import("./agent/add.ts")],
+      remove: ["take such an agent away again", () => import("./agent/remove.ts")],
       rotate: ["give an agent of ours a new signing key", () => import("./agent/rotate.ts")],
       pin: ["pin a partner's agent to its new key", () => import("./agent/pin.ts")],
       withdraw: ["take one agent away between us and a partner", () => import("./agent/withdraw.ts")],

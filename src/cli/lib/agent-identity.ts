@@ -1,4 +1,4 @@
-// What `agent rotate`, `agent pin` and `agent withdraw` share: how they open a deployment and report a result.
+// What the commands about one agent share: how they open a deployment and report a result.
 import { systemClock } from "../../domain/clock.ts";
 import { type IdentityResult, keepEvidence } from "../../federation/agents/commit-identity.ts";
 import { agentParts } from "../../federation/agents/proof.ts";
@@ -35,7 +35,13 @@ export async function changeIdentity(
   return result.complete ? ExitCode.ok : ExitCode.incomplete;
 }
 
-const DONE = { rotate: "rotated", pin: "pinned", withdraw: "withdrawn" } as const;
+const DONE = {
+  rotate: "rotated",
+  pin: "pinned",
+  withdraw: "withdrawn",
+  add: "added",
+  remove: "removed",
+} as const;
 
 function textOf(result: IdentityResult, evidence: string): string {
   const { act, agent, partner, committed, revision, keyId, oldKeyId, untouched, conditions } = result;

@@ -23,7 +23,7 @@ export interface IdentityContext extends Federation {
 
 /** How a change of an identity ended. */
 export interface IdentityResult {
-  readonly act: "rotate" | "pin" | "withdraw";
+  readonly act: "rotate" | "pin" | "withdraw" | "add" | "remove";
   readonly agent: string;
   readonly partner: string;
   readonly revision: string;

@@ -31,15 +31,15 @@ export interface Consumer {
 }
 
 /**
- * @param name a partner, or the organisation's own server
+ * @param name a partner, or the organisation's own server, which is meant when none is named
  * @throws DrawbridgeError `usage`
  */
-export function consumerOf(registry: Registry, name: string): Consumer {
+export function consumerOf(registry: Registry, name?: string): Consumer {
   const { organisation } = registry;
-  if (name === organisation.serverName) {
+  if (name === undefined || name === organisation.serverName) {
     return {
       file: ORGANISATION_FILE,
-      serverName: name,
+      serverName: organisation.serverName,
       consumes: organisation.consumes,
       path: ["consumes"],
       retired: organisation.retired.cardKeys,

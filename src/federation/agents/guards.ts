@@ -18,6 +18,10 @@ export const GUARDS = {
   in_version_control: "Keep the private key outside every work tree, readable by its user alone.",
   retired_client: "Declare a client with an ID of its own, which was never used before.",
   fresh_secret: "Name a secret of the new client's own by reference: clientSecret: {file: …}.",
+  agent_present:
+    "Take another name; or remove the agent first: drawbridge agent remove. A new key of the same agent is pinned with drawbridge agent pin.",
+  unverified_card:
+    "See what the address serves with drawbridge card fetch. The card must be signed (drawbridge card sign) by the key that is handed over.",
   unknown_agent: "Correct its name, or register the agent first, without a pin.",
   not_removed: "Re-admission follows a removal: close all five planes first, with drawbridge offboarding.",
   removal_open: "End the removal first: drawbridge offboarding status says what is left, abort ends it.",

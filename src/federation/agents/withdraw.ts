@@ -1,6 +1,6 @@
 // Takes one agent away between us and one partner: its entry here, so that our bridge carries it no more; or,
 // for an agent of ours, the partner's right to invoke it (planes 4 and 5). Planes 1 to 3 stay as they are.
-// Invariants: nothing else of the partner changes; a pin that goes is retired.
+// Invariants: nothing else of the partner changes; a pin that goes is retired, unless the agent is merely removed.
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
@@ -37,8 +37,11 @@ import {
 } from "./proof.ts";
 
 export interface WithdrawOptions {
-  readonly partner: string;
+  /** Ourselves when absent. */
+  readonly partner?: string;
   readonly agent: string;
+  /** The agent goes and nothing is said against its key, which may be pinned again. */
+  readonly keepsKey?: boolean;
 }
 
 /** `pinned`: its agent, which our bridge carries; `offered`: ours, which it may invoke. */
@@ -47,7 +50,7 @@ type Kind = "pinned" | "offered" | "gone";
 function kindOf(registry: Registry, { partner, agent }: WithdrawOptions): Kind {
   const { consumes } = consumerOf(registry, partner);
   if (Object.hasOwn(consumes, agent)) return "pinned";
-  if (partner === registry.organisation.serverName) return "gone";
+  if (partner === undefined || partner === registry.organisation.serverName) return "gone";
   const invokes = findPartner(registry, partner).partner.gateway?.invokes ?? [];
   return invokes.includes(agent) ? "offered" : "gone";
 }
@@ -65,7 +68,7 @@ export async function proposeWithdrawal(
   const message = (what: string) =>
     `${what} ${consumer.serverName}\n\nOf one agent alone: planes 1 to 3 are untouched.\n`;
   if (kind === "offered") {
-    const { file, partner } = findPartner(registry, options.partner);
+    const { file, partner } = findPartner(registry, consumer.serverName);
     const kept = (partner.gateway?.invokes ?? []).filter((one) => one !== agent);
     const text = editYaml(await base.textOf(file), [{ path: ["gateway", "invokes"], value: kept }]);
     return { edits: new Map([[file, text]]), message: message(`Let ${agent} be invoked no more by`) };
@@ -73,9 +76,12 @@ export async function proposeWithdrawal(
   const { cardIdentity } = consumedAgent(consumer, agent);
   const text = editYaml(await base.textOf(consumer.file), [
     { path: [...consumer.path, agent], value: undefined },
-    ...(cardIdentity === undefined ? [] : retireEdits(base, consumer, agent, cardIdentity)),
+    ...(cardIdentity === undefined || options.keepsKey === true
+      ? []
+      : retireEdits(base, consumer, agent, cardIdentity)),
   ]);
-  return { edits: new Map([[consumer.file, text]]), message: message(`Withdraw ${agent} of`) };
+  const act = options.keepsKey === true ? "Remove" : "Withdraw";
+  return { edits: new Map([[consumer.file, text]]), message: message(`${act} ${agent} of`) };
 }
 
 /**
@@ -108,7 +114,7 @@ export async function withdrawAgent(
   const isOffered = isOurs && kind !== "pinned";
   const force = await bringIntoForce(context, isOffered ? WITHDRAW_OFFERED : WITHDRAW_PINNED);
   const shown = isOffered
-    ? notInvoked(force.pass, agent, partnerAzp(registry, options.partner), seal)
+    ? notInvoked(force.pass, agent, partnerAzp(registry, serverName), seal)
     : notCarried(force.pass, agent, seal);
   const isOut = shown.item.verdict === "closed";
   const own = registry.organisation.serverName;
@@ -130,7 +136,14 @@ export async function withdrawAgent(
     conditions: [...force.conditions, shown.condition, ...judged],
   };
   return identityResult(committed, seal, result, {
-    ...{ act: "withdraw", agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null, notes: [] },
+    ...{
+      act: options.keepsKey === true ? "remove" : "withdraw",
+      agent,
+      partner: serverName,
+      keyId: null,
+      oldKeyId: pin?.keyId ?? null,
+      notes: [],
+    },
   });
 }
 

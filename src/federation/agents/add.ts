@@ -1,0 +1,139 @@
+// A new agent for our own bridge: an entry of the organisation's own file, pinned to the key that its operator hands over,
+// and taken away again. Invariants: what the address serves is verified by that key before anything is committed; an
+// agent that is there already stays as it is; removing it retires no key, since nothing is said against the key.
+
+import { importPinnedKey } from "../../cards/pinned-keys.ts";
+import { verifyCard } from "../../cards/verify.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { targetFingerprint } from "../../rendered-files/agents-file.ts";
+import { editYaml } from "../../runtime/edit-yaml.ts";
+import type { ChangeBase } from "../change/base.ts";
+import type { Proposal } from "../change/commit-change.ts";
+import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
+import type { Organisation } from "../registry/organisation.ts";
+import type { Registry } from "../registry/partner.ts";
+import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
+import { PIN } from "../workflow/procedure.ts";
+import {
+  bringIntoForce,
+  commitIdentity,
+  type IdentityContext,
+  type IdentityResult,
+  identityResult,
+} from "./commit-identity.ts";
+import { cardIdentityOf } from "./consumption.ts";
+import { refuse, refuseRetired } from "./guards.ts";
+import { type AgentParts, judgeIdentity, partsOf, proveByBridge, proveIdentities, sealFor } from "./proof.ts";
+
+type Consumption = Organisation["consumes"][string];
+
+export interface AddOptions {
+  /** Its name here, which becomes part of its ghost's user ID. */
+  readonly agent: string;
+  readonly cardUrl: string;
+  readonly identity: PinnedIdentity;
+  /** Where its interfaces may be besides the card's own origin. */
+  readonly allowedOrigins: readonly string[];
+  /** Shown in rooms; the card's own name when absent. */
+  readonly displayName?: string | undefined;
+}
+
+function entryOf({ cardUrl, identity, allowedOrigins, displayName }: AddOptions) {
+  return {
+    cardUrl,
+    ...(allowedOrigins.length > 0 && { allowedOrigins }),
+    cardIdentity: cardIdentityOf(identity),
+    ...(displayName !== undefined && { displayName }),
+  };
+}
+
+function isSame(present: Consumption, { cardUrl, identity }: AddOptions): boolean {
+  const { cardIdentity } = present;
+  return (
+    present.cardUrl === cardUrl &&
+    cardIdentity?.keyId === identity.keyId &&
+    thumbprintOf(cardIdentity.jwk) === thumbprintOf(identity.jwk)
+  );
+}
+
+/** What is to be committed; undefined when the agent is there already, at this address under this key. @throws DrawbridgeError */
+async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<Proposal | undefined> {
+  const { registry } = base;
+  const { agent, identity } = options;
+  const taken = ownerOf(registry, agent);
+  if (taken !== undefined) {
+    if (taken.file === ORGANISATION_FILE && isSame(taken.entry, options)) return undefined;
+    throw refuse("agent_present", `${taken.file} has an agent ${agent} already`);
+  }
+  refuseRetired(registry, identity, registry.organisation.retired.cardKeys);
+  const edits = [{ path: ["consumes", agent], value: entryOf(options) }];
+  return {
+    edits: new Map([[ORGANISATION_FILE, editYaml(await base.textOf(ORGANISATION_FILE), edits)]]),
+    message: `Add ${agent}\n\nKey ${identity.keyId}. Planes 1 to 3 are untouched.\n`,
+  };
+}
+
+function ownerOf(
+  { organisation, partners }: Registry,
+  agent: string,
+): { readonly file: string; readonly entry: Consumption } | undefined {
+  const all = [
+    { file: ORGANISATION_FILE, consumes: organisation.consumes },
+    ...partners.map(({ file, partner }) => ({ file, consumes: partner.card.consumes })),
+  ];
+  for (const { file, consumes } of all) {
+    const entry = Object.hasOwn(consumes, agent) ? consumes[agent] : undefined;
+    if (entry !== undefined) return { file, entry };
+  }
+  return undefined;
+}
+
+/**
+ * Adds an agent, and waits until the bridge has verified it.
+ * @throws DrawbridgeError `guard_refused`, `agent_unavailable`, `head_refused`; RegistryError
+ */
+export async function addAgent(
+  context: IdentityContext,
+  parts: AgentParts,
+  options: AddOptions,
+): Promise<IdentityResult> {
+  const { agent, cardUrl, identity } = options;
+  const served = await parts.fetch(cardUrl);
+  if (!served.fetched) {
+    throw new DrawbridgeError(
+      "agent_unavailable",
+      `there is no card at ${cardUrl} (${served.failure}); nothing was changed`,
+      {
+        hint: "Start the agent, and name the address of its card: it usually ends with /.well-known/agent-card.json.",
+      },
+    );
+  }
+  const verdict = await verifyCard(served.bytes, [await importPinnedKey(identity.keyId, identity.jwk)]);
+  if (!verdict.accepted) {
+    throw refuse(
+      "unverified_card",
+      `the card does not verify by ${identity.keyId}: ${verdict.reason} at ${verdict.at || "/"}`,
+    );
+  }
+  const committed = await commitIdentity(context, "drawbridge: add agent", (base) =>
+    proposeAddition(base, options),
+  );
+  const own = committed.base.registry.organisation.serverName;
+  const seal = sealFor(own, agent, parts.clock);
+  const force = await bringIntoForce(context, PIN);
+  const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: cardIdentityOf(identity) });
+  const items = [
+    ...(await proveIdentities({ seal, old: undefined, fresh: identity, oldCards: [], served })),
+    ...(await proveByBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
+  ];
+  const judged = judgeIdentity(items, {
+    ...{ agent, partner: own, own, direction: "open", fingerprint },
+    parts: partsOf(parts),
+  });
+  return identityResult(
+    committed,
+    seal,
+    { items, conditions: [...force.conditions, ...judged] },
+    { ...{ act: "add", agent, partner: own, keyId: identity.keyId, oldKeyId: null }, notes: [] },
+  );
+}
