@@ -124,6 +124,8 @@ export const BridgeConfigFile = z.strictObject({
       dispatchDeadline: durationMs("10m", { min: "1s" }),
       /** Longest time from acceptance until the agent has answered. */
       answerDeadline: durationMs("1h", { min: "1s" }),
+      /** Longest time from a question of the agent until the person who asked has answered it. */
+      inputWait: durationMs("15m", { min: "1s" }),
       /** Longest time from the answer until the homeserver has taken it. */
       replyDeadline: durationMs("24h", { min: "1s" }),
       /** One HTTP request to an agent, streams excepted. */

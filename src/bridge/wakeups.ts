@@ -30,7 +30,7 @@ export class Wakeups {
   /** Intake, or the derivation of an intake envelope, committed. */
   readonly admitted = (admitted: Admitted): void => {
     const parts: Part[] = [];
-    if (admitted.admitted > 0) parts.push("delegations");
+    if (admitted.admitted + admitted.answers > 0) parts.push("delegations");
     if (admitted.denied > 0) parts.push("audit");
     if (admitted.notices > 0) parts.push("notices");
     if (admitted.envelopes > 0) parts.push("envelopes");

@@ -29,6 +29,7 @@ export const LIMITS: DelegationLimits = {
   concurrency: 8,
   dispatchDeadline: 600_000,
   answerDeadline: 3_600_000,
+  inputWait: 900_000,
   replyDeadline: 86_400_000,
   agentRequestTimeout: 10_000,
   answerBytes: 1024 * 1024,

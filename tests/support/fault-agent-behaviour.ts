@@ -29,6 +29,8 @@ export type Plan =
   | { readonly kind: "message"; readonly text: string }
   /** Says something with its last status and has no artifact. */
   | { readonly kind: "status"; readonly state: TaskState; readonly text?: string }
+  /** Asks these questions one after another, then completes with what it was answered. `options`: of each question. */
+  | { readonly kind: "asks"; readonly questions: readonly string[]; readonly options?: readonly unknown[] }
   /** Works until released, then completes. */
   | { readonly kind: "slow"; readonly text: string };
 
@@ -41,12 +43,22 @@ const textPart = (text: string): Part => ({
   mediaType: "",
 });
 
+const dataPart = (value: unknown): Part => ({
+  content: { $case: "data", value },
+  metadata: undefined,
+  filename: "",
+  mediaType: "",
+});
+
 export class Behaviour {
   plan: Plan = completes("the answer");
   /** messageIds of executions, in order. */
   readonly started: string[] = [];
   readonly canceled: string[] = [];
   readonly prompts: string[] = [];
+  /** Task and context of each execution, as its message named them. */
+  readonly addressed: { readonly taskId: string; readonly contextId: string }[] = [];
+  readonly #answers = new Map<string, string[]>();
   /** Sends a piece of a slow task's answer ahead. */
   sendAhead: (text: string) => void = () => {};
   readonly #waiting = new Set<() => void>();
@@ -56,9 +68,13 @@ export class Behaviour {
     this.#waiting.clear();
   }
 
-  async execute({ taskId, contextId, userMessage }: RequestContext, bus: ExecutionEventBus): Promise<void> {
+  async execute(
+    { taskId, contextId, userMessage, task }: RequestContext,
+    bus: ExecutionEventBus,
+  ): Promise<void> {
     const plan = this.plan;
     this.started.push(userMessage.messageId);
+    this.addressed.push({ taskId: userMessage.taskId, contextId: userMessage.contextId });
     const [first] = userMessage.parts;
     if (first?.content?.$case === "text") this.prompts.push(first.content.value);
     const say = (text: string): Message => ({
@@ -89,9 +105,9 @@ export class Behaviour {
       AgentEvent.task({
         id: taskId,
         contextId,
-        status: status(States.TASK_STATE_SUBMITTED),
+        status: status(task === undefined ? States.TASK_STATE_SUBMITTED : States.TASK_STATE_WORKING),
         artifacts: [],
-        history: [userMessage],
+        history: task?.history ?? [userMessage],
         metadata: undefined,
       }),
     );
@@ -113,7 +129,20 @@ export class Behaviour {
           metadata: undefined,
         }),
       );
-    if (plan.kind === "status") {
+    if (plan.kind === "asks") {
+      const answers = this.#answers.get(taskId) ?? [];
+      if (task !== undefined) answers.push(first?.content?.$case === "text" ? first.content.value : "");
+      this.#answers.set(taskId, answers);
+      const next = plan.questions[answers.length];
+      if (next === undefined) {
+        artifact("a", answers.join(" and "), false);
+        update(States.TASK_STATE_COMPLETED);
+      } else {
+        const options = plan.options === undefined ? [] : [dataPart({ options: plan.options })];
+        const message = say(next);
+        update(States.TASK_STATE_INPUT_REQUIRED, { ...message, parts: [...message.parts, ...options] });
+      }
+    } else if (plan.kind === "status") {
       update(plan.state, plan.text === undefined ? undefined : say(plan.text));
     } else {
       if (plan.kind === "slow") {

@@ -96,7 +96,7 @@ export async function ledgerFixture(
           rooms: [...new Set(jobs.map((one) => one.room))],
           related: [],
         },
-        derive: (_known: KnownFacts) => ({ delegations: jobs, envelopes: [], notices: [] }),
+        derive: (_known: KnownFacts) => ({ delegations: jobs, answers: [], envelopes: [], notices: [] }),
         capacity: { room: 64, global: 4_096 },
         noticeIntervalMs: 600_000,
         ...options,
@@ -143,6 +143,7 @@ export function arrivals(
     },
     derive: () => ({
       delegations: placed.filter(isJob),
+      answers: [],
       envelopes: placed.filter((one): one is typeof one & NewIntakeEnvelope => !isJob(one)),
       notices: [],
     }),
@@ -157,7 +158,7 @@ export function asking(
 ): Derivation {
   return {
     about: { rooms: [where], related: [] },
-    derive: () => ({ delegations: jobs, envelopes: [], notices: [] }),
+    derive: () => ({ delegations: jobs, answers: [], envelopes: [], notices: [] }),
     capacity,
     noticeIntervalMs: NOTICE_INTERVAL_MS,
   };

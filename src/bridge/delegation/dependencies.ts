@@ -17,6 +17,7 @@ export type DelegationLimits = Pick<
   | "concurrency"
   | "dispatchDeadline"
   | "answerDeadline"
+  | "inputWait"
   | "replyDeadline"
   | "agentRequestTimeout"
   | "answerBytes"
@@ -41,7 +42,7 @@ export interface DelegationDependencies {
 }
 
 /** Why a delegation was put back to be tried again. */
-export type DeferReason = TerminalReason | "flow_failed" | "task_open" | "reply_retry";
+export type DeferReason = TerminalReason | "flow_failed" | "task_open" | "input_open" | "reply_retry";
 
 /** What the delegation worker counts. Every label is one of a closed set; none is content. */
 export interface DelegationObserver {

@@ -1,14 +1,17 @@
-// From a claimed question to an agent that has it. Invariants: mapping, trust, sender, token of the issuer,
-// limiter, call: in this order; a delegation spends one limiter token, before its first call; no remote request
+// From a claimed question, or the answer to one of the agent, to an agent that has it. Invariants: mapping, trust, sender, token of the issuer,
+// limiter, call: in this order; what is handed over spends one limiter token, before its first call; no remote request
 // stands between that write and the call; a call whose outcome is not known is never simply repeated (retry.ts).
 
 import { DrawbridgeError } from "../../domain/errors.ts";
+import type { Outcome } from "../ledger/delegations.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
-import { cancelTask, follow } from "./follow.ts";
+import { ask } from "./ask.ts";
+import { cancelTask } from "./cancel-task.ts";
+import { askedIn, follow, isAnswered } from "./follow.ts";
 import {
   canceled,
   endOfPhase,
@@ -18,7 +21,7 @@ import {
   SEND_VERDICTS,
   type Verdict,
 } from "./outcome.ts";
-import { type ClearedTarget, recheck } from "./recheck.ts";
+import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck.ts";
 import { answer } from "./reply.ts";
 import { again, dispatchDeadline, givenUp, settleEarlier } from "./retry.ts";
 import type { Flow } from "./running-delegation.ts";
@@ -33,6 +36,19 @@ type Gate =
   | { readonly kind: "closed"; readonly verdict: Verdict };
 
 export async function dispatch(flow: Flow): Promise<Verdict> {
+  const verdict = await handOver(flow);
+  const { a2aTaskId } = flow.claimed;
+  if (a2aTaskId !== undefined && verdict.kind === "finish" && isAbandoned(verdict.outcome)) {
+    await cancelTask(flow, a2aTaskId);
+  }
+  return verdict;
+}
+
+/** Whether the agent's task may go on though nobody waits for it. */
+const isAbandoned = ({ state, stage, reason }: Outcome) =>
+  state !== "completed" && stage === "dispatch" && reason !== "agent_failed" && reason !== "agent_rejected";
+
+async function handOver(flow: Flow): Promise<Verdict> {
   const { claimed, deps } = flow;
   const isLate = flow.now >= dispatchDeadline(flow);
   // An earlier request may have reached the agent; only the agent's list of tasks can rule it out.
@@ -61,6 +77,10 @@ export async function dispatch(flow: Flow): Promise<Verdict> {
   const { perMinute, burst } = gate.cleared.target.entry.rate;
   const bucket = { key: `agent:${claimed.agentId}`, ratePerMinute: perMinute, burst };
   const begun = await flow.persist(() => deps.ledger.beginDispatch(claimed.lease, bucket, flow.now));
+  // An answer can wait for a token, because its question was asked.
+  if (begun === "rate_limited" && claimed.a2aTaskId !== undefined) {
+    return again(flow, "rate_limited", !mayHave);
+  }
   if (begun === "rate_limited") return finish(RATE_LIMITED);
   if (begun === "canceled") return finish(canceled("dispatch"));
   return call(flow, gate, prompt, mayHave);
@@ -71,6 +91,9 @@ async function pass(flow: Flow, mayHave: boolean): Promise<Gate> {
   const closed = (verdict: Verdict): Gate => ({ kind: "closed", verdict });
   for (let asked = false; ; asked = true) {
     const check = await recheck(flow.deps, flow.claimed);
+    if (check.kind === "stopped" && flow.claimed.a2aTaskId !== undefined) {
+      return closed(finish(stoppedFollowing(check)));
+    }
     if (check.kind === "stopped") {
       // `denied` means that no request was made; where one may have been, the delegation has failed.
       return closed(finish(mayHave ? { ...check.outcome, state: "failed" } : check.outcome));
@@ -100,7 +123,12 @@ async function call(
   const { claimed, deps } = flow;
   // After a slow write another process may hold the row, and its call must be the only one.
   if (!flow.isFresh) return again(flow, "agent_unavailable", !mayHave);
-  const question = { messageId: claimed.a2aMessageId, text: prompt };
+  const question = {
+    messageId: claimed.a2aMessageId,
+    text: prompt,
+    taskId: claimed.a2aTaskId,
+    contextId: claimed.a2aContextId,
+  };
   const onSent = () => deps.metrics.dispatchOverhead(flow.now - flow.claimedAt);
   let live: LiveStream | undefined;
   let update: AgentUpdate;
@@ -140,15 +168,21 @@ async function accepted(
   if (update.kind === "message") return answer(flow, answerOf(update.parts), agentVersion);
 
   const { taskId, contextId } = update.kind === "task" ? update.task : update;
+  // The answer to a question belongs to the task that asked it.
+  if (claimed.a2aTaskId !== undefined && claimed.a2aTaskId !== taskId) {
+    return finish(failed("dispatch", "agent_protocol_error"));
+  }
   const assembly = new AnswerAssembly(deps.limits.answerBytes);
-  const phase = assembly.take(update, cleared.card.capabilities.streaming === true) ?? "open";
+  const taken = assembly.take(update, cleared.card.capabilities.streaming === true) ?? "open";
+  const phase = isAnswered(update, claimed.questionKey) ? "open" : taken;
   flow.taskId = taskId;
   if (phase === "completed") return answer(flow, assembly.answer(), agentVersion);
   const ended = endOfPhase(phase, "dispatch");
   if (ended !== undefined) {
-    if (phase === "input_required" || phase === "auth_required") await cancelTask(flow, taskId);
+    if (phase === "auth_required") await cancelTask(flow, taskId);
     return finish(ended);
   }
+  if (phase === "input_required") return ask(flow, askedIn(update, agentVersion));
   await flow.persist(() =>
     deps.ledger.recordAccepted(claimed.lease, { taskId, contextId, agentVersion }, flow.now),
   );

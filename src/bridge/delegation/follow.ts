@@ -6,10 +6,11 @@ import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate, Phase } from "./a2a/protocol.ts";
-import { within } from "./a2a/time-limit.ts";
 import { AnswerAssembly } from "./answer-text.ts";
-import { endOfPhase, FOLLOW_VERDICTS, failed, finish, TRUST_LOST, type Verdict } from "./outcome.ts";
-import { type ClearedTarget, type Recheck, recheck } from "./recheck.ts";
+import { type AskedBack, ask } from "./ask.ts";
+import { cancelTask } from "./cancel-task.ts";
+import { endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./outcome.ts";
+import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck.ts";
 import { answer } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
 
@@ -24,7 +25,6 @@ const FAULTS_MAX = 10;
 const UNKNOWN_WAIT_MS_MIN = 500;
 /** The longest wait that an agent may ask for between two polls. */
 const ASKED_WAIT_MS_MAX = 5 * 60_000;
-const CANCEL_TIMEOUT_MS = 5_000;
 
 export interface Followed {
   readonly taskId: string;
@@ -108,7 +108,7 @@ class Follower {
     }
     if (this.#live === undefined || this.#isDue(this.#checkedAt, RECHECK_MS)) {
       const check = await recheck(this.#flow.deps, this.#flow.claimed);
-      if (check.kind === "stopped") return finish(stopped(check));
+      if (check.kind === "stopped") return finish(stoppedFollowing(check));
       if (check.kind === "unknown") return this.#unknown(Math.max(check.retryAfterMs, UNKNOWN_WAIT_MS_MIN));
       this.#check = check;
       this.#checkedAt = this.#flow.now;
@@ -190,12 +190,13 @@ class Follower {
     const taskId = update.kind === "task" ? update.task.taskId : update.taskId;
     if (taskId !== this.#followed.taskId) return undefined;
     const phase: Phase = this.#followed.assembly.take(update, this.#client?.streams === true) ?? "open";
-    if (phase === "open") return undefined;
+    if (phase === "open" || isAnswered(update, this.#flow.claimed.questionKey)) return undefined;
     this.close();
     if (phase === "completed") {
       return answer(this.#flow, this.#followed.assembly.answer(), this.#check?.agentVersion);
     }
-    if (phase === "input_required" || phase === "auth_required") await cancelTask(this.#flow, taskId);
+    if (phase === "input_required") return ask(this.#flow, askedIn(update, this.#check?.agentVersion));
+    if (phase === "auth_required") await cancelTask(this.#flow, taskId);
     const ended = endOfPhase(phase, "follow");
     return ended === undefined ? undefined : finish(ended);
   }
@@ -227,25 +228,24 @@ class Follower {
   }
 }
 
-/** While a task is followed, an agent that is gone is as untrusted as one whose pin is. */
-function stopped(check: Extract<Recheck, { kind: "stopped" }>) {
-  return check.outcome.reason === "sender_policy_rejected"
-    ? failed("follow", "sender_policy_rejected", "policy_denied")
-    : TRUST_LOST;
+/** Whether a task still shows the question that was answered: its agent has not taken the answer up yet. */
+export function isAnswered(update: AgentUpdate, questionKey: string | undefined): boolean {
+  if (questionKey === undefined || update.kind === "message" || update.kind === "artifact") return false;
+  const { phase, statusKey } = update.kind === "task" ? update.task : update;
+  return phase === "input_required" && statusKey === questionKey;
 }
 
-/**
- * Tells an agent that nobody waits for its task any more. Best effort: the delegation ends whatever the agent answers,
- * and an agent that is no longer trusted is told nothing.
- */
-export async function cancelTask(flow: Flow, taskId: string): Promise<void> {
-  try {
-    const cleared = await recheck(flow.deps, flow.claimed);
-    if (cleared.kind !== "cleared") return;
-    await within(flow.deps.clock, CANCEL_TIMEOUT_MS, flow.signal, (signal) =>
-      flow.connect(cleared).cancelTask(taskId, signal),
-    );
-  } catch {
-    // The task may have ended, or the agent may be away: neither keeps the delegation open.
-  }
+/** The question that a task in `input_required` asks. */
+export function askedIn(
+  update: Exclude<AgentUpdate, { kind: "message" }>,
+  agentVersion: string | undefined,
+): AskedBack {
+  const { taskId, contextId } = update.kind === "task" ? update.task : update;
+  const [parts, statusKey] =
+    update.kind === "task"
+      ? [update.task.statusParts, update.task.statusKey]
+      : update.kind === "status"
+        ? [update.parts, update.statusKey]
+        : [[], undefined];
+  return { taskId, contextId, statusKey, parts, agentVersion };
 }

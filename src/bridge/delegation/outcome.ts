@@ -37,7 +37,7 @@ export function canceled(stage: TerminalStage): Outcome {
   return { state: "canceled", stage, reason: "source_redacted" };
 }
 
-/** The outcome of a task that ended, or waits for input, without an answer; undefined for the other phases. */
+/** The outcome of a task that ended, or waits for a sign-in, without an answer; undefined for the other phases. */
 export function endOfPhase(phase: Phase, stage: TerminalStage): Outcome | undefined {
   switch (phase) {
     case "failed":
@@ -45,10 +45,9 @@ export function endOfPhase(phase: Phase, stage: TerminalStage): Outcome | undefi
       return failed(stage, "agent_failed");
     case "rejected":
       return failed(stage, "agent_rejected");
-    case "input_required":
-      return failed(stage, "input_required");
     case "auth_required":
       return failed(stage, "auth_required");
+    case "input_required":
     case "open":
     case "completed":
       return undefined;

@@ -7,7 +7,7 @@ import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { Outcome } from "../ledger/delegations.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
-import { AGENT_REMOVED, CARD_UNTRUSTED, SENDER_REJECTED } from "./outcome.ts";
+import { AGENT_REMOVED, CARD_UNTRUSTED, failed, SENDER_REJECTED, TRUST_LOST } from "./outcome.ts";
 
 export interface ClearedTarget {
   readonly kind: "cleared";
@@ -21,6 +21,13 @@ export type Recheck =
   | { readonly kind: "stopped"; readonly outcome: Outcome }
   /** The card could not be fetched just now. */
   | { readonly kind: "unknown"; readonly retryAfterMs: number };
+
+/** While a task is followed, an agent that is gone is as untrusted as one whose pin is. */
+export function stoppedFollowing(check: Extract<Recheck, { kind: "stopped" }>): Outcome {
+  return check.outcome.reason === "sender_policy_rejected"
+    ? failed("follow", "sender_policy_rejected", "policy_denied")
+    : TRUST_LOST;
+}
 
 export async function recheck(
   deps: Pick<DelegationDependencies, "directory" | "trust">,

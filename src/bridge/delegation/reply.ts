@@ -32,7 +32,7 @@ export async function answer(flow: Flow, found: Answer, agentVersion: string | u
 export async function deliver(flow: Flow, known: readonly PendingSend[] | undefined): Promise<Verdict> {
   const { claimed, deps } = flow;
   flow.stage = "reply";
-  const sends = known ?? (await flow.persist(() => deps.ledger.pendingReply(claimed.lease)));
+  const sends = known ?? (await flow.persist(() => deps.ledger.pendingSends(claimed.lease, "reply")));
   for (const [index, send] of sends.entries()) {
     // While the part before was sent, another process may have taken the delegation over.
     if (index > 0 && !flow.isFresh) {
@@ -57,7 +57,7 @@ export async function deliver(flow: Flow, known: readonly PendingSend[] | undefi
 
 const ANSWERED = { state: "completed", stage: "reply", reason: "answered" } as const;
 
-function refused(reason: Extract<SendResult, { kind: "refused" }>["reason"]) {
+export function refused(reason: Extract<SendResult, { kind: "refused" }>["reason"]) {
   // A notice could not reach that room either.
   return reason === "room_unreachable"
     ? ({ state: "failed", stage: "reply", reason } as const)
@@ -65,7 +65,7 @@ function refused(reason: Extract<SendResult, { kind: "refused" }>["reason"]) {
 }
 
 /** Stops waiting when the signal aborts. The send may still succeed; its transaction ID makes a repetition safe. */
-function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+export function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   signal.throwIfAborted();
   return new Promise((resolve, reject) => {
     const onAbort = () => reject(signal.reason);

@@ -8,7 +8,7 @@ import type { Outcome } from "../ledger/delegations.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
-import { findTask } from "./a2a/find-task.ts";
+import { type FindResult, findTask } from "./a2a/find-task.ts";
 import type { TaskView } from "./a2a/protocol.ts";
 import { failed, finish, SEND_VERDICTS, type Verdict } from "./outcome.ts";
 import type { Flow } from "./running-delegation.ts";
@@ -59,11 +59,10 @@ export type Earlier =
   | { readonly kind: "decided"; readonly verdict: Verdict };
 
 export async function settleEarlier(flow: Flow, client: AgentClient): Promise<Earlier> {
-  const { a2aMessageId, admittedAt } = flow.claimed;
   const isLate = () => flow.now >= dispatchDeadline(flow);
   if (client.dedupes && !isLate()) return { kind: "repeat" };
   try {
-    const found = await findTask(client, a2aMessageId, admittedAt, flow.signal);
+    const found = await findEarlier(flow, client);
     if (found.kind === "found") return { kind: "task", task: found.task };
     if (found.kind === "unusable") return ended("outcome_unknown");
     return isLate() ? ended("dispatch_deadline_exceeded") : found;
@@ -73,6 +72,15 @@ export async function settleEarlier(flow: Flow, client: AgentClient): Promise<Ea
     if (verdict.kind === "end") return ended("outcome_unknown");
     return { kind: "decided", verdict: again(flow, verdict.reason, false, error.retryAfterMs) };
   }
+}
+
+/** Of an answer to a question the task is known: it has the answer once it shows the message, or another state. */
+async function findEarlier(flow: Flow, client: AgentClient): Promise<FindResult> {
+  const { a2aMessageId, a2aTaskId, admittedAt, questionKey } = flow.claimed;
+  if (a2aTaskId === undefined) return findTask(client, a2aMessageId, admittedAt, flow.signal);
+  const task = await client.getTask(a2aTaskId, flow.signal, true);
+  const isWaiting = task.phase === "input_required" && task.statusKey === questionKey;
+  return isWaiting && !task.messageIds.includes(a2aMessageId) ? { kind: "absent" } : { kind: "found", task };
 }
 
 function ended(reason: "outcome_unknown" | "dispatch_deadline_exceeded"): Earlier {

@@ -2,8 +2,12 @@
 // Invariants: a flow never ends without a trace (it finishes, defers, is released, or has lost its lease); a lost
 // lease ends it silently; an unexpected error puts it back with a back-off and is logged by its code alone.
 import { DrawbridgeError, isLeaseLost } from "../../domain/errors.ts";
+import type { TerminalReason } from "../ledger/states.ts";
+import { awaitInput } from "./ask.ts";
+import { cancelTask } from "./cancel-task.ts";
+import type { DeferReason } from "./dependencies.ts";
 import { dispatch } from "./dispatch.ts";
-import { cancelTask, followAccepted } from "./follow.ts";
+import { followAccepted } from "./follow.ts";
 import { canceled, finish, type Verdict } from "./outcome.ts";
 import { deliver } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
@@ -38,14 +42,21 @@ function route(flow: Flow): Promise<Verdict> {
       return dispatch(flow);
     case "following":
       return followAccepted(flow);
+    case "awaiting_input":
+      return awaitInput(flow);
     case "reply_pending":
       return deliver(flow, undefined);
   }
 }
 
 async function cancel(flow: Flow): Promise<Verdict> {
-  if (flow.taskId !== undefined && flow.stage === "follow") await cancelTask(flow, flow.taskId);
+  if (flow.taskId !== undefined && flow.stage !== "reply") await cancelTask(flow, flow.taskId);
   return finish(canceled(flow.stage));
+}
+
+/** Whether a reason to wait says nothing about why the agent has not accepted. */
+function isPause(reason: DeferReason): reason is Exclude<DeferReason, TerminalReason> {
+  return ["flow_failed", "task_open", "input_open", "reply_retry"].includes(reason);
 }
 
 async function settle(flow: Flow, verdict: Verdict): Promise<void> {
@@ -59,8 +70,7 @@ async function settle(flow: Flow, verdict: Verdict): Promise<void> {
     return;
   }
   const { wakeAt, reason, undelivered, followed } = verdict;
-  const isPause = reason === "flow_failed" || reason === "task_open" || reason === "reply_retry";
-  const note = isPause ? followed && { followed } : { undelivered, reason };
+  const note = isPause(reason) ? followed && { followed } : { undelivered, reason };
   await flow.persist(() => ledger.defer(lease, wakeAt, note));
   metrics.deferred(reason);
 }

@@ -53,7 +53,8 @@ export class Flow {
     this.host = host;
     this.claimedAt = deps.clock.now();
     this.taskId = claimed.a2aTaskId;
-    if (claimed.resumedFrom === "following") this.stage = "follow";
+    if (claimed.resumedFrom === "following" || claimed.resumedFrom === "awaiting_input")
+      this.stage = "follow";
     if (claimed.resumedFrom === "reply_pending") this.stage = "reply";
   }
 

@@ -13,11 +13,15 @@ import {
   type Derived,
   inRoom,
   type KnownFacts,
+  type NewAnswer,
   type NewDelegation,
   type NewIntakeEnvelope,
   type NewNotice,
+  type Posted,
 } from "../ledger/admission-types.ts";
+import { isFor } from "../ledger/transaction-ids.ts";
 import { agentTurnOf } from "./agent-turns.ts";
+import { answerIn } from "./answers.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf } from "./prompt.ts";
@@ -103,6 +107,16 @@ export function redactedIn(events: readonly ReadableEvent[]): Admission["redacte
     .map(({ room, redacts }) => ({ room, event: redacts }));
 }
 
+/** The questions of agents among the events of own ghosts. */
+export function postedIn(events: readonly ReadableEvent[], namespace: Namespace): Posted[] {
+  return events.flatMap((one) => {
+    if (one.type !== "message" && one.type !== "encrypted") return [];
+    const { sentAs, sender, event, room } = one;
+    if (sentAs === undefined || !isFor(sentAs, "question") || !namespace.isGhost(sender)) return [];
+    return [{ transaction: sentAs, event, room, ghost: sender }];
+  });
+}
+
 /** The rooms and events whose facts `derive` needs from the ledger. */
 export function aboutOf(
   candidates: readonly MessageEvent[],
@@ -152,7 +166,7 @@ export interface Asked {
   readonly plainInEncrypted: boolean;
 }
 
-/** Derives delegations, intake envelopes and requested notices, in the order of the events. */
+/** Derives delegations, answers to questions of agents, intake envelopes and requested notices, in the order of the events. */
 export function derive(
   { candidates, waiting, deadline, plainInEncrypted }: Asked,
   known: KnownFacts,
@@ -160,6 +174,7 @@ export function derive(
   namespace: Namespace,
 ): Derived {
   const delegations: NewDelegation[] = [];
+  const answers: NewAnswer[] = [];
   const notices: NewNotice[] = [];
   const envelopes = waiting
     .filter(({ room }) => mayHoldGhost(room, known))
@@ -190,6 +205,16 @@ export function derive(
       }
       continue;
     }
+    const answer = answerIn(
+      message,
+      known.openQuestions,
+      answers,
+      (ghost) => targets.get(ghost)?.entry.displayName,
+    );
+    if (answer !== undefined) {
+      answers.push(answer);
+      continue;
+    }
     for (const ghost of [...addressedBy(message, known, namespace)].sort()) {
       const target = targets.get(ghost);
       // A ghost whose agent was removed answers with a notice instead of silence.
@@ -216,7 +241,7 @@ export function derive(
       });
     }
   }
-  return { delegations, notices, envelopes };
+  return { delegations, answers, notices, envelopes };
 }
 
 /** An unknown room counts as one with a ghost: the homeserver sends only events of such rooms. */

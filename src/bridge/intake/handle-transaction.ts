@@ -12,7 +12,7 @@ import type { DeviceMail } from "../ledger/device-inbox.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
-import { aboutOf, candidatesOf, couldAsk, derive, redactedIn, roomStateOf } from "./derive.ts";
+import { aboutOf, candidatesOf, couldAsk, derive, postedIn, redactedIn, roomStateOf } from "./derive.ts";
 import type { Namespace } from "./namespace.ts";
 import { type Decryptor, ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
 import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";
@@ -145,6 +145,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       malformed: allMalformed,
       roomState,
       redacted: redactedIn(read.events),
+      posted: postedIn(read.events, namespace),
       about: aboutOf(candidates, waiting),
       decryptedIn,
       derive: (known) => derive(asked, known, byGhost, namespace),

@@ -7,9 +7,11 @@ import {
   parseRoomId,
   parseUserId,
   type RoomId,
+  type TransactionId,
   type UserId,
 } from "../../domain/identifiers.ts";
 import type { MalformedEvent } from "../ledger/admission-types.ts";
+import { transactionIdIn } from "../ledger/transaction-ids.ts";
 import { isMarkedAutomated } from "../matrix/automated.ts";
 
 type Json = Readonly<Record<string, unknown>>;
@@ -35,6 +37,8 @@ export interface MessageEvent extends RoomEvent {
   readonly isEdit: boolean;
   /** It says that a program sent it. */
   readonly isAutomated: boolean;
+  /** The transaction ID that a ghost's event carries. */
+  readonly sentAs: TransactionId | undefined;
   /** Of a message that stood in a ciphertext: the same for each replay of that ciphertext. */
   readonly indexDigest: Buffer | undefined;
 }
@@ -63,6 +67,8 @@ export interface EncryptedEvent extends RoomEvent {
   readonly isEdit: boolean;
   /** The marks of automated messages stand outside too. */
   readonly isAutomated: boolean;
+  /** So does the transaction ID that a ghost's event carries. */
+  readonly sentAs: TransactionId | undefined;
 }
 
 /** An event the bridge has no use for. */
@@ -186,6 +192,7 @@ function readMessage(common: RoomEvent, content: Json): MessageEvent | OtherEven
     body,
     mentions: readMentions(content),
     isAutomated: isMarkedAutomated(content),
+    sentAs: transactionIdIn(content),
     indexDigest: undefined,
     ...readRelations(content),
   };
@@ -209,7 +216,8 @@ function readEncrypted(common: RoomEvent, raw: Json, content: Json): EncryptedEv
   if (Object.keys(content).length === 0) return { ...common, type: "other" };
   const relation = content["m.relates_to"];
   const isEdit = isObject(relation) && relation["rel_type"] === "m.replace";
-  return { ...common, type: "encrypted", raw, isEdit, isAutomated: isMarkedAutomated(content) };
+  const isAutomated = isMarkedAutomated(content);
+  return { ...common, type: "encrypted", raw, isEdit, isAutomated, sentAs: transactionIdIn(content) };
 }
 
 function readEvent(raw: unknown, position: number): ReadableEvent {

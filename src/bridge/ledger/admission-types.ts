@@ -1,6 +1,6 @@
 // The types of an admission: the events of a transaction, the facts that the ledger knows about them, what is derived
 // from both, and the result.
-import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { AgentId, EventId, GhostMxid, RoomId, TransactionId, UserId } from "../../domain/identifiers.ts";
 import type { DeviceMail } from "./device-inbox.ts";
 import type { RoomOrder } from "./late-events.ts";
 import type { NoticeKind, TerminalReason } from "./states.ts";
@@ -74,6 +74,24 @@ export interface NewIntakeEnvelope {
   readonly deadline: number;
 }
 
+/** What somebody answers to the question of an agent. */
+export interface NewAnswer {
+  readonly delegation: string;
+  /** The delegation's question, and the ghost it was put to. */
+  readonly source: EventId;
+  readonly ghost: GhostMxid;
+  readonly event: EventId;
+  readonly text: string;
+}
+
+/** An event that a ghost sent, as it came back from the homeserver. */
+export interface Posted {
+  readonly transaction: TransactionId;
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly ghost: GhostMxid;
+}
+
 /** A notice that an event causes without being refused. */
 export interface NewNotice {
   readonly kind: NoticeKind;
@@ -105,6 +123,29 @@ export interface RecentAnswer {
   readonly isPending: boolean;
 }
 
+/** One option of a question of an agent. */
+export interface QuestionOption {
+  /** Chooses it. */
+  readonly key: string;
+  /** What the agent gets when it is chosen. */
+  readonly value: string;
+}
+
+/** A question of an agent that nobody has answered yet. */
+export interface OpenQuestion {
+  readonly delegation: string;
+  readonly room: RoomId;
+  /** The event of the delegation's own question. */
+  readonly source: EventId;
+  readonly threadRoot: EventId | undefined;
+  readonly ghost: GhostMxid;
+  /** Who asked the agent, and may answer it. */
+  readonly sender: UserId;
+  /** The events of the agent's questions in this delegation, as far as the homeserver has named them. */
+  readonly said: readonly EventId[];
+  readonly options: readonly QuestionOption[];
+}
+
 /** The facts that the ledger has about the rooms and events of a transaction. */
 export interface KnownFacts {
   readonly encryptedRooms: ReadonlySet<RoomId>;
@@ -119,6 +160,8 @@ export interface KnownFacts {
   /** Roots of threads that ghosts take part in, by `inRoom`. */
   readonly threadOf: ReadonlyMap<string, ReadonlySet<GhostMxid>>;
   readonly recentAnswers: readonly RecentAnswer[];
+  /** In the order in which their delegations were admitted. */
+  readonly openQuestions: readonly OpenQuestion[];
 }
 
 /** The key of an event in its room: an event of any room may name a bare event ID. */
@@ -128,6 +171,7 @@ export function inRoom(room: RoomId, event: EventId): string {
 
 export interface Derived {
   readonly delegations: readonly NewDelegation[];
+  readonly answers: readonly NewAnswer[];
   readonly envelopes: readonly NewIntakeEnvelope[];
   readonly notices: readonly NewNotice[];
 }
@@ -170,6 +214,8 @@ export interface Admission {
   readonly roomState: readonly RoomStateEvent[];
   /** Source events that the transaction's redactions name. */
   readonly redacted: readonly { readonly room: RoomId; readonly event: EventId }[];
+  /** Questions of agents among the events. */
+  readonly posted?: readonly Posted[] | undefined;
   readonly about: About;
   /** Rooms in which an event was decrypted: their room keys are no longer missing. */
   readonly decryptedIn?: readonly RoomId[] | undefined;
@@ -185,6 +231,8 @@ export interface Admitted {
   readonly admitted: number;
   /** Delegations that were refused. */
   readonly denied: number;
+  /** Questions of agents that were answered. */
+  readonly answers: number;
   /** Intake envelopes that now await their keys. */
   readonly envelopes: number;
   /** Intake envelopes that were refused. */
@@ -200,6 +248,7 @@ export const NOTHING_ADMITTED: Admitted = {
   replayed: false,
   admitted: 0,
   denied: 0,
+  answers: 0,
   envelopes: 0,
   envelopesDenied: 0,
   malformed: 0,

@@ -9,7 +9,10 @@ import { leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from 
 import { advanceRoom } from "./room-order.ts";
 import type { NoticeKind, TerminalReason, TerminalStage, TerminalState } from "./states.ts";
 
-/** The token bucket of one target. A question spends one token before its first call; its retries spend none. */
+/**
+ * The token bucket of one target. What is handed over, a question or the answer to one of the agent, spends one token before
+ * its first call; its retries spend none.
+ */
 export interface LimiterBucket {
   readonly key: string;
   readonly ratePerMinute: number;
@@ -30,11 +33,11 @@ const BEGIN_DISPATCH: Statement = {
   name: "begin_dispatch",
   text: `
   WITH held AS (
-    SELECT d.id, d.a2a_attempted, d.cancel_requested_at IS NOT NULL AS canceled
+    SELECT d.id, d.limiter_spent, d.cancel_requested_at IS NOT NULL AS canceled
     FROM bridge_delegations d WHERE ${HELD} AND d.state = 'dispatching' FOR UPDATE
   ), spent AS (
     INSERT INTO bridge_limiter AS b (bucket, tokens, refilled_at)
-    SELECT $4, $6::float8 - 1, $7::timestamptz FROM held WHERE NOT a2a_attempted AND NOT canceled
+    SELECT $4, $6::float8 - 1, $7::timestamptz FROM held WHERE NOT limiter_spent AND NOT canceled
     ON CONFLICT (bucket) DO UPDATE SET
       tokens = LEAST($6::float8, b.tokens + $5::float8
         * GREATEST(0, EXTRACT(EPOCH FROM $7::timestamptz - b.refilled_at)::float8) / 60) - 1,
@@ -43,8 +46,8 @@ const BEGIN_DISPATCH: Statement = {
         * GREATEST(0, EXTRACT(EPOCH FROM $7::timestamptz - b.refilled_at)::float8) / 60) >= 1
     RETURNING 1
   ), begun AS (
-    UPDATE bridge_delegations d SET a2a_attempted = true, a2a_unsettled = true
-    FROM held h WHERE d.id = h.id AND NOT h.canceled AND (h.a2a_attempted OR EXISTS (SELECT FROM spent))
+    UPDATE bridge_delegations d SET a2a_attempted = true, a2a_unsettled = true, limiter_spent = true
+    FROM held h WHERE d.id = h.id AND NOT h.canceled AND (h.limiter_spent OR EXISTS (SELECT FROM spent))
     RETURNING 1
   )
   SELECT (SELECT count(*)::int FROM held) AS held,
@@ -58,7 +61,7 @@ const RECORD_ACCEPTED: Statement = {
   WITH moved AS (
     UPDATE bridge_delegations d SET
       state = 'following', accepted_at = $4, due_at = d.lease_until, prompt = NULL,
-      a2a_task_id = $5, a2a_context_id = $6, agent_version = $7, attempts = 0
+      a2a_task_id = $5, a2a_context_id = COALESCE($6, d.a2a_context_id), agent_version = $7, attempts = 0
     WHERE ${HELD} AND d.state = 'dispatching'
     RETURNING d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
   ), advanced AS (${advanceRoom("$4", 0)})
@@ -71,7 +74,7 @@ const SOURCE_OF: Statement = {
 };
 
 /** The question of a delegation. */
-interface Source {
+export interface Source {
   readonly event: EventId;
   readonly ghost: GhostMxid;
   readonly room: RoomId;
@@ -99,7 +102,7 @@ const FINISH: Statement = {
     UPDATE bridge_delegations d SET
       state = $5, terminal_stage = $6, terminal_at = $4,
       terminal_reason = CASE WHEN $5 = 'canceled' THEN COALESCE(d.cancel_reason, $7) ELSE $7 END,
-      prompt = NULL, lease_holder = NULL, lease_until = NULL, due_at = NULL,
+      prompt = NULL, options = NULL, lease_holder = NULL, lease_until = NULL, due_at = NULL,
       reply_event_id = (
         SELECT COALESCE(s.event_id, l.event_id) FROM bridge_sends s LEFT JOIN last_send l ON l.id = s.id
         WHERE s.delegation_id = d.id AND s.purpose = 'reply' AND s.ordinal = 0)

@@ -20,6 +20,7 @@ import { promptIdentity } from "./leases.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
 import { placeAt } from "./placement.ts";
 import { inRooms, leaseLost, oneRow, rows, type Statement, toTime, type Work } from "./postgres.ts";
+import { recordAnswers } from "./questions.ts";
 import { settlePlaces } from "./room-order.ts";
 
 const PLACE_OF: Statement = {
@@ -103,7 +104,13 @@ async function deriveOn(
   const place =
     own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
   const row = await readKnown(client, about, now);
-  const derived = derive(toFacts(row));
+  const derived = derive(toFacts(row, keys));
+  const answers = await recordAnswers(
+    client,
+    keys,
+    derived.answers.filter((answer) => answer.event === event),
+    now,
+  );
   const found = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
   const indices = await knownIndices(client, found);
   const open = await countOpen(client, knownOpen(row), { delegations: found, envelopes: [] }, capacity);
@@ -137,6 +144,7 @@ async function deriveOn(
       ...NOTHING_ADMITTED,
       admitted,
       denied: jobs.length - admitted,
+      answers,
       notices: notices.length,
     },
   };

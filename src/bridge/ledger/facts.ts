@@ -5,10 +5,13 @@ import {
   inRoom,
   type KnownFacts,
   type NewDelegation,
+  type OpenQuestion,
   type RecentAnswer,
 } from "./admission-types.ts";
+import type { ContentKeys } from "./content-keys.ts";
 import { indexKey, type KnownIndices, type KnownPlaces } from "./placement.ts";
 import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { openOptions } from "./questions.ts";
 
 const KNOWN: Statement = {
   name: "known_facts",
@@ -36,7 +39,15 @@ const KNOWN: Statement = {
        FROM bridge_delegations d
        WHERE cardinality($2::text[]) > 0 AND d.room_id = ANY ($1)
          AND (d.state = 'reply_pending' OR d.terminal_reason IN ('answered', 'agent_turns_exceeded'))
-         AND (d.terminal_at IS NULL OR d.terminal_at > $3)) AS answers`,
+         AND (d.terminal_at IS NULL OR d.terminal_at > $3)) AS answers,
+    (SELECT json_agg(json_build_object('delegation', d.id::text, 'room', d.room_id, 'source', d.matrix_event_id,
+         'threadRoot', d.thread_root, 'ghost', d.ghost_mxid, 'sender', d.sender_mxid,
+         'options', encode(d.options, 'base64'), 'said', ARRAY (
+           SELECT s.event_id FROM bridge_sends s
+           WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.event_id IS NOT NULL)) ORDER BY d.id)
+       FROM bridge_delegations d
+       WHERE cardinality($2::text[]) > 0 AND d.room_id = ANY ($1) AND d.state = 'awaiting_input'
+         AND d.prompt IS NULL AND d.cancel_requested_at IS NULL) AS questions`,
 };
 
 /** So long after an answer, whoever goes on has had the time to read it. */
@@ -48,6 +59,12 @@ export interface KnownRow extends KnownPlaces {
   readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
   readonly answers: readonly (Omit<RecentAnswer, "threadRoot"> & { threadRoot: EventId | null })[] | null;
   readonly spoken: readonly (readonly [string, string, string, boolean])[] | null;
+  readonly questions:
+    | readonly (Omit<OpenQuestion, "threadRoot" | "options"> & {
+        threadRoot: EventId | null;
+        options: string | null;
+      })[]
+    | null;
 }
 
 /** @param now milliseconds since the Unix epoch: what was said long before is no recent answer */
@@ -55,7 +72,7 @@ export function readKnown(on: Queryable, about: About, now: number): Promise<Kno
   return oneRow<KnownRow>(on, KNOWN, [about.rooms, about.related, toTime(now - REACTION_MS)]);
 }
 
-export function toFacts(row: KnownRow): KnownFacts {
+export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
   const ghostsIn = new Map<RoomId, Set<GhostMxid>>();
   const ghostsGone = new Map<RoomId, Set<GhostMxid>>();
   const directWith = new Map<RoomId, GhostMxid>();
@@ -86,6 +103,18 @@ export function toFacts(row: KnownRow): KnownFacts {
     recentAnswers: (row.answers ?? []).map((answer) => ({
       ...answer,
       threadRoot: answer.threadRoot ?? undefined,
+    })),
+    openQuestions: (row.questions ?? []).map((question) => ({
+      ...question,
+      threadRoot: question.threadRoot ?? undefined,
+      options:
+        question.options === null
+          ? []
+          : openOptions(
+              keys,
+              { event: question.source, ghost: question.ghost },
+              Buffer.from(question.options, "base64"),
+            ),
     })),
   };
 }

@@ -16,6 +16,7 @@ import { promptIdentity } from "./leases.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
 import { type PlacedIntakeEnvelope, place, roomTotals } from "./placement.ts";
 import { inRooms, rows, type Statement, toTime, type Work } from "./postgres.ts";
+import { recordAnswers, recordPosted } from "./questions.ts";
 import { cancelRedacted } from "./redaction.ts";
 import { applyRoomState } from "./room-state.ts";
 
@@ -98,7 +99,7 @@ const WRITE_MALFORMED: Statement = {
 
 const REPLAY: Admitted = { ...NOTHING_ADMITTED, replayed: true };
 
-const NOTHING: Derived = { delegations: [], envelopes: [], notices: [] };
+const NOTHING: Derived = { delegations: [], answers: [], envelopes: [], notices: [] };
 
 async function admitOn(
   client: PoolClient,
@@ -114,6 +115,8 @@ async function admitOn(
   if (fresh.size === 0 && all.length > 0) return { result: REPLAY };
   const isFresh = ({ event }: { readonly event: EventId }) => fresh.has(event);
 
+  // An answer that is in the same transaction must find its question.
+  await recordPosted(client, admission.posted ?? []);
   // Cancellation is first, because it locks delegations, and the later statements lock rooms.
   const { redacted, receivedAt } = admission;
   const canceled = redacted.length > 0 ? await cancelRedacted(client, redacted, receivedAt) : [];
@@ -121,12 +124,15 @@ async function admitOn(
   const { order = new Map() } = admission;
   const later = await firstLaterPlaces(client, order);
   const row = await readKnown(client, admission.about, receivedAt);
-  const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row));
+  const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row, keys));
   const derived: Derived = {
     delegations: found.delegations.filter(isFresh),
+    answers: found.answers.filter(isFresh),
     envelopes: found.envelopes.filter(isFresh),
     notices: found.notices.filter(({ source }) => fresh.has(source)),
   };
+  // Before the rooms are locked, as delegations are everywhere.
+  const answers = await recordAnswers(client, keys, derived.answers, receivedAt);
   const indices = await knownIndices(client, derived.delegations);
   const open = await countOpen(client, knownOpen(row), derived, admission.capacity);
   const placed = place(derived, row, indices, open, admission.capacity);
@@ -172,6 +178,7 @@ async function admitOn(
     replayed: false,
     admitted: jobs.length - denied,
     denied,
+    answers,
     envelopes: envelopes.length - envelopesDenied,
     envelopesDenied,
     malformed: admission.malformed.length,

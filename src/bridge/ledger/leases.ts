@@ -19,7 +19,7 @@ import {
   toTime,
 } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
-import type { TerminalReason } from "./states.ts";
+import type { OpenState, TerminalReason } from "./states.ts";
 
 /** The right to write a delegation. A delegation that was claimed again has a higher fence. */
 export interface Lease {
@@ -42,7 +42,7 @@ export function assertHeld(touched: number, lease: Lease): void {
 export interface ClaimedDelegation {
   readonly lease: Lease;
   /** Its state before this claim; from `dispatching` on, an earlier holder lost or released its lease. */
-  readonly resumedFrom: "queued" | "dispatching" | "following" | "reply_pending";
+  readonly resumedFrom: OpenState;
   readonly roomId: RoomId;
   readonly sourceEventId: EventId;
   readonly sender: UserId;
@@ -53,12 +53,19 @@ export interface ClaimedDelegation {
   /** The thread that the question was asked in. */
   readonly threadRoot: EventId | undefined;
   /**
-   * The trimmed message; undefined once the agent has accepted it. Decrypted when it is read.
+   * The trimmed message that is to be handed over: the question, or the answer to one from the agent. Undefined once the
+   * agent has accepted it. Decrypted when it is read.
    * @throws DrawbridgeError `secret_unavailable` when no content key decrypts it
    */
   readonly prompt: string | undefined;
-  /** The A2A `messageId`; the same after retries and crashes. */
+  /** The A2A `messageId` of what is handed over; the same after retries and crashes. */
   readonly a2aMessageId: string;
+  /** How many events of questions from the agent were recorded. */
+  readonly asked: number;
+  /** Names the agent's last question among the states of its task. */
+  readonly questionKey: string | undefined;
+  /** Until when its task awaits input. */
+  readonly inputUntil: number | undefined;
   readonly a2aTaskId: string | undefined;
   readonly a2aContextId: string | undefined;
   /** Set before the first request to the agent. */
@@ -72,7 +79,7 @@ export interface ClaimedDelegation {
   /** Streams that were opened for its task. */
   readonly streamsOpened: number;
   readonly admittedAt: number;
-  /** When it was first claimed. */
+  /** When it was first claimed to hand over its prompt. */
   readonly triedAt: number;
   readonly acceptedAt: number | undefined;
   /** When its answer was recorded. */
@@ -95,11 +102,13 @@ type DelegationRow = Omit<ClaimedDelegation, "lease" | "prompt" | "a2aMessageId"
   readonly id: string;
   readonly fence: string;
   readonly sealedPrompt: Buffer | undefined;
+  readonly answerEventId: EventId | undefined;
 };
 
 const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sourceEventId", d.sender_mxid AS sender,
   d.ghost_mxid AS ghost, d.agent_id AS "agentId", d.target_fingerprint AS "targetFingerprint",
-  d.thread_root AS "threadRoot", d.prompt AS "sealedPrompt", d.a2a_task_id AS "a2aTaskId",
+  d.thread_root AS "threadRoot", d.prompt AS "sealedPrompt", d.answer_event_id AS "answerEventId", d.asked,
+  d.question_key AS "questionKey", d.input_until AS "inputUntil", d.a2a_task_id AS "a2aTaskId",
   d.a2a_context_id AS "a2aContextId", d.a2a_attempted AS "a2aAttempted", d.a2a_unsettled AS "a2aUnsettled",
   d.retry_reason AS "retryReason", d.attempts, d.streams_opened AS "streamsOpened", d.admitted_at AS "admittedAt", d.tried_at AS "triedAt",
   d.accepted_at AS "acceptedAt", d.reply_at AS "replyAt",
@@ -140,15 +149,17 @@ const CLAIM_DUE: Statement = {
   name: "claim_due",
   text: `
   WITH due AS MATERIALIZED (
-    SELECT id, state FROM bridge_delegations
+    SELECT id, state, prompt IS NULL AS is_accepted FROM bridge_delegations
     WHERE due_at <= $3 AND ${canServe("$5", "ghost_mxid", "room_id")}
     ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED
   )
   UPDATE bridge_delegations d SET
-    state = CASE d.state WHEN 'queued' THEN 'dispatching' ELSE d.state END,
+    state = CASE WHEN d.state = 'queued' OR d.state = 'awaiting_input' AND NOT due.is_accepted THEN 'dispatching'
+                 ELSE d.state END,
     lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1, tried_at = COALESCE(d.tried_at, $3)
   FROM due WHERE d.id = due.id
-  RETURNING ${COLUMNS}, due.state AS "resumedFrom"`,
+  RETURNING ${COLUMNS}, CASE WHEN due.state = 'awaiting_input' AND NOT due.is_accepted THEN 'dispatching'
+    ELSE due.state END AS "resumedFrom"`,
 };
 
 // Sets the due time of rooms whose heads are among the delegations in the CTE `held` to $4. Their rooms, and those in
@@ -176,6 +187,7 @@ const RENEW: Statement = {
   SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`,
 };
 
+// What came meanwhile, a cancellation or an answer, makes it due at once. A task that has begun is not queued again.
 // A head keeps holding its room until $4, unless that is later than $8 milliseconds after its first try: then its room
 // continues at the end of that time, and the delegation is due at $4, as every delegation is that its room is past.
 const LEAVES = "state IN ('queued', 'dispatching') AND due_at IS NOT NULL";
@@ -187,9 +199,11 @@ const RELEASE: Statement = {
       lease_holder = NULL, lease_until = NULL,
       attempts = CASE WHEN $9 THEN 0 ELSE d.attempts + $5 END, streams_opened = COALESCE($10, d.streams_opened),
       a2a_unsettled = d.a2a_unsettled AND NOT $6, retry_reason = COALESCE($7, d.retry_reason),
-      state = CASE WHEN d.state = 'dispatching' AND NOT (d.a2a_unsettled AND NOT $6) THEN 'queued'
-                   ELSE d.state END,
-      due_at = CASE WHEN d.due_at IS NOT NULL OR $4 > d.tried_at + $8 * interval '1 millisecond'
+      state = CASE WHEN d.state = 'dispatching' AND d.a2a_task_id IS NULL AND NOT (d.a2a_unsettled AND NOT $6)
+                   THEN 'queued' ELSE d.state END,
+      due_at = CASE WHEN d.state = 'awaiting_input' AND (d.prompt IS NOT NULL OR d.cancel_requested_at IS NOT NULL)
+                    THEN to_timestamp(0)
+                    WHEN d.due_at IS NOT NULL OR $4 > d.tried_at + $8 * interval '1 millisecond'
                     THEN $4::timestamptz END
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
@@ -203,7 +217,7 @@ const RELEASE: Statement = {
   SELECT count(*)::int AS touched FROM held`,
 };
 
-/** The A2A `messageId` of a delegation: a digest of its unique key, shaped as a UUID (RFC 9562, version 8). */
+/** The A2A `messageId` of what an event asks a ghost, or answers it: a digest, shaped as a UUID (RFC 9562, version 8). */
 export function a2aMessageId(sourceEventId: string, ghost: string): string {
   const hex = sha256(`a2a-message\n${sourceEventId}\n${ghost}`).toString("hex");
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
@@ -215,7 +229,7 @@ export function promptIdentity(sourceEventId: string, ghost: string): string {
 }
 
 function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
-  const { id, fence, sealedPrompt, ...fields } = row;
+  const { id, fence, sealedPrompt, answerEventId, ...fields } = row;
   const { sourceEventId, ghost } = fields;
   return {
     ...fields,
@@ -224,7 +238,7 @@ function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): Claim
     get prompt() {
       return sealedPrompt && keys.open(sealedPrompt, promptIdentity(sourceEventId, ghost));
     },
-    a2aMessageId: a2aMessageId(sourceEventId, ghost),
+    a2aMessageId: a2aMessageId(answerEventId ?? sourceEventId, ghost),
   };
 }
 

@@ -17,6 +17,7 @@ import { createIntakeEnvelopes } from "./intake-envelopes.ts";
 import { createLeases } from "./leases.ts";
 import { createMemberships } from "./memberships.ts";
 import { createNotices } from "./notices.ts";
+import { createQuestions } from "./questions.ts";
 import { createReplies } from "./replies.ts";
 import { createTargets } from "./targets.ts";
 
@@ -42,6 +43,7 @@ export function createLedger(
       ...createLeases(pool, keys, roomGateMs),
       ...createTransitions(pool, noticeIntervalMs),
       ...createReplies(pool, keys),
+      ...createQuestions(pool, keys),
     },
     envelopes: {
       ...createIntakeEnvelopes(pool, roomGateMs),

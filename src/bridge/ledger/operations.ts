@@ -18,6 +18,8 @@ export type WaitsFor =
   /** The end of a back-off, after a try that failed; `lastReason` says why. */
   | "next_try"
   | "the_agent"
+  /** The answer to a question of the agent. */
+  | "the_asker"
   | "the_homeserver"
   | "its_key"
   /** It is due: a bridge with a free slot takes it. */
@@ -162,6 +164,7 @@ function waitsFor(row: DelegationRow, now: number): WaitsFor | undefined {
   if (row.behind !== undefined) return "its_turn";
   if (row.nextAt === undefined || row.nextAt <= now) return "a_bridge";
   if (row.state === "reply_pending") return "the_homeserver";
+  if (row.state === "awaiting_input") return "the_asker";
   return row.state === "following" ? "the_agent" : "next_try";
 }
 

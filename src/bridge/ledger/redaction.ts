@@ -1,4 +1,5 @@
-// Delegations are canceled, and intake envelopes expired: by the redaction of their event, or by an operator.
+// Delegations are canceled, and intake envelopes expired: by the redaction of their event, or by an operator. An answer
+// that the agent does not have yet counts as the question's event does.
 // Invariant: a cancellation is a durable intent. Whoever holds the lease, in whichever process, ends the delegation.
 import type { Admission } from "./admission-types.ts";
 import { expireUnheld } from "./envelope-expiry.ts";
@@ -45,7 +46,8 @@ const cancel = (hit: string) => `
 const CANCEL_REDACTED: Statement = {
   name: "cancel_redacted",
   text: cancel(`bridge_delegations d
-    JOIN unnest($3::text[], $4::text[]) AS u (event, room) ON d.matrix_event_id = u.event AND d.room_id = u.room
+    JOIN unnest($3::text[], $4::text[]) AS u (event, room) ON d.room_id = u.room
+      AND (d.matrix_event_id = u.event OR d.answer_event_id = u.event AND d.prompt IS NOT NULL)
     WHERE true`),
 };
 const CANCEL_ONE: Statement = { name: "cancel_one", text: cancel("bridge_delegations d WHERE d.id = $3") };

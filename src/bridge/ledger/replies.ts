@@ -1,17 +1,17 @@
-// The events of an answer: stored sealed with their transaction IDs, then sent one by one.
+// The events that a delegation sends: stored sealed with their transaction IDs, then sent one by one.
 // Invariants: an attempt is recorded before it is made, and refused once the event was sent or abandoned; the event
 // ID is a fact about the homeserver, so it is recorded whoever reports it; a sent event keeps no content.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { sourceOf } from "./delegations.ts";
+import { type Source, sourceOf } from "./delegations.ts";
 import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
 import { entities, leaseLost, oneRow, rows, type Statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { SendPurpose } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
 
-/** One event of an answer, in the order of sending. */
+/** One event of an answer or a question, in the order of sending. */
 export interface ReplyPart {
   readonly eventType: string;
   readonly content: Readonly<Record<string, unknown>>;
@@ -35,40 +35,102 @@ export interface PendingSend {
 /** The row identity that an event's content is sealed for. */
 const sendIdentity = (transactionId: string) => `send\n${transactionId}`;
 
+/**
+ * A CTE that stores the events of the delegation in the CTE `moved`, the first of them with the ordinal `from`. The other
+ * parameters are arrays: transaction IDs, types, sealed contents.
+ */
+export const insertSends = (
+  purpose: string,
+  ids: string,
+  types: string,
+  contents: string,
+  from = "0",
+) => `sends AS (
+    INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, content)
+    SELECT m.id, ${purpose}, ${from} + p.ordinal - 1, p.transaction_id, p.event_type, p.content
+    FROM moved m, unnest(${ids}::text[], ${types}::text[], ${contents}::bytea[])
+      WITH ORDINALITY AS p (transaction_id, event_type, content, ordinal)
+    RETURNING id, ordinal
+  )`;
+
 const RECORD_REPLY: Statement = {
   name: "record_reply",
   text: `
   WITH held AS (
     SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
-    FROM bridge_delegations d WHERE ${HELD} AND d.state IN ('dispatching', 'following') FOR UPDATE
+    FROM bridge_delegations d WHERE ${HELD} AND d.state IN ('dispatching', 'following', 'awaiting_input') FOR UPDATE
   ), moved AS (
     UPDATE bridge_delegations d SET
       state = 'reply_pending', accepted_at = COALESCE(d.accepted_at, $4), reply_at = $4, due_at = d.lease_until,
-      prompt = NULL, agent_version = COALESCE($5, d.agent_version), attempts = 0
+      prompt = NULL, options = NULL, agent_version = COALESCE($5, d.agent_version), attempts = 0
     FROM held h WHERE d.id = h.id AND NOT h.canceled
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
   ), advanced AS (${advanceRoom("$4", 0)}
-  ), sends AS (
-    INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, content)
-    SELECT m.id, 'reply', p.ordinal - 1, p.transaction_id, p.event_type, p.content
-    FROM moved m, unnest($6::text[], $7::text[], $8::bytea[])
-      WITH ORDINALITY AS p (transaction_id, event_type, content, ordinal)
-    RETURNING id, ordinal
-  )
+  ), ${insertSends("'reply'", "$6", "$7", "$8")}
   SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
     ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`,
 };
 
-const PENDING_REPLY: Statement = {
-  name: "pending_reply",
+const PENDING_SENDS: Statement = {
+  name: "pending_sends",
   text: `
   SELECT s.id AS "sendId", s.purpose, s.ordinal, d.room_id AS "roomId", d.ghost_mxid AS ghost,
     d.matrix_event_id AS "sourceEventId", s.transaction_id AS "transactionId", s.event_type AS "eventType",
     s.content, s.first_attempted_at AS "firstAttemptedAt"
   FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id
-  WHERE ${HELD} AND s.state = 'pending' AND s.purpose = 'reply'
+  WHERE ${HELD} AND s.state = 'pending' AND s.purpose = $4
   ORDER BY s.ordinal`,
 };
+
+/** Events of a delegation, with their transaction IDs and sealed contents. */
+export class NewSends {
+  readonly transactionIds: readonly TransactionId[];
+  /** Values of the parameters of {@link insertSends}. */
+  readonly values: readonly unknown[];
+  readonly #source: Source;
+  readonly #purpose: SendPurpose;
+  readonly #parts: readonly ReplyPart[];
+  readonly #from: number;
+
+  constructor(
+    keys: ContentKeys,
+    source: Source,
+    purpose: SendPurpose,
+    parts: readonly ReplyPart[],
+    from: number = 0,
+  ) {
+    this.#source = source;
+    this.#purpose = purpose;
+    this.#parts = parts;
+    this.#from = from;
+    this.transactionIds = parts.map((_, index) =>
+      replyTransactionId(source.event, source.ghost, purpose, from + index),
+    );
+    this.values = [
+      this.transactionIds,
+      parts.map((part) => part.eventType),
+      parts.map((part, index) =>
+        keys.seal(JSON.stringify(part.content), sendIdentity(this.transactionIds[index] ?? "")),
+      ),
+    ];
+  }
+
+  /** What is to be sent, once the rows stand. @param ids the IDs of the rows, in order */
+  pending(ids: readonly string[]): PendingSend[] {
+    return this.#parts.map((part, index) => ({
+      sendId: ids[index] ?? "",
+      purpose: this.#purpose,
+      ordinal: this.#from + index,
+      roomId: this.#source.room,
+      ghost: this.#source.ghost,
+      sourceEventId: this.#source.event,
+      transactionId: this.transactionIds[index] as TransactionId,
+      eventType: part.eventType,
+      content: part.content,
+      firstAttemptedAt: undefined,
+    }));
+  }
+}
 
 type SealedSend = Omit<PendingSend, "content"> & { readonly content: Buffer };
 
@@ -95,40 +157,23 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
       now: number,
     ): Promise<PendingSend[] | "canceled"> {
       const source = await sourceOf(pool, lease);
-      const transactionIds = reply.parts.map((_, ordinal) =>
-        replyTransactionId(source.event, source.ghost, "reply", ordinal),
-      );
+      const sends = new NewSends(keys, source, "reply", reply.parts);
       const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(pool, RECORD_REPLY, [
         ...heldBy(lease),
         toTime(now),
         reply.agentVersion ?? null,
-        transactionIds,
-        reply.parts.map((part) => part.eventType),
-        reply.parts.map((part, ordinal) =>
-          keys.seal(JSON.stringify(part.content), sendIdentity(transactionIds[ordinal] ?? "")),
-        ),
+        ...sends.values,
       ]);
       assertHeld(row.held, lease);
       if (row.canceled) return "canceled";
-      return reply.parts.map((part, ordinal) => ({
-        sendId: row.send_ids[ordinal] ?? "",
-        purpose: "reply",
-        ordinal,
-        roomId: source.room,
-        ghost: source.ghost,
-        sourceEventId: source.event,
-        transactionId: transactionIds[ordinal] as TransactionId,
-        eventType: part.eventType,
-        content: part.content,
-        firstAttemptedAt: undefined,
-      }));
+      return sends.pending(row.send_ids);
     },
 
-    /** The unsent parts of a delegation in `reply_pending`, in order. */
-    async pendingReply(lease: Lease): Promise<PendingSend[]> {
+    /** The unsent events of a delegation for one purpose, in order. */
+    async pendingSends(lease: Lease, purpose: SendPurpose): Promise<PendingSend[]> {
       // Rejects when the lease is lost, even if nothing is pending.
       await sourceOf(pool, lease);
-      const pending = await entities<SealedSend>(pool, PENDING_REPLY, [...heldBy(lease)]);
+      const pending = await entities<SealedSend>(pool, PENDING_SENDS, [...heldBy(lease), purpose]);
       return pending.map((send) => ({
         ...send,
         content: JSON.parse(

@@ -11,6 +11,17 @@ import type { SendPurpose } from "./states.ts";
 /** The key in an event's content under which the bridge writes the transaction ID it was sent with. */
 export const TRANSACTION_KEY = "org.drawbridge.transaction_id";
 
+/** The transaction ID that an event carries, if it carries one. Anybody may write one: its sender says whose it is. */
+export function transactionIdIn(content: Readonly<Record<string, unknown>>): TransactionId | undefined {
+  const value = content[TRANSACTION_KEY];
+  return typeof value === "string" && value.startsWith("db1.") ? (value as TransactionId) : undefined;
+}
+
+/** Whether an ID is of an event with this purpose. */
+export function isFor(id: TransactionId, purpose: SendPurpose): boolean {
+  return id.startsWith(`db1.${purpose}.`);
+}
+
 // The list is digested as JSON, so no two different lists of values share a digest input.
 function derive(purpose: SendPurpose, key: readonly (string | number)[]): TransactionId {
   const digest = sha256(JSON.stringify(["drawbridge.transaction.v1", purpose, ...key])).toString("base64url");

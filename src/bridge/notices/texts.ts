@@ -76,8 +76,9 @@ export const REASONS: Readonly<Record<NoticeReason, string>> = {
     "The agent answered in a way this bridge does not understand. Its operator can look into that.",
   answer_too_large: "The answer is longer than this bridge takes. Ask for less at a time.",
   auth_required: "The agent asks for a sign-in that this bridge cannot give. Its operator can help.",
-  input_required:
-    "The agent asked something back, which this bridge cannot pass on. Ask again with more detail.",
+  input_wait_elapsed:
+    "The agent asked something back, and nobody answered in time. Ask again when you have time to answer.",
+  questions_exceeded: "The agent asked back too often. Ask again with more detail.",
   outcome_unknown:
     "The connection broke after the question was sent, and whether the agent took it cannot be found out. " +
     "Ask again only if it does no harm twice.",

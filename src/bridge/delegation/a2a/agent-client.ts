@@ -115,12 +115,12 @@ export class AgentClient {
     );
   }
 
-  /** GetTask, without its history. */
-  async getTask(taskId: string, signal: AbortSignal): Promise<TaskView> {
+  /** GetTask, without its history unless that is asked for. */
+  async getTask(taskId: string, signal: AbortSignal, withHistory = false): Promise<TaskView> {
+    const request = { tenant: "", id: taskId, historyLength: withHistory ? undefined : 0 };
     const task = await this.#call(
       "get",
-      async (transport, options) =>
-        taskView(await transport.getTask({ tenant: "", id: taskId, historyLength: 0 }, options)),
+      async (transport, options) => taskView(await transport.getTask(request, options)),
       signal,
     );
     if (task.taskId !== taskId) throw new A2aFailure("protocol");

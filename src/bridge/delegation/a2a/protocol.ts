@@ -9,14 +9,19 @@ import {
   type StreamResponse,
   type Task,
   TaskState,
+  type TaskStatus,
 } from "@a2a-js/sdk";
 import { A2aFailure } from "./failure.ts";
 
-/** A question for an agent. */
+/** What is handed to an agent: a question, or the answer to one of its own. */
 export interface Question {
-  /** Stable for the delegation: a repeated request carries the same one. */
+  /** Stable: a repeated request carries the same one. */
   readonly messageId: string;
   readonly text: string;
+  /** The task that asked; undefined for a new one. */
+  readonly taskId: string | undefined;
+  /** The conversation that it continues. */
+  readonly contextId: string | undefined;
 }
 
 const ACCEPTED_OUTPUT_MODES = ["text/markdown", "text/plain", "application/json"];
@@ -34,8 +39,8 @@ function textPart(text: string): Part {
 export function sendRequest(question: Question): SendMessageRequest {
   const message: Message = {
     messageId: question.messageId,
-    contextId: "",
-    taskId: "",
+    contextId: question.contextId ?? "",
+    taskId: question.taskId ?? "",
     role: Role.ROLE_USER,
     parts: [textPart(question.text)],
     metadata: undefined,
@@ -82,6 +87,7 @@ export interface TaskView {
   readonly contextId: string | undefined;
   readonly phase: Phase;
   readonly statusParts: readonly ContentPart[];
+  readonly statusKey: string | undefined;
   readonly artifacts: readonly ArtifactView[];
   readonly messageIds: readonly string[];
   /** Milliseconds since the Unix epoch, by the agent's clock; undefined when it names none. */
@@ -97,6 +103,7 @@ export type AgentUpdate =
       readonly contextId: string | undefined;
       readonly phase: Phase;
       readonly parts: readonly ContentPart[];
+      readonly statusKey: string | undefined;
     }
   | {
       readonly kind: "artifact";
@@ -165,6 +172,12 @@ function partsOf(parts: readonly Part[] | undefined): ContentPart[] {
   return (parts ?? []).map(partOf).filter((part) => part !== undefined);
 }
 
+/** What names one status of a task among the others: its message, else its time. */
+function statusKeyOf(status: TaskStatus | undefined): string | undefined {
+  const candidates = [status?.message?.messageId, status?.timestamp];
+  return candidates.find((key) => key !== undefined && IDENTIFIER.test(key));
+}
+
 /** @throws A2aFailure `protocol`, or `too_large` for too many parts */
 export function taskView(task: Task): TaskView {
   assertCountable(task.artifacts.reduce((sum, { parts }) => sum + 1 + parts.length, 0));
@@ -174,6 +187,7 @@ export function taskView(task: Task): TaskView {
     contextId: contextIdOf(task.contextId),
     phase: PHASES.get(task.status?.state) ?? "open",
     statusParts: partsOf(task.status?.message?.parts),
+    statusKey: statusKeyOf(task.status),
     artifacts: task.artifacts.map(({ artifactId, parts }) => ({ artifactId, parts: partsOf(parts) })),
     messageIds: task.history.map((message) => message.messageId),
     updatedAt: Number.isNaN(updatedAt) ? undefined : updatedAt,
@@ -202,6 +216,7 @@ export function streamUpdate(event: StreamResponse): AgentUpdate | undefined {
         contextId: contextIdOf(payload.value.contextId),
         phase: PHASES.get(payload.value.status?.state) ?? "open",
         parts: partsOf(payload.value.status?.message?.parts),
+        statusKey: statusKeyOf(payload.value.status),
       };
     case "artifactUpdate":
       return {

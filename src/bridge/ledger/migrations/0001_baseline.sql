@@ -216,17 +216,31 @@ CREATE TABLE bridge_delegations (
   attempts integer NOT NULL DEFAULT 0,
   -- Streams that were opened for its task. After a few that broke, the task is polled.
   streams_opened integer NOT NULL DEFAULT 0,
-  -- When it was first claimed. The dispatch deadline, and the time for which it may hold its room, begin then.
+  -- When it was first claimed to hand over its prompt. The dispatch deadline, and the time for which it may hold its
+  -- room, begin then.
   tried_at timestamptz,
   cancel_requested_at timestamptz,
   cancel_reason text CHECK (cancel_reason IN ('source_redacted', 'operator_canceled')),
-  -- Sealed.
+  -- Sealed: what is to be handed to the agent. The question, until the agent has accepted it; then, while the agent's
+  -- task awaits input, the answer of the person who asked.
   prompt bytea,
+  -- The event of that answer. The message that hands it over is named after it.
+  answer_event_id text,
+  -- How many events of questions from the agent were recorded.
+  asked integer NOT NULL DEFAULT 0,
+  -- Names the agent's last question among the states of its task.
+  question_key text,
+  -- Sealed: the options of that question.
+  options bytea,
+  -- Until when the task awaits input.
+  input_until timestamptz,
   a2a_task_id text,
   a2a_context_id text,
   a2a_attempted boolean NOT NULL DEFAULT false,
   -- A request may have reached the agent, and its outcome is unknown.
   a2a_unsettled boolean NOT NULL DEFAULT false,
+  -- The limiter tokens of what is handed over were spent.
+  limiter_spent boolean NOT NULL DEFAULT false,
   retry_reason text,
   admitted_at timestamptz NOT NULL,
   accepted_at timestamptz,
@@ -244,7 +258,7 @@ CREATE TABLE bridge_delegations (
   CONSTRAINT terminal_is_final CHECK (
     CASE WHEN state IN ('completed', 'failed', 'canceled', 'denied', 'expired')
       THEN terminal_at IS NOT NULL AND terminal_stage IS NOT NULL AND terminal_reason IS NOT NULL
-        AND prompt IS NULL AND lease_holder IS NULL AND due_at IS NULL
+        AND prompt IS NULL AND options IS NULL AND lease_holder IS NULL AND due_at IS NULL
       ELSE terminal_at IS NULL AND terminal_stage IS NULL AND terminal_reason IS NULL AND room_seq IS NOT NULL
     END)
 );
@@ -253,6 +267,8 @@ CREATE INDEX bridge_delegations_open ON bridge_delegations (room_id, room_seq, r
 -- What a question may be a reaction to.
 CREATE INDEX bridge_delegations_answered ON bridge_delegations (room_id, terminal_at)
   WHERE state = 'reply_pending' OR terminal_reason IN ('answered', 'agent_turns_exceeded');
+CREATE INDEX bridge_delegations_asking ON bridge_delegations (room_id) WHERE state = 'awaiting_input';
+CREATE INDEX bridge_delegations_answer ON bridge_delegations (answer_event_id) WHERE answer_event_id IS NOT NULL;
 CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root) WHERE thread_root IS NOT NULL;
 
 -- Intake envelopes: encrypted events whose keys were missing when they arrived.
@@ -318,7 +334,7 @@ CREATE TABLE bridge_megolm_indices (
 -- What the bridge sends
 --------------------------------------------------------------------------------
 
--- The events of answers. `content` is sealed.
+-- The events of delegations: answers, and questions from the agent. `content` is sealed.
 CREATE TABLE bridge_sends (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   delegation_id bigint NOT NULL REFERENCES bridge_delegations,

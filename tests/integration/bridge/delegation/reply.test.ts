@@ -110,7 +110,6 @@ describe("replies", () => {
       [TaskState.TASK_STATE_FAILED, "agent_failed"],
       [TaskState.TASK_STATE_CANCELED, "agent_failed"],
       [TaskState.TASK_STATE_REJECTED, "agent_rejected"],
-      [TaskState.TASK_STATE_INPUT_REQUIRED, "input_required"],
       [TaskState.TASK_STATE_AUTH_REQUIRED, "auth_required"],
     ] as const) {
       it(`${TaskState[state]} ends as ${reason}, without the agent's text in the room (streaming ${streaming})`, async (t) => {

@@ -32,11 +32,11 @@ describe("delegations", () => {
     );
     const recorded = await delegations.recordReply(claimed.lease, { parts: [PART], agentVersion: "1" }, T0);
     assert.ok(recorded !== "canceled");
-    assert.deepEqual(await delegations.pendingReply(claimed.lease), recorded);
+    assert.deepEqual(await delegations.pendingSends(claimed.lease, "reply"), recorded);
     const [pending] = recorded;
     assert.deepEqual(pending?.content, PART.content);
     await delegations.recordAttempt(pending?.sendId ?? "", T0 + 1);
-    assert.equal((await delegations.pendingReply(claimed.lease))[0]?.firstAttemptedAt, T0 + 1);
+    assert.equal((await delegations.pendingSends(claimed.lease, "reply"))[0]?.firstAttemptedAt, T0 + 1);
     await delegations.finish(
       claimed.lease,
       {
@@ -96,7 +96,7 @@ describe("delegations", () => {
       delegations.recordReply(stale.lease, { parts: [PART], agentVersion: undefined }, T0),
       lost,
     );
-    await assert.rejects(delegations.pendingReply(stale.lease), lost);
+    await assert.rejects(delegations.pendingSends(stale.lease, "reply"), lost);
     await assert.rejects(delegations.defer(stale.lease, T0), lost);
     const failed = {
       state: "failed",

@@ -66,7 +66,7 @@ describe("admission", () => {
     const { admit, rows } = await ledgerFixture(t);
     const quiet = {
       events: [job("thread")],
-      derive: () => ({ delegations: [], envelopes: [], notices: [] }),
+      derive: () => ({ delegations: [], answers: [], envelopes: [], notices: [] }),
     };
     assert.equal((await admit([], quiet)).replayed, false);
     const again = await admit([job("thread"), job("q1")]);

@@ -38,6 +38,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
     about: { rooms: [room("r")], related: [] },
     derive: () => ({
       delegations: [],
+      answers: [],
       envelopes: [],
       notices: [
         {

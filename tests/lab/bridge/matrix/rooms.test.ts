@@ -61,7 +61,7 @@ async function bridge(t: TestContext) {
       admit([], {
         events: [{ event: notice.source, room: notice.room }],
         about: { rooms: [notice.room], related: [] },
-        derive: () => ({ delegations: [], envelopes: [], notices: [notice] }),
+        derive: () => ({ delegations: [], answers: [], envelopes: [], notices: [notice] }),
       }),
   };
 }

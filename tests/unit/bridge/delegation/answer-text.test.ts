@@ -18,6 +18,7 @@ const completed = (...parts: ContentPart[]): Update => ({
   kind: "status",
   taskId: "t",
   contextId: undefined,
+  statusKey: undefined,
   phase: "completed",
   parts,
 });
@@ -26,6 +27,7 @@ const task = (artifacts: [string, ContentPart[]][], statusParts: ContentPart[] =
   task: {
     taskId: "t",
     contextId: undefined,
+    statusKey: undefined,
     phase: "completed",
     statusParts,
     artifacts: artifacts.map(([artifactId, parts]) => ({ artifactId, parts })),

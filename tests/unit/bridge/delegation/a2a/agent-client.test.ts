@@ -14,7 +14,7 @@ const BINDINGS = [
   ["HTTP+JSON", "1.0"],
   ["HTTP+JSON", "0.3"],
 ] as const;
-const QUESTION = { messageId: "m", text: "question" };
+const QUESTION = { messageId: "m", text: "question", taskId: undefined, contextId: undefined };
 
 /** A client whose agent answers every request with this. */
 function clientOf(

@@ -12,6 +12,7 @@ const task = (taskId: string, messageIds: string[], updatedAt: number | undefine
   contextId: undefined,
   phase: "open",
   statusParts: [],
+  statusKey: undefined,
   artifacts: [],
   messageIds,
   updatedAt,

@@ -1,0 +1,46 @@
+// Which message answers which question of an agent. Pure.
+// Invariants: only the person who asked the agent answers its question; a reply answers the question it replies to, and a
+// message in a thread the latest open one there, unless it mentions somebody else's ghost; each question is answered once.
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { NewAnswer, OpenQuestion } from "../ledger/admission-types.ts";
+import { promptOf } from "./prompt.ts";
+import type { MessageEvent } from "./read-events.ts";
+
+/**
+ * The answer that a message gives; undefined when it answers no open question.
+ * @param answered answers that earlier messages of the same transaction gave
+ * @param nameOf the name of a ghost in rooms, where the configuration gives one
+ */
+export function answerIn(
+  message: MessageEvent,
+  open: readonly OpenQuestion[],
+  answered: readonly NewAnswer[],
+  nameOf: (ghost: GhostMxid) => string | undefined,
+): NewAnswer | undefined {
+  const { room, sender, inReplyTo, threadRoot } = message;
+  const own = open.filter(
+    (question) =>
+      question.room === room &&
+      question.sender === sender &&
+      !answered.some(({ delegation }) => delegation === question.delegation),
+  );
+  const replied = inReplyTo === undefined ? undefined : own.find(({ said }) => said.includes(inReplyTo));
+  const inThread =
+    threadRoot === undefined
+      ? undefined
+      : own.findLast(
+          (question) =>
+            [question.threadRoot, question.source, ...question.said].includes(threadRoot) &&
+            message.mentions.every((user) => user === question.ghost || user === sender),
+        );
+  const question = replied ?? inThread;
+  if (question === undefined) return undefined;
+  const { delegation, source, ghost, options } = question;
+  const text = promptOf(message, ghost, nameOf(ghost));
+  return { delegation, source, ghost, event: message.event, text: chosen(options, text) ?? text };
+}
+
+/** The option that a text names by its key. */
+function chosen(options: OpenQuestion["options"], text: string): string | undefined {
+  return options.find(({ key }) => key === text)?.value;
+}

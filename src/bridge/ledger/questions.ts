@@ -1,0 +1,175 @@
+// Questions from agents, and the answers of the people who asked them. While a task awaits input its delegation holds
+// neither its room nor a worker.
+// Invariants: a question is stored with its transaction IDs before it is sent; an answer is recorded in the transaction
+// that handles its event, once for each question, and names the message that hands it over; it is sealed, and cleared
+// when the agent has it or the delegation ends.
+import type { Pool } from "pg";
+import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
+import type { NewAnswer, Posted, QuestionOption } from "./admission-types.ts";
+import type { ContentKeys } from "./content-keys.ts";
+import { sourceOf } from "./delegations.ts";
+import { assertHeld, HELD, heldBy, type Lease, promptIdentity } from "./leases.ts";
+import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { insertSends, NewSends, type PendingSend, type ReplyPart } from "./replies.ts";
+import { advanceRoom } from "./room-order.ts";
+
+/** A question of an agent, with the task that asks it. */
+export interface AgentQuestion {
+  readonly parts: readonly ReplyPart[];
+  readonly options: readonly QuestionOption[];
+  /** Names it among the states of its task. */
+  readonly key: string | undefined;
+  readonly taskId: string;
+  readonly contextId: string | undefined;
+  readonly agentVersion: string | undefined;
+  /** How many events of questions were recorded before. */
+  readonly asked: number;
+  /** Until when an answer is waited for. */
+  readonly until: number;
+}
+
+const RECORD_QUESTION: Statement = {
+  name: "record_question",
+  text: `
+  WITH held AS (
+    SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
+    FROM bridge_delegations d
+    WHERE ${HELD} AND d.state IN ('dispatching', 'following') AND d.asked = $10 FOR UPDATE
+  ), moved AS (
+    UPDATE bridge_delegations d SET
+      state = 'awaiting_input', accepted_at = COALESCE(d.accepted_at, $4), due_at = d.lease_until, prompt = NULL,
+      a2a_unsettled = false, a2a_task_id = $5, a2a_context_id = COALESCE($6, d.a2a_context_id),
+      agent_version = COALESCE($7, d.agent_version), question_key = $8, options = $9, input_until = $11,
+      asked = $10 + cardinality($12::text[]), attempts = 0, streams_opened = 0, retry_reason = NULL
+    FROM held h WHERE d.id = h.id AND NOT h.canceled
+    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
+  ), advanced AS (${advanceRoom("$4", 0)}
+  ), ${insertSends("'question'", "$12", "$13", "$14", "$10")}
+  SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
+    ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`,
+};
+
+const RECORD_ASKED: Statement = {
+  name: "record_asked",
+  text: `
+  WITH sent AS (
+    UPDATE bridge_sends SET state = 'sent', event_id = $5, content = NULL WHERE id = $4 AND state = 'pending'
+  )
+  UPDATE bridge_delegations d SET input_until = $6 WHERE ${HELD} AND d.state = 'awaiting_input' RETURNING 1`,
+};
+
+// Whoever holds the delegation sees the answer when it gives the lease back.
+const RECORD_ANSWERS: Statement = {
+  name: "record_answers",
+  text: `
+  WITH open AS MATERIALIZED (
+    SELECT id FROM bridge_delegations WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
+  )
+  UPDATE bridge_delegations d SET
+    prompt = a.prompt, answer_event_id = a.event, options = NULL, tried_at = NULL, limiter_spent = false, attempts = 0,
+    due_at = CASE WHEN d.lease_holder IS NULL THEN $4::timestamptz ELSE d.due_at END
+  FROM open JOIN unnest($1::bigint[], $2::text[], $3::bytea[]) AS a (id, event, prompt) ON a.id = open.id
+  WHERE d.id = open.id AND d.state = 'awaiting_input' AND d.prompt IS NULL AND d.cancel_requested_at IS NULL
+  RETURNING 1`,
+};
+
+// The homeserver gives every event to the bridge, its own ones too, in the order of the room: so the question's event
+// ID is known before an answer to it comes, even if the process died that sent it.
+const RECORD_POSTED: Statement = {
+  name: "record_posted",
+  text: `
+  WITH posted AS MATERIALIZED (
+    SELECT s.id, p.event
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS p (transaction, event, room, ghost)
+    JOIN bridge_sends s ON s.transaction_id = p.transaction AND s.state = 'pending'
+    JOIN bridge_delegations d ON d.id = s.delegation_id AND d.room_id = p.room AND d.ghost_mxid = p.ghost
+    WHERE s.first_attempted_at IS NOT NULL ORDER BY d.id FOR UPDATE OF d
+  )
+  UPDATE bridge_sends s SET state = 'sent', event_id = p.event, content = NULL
+  FROM posted p WHERE s.id = p.id AND s.state = 'pending'`,
+};
+
+const optionsIdentity = (event: EventId, ghost: GhostMxid) => `options\n${event}\n${ghost}`;
+
+/** The options of an open question, as they are stored. */
+export function openOptions(
+  keys: ContentKeys,
+  { event, ghost }: { readonly event: EventId; readonly ghost: GhostMxid },
+  sealed: Buffer,
+): readonly QuestionOption[] {
+  return JSON.parse(keys.open(sealed, optionsIdentity(event, ghost))) as QuestionOption[];
+}
+
+/** Records the answers of a transaction. Returns how many of them still answer something. */
+export async function recordAnswers(
+  on: Queryable,
+  keys: ContentKeys,
+  answers: readonly NewAnswer[],
+  now: number,
+): Promise<number> {
+  if (answers.length === 0) return 0;
+  const touched = await rows(on, RECORD_ANSWERS, [
+    answers.map(({ delegation }) => delegation),
+    answers.map(({ event }) => event),
+    answers.map(({ text, source, ghost }) => keys.seal(text, promptIdentity(source, ghost))),
+    toTime(now),
+  ]);
+  return touched.length;
+}
+
+/** Records the event IDs of questions that came back from the homeserver. */
+export async function recordPosted(on: Queryable, posted: readonly Posted[]): Promise<void> {
+  if (posted.length === 0) return;
+  const column = <T>(of: (one: Posted) => T) => posted.map(of);
+  await rows(on, RECORD_POSTED, [
+    column<TransactionId>(({ transaction }) => transaction),
+    column<EventId>(({ event }) => event),
+    column<RoomId>(({ room }) => room),
+    column<GhostMxid>(({ ghost }) => ghost),
+  ]);
+}
+
+export function createQuestions(pool: Pool, keys: ContentKeys) {
+  return {
+    /**
+     * Stores the question's events (sealed) with their transaction IDs; the state becomes `awaiting_input`, and the
+     * room goes on. `canceled`: it is to be canceled and nothing was written; finish it as canceled.
+     */
+    async recordQuestion(
+      lease: Lease,
+      question: AgentQuestion,
+      now: number,
+    ): Promise<PendingSend[] | "canceled"> {
+      const source = await sourceOf(pool, lease);
+      const sends = new NewSends(keys, source, "question", question.parts, question.asked);
+      const options =
+        question.options.length === 0
+          ? null
+          : keys.seal(JSON.stringify(question.options), optionsIdentity(source.event, source.ghost));
+      const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(
+        pool,
+        RECORD_QUESTION,
+        [
+          ...heldBy(lease),
+          toTime(now),
+          question.taskId,
+          question.contextId ?? null,
+          question.agentVersion ?? null,
+          question.key ?? null,
+          options,
+          question.asked,
+          toTime(question.until),
+          ...sends.values,
+        ],
+      );
+      assertHeld(row.held, lease);
+      return row.canceled ? "canceled" : sends.pending(row.send_ids);
+    },
+
+    /** Records that an event of a question was sent, and until when an answer is waited for. */
+    async recordAsked(lease: Lease, sendId: string, eventId: EventId, until: number): Promise<void> {
+      const touched = await rows(pool, RECORD_ASKED, [...heldBy(lease), sendId, eventId, toTime(until)]);
+      assertHeld(touched.length, lease);
+    },
+  };
+}

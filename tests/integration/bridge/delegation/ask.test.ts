@@ -1,0 +1,188 @@
+// Questions from the agent, and the answers of the people who asked it.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { conversation, DOCS } from "../../../support/conversation.ts";
+import { type DelegationSetUpOptions, delegationSuite } from "../../../support/delegation.ts";
+
+const ASKS = { kind: "asks", questions: ["Which size?", "Which colour?"] } as const;
+
+describe("a question from the agent", () => {
+  const setUpDelegation = delegationSuite();
+  async function setUp(t: TestContext, options: DelegationSetUpOptions = {}) {
+    const made = await setUpDelegation(t, options);
+    made.agent.behaviour.plan = ASKS;
+    const row = await made.admit();
+    const bodies = () => made.harness.sent.map((send) => String(send.content["body"]));
+    return { ...made, ...conversation(made), row, bodies };
+  }
+
+  for (const streaming of [true, false]) {
+    const how = streaming ? "streamed" : "polled";
+
+    it(`is posted to the person who asked, and the answer goes on in the same task, in two rounds (${how}) [DEL-6]`, async (t) => {
+      const { agent, harness, row, say, lastSent, bodies, fixture } = await setUp(t, { streaming });
+      const worker = harness.worker();
+      worker.start();
+      await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+      assert.match(bodies()[0] ?? "", /^Which size\?\n\nReply to this message/);
+      assert.deepEqual(harness.sent[0]?.content["m.mentions"], { user_ids: ["@alice:a.test"] });
+      await harness.until(() => row.dueAt > harness.clock.now());
+      const answered = await say("size", "large", { replyTo: await lastSent("question") });
+      assert.deepEqual([answered.answers, answered.admitted], [1, 0]);
+      worker.wake();
+      await harness.until(() => harness.sent.length === 2);
+      assert.match(bodies()[1] ?? "", /^Which colour\?/);
+      await say("colour", "blue", { replyTo: await lastSent("question") });
+      worker.wake();
+      await harness.until(() => row.outcome !== undefined);
+      assert.deepEqual(row.outcome, { state: "completed", stage: "reply", reason: "answered" });
+      assert.equal(bodies()[2], "large and blue");
+      const [, second, third] = agent.behaviour.addressed;
+      const [task] = await fixture.rows("SELECT a2a_task_id AS id FROM bridge_delegations");
+      assert.deepEqual([second?.taskId, third?.taskId], [task?.["id"], task?.["id"]]);
+      assert.equal(new Set(agent.behaviour.started).size, 3);
+    });
+  }
+
+  it("holds neither its room nor a worker, and several stay separate [DEL-6]", async (t) => {
+    const { harness, row, admit, say, fixture, bodies } = await setUp(t);
+    const other = await admit("q2");
+    const worker = harness.worker("one", { concurrency: 1 });
+    worker.start();
+    await harness.until(() => [row, other].every(({ state }) => state === "awaiting_input"));
+    await harness.until(() => harness.sent.length === 2);
+    const asked = await fixture.rows(
+      `SELECT s.event_id AS event FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id ORDER BY d.id`,
+    );
+    await say("a2", "second", { replyTo: String(asked[1]?.["event"]) });
+    await say("a1", "first", { replyTo: String(asked[0]?.["event"]) });
+    await harness.until(() => harness.sent.length === 4);
+    const next = await fixture.rows(
+      `SELECT d.matrix_event_id AS source, s.event_id AS event FROM bridge_sends s
+       JOIN bridge_delegations d ON d.id = s.delegation_id WHERE s.ordinal = 1 ORDER BY d.id`,
+    );
+    assert.deepEqual(
+      next.map((one) => one["source"]),
+      ["$q1", "$q2"],
+    );
+    for (const one of next) await say(`again-${one["source"]}`, "x", { replyTo: String(one["event"]) });
+    await harness.until(() => row.outcome !== undefined && other.outcome !== undefined);
+    assert.deepEqual(bodies().slice(4).sort(), ["first and x", "second and x"]);
+  });
+
+  it("is answered by the person who asked the agent alone, and once [DEL-6]", async (t) => {
+    const { harness, row, say, lastSent, fixture } = await setUp(t);
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+    await harness.until(
+      async () => (await fixture.rows("SELECT 1 FROM bridge_sends WHERE event_id IS NOT NULL")).length === 1,
+    );
+    const question = await lastSent("question");
+    const others = await say("bob", "mine", { sender: "@bob:a.test", replyTo: question });
+    assert.deepEqual([others.answers, others.admitted], [0, 1]);
+    assert.equal((await say("elsewhere", "no", { room: "!other", replyTo: question })).answers, 0);
+    assert.equal((await say("first", "large", { replyTo: question })).answers, 1);
+    assert.equal((await say("second", "small", { replyTo: question })).answers, 0);
+  });
+
+  it("in a thread is answered in the thread, but not by what mentions another agent [DEL-6]", async (t) => {
+    const made = await setUpDelegation(t);
+    made.agent.behaviour.plan = ASKS;
+    const { harness, fixture } = made;
+    const { say } = conversation(made);
+    await say("q", "a question", { thread: "$root", mentions: [DOCS] });
+    harness.worker().start();
+    await harness.until(() => harness.sent.length === 1);
+    assert.partialDeepStrictEqual(harness.sent[0]?.content["m.relates_to"], {
+      rel_type: "m.thread",
+      event_id: "$root",
+    });
+    await harness.until(
+      async () => (await fixture.rows("SELECT 1 FROM bridge_sends WHERE event_id IS NOT NULL")).length === 1,
+    );
+    assert.equal(
+      (await say("other", "you?", { thread: "$root", mentions: ["@agent_other:a.test"] })).answers,
+      0,
+    );
+    assert.equal((await say("answer", "large", { thread: "$root" })).answers, 1);
+  });
+
+  it("that nobody answers in time is canceled at the agent, and the asker is told [DEL-6]", async (t) => {
+    const { agent, harness, row, say, lastSent } = await setUp(t);
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+    const askedAt = harness.clock.now();
+    await harness.until(() => row.outcome !== undefined, 10_000);
+    assert.deepEqual(row.outcome, {
+      state: "failed",
+      stage: "follow",
+      reason: "input_wait_elapsed",
+      notice: "delegation_failed",
+    });
+    assert.ok(harness.clock.now() - askedAt >= 900_000);
+    assert.equal(agent.behaviour.canceled.length, 1);
+    assert.equal((await say("late", "large", { replyTo: await lastSent("question") })).answers, 0);
+  });
+
+  it("gets no answer once trust in the agent is lost, and the asker is told once [DEL-5]", async (t) => {
+    const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
+    const worker = harness.worker();
+    worker.start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now() + 20_000);
+    const seen = agent.seen.length;
+    harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+    await say("answer", "large", { replyTo: await lastSent("question") });
+    worker.wake();
+    await harness.until(() => row.outcome !== undefined);
+    const outcome = {
+      state: "failed",
+      stage: "follow",
+      reason: "agent_card_untrusted",
+      notice: "delegation_stopped",
+    };
+    assert.deepEqual(row.outcome, outcome);
+    await harness.clock.advance(60_000);
+    assert.equal(agent.seen.length, seen);
+    assert.equal((await fixture.rows("SELECT 1 FROM bridge_notices")).length, 1);
+  });
+
+  it("ends with a notice when trust is lost while nobody answers [DEL-5]", async (t) => {
+    const { agent, harness, row } = await setUp(t);
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now() + 20_000);
+    const seen = agent.seen.length;
+    harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "agent_card_untrusted");
+    assert.equal(agent.seen.length, seen);
+  });
+
+  it("is sealed while it is open, and no table holds it, its options or its answer afterwards [AUD-2]", async (t) => {
+    const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
+    agent.behaviour.plan = {
+      kind: "asks",
+      questions: ["canary-question"],
+      options: ["canary-one", "canary-two"],
+    };
+    harness.sendResults.push({ kind: "retry", afterMs: 1_000 });
+    const worker = harness.worker();
+    worker.start();
+    const dump = async () =>
+      JSON.stringify([
+        await fixture.rows("SELECT * FROM bridge_delegations"),
+        await fixture.rows("SELECT * FROM bridge_sends"),
+      ]);
+    await harness.until(() => row.state === "awaiting_input", 0);
+    assert.doesNotMatch(await dump(), /canary/);
+    await harness.until(() => row.dueAt > harness.clock.now() + 20_000);
+    await say("answer", "canary-answer", { replyTo: await lastSent("question") });
+    assert.doesNotMatch(await dump(), /canary/);
+    worker.wake();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+    assert.deepEqual(await fixture.rows("SELECT prompt, options FROM bridge_delegations"), [
+      { prompt: null, options: null },
+    ]);
+    assert.deepEqual(await fixture.rows("SELECT 1 FROM bridge_sends WHERE content IS NOT NULL"), []);
+  });
+});

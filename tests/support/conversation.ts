@@ -1,0 +1,77 @@
+// A person's side of a conversation, on the harness of a delegation worker: what is said goes through the real intake.
+import {
+  createTransactionHandler,
+  type HandledTransaction,
+} from "../../src/bridge/intake/handle-transaction.ts";
+import { createNamespace } from "../../src/bridge/intake/namespace.ts";
+import type { ServerName } from "../../src/domain/identifiers.ts";
+import type { DelegationSetUp } from "./delegation.ts";
+import { ghost, T0 } from "./ledger.ts";
+
+export interface Said {
+  readonly sender?: string;
+  readonly room?: string;
+  /** The event replied to, and the root of the thread. */
+  readonly replyTo?: string;
+  readonly thread?: string;
+  readonly mentions?: readonly string[];
+}
+
+export interface Conversation {
+  /** Says something in the room `!r` as `@alice:a.test`, and wakes nobody. */
+  say(name: string, body: string, said?: Said): Promise<HandledTransaction>;
+  /** Events as a homeserver gives them. */
+  events(...events: readonly object[]): Promise<HandledTransaction>;
+  /** The event ID of the last event that was sent for this purpose. */
+  lastSent(purpose: string): Promise<string>;
+}
+
+export function conversation({ fixture, harness }: DelegationSetUp): Conversation {
+  const handle = createTransactionHandler({
+    ledger: fixture.ledger,
+    agents: { current: () => harness.deps.directory.current() },
+    namespace: createNamespace({
+      serverName: "a.test" as ServerName,
+      ghostPrefix: "agent_",
+      senderLocalpart: "drawbridge",
+    }),
+    clock: harness.clock,
+    capacity: { room: 64, global: 4_096 },
+    noticeIntervalMs: 600_000,
+  });
+  let transactions = 0;
+  const events: Conversation["events"] = (...given) =>
+    handle(`conversation-${++transactions}`, Buffer.from(JSON.stringify(given)), given);
+  return {
+    events,
+    say: (name, body, { sender = "@alice:a.test", room = "!r", replyTo, thread, mentions = [] } = {}) =>
+      events({
+        type: "m.room.message",
+        event_id: `$${name}`,
+        room_id: room,
+        sender,
+        origin_server_ts: T0,
+        content: {
+          msgtype: "m.text",
+          body,
+          "m.mentions": { user_ids: mentions },
+          ...((replyTo !== undefined || thread !== undefined) && {
+            "m.relates_to": {
+              ...(thread !== undefined && { rel_type: "m.thread", event_id: thread }),
+              ...(replyTo !== undefined && { "m.in_reply_to": { event_id: replyTo } }),
+            },
+          }),
+        },
+      }),
+    lastSent: async (purpose) => {
+      const [row] = await fixture.rows(
+        "SELECT event_id FROM bridge_sends WHERE purpose = $1 AND event_id IS NOT NULL ORDER BY id DESC LIMIT 1",
+        [purpose],
+      );
+      if (row === undefined) throw new Error(`nothing was sent as ${purpose}`);
+      return row["event_id"] as string;
+    },
+  };
+}
+
+export const DOCS = ghost("docs");
