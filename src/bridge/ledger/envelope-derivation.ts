@@ -18,7 +18,7 @@ import { knownIndices, knownOpen, readKnown, recordIndices, toFacts } from "./fa
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
-import { placeAt } from "./placement.ts";
+import { placeAt, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, leaseLost, oneRow, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { recordAnswers } from "./questions.ts";
 import { settlePlaces } from "./room-order.ts";
@@ -68,7 +68,7 @@ const DERIVE: Statement = {
     SELECT e.matrix_event_id, ghost, e.room_id, e.sender_mxid, e.origin_server_ts, thread, e.ingress, agent, target,
       prompt, turn, CASE WHEN ordinal IS NOT NULL THEN e.room_seq END, ordinal, CASE WHEN ordinal IS NOT NULL THEN $4 END,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
-      CASE denied WHEN 'sender_policy_rejected' THEN 'policy' ELSE CASE WHEN denied IS NOT NULL THEN 'intake' END END, denied, $3,
+      ${STAGE_OF_DENIED}, denied, $3,
       CASE WHEN denied IS NOT NULL THEN $3::timestamptz END
     FROM ended e, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::int[], $11::text[], $12::int[])
       AS u (ghost, agent, target, thread, prompt, ordinal, denied, turn)

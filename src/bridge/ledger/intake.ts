@@ -14,7 +14,7 @@ import { knownIndices, knownOpen, readKnown, recordIndices, speakerIn, toFacts }
 import { firstLaterPlaces, reorder } from "./late-events.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
-import { type PlacedIntakeEnvelope, place, roomTotals } from "./placement.ts";
+import { type PlacedIntakeEnvelope, place, roomTotals, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { recordAnswers, recordPosted } from "./questions.ts";
 import { cancelRedacted } from "./redaction.ts";
@@ -58,7 +58,7 @@ const ADMIT = `
       ($8::text[])[target],
       prompt, turn, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
-      CASE denied WHEN 'sender_policy_rejected' THEN 'policy' ELSE CASE WHEN denied IS NOT NULL THEN 'intake' END END, denied, $1,
+      ${STAGE_OF_DENIED}, denied, $1,
       CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END
     FROM unnest($9::text[], $10::int[], $11::int[], $12::text[], $13::bigint[], $14::text[], $15::bytea[],
       $16::bigint[], $17::int[], $18::int[], $19::text[], $22::int[])

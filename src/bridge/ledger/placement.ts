@@ -26,6 +26,10 @@ export interface PlacedJob {
   readonly denied: TerminalReason | null;
 }
 
+/** SQL: the stage at which a row with the reason in the column `denied` ended. */
+export const STAGE_OF_DENIED =
+  "CASE WHEN denied = 'sender_policy_rejected' THEN 'policy' WHEN denied IS NOT NULL THEN 'intake' END";
+
 export interface PlacedIntakeEnvelope {
   readonly envelope: NewIntakeEnvelope;
   readonly seq: number | null;
