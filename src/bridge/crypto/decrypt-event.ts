@@ -18,6 +18,7 @@ import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import { isPanic } from "./olm-machine-adapter.ts";
+import type { WithheldCodes } from "./withheld-codes.ts";
 
 /** A whole `m.room.encrypted` event with a Megolm ciphertext, as the homeserver gave it. */
 export interface EncryptedRoomEvent {
@@ -69,6 +70,7 @@ export async function decryptEvent(
   { event, room, sender, raw }: EncryptedRoomEvent,
   policy: SenderPolicy,
   senders: SenderDevices,
+  withheld: WithheldCodes,
 ): Promise<Decryption> {
   const outside = asObject(raw["content"]);
   if (outside === undefined || raw["type"] !== "m.room.encrypted" || outside["algorithm"] !== ALGORITHM) {
@@ -100,8 +102,8 @@ export async function decryptEvent(
     const digest = indexDigest(room, session, index);
     return { kind: "decrypted", type, content, indexDigest: digest, ...(await query()) };
   } catch (error) {
-    if (error instanceof MegolmDecryptionError) return ofError(error);
-    throw error;
+    if (!(error instanceof MegolmDecryptionError)) throw error;
+    return ofError(error) ?? { kind: "missing_key", withheld: withheld.codeOf({ sender, room }, session) };
   }
 }
 
@@ -111,12 +113,13 @@ function asObject(value: unknown): Readonly<Record<string, unknown>> | undefined
     : undefined;
 }
 
-function ofError(error: MegolmDecryptionError): Decryption {
+/** Undefined for a key that is missing. */
+function ofError(error: MegolmDecryptionError): Decryption | undefined {
   switch (error.code) {
     case DecryptionErrorCode.MissingRoomKey:
     case DecryptionErrorCode.UnknownMessageIndex:
     case DecryptionErrorCode.UnknownSenderDevice:
-      return { kind: "missing_key", withheld: error.withheldCode };
+      return undefined;
     case DecryptionErrorCode.MismatchedSender:
     case DecryptionErrorCode.MismatchedIdentityKeys:
       return MISMATCH;

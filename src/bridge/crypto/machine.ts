@@ -38,6 +38,7 @@ import {
   toRequests,
 } from "./olm-machine-adapter.ts";
 import { StoreRecords, type StoreRecordsDependencies } from "./store-records.ts";
+import { WithheldCodes } from "./withheld-codes.ts";
 
 /** A ghost's device and its store, once the store was claimed. */
 export interface ClaimedStore {
@@ -105,6 +106,7 @@ export class GhostMachine {
   readonly #databases: StoredDatabases;
   readonly #policy: SenderPolicy;
   readonly #senders = new SenderDevices();
+  readonly #withheld = new WithheldCodes();
   readonly #shared = new Map<RoomId, Shared>();
   /** Rooms whose session was begun by this machine, since it was opened, and whether all devices got its key. */
   readonly #begun = new Map<RoomId, boolean>();
@@ -199,11 +201,12 @@ export class GhostMachine {
   }
 
   receive(changes: DeviceChanges): Promise<readonly RoomId[]> {
+    this.#withheld.received(changes.toDevice);
     return this.#run((machine) => receiveChanges(machine, changes));
   }
 
   decrypt(event: EncryptedRoomEvent): Promise<Decryption> {
-    return this.#run((machine) => decryptEvent(machine, event, this.#policy, this.#senders));
+    return this.#run((machine) => decryptEvent(machine, event, this.#policy, this.#senders, this.#withheld));
   }
 
   /** What the machine wants sent now, in order. */

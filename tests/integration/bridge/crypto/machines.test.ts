@@ -200,31 +200,28 @@ describe("Machines", () => {
     }
   });
 
-  it("the code of a sender that withholds its key is returned", async (t) => {
+  it("the code of a sender that withholds its key is returned, and nobody else's code for that session [ENC-6]", async (t) => {
     const server = new KeyServer();
     const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
     const alice = await pair(ghost, server);
     await alice.share(ROOM, BOB);
     const said = await alice.say(ROOM, "not for you");
     const { session_id, sender_key } = said.raw["content"] as Record<string, unknown>;
-    await ghost.receive([
-      {
-        sender: ALICE,
-        type: "m.room_key.withheld",
-        content: {
-          algorithm: "m.megolm.v1.aes-sha2",
-          room_id: ROOM,
-          session_id,
-          sender_key,
-          code: "m.unverified",
-          reason: "not verified",
-        },
-      },
-    ]);
-    assert.deepEqual(await ghost.machines.decrypt(ghost.ghost, said), {
-      kind: "missing_key",
-      withheld: "m.unverified",
-    });
+    const withhold = (sender: string, code: string) => {
+      const named = { algorithm: "m.megolm.v1.aes-sha2", room_id: ROOM, session_id, sender_key };
+      return ghost.receive([{ sender, type: "m.room_key.withheld", content: { ...named, code } }]);
+    };
+    const withheld = async () => {
+      const { kind, ...rest } = await ghost.machines.decrypt(ghost.ghost, said);
+      assert.equal(kind, "missing_key");
+      return rest;
+    };
+    await withhold(BOB, "m.blacklisted");
+    assert.deepEqual(await withheld(), { withheld: undefined });
+    await withhold(ALICE, "m.unverified");
+    assert.deepEqual(await withheld(), { withheld: "m.unverified" });
+    await withhold(BOB, "m.no_olm");
+    assert.deepEqual(await withheld(), { withheld: "m.unverified" });
   });
 
   it("a forwarded key is not taken, also from the device that made it [ENC-9]", async (t) => {
