@@ -1,10 +1,13 @@
 // Tests against real servers: Synapse, Envoy, the issuer, the bridge. Each file starts its own.
-import { CRASH_RUN, STOPS } from "../tests/support/kills.ts";
+import { CRASH_RUN, LAB_RUN, ORDERS_SEED, STOPS } from "../tests/support/kills.ts";
 import { runTests } from "./run-tests.ts";
 
 const MINUTE_MS = 60_000;
 const SHORT = "--short";
 const TIMES = "--times";
+const SEED = "--seed";
+/** Thirty random orders of two to three minutes each; a short run has three of about one. */
+const LAB_FILE_MINUTES = { short: 15, whole: 240 };
 /** Minutes each, and other files exercise the same workflows: left out by `--short`. */
 const LONG_FILES = ["tests/lab/federation/offboarding/kept-rooms.test.ts"];
 /** Its load needs both cores for minutes: left out by `--short`. */
@@ -14,14 +17,26 @@ function without(args: readonly string[], option: string): string[] {
   return args.filter((argument) => argument !== option);
 }
 
+function optionValue(args: readonly string[], option: string): string | undefined {
+  const position = args.indexOf(option);
+  return position < 0 ? undefined : args[position + 1];
+}
+
+/** `--short` leaves the longest out; `--seed N` repeats the random orders of an earlier run. */
 export function testLab(args: readonly string[]): Promise<number> {
+  const isShort = args.includes(SHORT);
+  const seed = optionValue(args, SEED);
   return runTests({
     folders: ["tests/lab"],
-    args: without(args, SHORT),
-    except: args.includes(SHORT) ? LONG_FILES : [],
+    args: without(args, SHORT).filter((argument) => argument !== SEED && argument !== seed),
+    except: isShort ? LONG_FILES : [],
     // Servers that start, and tests that wait for them, leave a core idle.
     concurrency: 2,
-    timeoutMs: 15 * MINUTE_MS,
+    timeoutMs: LAB_FILE_MINUTES[isShort ? "short" : "whole"] * MINUTE_MS,
+    env: {
+      ...(isShort ? { [LAB_RUN]: "short" } : {}),
+      ...(seed === undefined ? {} : { [ORDERS_SEED]: seed }),
+    },
   });
 }
 
@@ -38,8 +53,7 @@ export function testCrashRecovery(args: readonly string[]): Promise<number> {
 
 /** Stops the homeserver under load, `--times` times in each kind of room. */
 export function testHomeserverStops(args: readonly string[]): Promise<number> {
-  const position = args.indexOf(TIMES);
-  const times = position < 0 ? undefined : args[position + 1];
+  const times = optionValue(args, TIMES);
   return runTests({
     folders: ["tests/crash"],
     args: ["homeserver-stops"],

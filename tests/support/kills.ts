@@ -9,6 +9,12 @@ import { ROOT, type Running, start } from "./temporary.ts";
 /** Set to `short` by `./task test:crash-recovery --short`. */
 export const CRASH_RUN = "DRAWBRIDGE_TEST_CRASH_RUN";
 
+/** Set to `short` by `./task test:lab --short`. */
+export const LAB_RUN = "DRAWBRIDGE_TEST_LAB_RUN";
+
+/** The seed of random orders, by `./task test:lab --seed N`; a random one when absent. */
+export const ORDERS_SEED = "DRAWBRIDGE_TEST_ORDERS_SEED";
+
 /** How often `./task test:homeserver-stops` stops the homeserver. */
 export const STOPS = "DRAWBRIDGE_TEST_STOPS";
 
