@@ -28,8 +28,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "DEL-3": "The answer is recorded before it is sent; content is cleared at the terminal transition.",
   "DEL-4": "An answer is sent under a stored transaction ID, as the ghost's device, once.",
   "DEL-5": "When trust is lost while an agent works, following stops and the room is told.",
-  "DEL-6":
-    "An agent may ask back: the room gets its question, and the answer of who asked goes on in the same task.",
+  "DEL-6": "An agent may ask back: the answer of who asked goes on in the same task. Who asked can cancel.",
   "DEL-7":
     "A2A 1.0 by JSON-RPC and HTTP+JSON, streams, 0.3 peers; an accepted task is found again before anything is sent twice.",
   "DEL-8":

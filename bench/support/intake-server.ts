@@ -39,6 +39,7 @@ const server = createIntakeServer({
     clock: systemClock,
     capacity: { room: unbounded, global: unbounded },
     noticeIntervalMs: 600_000,
+    contextLifetimeMs: 86_400_000,
   }),
   onCommitted: () => {},
   provideGhost: async () => false,

@@ -126,6 +126,8 @@ export const BridgeConfigFile = z.strictObject({
       answerDeadline: durationMs("1h", { min: "1s" }),
       /** Longest time from a question of the agent until the person who asked has answered it. */
       inputWait: durationMs("15m", { min: "1s" }),
+      /** How long after an answer a reply to it, or its thread, continues the agent's context. */
+      contextLifetime: durationMs("24h"),
       /** Longest time from the answer until the homeserver has taken it. */
       replyDeadline: durationMs("24h", { min: "1s" }),
       /** One HTTP request to an agent, streams excepted. */

@@ -70,6 +70,7 @@ export function createEncryption(options: EncryptionOptions) {
         observe: options.observe,
         capacity: capacityOf(limits),
         noticeIntervalMs: limits.noticeInterval,
+        contextLifetimeMs: limits.contextLifetime,
         keyRequests: encryption.keyRequests,
       })
     : undefined;

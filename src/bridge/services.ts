@@ -227,6 +227,7 @@ function createIntake(
     clock,
     capacity: capacityOf(limits),
     noticeIntervalMs: limits.noticeInterval,
+    contextLifetimeMs: limits.contextLifetime,
     encryption: encryption?.intake,
     ready: () => catchup.ready(),
   });

@@ -20,6 +20,8 @@ export interface Said {
 export interface Conversation {
   /** Says something in the room `!r` as `@alice:a.test`, and wakes nobody. */
   say(name: string, body: string, said?: Said): Promise<HandledTransaction>;
+  /** Reacts to an event in the room `!r`. */
+  react(name: string, to: string, key: string, sender?: string): Promise<HandledTransaction>;
   /** Events as a homeserver gives them. */
   events(...events: readonly object[]): Promise<HandledTransaction>;
   /** The event ID of the last event that was sent for this purpose. */
@@ -38,6 +40,7 @@ export function conversation({ fixture, harness }: DelegationSetUp): Conversatio
     clock: harness.clock,
     capacity: { room: 64, global: 4_096 },
     noticeIntervalMs: 600_000,
+    contextLifetimeMs: 86_400_000,
   });
   let transactions = 0;
   const events: Conversation["events"] = (...given) =>
@@ -62,6 +65,15 @@ export function conversation({ fixture, harness }: DelegationSetUp): Conversatio
             },
           }),
         },
+      }),
+    react: (name, to, key, sender = "@alice:a.test") =>
+      events({
+        type: "m.reaction",
+        event_id: `$${name}`,
+        room_id: "!r",
+        sender,
+        origin_server_ts: T0,
+        content: { "m.relates_to": { rel_type: "m.annotation", event_id: to, key } },
       }),
     lastSent: async (purpose) => {
       const [row] = await fixture.rows(

@@ -73,6 +73,7 @@ export async function intakeFixture(
       clock,
       capacity: { room: options.room ?? 64, global: options.global ?? 4_096, roomEnvelopes: 64 },
       noticeIntervalMs: 600_000,
+      contextLifetimeMs: 86_400_000,
       encryption: options.encryption,
     }),
     onCommitted: (transaction) => committed.push(transaction),

@@ -96,7 +96,13 @@ export async function ledgerFixture(
           rooms: [...new Set(jobs.map((one) => one.room))],
           related: [],
         },
-        derive: (_known: KnownFacts) => ({ delegations: jobs, answers: [], envelopes: [], notices: [] }),
+        derive: (_known: KnownFacts) => ({
+          delegations: jobs,
+          answers: [],
+          cancels: [],
+          envelopes: [],
+          notices: [],
+        }),
         capacity: { room: 64, global: 4_096 },
         noticeIntervalMs: 600_000,
         ...options,
@@ -144,6 +150,7 @@ export function arrivals(
     derive: () => ({
       delegations: placed.filter(isJob),
       answers: [],
+      cancels: [],
       envelopes: placed.filter((one): one is typeof one & NewIntakeEnvelope => !isJob(one)),
       notices: [],
     }),
@@ -158,7 +165,7 @@ export function asking(
 ): Derivation {
   return {
     about: { rooms: [where], related: [] },
-    derive: () => ({ delegations: jobs, answers: [], envelopes: [], notices: [] }),
+    derive: () => ({ delegations: jobs, answers: [], cancels: [], envelopes: [], notices: [] }),
     capacity,
     noticeIntervalMs: NOTICE_INTERVAL_MS,
   };

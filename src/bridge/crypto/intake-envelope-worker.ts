@@ -62,6 +62,7 @@ export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependenci
   readonly observe: IntakeEnvelopeObserver;
   readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
+  readonly contextLifetimeMs: number;
   readonly keyRequests: {
     readonly attempts: number;
     /** In milliseconds. */
@@ -179,8 +180,15 @@ export class IntakeEnvelopeWorker {
     const { message } = readDecrypted(event, inside);
     const candidates = message !== undefined && couldAsk(message) ? [message] : [];
     const about = aboutOf(candidates);
-    const asked = { candidates, waiting: [], deadline: 0, plainInEncrypted: false };
     const now = clock.now();
+    const asked = {
+      candidates,
+      reactions: [],
+      waiting: [],
+      deadline: 0,
+      plainInEncrypted: false,
+      contextSince: now - this.#deps.contextLifetimeMs,
+    };
     const admitted = await ledger.envelopes.derive(
       envelope,
       {

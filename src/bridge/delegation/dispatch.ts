@@ -165,7 +165,7 @@ async function accepted(
 ): Promise<Verdict> {
   const { claimed, deps } = flow;
   const { agentVersion } = cleared;
-  if (update.kind === "message") return answer(flow, answerOf(update.parts), agentVersion);
+  if (update.kind === "message") return answer(flow, answerOf(update.parts), agentVersion, update.contextId);
 
   const { taskId, contextId } = update.kind === "task" ? update.task : update;
   // The answer to a question belongs to the task that asked it.
@@ -176,7 +176,7 @@ async function accepted(
   const taken = assembly.take(update, cleared.card.capabilities.streaming === true) ?? "open";
   const phase = isAnswered(update, claimed.questionKey) ? "open" : taken;
   flow.taskId = taskId;
-  if (phase === "completed") return answer(flow, assembly.answer(), agentVersion);
+  if (phase === "completed") return answer(flow, assembly.answer(), agentVersion, contextId);
   const ended = endOfPhase(phase, "dispatch");
   if (ended !== undefined) {
     if (phase === "auth_required") await cancelTask(flow, taskId);

@@ -1,5 +1,5 @@
 // The options that an agent offers with a question: a data part with a list `options`, of texts or of objects with
-// `label` and, if it wants, `key`. Pure.
+// `label` and, if it wants, `key` or `id`. Pure.
 // Invariants: their number and their lengths are bounded; keys are unique; what is not such a list stays a part of the
 // question.
 import type { QuestionOption } from "../ledger/admission-types.ts";
@@ -34,13 +34,20 @@ function readOptions(json: string): readonly QuestionOption[] | undefined {
 }
 
 function readOption(listed: unknown, index: number): QuestionOption | undefined {
-  const { key, label } = (typeof listed === "string" ? { label: listed } : (listed ?? {})) as {
+  const {
+    id,
+    label,
+    key = id,
+  } = (typeof listed === "string" ? { label: listed } : (listed ?? {})) as {
+    id?: unknown;
     key?: unknown;
     label?: unknown;
   };
   if (!isText(label, LABEL_CHARACTERS_MAX)) return undefined;
   if (key !== undefined && !isText(key, KEY_CHARACTERS_MAX)) return undefined;
-  return { key: (key ?? keycap(index)).trim(), value: label.trim() };
+  // A number of the agent's own is shown as the keycap that people react with.
+  const number = /^[1-9]$/.test(key ?? "") ? Number(key) - 1 : undefined;
+  return { key: number === undefined ? (key ?? keycap(index)).trim() : keycap(number), value: label.trim() };
 }
 
 /** One line that says something. */

@@ -11,7 +11,12 @@ import { canceled, failed, finish, type Verdict } from "./outcome.ts";
 import type { Flow } from "./running-delegation.ts";
 
 /** Persists an answer and sends it. */
-export async function answer(flow: Flow, found: Answer, agentVersion: string | undefined): Promise<Verdict> {
+export async function answer(
+  flow: Flow,
+  found: Answer,
+  agentVersion: string | undefined,
+  contextId?: string,
+): Promise<Verdict> {
   const { claimed, deps } = flow;
   const source = {
     eventId: claimed.sourceEventId,
@@ -21,7 +26,7 @@ export async function answer(flow: Flow, found: Answer, agentVersion: string | u
   };
   const parts = await answerParts(found, source, deps.clock);
   const sends = await flow.persist(() =>
-    deps.ledger.recordReply(claimed.lease, { parts, agentVersion }, flow.now),
+    deps.ledger.recordReply(claimed.lease, { parts, agentVersion, contextId }, flow.now),
   );
   if (sends === "canceled") return finish(canceled(flow.stage));
   flow.host.wake();

@@ -1,10 +1,12 @@
-// Which message answers which question of an agent. Pure.
+// Which message or reaction answers which question of an agent. Pure.
 // Invariants: only the person who asked the agent answers its question; a reply answers the question it replies to, and a
-// message in a thread the latest open one there, unless it mentions somebody else's ghost; each question is answered once.
+// message in a thread the latest open one there, unless it mentions somebody else's ghost; a reaction chooses an option by
+// its key; each question is answered once.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { NewAnswer, OpenQuestion } from "../ledger/admission-types.ts";
 import { promptOf } from "./prompt.ts";
-import type { MessageEvent } from "./read-events.ts";
+import { sameKey } from "./reaction-keys.ts";
+import type { MessageEvent, ReactionEvent } from "./read-events.ts";
 
 /**
  * The answer that a message gives; undefined when it answers no open question.
@@ -17,13 +19,8 @@ export function answerIn(
   answered: readonly NewAnswer[],
   nameOf: (ghost: GhostMxid) => string | undefined,
 ): NewAnswer | undefined {
-  const { room, sender, inReplyTo, threadRoot } = message;
-  const own = open.filter(
-    (question) =>
-      question.room === room &&
-      question.sender === sender &&
-      !answered.some(({ delegation }) => delegation === question.delegation),
-  );
+  const { inReplyTo, threadRoot, sender } = message;
+  const own = answerable(message, open, answered);
   const replied = inReplyTo === undefined ? undefined : own.find(({ said }) => said.includes(inReplyTo));
   const inThread =
     threadRoot === undefined
@@ -40,7 +37,34 @@ export function answerIn(
   return { delegation, source, ghost, event: message.event, text: chosen(options, text) ?? text };
 }
 
-/** The option that a text names by its key. */
+/** The answer that a reaction gives; undefined when its key chooses no option of an open question. */
+export function answerByReaction(
+  reaction: ReactionEvent,
+  open: readonly OpenQuestion[],
+  answered: readonly NewAnswer[],
+): NewAnswer | undefined {
+  const question = answerable(reaction, open, answered).find(({ said }) => said.includes(reaction.reactsTo));
+  const text = question && chosen(question.options, reaction.key);
+  if (question === undefined || text === undefined) return undefined;
+  const { delegation, source, ghost } = question;
+  return { delegation, source, ghost, event: reaction.event, text };
+}
+
+/** The questions in the room of an event that its sender may answer. */
+function answerable(
+  { room, sender }: MessageEvent | ReactionEvent,
+  open: readonly OpenQuestion[],
+  answered: readonly NewAnswer[],
+): readonly OpenQuestion[] {
+  return open.filter(
+    (question) =>
+      question.room === room &&
+      question.sender === sender &&
+      !answered.some(({ delegation }) => delegation === question.delegation),
+  );
+}
+
+/** The option that a text or a reaction names by its key. */
 function chosen(options: OpenQuestion["options"], text: string): string | undefined {
-  return options.find(({ key }) => key === text)?.value;
+  return options.find(({ key }) => sameKey(key, text))?.value;
 }

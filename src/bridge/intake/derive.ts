@@ -14,6 +14,7 @@ import {
   inRoom,
   type KnownFacts,
   type NewAnswer,
+  type NewCancel,
   type NewDelegation,
   type NewIntakeEnvelope,
   type NewNotice,
@@ -21,11 +22,19 @@ import {
 } from "../ledger/admission-types.ts";
 import { isFor } from "../ledger/transaction-ids.ts";
 import { agentTurnOf } from "./agent-turns.ts";
-import { answerIn } from "./answers.ts";
+import { answerByReaction, answerIn } from "./answers.ts";
+import {
+  CANCEL_COMMAND,
+  type CancelResult,
+  cancelByCommand,
+  cancelByReaction,
+  cancelRefused,
+} from "./cancels.ts";
+import { contextOf } from "./contexts.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
-import { promptOf } from "./prompt.ts";
-import type { EncryptedEvent, MessageEvent, ReadableEvent } from "./read-events.ts";
+import { promptOf, textOf } from "./prompt.ts";
+import type { EncryptedEvent, MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
 
 /** The command that lists a room's agents. */
 export const DIRECTORY_COMMAND = "!agents";
@@ -78,22 +87,29 @@ export function candidatesOf(
   events: readonly ReadableEvent[],
   namespace: Namespace,
   partnerGhosts: readonly PartnerGhosts[],
-): { readonly plain: readonly MessageEvent[]; readonly encrypted: readonly EncryptedEvent[] } {
+): {
+  readonly plain: readonly MessageEvent[];
+  readonly encrypted: readonly EncryptedEvent[];
+  readonly reactions: readonly ReactionEvent[];
+} {
   const redacted = new Set(redactedIn(events).map(({ room, event }) => inRoom(room, event)));
   const seen = new Set<EventId>();
   const plain: MessageEvent[] = [];
   const encrypted: EncryptedEvent[] = [];
+  const reactions: ReactionEvent[] = [];
   for (const event of events) {
-    if (event.type !== "message" && event.type !== "encrypted") continue;
-    if (event.type === "message" ? !couldAsk(event) : event.isEdit || event.isAutomated) continue;
+    if (event.type !== "message" && event.type !== "encrypted" && event.type !== "reaction") continue;
+    if (event.isAutomated || (event.type !== "reaction" && event.isEdit)) continue;
+    if (event.type === "message" && !couldAsk(event)) continue;
     if (isPartnerGhost(partnerGhosts, event.sender)) continue;
     if (namespace.isOwn(event.sender) || redacted.has(inRoom(event.room, event.event))) continue;
     if (seen.has(event.event)) continue;
     seen.add(event.event);
     if (event.type === "message") plain.push(event);
-    else encrypted.push(event);
+    else if (event.type === "encrypted") encrypted.push(event);
+    else reactions.push(event);
   }
-  return { plain, encrypted };
+  return { plain, encrypted, reactions };
 }
 
 /** Whether a message is of the kind that can ask: text, no edit of an earlier one, and not marked as automated. */
@@ -121,14 +137,15 @@ export function postedIn(events: readonly ReadableEvent[], namespace: Namespace)
 export function aboutOf(
   candidates: readonly MessageEvent[],
   waiting: readonly WaitingEvent[] = [],
+  reactions: readonly ReactionEvent[] = [],
 ): Admission["about"] {
-  const related = new Set<EventId>();
+  const related = new Set<EventId>(reactions.map(({ reactsTo }) => reactsTo));
   for (const message of candidates) {
     if (message.inReplyTo !== undefined) related.add(message.inReplyTo);
     if (message.threadRoot !== undefined) related.add(message.threadRoot);
   }
   return {
-    rooms: [...new Set([...candidates, ...waiting].map(({ room }) => room))].sort(),
+    rooms: [...new Set([...candidates, ...waiting, ...reactions].map(({ room }) => room))].sort(),
     related: [...related],
   };
 }
@@ -137,9 +154,10 @@ export function aboutOf(
 function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namespace): Set<GhostMxid> {
   const ghosts = new Set<GhostMxid>(message.mentions.filter((user) => namespace.isGhost(user)));
   const { inReplyTo, threadRoot, room } = message;
-  const said = inReplyTo === undefined ? undefined : known.saidBy.get(inRoom(room, inReplyTo));
-  const thread = threadRoot === undefined ? undefined : known.threadOf.get(inRoom(room, threadRoot));
-  for (const ghost of [...(said ?? []), ...(thread ?? [])]) ghosts.add(ghost);
+  for (const subject of known.subjects.filter((one) => one.room === room)) {
+    const isReplied = subject.event === inReplyTo && subject.purpose !== undefined;
+    if (isReplied || subject.event === threadRoot) ghosts.add(subject.ghost);
+  }
   const direct = known.directWith.get(room);
   if (direct !== undefined) ghosts.add(direct);
   // A ghost outside the room can neither answer nor read the message. For an unknown room (a new database) the
@@ -159,23 +177,57 @@ function mayAskAnyone(targets: ReadonlyMap<GhostMxid, AgentTarget>, sender: User
 export interface Asked {
   /** In the homeserver's order. */
   readonly candidates: readonly MessageEvent[];
+  readonly reactions: readonly ReactionEvent[];
   readonly waiting: readonly WaitingEvent[];
   /** Until when an intake envelope waits. */
   readonly deadline: number;
   /** Whether plain text in an encrypted room is answered: where the sender's device need not be known. */
   readonly plainInEncrypted: boolean;
+  /** An agent's conversation is continued if it ended later than that, milliseconds since the Unix epoch. */
+  readonly contextSince: number;
 }
 
-/** Derives delegations, answers to questions of agents, intake envelopes and requested notices, in the order of the events. */
+/** The command may follow the mention of a ghost. */
+function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
+  const ghosts = message.mentions.filter((user) => namespace.isGhost(user));
+  return [textOf(message), ...ghosts.map((ghost) => promptOf(message, ghost, undefined))].includes(
+    CANCEL_COMMAND,
+  );
+}
+
+/**
+ * Derives delegations, answers to questions of agents, cancellations, intake envelopes and requested notices, in the order
+ * of the events.
+ */
 export function derive(
-  { candidates, waiting, deadline, plainInEncrypted }: Asked,
+  { candidates, reactions, waiting, deadline, plainInEncrypted, contextSince }: Asked,
   known: KnownFacts,
   targets: ReadonlyMap<GhostMxid, AgentTarget>,
   namespace: Namespace,
 ): Derived {
   const delegations: NewDelegation[] = [];
   const answers: NewAnswer[] = [];
+  const cancels: NewCancel[] = [];
   const notices: NewNotice[] = [];
+  const open = new Set(known.openQuestions.map(({ delegation }) => delegation));
+  const speakerIn = (room: RoomId) => [...(known.ghostsIn.get(room) ?? [])].sort()[0];
+  const cancel = (result: CancelResult, by: MessageEvent | ReactionEvent) => {
+    if (result.kind === "cancel") {
+      cancels.push(result.cancel);
+      notices.push(result.notice);
+    } else if (mayAskAnyone(targets, by.sender)) {
+      notices.push(...cancelRefused(result, by, speakerIn(by.room)));
+    }
+  };
+  for (const reaction of reactions) {
+    const result = cancelByReaction(reaction, known.subjects);
+    if (result !== undefined) cancel(result, reaction);
+    // A reaction is not encrypted, so that it counts where plain text does.
+    else if (plainInEncrypted || !known.encryptedRooms.has(reaction.room)) {
+      const answer = answerByReaction(reaction, known.openQuestions, answers);
+      if (answer !== undefined) answers.push(answer);
+    }
+  }
   const envelopes = waiting
     .filter(({ room }) => mayHoldGhost(room, known))
     .map(
@@ -193,7 +245,7 @@ export function derive(
     const isPlain = message.indexDigest === undefined;
     if (isPlain && !plainInEncrypted && known.encryptedRooms.has(message.room)) continue;
     if (message.body.trim() === DIRECTORY_COMMAND) {
-      const speaker = [...(known.ghostsIn.get(message.room) ?? [])].sort()[0];
+      const speaker = speakerIn(message.room);
       if (speaker !== undefined && mayAskAnyone(targets, message.sender)) {
         notices.push({
           kind: "agent_directory",
@@ -203,6 +255,10 @@ export function derive(
           threadRoot: message.threadRoot,
         });
       }
+      continue;
+    }
+    if (isCancelCommand(message, namespace)) {
+      cancel(cancelByCommand(message, known.subjects, open), message);
       continue;
     }
     const answer = answerIn(
@@ -237,11 +293,12 @@ export function derive(
         originServerTs: message.originServerTs,
         threadRoot: message.threadRoot,
         agentTurn: agentTurnOf(message, known.recentAnswers),
+        contextId: target && contextOf(message, target, known.subjects, contextSince),
         prompt: promptOf(message, ghost, target?.entry.displayName),
       });
     }
   }
-  return { delegations, answers, notices, envelopes };
+  return { delegations, answers, cancels, notices, envelopes };
 }
 
 /** An unknown room counts as one with a ghost: the homeserver sends only events of such rooms. */

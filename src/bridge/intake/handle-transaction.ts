@@ -44,6 +44,8 @@ export interface IntakeOptions {
   readonly clock: Clock;
   readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
+  /** How long an agent's conversation may be continued. */
+  readonly contextLifetimeMs: number;
   /** Absent when `encryption.mode` is `refuse`. */
   readonly encryption?: EncryptedIntake | undefined;
   /** What a transaction waits for, for five seconds at most: a catchup that comes before it in order. */
@@ -109,7 +111,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
     const { mail, ignored: ignoredForDevices } = await receive(extensions);
     const { byGhost, partnerGhosts } = await agents.current();
     const read = readEvents(rawEvents, body);
-    const { plain, encrypted } = candidatesOf(read.events, namespace, partnerGhosts);
+    const { plain, encrypted, reactions } = candidatesOf(read.events, namespace, partnerGhosts);
     const roomState = roomStateOf(read.events, namespace, byGhost);
 
     const open = async (events: readonly EncryptedEvent[]) => {
@@ -131,9 +133,11 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
     const receivedAt = clock.now();
     const asked = {
       candidates,
+      reactions,
       waiting,
       deadline: receivedAt + (encryption?.keyWaitMs ?? 0),
       plainInEncrypted: encryption?.takesPart === true && encryption.plainInEncrypted,
+      contextSince: receivedAt - options.contextLifetimeMs,
     };
     const admitted = await ledger.intake.admit({
       transactionId,
@@ -146,7 +150,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       roomState,
       redacted: redactedIn(read.events),
       posted: postedIn(read.events, namespace),
-      about: aboutOf(candidates, waiting),
+      about: aboutOf(candidates, waiting, reactions),
       decryptedIn,
       derive: (known) => derive(asked, known, byGhost, namespace),
       capacity: options.capacity,

@@ -25,18 +25,20 @@ function leadingMention(ghost: GhostMxid, name: string | undefined): RegExp {
   return pattern;
 }
 
+type Said = Pick<MessageEvent, "body" | "inReplyTo" | "threadRoot">;
+
+/** What a message says itself: of a reply without the quoted fallback. */
+export function textOf({ body, inReplyTo, threadRoot }: Said): string {
+  const isReply = inReplyTo !== undefined || threadRoot !== undefined;
+  return (isReply ? body.replace(REPLY_FALLBACK, "") : body).trim();
+}
+
 /**
  * The prompt of a message: of a reply without the quoted fallback, and without the mention it begins with.
  * @param displayName the ghost's name in rooms, where the configuration gives one
  */
-export function promptOf(
-  message: Pick<MessageEvent, "body" | "inReplyTo" | "threadRoot">,
-  ghost: GhostMxid,
-  displayName: string | undefined,
-): string {
-  const isReply = message.inReplyTo !== undefined || message.threadRoot !== undefined;
-  const body = isReply ? message.body.replace(REPLY_FALLBACK, "") : message.body;
-  const text = body.trim();
+export function promptOf(message: Said, ghost: GhostMxid, displayName: string | undefined): string {
+  const text = textOf(message);
   const prompt = text.replace(leadingMention(ghost, displayName), "").trim();
   // A message of nothing but the mention, or a quotation, is itself the question.
   return prompt || text || message.body.trim();

@@ -43,6 +43,13 @@ export interface MessageEvent extends RoomEvent {
   readonly indexDigest: Buffer | undefined;
 }
 
+export interface ReactionEvent extends RoomEvent {
+  readonly type: "reaction";
+  readonly reactsTo: EventId;
+  readonly key: string;
+  readonly isAutomated: boolean;
+}
+
 export interface MembershipEvent extends RoomEvent {
   readonly type: "membership";
   readonly user: UserId;
@@ -78,6 +85,7 @@ interface OtherEvent extends RoomEvent {
 
 export type ReadableEvent =
   | MessageEvent
+  | ReactionEvent
   | MembershipEvent
   | RedactionEvent
   | EncryptionStateEvent
@@ -198,6 +206,16 @@ function readMessage(common: RoomEvent, content: Json): MessageEvent | OtherEven
   };
 }
 
+/** A reaction that is none, such as a redacted one, is an event without a use. */
+function readReaction(common: RoomEvent, content: Json): ReactionEvent | OtherEvent {
+  const relation = content["m.relates_to"];
+  const annotation = isObject(relation) && relation["rel_type"] === "m.annotation" ? relation : {};
+  const reactsTo = parseEventId(annotation["event_id"]);
+  const key = annotation["key"];
+  if (reactsTo === undefined || typeof key !== "string") return { ...common, type: "other" };
+  return { ...common, type: "reaction", reactsTo, key, isAutomated: isMarkedAutomated(content) };
+}
+
 function readMembership(common: RoomEvent, raw: Json, content: Json): MembershipEvent {
   const user = required(parseUserId(raw["state_key"]), "state_key");
   const membership = content["membership"];
@@ -226,6 +244,8 @@ function readEvent(raw: unknown, position: number): ReadableEvent {
   switch (type) {
     case "m.room.message":
       return readMessage(common, content);
+    case "m.reaction":
+      return readReaction(common, content);
     case "m.room.member":
       return readMembership(common, raw, content);
     case "m.room.redaction":

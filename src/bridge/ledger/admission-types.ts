@@ -3,7 +3,7 @@
 import type { AgentId, EventId, GhostMxid, RoomId, TransactionId, UserId } from "../../domain/identifiers.ts";
 import type { DeviceMail } from "./device-inbox.ts";
 import type { RoomOrder } from "./late-events.ts";
-import type { NoticeKind, TerminalReason } from "./states.ts";
+import type { NoticeKind, NoticeReason, SendPurpose, TerminalReason } from "./states.ts";
 
 /** How an event arrived: by transaction, or by catchup. */
 export type Ingress = "transaction" | "recovered";
@@ -54,6 +54,8 @@ export interface NewDelegation {
   /** Its number in an exchange in which nobody paused: 1 for a person's question. */
   readonly agentTurn: number;
   readonly prompt: string;
+  /** The agent's conversation that it continues. */
+  readonly contextId?: string | undefined;
   /** Why it is refused whatever the capacity is. */
   readonly refused?: TerminalReason | undefined;
   /** Of an encrypted event: digest of room, session and message index. One event alone may have it. */
@@ -84,6 +86,13 @@ export interface NewAnswer {
   readonly text: string;
 }
 
+/** Somebody's wish to cancel what they asked. */
+export interface NewCancel {
+  readonly delegation: string;
+  /** The event that says so. */
+  readonly event: EventId;
+}
+
 /** An event that a ghost sent, as it came back from the homeserver. */
 export interface Posted {
   readonly transaction: TransactionId;
@@ -99,6 +108,9 @@ export interface NewNotice {
   readonly ghost: GhostMxid;
   readonly source: EventId;
   readonly threadRoot: EventId | undefined;
+  readonly reason?: NoticeReason;
+  /** The event that causes it, where that is not its source. */
+  readonly event?: EventId;
 }
 
 /** An event that cannot be parsed; only the digest of its content is kept. */
@@ -146,6 +158,23 @@ export interface OpenQuestion {
   readonly options: readonly QuestionOption[];
 }
 
+/** An event that concerns a delegation: one that was sent for it, its question, or the root of its thread. */
+export interface Subject {
+  readonly event: EventId;
+  readonly room: RoomId;
+  /** What it was sent for; undefined for what people said. */
+  readonly purpose: SendPurpose | undefined;
+  readonly delegation: string;
+  readonly source: EventId;
+  readonly threadRoot: EventId | undefined;
+  readonly ghost: GhostMxid;
+  readonly sender: UserId;
+  readonly targetFingerprint: string;
+  readonly contextId: string | undefined;
+  /** Milliseconds since the Unix epoch; undefined while it is open. */
+  readonly endedAt: number | undefined;
+}
+
 /** The facts that the ledger has about the rooms and events of a transaction. */
 export interface KnownFacts {
   readonly encryptedRooms: ReadonlySet<RoomId>;
@@ -155,10 +184,11 @@ export interface KnownFacts {
   readonly ghostsGone: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
   /** Rooms that are direct chats with exactly this ghost. */
   readonly directWith: ReadonlyMap<RoomId, GhostMxid>;
-  /** Events that ghosts sent, by `inRoom`. */
-  readonly saidBy: ReadonlyMap<string, ReadonlySet<GhostMxid>>;
-  /** Roots of threads that ghosts take part in, by `inRoom`. */
-  readonly threadOf: ReadonlyMap<string, ReadonlySet<GhostMxid>>;
+  /**
+   * What the related events concern, in the order in which the delegations were admitted. Of the delegations of a
+   * thread, the open ones and each ghost's latest.
+   */
+  readonly subjects: readonly Subject[];
   readonly recentAnswers: readonly RecentAnswer[];
   /** In the order in which their delegations were admitted. */
   readonly openQuestions: readonly OpenQuestion[];
@@ -172,6 +202,7 @@ export function inRoom(room: RoomId, event: EventId): string {
 export interface Derived {
   readonly delegations: readonly NewDelegation[];
   readonly answers: readonly NewAnswer[];
+  readonly cancels: readonly NewCancel[];
   readonly envelopes: readonly NewIntakeEnvelope[];
   readonly notices: readonly NewNotice[];
 }
@@ -238,7 +269,7 @@ export interface Admitted {
   /** Intake envelopes that were refused. */
   readonly envelopesDenied: number;
   readonly malformed: number;
-  /** Delegations in workers' hands whose question was redacted. */
+  /** Delegations in workers' hands that are to be canceled. */
   readonly canceled: readonly string[];
   /** How many notices the transaction caused; some may be suppressed by their interval. */
   readonly notices: number;

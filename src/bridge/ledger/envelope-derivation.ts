@@ -21,6 +21,7 @@ import { refusedJobs, writeNotices } from "./notices.ts";
 import { placeAt, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, leaseLost, oneRow, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { recordAnswers } from "./questions.ts";
+import { cancelAsked } from "./redaction.ts";
 import { settlePlaces } from "./room-order.ts";
 
 const PLACE_OF: Statement = {
@@ -63,15 +64,15 @@ const DERIVE: Statement = {
   ), delegations AS (
     INSERT INTO bridge_delegations
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
-       target_fingerprint, prompt, agent_turn, room_seq, room_ordinal, room_siblings, state,
+       target_fingerprint, prompt, agent_turn, a2a_context_id, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at)
     SELECT e.matrix_event_id, ghost, e.room_id, e.sender_mxid, e.origin_server_ts, thread, e.ingress, agent, target,
-      prompt, turn, CASE WHEN ordinal IS NOT NULL THEN e.room_seq END, ordinal, CASE WHEN ordinal IS NOT NULL THEN $4 END,
+      prompt, turn, context, CASE WHEN ordinal IS NOT NULL THEN e.room_seq END, ordinal, CASE WHEN ordinal IS NOT NULL THEN $4 END,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       ${STAGE_OF_DENIED}, denied, $3,
       CASE WHEN denied IS NOT NULL THEN $3::timestamptz END
-    FROM ended e, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::int[], $11::text[], $12::int[])
-      AS u (ghost, agent, target, thread, prompt, ordinal, denied, turn)
+    FROM ended e, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::int[], $11::text[], $12::int[], $13::text[])
+      AS u (ghost, agent, target, thread, prompt, ordinal, denied, turn, context)
     RETURNING *
   ), audited AS (
     INSERT INTO bridge_audit (schema, record, created_at)
@@ -111,6 +112,11 @@ async function deriveOn(
     derived.answers.filter((answer) => answer.event === event),
     now,
   );
+  const canceled = await cancelAsked(
+    client,
+    derived.cancels.filter((cancel) => cancel.event === event),
+    now,
+  );
   const found = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
   const indices = await knownIndices(client, found);
   const open = await countOpen(client, knownOpen(row), { delegations: found, envelopes: [] }, capacity);
@@ -131,6 +137,7 @@ async function deriveOn(
     jobs.map(({ ordinal }) => ordinal),
     jobs.map(({ denied }) => denied),
     jobs.map(({ job }) => job.agentTurn),
+    jobs.map(({ job }) => job.contextId ?? null),
   ]);
   if (touched !== 1) throw lost();
   await recordIndices(
@@ -145,6 +152,7 @@ async function deriveOn(
       admitted,
       denied: jobs.length - admitted,
       answers,
+      canceled,
       notices: notices.length,
     },
   };

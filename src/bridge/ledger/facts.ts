@@ -1,12 +1,12 @@
 // The facts that a derivation needs about rooms and events, read in one statement; used message indices.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import {
-  type About,
-  inRoom,
-  type KnownFacts,
-  type NewDelegation,
-  type OpenQuestion,
-  type RecentAnswer,
+import type {
+  About,
+  KnownFacts,
+  NewDelegation,
+  OpenQuestion,
+  RecentAnswer,
+  Subject,
 } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { indexKey, type KnownIndices, type KnownPlaces } from "./placement.ts";
@@ -23,13 +23,17 @@ const KNOWN: Statement = {
     (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
          SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
        FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($1)) AS ghosts,
-    (SELECT json_agg(json_build_array(room, event, ghost, said)) FROM (
-       SELECT d.room_id AS room, s.event_id AS event, d.ghost_mxid AS ghost, true AS said
-         FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id WHERE s.event_id = ANY ($2)
-       UNION SELECT room_id, matrix_event_id, ghost_mxid, false FROM bridge_delegations
-         WHERE matrix_event_id = ANY ($2)
-       UNION SELECT room_id, thread_root, ghost_mxid, false FROM bridge_delegations
-         WHERE room_id = ANY ($1) AND thread_root = ANY ($2)) spoken) AS spoken,
+    (SELECT json_agg(json_strip_nulls(json_build_object('event', about.event, 'room', d.room_id, 'purpose', about.purpose,
+         'delegation', d.id::text, 'source', d.matrix_event_id, 'threadRoot', d.thread_root, 'ghost', d.ghost_mxid,
+         'sender', d.sender_mxid, 'targetFingerprint', d.target_fingerprint, 'contextId', d.a2a_context_id,
+         'endedAt', (extract(epoch FROM d.terminal_at) * 1000)::float8)) ORDER BY d.id) FROM (
+       SELECT delegation_id AS id, event_id AS event, purpose FROM bridge_sends WHERE event_id = ANY ($2)
+       UNION ALL SELECT id, matrix_event_id, NULL FROM bridge_delegations WHERE matrix_event_id = ANY ($2)
+       UNION ALL SELECT id, thread_root, NULL FROM bridge_delegations
+         WHERE room_id = ANY ($1) AND thread_root = ANY ($2) AND terminal_at IS NULL
+       UNION ALL SELECT max(id), thread_root, NULL FROM bridge_delegations
+         WHERE room_id = ANY ($1) AND thread_root = ANY ($2) GROUP BY room_id, thread_root, ghost_mxid
+     ) about JOIN bridge_delegations d ON d.id = about.id) AS subjects,
     (SELECT json_agg(json_build_object('room', d.room_id, 'event', d.matrix_event_id, 'threadRoot', d.thread_root,
          'sender', d.sender_mxid, 'agentTurn', d.agent_turn, 'isPending', d.terminal_at IS NULL, 'said', ARRAY (
            SELECT s.event_id FROM bridge_sends s WHERE s.delegation_id = d.id AND s.event_id IS NOT NULL
@@ -58,7 +62,7 @@ export interface KnownRow extends KnownPlaces {
   readonly open_global_max: number;
   readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
   readonly answers: readonly (Omit<RecentAnswer, "threadRoot"> & { threadRoot: EventId | null })[] | null;
-  readonly spoken: readonly (readonly [string, string, string, boolean])[] | null;
+  readonly subjects: readonly Subject[] | null;
   readonly questions:
     | readonly (Omit<OpenQuestion, "threadRoot" | "options"> & {
         threadRoot: EventId | null;
@@ -83,14 +87,6 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
     if (direct && membership !== "leave") directWith.set(room as RoomId, ghost as GhostMxid);
   }
   for (const room of directWith.keys()) if ((ghostsIn.get(room)?.size ?? 0) > 1) directWith.delete(room);
-  const saidBy = new Map<string, Set<GhostMxid>>();
-  const threadOf = new Map<string, Set<GhostMxid>>();
-  for (const [room, event, ghost, said] of row.spoken ?? []) {
-    const key = inRoom(room as RoomId, event as EventId);
-    for (const map of said ? [saidBy, threadOf] : [threadOf]) {
-      map.set(key, (map.get(key) ?? new Set()).add(ghost as GhostMxid));
-    }
-  }
   return {
     encryptedRooms: new Set(
       (row.rooms ?? []).filter(([, encrypted]) => encrypted).map(([room]) => room as RoomId),
@@ -98,8 +94,7 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
     ghostsIn,
     ghostsGone,
     directWith,
-    saidBy,
-    threadOf,
+    subjects: row.subjects ?? [],
     recentAnswers: (row.answers ?? []).map((answer) => ({
       ...answer,
       threadRoot: answer.threadRoot ?? undefined,

@@ -17,7 +17,7 @@ import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
 import { type PlacedIntakeEnvelope, place, roomTotals, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { recordAnswers, recordPosted } from "./questions.ts";
-import { cancelRedacted } from "./redaction.ts";
+import { cancelAsked, cancelRedacted } from "./redaction.ts";
 import { applyRoomState } from "./room-state.ts";
 
 const HANDLE: Statement = {
@@ -52,17 +52,17 @@ const ADMIT = `
   ), delegations AS (
     INSERT INTO bridge_delegations
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
-       target_fingerprint, prompt, agent_turn, room_seq, room_ordinal, room_siblings, state,
+       target_fingerprint, prompt, agent_turn, a2a_context_id, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at)
     SELECT event, ($6::text[])[target], ($3::text[])[room], sender, ts, thread, $21, ($7::text[])[target],
       ($8::text[])[target],
-      prompt, turn, seq, ordinal, siblings,
+      prompt, turn, context, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       ${STAGE_OF_DENIED}, denied, $1,
       CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END
     FROM unnest($9::text[], $10::int[], $11::int[], $12::text[], $13::bigint[], $14::text[], $15::bytea[],
-      $16::bigint[], $17::int[], $18::int[], $19::text[], $22::int[])
-      AS u (event, target, room, sender, ts, thread, prompt, seq, ordinal, siblings, denied, turn)`;
+      $16::bigint[], $17::int[], $18::int[], $19::text[], $22::int[], $23::text[])
+      AS u (event, target, room, sender, ts, thread, prompt, seq, ordinal, siblings, denied, turn, context)`;
 
 const WRITE: Statement = { name: "admit", text: `${ADMIT}) SELECT` };
 
@@ -99,7 +99,7 @@ const WRITE_MALFORMED: Statement = {
 
 const REPLAY: Admitted = { ...NOTHING_ADMITTED, replayed: true };
 
-const NOTHING: Derived = { delegations: [], answers: [], envelopes: [], notices: [] };
+const NOTHING: Derived = { delegations: [], answers: [], cancels: [], envelopes: [], notices: [] };
 
 async function admitOn(
   client: PoolClient,
@@ -129,10 +129,12 @@ async function admitOn(
     delegations: found.delegations.filter(isFresh),
     answers: found.answers.filter(isFresh),
     envelopes: found.envelopes.filter(isFresh),
-    notices: found.notices.filter(({ source }) => fresh.has(source)),
+    cancels: found.cancels.filter(isFresh),
+    notices: found.notices.filter(({ event, source }) => fresh.has(event ?? source)),
   };
   // Before the rooms are locked, as delegations are everywhere.
   const answers = await recordAnswers(client, keys, derived.answers, receivedAt);
+  const canceledByAskers = await cancelAsked(client, derived.cancels, receivedAt);
   const indices = await knownIndices(client, derived.delegations);
   const open = await countOpen(client, knownOpen(row), derived, admission.capacity);
   const placed = place(derived, row, indices, open, admission.capacity);
@@ -168,6 +170,7 @@ async function admitOn(
     totals.map(({ gate }) => gate),
     admission.ingress,
     jobs.map(({ job }) => job.agentTurn),
+    jobs.map(({ job }) => job.contextId ?? null),
   ]);
   const notices = [
     ...derived.notices,
@@ -182,7 +185,7 @@ async function admitOn(
     envelopes: envelopes.length - envelopesDenied,
     envelopesDenied,
     malformed: admission.malformed.length,
-    canceled,
+    canceled: [...canceled, ...canceledByAskers],
     notices: notices.length,
   };
   const usesIndices = jobs.some(({ job }) => job.indexDigest !== undefined);

@@ -45,6 +45,7 @@ function minimumIntervalMs(
   switch (kind) {
     case "encrypted_room_refused":
     case "delegation_failed":
+    case "delegation_canceled":
       return undefined;
     case "delegation_stopped":
       return stage === "follow" ? undefined : configuredMs;
@@ -54,6 +55,7 @@ function minimumIntervalMs(
     case "rate_limited":
     case "capacity_exceeded":
     case "keys_missing":
+    case "cancel_refused":
       return configuredMs;
   }
 }

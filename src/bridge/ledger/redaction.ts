@@ -1,7 +1,8 @@
-// Delegations are canceled, and intake envelopes expired: by the redaction of their event, or by an operator. An answer
+// Delegations are canceled: by the redaction of their event, by the person who asked, or by an operator; and intake
+// envelopes expired. An answer
 // that the agent does not have yet counts as the question's event does.
 // Invariant: a cancellation is a durable intent. Whoever holds the lease, in whichever process, ends the delegation.
-import type { Admission } from "./admission-types.ts";
+import type { Admission, NewCancel } from "./admission-types.ts";
 import { expireUnheld } from "./envelope-expiry.ts";
 import { oneRow, type Queryable, type Statement, toTime } from "./postgres.ts";
 import type { CancelReason } from "./states.ts";
@@ -50,7 +51,10 @@ const CANCEL_REDACTED: Statement = {
       AND (d.matrix_event_id = u.event OR d.answer_event_id = u.event AND d.prompt IS NOT NULL)
     WHERE true`),
 };
-const CANCEL_ONE: Statement = { name: "cancel_one", text: cancel("bridge_delegations d WHERE d.id = $3") };
+const CANCEL_THESE: Statement = {
+  name: "cancel_these",
+  text: cancel("bridge_delegations d WHERE d.id = ANY ($3::bigint[])"),
+};
 
 type Canceled = { readonly marked: readonly string[]; readonly ended: readonly string[] };
 
@@ -61,8 +65,20 @@ export async function cancelDelegation(
   now: number,
 ): Promise<"ended" | "requested" | undefined> {
   const reason: CancelReason = "operator_canceled";
-  const { marked, ended } = await oneRow<Canceled>(on, CANCEL_ONE, [reason, toTime(now), id]);
+  const { marked, ended } = await oneRow<Canceled>(on, CANCEL_THESE, [reason, toTime(now), [id]]);
   return ended.length > 0 ? "ended" : marked.length > 0 ? "requested" : undefined;
+}
+
+/** Cancels for the people who asked. Returns the delegations that are marked, for their workers to end. */
+export async function cancelAsked(
+  on: Queryable,
+  cancels: readonly NewCancel[],
+  now: number,
+): Promise<readonly string[]> {
+  if (cancels.length === 0) return [];
+  const reason: CancelReason = "sender_canceled";
+  const ids = cancels.map(({ delegation }) => delegation);
+  return (await oneRow<Canceled>(on, CANCEL_THESE, [reason, toTime(now), ids])).marked;
 }
 
 /** Returns the delegations that are marked as canceled, for their workers to end. Only under the rooms' locks. */

@@ -62,7 +62,8 @@ const RECORD_REPLY: Statement = {
   ), moved AS (
     UPDATE bridge_delegations d SET
       state = 'reply_pending', accepted_at = COALESCE(d.accepted_at, $4), reply_at = $4, due_at = d.lease_until,
-      prompt = NULL, options = NULL, agent_version = COALESCE($5, d.agent_version), attempts = 0
+      prompt = NULL, options = NULL, agent_version = COALESCE($5, d.agent_version), attempts = 0,
+      a2a_context_id = COALESCE($9, d.a2a_context_id)
     FROM held h WHERE d.id = h.id AND NOT h.canceled
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
   ), advanced AS (${advanceRoom("$4", 0)}
@@ -153,7 +154,12 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
      */
     async recordReply(
       lease: Lease,
-      reply: { parts: readonly ReplyPart[]; agentVersion: string | undefined },
+      reply: {
+        parts: readonly ReplyPart[];
+        agentVersion: string | undefined;
+        /** The agent's conversation, where it was not recorded before. */
+        contextId?: string | undefined;
+      },
       now: number,
     ): Promise<PendingSend[] | "canceled"> {
       const source = await sourceOf(pool, lease);
@@ -163,6 +169,7 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
         toTime(now),
         reply.agentVersion ?? null,
         ...sends.values,
+        reply.contextId ?? null,
       ]);
       assertHeld(row.held, lease);
       if (row.canceled) return "canceled";

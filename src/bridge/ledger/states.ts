@@ -46,6 +46,7 @@ export const TERMINAL_REASONS = [
   "dispatch_deadline_exceeded",
   "answer_deadline_exceeded",
   "source_redacted",
+  "sender_canceled",
   "room_unreachable",
   "reply_refused",
   "reply_deadline_exceeded",
@@ -56,7 +57,7 @@ export const TERMINAL_REASONS = [
 export type TerminalReason = (typeof TERMINAL_REASONS)[number];
 
 /** Why a delegation is to be canceled. */
-export const CANCEL_REASONS = ["source_redacted", "operator_canceled"] as const;
+export const CANCEL_REASONS = ["source_redacted", "sender_canceled", "operator_canceled"] as const;
 export type CancelReason = (typeof CANCEL_REASONS)[number];
 
 /** The states of an intake envelope (an encrypted event whose key was missing). All but the first are terminal. */
@@ -93,17 +94,27 @@ export const NOTICE_KINDS = [
   "rate_limited",
   "capacity_exceeded",
   "delegation_stopped",
+  "delegation_canceled",
+  "cancel_refused",
   "delegation_failed",
   "encrypted_room_refused",
   "keys_missing",
 ] as const;
 export type NoticeKind = (typeof NOTICE_KINDS)[number];
 
-/** Why a notice is sent: a delegation's reason, or what prevents an encrypted event from becoming a delegation. */
+/** Why somebody's wish to cancel has no effect. */
+export const CANCEL_REFUSALS = ["not_the_asker", "already_ended", "nothing_to_cancel"] as const;
+export type CancelRefusal = (typeof CANCEL_REFUSALS)[number];
+
+/**
+ * Why a notice is sent: a delegation's reason, what prevents an encrypted event from becoming a delegation, or a
+ * cancellation from having an effect.
+ */
 export const NOTICE_REASONS = [
   ...TERMINAL_REASONS,
   ...INTAKE_ENVELOPE_REASONS.denied,
   "sender_device_untrusted",
+  ...CANCEL_REFUSALS,
 ] as const;
 export type NoticeReason = (typeof NOTICE_REASONS)[number];
 

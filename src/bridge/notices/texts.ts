@@ -29,6 +29,8 @@ export const OPENINGS: Readonly<Record<PlainKind, string>> = {
   rate_limited: "I did not pass this question on: there are too many at the moment.",
   capacity_exceeded: "I could not take this question.",
   delegation_stopped: "I have stopped working on this question.",
+  delegation_canceled: "I have canceled this question, as you asked.",
+  cancel_refused: "I have not canceled anything.",
   delegation_failed: "I could not get an answer to this question.",
   encrypted_room_refused:
     "This room is encrypted, and this bridge does not read encrypted rooms, so I cannot see what is asked " +
@@ -85,6 +87,7 @@ export const REASONS: Readonly<Record<NoticeReason, string>> = {
   dispatch_deadline_exceeded: "The agent did not take it in time. Ask again later.",
   answer_deadline_exceeded: "The agent did not finish in time. Ask again later, or ask for less at a time.",
   source_redacted: "The question was removed.",
+  sender_canceled: "You canceled it.",
   room_unreachable: "I may no longer write in this room. Whoever runs the room can let me.",
   reply_refused: "The homeserver did not accept the answer. Whoever runs this bridge can look into that.",
   reply_deadline_exceeded:
@@ -103,10 +106,18 @@ export const REASONS: Readonly<Record<NoticeReason, string>> = {
   sender_device_untrusted:
     "It was sent from a device that this bridge does not trust. Verify that device with your other ones, or " +
     "ask whoever runs the bridge which devices it trusts.",
+  not_the_asker: "Only the person who asked can cancel a question. Whoever runs this bridge can, too.",
+  already_ended: "This question has ended already.",
+  nothing_to_cancel:
+    "I do not know which question you mean. Reply with !cancel to your question, or to my message about it.",
 };
 
 /** Kinds whose opening says everything. */
-const COMPLETE: ReadonlySet<NoticeKind> = new Set(["encrypted_room_refused", "keys_missing"]);
+const COMPLETE: ReadonlySet<NoticeKind> = new Set([
+  "encrypted_room_refused",
+  "keys_missing",
+  "delegation_canceled",
+]);
 
 /** The body of a notice that is not the directory. */
 function noticeText(kind: PlainKind, reason: NoticeReason | undefined, readsEncrypted: boolean): string {

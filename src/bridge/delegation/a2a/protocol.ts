@@ -96,7 +96,11 @@ export interface TaskView {
 
 export type AgentUpdate =
   | { readonly kind: "task"; readonly task: TaskView }
-  | { readonly kind: "message"; readonly parts: readonly ContentPart[] }
+  | {
+      readonly kind: "message";
+      readonly contextId: string | undefined;
+      readonly parts: readonly ContentPart[];
+    }
   | {
       readonly kind: "status";
       readonly taskId: string;
@@ -197,7 +201,7 @@ export function taskView(task: Task): TaskView {
 /** The result of SendMessage: a task, or a message that is the whole answer. */
 export function sendResult(result: Task | Message): AgentUpdate {
   return "messageId" in result
-    ? { kind: "message", parts: partsOf(result.parts) }
+    ? { kind: "message", contextId: contextIdOf(result.contextId), parts: partsOf(result.parts) }
     : { kind: "task", task: taskView(result) };
 }
 
@@ -208,7 +212,11 @@ export function streamUpdate(event: StreamResponse): AgentUpdate | undefined {
     case "task":
       return { kind: "task", task: taskView(payload.value) };
     case "message":
-      return { kind: "message", parts: partsOf(payload.value.parts) };
+      return {
+        kind: "message",
+        contextId: contextIdOf(payload.value.contextId),
+        parts: partsOf(payload.value.parts),
+      };
     case "statusUpdate":
       return {
         kind: "status",

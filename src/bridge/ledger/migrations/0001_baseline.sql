@@ -220,7 +220,7 @@ CREATE TABLE bridge_delegations (
   -- room, begin then.
   tried_at timestamptz,
   cancel_requested_at timestamptz,
-  cancel_reason text CHECK (cancel_reason IN ('source_redacted', 'operator_canceled')),
+  cancel_reason text CHECK (cancel_reason IN ('source_redacted', 'sender_canceled', 'operator_canceled')),
   -- Sealed: what is to be handed to the agent. The question, until the agent has accepted it; then, while the agent's
   -- task awaits input, the answer of the person who asked.
   prompt bytea,
@@ -358,7 +358,7 @@ CREATE TABLE bridge_notices (
   -- Names the cause of the notice. Of several causes with one marker only the first gets a notice.
   marker text NOT NULL UNIQUE,
   kind text NOT NULL CHECK (kind IN (
-    'agent_directory', 'policy_denied', 'rate_limited', 'capacity_exceeded', 'delegation_stopped',
+    'agent_directory', 'policy_denied', 'rate_limited', 'capacity_exceeded', 'delegation_stopped', 'delegation_canceled', 'cancel_refused',
     'delegation_failed', 'encrypted_room_refused', 'keys_missing')),
   room_id text NOT NULL,
   ghost_mxid text NOT NULL,

@@ -44,7 +44,15 @@ async function setUp(t: TestContext) {
     senderLocalpart: "drawbridge",
   });
   const capacity = { room: 64, global: 4_096 };
-  const common = { ledger: base.ledger, agents, namespace, clock, capacity, noticeIntervalMs: 600_000 };
+  const common = {
+    ledger: base.ledger,
+    agents,
+    namespace,
+    clock,
+    capacity,
+    noticeIntervalMs: 600_000,
+    contextLifetimeMs: 86_400_000,
+  };
   const handle = createTransactionHandler({
     ...common,
     encryption: { devices, takesPart: true, plainInEncrypted: true, keyWaitMs: KEY_WAIT_MS },

@@ -66,7 +66,7 @@ describe("admission", () => {
     const { admit, rows } = await ledgerFixture(t);
     const quiet = {
       events: [job("thread")],
-      derive: () => ({ delegations: [], answers: [], envelopes: [], notices: [] }),
+      derive: () => ({ delegations: [], answers: [], cancels: [], envelopes: [], notices: [] }),
     };
     assert.equal((await admit([], quiet)).replayed, false);
     const again = await admit([job("thread"), job("q1")]);

@@ -116,7 +116,7 @@ describe("memberships", () => {
             roomState,
             redacted: [],
             about: { rooms: [], related: [] },
-            derive: () => ({ delegations: [], answers: [], envelopes: [], notices: [] }),
+            derive: () => ({ delegations: [], answers: [], cancels: [], envelopes: [], notices: [] }),
             capacity: { room: 1, global: 1 },
             noticeIntervalMs: NOTICE_INTERVAL_MS,
           });

@@ -39,6 +39,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
     derive: () => ({
       delegations: [],
       answers: [],
+      cancels: [],
       envelopes: [],
       notices: [
         {

@@ -61,7 +61,7 @@ async function bridge(t: TestContext) {
       admit([], {
         events: [{ event: notice.source, room: notice.room }],
         about: { rooms: [notice.room], related: [] },
-        derive: () => ({ delegations: [], answers: [], envelopes: [], notices: [notice] }),
+        derive: () => ({ delegations: [], answers: [], cancels: [], envelopes: [], notices: [notice] }),
       }),
   };
 }
@@ -124,7 +124,14 @@ describe("ghosts' rooms", () => {
     const unknown = Array.from({ length: 40 }, (_, index) => ghost(`bait-${index}`));
     const room = await mallory.createRoom();
     const handle = createTransactionHandler({
-      ...{ ledger, agents, clock, noticeIntervalMs: 600_000, capacity: { room: 64, global: 4_096 } },
+      ...{
+        ledger,
+        agents,
+        clock,
+        noticeIntervalMs: 600_000,
+        contextLifetimeMs: 86_400_000,
+        capacity: { room: 64, global: 4_096 },
+      },
       namespace: createNamespace({
         ...{ serverName: "a.test" as ServerName, ghostPrefix: "agent_", senderLocalpart: "drawbridge" },
       }),

@@ -1,0 +1,82 @@
+// Which message or reaction cancels which delegation. Pure.
+// Invariants: only the person who asked cancels; whoever else tries, or cancels what has ended, is told so politely; a
+// reaction counts on what a ghost says about a task alone, because on an answer it may be an opinion.
+import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { NewCancel, NewNotice, Subject } from "../ledger/admission-types.ts";
+import type { CancelRefusal, SendPurpose } from "../ledger/states.ts";
+import { sameKey } from "./reaction-keys.ts";
+import type { MessageEvent, ReactionEvent } from "./read-events.ts";
+
+/** The command that cancels a question, and the reaction. */
+export const CANCEL_COMMAND = "!cancel";
+export const CANCEL_REACTION = "❌";
+
+const ABOUT_TASKS: readonly (SendPurpose | undefined)[] = ["question", "progress"];
+
+/** What somebody's wish to cancel leads to. */
+export type CancelResult =
+  | { readonly kind: "cancel"; readonly cancel: NewCancel; readonly notice: NewNotice }
+  | { readonly kind: "refused"; readonly reason: CancelRefusal; readonly subject: Subject | undefined };
+
+/** @param waiting the delegations whose questions are open */
+export function cancelByCommand(
+  { room, sender, event, inReplyTo, threadRoot }: MessageEvent,
+  subjects: readonly Subject[],
+  waiting: ReadonlySet<string>,
+): CancelResult {
+  const own = (named: EventId | undefined) =>
+    subjects.filter((subject) => subject.room === room && subject.event === named);
+  const replied = own(inReplyTo);
+  if (replied.length > 0) return resultOf(replied, { sender, event });
+  const open = own(threadRoot).filter(
+    (subject) => subject.sender === sender && subject.endedAt === undefined,
+  );
+  const asked = open.filter(({ delegation }) => waiting.has(delegation));
+  return resultOf((asked.length > 0 ? asked : open.length > 0 ? open : own(threadRoot)).slice(-1), {
+    sender,
+    event,
+  });
+}
+
+/** Undefined when the reaction is no wish to cancel. */
+export function cancelByReaction(
+  { room, sender, event, reactsTo, key }: ReactionEvent,
+  subjects: readonly Subject[],
+): CancelResult | undefined {
+  if (!sameKey(key, CANCEL_REACTION)) return undefined;
+  const reacted = subjects.filter(
+    (subject) => subject.room === room && subject.event === reactsTo && ABOUT_TASKS.includes(subject.purpose),
+  );
+  return reacted.length === 0 ? undefined : resultOf(reacted, { sender, event });
+}
+
+function resultOf(
+  subjects: readonly Subject[],
+  by: { readonly sender: UserId; readonly event: EventId },
+): CancelResult {
+  const own = subjects.filter(({ sender }) => sender === by.sender);
+  const open = own.findLast(({ endedAt }) => endedAt === undefined);
+  if (open !== undefined) {
+    const { room, ghost, source, threadRoot, delegation } = open;
+    return {
+      kind: "cancel",
+      cancel: { delegation, event: by.event },
+      notice: { kind: "delegation_canceled", room, ghost, source, threadRoot, event: by.event },
+    };
+  }
+  const reason =
+    subjects.length === 0 ? "nothing_to_cancel" : own.length === 0 ? "not_the_asker" : "already_ended";
+  return { kind: "refused", reason, subject: own.at(-1) ?? subjects.at(-1) };
+}
+
+/** The notice about a wish that has no effect. @param speaker says it where no ghost is concerned */
+export function cancelRefused(
+  { reason, subject }: Extract<CancelResult, { kind: "refused" }>,
+  by: { readonly room: RoomId; readonly event: EventId; readonly threadRoot?: EventId | undefined },
+  speaker: NewNotice["ghost"] | undefined,
+): NewNotice[] {
+  const ghost = subject?.ghost ?? speaker;
+  if (ghost === undefined) return [];
+  const threadRoot = subject === undefined ? by.threadRoot : subject.threadRoot;
+  return [{ kind: "cancel_refused", room: by.room, ghost, source: by.event, threadRoot, reason }];
+}

@@ -1,0 +1,25 @@
+// Which conversation with an agent a message continues. Pure.
+// Invariants: only a reply to what the agent's ghost said, or a message in a thread of its, continues one; only one in the
+// same room, with the agent as it was pinned then, and that ended a configured time ago at most.
+import type { AgentTarget } from "../agents/directory.ts";
+import type { Subject } from "../ledger/admission-types.ts";
+import type { MessageEvent } from "./read-events.ts";
+
+/** @param since a conversation that ended earlier is over, milliseconds since the Unix epoch */
+export function contextOf(
+  { room, inReplyTo, threadRoot }: MessageEvent,
+  { ghost, fingerprint }: AgentTarget,
+  subjects: readonly Subject[],
+  since: number,
+): string | undefined {
+  const continued = subjects.filter(
+    (subject) =>
+      subject.room === room &&
+      subject.ghost === ghost &&
+      subject.targetFingerprint === fingerprint &&
+      subject.contextId !== undefined &&
+      (subject.endedAt === undefined || subject.endedAt > since),
+  );
+  const replied = continued.findLast(({ event, purpose }) => event === inReplyTo && purpose !== undefined);
+  return (replied ?? continued.findLast(({ event }) => event === threadRoot))?.contextId;
+}
