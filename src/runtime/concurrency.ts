@@ -1,4 +1,4 @@
-// Asynchronous work within a bound: at most so many at a time, or one after another.
+// Asynchronous work within a bound: at most so many at a time, one after another, or several at once.
 
 /** Runs `work` for each item, at most `width` at a time; the first failure ends it. */
 export async function mapConcurrent<Item, Result>(
@@ -55,5 +55,40 @@ export class KeyedSerial<Key> {
       });
     this.#last.set(key, ended);
     return result;
+  }
+}
+
+/** Work on several items at once: those that come while a batch is worked on make the next one. */
+export class Batches<Item, Result> {
+  /** Returns the results in the order of the items. */
+  readonly #work: (items: readonly Item[]) => Promise<readonly Result[]>;
+  #waiting: { readonly item: Item; readonly done: PromiseWithResolvers<Result> }[] = [];
+  #isWorking = false;
+
+  constructor(work: (items: readonly Item[]) => Promise<readonly Result[]>) {
+    this.#work = work;
+  }
+
+  /** Rejects when the batch that the item was in failed. */
+  run(item: Item): Promise<Result> {
+    const done = Promise.withResolvers<Result>();
+    this.#waiting.push({ item, done });
+    if (!this.#isWorking) void this.#run();
+    return done.promise;
+  }
+
+  async #run(): Promise<void> {
+    this.#isWorking = true;
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting;
+      this.#waiting = [];
+      try {
+        const results = await this.#work(batch.map(({ item }) => item));
+        for (const [index, { done }] of batch.entries()) done.resolve(results[index] as Result);
+      } catch (error) {
+        for (const { done } of batch) done.reject(error);
+      }
+    }
+    this.#isWorking = false;
   }
 }

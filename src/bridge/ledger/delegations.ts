@@ -3,6 +3,7 @@
 // notice) is written in the same statement; a terminal transition clears prompt and reply.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { Batches } from "../../runtime/concurrency.ts";
 import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
 import { noticeBound } from "./notices.ts";
 import { leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
@@ -29,31 +30,67 @@ export interface Outcome {
   readonly sent?: { readonly sendId: string; readonly eventId: EventId };
 }
 
-const BEGIN_DISPATCH: Statement = {
-  name: "begin_dispatch",
+// Several at once: an agent's bucket is one row, and who spends from it holds it until it has committed.
+// Rows are locked in ascending order, so that two processes never deadlock.
+const BEGIN_DISPATCHES: Statement = {
+  name: "begin_dispatches",
   text: `
-  WITH held AS (
-    SELECT d.id, d.limiter_spent, d.cancel_requested_at IS NOT NULL AS canceled
-    FROM bridge_delegations d WHERE ${HELD} AND d.state = 'dispatching' FOR UPDATE
+  WITH asked AS MATERIALIZED (
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::float8[], $6::float8[], $7::timestamptz[])
+      WITH ORDINALITY AS u (id, holder, fence, bucket, per_minute, burst, now, place)
+  ), held AS MATERIALIZED (
+    SELECT a.place, a.bucket, d.id, d.limiter_spent, d.cancel_requested_at IS NOT NULL AS canceled
+    FROM asked a JOIN bridge_delegations d ON d.id = a.id AND d.lease_holder = a.holder AND d.fence = a.fence
+    WHERE d.state = 'dispatching' ORDER BY d.id FOR UPDATE OF d
+  ), wanting AS (
+    SELECT id, bucket, row_number() OVER (PARTITION BY bucket ORDER BY place) AS turn
+    FROM held WHERE NOT limiter_spent AND NOT canceled
+  ), wanted AS MATERIALIZED (
+    SELECT bucket, (SELECT count(*) FROM wanting w WHERE w.bucket = a.bucket)::float8 AS tokens,
+      max(per_minute) AS per_minute, max(burst) AS burst, max(now) AS now
+    FROM asked a WHERE bucket IN (SELECT bucket FROM wanting) GROUP BY bucket
   ), spent AS (
-    INSERT INTO bridge_limiter AS b (bucket, tokens, refilled_at)
-    SELECT $4, $6::float8 - 1, $7::timestamptz FROM held WHERE NOT limiter_spent AND NOT canceled
-    ON CONFLICT (bucket) DO UPDATE SET
-      tokens = LEAST($6::float8, b.tokens + $5::float8
-        * GREATEST(0, EXTRACT(EPOCH FROM $7::timestamptz - b.refilled_at)::float8) / 60) - 1,
-      refilled_at = GREATEST(b.refilled_at, $7::timestamptz)
-    WHERE LEAST($6::float8, b.tokens + $5::float8
-        * GREATEST(0, EXTRACT(EPOCH FROM $7::timestamptz - b.refilled_at)::float8) / 60) >= 1
-    RETURNING 1
+    INSERT INTO bridge_limiter AS b (bucket, tokens, granted, refilled_at)
+    SELECT bucket, burst - LEAST(tokens, floor(burst)), LEAST(tokens, floor(burst)), now FROM wanted ORDER BY bucket
+    ON CONFLICT (bucket) DO UPDATE SET (tokens, granted, refilled_at) = (
+      SELECT full_.tokens - given.tokens, given.tokens, GREATEST(b.refilled_at, w.now)
+      FROM wanted w
+      CROSS JOIN LATERAL (SELECT LEAST(w.burst, b.tokens + w.per_minute
+        * GREATEST(0, EXTRACT(EPOCH FROM w.now - b.refilled_at)::float8) / 60) AS tokens) full_
+      CROSS JOIN LATERAL (SELECT LEAST(w.tokens, GREATEST(0, floor(full_.tokens))) AS tokens) given
+      WHERE w.bucket = b.bucket)
+    RETURNING bucket, granted
   ), begun AS (
     UPDATE bridge_delegations d SET a2a_attempted = true, a2a_unsettled = true, limiter_spent = true
-    FROM held h WHERE d.id = h.id AND NOT h.canceled AND (h.limiter_spent OR EXISTS (SELECT FROM spent))
-    RETURNING 1
+    FROM held h WHERE d.id = h.id AND NOT h.canceled AND (h.limiter_spent OR EXISTS (
+      SELECT FROM wanting w JOIN spent s USING (bucket) WHERE w.id = h.id AND w.turn <= s.granted))
+    RETURNING d.id
   )
-  SELECT (SELECT count(*)::int FROM held) AS held,
-         COALESCE((SELECT canceled FROM held), false) AS canceled,
-         (SELECT count(*)::int FROM begun) AS begun`,
+  SELECT CASE WHEN h.id IS NULL THEN 'lost' WHEN h.canceled THEN 'canceled'
+    WHEN EXISTS (SELECT FROM begun b WHERE b.id = h.id) THEN 'begun' ELSE 'rate_limited' END AS outcome
+  FROM asked a LEFT JOIN held h USING (place) ORDER BY a.place`,
 };
+
+interface Dispatch {
+  readonly lease: Lease;
+  readonly bucket: LimiterBucket;
+  readonly now: number;
+}
+
+type DispatchOutcome = "begun" | "rate_limited" | "canceled" | "lost";
+
+async function beginDispatches(pool: Pool, dispatches: readonly Dispatch[]): Promise<DispatchOutcome[]> {
+  const found = await rows<{ outcome: DispatchOutcome }>(pool, BEGIN_DISPATCHES, [
+    dispatches.map(({ lease }) => lease.delegationId),
+    dispatches.map(({ lease }) => lease.holder),
+    dispatches.map(({ lease }) => lease.fence),
+    dispatches.map(({ bucket }) => bucket.key),
+    dispatches.map(({ bucket }) => bucket.ratePerMinute),
+    dispatches.map(({ bucket }) => bucket.burst),
+    dispatches.map(({ now }) => toTime(now)),
+  ]);
+  return found.map(({ outcome }) => outcome);
+}
 
 const RECORD_ACCEPTED: Statement = {
   name: "record_accepted",
@@ -133,6 +170,7 @@ const FINISH: Statement = {
 };
 
 export function createTransitions(pool: Pool, noticeIntervalMs: number) {
+  const dispatches = new Batches((batch: readonly Dispatch[]) => beginDispatches(pool, batch));
   return {
     /**
      * Spends a limiter token and records that the agent may now be called, in one statement. A delegation that
@@ -142,17 +180,10 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
       lease: Lease,
       bucket: LimiterBucket,
       now: number,
-    ): Promise<"begun" | "rate_limited" | "canceled"> {
-      const row = await oneRow<{ held: number; canceled: boolean; begun: number }>(pool, BEGIN_DISPATCH, [
-        ...heldBy(lease),
-        bucket.key,
-        bucket.ratePerMinute,
-        bucket.burst,
-        toTime(now),
-      ]);
-      assertHeld(row.held, lease);
-      if (row.canceled) return "canceled";
-      return row.begun === 1 ? "begun" : "rate_limited";
+    ): Promise<Exclude<DispatchOutcome, "lost">> {
+      const outcome = await dispatches.run({ lease, bucket, now });
+      if (outcome === "lost") throw leaseLost(`delegation ${lease.delegationId}`);
+      return outcome;
     },
 
     /** The agent has accepted: records its task, gives the turn to the room's next delegation, clears the prompt. */

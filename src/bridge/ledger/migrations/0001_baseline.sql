@@ -401,6 +401,8 @@ CREATE TABLE bridge_targets (
 CREATE TABLE bridge_limiter (
   bucket text PRIMARY KEY,
   tokens double precision NOT NULL,
+  -- How many the last statement that spent some gave out.
+  granted double precision NOT NULL DEFAULT 0,
   refilled_at timestamptz NOT NULL
 );
 

@@ -201,6 +201,29 @@ describe("delegations", () => {
     );
   });
 
+  it("begun at the same time spend from their agents' buckets together, and those that lost their lease nothing [DEL-2]", async (t) => {
+    const { delegations, admit, claim, rows } = await ledgerFixture(t);
+    await admit([1, 2, 3, 4, 5, 6].map((n) => job(`q${n}`, { room: room(`r${n}`) })));
+    const claimed = await claim();
+    const bucketOf = (index: number) => ({ key: index === 4 ? "b" : "a", ratePerMinute: 60, burst: 2 });
+    const begin = claimed.map(({ lease }, index) =>
+      delegations.beginDispatch(
+        index === 1 ? { ...lease, fence: `${Number(lease.fence) + 1}` } : lease,
+        bucketOf(index),
+        T0,
+      ),
+    );
+    const outcomes = await Promise.allSettled(begin);
+    assert.deepEqual(
+      outcomes.map((one) => (one.status === "fulfilled" ? one.value : one.reason.code)),
+      ["begun", "lease_lost", "begun", "rate_limited", "begun", "rate_limited"],
+    );
+    assert.deepEqual(await rows("SELECT bucket, tokens FROM bridge_limiter ORDER BY 1"), [
+      { bucket: "a", tokens: 0 },
+      { bucket: "b", tokens: 1 },
+    ]);
+  });
+
   it("remember across processes whether a call was undelivered or its outcome is unknown [DEL-7]", async (t) => {
     const { delegations, admit, claimOne, rows } = await ledgerFixture(t);
     await admit([job("q1")]);
