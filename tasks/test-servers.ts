@@ -10,8 +10,6 @@ const SEED = "--seed";
 const LAB_FILE_MINUTES = { short: 15, whole: 240 };
 /** Minutes each, and other files exercise the same workflows: left out by `--short`. */
 const LONG_FILES = ["tests/lab/federation/offboarding/kept-rooms.test.ts"];
-/** Its load needs both cores for minutes: left out by `--short`. */
-const LOAD_FILES = ["tests/crash/active-processes.test.ts"];
 
 function without(args: readonly string[], option: string): string[] {
   return args.filter((argument) => argument !== option);
@@ -45,7 +43,6 @@ export function testCrashRecovery(args: readonly string[]): Promise<number> {
   return runTests({
     folders: ["tests/crash"],
     args: without(args, SHORT),
-    except: args.includes(SHORT) ? LOAD_FILES : [],
     timeoutMs: 30 * MINUTE_MS,
     env: args.includes(SHORT) ? { [CRASH_RUN]: "short" } : {},
   });

@@ -1,17 +1,18 @@
-// The real bridge as a process of its own, on a folder as `drawbridge bridge init` writes it, between a
+// The real bridge, in one or several processes of its own, on a folder as `drawbridge bridge init` writes it, between a
 // homeserver that takes everything and an agent that notes when it is called.
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { stringify } from "yaml";
+import { parse, stringify } from "yaml";
 import { freePort } from "../../lab/ports.ts";
 import { renderStartingFolder } from "../../src/bridge/setup/starting-folder.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { bytesOf, minimalCard, signedCard, testKey } from "../../tests/support/cards.ts";
+import { processorMs } from "./measure.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url));
 const READY_TIMEOUT_MS = 30_000;
@@ -31,7 +32,7 @@ function sendJson(response: ServerResponse, value: unknown): void {
 }
 
 /** Takes every request of an appservice, and gives each event sent an ID. */
-function startHomeserver() {
+function startHomeserver(onSent: () => void) {
   let events = 0;
   return listen((request, _body, response) => {
     const path = request.url ?? "";
@@ -43,26 +44,42 @@ function startHomeserver() {
     }
     if (path.includes("/ping")) return sendJson(response, { duration_ms: 1 });
     events += 1;
+    if (path.includes("/send/")) onSent();
     sendJson(response, { event_id: `$sent${events}`, user_id: "@agent_docs:a.test", device_id: "D" });
   });
 }
 
-async function startAgent(onQuestion: (question: string) => void) {
+/** Answers at once by a message or, when the answer takes its time, by a task. */
+async function startAgent(onQuestion: (question: string) => void, answerMs: number) {
   const key = await testKey("bench");
   let card: Uint8Array = Buffer.alloc(0);
+  const readyAt = new Map<string, number>();
+  const taskOf = (id: string) => {
+    const isReady = performance.now() >= (readyAt.get(id) ?? 0);
+    const artifacts = isReady ? [{ artifactId: "answer", parts: [{ text: "yes" }] }] : [];
+    const state = isReady ? "TASK_STATE_COMPLETED" : "TASK_STATE_WORKING";
+    return { id, contextId: id, status: { state }, artifacts };
+  };
   const agent = await listen((request, body, response) => {
     if (request.method === "GET") {
       response.writeHead(200, { "content-type": "application/json" }).end(card);
       return;
     }
-    const call = JSON.parse(body) as { id: unknown; params: { message: { parts: { text: string }[] } } };
-    onQuestion(call.params.message.parts[0]?.text ?? "");
-    const message = {
-      messageId: systemRandom.bytes(8).toString("hex"),
-      role: "ROLE_AGENT",
-      parts: [{ text: "yes" }],
+    const call = JSON.parse(body) as {
+      id: unknown;
+      params: { id?: string; message?: { parts: { text: string }[] } };
     };
-    sendJson(response, { jsonrpc: "2.0", id: call.id, result: { message } });
+    const { id: asked, message: question } = call.params;
+    if (question === undefined) {
+      sendJson(response, { jsonrpc: "2.0", id: call.id, result: taskOf(asked ?? "") });
+      return;
+    }
+    onQuestion(question.parts[0]?.text ?? "");
+    const id = systemRandom.bytes(8).toString("hex");
+    const message = { messageId: id, role: "ROLE_AGENT", parts: [{ text: "yes" }] };
+    if (answerMs > 0) readyAt.set(id, performance.now() + answerMs);
+    const result = answerMs > 0 ? { task: taskOf(id) } : { message };
+    sendJson(response, { jsonrpc: "2.0", id: call.id, result });
   });
   card = bytesOf(
     signedCard(key, {
@@ -75,8 +92,11 @@ async function startAgent(onQuestion: (question: string) => void) {
 }
 
 export interface BenchBridge {
-  readonly intakeUrl: string;
+  /** Of each process. */
+  readonly intakeUrls: readonly string[];
   readonly hsToken: string;
+  /** Processor time of all its processes so far, in milliseconds. */
+  processorMs(): number;
   stop(): Promise<void>;
 }
 
@@ -86,14 +106,55 @@ const close = (server: Server) =>
     server.close(resolve);
   });
 
+export interface BenchBridgeOptions {
+  readonly onQuestion?: (question: string) => void;
+  /** An event was sent to a room. */
+  readonly onSent?: () => void;
+  readonly processes?: number;
+  /** How long the agent works on an answer. */
+  readonly answerMs?: number;
+  readonly limits?: Readonly<Record<string, unknown>>;
+}
+
+async function isReady(child: ChildProcess, observePort: number): Promise<void> {
+  const deadline = systemClock.now() + READY_TIMEOUT_MS;
+  for (;;) {
+    const ready = await fetch(`http://127.0.0.1:${observePort}/readyz`).catch(() => undefined);
+    if (ready?.status === 200) return;
+    if (systemClock.now() > deadline || child.exitCode !== null) {
+      throw new Error(`the bridge is not ready: ${await ready?.text()}`);
+    }
+    await systemClock.sleep(100);
+  }
+}
+
 /** Starts everything and waits until the bridge is ready. */
 export async function startBenchBridge(
   databaseUrl: string,
-  onQuestion: (question: string) => void,
+  {
+    onQuestion = () => undefined,
+    onSent = () => undefined,
+    processes = 1,
+    answerMs = 0,
+    limits = {},
+  }: BenchBridgeOptions,
 ): Promise<BenchBridge> {
-  const homeserver = await startHomeserver();
-  const agent = await startAgent(onQuestion);
+  const homeserver = await startHomeserver(onSent);
+  const agent = await startAgent(onQuestion, answerMs);
   const directory = mkdtempSync(join(tmpdir(), "drawbridge-bench-"));
+  const children: ChildProcess[] = [];
+  const stop = async () => {
+    await Promise.all(
+      children.map(async (child) => {
+        if (child.exitCode !== null) return;
+        const exited = new Promise((resolve) => child.once("exit", resolve));
+        child.kill("SIGTERM");
+        await exited;
+      }),
+    );
+    await Promise.all([close(homeserver.server), close(agent.server)]);
+    rmSync(directory, { recursive: true, force: true });
+  };
   const [listenPort, observePort] = [await freePort(), await freePort()];
   const files = renderStartingFolder(
     {
@@ -122,31 +183,32 @@ export async function startBenchBridge(
     mkdirSync(dirname(join(directory, name)), { recursive: true });
     writeFileSync(join(directory, name), content, { mode: 0o600 });
   }
-  const child = spawn(process.execPath, [MAIN, "bridge", "--config", join(directory, "bridge.yaml")], {
-    env: { ...process.env, BENCH_DATABASE_URL: databaseUrl },
-    stdio: ["ignore", "ignore", "inherit"],
-  });
-  const exited = new Promise((resolve) => child.once("exit", resolve));
-  const stop = async () => {
-    child.kill("SIGTERM");
-    await exited;
-    await Promise.all([close(homeserver.server), close(agent.server)]);
-    rmSync(directory, { recursive: true, force: true });
-  };
-  const deadline = systemClock.now() + READY_TIMEOUT_MS;
-  for (;;) {
-    const ready = await fetch(`http://127.0.0.1:${observePort}/readyz`).catch(() => undefined);
-    if (ready?.status === 200) break;
-    if (systemClock.now() > deadline) {
-      const why = await ready?.text();
-      await stop();
-      throw new Error(`the bridge is not ready: ${why}`);
+  const config = parse(files["bridge.yaml"] ?? "") as Readonly<Record<string, object>>;
+  const intakeUrls: string[] = [];
+  try {
+    for (let n = 0; n < processes; n++) {
+      const ports = n === 0 ? [listenPort, observePort] : [await freePort(), await freePort()];
+      const [listens = 0, observes = 0] = ports;
+      const file = join(directory, `bridge-${n}.yaml`);
+      const listen = { ...config["listen"], port: listens };
+      const own = { ...config, limits, listen, observe: { ...config["observe"], port: observes } };
+      writeFileSync(file, stringify(own), { mode: 0o600 });
+      const child = spawn(process.execPath, [MAIN, "bridge", "--config", file], {
+        env: { ...process.env, BENCH_DATABASE_URL: databaseUrl },
+        stdio: ["ignore", "ignore", "inherit"],
+      });
+      children.push(child);
+      await isReady(child, observes);
+      intakeUrls.push(`http://127.0.0.1:${listens}`);
     }
-    await systemClock.sleep(100);
+  } catch (error) {
+    await stop();
+    throw error;
   }
   return {
-    intakeUrl: `http://127.0.0.1:${listenPort}`,
+    intakeUrls,
     hsToken: (files["secrets/hs-token"] ?? "").trim(),
+    processorMs: () => children.reduce((sum, { pid }) => sum + (pid === undefined ? 0 : processorMs(pid)), 0),
     stop,
   };
 }

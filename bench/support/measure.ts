@@ -42,9 +42,9 @@ export function median(values: readonly number[]): number {
 /** Ticks a second of the times in proc(5). */
 const TICKS = 100;
 
-/** Processor time of this process and of the programs that it has run to their end, in milliseconds. */
-export function processorMs(): number {
-  const stat = readFileSync("/proc/self/stat", "utf8");
+/** Processor time of a process and of the programs that it has run to their end, in milliseconds. */
+export function processorMs(of: number | "self" = "self"): number {
+  const stat = readFileSync(`/proc/${of}/stat`, "utf8");
   // The name in parentheses may hold blanks; utime, stime, cutime and cstime are fields 14 to 17.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   return (fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0) * 1_000) / TICKS;

@@ -1,0 +1,165 @@
+// How many questions a second one, two and four bridge processes carry from the homeserver's transaction to the answer in
+// the room, beside the commits a second that the same database makes.
+import { Client } from "pg";
+import { Agent, request } from "undici";
+import { systemClock } from "../src/domain/clock.ts";
+import type { Bench, BenchContext } from "./bench.ts";
+import { type BenchBridge, startBenchBridge } from "./support/bridge-process.ts";
+import { createDatabase } from "./support/create-database.ts";
+
+const PROCESSES = [1, 2, 4] as const;
+const ROOMS = 2_000;
+const EVENTS_PER_TRANSACTION_MAX = 100;
+const MEASURED_MS = 8_000;
+const COMMITTERS = 8;
+const COMMITS_MS = 2_000;
+/** The requirement on three processes. */
+const PER_SECOND_MIN = 50;
+
+interface Load {
+  readonly name: string;
+  readonly answerMs: number;
+  /** Questions that are open at a time. */
+  readonly open: number;
+  readonly warmUpMs: number;
+}
+
+const LOADS: readonly Load[] = [
+  { name: "an instant agent", answerMs: 0, open: 300, warmUpMs: 3_000 },
+  { name: "answers after 20 s", answerMs: 20_000, open: 2_000, warmUpMs: 26_000 },
+];
+
+/** Commits a second of one row each, on several connections. */
+async function commitFloor(url: string): Promise<number> {
+  const clients = Array.from({ length: COMMITTERS }, () => new Client({ connectionString: url }));
+  await Promise.all(clients.map((client) => client.connect()));
+  await clients[0]?.query(
+    "CREATE TABLE IF NOT EXISTS commit_floor (n bigint GENERATED ALWAYS AS IDENTITY, t text)",
+  );
+  const end = performance.now() + COMMITS_MS;
+  let commits = 0;
+  await Promise.all(
+    clients.map(async (client) => {
+      while (performance.now() < end) {
+        await client.query({
+          name: "commit",
+          text: "INSERT INTO commit_floor (t) VALUES ($1)",
+          values: ["one"],
+        });
+        commits += 1;
+      }
+    }),
+  );
+  await Promise.all(clients.map((client) => client.end()));
+  return (commits * 1_000) / COMMITS_MS;
+}
+
+interface Asking {
+  /** Questions asked. */
+  asked: number;
+  isOver: boolean;
+}
+
+/** Sends transactions one after the other, as a homeserver does, each to the next process, while too few are open. */
+async function ask(bridge: BenchBridge, load: Load, asking: Asking, answered: () => number): Promise<void> {
+  const agent = new Agent({ connections: 1 });
+  for (let n = 0; !asking.isOver; n++) {
+    const free = load.open - (asking.asked - answered());
+    const count = Math.min(free, EVENTS_PER_TRANSACTION_MAX);
+    if (count <= 0) {
+      await systemClock.sleep(2);
+      continue;
+    }
+    const events = Array.from({ length: count }, (_, index) => ({
+      type: "m.room.message",
+      event_id: `$saturation${asking.asked + index}`,
+      room_id: `!room${(asking.asked + index) % ROOMS}`,
+      sender: `@user${index % 7}:a.test`,
+      origin_server_ts: 1_760_000_000_000 + asking.asked + index,
+      content: {
+        msgtype: "m.text",
+        body: `question ${asking.asked + index}`,
+        "m.mentions": { user_ids: ["@agent_docs:a.test"] },
+      },
+    }));
+    const url = bridge.intakeUrls[n % bridge.intakeUrls.length];
+    const response = await request(`${url}/_matrix/app/v1/transactions/${n}`, {
+      method: "PUT",
+      headers: { authorization: `Bearer ${bridge.hsToken}`, "content-type": "application/json" },
+      body: JSON.stringify({ events }),
+      dispatcher: agent,
+    });
+    await response.body.dump();
+    if (response.statusCode !== 200) throw new Error(`intake answered ${response.statusCode}`);
+    asking.asked += count;
+  }
+  await agent.close();
+}
+
+interface Carried {
+  readonly perSecond: number;
+  /** Processor time of the bridge for each question, which other work on the machine changes little. */
+  readonly processorMs: number;
+}
+
+async function carried(url: string, processes: number, load: Load): Promise<Carried> {
+  let answered = 0;
+  const queue = 4 * load.open;
+  const bridge = await startBenchBridge(url, {
+    onSent: () => {
+      answered += 1;
+    },
+    processes,
+    answerMs: load.answerMs,
+    limits: { globalQueue: queue, serverQueue: queue, agentQueue: queue },
+  });
+  const asking: Asking = { asked: 0, isOver: false };
+  try {
+    const sent = ask(bridge, load, asking, () => answered);
+    sent.catch(() => undefined);
+    await systemClock.sleep(load.warmUpMs);
+    const [before, begun, processor] = [answered, performance.now(), bridge.processorMs()];
+    await systemClock.sleep(MEASURED_MS);
+    const [count, ms] = [answered - before, performance.now() - begun];
+    const used = bridge.processorMs() - processor;
+    asking.isOver = true;
+    await sent;
+    return { perSecond: (count * 1_000) / ms, processorMs: used / count };
+  } finally {
+    asking.isOver = true;
+    await bridge.stop();
+  }
+}
+
+async function run({ postgresUrl, progress }: BenchContext) {
+  const rows = [];
+  for (const [index, load] of LOADS.entries()) {
+    for (const processes of PROCESSES) {
+      const url = await createDatabase(postgresUrl, `bench_saturation_${index}_${processes}`);
+      const floor = await commitFloor(url);
+      const { perSecond: rate, processorMs } = await carried(url, processes, load);
+      progress(
+        `${processes} processes, ${load.name}: ${rate.toFixed(0)} a second beside ${floor.toFixed(0)} commits, ${processorMs.toFixed(1)} ms of processor time each`,
+      );
+      rows.push({
+        measure: `${processes} ${processes === 1 ? "process" : "processes"}, ${load.name}`,
+        ours: `${rate.toFixed(0)} questions per second`,
+        reference: `${floor.toFixed(0)} commits per second`,
+        bar: `≥ ${PER_SECOND_MIN} per second`,
+        outcome: `${(floor / rate).toFixed(1)} commits of the floor and ${processorMs.toFixed(1)} ms of processor time for each`,
+        met: rate >= PER_SECOND_MIN,
+      });
+    }
+  }
+  return rows;
+}
+
+export const bench: Bench = {
+  name: "Saturation",
+  description:
+    `Questions in ${ROOMS.toLocaleString("en")} plain rooms, from a homeserver that sends one transaction at a time to the processes in turn, ` +
+    `until the answer is sent to the room; so many are kept open that the bridge always has work. The agent answers at once, or by a task ` +
+    `that is done after 20 seconds. Homeserver, agent, database and all processes share the machine. Beside it the commits of one row each ` +
+    `that the same database makes a second on ${COMMITTERS} connections, just before. Measured over ${MEASURED_MS / 1_000} s.`,
+  run,
+};
