@@ -53,6 +53,26 @@ const Encryption = z
     }
   });
 
+/** How long each kind of row is kept after its end. */
+const Retention = z
+  .strictObject({
+    /** Terminal delegations with the events of their answers, and intake envelopes that have ended. */
+    delegations: durationMs("90d", { min: "1h" }),
+    /** Audit records, after they were exported. */
+    audit: durationMs("90d", { min: "1h" }),
+    notices: durationMs("30d", { min: "1d" }),
+    /** Rooms that ghosts have left; never shorter than `delegations`. */
+    rooms: durationMs("90d", { min: "1d" }),
+    /** Which events were handled. An older event asks nobody. */
+    handledEvents: durationMs("14d", { min: "1d" }),
+    malformedEvents: durationMs("14d", { min: "1h" }),
+    /** Which message of a room key was asked; longer than any room key is kept without use. */
+    messageIndices: durationMs("400d", { min: "120d" }),
+    /** What came for a ghost's device and was not taken by its owner; a catchup reads it at the homeserver. */
+    deviceInbox: durationMs("1h", { min: "10m" }),
+  })
+  .prefault({});
+
 export const BridgeConfigFile = z.strictObject({
   version: z.literal(1),
   homeserver: z.strictObject({
@@ -102,6 +122,7 @@ export const BridgeConfigFile = z.strictObject({
   encryption: Encryption,
   /** The catchup, after the homeserver was down, of what its transactions lost. Keys are always caught up. */
   catchup: z.strictObject({ rooms: z.boolean().default(true) }).prefault({}),
+  retention: Retention,
   limits: z
     .strictObject({
       roomQueue: z.int().min(1).default(64),

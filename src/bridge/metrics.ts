@@ -66,6 +66,7 @@ export function createMetrics() {
       "reason",
     ),
     delegationsInProgress: gauge("delegations_in_progress", "Delegations this process works on now."),
+    rowsDeleted: counter("rows_deleted_total", "Rows that were deleted after their retention.", "kind"),
     leasesLost: counter("leases_lost_total", "Leases that passed to another holder."),
     dispatchSeconds: histogram("dispatch_duration_seconds", "From the claim to the call of the agent."),
     agentSeconds: histogram("agent_request_duration_seconds", "Requests to agents.", "operation", "outcome"),

@@ -10,7 +10,7 @@ import type { GhostMxid } from "../domain/identifiers.ts";
 import type { ProcessConnection, Processes } from "./ledger/processes.ts";
 
 /** Work that one process does at a time. */
-export const ROLES = ["audit", "catchup", "pruning"] as const;
+export const ROLES = ["audit", "catchup", "retention"] as const;
 export type Role = (typeof ROLES)[number];
 
 export interface OwnershipOptions {

@@ -26,7 +26,13 @@ import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
 import { createMembershipQueue } from "./matrix/membership-queue.ts";
 import { plainRoomsOnly } from "./matrix/send.ts";
-import { catchupMetrics, delegationMetrics, intakeEnvelopeMetrics, intakeMetrics } from "./metrics.ts";
+import {
+  catchupMetrics,
+  delegationMetrics,
+  intakeEnvelopeMetrics,
+  intakeMetrics,
+  type Metrics,
+} from "./metrics.ts";
 import { createNoticeQueue } from "./notices/queue.ts";
 import { Ownership } from "./ownership.ts";
 import { Wakeups } from "./wakeups.ts";
@@ -52,11 +58,7 @@ export interface BridgeServices {
   readonly workers: readonly Worker[];
 }
 
-/** For so long it is remembered which events were handled; no homeserver repeats one later. */
-const HANDLED_MEMORY_MS = 14 * 24 * 60 * 60 * 1_000;
-/** What the inbox holds for longer, a catchup has read at the homeserver. */
-const INBOX_MEMORY_MS = 60 * 60 * 1_000;
-const PRUNE_INTERVAL_MS = 10 * 60 * 1_000;
+const RETENTION_INTERVAL_MS = 10 * 60 * 1_000;
 
 /** What everything else stands on: the tables, and the homeserver as the bridge and as its ghosts. */
 interface Base {
@@ -141,9 +143,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
   const expiry = readsEncrypted ? [] : [createIntakeEnvelopeExpiry({ ledger, clock, log, observe })];
   const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups, ownership });
-  const pruning = createPruning(ledger, options, ownership, () =>
-    metrics.workerErrors.inc({ worker: "pruning" }),
-  );
+  const retention = createRetentionLoop(ledger, options, ownership, metrics);
 
   const inbox = encryption && { wake: () => encryption.mailCame() };
   wakeups.parts = { delegations, notices, memberships, audit, envelopes: encryption, inbox };
@@ -156,7 +156,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     intake,
     audit,
     agentHttp,
-    workers: [delegations, notices, memberships, profiles, pruning, catchup, ...expiry],
+    workers: [delegations, notices, memberships, profiles, retention, catchup, ...expiry],
   };
 }
 
@@ -276,23 +276,27 @@ function createIntake(
   return { intake, catchup };
 }
 
-function createPruning(
+function createRetentionLoop(
   ledger: Ledger,
   { clock, config }: BridgeOptions,
   ownership: Ownership,
-  onError: () => void,
+  metrics: Metrics,
 ): WorkLoop {
   return new WorkLoop({
     clock,
-    round: async () => {
-      if (!ownership.owns("pruning")) return false;
-      await ledger.deviceInbox.prune(clock.now() - INBOX_MEMORY_MS);
-      await ledger.intake.prune(clock.now(), HANDLED_MEMORY_MS);
+    round: async (signal) => {
+      if (!ownership.owns("retention")) return false;
       // An old position would be read from once the catchup is switched on again, further back than is remembered.
       if (!config.catchup.rooms) await ledger.roomPositions.forget();
-      return ledger.ghosts.pruneSessions(clock.now() - config.encryption.sessionRetention);
+      const begunAt = clock.now();
+      const times = { ...config.retention, sessions: config.encryption.sessionRetention };
+      const { deleted, hasMore } = await ledger.retention.round(times, clock);
+      for (const [kind, count] of deleted) metrics.rowsDeleted.inc({ kind }, count);
+      // Others get at least half of the database's time.
+      if (hasMore) await clock.sleep(clock.now() - begunAt, signal).catch(() => undefined);
+      return hasMore;
     },
-    onError,
-    pollIntervalMs: PRUNE_INTERVAL_MS,
+    onError: () => metrics.workerErrors.inc({ worker: "retention" }),
+    pollIntervalMs: RETENTION_INTERVAL_MS,
   });
 }

@@ -244,7 +244,9 @@ export function derive(
   for (const message of candidates) {
     const isPlain = message.indexDigest === undefined;
     if (isPlain && !plainInEncrypted && known.encryptedRooms.has(message.room)) continue;
+    const isForgotten = message.originServerTs < known.forgottenBefore;
     if (message.body.trim() === DIRECTORY_COMMAND) {
+      if (isForgotten) continue;
       const speaker = speakerIn(message.room);
       if (speaker !== undefined && mayAskAnyone(targets, message.sender)) {
         notices.push({
@@ -286,8 +288,10 @@ export function derive(
         agent,
         targetFingerprint: target?.fingerprint ?? NO_TARGET,
         sender: message.sender,
+        ...(isForgotten && { refused: "event_too_old" as const }),
         // An entry that allows nobody is revoked, and the dispatch refuses with that reason.
-        ...(target !== undefined &&
+        ...(!isForgotten &&
+          target !== undefined &&
           allowsAnybody(target.entry) &&
           !isSenderAllowed(target.entry, message.sender) && { refused: "sender_policy_rejected" as const }),
         originServerTs: message.originServerTs,

@@ -177,6 +177,8 @@ export interface Subject {
 
 /** The facts that the ledger has about the rooms and events of a transaction. */
 export interface KnownFacts {
+  /** Whether an event that was sent before this was handled is not remembered any more. */
+  readonly forgottenBefore: number;
   readonly encryptedRooms: ReadonlySet<RoomId>;
   /** Ghosts that are, or may be, in a room: all recorded ones that have not left. */
   readonly ghostsIn: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;

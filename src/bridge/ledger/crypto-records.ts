@@ -192,19 +192,3 @@ export async function deleteCryptoRecords(
   const held = await rows(on, DELETE_RANGE, [[ghost], [String(fence)], objectStore, from, to]);
   if (held.length !== 1) throw leaseLost(`the store of ${ghost}`);
 }
-
-const PRUNE: Statement = {
-  name: "crypto_records_prune",
-  // No fence: a machine that still has such a record in memory writes it again when it uses it, and a record that is
-  // being written at this moment is locked, and then no longer old.
-  text: `
-  DELETE FROM bridge_crypto_records WHERE (ghost_mxid, object_store, record_key) IN (
-    SELECT ghost_mxid, object_store, record_key FROM bridge_crypto_records
-    WHERE used_day < $1 ORDER BY used_day LIMIT $2
-  ) AND used_day < $1`,
-};
-
-/** Deletes at most `limit` records that were last used before this day. Returns how many it deleted. */
-export async function pruneCryptoRecords(on: Queryable, beforeDay: number, limit: number): Promise<number> {
-  return (await on.query({ ...PRUNE, values: [beforeDay, limit] })).rowCount ?? 0;
-}

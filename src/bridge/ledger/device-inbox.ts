@@ -29,11 +29,6 @@ const DELETE: Statement = {
   text: `DELETE FROM bridge_device_inbox WHERE id = ANY ($1::bigint[])`,
 };
 
-const PRUNE: Statement = {
-  name: "prune_device_inbox",
-  text: `DELETE FROM bridge_device_inbox WHERE received_at < $1`,
-};
-
 /** Runs inside the transaction of an admission. */
 export async function writeDeviceInbox(
   on: Queryable,
@@ -52,10 +47,6 @@ export function createDeviceInbox(pool: Pool) {
 
     async delete(ids: readonly string[]): Promise<void> {
       await rows(pool, DELETE, [ids]);
-    },
-
-    async prune(before: number): Promise<void> {
-      await rows(pool, PRUNE, [toTime(before)]);
     },
   };
 }

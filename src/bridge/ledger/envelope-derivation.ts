@@ -143,6 +143,7 @@ async function deriveOn(
   await recordIndices(
     client,
     jobs.map(({ job }) => job),
+    now,
   );
   const notices = [...derived.notices, ...refusedJobs(jobs)];
   await writeNotices(client, notices, now, noticeIntervalMs);

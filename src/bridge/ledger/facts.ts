@@ -18,6 +18,7 @@ const KNOWN: Statement = {
   text: `
   SELECT
     (SELECT counted_open + admitted - counted_at_admitted FROM bridge_capacity)::int AS open_global_max,
+    (SELECT extract(epoch FROM before) * 1000 FROM bridge_forgotten)::float8 AS forgotten_before,
     (SELECT json_agg(json_build_array(room_id, encrypted, open_count, next_seq))
        FROM bridge_rooms WHERE room_id = ANY ($1)) AS rooms,
     (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
@@ -57,9 +58,13 @@ const KNOWN: Statement = {
 /** So long after an answer, whoever goes on has had the time to read it. */
 const REACTION_MS = 30_000;
 
+/** How far a homeserver's clock may be ahead of the bridge's. */
+const CLOCK_SKEW_MS = 60 * 60_000;
+
 export interface KnownRow extends KnownPlaces {
   /** An upper bound of what is open now. */
   readonly open_global_max: number;
+  readonly forgotten_before: number;
   readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
   readonly answers: readonly (Omit<RecentAnswer, "threadRoot"> & { threadRoot: EventId | null })[] | null;
   readonly subjects: readonly Subject[] | null;
@@ -88,6 +93,7 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
   }
   for (const room of directWith.keys()) if ((ghostsIn.get(room)?.size ?? 0) > 1) directWith.delete(room);
   return {
+    forgottenBefore: row.forgotten_before + CLOCK_SKEW_MS,
     encryptedRooms: new Set(
       (row.rooms ?? []).filter(([, encrypted]) => encrypted).map(([room]) => room as RoomId),
     ),
@@ -149,13 +155,17 @@ export async function knownIndices(on: Queryable, jobs: readonly NewDelegation[]
 const RECORD_INDICES: Statement = {
   name: "record_indices",
   text: `
-  INSERT INTO bridge_megolm_indices (index_digest, matrix_event_id)
-  SELECT digest, event FROM unnest($1::bytea[], $2::text[]) AS u (digest, event)
+  INSERT INTO bridge_megolm_indices (index_digest, matrix_event_id, used_at)
+  SELECT digest, event, $3 FROM unnest($1::bytea[], $2::text[]) AS u (digest, event)
   ON CONFLICT DO NOTHING`,
 };
 
 /** Records the message indices of these delegations, refused ones included: an index belongs to its first event. */
-export async function recordIndices(on: Queryable, jobs: readonly NewDelegation[]): Promise<void> {
+export async function recordIndices(
+  on: Queryable,
+  jobs: readonly NewDelegation[],
+  now: number,
+): Promise<void> {
   const used = jobs.flatMap(({ indexDigest, event }) =>
     indexDigest === undefined ? [] : { indexDigest, event },
   );
@@ -163,5 +173,6 @@ export async function recordIndices(on: Queryable, jobs: readonly NewDelegation[
   await rows(on, RECORD_INDICES, [
     used.map(({ indexDigest }) => indexDigest),
     used.map(({ event }) => event),
+    toTime(now),
   ]);
 }

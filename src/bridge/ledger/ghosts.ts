@@ -4,7 +4,6 @@
 // a read position is moved only from the position that the caller has read.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { pruneCryptoRecords, toDay } from "./crypto-records.ts";
 import { type DeviceIdentity, IDENTITY } from "./crypto-stores.ts";
 import { entities, inTransaction, leaseLost, oneRow, rows, type Statement, toTime } from "./postgres.ts";
 import type { DeviceStopReason } from "./states.ts";
@@ -151,9 +150,6 @@ function toDevice(row: DeviceRow): RecordedDevice {
   };
 }
 
-/** Few enough that no statement takes long. */
-const PRUNED_AT_A_TIME = 5_000;
-
 export function createGhosts(pool: Pool) {
   return {
     /** Returns the ghost's device; a ghost without one gets `freshDeviceId`. */
@@ -176,11 +172,6 @@ export function createGhosts(pool: Pool) {
 
     async recordedDevices(): Promise<readonly RecordedDevice[]> {
       return (await entities<DeviceRow>(pool, RECORDED_DEVICES, [])).map(toDevice);
-    },
-
-    /** Deletes sessions of the ghosts' stores that were last used before this time. Returns whether there may be more. */
-    async pruneSessions(before: number): Promise<boolean> {
-      return (await pruneCryptoRecords(pool, toDay(before), PRUNED_AT_A_TIME)) === PRUNED_AT_A_TIME;
     },
 
     /** Whether the homeserver ever had keys of this device. Such a device is never created again. */

@@ -22,7 +22,7 @@ import { applyRoomState } from "./room-state.ts";
 
 const HANDLE: Statement = {
   name: "handle_events",
-  // A delegation or an intake envelope is kept for longer than the row of its event, and its key is unique.
+  // A delegation or an intake envelope may be kept for longer than the row of its event, and its key is unique.
   text: `
   INSERT INTO bridge_handled_events (matrix_event_id, handled_at)
   SELECT event, $2 FROM unnest($1::text[]) AS u (event)
@@ -196,6 +196,7 @@ async function admitOn(
   await recordIndices(
     client,
     jobs.map(({ job }) => job),
+    receivedAt,
   );
   if (admission.malformed.length > 0) await writeMalformed(client, admission);
   if (result.admitted + result.envelopes > 0) await reorder(client, order, later, receivedAt);
@@ -234,19 +235,6 @@ async function writeMalformed(client: PoolClient, admission: Admission): Promise
   ]);
 }
 
-// Counted from the last event: what a catchup reads after a long downtime was handled before it began.
-const PRUNE_HANDLED: Statement = {
-  name: "prune_handled_events",
-  text: `
-  DELETE FROM bridge_handled_events
-  WHERE handled_at < LEAST($1, (SELECT max(handled_at) FROM bridge_handled_events) - $2 * interval '1 millisecond')`,
-};
-
-const PRUNE_MALFORMED: Statement = {
-  name: "prune_malformed",
-  text: `DELETE FROM bridge_malformed_events WHERE received_at < $1`,
-};
-
 export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms: boolean) {
   return {
     /**
@@ -265,12 +253,6 @@ export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms
     /** Which of these events were handled, as far as that is remembered. */
     async handled(events: readonly EventId[]): Promise<ReadonlySet<EventId>> {
       return new Set((await rows<{ event: EventId }>(pool, HANDLED, [events])).map(({ event }) => event));
-    },
-
-    /** Deletes the records of handled and of malformed events that are older than `ageMs`. */
-    async prune(now: number, ageMs: number): Promise<void> {
-      await rows(pool, PRUNE_HANDLED, [toTime(now - ageMs), ageMs]);
-      await rows(pool, PRUNE_MALFORMED, [toTime(now - ageMs)]);
     },
   };
 }

@@ -19,6 +19,7 @@ import { createMemberships } from "./memberships.ts";
 import { createNotices } from "./notices.ts";
 import { createQuestions } from "./questions.ts";
 import { createReplies } from "./replies.ts";
+import { createRetention } from "./retention.ts";
 import { createTargets } from "./targets.ts";
 
 export interface LedgerOptions {
@@ -58,6 +59,7 @@ export function createLedger(
     deviceInbox: createDeviceInbox(pool),
     targets: createTargets(pool),
     audit: createAuditOutbox(pool),
+    retention: createRetention(pool),
   };
 }
 

@@ -51,7 +51,8 @@ const mine = (membership: ClaimedMembership) =>
 
 const JOINED: Statement = {
   name: "membership_joined",
-  text: `UPDATE bridge_ghost_rooms SET membership = 'join', task = 'settle', due_at = $4, attempts = 0 ${MINE}`,
+  text: `UPDATE bridge_ghost_rooms SET membership = 'join', left_at = NULL, task = 'settle', due_at = $4, attempts = 0
+         ${MINE}`,
 };
 
 // The members as the homeserver gave them replace what was known. $4 encrypted, $5 members without ghosts.
@@ -60,7 +61,7 @@ const ROOM_READ: Statement = {
   text: `
   WITH settled AS (
     UPDATE bridge_ghost_rooms SET
-      membership = 'join',
+      membership = 'join', left_at = NULL,
       task = CASE WHEN cardinality($5::text[]) = 0 THEN 'leave' END,
       due_at = CASE WHEN cardinality($5::text[]) = 0 THEN $6::timestamptz END, attempts = 0
     ${MINE} RETURNING room_id, ghost_mxid
@@ -80,7 +81,8 @@ const ROOM_READ: Statement = {
 
 const LEFT: Statement = {
   name: "membership_left",
-  text: `UPDATE bridge_ghost_rooms SET membership = 'leave', task = NULL, due_at = NULL, attempts = 0 ${MINE}`,
+  text: `UPDATE bridge_ghost_rooms SET membership = 'leave', left_at = $4, task = NULL, due_at = NULL, attempts = 0
+         ${MINE}`,
 };
 
 const HELD: Statement = {
@@ -162,8 +164,8 @@ export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }:
     },
 
     /** The ghost has left, or refused the invitation. */
-    async recordLeft(membership: ClaimedMembership): Promise<void> {
-      await rows(pool, LEFT, mine(membership));
+    async recordLeft(membership: ClaimedMembership, now: number): Promise<void> {
+      await rows(pool, LEFT, [...mine(membership), toTime(now)]);
     },
 
     /** The invitation stays unanswered while no agent has the ghost. */

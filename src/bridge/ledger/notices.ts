@@ -108,6 +108,7 @@ export interface RefusalNotice extends NewNotice {
 /** Refusals that do not end when there is room again. */
 const POLICY_REASONS: ReadonlySet<NoticeReason> = new Set([
   "event_replayed",
+  "event_too_old",
   "agent_turns_exceeded",
   "sender_policy_rejected",
 ]);

@@ -15,17 +15,19 @@ import { noticeTransactionId } from "./transaction-ids.ts";
 const GHOST_EVENT: Statement = {
   name: "ghost_membership",
   text: `
-  INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at)
+  INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at, left_at)
   SELECT $1, $2, $3, $4, $5::boolean,
     CASE $3 WHEN 'invite' THEN 'answer_invite' WHEN 'join' THEN 'settle' END,
     CASE WHEN $3 <> 'leave' THEN $6::timestamptz END,
-    CASE WHEN $3 = 'invite' THEN $7::bigint END
+    CASE WHEN $3 = 'invite' THEN $7::bigint END,
+    CASE WHEN $3 = 'leave' THEN $6::timestamptz END
   WHERE CASE $3
     WHEN 'invite' THEN $8::boolean OR EXISTS (SELECT FROM bridge_ghosts WHERE ghost_mxid = $2)
     WHEN 'leave' THEN EXISTS (SELECT FROM bridge_ghost_rooms WHERE room_id = $1 AND ghost_mxid = $2)
     ELSE true END
   ON CONFLICT (room_id, ghost_mxid) DO UPDATE SET
     membership = excluded.membership,
+    left_at = excluded.left_at,
     inviter = COALESCE(excluded.inviter, g.inviter),
     direct = CASE WHEN $3 = 'invite' THEN excluded.direct ELSE g.direct END,
     task = CASE

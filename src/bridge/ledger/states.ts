@@ -52,6 +52,7 @@ export const TERMINAL_REASONS = [
   "reply_deadline_exceeded",
   "operator_canceled",
   "event_replayed",
+  "event_too_old",
   "agent_turns_exceeded",
 ] as const;
 export type TerminalReason = (typeof TERMINAL_REASONS)[number];

@@ -172,7 +172,7 @@ class MembershipTasks {
 
   async #recordLeft(membership: ClaimedMembership): Promise<void> {
     await this.#deps.onLeft?.(membership.ghost, membership.roomId);
-    await this.#deps.ledger.memberships.recordLeft(membership);
+    await this.#deps.ledger.memberships.recordLeft(membership, this.#deps.clock.now());
   }
 
   async #defer(

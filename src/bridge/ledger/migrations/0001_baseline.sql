@@ -3,7 +3,7 @@
 -- The schema of the bridge's database. Times are passed in by the bridge; the database's clock is not used.
 --
 -- Invariants that the tables themselves keep:
---   * one delegation for each (matrix_event_id, ghost_mxid), and one intake envelope for each event, for ever;
+--   * one delegation for each (matrix_event_id, ghost_mxid), and one intake envelope for each event;
 --   * a terminal row holds no content, no lease and no due time, and has a reason from a closed set;
 --   * an intake envelope holds neither content nor ciphertext nor the name of a session;
 --   * every outgoing event has a transaction ID that is unique across the appservice;
@@ -36,6 +36,14 @@ CREATE TABLE bridge_handled_events (
   handled_at timestamptz NOT NULL
 );
 CREATE INDEX bridge_handled_events_age ON bridge_handled_events (handled_at);
+
+-- Handled events that are older than this may have been deleted. Whether such an event was handled is not known any
+-- more, so it asks nobody.
+CREATE TABLE bridge_forgotten (
+  singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+  before timestamptz NOT NULL
+);
+INSERT INTO bridge_forgotten VALUES (true, '-infinity');
 
 -- Events that could not be parsed. Nothing of their content is kept except a digest.
 CREATE TABLE bridge_malformed_events (
@@ -133,10 +141,13 @@ CREATE TABLE bridge_ghost_rooms (
   holder text,
   fence bigint NOT NULL DEFAULT 0,
   attempts integer NOT NULL DEFAULT 0,
+  left_at timestamptz,
   PRIMARY KEY (room_id, ghost_mxid),
-  CHECK ((task IS NULL) = (due_at IS NULL))
+  CHECK ((task IS NULL) = (due_at IS NULL)),
+  CHECK ((left_at IS NULL) = (membership <> 'leave'))
 );
 CREATE INDEX bridge_ghost_rooms_due ON bridge_ghost_rooms (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX bridge_ghost_rooms_left ON bridge_ghost_rooms (left_at) WHERE left_at IS NOT NULL AND task IS NULL;
 
 -- The stores of the ghosts' cryptographic machines. Invariants: a store's records are written under its fence; opening
 -- a store raises the fence, which locks out the process that had it open; a writer locks the store's row FOR SHARE in
@@ -269,6 +280,7 @@ CREATE INDEX bridge_delegations_answered ON bridge_delegations (room_id, termina
   WHERE state = 'reply_pending' OR terminal_reason IN ('answered', 'agent_turns_exceeded');
 CREATE INDEX bridge_delegations_asking ON bridge_delegations (room_id) WHERE state = 'awaiting_input';
 CREATE INDEX bridge_delegations_answer ON bridge_delegations (answer_event_id) WHERE answer_event_id IS NOT NULL;
+CREATE INDEX bridge_delegations_ended ON bridge_delegations (terminal_at) WHERE terminal_at IS NOT NULL;
 CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root) WHERE thread_root IS NOT NULL;
 
 -- Intake envelopes: encrypted events whose keys were missing when they arrived.
@@ -322,13 +334,16 @@ CREATE INDEX bridge_encrypted_intake_due ON bridge_encrypted_intake (due_at) WHE
 CREATE INDEX bridge_encrypted_intake_sender ON bridge_encrypted_intake (sender_mxid) WHERE state = 'awaiting_key';
 CREATE INDEX bridge_encrypted_intake_waiting ON bridge_encrypted_intake (room_id, room_seq)
   WHERE state = 'awaiting_key';
+CREATE INDEX bridge_encrypted_intake_ended ON bridge_encrypted_intake (terminal_at) WHERE terminal_at IS NOT NULL;
 
 -- Which event used each message index of a room key, of events that became delegations. The same ciphertext under
 -- another event ID is a replay.
 CREATE TABLE bridge_megolm_indices (
   index_digest bytea PRIMARY KEY CHECK (octet_length(index_digest) = 32),
-  matrix_event_id text NOT NULL
+  matrix_event_id text NOT NULL,
+  used_at timestamptz NOT NULL
 );
+CREATE INDEX bridge_megolm_indices_age ON bridge_megolm_indices (used_at);
 
 --------------------------------------------------------------------------------
 -- What the bridge sends
@@ -379,6 +394,8 @@ CREATE TABLE bridge_notices (
   CHECK ((state = 'sent') = (event_id IS NOT NULL))
 );
 CREATE INDEX bridge_notices_due ON bridge_notices (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX bridge_notices_ended ON bridge_notices (created_at)
+  WHERE state <> 'pending' AND kind <> 'encrypted_room_refused';
 CREATE INDEX bridge_notices_room ON bridge_notices (room_id, kind, ghost_mxid, created_at);
 
 --------------------------------------------------------------------------------
@@ -419,6 +436,7 @@ CREATE TABLE bridge_audit (
   exported_at timestamptz
 );
 CREATE INDEX bridge_audit_unexported ON bridge_audit (id) WHERE exported_at IS NULL;
+CREATE INDEX bridge_audit_exported ON bridge_audit (exported_at) WHERE exported_at IS NOT NULL;
 
 CREATE FUNCTION bridge_time(t timestamptz) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN to_char(t AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
@@ -473,7 +491,7 @@ $$;
 
 -- Which process owns a ghost's machine, or a role. The owner may have ended: then any other may take it.
 CREATE TABLE bridge_ownership (
-  -- A ghost, or one of the roles `audit`, `catchup` and `pruning`.
+  -- A ghost, or one of the roles `audit`, `catchup` and `retention`.
   name text PRIMARY KEY,
   process text NOT NULL
 );
@@ -487,3 +505,4 @@ CREATE TABLE bridge_device_inbox (
   received_at timestamptz NOT NULL
 );
 CREATE INDEX bridge_device_inbox_ghost ON bridge_device_inbox (ghost_mxid, id);
+CREATE INDEX bridge_device_inbox_age ON bridge_device_inbox (received_at);

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import { BridgeConfigFile } from "../../../../src/bridge/config.ts";
 import { ALL_KEYS, encodeKey, IDBKeyRange } from "../../../../src/bridge/crypto/idb-keys.ts";
 import { Transaction } from "../../../../src/bridge/crypto/idb-transaction.ts";
 import {
@@ -8,7 +9,7 @@ import {
   StoreRecords,
 } from "../../../../src/bridge/crypto/store-records.ts";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
-import { createGhosts } from "../../../../src/bridge/ledger/ghosts.ts";
+import { createRetention } from "../../../../src/bridge/ledger/retention.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { finishedStore, interrupted, record, stored } from "../../../support/crypto-records.ts";
 import { testDatabase } from "../../../support/database.ts";
@@ -162,7 +163,8 @@ describe("StoreRecords", () => {
 
   it("notes the day on which a session was used, at most once in a week, and only sessions unused for the retention are deleted [ENC-10]", async (t) => {
     const { pool, made } = await scene(t);
-    const ghosts = createGhosts(pool);
+    const times = { ...BridgeConfigFile.shape.retention.parse(undefined), sessions: 0 };
+    const deleteUnusedBefore = (now: number) => createRetention(pool).round(times, { now: () => now });
     const session = (key: string) => record(key, key, { objectStore: SESSIONS });
     const days = async () => {
       const { rows } = await pool.query(
@@ -186,11 +188,11 @@ describe("StoreRecords", () => {
       await machine.commit();
       assert.deepEqual(await days(), { used: noted, unused: 100 });
     }
-    assert.equal(await ghosts.pruneSessions(100 * DAY_MS), false);
+    assert.equal((await deleteUnusedBefore(100 * DAY_MS)).hasMore, false);
     assert.deepEqual(await days(), { used: 120, unused: 100 });
-    await ghosts.pruneSessions(101 * DAY_MS);
+    await deleteUnusedBefore(101 * DAY_MS);
     assert.deepEqual(await days(), { used: 120 });
-    await ghosts.pruneSessions(500 * DAY_MS);
+    await deleteUnusedBefore(500 * DAY_MS);
     assert.deepEqual(await stored(pool, ONE), { account: "kept for ever" });
     // A machine that still has it in memory brings it back by using it.
     made.now = 130 * DAY_MS;

@@ -291,7 +291,7 @@ describe("which events ask a ghost", () => {
     await fixture.ledger.memberships.recordRoomFacts(await claim(), facts, Date.now());
     assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
     await fixture.events("t3", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
-    await fixture.ledger.memberships.recordLeft(await claim());
+    await fixture.ledger.memberships.recordLeft(await claim(), T0);
     assert.deepEqual(await tasks(), [{ membership: "leave", task: null }]);
   });
 
@@ -314,7 +314,7 @@ describe("which events ask a ghost", () => {
     const now = Date.now() + 1_000;
     const facts = { encrypted: false, members: ["@alice:a.test"] as never[] };
     for (const one of await fixture.ledger.memberships.claim({ limit: 5, now, leaseUntil: now })) {
-      if (one.roomId === "!c") await fixture.ledger.memberships.recordLeft(one);
+      if (one.roomId === "!c") await fixture.ledger.memberships.recordLeft(one, T0);
       else await fixture.ledger.memberships.recordRoomFacts(one, facts, now);
     }
     await fixture.ledger.memberships.catchupRoomState(ghost("docs"), ["!b", "!c"] as never[], now);

@@ -43,25 +43,6 @@ describe("admission", () => {
     assert.equal((await rows("SELECT 1 FROM bridge_delegations")).length, 1);
   });
 
-  it("decides about an event once, until what was handled is pruned, and later by its delegation [INT-3]", async (t) => {
-    const { ledger, admit, rows } = await ledgerFixture(t);
-    await admit([job("q1")]);
-    await admit([job("q2")], { receivedAt: T0 + 1_000 });
-    await ledger.intake.prune(T0 + 1_000_000, 1_000);
-    assert.deepEqual(
-      await ledger.intake.handled([event("q1"), event("q2"), event("q3")]),
-      new Set([event("q1"), event("q2")]),
-    );
-    await ledger.intake.prune(T0 + 1_000_000, 999);
-    assert.deepEqual(
-      await ledger.intake.handled([event("q1"), event("q2")]),
-      new Set([event("q2")]),
-      "the last stay",
-    );
-    for (const name of ["q1", "q2"]) assert.equal((await admit([job(name)])).replayed, true);
-    assert.equal((await rows("SELECT 1 FROM bridge_delegations")).length, 2);
-  });
-
   it("an event that asked nobody is not derived again with later facts [INT-3]", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
     const quiet = {

@@ -1,0 +1,244 @@
+// How long rows are kept after their end, and their deletion. Each kind of row is one entry of the table below.
+// Invariants: a row that is open, or that was not exported, is never deleted; whatever forgets which events were handled
+// records how far, in the same statement, so that an older event asks nobody; a batch is bounded in rows, and in time by
+// making the next one smaller; it reads its index from where the last one ended, so that it costs the same however many
+// rows there are. A caller holds the role `retention`, so that one process deletes at a time.
+import type { Pool } from "pg";
+import type { Clock } from "../../domain/clock.ts";
+import { entities, oneRow, type Statement, toTime } from "./postgres.ts";
+
+/** How long each kind is kept, in milliseconds (`retention` of the configuration). */
+export interface RetentionTimes {
+  readonly delegations: number;
+  readonly audit: number;
+  readonly notices: number;
+  readonly rooms: number;
+  readonly handledEvents: number;
+  readonly malformedEvents: number;
+  readonly messageIndices: number;
+  readonly deviceInbox: number;
+  /** Of room keys, after their last use (`encryption.sessionRetention`). */
+  readonly sessions: number;
+}
+
+interface Kind {
+  readonly name: string;
+  readonly keep: (times: RetentionTimes) => number;
+  /** $1: what ended before it is deleted; $2: how many rows at most; $3: nothing that ended before it is left. */
+  readonly delete: Statement;
+  /** The newest time of all rows. When given, the time is counted back from it, should it be older than now. */
+  readonly newest?: Statement;
+}
+
+interface Rows {
+  readonly table: string;
+  /** Columns of the primary key. */
+  readonly key: readonly string[];
+  /** The time of its end; an index begins with it. */
+  readonly ended: string;
+  /** What else must hold: the predicate of that index, and conditions on `e`. */
+  readonly where?: string;
+  /** Further statements on `ended`, the rows that are deleted. */
+  readonly also?: string;
+}
+
+function deletion(name: string, { table, key, ended, where = "true", also = "" }: Rows): Statement {
+  const same = key.map((column) => `t.${column} = e.${column}`).join(" AND ");
+  return {
+    name: `retention_${name}`,
+    text: `
+    WITH ended AS MATERIALIZED (
+      SELECT ${key.map((column) => `e.${column}`).join(", ")}, e.${ended} AS at FROM ${table} e
+      WHERE e.${ended} < $1 AND e.${ended} >= $3::timestamptz AND ${where}
+      ORDER BY e.${ended} LIMIT $2 FOR UPDATE SKIP LOCKED
+    ), gone AS (
+      DELETE FROM ${table} t USING ended e WHERE ${same}
+    )${also === "" ? "" : `, ${also}`}
+    SELECT count(*)::int AS deleted, max(at) AS last FROM ended`,
+  };
+}
+
+const kind = (name: string, keep: Kind["keep"], rows: Rows): Kind => ({
+  name,
+  keep,
+  delete: deletion(name, rows),
+});
+
+/** A room outlives what was asked in it, because the places of its queue are counted in its row. */
+const keepRooms = ({ rooms, delegations }: RetentionTimes) => Math.max(rooms, delegations);
+
+/** No ghost is in the room of `e`, or about to be. */
+const DESERTED = `NOT EXISTS (
+      SELECT FROM bridge_ghost_rooms o WHERE o.room_id = e.room_id AND (o.membership <> 'leave' OR o.task IS NOT NULL))`;
+
+const WEEK_MS = 7 * 24 * 60 * 60_000;
+const dayOf = (time: string) => `floor(extract(epoch FROM ${time}) / 86400)::int`;
+
+const KINDS: readonly Kind[] = [
+  {
+    ...kind("handled_events", ({ handledEvents }) => handledEvents, {
+      table: "bridge_handled_events",
+      key: ["matrix_event_id"],
+      ended: "handled_at",
+      also: `forgotten AS (
+        UPDATE bridge_forgotten SET before = $1 WHERE before < $1 AND EXISTS (SELECT FROM ended)
+      )`,
+    }),
+    // What a catchup reads after a long downtime was handled before that began.
+    newest: {
+      name: "newest_handled_event",
+      text: "SELECT max(handled_at) AS newest FROM bridge_handled_events",
+    },
+  },
+  kind("malformed_events", ({ malformedEvents }) => malformedEvents, {
+    table: "bridge_malformed_events",
+    key: ["event_sha256"],
+    ended: "received_at",
+  }),
+  kind("device_inbox", ({ deviceInbox }) => deviceInbox, {
+    table: "bridge_device_inbox",
+    key: ["id"],
+    ended: "received_at",
+  }),
+  kind("delegations", ({ delegations }) => delegations, {
+    table: "bridge_delegations",
+    key: ["id"],
+    ended: "terminal_at",
+    also: "sends AS (DELETE FROM bridge_sends s USING ended e WHERE s.delegation_id = e.id)",
+  }),
+  kind("envelopes", ({ delegations }) => delegations, {
+    table: "bridge_encrypted_intake",
+    key: ["matrix_event_id"],
+    ended: "terminal_at",
+  }),
+  // Longer than any room key: what was asked with it could be asked again. The last use of a key is known to the week.
+  kind(
+    "message_indices",
+    ({ messageIndices, sessions }) => Math.max(messageIndices, sessions + 2 * WEEK_MS),
+    {
+      table: "bridge_megolm_indices",
+      key: ["index_digest"],
+      ended: "used_at",
+    },
+  ),
+  {
+    name: "sessions",
+    keep: ({ sessions }) => sessions,
+    // No fence: a machine that still has such a record in memory writes it again when it uses it, and a record that is
+    // being written at this moment is locked.
+    delete: {
+      name: "retention_sessions",
+      text: `
+      WITH ended AS MATERIALIZED (
+        SELECT ghost_mxid, object_store, record_key, used_day FROM bridge_crypto_records
+        WHERE used_day < ${dayOf("$1::timestamptz")} AND used_day >= ${dayOf("GREATEST($3::timestamptz, 'epoch')")}
+        ORDER BY used_day LIMIT $2 FOR UPDATE SKIP LOCKED
+      ), gone AS (
+        DELETE FROM bridge_crypto_records t USING ended e
+        WHERE t.ghost_mxid = e.ghost_mxid AND t.object_store = e.object_store AND t.record_key = e.record_key
+      )
+      SELECT count(*)::int AS deleted, to_timestamp(max(used_day) * 86400.0) AS last FROM ended`,
+    },
+  },
+  // A room is told once that it is refused; that notice goes with the room.
+  kind("notices", ({ notices }) => notices, {
+    table: "bridge_notices",
+    key: ["id"],
+    ended: "created_at",
+    where: "e.state <> 'pending' AND e.kind <> 'encrypted_room_refused'",
+  }),
+  kind("audit", ({ audit }) => audit, {
+    table: "bridge_audit",
+    key: ["id"],
+    ended: "exported_at",
+  }),
+  {
+    name: "members",
+    keep: keepRooms,
+    delete: {
+      name: "retention_members",
+      text: `
+      WITH ended AS MATERIALIZED (
+        SELECT m.room_id, m.user_id, e.left_at AS at
+        FROM bridge_ghost_rooms e JOIN bridge_room_members m ON m.room_id = e.room_id
+        WHERE e.left_at < $1 AND e.left_at >= $3::timestamptz AND e.task IS NULL AND ${DESERTED}
+        ORDER BY e.left_at LIMIT $2
+      ), gone AS (
+        DELETE FROM bridge_room_members t USING ended e WHERE t.room_id = e.room_id AND t.user_id = e.user_id
+      )
+      SELECT count(*)::int AS deleted, max(at) AS last FROM ended`,
+    },
+  },
+  // The last membership goes with its room, under the room's lock: no admission gives out places meanwhile.
+  kind("memberships", keepRooms, {
+    table: "bridge_ghost_rooms",
+    key: ["room_id", "ghost_mxid"],
+    ended: "left_at",
+    where: `e.task IS NULL
+      AND NOT (${DESERTED} AND (EXISTS (SELECT FROM bridge_room_members o WHERE o.room_id = e.room_id)
+        OR EXISTS (SELECT FROM bridge_delegations o WHERE o.room_id = e.room_id)
+        OR EXISTS (SELECT FROM bridge_encrypted_intake o WHERE o.room_id = e.room_id)))
+      AND pg_try_advisory_xact_lock(hashtextextended(e.room_id, 0))`,
+    also: `deserted AS MATERIALIZED (
+      SELECT DISTINCT e.room_id FROM ended e WHERE NOT EXISTS (
+        SELECT FROM bridge_ghost_rooms o WHERE o.room_id = e.room_id
+          AND NOT EXISTS (SELECT FROM ended g WHERE g.room_id = o.room_id AND g.ghost_mxid = o.ghost_mxid))
+    ), refusals AS (
+      DELETE FROM bridge_notices n USING deserted d
+      WHERE n.room_id = d.room_id AND n.kind = 'encrypted_room_refused' AND n.state <> 'pending'
+    ), rooms AS (
+      DELETE FROM bridge_rooms r USING deserted d
+      WHERE r.room_id = d.room_id AND r.open_count = 0 AND r.head_seq = r.next_seq
+    )`,
+  }),
+];
+
+const BATCH_ROWS_MIN = 50;
+const BATCH_ROWS_MAX = 2_000;
+/** The next batch is half as large after one that took longer. */
+const BATCH_MS_MAX = 200;
+const BEGINNING = "-infinity";
+
+export interface RetentionRound {
+  /** Rows deleted, by kind. */
+  readonly deleted: ReadonlyMap<string, number>;
+  readonly hasMore: boolean;
+}
+
+export function createRetention(pool: Pool, batchRowsMax: number = BATCH_ROWS_MAX) {
+  /** By kind: where its next batch begins, and how many rows that has. */
+  const progress = new Map<string, { readonly from: Date | string; readonly rows: number }>();
+
+  const batchOf = async (one: Kind, times: RetentionTimes, now: number, clock: Pick<Clock, "now">) => {
+    const rows = Math.min(batchRowsMax, progress.get(one.name)?.rows ?? BATCH_ROWS_MIN * 10);
+    const from = progress.get(one.name)?.from ?? BEGINNING;
+    const [found] = one.newest === undefined ? [] : await entities<{ newest?: number }>(pool, one.newest, []);
+    const before = Math.min(now, found?.newest ?? now) - one.keep(times);
+    const begunAt = clock.now();
+    const { deleted, last } = await oneRow<{ deleted: number; last: Date | null }>(pool, one.delete, [
+      toTime(before),
+      rows,
+      from,
+    ]);
+    const isSlow = clock.now() - begunAt > BATCH_MS_MAX;
+    const next = isSlow ? Math.max(BATCH_ROWS_MIN, Math.floor(rows / 2)) : Math.min(batchRowsMax, rows * 2);
+    const isFull = deleted === rows;
+    progress.set(one.name, { from: isFull ? (last ?? BEGINNING) : BEGINNING, rows: next });
+    return { deleted, isFull };
+  };
+
+  return {
+    /** Deletes one batch of each kind. */
+    async round(times: RetentionTimes, clock: Pick<Clock, "now">): Promise<RetentionRound> {
+      const now = clock.now();
+      const deleted = new Map<string, number>();
+      let hasMore = false;
+      for (const one of KINDS) {
+        const batch = await batchOf(one, times, now, clock);
+        deleted.set(one.name, batch.deleted);
+        hasMore ||= batch.isFull;
+      }
+      return { deleted, hasMore };
+    },
+  };
+}

@@ -1,0 +1,189 @@
+// Retention on a real PostgreSQL: what is deleted, what stays, and what a forgotten event becomes.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { describe, it } from "node:test";
+import { BridgeConfigFile } from "../../../../src/bridge/config.ts";
+import { createRetention } from "../../../../src/bridge/ledger/retention.ts";
+import { intakeFixture, question } from "../../../support/intake.ts";
+import {
+  arrivals,
+  BUCKET,
+  envelope,
+  event,
+  job,
+  ledgerFixture,
+  PART,
+  room,
+  T0,
+} from "../../../support/ledger.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+import { ROOT } from "../../../support/temporary.ts";
+
+const DAY = 24 * 60 * 60_000;
+const TIMES = { ...BridgeConfigFile.shape.retention.parse(undefined), sessions: 90 * DAY };
+/** Tables whose rows are as many as agents, ghosts, processes or keys, or that hold one row. */
+const BOUNDED = [
+  "bridge_capacity",
+  "bridge_crypto_stores",
+  "bridge_forgotten",
+  "bridge_ghosts",
+  "bridge_limiter",
+  "bridge_migrations",
+  "bridge_ownership",
+  "bridge_targets",
+];
+
+type Fixture = Awaited<ReturnType<typeof ledgerFixture>>;
+const counted = async ({ rows }: Pick<Fixture, "rows">, table: string, where = "true") =>
+  Number((await rows(`SELECT count(*) AS n FROM ${table} WHERE ${where}`))[0]?.["n"]);
+
+/** Asks, and has the answer recorded and sent at T0. */
+async function answered({ delegations, admit, claimOne }: Fixture, name: string): Promise<void> {
+  await admit([job(name)]);
+  const { lease } = await claimOne();
+  await delegations.beginDispatch(lease, BUCKET, T0);
+  const sends = await delegations.recordReply(lease, { parts: [PART], agentVersion: undefined }, T0);
+  assert.ok(sends !== "canceled");
+  const sent = { sendId: sends[0]?.sendId ?? "", eventId: event(`${name}-answer`) };
+  await delegations.finish(lease, { state: "completed", stage: "reply", reason: "answered", sent }, T0);
+}
+
+describe("retention", () => {
+  it("names every table that grows [OPS-1]", async (t) => {
+    const { rows } = await ledgerFixture(t);
+    const tables = await rows("SELECT tablename AS name FROM pg_tables WHERE tablename LIKE 'bridge_%'");
+    const source = readFileSync(`${ROOT}/src/bridge/ledger/retention.ts`, "utf8");
+    const named = [...source.matchAll(/(?:DELETE FROM |table: ")(bridge_[a-z_]+)/g)].map(([, name]) => name);
+    assert.deepEqual(tables.map(({ name }) => name).sort(), [...new Set([...named, ...BOUNDED])].sort());
+  });
+
+  it("deletes what ended before its time, with what belongs to it, and nothing that is open [OPS-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const { ledger, admit, pool } = fixture;
+    await answered(fixture, "q1");
+    await admit([], { ...arrivals(envelope("e1"), envelope("e2"), job("q2")) });
+    await pool.query(`UPDATE bridge_encrypted_intake SET state = 'expired', due_at = NULL, holder = NULL,
+      terminal_at = to_timestamp(${T0 / 1000}), terminal_reason = 'undecryptable' WHERE matrix_event_id = '$e1'`);
+    const round = (at: number) => ledger.retention.round(TIMES, new ManualClock(at));
+    await round(T0 + TIMES.delegations);
+    assert.equal(await counted(fixture, "bridge_delegations"), 2, "not before its time");
+    const { deleted, hasMore } = await round(T0 + TIMES.delegations + 1);
+    assert.deepEqual([deleted.get("delegations"), deleted.get("envelopes"), hasMore], [1, 1, false]);
+    const left = await fixture.rows("SELECT matrix_event_id AS event FROM bridge_delegations");
+    assert.deepEqual(left, [{ event: event("q2") }]);
+    assert.equal(await counted(fixture, "bridge_sends"), 0);
+    assert.equal(await counted(fixture, "bridge_encrypted_intake"), 1);
+  });
+
+  it("deletes no audit record that was not exported [OPS-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const { ledger } = fixture;
+    for (const name of ["q1", "q2"]) await answered(fixture, name);
+    await ledger.audit.export(1, () => Promise.resolve(), T0 + DAY);
+    const late = T0 + DAY + TIMES.audit;
+    assert.equal((await ledger.retention.round(TIMES, new ManualClock(late))).deleted.get("audit"), 0);
+    const { deleted } = await ledger.retention.round(TIMES, new ManualClock(late + 1));
+    assert.equal(deleted.get("audit"), 1);
+    assert.equal(await counted(fixture, "bridge_audit", "exported_at IS NULL"), 1);
+  });
+
+  it("deletes in batches, and says whether there is more [OPS-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    await fixture.pool.query(
+      `INSERT INTO bridge_malformed_events SELECT sha256(n::text::bytea), 't', 'r', NULL, NULL, to_timestamp(n % 4)
+       FROM generate_series(1, 10) n`,
+    );
+    const retention = createRetention(fixture.pool, 4);
+    const clock = new ManualClock(T0);
+    for (const expected of [
+      [4, true],
+      [4, true],
+      [2, false],
+      [0, false],
+    ]) {
+      const { deleted, hasMore } = await retention.round(TIMES, clock);
+      assert.deepEqual([deleted.get("malformed_events"), hasMore], expected);
+    }
+  });
+
+  it("counts what was handled from the last event: a catchup after a long downtime knows what came before [INT-3]", async (t) => {
+    const { ledger, admit } = await ledgerFixture(t);
+    await admit([job("q1")]);
+    await admit([job("q2")], { receivedAt: T0 + 1_000 });
+    const both = [event("q1"), event("q2")];
+    const round = (handledEvents: number) =>
+      ledger.retention.round({ ...TIMES, handledEvents }, new ManualClock(T0 + 365 * DAY));
+    await round(1_000);
+    assert.deepEqual(await ledger.intake.handled(both), new Set(both));
+    await round(999);
+    assert.deepEqual(await ledger.intake.handled(both), new Set([event("q2")]));
+    for (const name of ["q1", "q2"]) assert.equal((await admit([job(name)])).replayed, true);
+  });
+
+  it("a question that was forgotten is refused when it comes again, and never asked twice [INT-3] [NOT-1]", async (t) => {
+    const clock = new ManualClock(T0);
+    const fixture = await intakeFixture(t, { clock });
+    const old = { ...question("old"), origin_server_ts: T0 };
+    const list = {
+      ...question("list"),
+      origin_server_ts: T0,
+      content: { msgtype: "m.text", body: "!agents" },
+    };
+    await fixture.events("t1", old, list);
+    await fixture.pool.query("UPDATE bridge_notices SET state = 'dropped', due_at = NULL");
+    const [{ lease } = assert.fail()] = await fixture.claim({ now: T0 });
+    const failed = { state: "failed", stage: "dispatch", reason: "agent_failed" } as const;
+    await fixture.ledger.delegations.finish(lease, failed, T0);
+    const later = T0 + 200 * DAY;
+    clock.advance(200 * DAY);
+    await fixture.events("t2", { ...question("new"), origin_server_ts: later });
+    await fixture.ledger.retention.round(TIMES, clock);
+    const kept =
+      "SELECT matrix_event_id AS event, state, terminal_reason AS reason FROM bridge_delegations ORDER BY id";
+    assert.deepEqual(
+      (await fixture.rows(kept)).map((row) => row["event"]),
+      ["$new"],
+    );
+    await fixture.events("t3", old, list);
+    assert.deepEqual((await fixture.rows(kept)).at(-1), {
+      event: "$old",
+      state: "denied",
+      reason: "event_too_old",
+    });
+    const notices = await fixture.rows("SELECT kind, reason FROM bridge_notices");
+    assert.deepEqual(notices, [{ kind: "policy_denied", reason: "event_too_old" }]);
+  });
+
+  it("forgets a room that ghosts have left, when nothing of it is left, and not while it is admitted to [OPS-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const { ledger, pool } = fixture;
+    const at = (ms: number) => `to_timestamp(${(T0 + ms) / 1_000})`;
+    await pool.query(`
+      INSERT INTO bridge_rooms (room_id) VALUES ('!left'), ('!half'), ('!asked'), ('!busy');
+      INSERT INTO bridge_room_members SELECT r.room_id, '@u' || n FROM bridge_rooms r, generate_series(1, 3) n;
+      INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership, left_at) VALUES
+        ('!left', '@agent_a:a.test', 'leave', ${at(0)}), ('!left', '@agent_b:a.test', 'leave', ${at(DAY)}),
+        ('!half', '@agent_a:a.test', 'leave', ${at(0)}), ('!half', '@agent_b:a.test', 'join', NULL),
+        ('!asked', '@agent_a:a.test', 'leave', ${at(0)}), ('!busy', '@agent_a:a.test', 'leave', ${at(0)});
+      INSERT INTO bridge_notices (marker, kind, room_id, ghost_mxid, transaction_id, state, created_at)
+        VALUES ('m', 'encrypted_room_refused', '!left', '@agent_a:a.test', 't', 'dropped', ${at(0)})`);
+    await fixture.admit([job("q1", { room: room("asked") })]);
+    const round = () => ledger.retention.round(TIMES, new ManualClock(T0 + TIMES.rooms + 1));
+    const names = async (table: string) =>
+      (await fixture.rows(`SELECT DISTINCT room_id FROM ${table} ORDER BY 1`)).map((row) => row["room_id"]);
+    const admission = await pool.connect();
+    await admission.query(
+      "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(hashtextextended('!busy', 0))",
+    );
+    await round();
+    await admission.query("COMMIT");
+    admission.release();
+    assert.deepEqual(await names("bridge_ghost_rooms"), ["!asked", "!busy", "!half", "!left"]);
+    assert.deepEqual(await names("bridge_room_members"), ["!half"]);
+    await ledger.retention.round(TIMES, new ManualClock(T0 + DAY + TIMES.rooms + 1));
+    assert.deepEqual(await names("bridge_ghost_rooms"), ["!asked", "!half"]);
+    assert.deepEqual(await names("bridge_room_members"), ["!half"]);
+    assert.deepEqual(await names("bridge_rooms"), ["!asked", "!half"]);
+    assert.equal(await counted(fixture, "bridge_notices"), 0);
+  });
+});
