@@ -131,6 +131,10 @@ export function createMetrics() {
       "to_device_skipped_total",
       "To-device messages that a catchup skipped, because they are too large or malformed.",
     ),
+    keysTooLarge: counter(
+      "user_keys_too_large_total",
+      "Users whose keys are larger than what is read of an answer; they are left out for a while.",
+    ),
     keyCatchups: counter("key_catchups_total", "Catchups of to-device messages.", "outcome"),
     devicesStopped: counter("ghost_devices_stopped_total", "Devices of ghosts that were stopped.", "reason"),
     processes: gauge("processes", "Bridge processes that are alive on this database."),

@@ -161,7 +161,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
 }
 
 function createBase(
-  { config, clock, random }: BridgeOptions,
+  { config, clock, log, random }: BridgeOptions,
   { agents, database, metrics, secrets }: BridgeContext,
   ownership: Ownership,
 ): Base {
@@ -184,6 +184,10 @@ function createBase(
     asToken: secrets.asToken,
     requestTimeoutMs: config.homeserver.requestTimeout,
     clock,
+    onKeysTooLarge: (user) => {
+      metrics.keysTooLarge.inc();
+      log.warn({ user }, "a user has more keys than are read, and gets no room keys for a while");
+    },
     observe: ({ operation, outcome, durationMs }) =>
       metrics.homeserverSeconds.observe({ operation, outcome }, durationMs / 1_000),
   };

@@ -7,6 +7,7 @@ import { z } from "zod";
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
+import type { JsonObject, KeysQuery } from "./keys-query.ts";
 import type { ThinBounds } from "./read-body.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
@@ -39,7 +40,7 @@ const TO_DEVICE_BOUNDS: ThinBounds = {
 /** For a page of hundreds of megabytes, which a homeserver takes a while to write. */
 const TO_DEVICE_TIMEOUT_MS = 60_000;
 
-const JsonObject = z.record(z.string(), z.unknown());
+const AnyObject = z.record(z.string(), z.unknown());
 const Users = z
   .array(z.unknown())
   .transform((users) => users.map(parseUserId).filter((user): user is UserId => user !== undefined));
@@ -125,21 +126,21 @@ export interface DeviceRecord {
 
 export class DeviceApi {
   readonly #http: HomeserverHttp;
+  readonly #keysQuery: KeysQuery;
   #questions = 0;
 
-  constructor(http: HomeserverHttp) {
+  constructor(http: HomeserverHttp, keysQuery: KeysQuery) {
     this.#http = http;
+    this.#keysQuery = keysQuery;
   }
 
   /** Makes a request that a machine wants made. The value is the answer's body, as JSON. */
   async submit(actor: GhostActor, request: OutgoingRequest): Promise<Outcome<string>> {
     const { method, path } = targetOf(request);
-    const body = JSON.parse(request.body) as unknown;
-    const outcome = await this.#http.request(request.kind, method, path, {
-      body,
-      as: actor,
-      schema: JsonObject,
-    });
+    const body = JSON.parse(request.body) as JsonObject;
+    const send = (part: JsonObject) =>
+      this.#http.request(request.kind, method, path, { body: part, as: actor, schema: AnyObject });
+    const outcome = await (request.kind === "keys_query" ? this.#keysQuery.run(body, send) : send(body));
     return mapValue(outcome, (body) => JSON.stringify(body));
   }
 
@@ -178,7 +179,7 @@ export class DeviceApi {
     const { value } = outcome;
     const given = value.to_device?.events ?? [];
     const toDevice = given
-      .map((event) => JsonObject.safeParse(event).data)
+      .map((event) => AnyObject.safeParse(event).data)
       .filter((data) => data !== undefined);
     const skipped = given.length - toDevice.length;
     return {

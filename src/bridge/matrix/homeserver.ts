@@ -16,6 +16,7 @@ import {
 } from "../../domain/identifiers.ts";
 import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
+import { KeysQuery } from "./keys-query.ts";
 import type { ThinBounds } from "./read-body.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
@@ -53,7 +54,7 @@ export class Homeserver {
 
   constructor(options: HomeserverOptions) {
     this.#http = new HomeserverHttp(options);
-    this.devices = new DeviceApi(this.#http);
+    this.devices = new DeviceApi(this.#http, new KeysQuery(options.clock, options.onKeysTooLarge));
   }
 
   async close(): Promise<void> {

@@ -51,6 +51,8 @@ export interface HomeserverOptions {
   /** Longest response body read; 8 MiB when not given. */
   readonly responseBytesMax?: number;
   readonly clock: Clock;
+  /** Told of a user whose keys alone are longer than what is read of an answer. */
+  readonly onKeysTooLarge?: (user: string) => void;
   readonly observe?: (exchange: {
     operation: string;
     outcome: Outcome<unknown>["kind"];
