@@ -2,6 +2,7 @@
 // that the programs evaluate by, so that an auditor can repeat it by hand.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { PLANE_NAMES } from "../src/federation/plane-order.ts";
 import type {
   Answer,
   Check,
@@ -18,7 +19,7 @@ const PAGE = join(ROOT, "docs", "reference", "conditions.md");
 
 const HEAD = `# Conditions of the planes
 
-This page is made from \`src/records/conditions\` by \`./task check --update\`. The operator's status, whoever signs or countersigns a stage, and \`drawbridge verify\` evaluate the same table; nothing that a signer says about a condition is read. The changes of one agent's identity (\`drawbridge agent\`) are evaluated by it too.
+This page is made from \`src/records/conditions\` by \`./task check --update\`. The operator's status, whoever signs or countersigns a stage, and \`drawbridge verify\` evaluate the same table; nothing that a signer says about a condition is read. A containment is evaluated by the same conditions without the rows that only an attempt of the counterparty's shows; a restore, a re-admission and the changes of one agent's identity (\`drawbridge agent\`) by those at the end of this page.
 
 ## How a condition is evaluated
 
@@ -31,7 +32,12 @@ This page is made from \`src/records/conditions\` by \`./task check --update\`. 
 
 In a record, an item that shows no condition of its stage is an error, and every condition has to be met, not applicable or unmanaged.
 
-Subjects: *rooms* are the rooms of the stage's scope and every room that an item \`room_…\` of the operator names; *agents* are the organisation's agents that the counterparty may invoke; *pins* are the counterparty's agents that the organisation's bridge carries; *client* is the counterparty's client ID; *caller* is the same where *agents* is not empty; *self* and *partner* are server names; *none* is an item without a subject; *any* is one item about anything.
+Subjects: *kept* are the rooms of the scope; *rooms* are the rooms of the stage's scope and every room that an item \`room_…\` of the operator names; *agents* are the organisation's agents that the counterparty may invoke; *pins* are the counterparty's agents that the organisation's bridge carries; *client* is the counterparty's client ID; *caller* is the same where *agents* is not empty; *self* and *partner* are server names; *none* is an item without a subject; *any* is one item about anything.
+`;
+
+const OPENING = `# When a plane is open
+
+A restore and a re-admission evaluate these conditions, from what the organisation observed at that time, with its own registry's \`revision\` and \`render\`. In a re-admission the scope's rooms are those that were closed to the partner and are kept; a restore names none, because a room goes back to what its state was. A re-admission also compares what was tried as the partner with the registry (\`from_outside\`).
 `;
 
 const CHECKS: Readonly<Record<Check, string>> = {
@@ -98,12 +104,16 @@ function page(): string {
     const title = plane === null ? "the data duties" : `the ${plane} plane is closed`;
     return `## Stage ${index + 1}, \`${stage}\`: ${title}\n\n${conditions.map(conditionText).join("\n")}`;
   });
+  const opening = PLANE_NAMES.map(
+    (plane, index) =>
+      `## Plane ${index + 1}, ${plane}, is open\n\n${conditionsOf(plane, "open").map(conditionText).join("\n")}`,
+  );
   const agent = (["open", "closed"] as const).map((direction) => {
     const title = direction === "open" ? "pinned or rotated" : "withdrawn";
     const conditions = conditionsOf("card", direction, "agent");
     return `## An agent's identity is ${title}\n\n*pins* is the agent.\n\n${conditions.map(conditionText).join("\n")}`;
   });
-  return [HEAD, ...closing, ...agent].join("\n");
+  return [HEAD, ...closing, OPENING, ...opening, ...agent].join("\n");
 }
 
 /** Compares the page with the table, or writes it. @returns what is wrong */

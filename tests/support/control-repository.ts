@@ -12,9 +12,12 @@ import type { PlaneRuntimes } from "../../src/federation/planes/runtimes.ts";
 import { type Federation, openFederation } from "../../src/federation/reconcile/context.ts";
 import type { ReconcileEvent, Reporter } from "../../src/federation/reconcile/events.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
-import { planeState } from "../../src/federation/registry/partner.ts";
+import { type Partner, planeState } from "../../src/federation/registry/partner.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
-import { evidenceItem } from "../../src/records/format/evidence-item.ts";
+import { type EvidenceItemBody, evidenceItem } from "../../src/records/format/evidence-item.ts";
+import { PARTS } from "../../src/records/format/scope.ts";
+import { targetFingerprint } from "../../src/rendered-files/agents-file.ts";
+import { PolicyFile, policyDigest } from "../../src/rendered-files/border-policy.ts";
 import { bareRepository, commitOnTop } from "./repository.ts";
 import { registryFiles } from "./sample-files.ts";
 
@@ -67,6 +70,8 @@ export interface FilePlanes {
   readonly applied: PlaneName[];
   /** Decides a plane's outcome instead of its files, until it is deleted. */
   readonly instead: Map<PlaneName, () => Promise<PlaneOutcome>>;
+  /** Rooms that the planes' homeserver reports. */
+  readonly rooms: string[];
   /** Told before each plane is applied. */
   onApply: (plane: PlaneName) => Promise<void>;
 }
@@ -76,7 +81,10 @@ export function filePlanes(folder: string): FilePlanes {
   mkdirSync(folder, { recursive: true });
   const applied: PlaneName[] = [];
   const instead: FilePlanes["instead"] = new Map();
-  const all: FilePlanes = { planes: {} as PlaneRuntimes, applied, instead, onApply: async () => undefined };
+  const all: FilePlanes = {
+    ...{ planes: {} as PlaneRuntimes, applied, instead, rooms: [] },
+    onApply: async () => undefined,
+  };
   const plane = (name: PlaneName): PlaneRuntime => ({
     name,
     async apply(desired) {
@@ -89,18 +97,85 @@ export function filePlanes(folder: string): FilePlanes {
       return { state: "in_force", changed: changes.includes(true) };
     },
     drift: async (desired) => driftOf(folder, name, desired),
-    probe: async (desired, { partner }) => [
-      evidenceItem({
-        ...{ schema: "svc.federation.evidence_item.v1", plane: name, partner: partner.serverName },
-        ...{ probe: "file", vantage: "operator", subject: null, layer: "file", status: null, reason: null },
-        ...{ references: [desired.revision], at: "2026-01-02T03:04:05.000Z", duration_ms: null },
-        verdict: planeState(partner, name),
-      }),
-    ],
+    probe: async (desired, { partner }) =>
+      answersOf(name, desired, partner, all.rooms).map((answer) =>
+        evidenceItem({
+          ...{ schema: "svc.federation.evidence_item.v1", plane: name, partner: partner.serverName },
+          ...{ vantage: "operator", status: null, reason: null, references: [], duration_ms: null },
+          ...{ at: "2026-01-02T03:04:05.000Z", verdict: planeState(partner, name) },
+          ...answer,
+        }),
+      ),
   });
   return Object.assign(all, {
     planes: Object.fromEntries(PLANE_NAMES.map((name) => [name, plane(name)])) as PlaneRuntimes,
   });
+}
+
+type Answer = Pick<EvidenceItemBody, "probe" | "layer" | "subject"> & Partial<EvidenceItemBody>;
+
+/** What real parts would answer of a partner whose plane is as its entry declares. */
+function answersOf(
+  plane: PlaneName,
+  desired: DesiredPlane,
+  partner: Partner,
+  rooms: readonly string[],
+): readonly Answer[] {
+  const { serverName, azp } = partner;
+  const isOpen = planeState(partner, plane) === "open";
+  const reason = (open: string | null, closed: string) => ({ reason: isOpen ? open : closed });
+  switch (plane) {
+    case "gateway": {
+      const callers = reason("azp_admitted", "azp_not_admitted");
+      return [
+        { probe: "callers_in_force", layer: "gateway", subject: azp, ...callers },
+        {
+          probe: "issuer_client",
+          layer: "issuer",
+          subject: azp,
+          ...reason("client_enabled", "client_disabled"),
+        },
+      ];
+    }
+    case "card":
+      return [
+        ...(partner.gateway?.invokes ?? []).map((subject) => ({
+          ...{ probe: "card_fetch", layer: "gateway", subject, status: isOpen ? 200 : 404 },
+          ...reason("card_public", "card_withdrawn"),
+        })),
+        ...Object.entries(partner.card.consumes).map(([subject, { cardUrl, cardIdentity }]) => ({
+          ...{ probe: "card_trust", layer: "bridge", subject },
+          ...reason("agent_card_verified", "agent_card_untrusted"),
+          references:
+            cardIdentity === undefined ? [] : [targetFingerprint(subject, { cardUrl, cardIdentity })],
+        })),
+        {
+          ...{ probe: "may_ask", layer: "bridge", subject: serverName },
+          ...reason("in_agents_file", "not_in_agents_file"),
+        },
+      ];
+    case "rooms":
+      return rooms.flatMap((subject) => [
+        { probe: "room_acl", layer: "room_acl", subject, status: 200 },
+        { probe: "room_enforcement", layer: "homeserver", subject, status: 200 },
+        {
+          ...{ probe: "room_members", layer: "homeserver", subject, status: 200 },
+          references: [`present=${isOpen ? 1 : 0}`],
+        },
+      ]);
+    case "border": {
+      const policy = PolicyFile.parse(JSON.parse(desired.files.get("border/policy.json") ?? ""));
+      const about = { layer: "border", status: 200, references: [policyDigest(policy)] };
+      return [
+        { probe: "policy_check", subject: serverName, ...about, ...reason(null, "server_not_allowed") },
+        { probe: "policy_in_force", subject: null, ...about },
+      ];
+    }
+    case "transport": {
+      const about = { layer: "homeserver", subject: serverName, status: 200 };
+      return [{ probe: "whitelist", ...about, ...reason(null, "not_in_whitelist") }];
+    }
+  }
 }
 
 function driftOf(folder: string, plane: PlaneName, desired: DesiredPlane): Drift[] {
@@ -152,6 +227,7 @@ export async function openControl(
     settings["allowedSignersFile"] === undefined ? {} : { trustedBase: await repository.head() };
   const config = controlConfig(directory, { path: repository.path, ...trusted, ...settings });
   const planes = parts.planes;
-  const federation = await openFederation(config, { clock, random: systemRandom, reporter, planes });
+  const opened = await openFederation(config, { clock, random: systemRandom, reporter, planes });
+  const federation: Federation = { ...opened, parts: PARTS };
   return { federation, events, parts, folder };
 }

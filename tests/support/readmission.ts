@@ -236,7 +236,6 @@ export async function workflowIn(
   const said: string[] = [];
   const context: WorkflowContext = {
     ...opened.federation,
-    config: {},
     random: systemRandom,
     rooms,
     say: (text) => said.push(text),

@@ -36,10 +36,10 @@ Exit codes:
 Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.
 
 Exit codes:
-  0  restored; with --apply: all four planes are in force
+  0  restored; with --apply: all four planes were observed to be as they are declared
   2  unknown partner, the own server, or a configuration that is wrong; nothing was done
   4  the head is refused; nothing was done unless it says so
-  5  with --apply: something is not in force yet, and is named`,
+  5  with --apply: something is not observed to be so yet, and is named`,
 };
 
 /** What is printed of an act; a containment closes planes, a restore opens them. */
@@ -191,9 +191,9 @@ function planeLines(act: Act, one: PlaneResult): readonly string[] {
   return [
     `${planeWords(one.plane)}: ${stateOf(act, one)}`,
     ...one.outOfReach.map(({ subject, reason, hint }) => `  not reached: ${subject} (${reason}); ${hint}`),
-    ...one.evidence
-      .filter(({ verdict }) => verdict === "unknown")
-      .map(({ probe, subject, reason }) => `  unknown: ${probe} ${subject ?? ""} (${reason ?? "unknown"})`),
+    ...one.conditions
+      .filter((condition) => !isEnded(condition))
+      .map(({ condition, found, hint }) => `  ${condition}: ${found}; ${hint}`),
   ];
 }
 

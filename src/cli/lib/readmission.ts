@@ -27,7 +27,6 @@ export async function openReadmission(options: {
   const { state } = federation;
   return {
     ...federation,
-    config,
     random: systemRandom,
     rooms: readmissionRooms(config, {
       clock: systemClock,

@@ -53,7 +53,7 @@ const FLAGS = { kind: "revocation.kind", trigger: "revocation.trigger" } as cons
 
 async function run(name: string, options: Options): Promise<ExitCode> {
   const path = resolve(options.record);
-  const { config, federation } = await openForCommand(options.config);
+  const { federation } = await openForCommand(options.config);
   const { registry } = (await currentState(federation)).desired;
   const entry = findPartner(registry, name);
   const isNew = !existsSync(path);
@@ -74,7 +74,7 @@ async function run(name: string, options: Options): Promise<ExitCode> {
   const opened =
     sameRun(federation, record.run ?? undefined, entry.partner.serverName, found.file) ??
     (await openRun(
-      { federation, config, random: systemRandom },
+      { federation, random: systemRandom },
       {
         partner: entry.partner.serverName,
         ...record.revocation,

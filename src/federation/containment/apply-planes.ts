@@ -1,19 +1,24 @@
-// Applies the planes of an act one by one, and probes each from inside. Invariants: the order is that of the procedure:
-// 5, 4, 2, 3, and the reverse for a restore; a plane counts as closed only when the reconciler has it in force and every
-// real part that was asked says so; unknown is not closed, and neither is what nobody manages; one plane that fails does
-// not keep the next from closing.
+// Applies the planes of an act one by one, and evaluates each from inside. Invariants: the order is that of the procedure:
+// 5, 4, 2, 3, and the reverse for a restore; a plane is as the act wants it only when the conditions of its declared state
+// hold; one plane that fails does not keep the next from being applied.
 import type { Verdict } from "../../records/conditions/condition.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import type { Scope } from "../../records/format/scope.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
-import { isPublicForOthers, wasNotTried } from "../probes/finding.ts";
-import { probeFromInside } from "../probes/inside.ts";
+import { scopeOf } from "../probes/scope.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
-import type { PassResult } from "../reconcile/pass.ts";
-import type { PartnerEntry } from "../registry/partner.ts";
+import { type PartnerEntry, planeState } from "../registry/partner.ts";
+import { allHold, type JudgedCondition } from "../workflow/judge.ts";
 import { CONTAIN, planesOf, RESTORE } from "../workflow/procedure.ts";
-import { reconcilePlane } from "../workflow/reconcile-plane.ts";
+import {
+  OPEN_WITHIN_MS,
+  observeStep,
+  type Reached,
+  runStep,
+  type StepRequest,
+} from "../workflow/run-step.ts";
 import type { Act } from "./containment-record.ts";
 
 export interface PlaneResult {
@@ -33,6 +38,7 @@ export interface PlaneResult {
   readonly repairedAt: string | null;
   /** What of this partner was not reached. */
   readonly outOfReach: readonly OutOfReach[];
+  readonly conditions: readonly JudgedCondition[];
   readonly evidence: readonly EvidenceItem[];
 }
 
@@ -58,91 +64,80 @@ export async function applyPlanes(
   options: ApplyOptions = {},
 ): Promise<readonly PlaneResult[]> {
   const results: PlaneResult[] = [];
-  const wayOut = act === "contain" ? "Give the same command again: it works around that." : undefined;
   for (const plane of stepsOf(act)) {
-    let pass = await reconcilePlane(context, plane, { wayOut });
-    let result = await planeResult(context, act, partner, plane, pass);
-    if (result.verdict === "not_met" && result.outcome === "in_force") {
+    const request = requestOf(context, act, partner, plane, results);
+    let step = await runStep(context, request);
+    if (step.verdict === "not_met" && step.applied?.outcome === "in_force") {
       // Recorded as in force, and a real part says otherwise: somebody has changed it since.
-      pass = await reconcilePlane(context, plane, { wayOut, again: true });
-      result = await planeResult(context, act, partner, plane, pass);
+      step = await runStep(context, { ...request, again: true });
     }
+    const result = resultOf(partner, plane, step);
     results.push(result);
     options.onPlane?.(result);
-    await replaceOthers(context, act, partner, pass, results);
+    // The rooms are applied once more when the border has closed after them.
+    for (const { plane: other } of step.pass.planes) {
+      const index = results.findIndex((one) => one.plane === other);
+      if (other === plane || index < 0) continue;
+      const seen = requestOf(context, act, partner, other, results);
+      results[index] = resultOf(partner, other, await observeStep(context, seen, step.pass));
+    }
   }
   return results;
 }
 
-/** Replaces the results of planes that a pass has applied once more: the rooms, when the border has closed after them. */
-async function replaceOthers(
-  context: ReconcileContext,
+function requestOf(
+  { parts }: ReconcileContext,
   act: Act,
-  partner: PartnerEntry,
-  pass: PassResult,
-  results: PlaneResult[],
-): Promise<void> {
-  const current = results.at(-1)?.plane;
-  for (const { plane } of pass.planes) {
-    const index = results.findIndex((result) => result.plane === plane);
-    if (plane === current || index < 0) continue;
-    results[index] = await planeResult(context, act, partner, plane, pass);
-  }
-}
-
-async function planeResult(
-  context: ReconcileContext,
-  act: Act,
-  partner: PartnerEntry,
+  { file }: PartnerEntry,
   plane: PlaneName,
-  pass: PassResult,
-): Promise<PlaneResult> {
-  const record = pass.planes.find((report) => report.plane === plane)?.record;
-  const applied = record?.applied ?? null;
-  const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
-  const evidence = await evidenceOf(context, partner, plane, pass);
-  const outcome = applied?.outcome ?? null;
-  const isUnmanaged = context.planes[plane].isUnmanaged === true;
-  const { verdict, item } = isUnmanaged
-    ? { verdict: "unmanaged" as const, item: undefined }
-    : judged(act, outcome, evidence);
+  before: readonly PlaneResult[],
+): StepRequest {
+  const gateway = before.find((one) => one.plane === "gateway");
+  const refused = (gateway?.evidence ?? []).filter(
+    ({ probe, verdict }) => probe === "callers_in_force" && verdict === "closed",
+  );
   return {
-    ...{ plane, verdict, outcome },
-    done: verdict === "met" || verdict === "not_applicable",
-    reason: applied?.reason ?? item?.reason ?? null,
-    triedAt: applied?.firstAt ?? null,
-    at: (inForce ?? applied)?.at ?? null,
-    repairedAt: inForce?.repairedAt ?? null,
-    outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner.partner.serverName),
-    evidence,
+    ...{ plane, file },
+    direction: ({ partner }) => planeState(partner, plane),
+    scope: (reached) => scopeIn(parts, plane, reached),
+    refusals: () => refused,
+    ...(act === "contain"
+      ? { wayOut: "Give the same command again: it works around that." }
+      : { withinMs: OPEN_WITHIN_MS }),
   };
 }
 
-/** What the reconciler has reached, and what the real parts say: with the item that decides. */
-function judged(
-  act: Act,
-  outcome: string | null,
-  evidence: readonly EvidenceItem[],
-): { readonly verdict: Verdict; readonly item: EvidenceItem | undefined } {
-  if (outcome !== "in_force") return { verdict: "not_met", item: undefined };
-  // What a restore opens may still be closed by others; a containment has to be shown.
-  if (act === "restore") return { verdict: "met", item: undefined };
-  const asked = evidence.filter((item) => item.vantage === "operator" && !wasNotTried(item));
-  const open = asked.find((item) => item.verdict === "open" && !isPublicForOthers(item));
-  if (open !== undefined) return { verdict: "not_met", item: open };
-  const unknown = asked.find(({ verdict }) => verdict === "unknown");
-  if (unknown !== undefined) return { verdict: "unknown", item: unknown };
-  return { verdict: asked.length === 0 ? "not_applicable" : "met", item: undefined };
+/** An agent that was never pinned is not opened by a restore either. */
+function scopeIn(
+  parts: ReconcileContext["parts"],
+  plane: PlaneName,
+  { desired, entry: { partner } }: Pick<Reached, "desired" | "entry">,
+): Scope {
+  const scope = scopeOf(parts, partner, desired);
+  if (planeState(partner, plane) === "closed") return scope;
+  return {
+    ...scope,
+    pins: scope.pins.filter((agent) => partner.card.consumes[agent]?.cardIdentity !== undefined),
+  };
 }
 
-/** What the real parts say of the partner, from inside. */
-async function evidenceOf(
-  { planes, clock }: ReconcileContext,
-  partner: PartnerEntry,
+function resultOf(
+  { partner: { serverName } }: PartnerEntry,
   plane: PlaneName,
-  { desired }: PassResult,
-): Promise<readonly EvidenceItem[]> {
-  const entry = desired?.registry.partners.find((one) => one.file === partner.file);
-  if (desired === undefined || entry === undefined) return [];
-  return probeFromInside(planes, desired, entry, [plane], clock);
+  { pass, applied, items, conditions, verdict }: Awaited<ReturnType<typeof runStep>>,
+): PlaneResult {
+  const record = pass.planes.find((report) => report.plane === plane)?.record;
+  const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
+  const open = conditions.find((one) => !allHold([one]));
+  const item = items.find(({ probe, reason }) => probe === open?.probe && reason !== null);
+  return {
+    ...{ plane, verdict, outcome: applied?.outcome ?? null },
+    done: verdict === "met" || verdict === "not_applicable",
+    reason: applied?.reason ?? item?.reason ?? open?.condition ?? null,
+    triedAt: applied?.firstAt ?? null,
+    at: (inForce ?? applied)?.at ?? null,
+    repairedAt: inForce?.repairedAt ?? null,
+    outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === serverName),
+    ...{ conditions, evidence: items },
+  };
 }

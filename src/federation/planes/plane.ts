@@ -106,8 +106,6 @@ export interface Drift {
 /** The half that works on the real parts of one deployment. */
 export interface PlaneRuntime {
   readonly name: PlaneName;
-  /** This organisation does not run the plane's part: nothing can be said about it. */
-  readonly isUnmanaged?: true;
   /** @throws DrawbridgeError when it cannot even begin */
   apply(desired: DesiredPlane, progress: PlaneProgress): Promise<PlaneOutcome>;
   /**
@@ -145,7 +143,6 @@ export async function observeInside(
 export function absentPlane(name: PlaneName): PlaneRuntime {
   return {
     name,
-    isUnmanaged: true,
     apply: async () => ({ state: "in_force", changed: false }),
     drift: async () => [],
     probe: async () => [],

@@ -1,24 +1,19 @@
-// What a change of a partner's planes has to cover, as its registry entry and this deployment's configuration say.
-import type { Scope } from "../../records/format/scope.ts";
+// What a change of a partner's planes has to cover, as its registry entry and the parts of this deployment say.
+import type { Part, Scope } from "../../records/format/scope.ts";
 import { PolicyFile, policyDigest } from "../../rendered-files/border-policy.ts";
-import type { FederationConfig } from "../config.ts";
 import { BORDER_POLICY } from "../planes/border/render.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import type { Partner } from "../registry/partner.ts";
 
 /** Rooms and the homeserver's process are not known from files: their fields are null. */
 export function scopeOf(
-  config: Pick<FederationConfig, "card" | "gateway">,
+  parts: readonly Part[],
   { serverName, azp, gateway, card }: Partner,
   { planes }: Pick<DesiredState, "planes">,
 ): Scope {
   const policy = policyIn(planes.border.files.get(BORDER_POLICY));
   return {
-    parts: [
-      "homeserver",
-      ...(config.card === undefined ? [] : (["bridge"] as const)),
-      ...(config.gateway === undefined ? [] : (["gateway"] as const)),
-    ],
+    parts: [...parts],
     client: azp,
     agents: gateway?.invokes ?? [],
     pins: Object.keys(card.consumes),

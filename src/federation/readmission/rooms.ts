@@ -20,8 +20,8 @@ import { type RoomRecord, readJournal } from "../planes/rooms/undo-journal.ts";
 import { currentState } from "../reconcile/accept-head.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { StateFolder } from "../state/folder.ts";
+import { type JudgedCondition, notMet } from "../workflow/judge.ts";
 import { holdsBans } from "./held-bans.ts";
-import type { OpenCondition } from "./judge-plane.ts";
 import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";
 import type { RoomsChoice } from "./readmission-record.ts";
 
@@ -184,23 +184,21 @@ export function roomLines(choice: RoomsChoice, touched: readonly TouchedRoom[]):
 }
 
 /** Why plane 2 cannot be opened yet; undefined when it can. */
-export function blockedRooms({ rooms, touched }: Readmission): OpenCondition | undefined {
+export function blockedRooms({ rooms, touched }: Readmission): JudgedCondition | undefined {
   const left = (touched ?? []).filter(({ state }) => state === "kept");
   const unknown = left.find(({ repairable }) => repairable === "unknown");
   if (rooms === "reopen" && unknown !== undefined) {
-    return {
-      condition: "memberships_can_be_repaired",
-      verdict: "unknown",
-      found: `${unknown.room}: the partner's server does not say whether it holds its bans`,
-      hint: "Have the partner open its transport to us first, and run this again; or choose --rooms new.",
-    };
+    const found = `${unknown.room}: the partner's server does not say whether it holds its bans`;
+    const hint =
+      "Have the partner open its transport to us first, and run this again; or choose --rooms new.";
+    const about = { condition: "memberships_can_be_repaired", probe: "held_bans", found, hint };
+    return notMet(about, { verdict: "unknown" });
   }
   const unfinished = left.find(({ repairable }) => rooms === "new" || repairable === "no");
   if (unfinished === undefined) return undefined;
-  return {
-    condition: "rooms_are_replaced",
-    verdict: "not_met",
+  return notMet({
+    ...{ condition: "rooms_are_replaced", probe: "rooms" },
     found: `${unfinished.room} is not replaced yet`,
     hint: "Read the homeserver's log at this time, then run this again: it goes on where it stopped.",
-  };
+  });
 }

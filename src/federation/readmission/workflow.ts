@@ -2,21 +2,19 @@
 // end is recorded. Invariants: in the specification's order 1, 2, 3, 4, 5, each after the one before was proved; a commit
 // that was made is found again after a kill and never made twice; evidence of this partnership alone counts.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { refuse } from "../agents/guards.ts";
 import { type ChangeBase, changeBase } from "../change/base.ts";
 import { type Committed, commitChange } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
-import type { FederationConfig } from "../config.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
-import { probeFromInside } from "../probes/inside.ts";
 import { judge } from "../probes/judge.ts";
+import { scopeOf } from "../probes/scope.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
-import { reconcilePlane } from "../workflow/reconcile-plane.ts";
-import { isMet, judgeOpen, type OpenCondition } from "./judge-plane.ts";
+import { allHold, type JudgedCondition } from "../workflow/judge.ts";
+import { type ObserveFromOutside, OPEN_WITHIN_MS, runStep } from "../workflow/run-step.ts";
+import { fromOutside } from "./from-outside.ts";
 import { isOnBranch, type ReadmissionContext, readmissionRecord } from "./open.ts";
 import {
   currentStage,
@@ -34,16 +32,9 @@ import { type RoomsChoice, recordPath, renderRecord } from "./readmission-record
 import { blockedRooms, prepareRooms, type ReadmissionRooms } from "./rooms.ts";
 
 export interface WorkflowContext extends ReadmissionContext {
-  readonly config: Pick<FederationConfig, "card" | "gateway">;
   readonly rooms: ReadmissionRooms;
   /** Probes as the partner; undefined: nobody probes from outside. */
-  readonly outside?:
-    | ((
-        partner: PartnerEntry,
-        planes: readonly PlaneName[],
-        inside: readonly EvidenceItem[],
-      ) => Promise<readonly EvidenceItem[]>)
-    | undefined;
+  readonly outside?: ObserveFromOutside | undefined;
   /** A line of progress for a person. */
   readonly say: (text: string) => void;
 }
@@ -52,7 +43,7 @@ export interface StepResult {
   readonly readmission: Readmission;
   /** The plane that was worked on; null when there was nothing left to do. */
   readonly plane: PlaneName | null;
-  readonly conditions: readonly OpenCondition[];
+  readonly conditions: readonly JudgedCondition[];
   /** Whether the plane was observed to be open. */
   readonly proved: boolean;
   readonly done: boolean;
@@ -63,9 +54,6 @@ export interface StepOptions {
   /** What becomes of kept rooms; asked for before plane 2, `new` when not said. */
   readonly rooms?: RoomsChoice | undefined;
 }
-
-const PROVED_WITHIN_MS = 30_000;
-const POLL_MS = 500;
 
 /** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function nextStep(context: WorkflowContext, options: StepOptions): Promise<StepResult> {
@@ -126,9 +114,10 @@ async function workOnStage(
   }
   const committed = await openPlane(context, readmission, plane);
   readmission = requireReadmission(context.state, readmission.partner);
-  const { items, conditions } = await prove(context, readmission, plane);
+  const entry = findPartner(committed.base.registry, readmission.partner);
+  const { items, conditions } = await prove(context, readmission, entry, plane);
   saveEvidence(context.state, readmission, plane, items);
-  const proved = conditions.every(isMet);
+  const proved = conditions.length > 0 && allHold(conditions);
   if (proved) {
     const revision = readmission.stages.find((one) => one.plane === plane)?.revision ?? committed.revision;
     readmission = saveReadmission(
@@ -139,7 +128,7 @@ async function workOnStage(
         proved_at: timestamp(context.clock.now()),
         evidence: items.map(({ digest }) => digest),
         not_applicable: conditions.flatMap(({ condition, verdict }) =>
-          verdict === "not_applicable" ? [condition] : [],
+          verdict === "met" ? [] : [condition],
         ),
       }),
     );
@@ -173,44 +162,14 @@ async function openPlane(
 }
 
 /** Applies the plane, and observes it until it is open or the time is over. */
-async function prove(
-  context: WorkflowContext,
-  readmission: Readmission,
-  plane: PlaneName,
-): Promise<{ readonly items: readonly EvidenceItem[]; readonly conditions: readonly OpenCondition[] }> {
-  const { clock } = context;
-  const pass = await reconcilePlane(context, plane);
-  const applied = pass.planes.find((report) => report.plane === plane)?.record.applied;
-  const { desired } = pass;
-  if (desired === undefined) throw new DrawbridgeError("internal", "a pass took nothing up");
-  const entry = findPartner(desired.registry, readmission.partner);
-  for (const deadline = clock.now() + PROVED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
-    const inside = await probeFromInside(context.planes, desired, entry, [plane], clock);
-    const found = (await context.outside?.(entry, [plane], inside)) ?? [];
-    const conditions = judgeOpen({
-      plane,
-      outcome: applied?.outcome ?? "never",
-      reason: applied?.reason ?? applied?.outOfReach.map((one) => `${one.subject} ${one.reason}`)[0] ?? null,
-      inside,
-      outside: judge(found, desired, entry, [plane]).items,
-      touched: readmission.touched ?? [],
-      targets: targetsOf(entry),
-      invokes: entry.partner.gateway?.invokes ?? [],
-      hasBridge: context.config.card !== undefined,
-      hasGateway: context.config.gateway !== undefined,
-    });
-    const isFinal = conditions.every(isMet) || applied?.outcome !== "in_force" || clock.now() >= deadline;
-    if (isFinal) return { items: [...inside, ...found], conditions };
-  }
-}
-
-function targetsOf({ partner }: PartnerEntry): ReadonlyMap<string, string | undefined> {
-  return new Map(
-    Object.entries(partner.card.consumes).map(([agent, { cardUrl, cardIdentity }]) => [
-      agent,
-      cardIdentity === undefined ? undefined : targetFingerprint(agent, { cardUrl, cardIdentity }),
-    ]),
-  );
+function prove(context: WorkflowContext, { touched }: Readmission, { file }: PartnerEntry, plane: PlaneName) {
+  const kept = (touched ?? []).filter(({ state }) => state === "kept").map(({ room }) => room);
+  return runStep(context, {
+    ...{ plane, file, withinMs: OPEN_WITHIN_MS, outside: context.outside },
+    direction: () => "open",
+    scope: ({ desired, entry }) => ({ ...scopeOf(context.parts, entry.partner, desired), rooms: kept }),
+    more: ({ desired, entry }, tried) => fromOutside(judge(tried, desired, entry, [plane]).items, plane),
+  });
 }
 
 /** Commits the record of the end, with the digests of everything that was observed. */

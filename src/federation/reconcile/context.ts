@@ -1,6 +1,7 @@
 // What every command and the reconciler work with: a deployment's repository, state and planes.
 import { resolve } from "node:path";
 import type { Clock, Random } from "../../domain/clock.ts";
+import type { Part } from "../../records/format/scope.ts";
 import type { FederationConfig } from "../config.ts";
 import { type PlaneRuntimes, planeRuntimes } from "../planes/runtimes.ts";
 import type { CommitAuthor } from "../repository/commit.ts";
@@ -15,6 +16,8 @@ export interface ReconcileContext {
   readonly state: StateFolder;
   readonly cache: PartnerCache;
   readonly planes: PlaneRuntimes;
+  /** The programs that this organisation runs: about any other, nothing is known. */
+  readonly parts: readonly Part[];
   readonly clock: Clock;
   readonly reporter: Reporter;
   /** Which commits must be signed, and by whom; absent: any commit is accepted. */
@@ -57,6 +60,11 @@ export async function openFederation(config: FederationConfig, options: OpenOpti
     state,
     cache: new PartnerCache(state),
     planes: options.planes ?? planeRuntimes(config, { clock }),
+    parts: [
+      "homeserver",
+      ...(config.card === undefined ? [] : (["bridge"] as const)),
+      ...(config.gateway === undefined ? [] : (["gateway"] as const)),
+    ],
     clock,
     reporter,
     signing:

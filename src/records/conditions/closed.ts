@@ -124,7 +124,7 @@ const CARD: readonly Condition[] = [
       {
         subjects: "agents",
         anyOf: [
-          byOperator("card_fetch", closed(["gateway"], ["card_withdrawn"], [404])),
+          byOperator("card_fetch", closed(["gateway"], ["card_withdrawn", "never_published"], [404])),
           byOperator("card_fetch", STAYS, {
             with: byOperator("card_use", closed(["gateway"], ["use_refused"])),
           }),

@@ -23,7 +23,9 @@ export type Subjects =
   | "caller"
   | "agents"
   | "pins"
-  | "rooms";
+  | "rooms"
+  /** Rooms of the scope alone: those that were kept and are to be open again. */
+  | "kept";
 
 /** A property of an item's references, compared with the circumstances. */
 export type Check =

@@ -173,6 +173,8 @@ function subjectsOf(
       return new Set(scope.agents);
     case "pins":
       return new Set(scope.pins);
+    case "kept":
+      return new Set(scope.rooms ?? []);
     case "rooms":
       // A room that the operator has found since must be covered too.
       return new Set([...(scope.rooms ?? []), ...items.filter(isOwnRoom).map(({ subject }) => subject)]);

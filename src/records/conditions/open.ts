@@ -29,6 +29,32 @@ function tried(subjects: Requirement["subjects"], probe: string, ...answers: rea
   };
 }
 
+/** There is nothing that a condition could be about. */
+function absent(layer: string, reason: string): Answer {
+  return { verdict: "closed", layers: [layer], reasons: [reason] };
+}
+
+/** Open or closed, and not otherwise than the room's state says. */
+function eitherWay(probe: string, layer: string): Observation {
+  const found = { layers: [layer], reasons: [null], statuses: [200] } as const;
+  const answers = [
+    { ...found, verdict: "open" },
+    { ...found, verdict: "closed" },
+  ] as const;
+  return { probe, vantage: "operator", answers };
+}
+
+const RETAINED: Observation = {
+  probe: "room_acl_at_retained",
+  vantage: "retained_server",
+  answers: [open(["room_acl"], [null], [200])],
+};
+
+/** Our own people have left the room, or it was replaced. */
+const LEFT = byOperator("room_left", {
+  ...{ verdict: "closed", layers: ["homeserver"], reasons: ["retired", "left", "replaced"], statuses: [200] },
+});
+
 function condition(name: string, part: Part, ...requirements: readonly Requirement[]): Condition {
   return { name, parts: [part], requirements };
 }
@@ -47,33 +73,28 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
     inForce("homeserver"),
     {
       // A room's state does not show what is enforced: the homeserver's own cache is required for each room.
-      name: "rooms_hear_partner",
-      parts: ["homeserver"],
-      requirements: [
+      ...condition(
+        "kept_rooms_hear_it",
+        "homeserver",
+        { subjects: "kept", anyOf: [byOperator("room_enforcement", open(["homeserver"], [null], [200]))] },
+        { subjects: "kept", anyOf: [byOperator("room_acl", open(["room_acl"], [null], [200]))] },
+        { subjects: "kept", anyOf: [RETAINED], optional: true },
+      ),
+      absence: { observation: byOperator("rooms_kept", absent("journal", "no_room_kept")) },
+    },
+    {
+      // Other rooms may be closed to the partner, by their owners or on purpose; what they enforce is their state.
+      ...condition(
+        "other_rooms_hear_it",
+        "homeserver",
+        { subjects: "rooms", anyOf: [eitherWay("room_enforcement", "homeserver"), LEFT] },
+        { subjects: "rooms", anyOf: [eitherWay("room_acl", "room_acl"), LEFT] },
         {
-          subjects: "rooms",
-          anyOf: [byOperator("room_enforcement", open(["homeserver"], [null], [200]))],
+          ...{ subjects: "rooms", optional: true },
+          anyOf: [{ ...eitherWay("room_acl_at_retained", "room_acl"), vantage: "retained_server" }],
         },
-        { subjects: "rooms", anyOf: [byOperator("room_acl", open(["room_acl"], [null], [200]))] },
-        {
-          subjects: "rooms",
-          anyOf: [
-            {
-              probe: "room_acl_at_retained",
-              vantage: "retained_server",
-              answers: [open(["room_acl"], [null], [200])],
-            },
-          ],
-          optional: true,
-        },
-      ],
-      absence: {
-        observation: {
-          probe: "rooms_shared",
-          vantage: "operator",
-          answers: [{ verdict: "closed", layers: ["homeserver"], reasons: ["no_room_in_scope"] }],
-        },
-      },
+      ),
+      absence: { observation: byOperator("rooms_shared", absent("homeserver", "no_room_in_scope")) },
     },
   ],
   border: [
@@ -94,26 +115,19 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
           byOperator("card_trust", open(["bridge"], ["agent_card_verified"]), { checks: ["current_pin"] }),
         ],
       }),
-      absence: {
-        observation: byOperator("agents_consumed", {
-          verdict: "closed",
-          layers: ["registry"],
-          reasons: ["no_agent_consumed"],
-        }),
-      },
+      absence: { observation: byOperator("agents_consumed", absent("registry", "no_agent_consumed")) },
     },
     {
       ...condition("card_published", "gateway", {
         subjects: "agents",
-        anyOf: [byOperator("card_fetch", open(["gateway"], undefined, [200]))],
+        anyOf: [
+          byOperator("card_fetch", open(["gateway"], undefined, [200])),
+          byOperator("card_fetch", {
+            ...{ verdict: "closed", layers: ["gateway"], reasons: ["never_published"], statuses: [404] },
+          }),
+        ],
       }),
-      absence: {
-        observation: byOperator("agents_offered", {
-          verdict: "closed",
-          layers: ["registry"],
-          reasons: ["no_agent_offered"],
-        }),
-      },
+      absence: { observation: byOperator("agents_offered", absent("registry", "no_agent_offered")) },
     },
   ],
   gateway: [
@@ -126,13 +140,7 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
         { subjects: "caller", anyOf: [byOperator("issuer_client", open(["issuer"], ["client_enabled"]))] },
         tried("caller", "token_request", open(["issuer"], ["token_issued"], [200])),
       ),
-      absence: {
-        observation: byOperator("agents_offered", {
-          verdict: "closed",
-          layers: ["registry"],
-          reasons: ["no_agent_offered"],
-        }),
-      },
+      absence: { observation: byOperator("agents_offered", absent("registry", "no_agent_offered")) },
     },
   ],
 };

@@ -10,6 +10,7 @@ import { ContainmentRecord } from "../../../src/federation/containment/containme
 import { federationStatus } from "../../../src/federation/containment/status.ts";
 import { CONTAINMENT_ORDER } from "../../../src/federation/plane-order.ts";
 import { planeOfPath, renderAll } from "../../../src/federation/planes/render.ts";
+import type { Federation } from "../../../src/federation/reconcile/context.ts";
 import { runPass } from "../../../src/federation/reconcile/pass.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import { plan } from "../../../src/federation/workflow/plan.ts";
@@ -273,7 +274,7 @@ describe("containing and restoring a partner", () => {
     };
     const closed = await apply(await contain());
     assert.deepEqual(parts.applied, ["gateway", "card", "rooms", "border"]);
-    assert.ok(closed.every(({ done, evidence }) => done && evidence[0]?.verdict === "closed"));
+    assert.ok(closed.every(({ done, evidence }) => done && evidence.length > 0));
     assert.deepEqual(
       (await federationStatus(federation)).contained.map(({ name }) => name),
       ["dredger", "lighthouse"],
@@ -362,7 +363,9 @@ describe("containing and restoring a partner", () => {
     const says = { opened: true };
     Object.assign(federation.planes.gateway, {
       probe: async (...asked: Parameters<typeof probe>) =>
-        (await probe(...asked)).map((item) => (says.opened ? { ...item, verdict: "open" } : item)),
+        (await probe(...asked)).map((item) =>
+          says.opened ? { ...item, verdict: "open", reason: "azp_admitted" } : item,
+        ),
     });
     parts.applied.length = 0;
     parts.onApply = async () => {
@@ -391,23 +394,24 @@ describe("containing and restoring a partner", () => {
   it("applyPlanes does not count a plane as closed of which nothing is known, or that nobody manages [CON-1]", async (t) => {
     const { contain, federation } = await control(t);
     await runPass(federation);
-    const { probe } = federation.planes.gateway;
-    Object.assign(federation.planes.gateway, {
+    const { probe } = federation.planes.border;
+    Object.assign(federation.planes.border, {
       probe: async (...asked: Parameters<typeof probe>) =>
         (await probe(...asked)).map((item) => ({ ...item, verdict: "unknown", reason: "not_running" })),
     });
-    Object.assign(federation.planes.card, { isUnmanaged: true, probe: async () => [] });
-    const applied = await applyPlanes(federation, "contain", (await contain()).partner);
+    const context: Federation = { ...federation, parts: ["homeserver", "bridge"] };
+    Object.assign(federation.planes.gateway, { probe: async () => [] });
+    const applied = await applyPlanes(context, "contain", (await contain()).partner);
     assert.deepEqual(
       applied.map((one) => [one.plane, one.verdict, one.done, isEnded(one)]),
       [
-        ["gateway", "unknown", false, false],
-        ["card", "unmanaged", false, true],
+        ["gateway", "unmanaged", false, true],
+        ["card", "met", true, true],
         ["rooms", "met", true, true],
-        ["border", "met", true, true],
+        ["border", "unknown", false, false],
       ],
     );
-    assert.equal(applied[0]?.reason, "not_running");
+    assert.equal(applied[3]?.reason, "not_running");
   });
 
   it("plan shows what a containment changes on each plane, and changes nothing [CON-1]", async (t) => {

@@ -174,14 +174,18 @@ describe("re-admission workflow", () => {
   });
 
   it("the record of the end names the conditions that did not apply [RDM-1]", async (t) => {
-    const { context, repository } = await readmission(t);
+    const { context: all, repository } = await readmission(t);
+    const context: WorkflowContext = { ...all, parts: ["homeserver"] };
     await openReadmission(context, OPEN);
     await walkAll(context);
     const told = operatorGit(repository.path, "log", "-1", "--format=%b", "main");
     const left = [
       "rooms kept_rooms_hear_it",
+      "rooms other_rooms_hear_it",
+      "card in_force",
       "card agent_card_verified",
       "card card_published",
+      "gateway in_force",
       "gateway may_invoke",
     ];
     for (const one of left) assert.ok(told.split("\n").includes(`  ${one}`), `${one} in ${told}`);
@@ -246,7 +250,7 @@ describe("re-admission workflow", () => {
         step.conditions.map(({ condition, verdict }) => [condition, verdict]),
         [
           ["in_force", "met"],
-          ["enforced", "not_met"],
+          ["whitelist_admits_partner", "not_met"],
         ],
       );
     }
@@ -281,7 +285,7 @@ describe("re-admission workflow", () => {
 
   it("nextStep with rooms reopen replaces and names only rooms whose memberships cannot be repaired [RDM-1]", async (t) => {
     const rooms = scriptedRooms(kept("!a"), kept("!b", "no"));
-    const { context, said, repository } = await readmission(t, rooms);
+    const { context, said, repository, parts } = await readmission(t, rooms);
     await openReadmission(context, OPEN);
     const steps = await walkAll(context, "reopen");
     assert.deepEqual(rooms.replaced, ["!b"]);
@@ -303,10 +307,13 @@ describe("re-admission workflow", () => {
       [
         ["in_force", "met"],
         ["kept_rooms_hear_it", "unknown"],
-        ["other_rooms_hear_it", "met"],
+        ["other_rooms_hear_it", "unknown"],
       ],
     );
     assert.equal((await entryOf(repository)).planes.border, "closed");
+    parts.rooms.push("!a", "!other");
+    const { conditions, proved } = await nextStep(context, PARTNER);
+    assert.deepEqual([proved, conditions.map(({ verdict }) => verdict)], [true, ["met", "met", "met"]]);
   });
 
   it("nextStep with rooms reopen opens no room when the partner's server does not say which bans it has [RDM-1]", async (t) => {

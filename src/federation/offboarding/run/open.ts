@@ -26,7 +26,7 @@ export interface OpenOptions {
  * @throws DrawbridgeError `usage`, `config_invalid`
  */
 export async function openRun(
-  { federation, config, random }: Pick<OffboardingContext, "federation" | "config" | "random">,
+  { federation, random }: Pick<OffboardingContext, "federation" | "random">,
   { partner: named, kind, trigger, privateRecordFile, run: joined }: OpenOptions,
 ): Promise<Run> {
   if (kind === "emergency" && trigger !== "suspected_compromise") {
@@ -64,7 +64,7 @@ export async function openRun(
       self: own,
       private_record_file: privateRecordFile,
       opened_at: timestamp(clock.now()),
-      baseline: { revision: desired.revision, scope: scopeOf(config, partner, desired) },
+      baseline: { revision: desired.revision, scope: scopeOf(federation.parts, partner, desired) },
       ended: null,
     });
   } finally {

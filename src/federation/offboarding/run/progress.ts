@@ -8,22 +8,8 @@ import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts
 import { GitRevision, Identifier, Instant, Word } from "../../../records/format/fields.ts";
 import { Scope } from "../../../records/format/scope.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
+import { JudgedCondition } from "../../workflow/judge.ts";
 import { counterpartyOf, type Run, runFile } from "./run.ts";
-
-/** One condition of a stage, judged. */
-export const JudgedCondition = z.strictObject({
-  condition: Word,
-  verdict: z.enum(["met", "not_met", "unknown", "not_applicable", "unmanaged"]),
-  /** Digests of the items that show it. */
-  evidence: z.array(Sha256Digest),
-  /** The last probe that was tried, or the one that is missing. */
-  probe: z.string(),
-  /** What the probe found. */
-  found: z.string(),
-  /** What the operator should do; empty when nothing. */
-  hint: z.string(),
-});
-export type JudgedCondition = z.output<typeof JudgedCondition>;
 
 const Proof = z.strictObject({
   at: Instant,

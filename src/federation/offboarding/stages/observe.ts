@@ -3,36 +3,27 @@
 // Invariant: everything that a condition may rest on is a sealed item, without content.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { StageWork } from "../../../records/conditions/stage.ts";
+import { LEFT_ALONE, type StageWork } from "../../../records/conditions/stage.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
-import type { Scope } from "../../../records/format/scope.ts";
 import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
-import { isPublicForOthers } from "../../probes/finding.ts";
-import { probeFromInside } from "../../probes/inside.ts";
 import { currentState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../../reconcile/desired-state.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
-import { type Partner, type PartnerEntry, planeState } from "../../registry/partner.ts";
+import { type Partner, planeState } from "../../registry/partner.ts";
 import { type Applied, readPlane } from "../../state/plane-records.ts";
-import { checkRepository } from "../../work-tree/check.ts";
+import { DeclaredEvidence, isOfRoom, RECONCILED } from "../../workflow/declared-evidence.ts";
+import type { Objection } from "../../workflow/judge.ts";
 import { reconcilePlane } from "../../workflow/reconcile-plane.ts";
+import { observePlane, type Reached } from "../../workflow/run-step.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { readDutiesEvidence, type StageProgress } from "../run/progress.ts";
+import { readStage, type StageProgress } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
-import { DeclaredEvidence } from "./declared-evidence.ts";
-import { HINTS } from "./hints.ts";
-import {
-  DUTIES,
-  NOT_OUR_ROOM,
-  type Objection,
-  type Observation,
-  RECONCILED,
-  STATIC_TESTS,
-} from "./observation.ts";
+import { NOT_OUR_ROOM, type Observation } from "./observation.ts";
+import { observeDuties } from "./observe-duties.ts";
 
 type OutOfReach = Observation["outOfReach"][number];
 
@@ -54,9 +45,9 @@ export async function observeStage(
   how: "apply" | "observe",
 ): Promise<Observation> {
   const plane = PLANE_OF_STAGE[progress.stage];
-  return plane === null
-    ? observeDuties(context, run, progress)
-    : observePlane(context, run, { ...progress, plane }, how);
+  if (plane !== null) return observeClosed(context, run, { ...progress, plane }, how);
+  const found = { plane, ...(await observeDuties(context, run)) };
+  return observed(context, run, progress, { revision: null, render: null }, found);
 }
 
 type Found = Omit<Observation, "work" | "fromOutside">;
@@ -82,12 +73,14 @@ function observed(
 /** Of a plane that this kind of removal leaves alone. */
 export function leftAlone(context: OffboardingContext, run: Run, progress: ObservedStage): Observation {
   const plane = PLANE_OF_STAGE[progress.stage];
-  const items = [new DeclaredEvidence(run, plane ?? "transport", context.federation.clock).leftAlone()];
+  const declared = new DeclaredEvidence(counterpartyOf(run), plane ?? "transport", context.federation.clock);
+  const about = { probe: LEFT_ALONE, layer: "none", vantage: "nobody", verdict: "unknown" } as const;
+  const items = [declared.item({ ...about, reason: `left_alone_by_${run.kind}` })];
   const found = { plane, items, outOfReach: [], objections: [] };
   return observed(context, run, progress, { revision: null, render: null }, found);
 }
 
-async function observePlane(
+async function observeClosed(
   context: OffboardingContext,
   run: Run,
   progress: ObservedStage & { readonly plane: PlaneName },
@@ -97,10 +90,9 @@ async function observePlane(
   const other = counterpartyOf(run);
   const { desired, applied } = await reached(context, plane, how);
   const entry = partnerEntry(desired.registry, other);
-  const { items, drift } =
-    entry === undefined
-      ? { items: [], drift: [] }
-      : await evidenceOf(context, run, progress, { desired, entry, applied }, how);
+  const drift = entry !== undefined && how === "observe" ? await driftOf(context, plane, desired) : [];
+  const items =
+    entry === undefined ? [] : await evidenceOf(context, run, progress, { desired, entry, applied });
   const leftOver = (applied?.outOfReach ?? []).filter(({ partner }) => partner === other);
   const inForce = { revision: desired.revision, render: desired.planes[plane].digest };
   return observed(context, run, progress, inForce, {
@@ -167,10 +159,6 @@ export function roomsIn(items: readonly EvidenceItem[]): string[] {
   return [...new Set(rooms)].sort();
 }
 
-function isOfRoom({ vantage, probe, subject }: EvidenceItem): boolean {
-  return vantage === "operator" && probe.startsWith("room_") && subject !== null;
-}
-
 async function reached(
   { federation }: OffboardingContext,
   plane: PlaneName,
@@ -185,57 +173,26 @@ async function reached(
   return { desired, applied: readPlane(federation.state, plane).applied };
 }
 
-interface Reached {
-  readonly desired: DesiredState;
-  readonly entry: PartnerEntry;
-  readonly applied: Applied | null;
-}
-
+/** What happens to the counterparty that leaves a trace outside the parts of the plane, besides what is observed of them. */
 async function evidenceOf(
   context: OffboardingContext,
   run: Run,
   { stage, plane, opened_at: openedAt, scope }: ObservedStage & { readonly plane: PlaneName },
-  { desired, entry, applied }: Reached,
-  how: "apply" | "observe",
-): Promise<{ readonly items: readonly EvidenceItem[]; readonly drift: readonly Drift[] }> {
-  const { federation, config } = context;
-  const { planes, clock } = federation;
-  const { partner } = entry;
-  const declared = new DeclaredEvidence(run, plane, clock);
-  const drift = how === "observe" ? await driftOf(context, plane, desired) : [];
-  const covering = plane === "rooms" ? (scope.rooms ?? []) : [];
-  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering);
-  const outside = (await context.outside?.(run.self, entry, [plane], inside)) ?? [];
-  const own = [
-    declared.reconciled(applied, partner, desired),
-    ...declared.absences(stage, scope, desired.revision),
-    ...(plane === "gateway" ? [declared.gateway(partner, desired)] : []),
-    ...(plane === "card" ? declared.cardUse(publicForOthers(inside), desired.revision) : []),
-    ...(plane === "rooms" ? roomless(scope, inside, declared) : []),
-  ];
-  const violations =
-    plane === "border"
-      ? await violationsSince(config, partner, openedAt, declared, context.outside !== undefined, clock)
-      : [];
-  return { items: [...own, ...inside, ...outside, ...violations], drift };
-}
-
-/** Agents of ours whose card lawfully stays public, as the operator observed it. */
-function publicForOthers(items: readonly EvidenceItem[]): ReadonlySet<string> {
-  const staying = items.filter((item) => item.probe === "card_fetch" && isPublicForOthers(item));
-  return new Set(staying.map(subjectOf));
-}
-
-/** Items about rooms of which nothing was found: those in scope, or all of them. */
-function roomless(
-  { rooms }: Scope,
-  inside: readonly EvidenceItem[],
-  declared: DeclaredEvidence,
-): readonly EvidenceItem[] {
-  if (inside.some(({ probe }) => probe === "plane")) return [];
-  const found = new Set(inside.filter(isOfRoom).map(subjectOf));
-  const lost = (rooms ?? []).filter((room) => !found.has(room));
-  return found.size + lost.length === 0 ? [declared.noRooms()] : lost.map((room) => declared.lostRoom(room));
+  reached: Reached,
+): Promise<readonly EvidenceItem[]> {
+  const { federation, outside } = context;
+  const stop = stage === "a2a_discovery" ? (readStage(run, "a2a_stop")?.proof?.items ?? []) : [];
+  const { items } = await observePlane(federation, reached, {
+    ...{ plane, direction: "closed", scope },
+    outside: outside && ((...asked) => outside(run.self, ...asked)),
+    refusals: (agent) =>
+      stop.filter(
+        ({ probe, verdict, subject }) => probe === "invoke" && verdict === "closed" && subject === agent,
+      ),
+  });
+  return plane === "border"
+    ? [...items, ...(await violationsSince(context, reached.entry.partner, openedAt))]
+    : items;
 }
 
 async function driftOf(
@@ -280,9 +237,7 @@ const ENTRY: ReadonlySet<string> = new Set(["make_join", "message_to_target", "s
  */
 function roomsOfOthers(items: readonly EvidenceItem[], named: readonly OutOfReach[]): readonly OutOfReach[] {
   const governed = new Set([
-    ...items
-      .filter(({ probe, vantage }) => vantage === "operator" && probe.startsWith("room_"))
-      .map(subjectOf),
+    ...items.filter(isOfRoom).map(subjectOf),
     ...named.map(({ subject }) => subject),
   ]);
   const entered = items.filter(
@@ -303,67 +258,30 @@ function subjectOf({ subject }: EvidenceItem): string {
 
 /** Denials of the counterparty since the stage was opened; the border writes them a moment after it denies. */
 async function violationsSince(
-  config: OffboardingContext["config"],
+  { config, outside, federation: { clock } }: OffboardingContext,
   partner: Partner,
   openedAt: string,
-  declared: DeclaredEvidence,
-  wasTried: boolean,
-  clock: OffboardingContext["federation"]["clock"],
 ): Promise<readonly EvidenceItem[]> {
   const file = resolve(config.directory, config.border.violationsFile);
   const about = { serverName: partner.serverName, azp: partner.azp, agents: new Set<string>() };
   const window = { since: openedAt, until: "9999-12-31T23:59:59.999Z" };
+  const declared = new DeclaredEvidence(partner.serverName, "border", clock);
   for (const deadline = clock.now() + VIOLATION_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
     const { items } = await collectStream("border_violations", file, about, window);
-    const denials = items.flatMap((item) => declared.violation(item) ?? []).slice(-VIOLATIONS_MAX);
-    if (denials.length > 0 || !wasTried || clock.now() >= deadline) return denials;
+    const denials = items.flatMap(({ facts, at, line_digest }) => {
+      if (facts.stream !== "border_violations" || facts.reason !== "server_not_allowed") return [];
+      const { room, event, policy_digest, reason } = facts;
+      const references = [line_digest, ...(policy_digest === null ? [] : [policy_digest])];
+      const found = { layer: "border", verdict: "closed", reason, references } as const;
+      return declared.item({
+        ...{ probe: "violation", subject: event ?? room, ...found },
+        at: new Date(at).toISOString(),
+      });
+    });
+    if (denials.length > 0 || outside === undefined || clock.now() >= deadline) {
+      return denials.slice(-VIOLATIONS_MAX);
+    }
   }
-}
-
-async function observeDuties(
-  context: OffboardingContext,
-  run: Run,
-  progress: ObservedStage,
-): Promise<Observation> {
-  const { federation } = context;
-  const { desired } = await currentState(federation);
-  const declared = new DeclaredEvidence(run, "transport", federation.clock);
-  const objections: Objection[] = [];
-  const [problem] = await staticProblemsOf(context, desired.revision);
-  const items = [...readDutiesEvidence(run)];
-  if (problem === undefined) items.push(declared.staticTests(desired.revision));
-  else {
-    const about = { condition: "static_tests_pass", probe: STATIC_TESTS };
-    objections.push({ ...about, found: problem, hint: HINTS["static_tests_pass"] ?? "" });
-  }
-  try {
-    items.push(...declared.duties(context.facts(run)));
-  } catch (error) {
-    if (!(error instanceof DrawbridgeError)) throw error;
-    const found = error.message.split("\n")[0] ?? "";
-    objections.push({ condition: "duties_recorded", probe: DUTIES, found, hint: error.hint ?? "" });
-  }
-  const unclear = items.filter(({ verdict }) => verdict === "unknown");
-  const outOfReach = unclear.map(({ subject, probe, reason }) => ({
-    subject: subject ?? probe,
-    reason: reason ?? "unknown",
-    hint: "Delete it by hand, or waive it by name.",
-  }));
-  const found = { plane: null, items, outOfReach, objections };
-  return observed(context, run, progress, { revision: null, render: null }, found);
-}
-
-/** What the tests that need no server find in a revision: the first line of each that does not pass. */
-export async function staticProblemsOf(
-  { federation }: OffboardingContext,
-  revision: DesiredState["revision"],
-): Promise<readonly string[]> {
-  const { repository } = federation;
-  const registry = await repository.read(revision, ["registry"]);
-  const rendered = await repository.read(revision, ["rendered", "kubernetes"]);
-  return checkRepository(registry, rendered)
-    .filter(({ result }) => result !== "ok")
-    .map(({ name, found }) => `${name}: ${found[0] ?? "failed"}`);
 }
 
 const INVISIBLE = /[^\x21-\x7e]/g;

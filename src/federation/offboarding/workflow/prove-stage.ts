@@ -11,6 +11,7 @@ import { currentState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner, partnerEntry } from "../../registry/find-partner.ts";
 import type { Partner } from "../../registry/partner.ts";
+import { allHold } from "../../workflow/judge.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import {
@@ -21,8 +22,8 @@ import {
   writeStage,
 } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
-import { allHold, judgeStage } from "../stages/judge.ts";
 import type { Observation } from "../stages/observation.ts";
+import { judgeStage } from "../stages/observation.ts";
 import { leftAlone, observeStage, roomsIn } from "../stages/observe.ts";
 import { commitStage } from "./close-stage.ts";
 import { OffboardingBlocked } from "./step.ts";
@@ -123,7 +124,7 @@ async function opened(
 
 /** A partial removal covers what is left of the agents when the stage is opened: others may be withdrawn before. */
 async function scopeNow(context: OffboardingContext, run: Run, stage: StageName): Promise<Scope> {
-  const { federation, config } = context;
+  const { federation } = context;
   const { baseline } = run;
   const { desired } = await currentState(federation);
   const entry = partnerEntry(desired.registry, counterpartyOf(run));
@@ -131,7 +132,7 @@ async function scopeNow(context: OffboardingContext, run: Run, stage: StageName)
   if (entry === undefined || plane === null || isLeftAlone(run, stage)) return baseline.scope;
   const scope =
     run.kind === "partial"
-      ? { ...scopeOf(config, entry.partner, desired), policy: baseline.scope.policy }
+      ? { ...scopeOf(federation.parts, entry.partner, desired), policy: baseline.scope.policy }
       : baseline.scope;
   if (plane !== "rooms" && plane !== "border") return scope;
   const items = await probeFromInside(federation.planes, desired, entry, [plane], federation.clock);

@@ -3,10 +3,11 @@
 import { PLANE_OF_STAGE, STAGE_NAMES } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { recentDrift } from "../../state/drift-records.ts";
+import { allHold } from "../../workflow/judge.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
 import type { Run } from "../run/run.ts";
-import { allHold, judgeStage } from "../stages/judge.ts";
+import { judgeStage } from "../stages/observation.ts";
 import { observeStage } from "../stages/observe.ts";
 import { OffboardingBlocked, type StageBlock } from "./step.ts";
 import { isLeftAlone } from "./view.ts";

@@ -14,6 +14,7 @@ import { placeOf } from "../../../records/verify/stage.ts";
 import { currentState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
+import { allHold } from "../../workflow/judge.ts";
 import { type OffboardingContext, signerOf } from "../run/context.ts";
 import { readStage, writeStage } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
@@ -24,7 +25,6 @@ import {
   withEnvelope,
   writeStatements,
 } from "../run/statements.ts";
-import { allHold } from "../stages/judge.ts";
 import { declaredOpen } from "../stages/observe.ts";
 import { finishRecord } from "./complete.ts";
 import { prove } from "./prove-stage.ts";

@@ -10,6 +10,7 @@ import {
 } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
+import { allHold } from "../../workflow/judge.ts";
 import {
   containedAt,
   type Proof,
@@ -20,7 +21,6 @@ import {
 } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import { envelopeAt, type RunStatements, readStatements, signingKeyOf } from "../run/statements.ts";
-import { allHold } from "../stages/judge.ts";
 
 /** `closing`: begun, and not known to be committed; `proving`: closed, and not shown yet. */
 export type StageState = "pending" | "closing" | "proving" | "proved" | "signed" | "countersigned";

@@ -68,7 +68,10 @@ async function ourCards(
       await observe("card_fetch", "gateway", agent, async () => {
         const status = await statusOf(`${gateway.url.replace(/\/+$/, "")}${offered.cardPath}`);
         if (status === undefined) return { verdict: "unknown", reason: "gateway_unavailable" };
-        if (status === 404) return { status, verdict: "closed", reason: "card_withdrawn" };
+        if (status === 404) {
+          const reason = offered.publish === "never" ? "never_published" : "card_withdrawn";
+          return { status, verdict: "closed", reason };
+        }
         return status === 200
           ? { status, verdict: "open", reason: stays() }
           : { status, verdict: "unknown", reason: "unexpected_status" };

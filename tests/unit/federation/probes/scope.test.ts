@@ -16,13 +16,17 @@ describe("scopeOf", () => {
     const planes = {
       border: { files: PLANE_RENDERS.border.render(registry) },
     } as unknown as DesiredState["planes"];
-    const scope = scopeOf({}, entry.partner, { planes });
+    const scope = scopeOf(["homeserver"], entry.partner, { planes });
     assert.deepEqual(scope.parts, ["homeserver"]);
     assert.equal(scope.client, entry.partner.azp);
     assert.deepEqual(scope.agents, entry.partner.gateway?.invokes ?? []);
     assert.deepEqual(scope.pins, Object.keys(entry.partner.card.consumes));
     assert.match(scope.policy ?? "", /^sha256:/);
     const stranger = { ...entry.partner, serverName: "stranger.test" as typeof entry.partner.serverName };
-    assert.equal(scopeOf({}, stranger, { planes }).policy, null, "the policy kept it out already");
+    assert.equal(
+      scopeOf(["homeserver"], stranger, { planes }).policy,
+      null,
+      "the policy kept it out already",
+    );
   });
 });

@@ -1,9 +1,13 @@
 // What an operator is told of a stage: the evaluation of the record, with what was found and what to do.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { HINTS } from "../../../../../src/federation/offboarding/stages/hints.ts";
-import { allHold, judgeStage } from "../../../../../src/federation/offboarding/stages/judge.ts";
-import type { Observation } from "../../../../../src/federation/offboarding/stages/observation.ts";
+
+import {
+  judgeStage,
+  type Observation,
+} from "../../../../../src/federation/offboarding/stages/observation.ts";
+import { HINTS } from "../../../../../src/federation/workflow/hints.ts";
+import { allHold } from "../../../../../src/federation/workflow/judge.ts";
 import { conditionsOfStage } from "../../../../../src/records/conditions/stage.ts";
 import { evidenceItem } from "../../../../../src/records/format/evidence-item.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../../../src/records/format/stages.ts";

@@ -2,7 +2,10 @@
 // and which names no command.
 const APPLY = (plane: string) => `drawbridge reconcile --once --plane ${plane}`;
 const ROOMS = `${APPLY("rooms")}; what stays out of reach is waived by name.`;
-const STATUS = "See drawbridge federation status; then run drawbridge offboarding next again.";
+const STATUS = "See drawbridge federation status; then give the same command again.";
+
+const STALE =
+  "The ACL is lifted, and a server goes on denying, or says nothing: run this again; if it stays, load the border module, check border.statusToken, and restart the homeserver.";
 
 export const HINTS: Readonly<Record<string, string>> = {
   in_force: STATUS,
@@ -28,6 +31,14 @@ export const HINTS: Readonly<Record<string, string>> = {
   send_refused: `Its transactions are still accepted: ${APPLY("transport")}.`,
   deletion_recorded:
     "Run drawbridge offboarding purge PARTNER; or, where nothing is to go, drawbridge offboarding set duties.purge.waiver WORD --record FILE.",
+  whitelist_admits_partner: `The homeserver runs with the old whitelist: ${APPLY("transport")}.`,
+  kept_rooms_hear_it: STALE,
+  other_rooms_hear_it: STALE,
+  policy_admits_partner: `The border still refuses it: ${APPLY("border")}.`,
+  agent_card_verified:
+    "Have the partner serve the card that its pinned key has signed; drawbridge agent pin changes the pin. Then run this again.",
+  card_published: "See that the gateway runs and the agent serves its signed card.",
+  may_invoke: "See that gateway and issuer run, and that its client is declared.",
   duties_recorded: "Complete the private record: drawbridge offboarding set FIELD VALUE --record FILE.",
   static_tests_pass: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
 };

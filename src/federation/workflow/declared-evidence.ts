@@ -1,0 +1,147 @@
+// Evidence that this organisation states itself: what is declared, rendered and reached.
+// Invariant: each item rests on a revision or a digest, and names it.
+import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { Direction } from "../../records/conditions/condition.ts";
+import { PART_MANAGED } from "../../records/conditions/evaluate.ts";
+import { conditionsOf } from "../../records/conditions/table.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  operatorItem,
+} from "../../records/format/evidence-item.ts";
+import type { Scope } from "../../records/format/scope.ts";
+import { InvocationFile } from "../../rendered-files/gateway-files.ts";
+import { ClientsFile } from "../../rendered-files/issuer-clients.ts";
+import { parseYaml } from "../../runtime/load-yaml.ts";
+import type { PlaneName } from "../plane-order.ts";
+import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
+import type { DesiredState } from "../reconcile/desired-state.ts";
+import { type Partner, planeState } from "../registry/partner.ts";
+import type { Applied } from "../state/plane-records.ts";
+
+/** Probe of what the reconciler has reached on a plane. */
+export const RECONCILED = "reconciled";
+
+type Body = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
+
+/** Makes the items of one plane about one partner. */
+export class DeclaredEvidence {
+  readonly #partner: string;
+  readonly #plane: PlaneName;
+  readonly #clock: Clock;
+
+  constructor(partner: string, plane: PlaneName, clock: Clock) {
+    this.#partner = partner;
+    this.#plane = plane;
+    this.#clock = clock;
+  }
+
+  item(body: Body): EvidenceItem {
+    return operatorItem(this.#clock.now(), { plane: this.#plane, partner: this.#partner, ...body });
+  }
+
+  /** What the reconciler has reached. */
+  reconciled(applied: Applied | null, partner: Partner, { revision, planes }: DesiredState): EvidenceItem {
+    const { digest } = planes[this.#plane];
+    const isReached = applied?.outcome === "in_force" && applied.digest === digest;
+    return this.item({
+      probe: RECONCILED,
+      layer: "reconciler",
+      verdict: isReached ? planeState(partner, this.#plane) : "unknown",
+      reason: isReached ? "in_force" : (applied?.outcome ?? "never_applied"),
+      references: [revision, digest],
+    });
+  }
+
+  /** What the rendered files say of the partner's client. */
+  gateway({ azp }: Partner, { revision, planes }: DesiredState): EvidenceItem {
+    const { files, digest } = planes.gateway;
+    const text = (path: string) => files.get(path) ?? "";
+    let isNamed = true;
+    try {
+      const { agents } = parseYaml(InvocationFile, text(GATEWAY_INVOCATION), GATEWAY_INVOCATION);
+      const { clients } = parseYaml(ClientsFile, text(GATEWAY_CLIENTS), GATEWAY_CLIENTS);
+      isNamed =
+        Object.values(agents).some((agent) => agent.clients.includes(azp)) ||
+        clients.some(({ clientId, enabled }) => clientId === azp && enabled);
+    } catch (error) {
+      if (!(error instanceof DrawbridgeError)) throw error;
+    }
+    return this.item({
+      probe: "render",
+      layer: "registry",
+      subject: azp,
+      verdict: isNamed ? "open" : "closed",
+      reason: isNamed ? "azp_rendered" : "azp_not_rendered",
+      references: [revision, digest],
+    });
+  }
+
+  /** What there is nothing of, and the parts that this organisation does not manage. */
+  absences(
+    direction: Direction,
+    { parts, agents, pins, rooms }: Scope,
+    revision: string,
+  ): readonly EvidenceItem[] {
+    const plane = this.#plane;
+    const nothing = (probe: string, reason: string, layer = "registry") =>
+      this.item({ probe, layer, verdict: "closed", reason, references: [revision] });
+    const needed = new Set(conditionsOf(plane, direction).flatMap((condition) => condition.parts));
+    const items: EvidenceItem[] = [];
+    if ((plane === "gateway" || plane === "card") && agents.length === 0) {
+      items.push(nothing("agents_offered", "no_agent_offered"));
+    }
+    if (plane === "card" && pins.length === 0) items.push(nothing("agents_consumed", "no_agent_consumed"));
+    if (plane === "rooms" && direction === "open" && (rooms ?? []).length === 0) {
+      items.push(nothing("rooms_kept", "no_room_kept", "journal"));
+    }
+    for (const part of needed) {
+      if (parts.includes(part)) continue;
+      items.push(
+        this.item({
+          ...{ probe: PART_MANAGED, layer: "configuration", subject: part, verdict: "unknown" },
+          ...{ reason: "unmanaged", references: [revision] },
+        }),
+      );
+    }
+    return items;
+  }
+
+  /** Rooms of which nothing was found: those in scope; or, where there are none at all, that there are none. */
+  missingRooms({ rooms }: Scope, inside: readonly EvidenceItem[]): readonly EvidenceItem[] {
+    if (inside.some(({ probe }) => probe === "plane")) return [];
+    const found = new Set(inside.filter(isOfRoom).map(({ subject }) => subject));
+    const lost = (rooms ?? []).filter((room) => !found.has(room));
+    const layer = "homeserver";
+    return found.size + lost.length === 0
+      ? [this.item({ probe: "rooms_shared", layer, verdict: "closed", reason: "no_room_in_scope" })]
+      : lost.map((subject) =>
+          this.item({ probe: "room_observed", layer, subject, verdict: "unknown", reason: "not_observed" }),
+        );
+  }
+
+  /** Whether the use of cards that stay public for others was seen to be refused. */
+  cardUse(
+    staying: ReadonlySet<string>,
+    refusals: (agent: string) => readonly EvidenceItem[],
+    revision: string,
+  ): readonly EvidenceItem[] {
+    return [...staying].map((agent) => {
+      const refused = refusals(agent);
+      return this.item({
+        probe: "card_use",
+        layer: "gateway",
+        subject: agent,
+        verdict: refused.length > 0 ? "closed" : "open",
+        reason: refused.length > 0 ? "use_refused" : "use_not_seen_refused",
+        references: [revision, ...refused.map(({ digest }) => digest)],
+      });
+    });
+  }
+}
+
+/** Whether the operator says something of one room. */
+export function isOfRoom({ vantage, probe, subject }: EvidenceItem): boolean {
+  return vantage === "operator" && probe.startsWith("room_") && subject !== null;
+}

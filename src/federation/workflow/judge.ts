@@ -1,0 +1,108 @@
+// The verdict of a step: the conditions of its plane, evaluated from what was observed, with what was found and what to do.
+// The only type of verdict that procedures have. Pure.
+// Invariant: nothing holds here that an auditor would refuse; a finding besides the table only ever takes a verdict away.
+import { z } from "zod";
+import { Sha256Digest } from "../../domain/digest.ts";
+import type { Evaluated, Lack, Verdict } from "../../records/conditions/condition.ts";
+import { isSettled } from "../../records/conditions/evaluate.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { Word } from "../../records/format/fields.ts";
+import { OUTSIDE_PROBES, wasNotTried } from "../probes/finding.ts";
+import { HINTS } from "./hints.ts";
+
+/** One condition, judged. */
+export const JudgedCondition = z.strictObject({
+  condition: Word,
+  verdict: z.enum(["met", "not_met", "unknown", "not_applicable", "unmanaged"]),
+  /** Digests of the items that show it. */
+  evidence: z.array(Sha256Digest),
+  /** The last probe that was tried, or the one that is missing. */
+  probe: z.string(),
+  /** What the probe found. */
+  found: z.string(),
+  /** What the operator should do; empty when nothing. */
+  hint: z.string(),
+});
+export type JudgedCondition = z.output<typeof JudgedCondition>;
+
+/** A condition that does not hold whatever the evidence says. */
+export type Objection = Omit<JudgedCondition, "verdict" | "evidence">;
+
+/** What was observed, as far as it explains why a condition does not hold. */
+export interface Seen {
+  readonly items: readonly EvidenceItem[];
+  /** Whether the organisation was probed as the counterparty. */
+  readonly fromOutside: boolean;
+  readonly objections?: readonly Objection[];
+}
+
+export function judgeConditions(evaluated: readonly Evaluated[], seen: Seen): readonly JudgedCondition[] {
+  return evaluated.map((one): JudgedCondition => {
+    const objection = seen.objections?.find(({ condition }) => condition === one.condition);
+    return objection === undefined ? judged(one, seen) : notMet(objection);
+  });
+}
+
+/** @param more what else there is to say of it, such as `unknown` in the place of `not_met` */
+export function notMet(objection: Objection, more: Partial<JudgedCondition> = {}): JudgedCondition {
+  return { ...objection, verdict: "not_met", evidence: [], ...more };
+}
+
+/** Whether every condition holds, does not apply, or is about a part that nobody manages. */
+export function allHold(conditions: readonly Pick<JudgedCondition, "verdict">[]): boolean {
+  return conditions.every(isSettled);
+}
+
+/** The verdict of a whole step. What nobody manages is never reported as met. */
+export function verdictOf(conditions: readonly Pick<JudgedCondition, "verdict">[]): Verdict {
+  const has = (verdict: Verdict) => conditions.some((one) => one.verdict === verdict);
+  for (const verdict of ["not_met", "unknown", "met", "not_applicable"] as const)
+    if (has(verdict)) return verdict;
+  return "unmanaged";
+}
+
+function judged({ condition, verdict, evidence, lacks }: Evaluated, seen: Seen): JudgedCondition {
+  const [lack] = lacks;
+  if (lack === undefined) {
+    const item = seen.items.find(({ digest }) => evidence.includes(digest));
+    const found = verdict === "met" ? (item?.verdict ?? verdict) : verdict;
+    return { condition, verdict, evidence: [...evidence], probe: item?.probe ?? "", found, hint: "" };
+  }
+  const { found, hint } = foundOf(lack, seen, HINTS[condition] ?? "");
+  return { condition, verdict, evidence: [], probe: lack.probe, found, hint };
+}
+
+function foundOf(
+  { probe, vantage, subject, item }: Lack,
+  { items, fromOutside }: Seen,
+  hint: string,
+): Pick<JudgedCondition, "found" | "hint"> {
+  if (item !== undefined) return { found: foundIn(item), hint };
+  const notTried = items.find((one) => one.probe === probe && one.vantage === vantage && wasNotTried(one));
+  if (notTried !== undefined) {
+    return {
+      found: `${probe} was not tried: ${notTried.reason}`,
+      hint: "Add what is missing to the probe file, and run the step again with --probe-config.",
+    };
+  }
+  if (vantage === "partner" && Object.hasOwn(OUTSIDE_PROBES, probe) && !fromOutside) {
+    return {
+      found: `nobody has tried ${probe} as the counterparty`,
+      hint: "Run the step again with --probe-config and a probe file (drawbridge federation probe --help).",
+    };
+  }
+  // Where a plane could not be asked at all, one item says so in the place of all the others.
+  const failed = items.find((one) => one.probe === "plane");
+  if (failed !== undefined) return { found: foundIn(failed), hint };
+  return { found: `${probe}${on(subject)} has shown nothing`, hint };
+}
+
+/** What an item says, for an operator. */
+export function foundIn({ probe, subject, verdict, layer, status, reason }: EvidenceItem): string {
+  const answer = [layer, status, reason].filter((part) => part !== null).join(" ");
+  return `${probe}${on(subject)}: ${verdict} (${answer})`;
+}
+
+function on(subject: string | null): string {
+  return subject === null ? "" : ` on ${subject}`;
+}
