@@ -108,10 +108,15 @@ function page(): string {
     (plane, index) =>
       `## Plane ${index + 1}, ${plane}, is open\n\n${conditionsOf(plane, "open").map(conditionText).join("\n")}`,
   );
-  const agent = (["open", "closed"] as const).map((direction) => {
-    const title = direction === "open" ? "pinned or rotated" : "withdrawn";
-    const conditions = conditionsOf("card", direction, "agent");
-    return `## An agent's identity is ${title}\n\n*pins* is the agent.\n\n${conditions.map(conditionText).join("\n")}`;
+  const agent = (
+    [
+      ["pinned or rotated", "open", "card"],
+      ["withdrawn, and ours", "closed", "gateway"],
+      ["withdrawn, and the partner's", "closed", "card"],
+    ] as const
+  ).map(([title, direction, plane]) => {
+    const conditions = conditionsOf(plane, direction, "agent").map(conditionText).join("\n");
+    return `## An agent's identity is ${title}\n\n*pins* is the agent; the plane is ${plane}.\n\n${conditions}`;
   });
   return [HEAD, ...closing, OPENING, ...opening, ...agent].join("\n");
 }

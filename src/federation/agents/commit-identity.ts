@@ -2,20 +2,23 @@
 // and the result. Invariants: a change that would reach planes 1 to 3 is refused before it is committed; a change that
 // is committed already is not committed again.
 import { sha256Tagged } from "../../domain/digest.ts";
-import { isSettled } from "../../records/conditions/evaluate.ts";
+import { evaluate, isSettled } from "../../records/conditions/evaluate.ts";
+import { conditionsOf } from "../../records/conditions/table.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import type { Part } from "../../records/format/scope.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import type { ChangeBase } from "../change/base.ts";
 import { type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
-import type { PassResult } from "../reconcile/pass.ts";
 import type { Registry } from "../registry/partner.ts";
-import { type Procedure, planesOf } from "../workflow/procedure.ts";
-import { reconcilePlane } from "../workflow/reconcile-plane.ts";
+import { DeclaredEvidence } from "../workflow/declared-evidence.ts";
+import { type JudgedCondition, judgeConditions } from "../workflow/judge.ts";
+import type { Procedure } from "../workflow/procedure.ts";
+import { type Reached, runStep } from "../workflow/run-step.ts";
 import { refuse } from "./guards.ts";
-import type { Judged, Seal } from "./proof.ts";
+import type { Seal } from "./proof.ts";
 
 export interface IdentityContext extends Federation {
   readonly onWait?: () => void;
@@ -33,7 +36,7 @@ export interface IdentityResult {
   readonly oldKeyId: string | null;
   readonly untouched: readonly Untouched[];
   readonly items: readonly EvidenceItem[];
-  readonly conditions: readonly Judged[];
+  readonly conditions: readonly JudgedCondition[];
   /** Whether every condition is met, does not apply, or is about a part that is not managed here. */
   readonly complete: boolean;
   /** What was given on the command line and did not count. */
@@ -65,33 +68,74 @@ export async function commitIdentity(
   return { ...committed, untouched };
 }
 
-/** Brings the planes of a procedure into force, and says whether they are. @throws DrawbridgeError `head_refused` */
-export async function bringIntoForce(
+export interface ProvedIdentity {
+  readonly items: readonly EvidenceItem[];
+  readonly conditions: readonly JudgedCondition[];
+}
+
+/** What is proved of a changed identity. */
+export interface ChangedIdentity {
+  readonly procedure: Procedure;
+  readonly agent: string;
+  /** Server name: whose agent it is. */
+  readonly partner: string;
+  /** The programs that can confirm it: our bridge, where one carries the agent. */
+  readonly parts: readonly Part[];
+  /** Of the target that is pinned now. */
+  readonly fingerprint?: string;
+  /** What was observed of the agent itself, once the plane is in force; undefined: the plane is only to be in force. */
+  readonly observe: (plane: PlaneName, reached: Reached) => Promise<readonly EvidenceItem[] | undefined>;
+}
+
+/** Brings the planes of a procedure into force, and evaluates each. @throws DrawbridgeError `head_refused` */
+export async function proveIdentity(
   context: IdentityContext,
-  procedure: Procedure,
-): Promise<{ readonly conditions: readonly Judged[]; readonly pass: PassResult | undefined }> {
-  const conditions: Judged[] = [];
-  let last: PassResult | undefined;
-  for (const plane of planesOf(procedure)) {
-    const pass = await reconcilePlane(context, plane);
-    last = pass;
-    const applied = pass.planes.find((report) => report.plane === plane)?.record.applied;
-    const outcome = applied?.outcome ?? "never";
-    conditions.push({
-      condition: `${plane}_in_force`,
-      verdict: outcome === "in_force" ? "met" : "not_met",
-      found: applied?.reason ?? outcome,
-      hint: `Run drawbridge reconcile --once --plane ${plane}, and do what it names; then this again.`,
+  { procedure, agent, partner, parts, fingerprint, observe }: ChangedIdentity,
+): Promise<ProvedIdentity> {
+  const proved: ProvedIdentity[] = [];
+  for (const { plane, direction } of procedure.steps) {
+    if (plane === null) continue;
+    const declared = new DeclaredEvidence(partner, plane, context.clock);
+    const { seen, conditions } = await runStep(context, {
+      ...{ plane, partner, how: "apply" },
+      observe: async (reached) => {
+        const found = await observe(plane, reached);
+        const inForce = declared.reconciled(reached.applied, direction, reached.desired);
+        return { isOfAgent: found !== undefined, items: [inForce, ...(found ?? [])] };
+      },
+      evaluate: ({ desired }, { isOfAgent, items }) => {
+        const own = desired.registry.organisation.serverName;
+        const all = conditionsOf(plane, direction, "agent");
+        const evaluated = evaluate(isOfAgent ? all : all.filter(({ name }) => name === "in_force"), items, {
+          ...{ organisation: own, partner, plane, from: null, until: null, outOfReach: new Set() },
+          ...{ revision: desired.revision, render: desired.planes[plane].digest },
+          scope: {
+            parts: [...parts],
+            ...{ client: own, agents: [], pins: [agent], rooms: null, policy: null, started_at: null },
+          },
+          ...(fingerprint !== undefined && { fingerprints: new Map([[agent, fingerprint]]) }),
+        });
+        return judgeConditions(evaluated, { items, fromOutside: false });
+      },
+    });
+    proved.push({
+      items: seen.items,
+      conditions: conditions.map((one) =>
+        one.condition === "in_force" ? { ...one, condition: `${plane}_in_force` } : one,
+      ),
     });
   }
-  return { conditions, pass: last };
+  return {
+    items: proved.flatMap(({ items }) => items),
+    conditions: proved.flatMap(({ conditions }) => conditions),
+  };
 }
 
 /** The result of a change, from its commit and everything that was observed of it. */
 export function identityResult(
   { change, revision, untouched }: CommittedIdentity,
   seal: Seal,
-  { items, conditions }: Pick<IdentityResult, "items" | "conditions">,
+  { items, conditions }: ProvedIdentity,
   rest: Pick<IdentityResult, "act" | "agent" | "partner" | "keyId" | "oldKeyId" | "notes">,
 ): IdentityResult {
   return {

@@ -10,18 +10,17 @@ import type { Proposal } from "../change/commit-change.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
 import { PIN } from "../workflow/procedure.ts";
 import {
-  bringIntoForce,
   commitIdentity,
   type IdentityContext,
   type IdentityResult,
   identityResult,
+  proveIdentity,
 } from "./commit-identity.ts";
 import { cardIdentityOf, consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
 import { refuse, refuseRetired } from "./guards.ts";
 import {
   type AgentParts,
   isSignedByPin,
-  judgeIdentity,
   partsOf,
   proveByBridge,
   proveIdentities,
@@ -134,37 +133,22 @@ export async function pinAgent(
     }
   }
 
-  const seal = sealFor(consumer.serverName, agent, parts.clock);
-  const force = await bringIntoForce(context, PIN);
-  const oldCards = oldCard === null ? [] : [Buffer.from(oldCard, "base64")];
-  const cards = await proveIdentities({ seal, old, fresh: identity, oldCards, served });
-  const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: cardIdentityOf(identity) });
-  const items = [
-    ...cards,
-    ...(await proveByBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
-  ];
   const partner = consumer.serverName;
-  const judged = judgeIdentity(items, {
-    ...{
-      agent,
-      partner,
-      own: committed.base.registry.organisation.serverName,
-      direction: "open",
-      fingerprint,
-    },
-    parts: partsOf(parts),
+  const seal = sealFor(partner, agent, parts.clock);
+  const oldCards = oldCard === null ? [] : [Buffer.from(oldCard, "base64")];
+  const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: cardIdentityOf(identity) });
+  const proved = await proveIdentity(context, {
+    ...{ procedure: PIN, agent, partner, parts: partsOf(parts), fingerprint },
+    observe: async () => [
+      ...(await proveIdentities({ seal, old, fresh: identity, oldCards, served })),
+      ...(await proveByBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
+    ],
   });
-  const conditions = [...force.conditions, ...judged];
-  const result = identityResult(
-    committed,
-    seal,
-    { items, conditions },
-    {
-      ...{ act: "pin", agent, partner },
-      ...{ keyId: identity.keyId, oldKeyId: old?.keyId ?? null },
-      notes: await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]),
-    },
-  );
+  const result = identityResult(committed, seal, proved, {
+    ...{ act: "pin", agent, partner },
+    ...{ keyId: identity.keyId, oldKeyId: old?.keyId ?? null },
+    notes: await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]),
+  });
   if (served.fetched && (await isSignedByPin(served.bytes, identity))) {
     const card = Buffer.from(served.bytes).toString("base64");
     // The card of the old key stays in the other file for as long as it is needed.

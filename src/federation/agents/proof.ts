@@ -7,9 +7,6 @@ import { type FetchedCard, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
-import type { Direction, Verdict } from "../../records/conditions/condition.ts";
-import { evaluate } from "../../records/conditions/evaluate.ts";
-import { conditionsOf } from "../../records/conditions/table.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
@@ -49,46 +46,6 @@ export type Seal = (finding: Finding) => EvidenceItem;
 /** Seals findings about one agent of one partner, as the operator. */
 export function sealFor(partner: string, agent: string, clock: Clock): Seal {
   return (finding) => operatorItem(clock.now(), { partner, subject: agent, ...finding });
-}
-
-/** A condition of a change of identity, as an operator reads it. */
-export interface Judged {
-  readonly condition: string;
-  readonly verdict: Verdict;
-  readonly found: string;
-  readonly hint: string;
-}
-
-export interface ChangedIdentity {
-  readonly agent: string;
-  /** Server name: whose agent it is. */
-  readonly partner: string;
-  /** Our own server name. */
-  readonly own: string;
-  /** `open`: the agent is pinned or rotated; `closed`: it is withdrawn. */
-  readonly direction: Direction;
-  /** What has to confirm it besides: our bridge, where one carries the agent. */
-  readonly parts: readonly Part[];
-  /** Of the target that is pinned now. */
-  readonly fingerprint?: string;
-}
-
-/** Evaluates what was observed of one agent by the table of conditions. */
-export function judgeIdentity(items: readonly EvidenceItem[], changed: ChangedIdentity): readonly Judged[] {
-  const { agent, partner, own, direction, parts, fingerprint } = changed;
-  const judged = evaluate(conditionsOf("card", direction, "agent"), items, {
-    ...{ organisation: own, partner, plane: "card", from: null, until: null, revision: null, render: null },
-    scope: {
-      parts: [...parts],
-      ...{ client: own, agents: [], pins: [agent], rooms: null, policy: null, started_at: null },
-    },
-    outOfReach: new Set(),
-    ...(fingerprint !== undefined && { fingerprints: new Map([[agent, fingerprint]]) }),
-  });
-  return judged.map(({ condition, verdict, evidence, lacks }) => {
-    const item = lacks[0]?.item ?? items.find(({ digest }) => evidence.includes(digest));
-    return { condition, verdict, found: item?.reason ?? verdict, hint: HINTS[condition] ?? "" };
-  });
 }
 
 export interface IdentityProofInput {
@@ -186,20 +143,6 @@ export async function proveByBridge(
   const references = found === undefined ? [] : [found.fingerprint];
   return [seal({ plane: "card", probe: "card_trust", layer: "bridge", verdict, reason, references })];
 }
-
-const QUARANTINED =
-  "The target stays quarantined, and questions to it are refused with a notice. Read the bridge's log, then run this again.";
-const NOT_SERVED =
-  "Have the publisher serve the card that the new key has signed, then run the same command again; until then the target is quarantined.";
-/** By condition. */
-const HINTS: Readonly<Record<string, string>> = {
-  old_identity_fails:
-    "Where no card of the old key is at hand, run the same command again with --old-card FILE: one that the old key has signed, from the publisher or a copy of one's own. Where such a card verifies against the new pin, do not go on: report that.",
-  new_identity_verifies: NOT_SERVED,
-  old_key_not_served: NOT_SERVED,
-  bridge_has_verified: QUARANTINED,
-  bridge_trusts_it_no_more: QUARANTINED,
-};
 
 export function agentParts({ card, directory }: FederationConfig, clock: Clock): AgentParts {
   const fetch: AgentParts["fetch"] = (url) => fetchCard(url, { clock });

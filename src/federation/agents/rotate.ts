@@ -21,23 +21,16 @@ import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired.ts
 import type { StateFolder } from "../state/folder.ts";
 import { ROTATE } from "../workflow/procedure.ts";
 import {
-  bringIntoForce,
   commitIdentity,
   type IdentityContext,
   type IdentityResult,
   identityResult,
+  proveIdentity,
 } from "./commit-identity.ts";
 import { cardIdentityOf } from "./consumption.ts";
 import { guardRotation } from "./guards.ts";
 import { isUnderVersionControl, readPrivateKey, signerOf } from "./key-files.ts";
-import {
-  type AgentParts,
-  isSignedByPin,
-  judgeIdentity,
-  proveIdentities,
-  sealFor,
-  unusedCardNotes,
-} from "./proof.ts";
+import { type AgentParts, isSignedByPin, proveIdentities, sealFor, unusedCardNotes } from "./proof.ts";
 
 export interface RotateOptions {
   readonly agent: string;
@@ -245,34 +238,31 @@ async function publishAndProve(
   const { registry } = committed.change?.before ?? committed.base;
   const { serverName } = registry.organisation;
   const seal = sealFor(serverName, agent, parts.clock);
-  const force = await bringIntoForce(context, ROTATE);
   const url = options.cardUrl(registry);
-  const served =
-    url === undefined
-      ? ({ fetched: true, bytes: cardAt(rotation.card_file) } as const)
-      : await parts.fetch(url);
+  const own = () => ({ fetched: true, bytes: cardAt(rotation.card_file) }) as const;
   const oldCards: Uint8Array[] = rotation.old_cards.map((card) => Buffer.from(card, "base64"));
   const { oldCard } = options;
   if (oldCard !== undefined) {
     for (const pin of old) if (await isSignedByPin(oldCard, pin)) oldCards.push(oldCard);
   }
-  const items = await proveIdentities({ seal, old: old[0], fresh, oldCards, served });
-  const judged = judgeIdentity(items, {
-    ...{ agent, partner: serverName, own: serverName, direction: "open" },
+  const { items, conditions } = await proveIdentity(context, {
     // Which bridges carry our agent is for those to say who pin it.
-    parts: ["homeserver"],
-  }).filter(({ verdict }) => verdict !== "unmanaged");
-  const conditions = [...force.conditions, ...judged];
-  const result = identityResult(
-    committed,
-    seal,
-    { items, conditions },
-    {
-      ...{ act: "rotate", agent, partner: serverName },
-      ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },
-      notes: await unusedCardNotes(oldCard, old),
-    },
-  );
+    ...{ procedure: ROTATE, agent, partner: serverName, parts: ["homeserver"] },
+    observe: async () =>
+      proveIdentities({
+        seal,
+        old: old[0],
+        fresh,
+        oldCards,
+        served: url === undefined ? own() : await parts.fetch(url),
+      }),
+  });
+  const proved = { items, conditions: conditions.filter(({ verdict }) => verdict !== "unmanaged") };
+  const result = identityResult(committed, seal, proved, {
+    ...{ act: "rotate", agent, partner: serverName },
+    ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },
+    notes: await unusedCardNotes(oldCard, old),
+  });
   if (result.complete) writeRotation(context.state, { ...rotation, step: "proved" });
   return result;
 }

@@ -10,31 +10,22 @@ import { editYaml } from "../../runtime/edit-yaml.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { ChangeBase } from "../change/base.ts";
 import type { Proposal } from "../change/commit-change.ts";
-import type { PlaneName } from "../plane-order.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
-import type { PassResult } from "../reconcile/pass.ts";
+import type { DesiredState } from "../reconcile/desired-state.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 import {
-  bringIntoForce,
   commitIdentity,
   type IdentityContext,
   type IdentityResult,
   identityResult,
+  proveIdentity,
 } from "./commit-identity.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
-import {
-  type AgentParts,
-  type Judged,
-  judgeIdentity,
-  partsOf,
-  proveByBridge,
-  type Seal,
-  sealFor,
-} from "./proof.ts";
+import { type AgentParts, partsOf, proveByBridge, type Seal, sealFor } from "./proof.ts";
 
 export interface WithdrawOptions {
   /** Ourselves when absent. */
@@ -112,86 +103,51 @@ export async function withdrawAgent(
   }
   const seal = sealFor(serverName, agent, parts.clock);
   const isOffered = isOurs && kind !== "pinned";
-  const force = await bringIntoForce(context, isOffered ? WITHDRAW_OFFERED : WITHDRAW_PINNED);
-  const shown = isOffered
-    ? notInvoked(force.pass, agent, partnerAzp(registry, serverName), seal)
-    : notCarried(force.pass, agent, seal);
-  const isOut = shown.item.verdict === "closed";
-  const own = registry.organisation.serverName;
-  const byBridge = isOffered
-    ? []
-    : await proveByBridge(
-        parts,
-        { agent, seal, wanted: "quarantined" },
-        // Of an agent that its file does not name, the bridge need not have decided anything.
-        isOut ? { undecided: "not_in_agents_file" } : {},
-      );
-  const judged = isOffered
-    ? []
-    : judgeIdentity(byBridge, {
-        ...{ agent, partner: serverName, own, direction: "closed", parts: partsOf(parts) },
-      });
-  const result = {
-    items: [shown.item, ...byBridge],
-    conditions: [...force.conditions, shown.condition, ...judged],
-  };
-  return identityResult(committed, seal, result, {
-    ...{
-      act: options.keepsKey === true ? "remove" : "withdraw",
-      agent,
-      partner: serverName,
-      keyId: null,
-      oldKeyId: pin?.keyId ?? null,
-      notes: [],
+  const azp =
+    options.partner === registry.organisation.serverName
+      ? undefined
+      : findPartner(registry, options.partner).partner.azp;
+  const proved = await proveIdentity(context, {
+    ...{ procedure: isOffered ? WITHDRAW_OFFERED : WITHDRAW_PINNED, agent, partner: serverName },
+    parts: partsOf(parts),
+    observe: async (plane, { desired }) => {
+      if (plane === "gateway") return [notInvoked(desired, agent, azp, seal)];
+      if (isOffered) return undefined;
+      const shown = notCarried(desired, agent, seal);
+      // Of an agent that its file does not name, the bridge need not have decided anything.
+      const more = shown.verdict === "closed" ? { undecided: "not_in_agents_file" } : {};
+      return [shown, ...(await proveByBridge(parts, { agent, seal, wanted: "quarantined" }, more))];
     },
+  });
+  return identityResult(committed, seal, proved, {
+    ...{ act: "withdraw", agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null, notes: [] },
   });
 }
 
-interface Shown {
-  readonly item: EvidenceItem;
-  readonly condition: Judged;
-}
-
-function partnerAzp(registry: Registry, partner: string): string | undefined {
-  return partner === registry.organisation.serverName
-    ? undefined
-    : findPartner(registry, partner).partner.azp;
-}
-
 /** What the gateway has in force, by its own digest, has the caller out of this agent. */
-function notInvoked(pass: PassResult | undefined, agent: string, azp: string | undefined, seal: Seal): Shown {
-  const text = pass?.desired?.planes.gateway.files.get(GATEWAY_INVOCATION) ?? "";
+function notInvoked(
+  { planes: { gateway } }: DesiredState,
+  agent: string,
+  azp: string | undefined,
+  seal: Seal,
+): EvidenceItem {
+  const text = gateway.files.get(GATEWAY_INVOCATION) ?? "";
   const clients = parseYaml(InvocationFile, text, `rendered/${GATEWAY_INVOCATION}`).agents[agent]?.clients;
   const isOut = azp === undefined || clients?.includes(azp) !== true;
-  const reason = clients === undefined ? "no_route" : isOut ? "azp_not_admitted" : "azp_admitted";
-  const digest = pass?.desired?.planes.gateway.digest;
-  return outcome(seal, "gateway", "callers_of_agent", "gateway", isOut, reason, digest);
+  return seal({
+    ...{ plane: "gateway", probe: "callers_of_agent", layer: "gateway", verdict: isOut ? "closed" : "open" },
+    reason: clients === undefined ? "no_route" : isOut ? "azp_not_admitted" : "azp_admitted",
+    references: [gateway.digest],
+  });
 }
 
 /** The file that the bridge has in force does not name it. */
-function notCarried(pass: PassResult | undefined, agent: string, seal: Seal): Shown {
-  const text = pass?.desired?.planes.card.files.get(CARD_AGENTS) ?? "";
+function notCarried({ planes: { card } }: DesiredState, agent: string, seal: Seal): EvidenceItem {
+  const text = card.files.get(CARD_AGENTS) ?? "";
   const isOut = !Object.hasOwn(parseYaml(AgentsFile, text, `rendered/${CARD_AGENTS}`).agents, agent);
-  const reason = isOut ? "not_in_agents_file" : "in_agents_file";
-  return outcome(seal, "card", "agents_file", "bridge", isOut, reason, pass?.desired?.planes.card.digest);
-}
-
-function outcome(
-  seal: Seal,
-  plane: PlaneName,
-  probe: string,
-  layer: string,
-  isOut: boolean,
-  reason: string,
-  digest: string | undefined,
-): Shown {
-  const condition: Judged = {
-    condition: "agent_withdrawn",
-    verdict: isOut ? "met" : "not_met",
-    found: reason,
-    hint: "Render and commit the registry, then run this again.",
-  };
-  const verdict = isOut ? "closed" : "open";
-  const references = digest === undefined ? [] : [digest];
-  return { item: seal({ plane, probe, layer, verdict, reason, references }), condition };
+  return seal({
+    ...{ plane: "card", probe: "agents_file", layer: "bridge", verdict: isOut ? "closed" : "open" },
+    reason: isOut ? "not_in_agents_file" : "in_agents_file",
+    references: [card.digest],
+  });
 }

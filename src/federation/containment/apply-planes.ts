@@ -4,20 +4,23 @@
 import type { Verdict } from "../../records/conditions/condition.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import type { Scope } from "../../records/format/scope.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
 import { scopeOf } from "../probes/scope.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
+import { findPartner } from "../registry/find-partner.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
 import { allHold, type JudgedCondition } from "../workflow/judge.ts";
+import { judgePlane, type Observed, observePlane, type Question } from "../workflow/observe-plane.ts";
 import { CONTAIN, planesOf, RESTORE } from "../workflow/procedure.ts";
 import {
+  appliedIn,
   OPEN_WITHIN_MS,
   observeStep,
   type Reached,
   runStep,
-  type StepRequest,
+  type StepResult,
+  type StepRun,
 } from "../workflow/run-step.ts";
 import type { Act } from "./containment-record.ts";
 
@@ -65,68 +68,62 @@ export async function applyPlanes(
 ): Promise<readonly PlaneResult[]> {
   const results: PlaneResult[] = [];
   for (const plane of stepsOf(act)) {
-    const request = requestOf(context, act, partner, plane, results);
-    let step = await runStep(context, request);
-    if (step.verdict === "not_met" && step.applied?.outcome === "in_force") {
+    const step = stepOf(context, act, partner, plane, results);
+    let done = await runStep(context, step);
+    if (done.verdict === "not_met" && done.applied?.outcome === "in_force") {
       // Recorded as in force, and a real part says otherwise: somebody has changed it since.
-      step = await runStep(context, { ...request, again: true });
+      done = await runStep(context, { ...step, how: "again" });
     }
-    const result = resultOf(partner, plane, step);
+    const result = resultOf(plane, done);
     results.push(result);
     options.onPlane?.(result);
+    const { pass } = done;
     // The rooms are applied once more when the border has closed after them.
-    for (const { plane: other } of step.pass.planes) {
+    for (const { plane: other } of pass?.planes ?? []) {
       const index = results.findIndex((one) => one.plane === other);
-      if (other === plane || index < 0) continue;
-      const seen = requestOf(context, act, partner, other, results);
-      results[index] = resultOf(partner, other, await observeStep(context, seen, step.pass));
+      if (pass === undefined || other === plane || index < 0) continue;
+      const reached = { ...done, applied: appliedIn(pass, other) };
+      const seen = stepOf(context, act, partner, other, results);
+      results[index] = resultOf(other, await observeStep(context, seen, reached));
     }
   }
   return results;
 }
 
-function requestOf(
-  { parts }: ReconcileContext,
+function stepOf(
+  context: ReconcileContext,
   act: Act,
-  { file }: PartnerEntry,
+  { partner: { serverName } }: PartnerEntry,
   plane: PlaneName,
   before: readonly PlaneResult[],
-): StepRequest {
-  const gateway = before.find((one) => one.plane === "gateway");
-  const refused = (gateway?.evidence ?? []).filter(
+): StepRun<Observed> {
+  const refused = (before.find((one) => one.plane === "gateway")?.evidence ?? []).filter(
     ({ probe, verdict }) => probe === "callers_in_force" && verdict === "closed",
   );
+  const ask = ({ desired }: Reached): Question => {
+    const { partner } = findPartner(desired.registry, serverName);
+    const direction = planeState(partner, plane);
+    const scope = scopeOf(context.parts, partner, desired);
+    // An agent that was never pinned is not opened by a restore either.
+    const isPinned = (agent: string) => partner.card.consumes[agent]?.cardIdentity !== undefined;
+    const pins = direction === "open" ? scope.pins.filter(isPinned) : scope.pins;
+    return { plane, direction, scope: { ...scope, pins }, refusals: () => refused };
+  };
   return {
-    ...{ plane, file },
-    direction: ({ partner }) => planeState(partner, plane),
-    scope: (reached) => scopeIn(parts, plane, reached),
-    refusals: () => refused,
+    ...{ plane, partner: serverName, how: "apply" },
+    observe: (reached) => observePlane(context, reached, ask(reached)),
+    evaluate: (reached, seen) => judgePlane(reached, seen, ask(reached)),
     ...(act === "contain"
       ? { wayOut: "Give the same command again: it works around that." }
       : { withinMs: OPEN_WITHIN_MS }),
   };
 }
 
-/** An agent that was never pinned is not opened by a restore either. */
-function scopeIn(
-  parts: ReconcileContext["parts"],
-  plane: PlaneName,
-  { desired, entry: { partner } }: Pick<Reached, "desired" | "entry">,
-): Scope {
-  const scope = scopeOf(parts, partner, desired);
-  if (planeState(partner, plane) === "closed") return scope;
-  return {
-    ...scope,
-    pins: scope.pins.filter((agent) => partner.card.consumes[agent]?.cardIdentity !== undefined),
-  };
-}
-
 function resultOf(
-  { partner: { serverName } }: PartnerEntry,
   plane: PlaneName,
-  { pass, applied, items, conditions, verdict }: Awaited<ReturnType<typeof runStep>>,
+  { pass, partner, applied, seen: { items }, conditions, verdict }: StepResult<Observed>,
 ): PlaneResult {
-  const record = pass.planes.find((report) => report.plane === plane)?.record;
+  const record = pass?.planes.find((report) => report.plane === plane)?.record;
   const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
   const open = conditions.find((one) => !allHold([one]));
   const item = items.find(({ probe, reason }) => probe === open?.probe && reason !== null);
@@ -137,7 +134,7 @@ function resultOf(
     triedAt: applied?.firstAt ?? null,
     at: (inForce ?? applied)?.at ?? null,
     repairedAt: inForce?.repairedAt ?? null,
-    outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === serverName),
+    outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner),
     ...{ conditions, evidence: items },
   };
 }

@@ -2,6 +2,7 @@
 // end is recorded. Invariants: in the specification's order 1, 2, 3, 4, 5, each after the one before was proved; a commit
 // that was made is found again after a kill and never made twice; evidence of this partnership alone counts.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { isSettled } from "../../records/conditions/evaluate.ts";
 import { refuse } from "../agents/guards.ts";
 import { type ChangeBase, changeBase } from "../change/base.ts";
 import { type Committed, commitChange } from "../change/commit-change.ts";
@@ -11,9 +12,20 @@ import { judge } from "../probes/judge.ts";
 import { scopeOf } from "../probes/scope.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
-import type { PartnerEntry } from "../registry/partner.ts";
-import { allHold, type JudgedCondition } from "../workflow/judge.ts";
-import { type ObserveFromOutside, OPEN_WITHIN_MS, runStep } from "../workflow/run-step.ts";
+import type { JudgedCondition } from "../workflow/judge.ts";
+import {
+  judgePlane,
+  type Observed,
+  type ObserveFromOutside,
+  observePlane,
+  type Question,
+} from "../workflow/observe-plane.ts";
+import {
+  OPEN_WITHIN_MS,
+  type Reached,
+  runStep,
+  type StepResult as StepOutcome,
+} from "../workflow/run-step.ts";
 import { fromOutside } from "./from-outside.ts";
 import { isOnBranch, type ReadmissionContext, readmissionRecord } from "./open.ts";
 import {
@@ -112,29 +124,56 @@ async function workOnStage(
       return { readmission, plane, conditions: [blocked], proved: false, done: false };
     }
   }
-  const committed = await openPlane(context, readmission, plane);
-  readmission = requireReadmission(context.state, readmission.partner);
-  const entry = findPartner(committed.base.registry, readmission.partner);
-  const { items, conditions } = await prove(context, readmission, entry, plane);
-  saveEvidence(context.state, readmission, plane, items);
-  const proved = conditions.length > 0 && allHold(conditions);
-  if (proved) {
-    const revision = readmission.stages.find((one) => one.plane === plane)?.revision ?? committed.revision;
-    readmission = saveReadmission(
-      context.state,
-      withStage(readmission, {
+  const { partner } = readmission;
+  const ask = ({ desired }: Reached): Question => {
+    const kept = (readmission.touched ?? []).filter(({ state }) => state === "kept");
+    const scope = scopeOf(context.parts, findPartner(desired.registry, partner).partner, desired);
+    const rooms = kept.map(({ room }) => room);
+    return { plane, direction: "open", scope: { ...scope, rooms }, outside: context.outside };
+  };
+  const { conditions, verdict } = await runStep(context, {
+    ...{ plane, partner, how: "apply", withinMs: OPEN_WITHIN_MS },
+    commit: async () => {
+      const { revision } = await openPlane(context, readmission, plane);
+      readmission = requireReadmission(context.state, partner);
+      if (currentStage(readmission)?.revision === null) {
+        readmission = withStage(readmission, unprovedStage(plane, revision));
+      }
+    },
+    observe: (reached) => observePlane(context, reached, ask(reached)),
+    evaluate: (reached, seen) => {
+      const { items } = judge(seen.tried, reached.desired, findPartner(reached.desired.registry, partner), [
         plane,
-        revision,
-        proved_at: timestamp(context.clock.now()),
-        evidence: items.map(({ digest }) => digest),
-        not_applicable: conditions.flatMap(({ condition, verdict }) =>
-          verdict === "met" ? [] : [condition],
-        ),
-      }),
-    );
-    if (currentStage(readmission) === undefined) readmission = await complete(context, readmission);
-  }
+      ]);
+      return [...judgePlane(reached, seen, ask(reached)), ...fromOutside(items, plane)];
+    },
+    record: (result) => {
+      readmission = recordStage(context, readmission, plane, result);
+    },
+  });
+  const proved = isSettled({ verdict });
+  if (proved && currentStage(readmission) === undefined) readmission = await complete(context, readmission);
   return { readmission, plane, conditions, proved, done: readmission.done };
+}
+
+/** Keeps what was observed, and that the plane was observed to be open. */
+function recordStage(
+  { state, clock }: WorkflowContext,
+  readmission: Readmission,
+  plane: PlaneName,
+  { seen: { items }, conditions, verdict }: StepOutcome<Observed>,
+): Readmission {
+  saveEvidence(state, readmission, plane, items);
+  if (!isSettled({ verdict })) return readmission;
+  return saveReadmission(
+    state,
+    withStage(readmission, {
+      ...unprovedStage(plane, readmission.stages.find((one) => one.plane === plane)?.revision ?? null),
+      proved_at: timestamp(clock.now()),
+      evidence: items.map(({ digest }) => digest),
+      not_applicable: conditions.filter((one) => one.verdict !== "met").map(({ condition }) => condition),
+    }),
+  );
 }
 
 async function openPlane(
@@ -158,17 +197,6 @@ async function openPlane(
     intend: (revision) => {
       saveReadmission(state, withStage(readmission, unprovedStage(plane, revision)));
     },
-  });
-}
-
-/** Applies the plane, and observes it until it is open or the time is over. */
-function prove(context: WorkflowContext, { touched }: Readmission, { file }: PartnerEntry, plane: PlaneName) {
-  const kept = (touched ?? []).filter(({ state }) => state === "kept").map(({ room }) => room);
-  return runStep(context, {
-    ...{ plane, file, withinMs: OPEN_WITHIN_MS, outside: context.outside },
-    direction: () => "open",
-    scope: ({ desired, entry }) => ({ ...scopeOf(context.parts, entry.partner, desired), rooms: kept }),
-    more: ({ desired, entry }, tried) => fromOutside(judge(tried, desired, entry, [plane]).items, plane),
   });
 }
 

@@ -17,7 +17,7 @@ import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
-import { type Partner, planeState } from "../registry/partner.ts";
+import type { Partner } from "../registry/partner.ts";
 import type { Applied } from "../state/plane-records.ts";
 
 /** Probe of what the reconciler has reached on a plane. */
@@ -41,14 +41,14 @@ export class DeclaredEvidence {
     return operatorItem(this.#clock.now(), { plane: this.#plane, partner: this.#partner, ...body });
   }
 
-  /** What the reconciler has reached. */
-  reconciled(applied: Applied | null, partner: Partner, { revision, planes }: DesiredState): EvidenceItem {
+  /** What the reconciler has reached. @param declared how the plane, or what was changed of it, is to be */
+  reconciled(applied: Applied | null, declared: Direction, { revision, planes }: DesiredState): EvidenceItem {
     const { digest } = planes[this.#plane];
     const isReached = applied?.outcome === "in_force" && applied.digest === digest;
     return this.item({
       probe: RECONCILED,
       layer: "reconciler",
-      verdict: isReached ? planeState(partner, this.#plane) : "unknown",
+      verdict: isReached ? declared : "unknown",
       reason: isReached ? "in_force" : (applied?.outcome ?? "never_applied"),
       references: [revision, digest],
     });

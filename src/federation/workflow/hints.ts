@@ -4,6 +4,10 @@ const APPLY = (plane: string) => `drawbridge reconcile --once --plane ${plane}`;
 const ROOMS = `${APPLY("rooms")}; what stays out of reach is waived by name.`;
 const STATUS = "See drawbridge federation status; then give the same command again.";
 
+const QUARANTINED =
+  "The target stays quarantined, and questions to it are refused with a notice. Read the bridge's log, then run this again.";
+const NOT_SERVED =
+  "Have the publisher serve the card that the new key has signed, then run the same command again; until then the target is quarantined.";
 const STALE =
   "The ACL is lifted, and a server goes on denying, or says nothing: run this again; if it stays, load the border module, check border.statusToken, and restart the homeserver.";
 
@@ -39,6 +43,13 @@ export const HINTS: Readonly<Record<string, string>> = {
     "Have the partner serve the card that its pinned key has signed; drawbridge agent pin changes the pin. Then run this again.",
   card_published: "See that the gateway runs and the agent serves its signed card.",
   may_invoke: "See that gateway and issuer run, and that its client is declared.",
+  old_identity_fails:
+    "Where no card of the old key is at hand, run the same command again with --old-card FILE: one that the old key has signed, from the publisher or a copy of one's own. Where such a card verifies against the new pin, do not go on: report that.",
+  new_identity_verifies: NOT_SERVED,
+  old_key_not_served: NOT_SERVED,
+  bridge_has_verified: QUARANTINED,
+  bridge_trusts_it_no_more: QUARANTINED,
+  agent_withdrawn: "Render and commit the registry, then run this again.",
   duties_recorded: "Complete the private record: drawbridge offboarding set FIELD VALUE --record FILE.",
   static_tests_pass: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
 };

@@ -33,13 +33,20 @@ export interface Seen {
   readonly items: readonly EvidenceItem[];
   /** Whether the organisation was probed as the counterparty. */
   readonly fromOutside: boolean;
-  readonly objections?: readonly Objection[];
 }
 
 export function judgeConditions(evaluated: readonly Evaluated[], seen: Seen): readonly JudgedCondition[] {
-  return evaluated.map((one): JudgedCondition => {
-    const objection = seen.objections?.find(({ condition }) => condition === one.condition);
-    return objection === undefined ? judged(one, seen) : notMet(objection);
+  return evaluated.map((one) => judged(one, seen));
+}
+
+/** Takes a verdict away from the conditions that something speaks against. */
+export function objectTo(
+  conditions: readonly JudgedCondition[],
+  objections: readonly Objection[],
+): readonly JudgedCondition[] {
+  return conditions.map((one) => {
+    const objection = objections.find(({ condition }) => condition === one.condition);
+    return objection === undefined || one.verdict === "unmanaged" ? one : notMet(objection);
   });
 }
 

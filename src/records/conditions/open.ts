@@ -55,6 +55,12 @@ const LEFT = byOperator("room_left", {
   ...{ verdict: "closed", layers: ["homeserver"], reasons: ["retired", "left", "replaced"], statuses: [200] },
 });
 
+const PUBLIC = open(["gateway"], undefined, [200]);
+/** An agent whose card is published for nobody. */
+const NEVER: Answer = {
+  ...{ verdict: "closed", layers: ["gateway"], reasons: ["never_published"], statuses: [404] },
+};
+
 function condition(name: string, part: Part, ...requirements: readonly Requirement[]): Condition {
   return { name, parts: [part], requirements };
 }
@@ -118,15 +124,12 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
       absence: { observation: byOperator("agents_consumed", absent("registry", "no_agent_consumed")) },
     },
     {
-      ...condition("card_published", "gateway", {
-        subjects: "agents",
-        anyOf: [
-          byOperator("card_fetch", open(["gateway"], undefined, [200])),
-          byOperator("card_fetch", {
-            ...{ verdict: "closed", layers: ["gateway"], reasons: ["never_published"], statuses: [404] },
-          }),
-        ],
-      }),
+      ...condition(
+        "card_published",
+        "gateway",
+        { subjects: "agents", anyOf: [byOperator("card_fetch", PUBLIC), byOperator("card_fetch", NEVER)] },
+        tried("agents", "card_fetch", PUBLIC, { ...NEVER, reasons: ["no_route"] }),
+      ),
       absence: { observation: byOperator("agents_offered", absent("registry", "no_agent_offered")) },
     },
   ],

@@ -11,13 +11,13 @@ import { OPEN_CONDITIONS } from "./open.ts";
 
 export const DUTIES = DUTIES_CONDITIONS;
 
-/** The conditions of one plane. An agent's identity is a matter of plane 4 alone; elsewhere there are none. */
+/** The conditions of one plane. An agent's identity is a matter of planes 4 and 5; elsewhere there are none. */
 export function conditionsOf(
   plane: RecordPlane,
   direction: Direction,
   extent: Extent = "partner",
 ): readonly Condition[] {
-  if (extent === "agent") return plane === "card" ? AGENT_CONDITIONS[direction] : [];
+  if (extent === "agent") return AGENT_CONDITIONS[direction][plane] ?? [];
   return direction === "closed" ? CLOSED_CONDITIONS[plane] : OPEN_CONDITIONS[plane];
 }
 

@@ -2,7 +2,13 @@
 import { evaluateStage, type StageWork } from "../../../records/conditions/stage.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { OutOfReach } from "../../planes/plane.ts";
-import { type JudgedCondition, judgeConditions, type Objection, type Seen } from "../../workflow/judge.ts";
+import {
+  type JudgedCondition,
+  judgeConditions,
+  type Objection,
+  objectTo,
+  type Seen,
+} from "../../workflow/judge.ts";
 
 export interface Observation extends Seen {
   /** What the conditions are evaluated with; `closed_at` is when the observation ended. */
@@ -18,5 +24,6 @@ export interface Observation extends Seen {
 export const NOT_OUR_ROOM = "not_our_room";
 
 export function judgeStage(observation: Observation): readonly JudgedCondition[] {
-  return judgeConditions(evaluateStage(observation.work, observation.items), observation);
+  const { work, items, objections } = observation;
+  return objectTo(judgeConditions(evaluateStage(work, items), observation), objections);
 }

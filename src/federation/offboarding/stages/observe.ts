@@ -9,20 +9,18 @@ import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
-import { currentState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../../reconcile/desired-state.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
 import { type Partner, planeState } from "../../registry/partner.ts";
-import { type Applied, readPlane } from "../../state/plane-records.ts";
 import { DeclaredEvidence, isOfRoom, RECONCILED } from "../../workflow/declared-evidence.ts";
 import type { Objection } from "../../workflow/judge.ts";
-import { reconcilePlane } from "../../workflow/reconcile-plane.ts";
-import { observePlane, type Reached } from "../../workflow/run-step.ts";
+import { observePlane } from "../../workflow/observe-plane.ts";
+import { type Reached, runStep } from "../../workflow/run-step.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readStage, type StageProgress } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
-import { NOT_OUR_ROOM, type Observation } from "./observation.ts";
+import { judgeStage, NOT_OUR_ROOM, type Observation } from "./observation.ts";
 import { observeDuties } from "./observe-duties.ts";
 
 type OutOfReach = Observation["outOfReach"][number];
@@ -34,6 +32,7 @@ const POLL_MS = 100;
 type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "scope">;
 
 /**
+ * A stage of a removal as a step of a procedure.
  * @param how `apply`: the plane is applied at the head first; `observe`: nothing is touched, and what was changed by
  *   hand is reported
  * @throws DrawbridgeError `head_refused`, `repository_unusable`, `secret_unavailable`
@@ -45,9 +44,16 @@ export async function observeStage(
   how: "apply" | "observe",
 ): Promise<Observation> {
   const plane = PLANE_OF_STAGE[progress.stage];
-  if (plane !== null) return observeClosed(context, run, { ...progress, plane }, how);
-  const found = { plane, ...(await observeDuties(context, run)) };
-  return observed(context, run, progress, { revision: null, render: null }, found);
+  if (plane === null) {
+    const found = { plane, ...(await observeDuties(context, run)) };
+    return observed(context, run, progress, { revision: null, render: null }, found);
+  }
+  const { seen } = await runStep(context.federation, {
+    ...{ plane, partner: counterpartyOf(run), how },
+    observe: (reached) => observeClosed(context, run, { ...progress, plane }, reached),
+    evaluate: (_reached, seen) => judgeStage(seen),
+  });
+  return seen;
 }
 
 type Found = Omit<Observation, "work" | "fromOutside">;
@@ -84,16 +90,15 @@ async function observeClosed(
   context: OffboardingContext,
   run: Run,
   progress: ObservedStage & { readonly plane: PlaneName },
-  how: "apply" | "observe",
+  reached: Reached,
 ): Promise<Observation> {
   const { plane } = progress;
   const other = counterpartyOf(run);
-  const { desired, applied } = await reached(context, plane, how);
-  const entry = partnerEntry(desired.registry, other);
-  const drift = entry !== undefined && how === "observe" ? await driftOf(context, plane, desired) : [];
-  const items =
-    entry === undefined ? [] : await evidenceOf(context, run, progress, { desired, entry, applied });
-  const leftOver = (applied?.outOfReach ?? []).filter(({ partner }) => partner === other);
+  const { desired, applied, pass } = reached;
+  const partner = partnerEntry(desired.registry, other)?.partner;
+  const drift = partner !== undefined && pass === undefined ? await driftOf(context, plane, desired) : [];
+  const items = partner === undefined ? [] : await evidenceOf(context, run, progress, partner, reached);
+  const leftOver = (applied?.outOfReach ?? []).filter((one) => one.partner === other);
   const inForce = { revision: desired.revision, render: desired.planes[plane].digest };
   return observed(context, run, progress, inForce, {
     ...{ plane, items },
@@ -102,7 +107,7 @@ async function observeClosed(
       ...unclearRooms(items, leftOver),
       ...roomsOfOthers(items, leftOver),
     ],
-    objections: [objectionTo(plane, entry?.partner, drift)].filter((one) => one !== undefined),
+    objections: [objectionTo(plane, partner, drift)].filter((one) => one !== undefined),
   });
 }
 
@@ -159,25 +164,12 @@ export function roomsIn(items: readonly EvidenceItem[]): string[] {
   return [...new Set(rooms)].sort();
 }
 
-async function reached(
-  { federation }: OffboardingContext,
-  plane: PlaneName,
-  how: "apply" | "observe",
-): Promise<{ readonly desired: DesiredState; readonly applied: Applied | null }> {
-  if (how === "apply") {
-    const pass = await reconcilePlane(federation, plane);
-    const applied = pass.planes.find((report) => report.plane === plane)?.record.applied ?? null;
-    if (pass.desired !== undefined) return { desired: pass.desired, applied };
-  }
-  const { desired } = await currentState(federation);
-  return { desired, applied: readPlane(federation.state, plane).applied };
-}
-
 /** What happens to the counterparty that leaves a trace outside the parts of the plane, besides what is observed of them. */
 async function evidenceOf(
   context: OffboardingContext,
   run: Run,
   { stage, plane, opened_at: openedAt, scope }: ObservedStage & { readonly plane: PlaneName },
+  partner: Partner,
   reached: Reached,
 ): Promise<readonly EvidenceItem[]> {
   const { federation, outside } = context;
@@ -190,9 +182,7 @@ async function evidenceOf(
         ({ probe, verdict, subject }) => probe === "invoke" && verdict === "closed" && subject === agent,
       ),
   });
-  return plane === "border"
-    ? [...items, ...(await violationsSince(context, reached.entry.partner, openedAt))]
-    : items;
+  return plane === "border" ? [...items, ...(await violationsSince(context, partner, openedAt))] : items;
 }
 
 async function driftOf(

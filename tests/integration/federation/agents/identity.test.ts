@@ -218,7 +218,7 @@ describe("changing an agent's identity", () => {
     const unknown = first.conditions.filter(({ verdict }) => verdict !== "met");
     assert.deepEqual(
       unknown.map(({ condition, verdict, found }) => [condition, verdict, found]),
-      [["old_identity_fails", "unknown", "no_card_of_the_old_key"]],
+      [["old_identity_fails", "unknown", "old_identity on docs-qa: unknown (none no_card_of_the_old_key)"]],
     );
     const strangers = await cardBy(await cardKey("stranger"));
     const other = await rotateAgent(federation, parts, { ...lost, oldCard: strangers });
@@ -341,7 +341,7 @@ describe("changing an agent's identity", () => {
     };
     const second = await cardKey("lighthouse-card-2");
     await publish(second);
-    const unseen = [false, "unknown", "no_card_of_the_old_key"];
+    const unseen = [false, "unknown", `old_identity on ${WEATHER}: unknown (none no_card_of_the_old_key)`];
     assert.deepEqual(await pin(second, "lighthouse-card-1"), unseen);
     assert.deepEqual(await pin(second, "lighthouse-card-1"), unseen, "and it stays so");
     const strangers = await cardBy(await cardKey("lighthouse-card-1"));

@@ -205,7 +205,9 @@ describe("rotation of an agent's key", () => {
     await rotated.more(4);
     const jwk = handOver();
     const unseen = await ends(5, A, ...pin(jwk, "--replaces", "org-b-card-1"));
-    assert.deepEqual(open(unseen), { old_identity_fails: "unknown no_card_of_the_old_key" });
+    assert.deepEqual(open(unseen), {
+      old_identity_fails: "unknown old_identity on docs-qa: unknown (none no_card_of_the_old_key)",
+    });
     const pinned = await ends(0, A, ...pin(jwk, "--replaces", "org-b-card-1", "--old-card", oldCard));
     assert.deepEqual(open(pinned), {});
     await rotated.more(4);

@@ -148,6 +148,21 @@ describe("conditions of an open plane", () => {
     assert.equal(isOpen("rooms", [...OPEN.rooms, ...closed], { rooms: ["!a", "!c"] }), false, "a kept room");
   });
 
+  it("what the partner has tried besides agrees with what the parts say [RDM-1]", () => {
+    const tried = (plane: RecordPlane, probe: string, layer: string, more: Change) =>
+      isOpen(plane, [...OPEN[plane], item(plane, probe, layer, { vantage: "partner", ...more })]);
+    const fetched = { subject: "docs-qa", status: 200, reason: "published" };
+    assert.equal(tried("card", "card_fetch", "gateway", fetched), true);
+    assert.equal(
+      tried("card", "card_fetch", "gateway", { ...fetched, status: 403, verdict: "closed" }),
+      false,
+    );
+    const sent = { subject: OWN, status: 200, reason: "accepted" };
+    assert.equal(tried("transport", "federation_send", "homeserver", sent), true);
+    const refused = { ...sent, status: 403, reason: "federation_denied", verdict: "closed" } as const;
+    assert.equal(tried("transport", "federation_send", "transport", refused), false);
+  });
+
   it("a card counts only when the bridge has verified it by the key that is pinned now [RDM-1]", () => {
     const verdictOf = (trust: readonly EvidenceItem[], scope: Partial<Scope> = {}) =>
       found("card", [reconciled("card"), ...trust], scope).get("agent_card_verified");
