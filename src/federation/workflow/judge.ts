@@ -72,7 +72,7 @@ function judged({ condition, verdict, evidence, lacks }: Evaluated, seen: Seen):
   const [lack] = lacks;
   if (lack === undefined) {
     const item = seen.items.find(({ digest }) => evidence.includes(digest));
-    const found = verdict === "met" ? (item?.verdict ?? verdict) : verdict;
+    const found = verdict === "met" ? (item?.reason ?? item?.verdict ?? verdict) : verdict;
     return { condition, verdict, evidence: [...evidence], probe: item?.probe ?? "", found, hint: "" };
   }
   const { found, hint } = foundOf(lack, seen, HINTS[condition] ?? "");

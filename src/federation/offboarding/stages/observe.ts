@@ -35,6 +35,7 @@ type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "scope">;
  * A stage of a removal as a step of a procedure.
  * @param how `apply`: the plane is applied at the head first; `observe`: nothing is touched, and what was changed by
  *   hand is reported
+ * @param commit makes the stage's commit, or finds it; absent where there is none to be made
  * @throws DrawbridgeError `head_refused`, `repository_unusable`, `secret_unavailable`
  */
 export async function observeStage(
@@ -42,6 +43,7 @@ export async function observeStage(
   run: Run,
   progress: ObservedStage,
   how: "apply" | "observe",
+  commit?: () => Promise<unknown>,
 ): Promise<Observation> {
   const plane = PLANE_OF_STAGE[progress.stage];
   if (plane === null) {
@@ -50,6 +52,7 @@ export async function observeStage(
   }
   const { seen } = await runStep(context.federation, {
     ...{ plane, partner: counterpartyOf(run), how },
+    ...(commit !== undefined && { commit }),
     observe: (reached) => observeClosed(context, run, { ...progress, plane }, reached),
     evaluate: (_reached, seen) => judgeStage(seen),
   });

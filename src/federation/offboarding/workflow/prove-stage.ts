@@ -52,11 +52,18 @@ export async function workStage(
     admits(findPartner(desired.registry, counterpartyOf(run)).partner);
   }
   let progress = begun ?? writeStage(run, await opened(context, run, stage, skipped));
-  if (closing !== null) {
-    const commit = await commitStage(federation, run, stage, closing, admits);
-    progress = writeStage(run, { ...progress, commit });
-  }
-  const proved = await prove(context, run, progress, "apply");
+  const commit = async (plane: PlaneName) => {
+    const revision = await commitStage(federation, run, stage, plane, admits);
+    progress = writeStage(run, { ...progress, commit: revision });
+  };
+  const { proof } = await prove(
+    context,
+    run,
+    progress,
+    "apply",
+    closing === null ? undefined : () => commit(closing),
+  );
+  const proved = { ...progress, proof };
   // After a restart of the homeserver, its process of now is the one to measure from.
   const isRestarted = proved.proof?.conditions.some(
     (one) => one.condition === "no_restart" && !allHold([one]),
@@ -75,10 +82,11 @@ export async function prove(
   run: Run,
   progress: StageProgress,
   how: "apply" | "observe",
+  commit?: () => Promise<unknown>,
 ): Promise<StageProgress> {
   const observation = isLeftAlone(run, progress.stage)
     ? leftAlone(context, run, progress)
-    : await observeStage(context, run, progress, how);
+    : await observeStage(context, run, progress, how, commit);
   return { ...progress, proof: proofOf(context, run, progress, observation) };
 }
 

@@ -52,8 +52,8 @@ describe("judgeStage", () => {
       judged.map(({ condition, verdict, found }) => [condition, verdict, found]),
       [
         ["in_force", "not_met", "changed by hand"],
-        ["whitelist_excludes_partner", "met", "closed"],
-        ["send_refused", "met", "closed"],
+        ["whitelist_excludes_partner", "met", "not_in_whitelist"],
+        ["send_refused", "met", "federation_denied"],
       ],
     );
   });
