@@ -15,15 +15,15 @@ import type { Registry } from "../registry/partner.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
 import { PIN } from "../workflow/procedure.ts";
 import {
-  bringIntoForce,
   commitIdentity,
   type IdentityContext,
   type IdentityResult,
   identityResult,
+  proveIdentity,
 } from "./commit-identity.ts";
 import { cardIdentityOf } from "./consumption.ts";
 import { refuse, refuseRetired } from "./guards.ts";
-import { type AgentParts, judgeIdentity, partsOf, proveByBridge, proveIdentities, sealFor } from "./proof.ts";
+import { type AgentParts, partsOf, proveByBridge, proveIdentities, sealFor } from "./proof.ts";
 
 type Consumption = Organisation["consumes"][string];
 
@@ -120,20 +120,15 @@ export async function addAgent(
   );
   const own = committed.base.registry.organisation.serverName;
   const seal = sealFor(own, agent, parts.clock);
-  const force = await bringIntoForce(context, PIN);
   const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: cardIdentityOf(identity) });
-  const items = [
-    ...(await proveIdentities({ seal, old: undefined, fresh: identity, oldCards: [], served })),
-    ...(await proveByBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
-  ];
-  const judged = judgeIdentity(items, {
-    ...{ agent, partner: own, own, direction: "open", fingerprint },
-    parts: partsOf(parts),
+  const proved = await proveIdentity(context, {
+    ...{ procedure: PIN, agent, partner: own, parts: partsOf(parts), fingerprint },
+    observe: async () => [
+      ...(await proveIdentities({ seal, old: undefined, fresh: identity, oldCards: [], served })),
+      ...(await proveByBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
+    ],
   });
-  return identityResult(
-    committed,
-    seal,
-    { items, conditions: [...force.conditions, ...judged] },
-    { ...{ act: "add", agent, partner: own, keyId: identity.keyId, oldKeyId: null }, notes: [] },
-  );
+  return identityResult(committed, seal, proved, {
+    ...{ act: "add", agent, partner: own, keyId: identity.keyId, oldKeyId: null, notes: [] },
+  });
 }

@@ -104,9 +104,9 @@ export async function withdrawAgent(
   const seal = sealFor(serverName, agent, parts.clock);
   const isOffered = isOurs && kind !== "pinned";
   const azp =
-    options.partner === registry.organisation.serverName
+    serverName === registry.organisation.serverName
       ? undefined
-      : findPartner(registry, options.partner).partner.azp;
+      : findPartner(registry, serverName).partner.azp;
   const proved = await proveIdentity(context, {
     ...{ procedure: isOffered ? WITHDRAW_OFFERED : WITHDRAW_PINNED, agent, partner: serverName },
     parts: partsOf(parts),
@@ -120,7 +120,8 @@ export async function withdrawAgent(
     },
   });
   return identityResult(committed, seal, proved, {
-    ...{ act: "withdraw", agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null, notes: [] },
+    act: options.keepsKey === true ? "remove" : "withdraw",
+    ...{ agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null, notes: [] },
   });
 }
 

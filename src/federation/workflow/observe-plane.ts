@@ -49,7 +49,8 @@ export async function observePlane(
   const entry = findPartner(desired.registry, named);
   const { partner } = entry;
   const declared = new DeclaredEvidence(partner.serverName, plane, clock);
-  const inside = await probeFromInside(planes, desired, entry, [plane], clock);
+  const covering = plane === "rooms" ? (scope.rooms ?? []) : [];
+  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering);
   const tried = (await outside?.(entry, [plane], inside)) ?? [];
   const staying = inside.filter((item) => item.probe === "card_fetch" && isPublicForOthers(item));
   const agents = new Set(staying.flatMap(({ subject }) => subject ?? []));
