@@ -30,6 +30,7 @@ export const INNER_LAYERS: Readonly<Record<string, readonly string[]>> = {
     "config.ts",
     "setup",
     "ledger",
+    "texts",
     "agents",
     "matrix",
     "health",

@@ -35,6 +35,7 @@ import {
 } from "./metrics.ts";
 import { createNoticeQueue } from "./notices/queue.ts";
 import { Ownership } from "./ownership.ts";
+import { textsBy } from "./texts/catalogue.ts";
 import { Wakeups } from "./wakeups.ts";
 
 interface Worker {
@@ -130,7 +131,10 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     onError: () => metrics.workerErrors.inc({ worker: "profiles" }),
   });
   const readsEncrypted = config.encryption.mode === "on";
-  const notices = createNoticeQueue({ ...sending, ledger, agents, log, readsEncrypted });
+  const notices = createNoticeQueue({
+    ...sending,
+    ...{ ledger, agents, cards: trust, textsOf: textsBy(config.language), log, readsEncrypted },
+  });
   const memberships = createMembershipQueue({ ...base, agents, clock, log, onLeft: encryption?.onLeft });
   const { worker: delegations, http: agentHttp } = createDelegationWorker({
     ...options,

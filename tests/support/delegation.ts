@@ -18,6 +18,7 @@ import type { Outcome } from "../../src/bridge/ledger/delegations.ts";
 import { a2aMessageId } from "../../src/bridge/ledger/leases.ts";
 import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
 import type { SendResult } from "../../src/bridge/matrix/send.ts";
+import { CATALOGUES } from "../../src/bridge/texts/catalogue.ts";
 import { type AgentCard, MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/agent-card.ts";
 import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";
@@ -244,6 +245,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       log: pino({ level: "debug" }, { write: (line: string) => logged.push(line) }),
       metrics,
       limits: { ...LIMITS, ...options.limits },
+      textsOf: () => CATALOGUES.en,
       holder: "one",
     },
     worker: (holder = "one", limits = {}) => {

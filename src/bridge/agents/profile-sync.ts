@@ -138,13 +138,22 @@ function isSame(one: AgentTarget, other: AgentTarget): boolean {
   );
 }
 
-/** The name shown in rooms: the operator's choice, or the card's without what could mislead a reader. */
+/**
+ * The name shown in rooms: the operator's choice, or the card's, with the organisation that provides the agent, without
+ * what could mislead a reader.
+ */
 export function ghostName(target: AgentTarget, card: AgentCard): string {
   if (target.entry.displayName !== undefined) return target.entry.displayName;
-  const plain = card.name
+  const name = withoutInvisible(card.name, NAME_LENGTH_MAX) || target.agentId;
+  const organisation = withoutInvisible(card.provider?.organization ?? "", NAME_LENGTH_MAX);
+  return organisation === "" ? name : `${name} · ${organisation}`;
+}
+
+function withoutInvisible(text: string, lengthMax: number): string {
+  const plain = text
     .replace(/[\p{Cc}\p{Zl}\p{Zp}]/gu, " ")
     .replace(/\p{Cf}/gu, "")
     .replace(/\s+/gu, " ")
     .trim();
-  return [...plain].slice(0, NAME_LENGTH_MAX).join("") || target.agentId;
+  return [...plain].slice(0, lengthMax).join("");
 }

@@ -95,6 +95,12 @@ export class CardTrustGate implements TrustGate {
     return await this.#decide(target, this.#stateOf(target));
   }
 
+  /** The card that was verified last for the target's present pin, as this process has seen it. */
+  verifiedCard(target: AgentTarget): AgentCard | undefined {
+    const { decision } = this.#stateOf(target);
+    return decision?.trust === "verified" ? decision.card : undefined;
+  }
+
   /** The target's entry is gone from agents.yaml: its pin is revoked. */
   async revoke(target: AgentTarget): Promise<void> {
     this.#states.delete(target.ghost);

@@ -7,6 +7,7 @@ import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send.ts";
+import { textsBy } from "../texts/catalogue.ts";
 import { type AgentHttp, createAgentHttp } from "./a2a/http.ts";
 import { createTokenSource } from "./a2a/tokens.ts";
 import type { DelegationObserver } from "./dependencies.ts";
@@ -42,6 +43,7 @@ export function createDelegationWorker(options: {
       observe: (outcome) => metrics.tokenRequest(outcome),
     }),
     sender: createEventSender({ ...sending, ledger }),
+    textsOf: textsBy(config.language),
     limits: config.limits,
     holder: `${process.pid}-${random.bytes(8).toString("hex")}`,
   });

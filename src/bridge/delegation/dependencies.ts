@@ -7,6 +7,7 @@ import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
 import type { EventSender } from "../matrix/send.ts";
+import type { TextsOf } from "../texts/catalogue.ts";
 import type { AgentOperation } from "./a2a/agent-client.ts";
 import type { A2aFailureKind } from "./a2a/failure.ts";
 import type { AgentHttp } from "./a2a/http.ts";
@@ -32,6 +33,8 @@ export interface DelegationDependencies {
   readonly tokens: TokenSource;
   readonly http: AgentHttp;
   readonly sender: EventSender;
+  /** What the bridge itself says in a room. */
+  readonly textsOf: TextsOf;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Logger;

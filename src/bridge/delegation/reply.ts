@@ -10,6 +10,9 @@ import type { SendResult } from "../matrix/send.ts";
 import { canceled, failed, finish, type Verdict } from "./outcome.ts";
 import type { Flow } from "./running-delegation.ts";
 
+/** Whoever has waited so long has probably turned to something else. */
+const MENTION_AFTER_MS = 30_000;
+
 /** Persists an answer and sends it. */
 export async function answer(
   flow: Flow,
@@ -23,6 +26,8 @@ export async function answer(
     threadRoot: claimed.threadRoot,
     sender: claimed.sender,
     roomId: claimed.roomId,
+    mentionsAsker: flow.now - claimed.admittedAt >= MENTION_AFTER_MS,
+    texts: deps.textsOf(claimed.roomId),
   };
   const parts = await answerParts(found, source, deps.clock);
   const sends = await flow.persist(() =>

@@ -36,8 +36,11 @@ import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, textOf } from "./prompt.ts";
 import type { EncryptedEvent, MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
 
-/** The command that lists a room's agents. */
-export const DIRECTORY_COMMAND = "!agents";
+/** What a ghost answers by a notice of its bridge. */
+const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([
+  ["!agents", "agent_directory"],
+  ["!help", "help"],
+]);
 
 /** The fingerprint of a delegation whose agent was not configured when it was admitted. */
 const NO_TARGET = "none";
@@ -245,12 +248,13 @@ export function derive(
     const isPlain = message.indexDigest === undefined;
     if (isPlain && !plainInEncrypted && known.encryptedRooms.has(message.room)) continue;
     const isForgotten = message.originServerTs < known.forgottenBefore;
-    if (message.body.trim() === DIRECTORY_COMMAND) {
+    const command = COMMANDS.get(message.body.trim());
+    if (command !== undefined) {
       if (isForgotten) continue;
       const speaker = speakerIn(message.room);
       if (speaker !== undefined && mayAskAnyone(targets, message.sender)) {
         notices.push({
-          kind: "agent_directory",
+          kind: command,
           room: message.room,
           ghost: speaker,
           source: message.event,

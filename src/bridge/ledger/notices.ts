@@ -50,6 +50,7 @@ function minimumIntervalMs(
     case "delegation_stopped":
       return stage === "follow" ? undefined : configuredMs;
     case "agent_directory":
+    case "help":
       return Math.min(configuredMs, DIRECTORY_INTERVAL_MS);
     case "policy_denied":
     case "rate_limited":

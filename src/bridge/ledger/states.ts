@@ -91,6 +91,7 @@ export type SendPurpose = (typeof SEND_PURPOSES)[number];
 /** The notices that the bridge can send to a room, besides answers. All are content-free. */
 export const NOTICE_KINDS = [
   "agent_directory",
+  "help",
   "policy_denied",
   "rate_limited",
   "capacity_exceeded",

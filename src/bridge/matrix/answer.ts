@@ -1,13 +1,17 @@
 // An agent's answer as the events that carry it.
 // Invariants:
-// - the bodies joined, in order, are the whole answer (lone surrogates, which no event may hold, replaced);
+// - the bodies joined, in order, are the whole answer (lone surrogates, which no event may hold, replaced, and `@room` made
+//   to mention nobody); of a long answer they are in a thread, behind a message with its beginning;
 // - each event's content is below 40 KiB of canonical JSON: encryption and base64 make of that less than the
 //   65,536 bytes an event may have;
-// - the asker is mentioned once, in the first event.
+// - the asker is mentioned at most once, in the first event, and nobody else.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
+import { CATALOGUES } from "../texts/catalogue.ts";
+import type { Texts } from "../texts/texts.ts";
 import { renderCode, renderMarkdownPieces } from "./markdown.ts";
+import { withoutRoomMention } from "./plain-line.ts";
 import { splitText } from "./split-text.ts";
 
 /** Bytes of canonical JSON that the content of one event may have. */
@@ -17,7 +21,10 @@ const BODY_BYTES_MAX = 16 * 1024;
 /** Room for the transaction ID and the marks that are written into the content when it is sent. */
 const RESERVED_BYTES = 512;
 
-const EMPTY_ANSWER = "(The agent finished without a text answer.)";
+/** Characters above which an answer is long: about two screens. */
+const LONG_LENGTH = 4_000;
+/** Of a long answer, what stands in the room itself. */
+const SHORT_BYTES_MAX = 1_000;
 
 export interface Answer {
   readonly text: string;
@@ -30,19 +37,28 @@ export interface AnswerSource {
   readonly threadRoot: EventId | undefined;
   readonly sender: UserId;
   readonly roomId: RoomId;
+  /** Whether the asker is told by a mention; true when absent. A mention colours the whole message in many clients. */
+  readonly mentionsAsker?: boolean;
+  /** English when absent. */
+  readonly texts?: Texts;
 }
 
 /** The events of an answer, in the order they are to be sent; at least one. What costs too much to format stays plain. */
 export async function answerParts(answer: Answer, source: AnswerSource, clock: Clock): Promise<ReplyPart[]> {
-  const text = answer.text.toWellFormed();
-  const pieces = splitText(text.trim() === "" ? EMPTY_ANSWER : text, BODY_BYTES_MAX);
+  const { texts = CATALOGUES.en, mentionsAsker = true } = source;
+  const text = withoutRoomMention(answer.text.toWellFormed());
+  const whole = splitText(text.trim() === "" ? texts.answer.empty : text, BODY_BYTES_MAX);
+  // In a thread there is room for all of it.
+  const isLong = text.length > LONG_LENGTH && source.threadRoot === undefined;
+  const pieces = isLong ? [shortForm(text, answer.mediaType, texts), ...whole] : whole;
   const formatted = await formattedPieces(pieces, answer.mediaType, clock);
   return pieces.map((body, index) => {
+    const thread = isLong && index > 0 ? source.eventId : source.threadRoot;
     const plain = {
       msgtype: "m.text",
       body,
-      "m.mentions": index === 0 ? { user_ids: [source.sender] } : {},
-      "m.relates_to": relatesTo(source.eventId, source.threadRoot, index > 0),
+      "m.mentions": index === 0 && mentionsAsker ? { user_ids: [source.sender] } : {},
+      "m.relates_to": relatesTo(source.eventId, thread, index > (isLong ? 1 : 0)),
     };
     const html = formatted?.[index];
     if (html === undefined) return { eventType: "m.room.message", content: plain };
@@ -50,6 +66,14 @@ export async function answerParts(answer: Answer, source: AnswerSource, clock: C
     const fits = Buffer.byteLength(JSON.stringify(rich), "utf8") + RESERVED_BYTES <= CONTENT_BYTES_MAX;
     return { eventType: "m.room.message", content: fits ? rich : plain };
   });
+}
+
+/** The beginning of a long answer, and where the rest is. */
+function shortForm(text: string, mediaType: string | undefined, texts: Texts): string {
+  const [beginning = ""] = splitText(text, SHORT_BYTES_MAX);
+  const fences = beginning.match(/^ {0,3}(?:```|~~~)/gm)?.length ?? 0;
+  const closed = fences % 2 === 1 && mediaType !== "text/plain" ? "\n```" : "";
+  return `${beginning.trimEnd()}${closed}\n\n… ${texts.answer.continued}`;
 }
 
 async function formattedPieces(

@@ -1,16 +1,63 @@
 // Markdown of an answer as the HTML that chat clients show (Matrix client-server API, "m.room.message
 // msgtypes": `formatted_body` of `org.matrix.custom.html`).
-// Invariants: HTML in the answer is shown as text, never passed on; a link leads to http, https, mailto or
-// matrix only; showing an answer loads nothing from elsewhere, so images stay links; formatting has a budget of bytes,
-// table cells and time, above which a text stays plain, and it yields to the event loop after each piece.
-import MarkdownIt from "markdown-it";
+// Invariants: HTML in the answer is shown as text, never passed on; a link leads to http, https or mailto, and to no
+// person or room, which clients show as a mention; any other link is its words alone; showing an answer loads nothing from
+// elsewhere, so images stay links; formatting has a budget of bytes, table cells and time, above which a text stays plain,
+// and it yields to the event loop after each piece.
+import MarkdownIt, { type Token } from "markdown-it";
 import type { Clock } from "../../domain/clock.ts";
 
-const LINK = /^(?:https?:\/\/|mailto:|matrix:)/i;
+const LINK = /^(?:https?:\/\/|mailto:)/i;
+/** Clients show a link to a user, a room or a message as a mention. */
+const MENTION = /^https?:\/\/(?:www\.)?matrix\.to\b/i;
+/** Names of files that end like a top-level domain: clients would make links to foreign hosts of them. */
+const FILE_NAME = /(?<![\w@:/.-])[\w./-]*\w\.(?:md|py|rs|sh|pl|so|zip)\b(?![\w/.@-])/g;
 
-const renderer = new MarkdownIt({ html: false, linkify: false, breaks: true, maxNesting: 20 });
+// A soft line break stays one: documents are wrapped at some width, and a client wraps at its own.
+const renderer = new MarkdownIt({ html: false, linkify: false, breaks: false, maxNesting: 20 });
 renderer.disable("image");
-renderer.validateLink = (url) => LINK.test(url.trim());
+// Every target is parsed, so that no Markdown is left of a link whose target is then taken away.
+renderer.validateLink = () => true;
+renderer.core.ruler.push("links_and_file_names", ({ tokens }) => {
+  for (const token of tokens) if (token.children) token.children = inline(token.children);
+});
+
+function inline(children: readonly Token[]): Token[] {
+  const kept: Token[] = [];
+  const links: boolean[] = [];
+  for (const token of children) {
+    if (token.type === "link_open") {
+      const href = String(token.attrGet("href") ?? "").trim();
+      links.push(LINK.test(href) && !MENTION.test(href));
+      if (links.at(-1)) kept.push(token);
+    } else if (token.type === "link_close") {
+      if (links.pop()) kept.push(token);
+    } else if (token.type === "text" && !links.includes(true)) kept.push(...withFileNames(token));
+    else kept.push(token);
+  }
+  return kept;
+}
+
+/** A text with its file names as code, in which no client looks for links. */
+function withFileNames(text: Token): Token[] {
+  const found = [...text.content.matchAll(FILE_NAME)];
+  if (found.length === 0) return [text];
+  const tokens: Token[] = [];
+  const add = (type: "text" | "code_inline", content: string) => {
+    if (content === "") return;
+    const token = Object.assign(Object.create(Object.getPrototypeOf(text)) as Token, text, { type, content });
+    if (type === "code_inline") token.tag = "code";
+    tokens.push(token);
+  };
+  let at = 0;
+  for (const { 0: name, index } of found) {
+    add("text", text.content.slice(at, index));
+    add("code_inline", name);
+    at = index + name.length;
+  }
+  add("text", text.content.slice(at));
+  return tokens;
+}
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^\n]*)$/;
 
@@ -86,6 +133,11 @@ export async function renderMarkdownPieces(
     await new Promise((resolve) => setImmediate(resolve));
   }
   return rendered;
+}
+
+/** A short Markdown text of our own as HTML. */
+export function renderMarkdown(text: string): string {
+  return renderer.render(text).trim();
 }
 
 /** A text so that HTML shows it as it is, inside an element or a quoted attribute. */

@@ -8,11 +8,15 @@ import { errorName } from "../../domain/errors.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
+import { ghostName } from "../agents/profile-sync.ts";
 import { isPinned } from "../agents/sender-policy.ts";
-import type { Ledger, TargetLedger } from "../ledger/ledger.ts";
+import type { CardTrustGate } from "../agents/trust.ts";
+import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send.ts";
-import { type DirectoryLine, noticeContent } from "./texts.ts";
+import type { TextsOf } from "../texts/catalogue.ts";
+import type { DirectoryLine } from "./directory.ts";
+import { noticeContent } from "./texts.ts";
 
 const BATCH = 16;
 const LEASE_MS = 3 * 60_000;
@@ -21,6 +25,8 @@ const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
 export interface NoticeDependencies extends SenderDependencies {
   readonly ledger: Pick<Ledger, "notices" | "targets">;
   readonly agents: Pick<AgentDirectory, "current">;
+  readonly cards: Pick<CardTrustGate, "verifiedCard">;
+  readonly textsOf: TextsOf;
   readonly clock: Clock;
   readonly log: Logger;
   /** Whether ghosts take part in encrypted rooms (`encryption.mode: on`). */
@@ -49,18 +55,18 @@ async function sendNotice(
   notice: ClaimedNotice,
   signal?: AbortSignal,
 ): Promise<void> {
-  const { ledger, agents, clock, log, readsEncrypted } = deps;
+  const { ledger, clock, log, readsEncrypted } = deps;
   const { kind, roomId, ghost, attempts } = notice;
-  const lines = kind === "agent_directory" ? await directoryLines(agents, ledger.targets) : [];
+  const directory = kind === "agent_directory" ? await directoryLines(deps) : [];
   const result = await sendOnce(
     deps,
     {
       roomId,
       ghost,
       eventType: "m.room.message",
-      content: noticeContent(notice, lines, readsEncrypted),
-      // Who was refused has to learn why. The list of agents is an answer.
-      forAllDevices: kind !== "agent_directory",
+      content: noticeContent(notice, { texts: deps.textsOf(roomId), readsEncrypted, directory }),
+      // Who was refused has to learn why. The list of agents and the help are answers.
+      forAllDevices: kind !== "agent_directory" && kind !== "help",
       transactionId: notice.transactionId,
       sourceEventId: notice.sourceEventId,
       firstAttemptedAt: notice.firstAttemptedAt,
@@ -89,16 +95,21 @@ async function sendNotice(
  * The configured agents as the directory notice lists them. An agent counts as available only by a trust decision
  * on record for its present pin; nothing is fetched to answer `!agents`.
  */
-async function directoryLines(
-  agents: Pick<AgentDirectory, "current">,
-  targets: Pick<TargetLedger, "get">,
-): Promise<readonly DirectoryLine[]> {
+async function directoryLines({
+  agents,
+  ledger,
+  cards,
+}: Pick<NoticeDependencies, "agents" | "ledger" | "cards">): Promise<readonly DirectoryLine[]> {
   const { byGhost } = await agents.current();
   return await Promise.all(
-    [...byGhost.values()].map(async ({ ghost, agentId, entry, fingerprint }) => {
-      const record = await targets.get(ghost);
+    [...byGhost.values()].map(async (target) => {
+      const { ghost, agentId, entry, fingerprint } = target;
+      const record = await ledger.targets.get(ghost);
       const verified = record?.trust === "verified" && record.targetFingerprint === fingerprint;
-      return { ghost, name: entry.displayName ?? agentId, available: isPinned(entry) && verified };
+      const available = isPinned(entry) && verified;
+      const card = available ? cards.verifiedCard(target) : undefined;
+      const name = card === undefined ? (entry.displayName ?? agentId) : ghostName(target, card);
+      return { ghost, name, available, description: card?.description, skills: card?.skills };
     }),
   );
 }

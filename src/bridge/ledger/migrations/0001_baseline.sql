@@ -373,7 +373,7 @@ CREATE TABLE bridge_notices (
   -- Names the cause of the notice. Of several causes with one marker only the first gets a notice.
   marker text NOT NULL UNIQUE,
   kind text NOT NULL CHECK (kind IN (
-    'agent_directory', 'policy_denied', 'rate_limited', 'capacity_exceeded', 'delegation_stopped', 'delegation_canceled', 'cancel_refused',
+    'agent_directory', 'help', 'policy_denied', 'rate_limited', 'capacity_exceeded', 'delegation_stopped', 'delegation_canceled', 'cancel_refused',
     'delegation_failed', 'encrypted_room_refused', 'keys_missing')),
   room_id text NOT NULL,
   ghost_mxid text NOT NULL,

@@ -12,6 +12,7 @@ import { testDirectory } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { event, ghost, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+import { noticeTexts } from "../../../support/notices.ts";
 
 async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000) {
   const { ledger, admit, rows } = await ledgerFixture(t);
@@ -53,7 +54,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
     }),
   });
   const memberships = createMembershipQueue(common);
-  const notices = createNoticeQueue({ ...common, readsEncrypted: true });
+  const notices = createNoticeQueue({ ...common, readsEncrypted: true, ...noticeTexts });
   /** The bridge after its process was replaced: it makes sure of its ghosts anew. */
   const restarted = () =>
     createMembershipQueue({
@@ -276,6 +277,7 @@ describe("memberships and notices with a faulty homeserver", () => {
     const sent: string[] = [];
     const worker = createNoticeQueue({
       readsEncrypted: true,
+      ...noticeTexts,
       ...common,
       ledger: {
         ...common.ledger,

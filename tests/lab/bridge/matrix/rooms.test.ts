@@ -17,6 +17,7 @@ import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/dom
 import { type TestAgent, testDirectory } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { ghost, ledgerFixture } from "../../../support/ledger.ts";
+import { noticeTexts } from "../../../support/notices.ts";
 import { startSynapse, type TestSynapse, type TestUser } from "../../../support/synapse.ts";
 
 let synapse: TestSynapse;
@@ -55,7 +56,7 @@ async function bridge(t: TestContext) {
     ghosts,
     left,
     memberships: createMembershipQueue({ ...common, onLeft }),
-    notices: createNoticeQueue({ ...common, readsEncrypted: true }),
+    notices: createNoticeQueue({ ...common, readsEncrypted: true, ...noticeTexts }),
     roomState: (...roomState: readonly RoomStateEvent[]) => admit([], { roomState }),
     notice: (notice: NewNotice) =>
       admit([], {
@@ -288,6 +289,7 @@ describe("ghosts' rooms", () => {
       ...{ ledger, homeserver, ghosts, clock, log },
       agents: testDirectory({}),
       readsEncrypted: true,
+      ...noticeTexts,
     });
     await assert.rejects(dying.round(), /killed/);
     assert.equal((await noticesIn(alice, room)).length, 1);

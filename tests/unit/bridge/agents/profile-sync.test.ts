@@ -77,7 +77,7 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
   return { clock, sync, state, taken, compared, change };
 }
 
-const NAMED = ["check docs", "@agent_docs:a.test is Docs"];
+const NAMED = ["check docs", "@agent_docs:a.test is Docs · Org A"];
 
 describe("profile sync", () => {
   it("each ghost is named by its verified card, which is verified again before the decision expires [AGT-2]", async (t) => {
@@ -154,10 +154,10 @@ describe("profile sync", () => {
 
   it("a name is stripped of misleading characters, bounded, and never empty", () => {
     const target = agentTarget(key);
-    assert.equal(ghostName(target, card("Straße 🚦 東京")), "Straße 🚦 東京");
-    assert.equal(ghostName(target, card(" Docs\n\u202e\u200b of\tA\u2028 ")), "Docs of A");
-    assert.equal(ghostName(target, card("🚦".repeat(300))), "🚦".repeat(100));
-    assert.equal(ghostName(target, card("\u200b")), "docs");
+    assert.equal(ghostName(target, card("Straße 🚦 東京")), "Straße 🚦 東京 · Org A");
+    assert.equal(ghostName(target, card(" Docs\n\u202e\u200b of\tA\u2028 ")), "Docs of A · Org A");
+    assert.equal(ghostName(target, card("🚦".repeat(300))), `${"🚦".repeat(100)} · Org A`);
+    assert.equal(ghostName(target, card("\u200b")), "docs · Org A");
     assert.equal(ghostName(agentTarget(key, { displayName: "Papers" }), card("Docs")), "Papers");
   });
 });

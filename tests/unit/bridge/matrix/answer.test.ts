@@ -34,6 +34,10 @@ const answerParts = (answer: Answer, source: AnswerSource) => partsOf(answer, so
 const bodies = (parts: Awaited<ReturnType<typeof answerParts>>) =>
   parts.map((part) => String(part.content["body"]));
 
+/** The answer, joined; a long one stands behind its beginning. */
+const wholeOf = (parts: Awaited<ReturnType<typeof answerParts>>, text: string) =>
+  bodies(text.length > 4_000 ? parts.slice(1) : parts).join("");
+
 describe("events of an answer", () => {
   it("no code unit of an answer is lost, and its parts keep their order [DEL-4]", () => {
     fc.assert(
@@ -60,7 +64,7 @@ describe("events of an answer", () => {
           const unit = units.join("");
           const text = unit.repeat(Math.ceil(length / unit.length) + 1);
           const parts = await answerParts({ text }, SOURCE);
-          if (text.trim() !== "") assert.equal(bodies(parts).join(""), text);
+          if (text.trim() !== "") assert.equal(wholeOf(parts, text), text);
           for (const part of parts) {
             assert.ok(Buffer.byteLength(JSON.stringify(part.content)) < CONTENT_BYTES_MAX);
           }
@@ -74,7 +78,7 @@ describe("events of an answer", () => {
     const text = "A line of an answer that is quite long.\n".repeat(26_000).slice(0, 1024 * 1024);
     const parts = await answerParts({ text }, SOURCE);
     assert.ok(parts.length <= 68, `${parts.length} events`);
-    assert.equal(bodies(parts).join(""), text);
+    assert.ok(wholeOf(parts, text) === text);
     assert.ok(parts.every((part) => part.content["formatted_body"] !== undefined));
   });
 
@@ -86,18 +90,44 @@ describe("events of an answer", () => {
     assert.deepEqual(splitText("\u{1F600}\u{1F600}", 6), ["\u{1F600}", "\u{1F600}"]);
   });
 
-  it("an answer replies to its question and mentions the sender once", async () => {
-    const parts = await answerParts({ text: "x".repeat(50_000) }, SOURCE);
-    assert.equal(parts.length, 4);
-    assert.deepEqual(
-      parts.map((part) => part.content["m.mentions"]),
-      [{ user_ids: ["@alice:a.test"] }, {}, {}, {}],
-    );
-    for (const part of parts) {
-      assert.equal(part.eventType, "m.room.message");
+  it("an answer replies to its question, and mentions the sender where that is wanted", async () => {
+    for (const [mentionsAsker, mentions] of [
+      [true, { user_ids: ["@alice:a.test"] }],
+      [false, {}],
+    ] as const) {
+      const [part, ...others] = await answerParts({ text: "short" }, { ...SOURCE, mentionsAsker });
+      assert.equal(others.length, 0);
+      assert.equal(part?.eventType, "m.room.message");
       assert.equal(part.content["msgtype"], "m.text");
+      assert.deepEqual(part.content["m.mentions"], mentions);
       assert.deepEqual(part.content["m.relates_to"], { "m.in_reply_to": { event_id: "$question" } });
     }
+  });
+
+  it("a long answer is one message with its beginning, and the whole of it in a thread of the question", async () => {
+    const text = "A sentence of the answer. ".repeat(2_000);
+    const [short, ...thread] = await answerParts({ text }, SOURCE);
+    assert.ok(String(short?.content["body"]).length < 1_100);
+    assert.match(
+      String(short?.content["body"]),
+      /^A sentence .*… The whole answer is in the thread of the question\.$/s,
+    );
+    assert.deepEqual(short?.content["m.relates_to"], { "m.in_reply_to": { event_id: "$question" } });
+    assert.deepEqual(short?.content["m.mentions"], { user_ids: ["@alice:a.test"] });
+    assert.equal(bodies(thread).join(""), text);
+    for (const part of thread) {
+      assert.deepEqual(part.content["m.mentions"], {});
+      const relation = part.content["m.relates_to"] as Record<string, unknown>;
+      assert.deepEqual([relation["rel_type"], relation["event_id"]], ["m.thread", "$question"]);
+    }
+  });
+
+  it("an answer mentions nobody but its asker, whatever it says", async () => {
+    const text = "@room look, @Room! [you](https://matrix.to/#/@bob:a.test) see matrix:u/bob:a.test";
+    const [part] = await answerParts({ text }, SOURCE);
+    assert.deepEqual(part?.content["m.mentions"], { user_ids: ["@alice:a.test"] });
+    assert.doesNotMatch(JSON.stringify(part?.content), /@room/i);
+    assert.doesNotMatch(String(part?.content["formatted_body"]), /<a/);
   });
 
   it("a question asked in a thread is answered in that thread", async () => {

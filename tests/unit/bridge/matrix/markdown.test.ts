@@ -17,7 +17,18 @@ describe("markdown", () => {
         '<p>See <code>code</code> and <a href="https://example.org/a?b=c&amp;d">docs</a>.</p>',
       ].join("\n"),
     );
-    assert.equal(await render("one\ntwo"), "<p>one<br>\ntwo</p>");
+    assert.equal(await render("one\ntwo"), "<p>one\ntwo</p>");
+  });
+
+  it("a file name is code, so that no client makes a link to a foreign host of it", async () => {
+    assert.equal(
+      await render("See configuration.md, [run.sh](run.sh) and **docs/a.py**."),
+      "<p>See <code>configuration.md</code>, <code>run.sh</code> and <strong><code>docs/a.py</code></strong>.</p>",
+    );
+    assert.equal(
+      await render("[a.md](https://e.org/a.md) https://e.org/a.md a@b.md `c.md`"),
+      '<p><a href="https://e.org/a.md">a.md</a> https://e.org/a.md a@b.md <code>c.md</code></p>',
+    );
   });
 
   it("HTML in an answer is escaped", async () => {
@@ -28,7 +39,7 @@ describe("markdown", () => {
     );
   });
 
-  it("links lead to http, https, mailto or matrix only, and images are not loaded", async () => {
+  it("links lead to http, https or mailto only, and images are not loaded", async () => {
     for (const target of [
       "javascript:alert(1)",
       "data:text/html,x",
@@ -42,8 +53,17 @@ describe("markdown", () => {
       assert.doesNotMatch(await render(`<${target}>`), /<a/);
       assert.doesNotMatch(await render(`[x][y]\n\n[y]: ${target}`), /<a/);
     }
-    for (const target of ["https://e.org", "http://e.org", "mailto:a@e.org", "matrix:u/a:e.org"]) {
+    for (const target of ["https://e.org", "http://e.org", "mailto:a@e.org"]) {
       assert.match(await render(`[x](${target})`), /<a href=/);
+    }
+    for (const target of [
+      "configuration.md",
+      "../a/b.md#c",
+      "#part",
+      "matrix:u/a:e.org",
+      "https://matrix.to/#/@a:e.org",
+    ]) {
+      assert.equal(await render(`see [the **words**](${target})`), "<p>see the <strong>words</strong></p>");
     }
     assert.doesNotMatch(await render("![x](https://example.org/x.png)"), /<img/);
   });
@@ -92,7 +112,7 @@ describe("markdown", () => {
           assert.ok(known.has(name), name);
           assert.match(
             attributes,
-            /^(?: href="(?:https?:\/\/|mailto:|matrix:)[^"]*"| class="language-[^"]*"| style="text-align:[a-z]+"| start="[0-9]+"| title="[^"]*")*$/i,
+            /^(?: href="(?:https?:\/\/|mailto:)[^"]*"| class="language-[^"]*"| style="text-align:[a-z]+"| start="[0-9]+"| title="[^"]*")*$/i,
           );
         }
         assert.doesNotMatch(html.replace(element, ""), /</, "no other angle bracket opens anything");
