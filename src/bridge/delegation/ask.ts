@@ -38,6 +38,7 @@ export async function ask(flow: Flow, asked: AskedBack): Promise<Verdict> {
     threadRoot: claimed.threadRoot,
     sender: claimed.sender,
     roomId: claimed.roomId,
+    texts: deps.textsOf(claimed.roomId),
   };
   const parts = await questionParts(answerOf(rest), options, source, deps.clock);
   if (claimed.asked + parts.length > QUESTION_EVENTS_MAX) {

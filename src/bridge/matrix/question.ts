@@ -3,11 +3,8 @@
 import type { Clock } from "../../domain/clock.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
+import { CATALOGUES } from "../texts/catalogue.ts";
 import { type Answer, type AnswerSource, answerParts } from "./answer.ts";
-
-const EMPTY_QUESTION = "I need more information to go on.";
-const HOW_TO_ANSWER = "Reply to this message to answer.";
-const HOW_TO_CHOOSE = "Reply to this message, or react to it with one of these, to answer.";
 
 export function questionParts(
   question: Answer,
@@ -15,9 +12,10 @@ export function questionParts(
   source: AnswerSource,
   clock: Clock,
 ): Promise<ReplyPart[]> {
-  const text = question.text.trim() === "" ? EMPTY_QUESTION : question.text;
+  const { empty, howToAnswer, howToChoose } = (source.texts ?? CATALOGUES.en).question;
+  const text = question.text.trim() === "" ? empty : question.text;
   const list = options.map(({ key, value }) => `- ${key} ${value}`);
-  const hint = options.length === 0 ? HOW_TO_ANSWER : HOW_TO_CHOOSE;
+  const hint = options.length === 0 ? howToAnswer : howToChoose;
   const whole = [text, ...(list.length > 0 ? [list.join("\n")] : []), hint].join("\n\n");
   return answerParts({ ...question, text: whole }, source, clock);
 }

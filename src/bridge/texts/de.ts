@@ -86,8 +86,7 @@ export const DE: Texts = {
     sender_envelopes_exceeded:
       "Zu viele deiner Nachrichten konnten noch nicht gelesen werden, weil ihre Schlüssel fehlen. Vielleicht hält dein " +
       "Client sie zurück: Sieh in seinen Einstellungen zu nicht verifizierten Geräten nach.",
-    not_the_asker:
-      "Nur wer gefragt hat, kann eine Frage abbrechen. Wer diese Bridge betreibt, kann es auch.",
+    not_the_asker: "Nur wer gefragt hat, kann eine Frage abbrechen. Wer diese Bridge betreibt, kann es auch.",
     already_ended: "Diese Frage ist schon beendet.",
     nothing_to_cancel:
       "Ich weiß nicht, welche Frage du meinst. Antworte mit !cancel auf deine Frage, oder auf meine Nachricht dazu.",
@@ -114,6 +113,11 @@ export const DE: Texts = {
     "`!cancel` als Antwort auf eine Frage, oder das Entfernen der Frage, beendet die Arbeit daran.",
     "`!help` zeigt diesen Text.",
   ],
+  question: {
+    empty: "Ich brauche mehr Angaben, um weiterzumachen.",
+    howToAnswer: "Antworte auf diese Nachricht.",
+    howToChoose: "Antworte auf diese Nachricht, oder reagiere darauf mit einem dieser Zeichen.",
+  },
   answer: {
     empty: "(Der Agent ist ohne Text fertig geworden.)",
     continued: "Die ganze Antwort steht im Thread der Frage.",

@@ -98,6 +98,11 @@ export const EN: Texts = {
     "`!cancel` as a reply to a question, or removing the question, stops work on it.",
     "`!help` shows this text.",
   ],
+  question: {
+    empty: "I need more information to go on.",
+    howToAnswer: "Reply to this message to answer.",
+    howToChoose: "Reply to this message, or react to it with one of these, to answer.",
+  },
   answer: {
     empty: "(The agent finished without a text answer.)",
     continued: "The whole answer is in the thread of the question.",

@@ -19,6 +19,12 @@ export interface Texts {
   };
   /** Each a line of `!help`. */
   readonly help: readonly string[];
+  /** Of a question that an agent asks. */
+  readonly question: {
+    readonly empty: string;
+    readonly howToAnswer: string;
+    readonly howToChoose: string;
+  };
   readonly answer: {
     readonly empty: string;
     /** Ends the short form of a long answer. */

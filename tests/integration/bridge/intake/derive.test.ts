@@ -244,6 +244,16 @@ describe("which events ask a ghost", () => {
     ]);
   });
 
+  it("!help requests the help, and asks no agent [NOT-1]", async (t) => {
+    const fixture = await intakeFixture(t);
+    await fixture.events("t1", member(ghost("docs"), "join"));
+    await fixture.events("t2", question("cmd", {}, { body: "!help" }));
+    assert.deepEqual(await jobs(fixture), []);
+    assert.deepEqual(await fixture.rows("SELECT kind, ghost_mxid FROM bridge_notices"), [
+      { kind: "help", ghost_mxid: ghost("docs") },
+    ]);
+  });
+
   it("a ghost answers invitations, reads the room after joining, and leaves when the last person has left", async (t) => {
     const fixture = await intakeFixture(t);
     const tasks = () => fixture.rows("SELECT membership, task FROM bridge_ghost_rooms");
