@@ -77,6 +77,8 @@ export const DE: Texts = {
     sender_canceled: "Du hast sie abgebrochen.",
     event_replayed:
       "Diese Nachricht wiederholt eine frühere unter anderem Namen und ist deshalb keine neue Frage.",
+    event_too_old:
+      "Diese Nachricht ist so alt, dass ich nicht mehr weiß, ob ich sie beantwortet habe. Frag in einer neuen Nachricht.",
     agent_turns_exceeded:
       "Mehrere Fragen folgten sofort auf meine Antworten, wie von einem Programm. Deshalb habe ich hier aufgehört. Ein " +
       "Mensch kann in einer halben Minute mit einer neuen Nachricht wieder fragen.",

@@ -65,6 +65,8 @@ export const EN: Texts = {
     operator_canceled: "Whoever runs this bridge has canceled it.",
     sender_canceled: "You canceled it.",
     event_replayed: "This message repeats an earlier one under another name, so it is not a new question.",
+    event_too_old:
+      "This message is so old that I no longer know whether I have answered it. Ask again in a new message.",
     agent_turns_exceeded:
       "Several questions followed my answers at once, as from a program, so I have stopped here. A person can ask " +
       "again in a new message half a minute from now.",
