@@ -1,0 +1,133 @@
+// Retention: what deleting a batch costs, and a round that finds nothing to delete, with a hundred thousand delegations
+// that have ended and with ten millions, in the same tables with all their indices.
+
+import { migrate } from "../src/bridge/ledger/migrate.ts";
+import { createLedgerPool } from "../src/bridge/ledger/postgres.ts";
+import { createRetention } from "../src/bridge/ledger/retention.ts";
+import { systemClock } from "../src/domain/clock.ts";
+import type { Bench, BenchContext } from "./bench.ts";
+import { createDatabase } from "./support/create-database.ts";
+import { median, ms } from "./support/measure.ts";
+
+const DAY_MS = 24 * 60 * 60_000;
+const SIZES = [100_000, 10_000_000] as const;
+const ROOMS = 2_000;
+const BATCH = 500;
+const ROUNDS = 40;
+/** Kept for a year: the rows end over two years, so that half of them are due. */
+const TIMES = {
+  delegations: 365 * DAY_MS,
+  audit: 365 * DAY_MS,
+  notices: 365 * DAY_MS,
+  rooms: 365 * DAY_MS,
+  handledEvents: 365 * DAY_MS,
+  malformedEvents: 365 * DAY_MS,
+  messageIndices: 365 * DAY_MS,
+  deviceInbox: 365 * DAY_MS,
+  sessions: 365 * DAY_MS,
+};
+
+/** Keys and indices are made after the rows, which is much faster. */
+const PREPARE = `
+  CREATE TEMP TABLE kept AS SELECT indexdef FROM pg_indexes i WHERE tablename = 'bridge_delegations'
+    AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conname = i.indexname);
+  DO $$ DECLARE name text; BEGIN
+    ALTER TABLE bridge_sends DROP CONSTRAINT bridge_sends_delegation_id_fkey;
+    FOR name IN SELECT conname FROM pg_constraint
+      WHERE conrelid = 'bridge_delegations'::regclass AND contype IN ('p', 'u')
+    LOOP EXECUTE format('ALTER TABLE bridge_delegations DROP CONSTRAINT %I', name); END LOOP;
+    FOR name IN SELECT indexname FROM pg_indexes WHERE tablename = 'bridge_delegations'
+    LOOP EXECUTE format('DROP INDEX %I', name); END LOOP;
+  END $$`;
+const FILL = `
+  INSERT INTO bridge_delegations (matrix_event_id, ghost_mxid, room_id, room_seq, room_ordinal, room_siblings,
+    sender_mxid, origin_server_ts, agent_id, target_fingerprint, state, a2a_attempted, admitted_at, accepted_at,
+    reply_at, terminal_at, terminal_stage, terminal_reason)
+  SELECT '$' || md5(n::text) || 'abcdefghijk', '@agent_docs:a.test', '!room' || n % ${ROOMS} || ':a.test', n / ${ROOMS}, 0, 1,
+    '@user' || n % 100 || ':a.test', 0, 'docs', 'sha256:' || repeat('0', 64), 'completed', true, at, at, at, at,
+    'reply', 'answered'
+  FROM (SELECT n, $1::timestamptz - interval '2 years' * (1 - n / $3::float8) AS at
+        FROM generate_series($2::bigint, $4::bigint) n) rows`;
+const FINISH = `
+  ALTER TABLE bridge_delegations ADD PRIMARY KEY (id), ADD UNIQUE (matrix_event_id, ghost_mxid),
+    ADD UNIQUE (room_id, room_seq, room_ordinal);
+  ALTER TABLE bridge_sends ADD FOREIGN KEY (delegation_id) REFERENCES bridge_delegations;
+  DO $$ DECLARE statement text; BEGIN
+    FOR statement IN SELECT indexdef FROM kept LOOP EXECUTE statement; END LOOP;
+  END $$;
+  INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, state, event_id)
+    SELECT id, 'reply', 0, 't' || id, 'm.room.message', 'sent', '$s' || id FROM bridge_delegations
+    ORDER BY terminal_at LIMIT ${BATCH * ROUNDS * 2};
+  ANALYZE bridge_delegations`;
+
+interface Measured {
+  readonly batchMs: number;
+  readonly slowestMs: number;
+  readonly idleMs: number;
+}
+
+async function measure(context: BenchContext, size: number): Promise<Measured> {
+  const url = await createDatabase(context.postgresUrl, `bench_retention_${size}`);
+  const pool = createLedgerPool({ connectionString: url, max: 1, idle_in_transaction_session_timeout: 0 });
+  try {
+    await migrate(pool);
+    const now = systemClock.now();
+    const client = await pool.connect();
+    await client.query(
+      "SET synchronous_commit = off; SET maintenance_work_mem = '512MB'; SET work_mem = '64MB'",
+    );
+    await client.query(PREPARE);
+    for (let from = 1; from <= size; from += 1_000_000) {
+      await client.query(FILL, [new Date(now), from, size, Math.min(size, from + 999_999)]);
+      context.progress(`${Math.min(size, from + 999_999)} of ${size} rows`);
+    }
+    await client.query(FINISH);
+    await client.query("RESET synchronous_commit");
+    client.release();
+    const retention = createRetention(pool, BATCH);
+    const durations: number[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      const begun = performance.now();
+      const { deleted } = await retention.round(TIMES, { now: () => now });
+      durations.push(performance.now() - begun);
+      if (deleted.get("delegations") !== BATCH) throw new Error("a batch was not full");
+    }
+    const idle: number[] = [];
+    const patient = createRetention(pool, BATCH);
+    const times = { ...TIMES, delegations: 800 * DAY_MS };
+    for (let round = 0; round < ROUNDS; round++) {
+      const begun = performance.now();
+      await patient.round(times, { now: () => now });
+      idle.push(performance.now() - begun);
+    }
+    return { batchMs: median(durations), slowestMs: Math.max(...durations), idleMs: median(idle) };
+  } finally {
+    await pool.end();
+  }
+}
+
+async function run(context: BenchContext) {
+  const [few, many] = [await measure(context, SIZES[0]), await measure(context, SIZES[1])];
+  const row = (measured: string, ours: number, reference: number) => ({
+    measure: measured,
+    ours: ms(ours),
+    reference: `${ms(reference)} (100,000 rows)`,
+    bar: "≤ 2 × the reference",
+    outcome: `${(ours / reference).toFixed(2)} of it`,
+    met: ours <= 2 * reference,
+  });
+  return [
+    row(`a batch of ${BATCH} delegations, 10,000,000 rows, median`, many.batchMs, few.batchMs),
+    row("the slowest batch", many.slowestMs, few.slowestMs),
+    row("a round that finds nothing", many.idleMs, few.idleMs),
+  ];
+}
+
+export const bench: Bench = {
+  name: "Retention",
+  description:
+    `A round of retention that deletes ${BATCH} delegations with the events of their answers, of which half are due, in a ` +
+    "table of ten million delegations that have ended, with all its indices; beside it the same in a table of a hundred " +
+    `thousand. ${ROUNDS} rounds each; a round looks at every other kind of row too.`,
+  run,
+};
