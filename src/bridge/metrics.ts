@@ -1,5 +1,7 @@
 // The bridge's metrics (Prometheus). Labels come from closed sets alone: no room, user, event or text.
+
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import manifest from "../../package.json" with { type: "json" };
 import type { CatchupMetrics } from "./catchup/catchup.ts";
 import type { DeviceObserver, DeviceStatus } from "./crypto/ghost-device.ts";
 import type { IntakeEnvelopeObserver } from "./crypto/intake-envelope-worker.ts";
@@ -65,7 +67,20 @@ export function createMetrics() {
       "stage",
       "reason",
     ),
-    delegationsInProgress: gauge("delegations_in_progress", "Delegations this process works on now."),
+    delegationsOpen: gauge("delegations_open", "Delegations that have not ended, by state.", "state"),
+    oldestQuestion: gauge(
+      "question_oldest_wait_seconds",
+      "How long the oldest question has waited for its agent to accept it.",
+    ),
+    slots: gauge("slots", "Slots of this process for requests to agents, by what they are used for.", "kind"),
+    intakeEnvelopes: gauge(
+      "intake_envelopes",
+      "Encrypted events without a key: missing, or late: their rooms have continued.",
+      "reason",
+    ),
+    auditLag: gauge("audit_export_lag_seconds", "Age of the oldest audit record that was not exported."),
+    agentsQuarantined: gauge("agents_quarantined", "Configured agents whose identity is not verified."),
+    buildInfo: gauge("build_info", "1, with the version of the bridge and of Node.js.", "version", "node"),
     rowsDeleted: counter("rows_deleted_total", "Rows that were deleted after their retention.", "kind"),
     leasesLost: counter("leases_lost_total", "Leases that passed to another holder."),
     dispatchSeconds: histogram("dispatch_duration_seconds", "From the claim to the call of the agent."),
@@ -150,6 +165,9 @@ export function createMetrics() {
   // A counter that was never raised is absent, and an alarm on it would have no data.
   for (const outcome of ENCRYPTED_OUTCOMES) metrics.encryptedEvents.inc({ outcome }, 0);
   for (const reason of INTAKE_ENVELOPE_REASONS.expired) metrics.encryptedExpired.inc({ reason }, 0);
+  for (const stage of ["dispatch", "follow"] as const)
+    metrics.delegationsFinished.inc({ state: "failed", stage, reason: "outcome_unknown" }, 0);
+  metrics.buildInfo.set({ version: manifest.version, node: process.versions.node }, 1);
   return metrics;
 }
 
@@ -224,7 +242,6 @@ export function recordDevices(
 /** The delegation worker's counts on these metrics; `onEnded` runs for each delegation that has ended. */
 export function delegationMetrics(metrics: Metrics, onEnded: () => void): DelegationObserver {
   return {
-    inProgress: (count) => metrics.delegationsInProgress.set(count),
     claimed: (count) => metrics.delegationsClaimed.inc(count),
     ended: (state, stage, reason) => {
       metrics.delegationsFinished.inc({ state, stage, reason });

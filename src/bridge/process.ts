@@ -70,7 +70,7 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
       },
       ...((await encryption?.readiness()) ?? []),
     ],
-    beforeScrape: () => encryption?.record(),
+    beforeScrape: services.recordGauges,
     agentsDigest: () => agents.digest(),
   });
 

@@ -36,6 +36,7 @@ import {
 import { createNoticeQueue } from "./notices/queue.ts";
 import { Ownership } from "./ownership.ts";
 import { textsBy } from "./texts/catalogue.ts";
+import { waitingGauges } from "./waiting-gauges.ts";
 import { Wakeups } from "./wakeups.ts";
 
 interface Worker {
@@ -55,6 +56,8 @@ export interface BridgeServices {
   /** Exports audit records; the last to drain, since what drains writes some. */
   readonly audit: AuditExporter;
   readonly agentHttp: AgentHttp;
+  /** Brings the gauges up to date that are read at a scrape. */
+  readonly recordGauges: () => Promise<void>;
   /** What else runs. */
   readonly workers: readonly Worker[];
 }
@@ -149,6 +152,17 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups, ownership });
   const retention = createRetentionLoop(ledger, options, ownership, metrics);
 
+  const waiting = waitingGauges({
+    metrics,
+    read: ledger.waiting,
+    ghosts: async () => [...(await agents.current()).byGhost.keys()],
+    clock,
+  });
+  const recordGauges = async () => {
+    encryption?.record();
+    for (const [kind, count] of Object.entries(delegations.slots)) metrics.slots.set({ kind }, count);
+    await waiting();
+  };
   const inbox = encryption && { wake: () => encryption.mailCame() };
   wakeups.parts = { delegations, notices, memberships, audit, envelopes: encryption, inbox };
   return {
@@ -160,6 +174,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     intake,
     audit,
     agentHttp,
+    recordGauges,
     workers: [delegations, notices, memberships, profiles, retention, catchup, ...expiry],
   };
 }

@@ -71,7 +71,6 @@ const STATEMENT_PAUSES = 5_000;
 /** Metrics as lines, such as `ended:completed/reply/answered`. */
 export class RecordedMetrics implements DelegationObserver {
   readonly lines: string[] = [];
-  inProgress(): void {}
   claimed(count: number): void {
     this.lines.push(`claimed:${count}`);
   }

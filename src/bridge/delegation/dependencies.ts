@@ -49,8 +49,6 @@ export type DeferReason = TerminalReason | "flow_failed" | "task_open" | "input_
 
 /** What the delegation worker counts. Every label is one of a closed set; none is content. */
 export interface DelegationObserver {
-  /** Delegations that this process works on now. */
-  inProgress(count: number): void;
   claimed(count: number): void;
   ended(state: TerminalState, stage: TerminalStage, reason: TerminalReason): void;
   deferred(reason: DeferReason): void;

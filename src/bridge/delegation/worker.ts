@@ -85,9 +85,15 @@ export class DelegationWorker {
     this.#keeping.abort();
   }
 
+  /** How many slots of this process are used for what. */
+  get slots(): { readonly request: number; readonly stream: number; readonly free: number } {
+    const stream = [...this.#active.values()].filter(({ holdsStream }) => holdsStream).length;
+    const free = Math.max(0, this.#deps.limits.concurrency - this.#active.size);
+    return { request: this.#active.size - stream, stream, free };
+  }
+
   #mayStream(): boolean {
-    const streams = [...this.#active.values()].filter(({ holdsStream }) => holdsStream).length;
-    return streams < Math.floor(this.#deps.limits.concurrency / 2);
+    return this.slots.stream < Math.floor(this.#deps.limits.concurrency / 2);
   }
 
   async #claim(limit: number): Promise<Claim[]> {
@@ -100,7 +106,6 @@ export class DelegationWorker {
   }
 
   async #work({ claimed, leaseUntil }: Claim): Promise<void> {
-    const { metrics } = this.#deps;
     const { lease } = claimed;
     const { delegationId } = lease;
     const flow = new Flow(claimed, this.#deps, this.#host);
@@ -111,10 +116,8 @@ export class DelegationWorker {
     // A row whose lease ran out unnoticed can be claimed again: what still runs on the old one is over.
     this.#active.get(delegationId)?.interrupt("lost");
     this.#active.set(delegationId, flow);
-    metrics.inProgress(this.#active.size);
     if ((await run(flow)) === "held") await this.#giveBack([lease]);
     if (this.#active.get(delegationId) === flow) this.#active.delete(delegationId);
-    metrics.inProgress(this.#active.size);
   }
 
   async #giveBack(leases: readonly Lease[]): Promise<void> {

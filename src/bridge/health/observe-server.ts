@@ -24,7 +24,7 @@ export function createObserveServer(options: {
   /** SHA-256, tagged, of the agents.yaml in force. */
   readonly agentsDigest: () => string;
   /** Sets the gauges that are computed at a scrape. */
-  readonly beforeScrape?: () => void;
+  readonly beforeScrape?: () => Promise<void>;
 }): FastifyInstance {
   const server = Fastify({ logger: false });
   server.get("/livez", async () => ({ status: "ok" }));
@@ -38,7 +38,7 @@ export function createObserveServer(options: {
     });
   });
   server.get("/metrics", async (_request, reply) => {
-    options.beforeScrape?.();
+    await options.beforeScrape?.();
     return reply.type(options.registry.contentType).send(await options.registry.metrics());
   });
   return server;

@@ -11,6 +11,7 @@ import { createTransitions } from "./delegations.ts";
 import { createDeviceInbox } from "./device-inbox.ts";
 import { createEnvelopeDerivation } from "./envelope-derivation.ts";
 import { createEnvelopeExpiry } from "./envelope-expiry.ts";
+import { createGauges } from "./gauges.ts";
 import { createGhosts, createReadPositions } from "./ghosts.ts";
 import { createIntake } from "./intake.ts";
 import { createIntakeEnvelopes } from "./intake-envelopes.ts";
@@ -60,6 +61,7 @@ export function createLedger(
     targets: createTargets(pool),
     audit: createAuditOutbox(pool),
     retention: createRetention(pool),
+    waiting: createGauges(pool),
   };
 }
 

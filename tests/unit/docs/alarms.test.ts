@@ -4,7 +4,11 @@ import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { parser } from "@prometheus-io/lezer-promql";
 import { parse } from "yaml";
-import { INTAKE_ENVELOPE_REASONS } from "../../../src/bridge/ledger/states.ts";
+import {
+  INTAKE_ENVELOPE_REASONS,
+  TERMINAL_REASONS,
+  TERMINAL_STATES,
+} from "../../../src/bridge/ledger/states.ts";
 import {
   catchupMetrics,
   createMetrics,
@@ -99,6 +103,8 @@ const LABEL_VALUES: Readonly<Record<string, readonly string[]>> = {
     "too_large",
     "not_recorded",
   ],
+  "drawbridge_delegations_finished_total state": TERMINAL_STATES,
+  "drawbridge_delegations_finished_total reason": TERMINAL_REASONS,
   "drawbridge_ghost_devices state": ["starting", "ready", "stopped"],
   "drawbridge_federation_out_of_reach plane": PLANE_NAMES,
   "drawbridge_federation_out_of_reach reason": Object.keys(ROOM_REASONS),
@@ -171,6 +177,30 @@ describe("alarms", () => {
       "drawbridge_encrypted_events_waiting 1",
       "drawbridge_homeserver_up 0",
     ]);
+  });
+
+  it("every query of the Grafana dashboard is valid, over metrics of the reference and their labels", async () => {
+    const metrics = await counted();
+    const { panels } = JSON.parse(read("deploy/grafana/drawbridge.json")) as {
+      panels: { title: string; targets?: { expr: string; legendFormat: string }[] }[];
+    };
+    const targets = panels.flatMap(({ targets: of = [] }) => of);
+    assert.ok(targets.length > 15);
+    for (const { expr, legendFormat } of targets) {
+      const { errors, selectors } = parsed(expr);
+      assert.equal(errors, 0, expr);
+      for (const { metric, over } of selectors) {
+        if (metric === "process_start_time_seconds") continue;
+        const found = metrics.get(metric.replace(/_bucket$/, ""));
+        assert.ok(found !== undefined, expr);
+        assert.equal(metric.endsWith("_bucket"), found.type === "histogram", expr);
+        assert.equal(over, found.type === "gauge" ? undefined : "rate", expr);
+        const grouped = /\bby \(([a-z_, ]+)\)/.exec(expr)?.[1]?.split(", ") ?? ["instance"];
+        const named = [...legendFormat.matchAll(/\{\{(\w+)\}\}/g)].map(([, label = ""]) => label);
+        for (const label of [...grouped, ...named])
+          assert.ok(["le", "instance", ...found.labelNames].includes(label), `${expr}: ${label}`);
+      }
+    }
   });
 
   it("the operating guide says what to do for every alarm, and for no other", () => {

@@ -1,0 +1,50 @@
+// What waits in the database, for the gauges: one statement that reads what is open by its indices, and nothing of what
+// has ended.
+import type { Pool } from "pg";
+import type { GhostMxid } from "../../domain/identifiers.ts";
+import { oneRow, type Statement, toEpochMs } from "./postgres.ts";
+import type { OpenState } from "./states.ts";
+
+export interface Waiting {
+  readonly delegations: Readonly<Partial<Record<OpenState, number>>>;
+  /** When the oldest question was admitted that no agent has accepted. */
+  readonly oldestQuestionAt: number | undefined;
+  /** Encrypted events without a key: those that hold their rooms, and those whose rooms have continued. */
+  readonly envelopes: { readonly holding: number; readonly passed: number };
+  /** When the oldest audit record was written that was not exported. */
+  readonly oldestAuditAt: number | undefined;
+  /** Of the given ghosts, how many agents are quarantined. */
+  readonly quarantined: number;
+}
+
+const WAITING: Statement = {
+  name: "gauges",
+  text: `
+  WITH open AS MATERIALIZED (
+    SELECT state, count(*)::int AS number, min(admitted_at) AS oldest
+    FROM bridge_delegations WHERE terminal_at IS NULL GROUP BY state
+  )
+  SELECT COALESCE((SELECT json_object_agg(state, number) FROM open), '{}') AS delegations,
+    (SELECT min(oldest) FROM open WHERE state IN ('queued', 'dispatching')) AS "oldestQuestionAt",
+    (SELECT json_build_object('holding', count(room_seq), 'passed', count(*) - count(room_seq))
+     FROM bridge_encrypted_intake WHERE state = 'awaiting_key') AS envelopes,
+    (SELECT created_at FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT 1) AS "oldestAuditAt",
+    (SELECT count(*)::int FROM bridge_targets WHERE ghost_mxid = ANY ($1) AND trust = 'quarantined') AS quarantined`,
+};
+
+type Row = Omit<Waiting, "oldestAuditAt" | "oldestQuestionAt"> & {
+  readonly oldestQuestionAt: Date | null;
+  readonly oldestAuditAt: Date | null;
+};
+
+export const createGauges =
+  (pool: Pool) =>
+  async (ghosts: readonly GhostMxid[]): Promise<Waiting> => {
+    const row = await oneRow<Row>(pool, WAITING, [ghosts]);
+    const time = (at: Date | null) => (at === null ? undefined : toEpochMs(at));
+    return {
+      ...row,
+      oldestQuestionAt: time(row.oldestQuestionAt),
+      oldestAuditAt: time(row.oldestAuditAt),
+    };
+  };
