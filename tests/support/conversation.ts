@@ -1,12 +1,15 @@
-// A person's side of a conversation, on the harness of a delegation worker: what is said goes through the real intake.
+// A person's side of a conversation with an agent: what is said goes through the real intake.
+
+import type { AgentDirectory } from "../../src/bridge/agents/directory.ts";
 import {
   createTransactionHandler,
   type HandledTransaction,
 } from "../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../src/bridge/intake/namespace.ts";
+import type { Ledger } from "../../src/bridge/ledger/ledger.ts";
+import type { Clock } from "../../src/domain/clock.ts";
 import type { ServerName } from "../../src/domain/identifiers.ts";
-import type { DelegationSetUp } from "./delegation.ts";
-import { ghost, T0 } from "./ledger.ts";
+import { ghost, type LedgerFixture, T0 } from "./ledger.ts";
 
 export interface Said {
   readonly sender?: string;
@@ -24,20 +27,23 @@ export interface Conversation {
   react(name: string, to: string, key: string, sender?: string): Promise<HandledTransaction>;
   /** Events as a homeserver gives them. */
   events(...events: readonly object[]): Promise<HandledTransaction>;
-  /** The event ID of the last event that was sent for this purpose. */
-  lastSent(purpose: string): Promise<string>;
 }
 
-export function conversation({ fixture, harness }: DelegationSetUp): Conversation {
+export function conversation(options: {
+  readonly ledger: Pick<Ledger, "intake" | "memberships">;
+  readonly directory: Pick<AgentDirectory, "current">;
+  readonly clock: Clock;
+}): Conversation {
+  const { ledger, directory: agents, clock } = options;
   const handle = createTransactionHandler({
-    ledger: fixture.ledger,
-    agents: { current: () => harness.deps.directory.current() },
+    ledger,
+    agents,
     namespace: createNamespace({
       serverName: "a.test" as ServerName,
       ghostPrefix: "agent_",
       senderLocalpart: "drawbridge",
     }),
-    clock: harness.clock,
+    clock,
     capacity: { room: 64, global: 4_096 },
     noticeIntervalMs: 600_000,
     contextLifetimeMs: 86_400_000,
@@ -75,15 +81,17 @@ export function conversation({ fixture, harness }: DelegationSetUp): Conversatio
         origin_server_ts: T0,
         content: { "m.relates_to": { rel_type: "m.annotation", event_id: to, key } },
       }),
-    lastSent: async (purpose) => {
-      const [row] = await fixture.rows(
-        "SELECT event_id FROM bridge_sends WHERE purpose = $1 AND event_id IS NOT NULL ORDER BY id DESC LIMIT 1",
-        [purpose],
-      );
-      if (row === undefined) throw new Error(`nothing was sent as ${purpose}`);
-      return row["event_id"] as string;
-    },
   };
+}
+
+/** The event ID of the last event that was sent for this purpose. */
+export async function lastSent({ rows }: Pick<LedgerFixture, "rows">, purpose: string): Promise<string> {
+  const [row] = await rows(
+    "SELECT event_id FROM bridge_sends WHERE purpose = $1 AND event_id IS NOT NULL ORDER BY id DESC LIMIT 1",
+    [purpose],
+  );
+  if (row === undefined) throw new Error(`nothing was sent as ${purpose}`);
+  return row["event_id"] as string;
 }
 
 export const DOCS = ghost("docs");

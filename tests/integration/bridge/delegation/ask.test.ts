@@ -1,10 +1,20 @@
 // Questions from the agent, and the answers of the people who asked it.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { conversation, DOCS } from "../../../support/conversation.ts";
-import { type DelegationSetUpOptions, delegationSuite } from "../../../support/delegation.ts";
+import { conversation, DOCS, lastSent } from "../../../support/conversation.ts";
+import {
+  type DelegationSetUp,
+  type DelegationSetUpOptions,
+  delegationSuite,
+} from "../../../support/delegation.ts";
 
 const ASKS = { kind: "asks", questions: ["Which size?", "Which colour?"] } as const;
+
+function personOf({ fixture, harness }: DelegationSetUp) {
+  const { directory, clock } = harness.deps;
+  const said = conversation({ ledger: fixture.ledger, directory, clock });
+  return { ...said, lastSent: (purpose: string) => lastSent(fixture, purpose) };
+}
 
 describe("a question from the agent", () => {
   const setUpDelegation = delegationSuite();
@@ -13,7 +23,7 @@ describe("a question from the agent", () => {
     made.agent.behaviour.plan = ASKS;
     const row = await made.admit();
     const bodies = () => made.harness.sent.map((send) => String(send.content["body"]));
-    return { ...made, ...conversation(made), row, bodies };
+    return { ...made, ...personOf(made), row, bodies };
   }
 
   for (const streaming of [true, false]) {
@@ -89,7 +99,7 @@ describe("a question from the agent", () => {
     const made = await setUpDelegation(t);
     made.agent.behaviour.plan = ASKS;
     const { harness, fixture } = made;
-    const { say } = conversation(made);
+    const { say } = personOf(made);
     await say("q", "a question", { thread: "$root", mentions: [DOCS] });
     harness.worker().start();
     await harness.until(() => harness.sent.length === 1);

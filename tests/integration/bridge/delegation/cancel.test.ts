@@ -1,8 +1,8 @@
 // What people cancel by a command or a reaction; and conversations that are continued.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { conversation, DOCS } from "../../../support/conversation.ts";
-import { delegationSuite } from "../../../support/delegation.ts";
+import { conversation, DOCS, lastSent } from "../../../support/conversation.ts";
+import { type DelegationSetUp, delegationSuite } from "../../../support/delegation.ts";
 
 const ASKS = {
   kind: "asks",
@@ -11,13 +11,19 @@ const ASKS = {
 } as const;
 const SLOW = { kind: "slow", text: "at last" } as const;
 
+function personOf({ fixture, harness }: DelegationSetUp) {
+  const { directory, clock } = harness.deps;
+  const said = conversation({ ledger: fixture.ledger, directory, clock });
+  return { ...said, lastSent: (purpose: string) => lastSent(fixture, purpose) };
+}
+
 describe("a conversation", () => {
   const setUpDelegation = delegationSuite();
   async function setUp(t: TestContext, plan: typeof ASKS | typeof SLOW = ASKS) {
     const made = await setUpDelegation(t);
     made.agent.behaviour.plan = plan;
     const row = await made.admit();
-    const person = conversation(made);
+    const person = personOf(made);
     const worker = made.harness.worker();
     const notices = async () =>
       (
