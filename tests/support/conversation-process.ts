@@ -8,6 +8,7 @@ import { DelegationWorker } from "../../src/bridge/delegation/worker.ts";
 import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
 import { createLedger } from "../../src/bridge/ledger/ledger.ts";
 import { createLedgerPool } from "../../src/bridge/ledger/postgres.ts";
+import { CATALOGUES } from "../../src/bridge/texts/catalogue.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { EventId } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";
@@ -67,6 +68,7 @@ const worker = new DelegationWorker({
       return { kind: "sent", eventId: (await response.text()) as EventId };
     },
   },
+  textsOf: () => CATALOGUES.en,
   clock: systemClock,
   random: systemRandom,
   log: pino({ level: "silent" }),
