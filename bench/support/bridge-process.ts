@@ -15,7 +15,7 @@ import { bytesOf, minimalCard, signedCard, testKey } from "../../tests/support/c
 import { processorMs } from "./measure.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url));
-const READY_TIMEOUT_MS = 30_000;
+const READY_TIMEOUT_MS = 120_000;
 
 async function listen(answer: (request: IncomingMessage, body: string, response: ServerResponse) => void) {
   const server = createServer((request, response) => {

@@ -26,7 +26,7 @@ import { testDatabase } from "./database.ts";
 import { cardOf } from "./delegation.ts";
 import { type FaultAgent, startFaultAgent } from "./fault-agent.ts";
 import type { TestSynapse, TestUser } from "./synapse.ts";
-import { ROOT, type Running, start, temporaryFolder, writeFile } from "./temporary.ts";
+import { CLI_MAIN, type Running, start, temporaryFolder, writeFile } from "./temporary.ts";
 
 /** A test's context, or `{ after }` from node:test for a whole file. */
 type Disposer = Pick<TestContext, "after">;
@@ -189,7 +189,7 @@ export async function encryptedBridge(
     },
     stop,
     spawn: async () => {
-      const child = start(join(ROOT, "bin", "drawbridge"), ["bridge", "--config", configFile]);
+      const child = startBridge(configFile);
       children.push(child);
       await ready(observePort);
       return child;
@@ -205,7 +205,7 @@ export async function encryptedBridge(
         .replace(String(observePort), String(ports.observePort));
       write(`bridge-${ports.listenPort}.yaml`, other);
       const file = join(folder, `bridge-${ports.listenPort}.yaml`);
-      const running = start(join(ROOT, "bin", "drawbridge"), ["bridge", "--config", file]);
+      const running = startBridge(file);
       children.push(running);
       return { running, ...ports };
     },
@@ -241,6 +241,9 @@ export async function encryptedBridge(
   await proxy(t, synapse.bridge.port, reached, bridge);
   return bridge;
 }
+
+/** Not by its launcher: a signal, SIGKILL and SIGSTOP above all, has to reach the bridge itself. */
+const startBridge = (file: string) => start(process.execPath, [CLI_MAIN, "bridge", "--config", file]);
 
 async function ready(observePort: number): Promise<void> {
   await eventually("the bridge is ready", async () => {

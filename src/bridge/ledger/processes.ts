@@ -127,6 +127,8 @@ export async function openProcessConnection(
     statement_timeout: STATEMENT_TIMEOUT_MS,
     query_timeout: STATEMENT_TIMEOUT_MS,
     keepAlive: true,
+    // Others' work is told of while this process looks.
+    pipeline: true,
     application_name: "drawbridge-process",
   });
   const broken = new AbortController();

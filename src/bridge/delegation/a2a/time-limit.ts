@@ -10,6 +10,9 @@ export class TimeUp extends Error {
   }
 }
 
+/** Made once: a reason that `abort` makes by itself captures a stack each time. */
+const OVER = new DOMException("the exchange is over", "AbortError");
+
 /**
  * Runs `exchange` with a signal that aborts after `limitMs`, or when `parent` does.
  * @throws TimeUp, the parent's reason, or what the exchange throws
@@ -55,10 +58,10 @@ export function startLimit(clock: Clock, limitMs: number, parent: AbortSignal | 
   return {
     signal,
     expired,
-    stopClock: () => timer.abort(),
+    stopClock: () => timer.abort(OVER),
     end: () => {
-      timer.abort();
-      controller.abort();
+      timer.abort(OVER);
+      controller.abort(OVER);
     },
   };
 }
