@@ -101,7 +101,7 @@ export async function proveIdentity(
       observe: async (reached) => {
         const found = await observe(plane, reached);
         const inForce = declared.reconciled(reached.applied, direction, reached.desired);
-        return { isOfAgent: found !== undefined, items: [inForce, ...(found ?? [])] };
+        return { isOfAgent: found !== undefined, items: [...inForce, ...(found ?? [])] };
       },
       evaluate: ({ desired }, { isOfAgent, items }) => {
         const own = desired.registry.organisation.serverName;

@@ -23,6 +23,9 @@ import type { Applied } from "../state/plane-records.ts";
 /** Probe of what the reconciler has reached on a plane. */
 export const RECONCILED = "reconciled";
 
+/** How many things that were not reached one item names. */
+const NAMES_MAX = 200;
+
 type Body = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
 
 /** Makes the items of one plane about one partner. */
@@ -41,17 +44,28 @@ export class DeclaredEvidence {
     return operatorItem(this.#clock.now(), { plane: this.#plane, partner: this.#partner, ...body });
   }
 
-  /** What the reconciler has reached. @param declared how the plane, or what was changed of it, is to be */
-  reconciled(applied: Applied | null, declared: Direction, { revision, planes }: DesiredState): EvidenceItem {
+  /**
+   * What the reconciler has reached, and what it names as not reached of this partner's.
+   * @param declared how the plane, or what was changed of it, is to be
+   */
+  reconciled(
+    applied: Applied | null,
+    declared: Direction,
+    { revision, planes }: DesiredState,
+  ): readonly EvidenceItem[] {
     const { digest } = planes[this.#plane];
     const isReached = applied?.outcome === "in_force" && applied.digest === digest;
-    return this.item({
-      probe: RECONCILED,
-      layer: "reconciler",
-      verdict: isReached ? declared : "unknown",
-      reason: isReached ? "in_force" : (applied?.outcome ?? "never_applied"),
-      references: [revision, digest],
-    });
+    const left = (applied?.outOfReach ?? []).filter(({ partner }) => partner === this.#partner);
+    const names = [...new Set(left.map(({ subject }) => subjectWord(subject)))];
+    return Array.from({ length: Math.max(1, Math.ceil(names.length / NAMES_MAX)) }, (_, part) =>
+      this.item({
+        probe: RECONCILED,
+        layer: "reconciler",
+        verdict: isReached ? declared : "unknown",
+        reason: isReached ? "in_force" : (applied?.outcome ?? "never_applied"),
+        references: [revision, digest, ...names.slice(part * NAMES_MAX, (part + 1) * NAMES_MAX)],
+      }),
+    );
   }
 
   /** What the rendered files say of the partner's client. */
@@ -116,8 +130,10 @@ export class DeclaredEvidence {
     const layer = "homeserver";
     return found.size + lost.length === 0
       ? [this.item({ probe: "rooms_shared", layer, verdict: "closed", reason: "no_room_in_scope" })]
-      : lost.map((subject) =>
-          this.item({ probe: "room_observed", layer, subject, verdict: "unknown", reason: "not_observed" }),
+      : lost.flatMap((subject) =>
+          ["room_acl", "room_enforcement", "room_members"].map((probe) =>
+            this.item({ probe, layer, subject, verdict: "unknown", reason: "not_observed" }),
+          ),
         );
   }
 
@@ -144,4 +160,16 @@ export class DeclaredEvidence {
 /** Whether the operator says something of one room. */
 export function isOfRoom({ vantage, probe, subject }: EvidenceItem): boolean {
   return vantage === "operator" && probe.startsWith("room_") && subject !== null;
+}
+
+const INVISIBLE = /[^\x21-\x7e]/g;
+const LENGTH_MAX = 512;
+
+/**
+ * A subject out of reach as an identifier that can be signed and typed: `!room at server`, as the rooms plane names a
+ * server that is behind, becomes `!room@server`.
+ */
+export function subjectWord(named: string): string {
+  const word = named.replaceAll(" at ", "@").replaceAll(INVISIBLE, "_").slice(0, LENGTH_MAX);
+  return word === "" ? "_" : word;
 }

@@ -55,7 +55,7 @@ export async function observePlane(
   const staying = inside.filter((item) => item.probe === "card_fetch" && isPublicForOthers(item));
   const agents = new Set(staying.flatMap(({ subject }) => subject ?? []));
   const own = [
-    declared.reconciled(applied, planeState(partner, plane), desired),
+    ...declared.reconciled(applied, planeState(partner, plane), desired),
     ...declared.absences(direction, scope, desired.revision),
     ...(plane === "gateway" && direction === "closed" ? [declared.gateway(partner, desired)] : []),
     ...(direction === "closed" ? declared.cardUse(agents, refusals, desired.revision) : []),

@@ -20,20 +20,14 @@ function asPartner(probe: string, ...answers: readonly Answer[]): Observation {
   return { probe, vantage: "partner", answers };
 }
 
-/** The reconciler has reached the plane's declared state; or it names what it has not reached. */
+/** The reconciler has reached the plane's declared state. */
+const REACHED: Requirement = {
+  subjects: "none",
+  anyOf: [byOperator("reconciled", closed(["reconciler"], ["in_force"]), { checks: ["names_revision"] })],
+};
+
 function inForce(...parts: readonly Part[]): Condition {
-  const checks = ["names_revision"] as const;
-  return {
-    name: "in_force",
-    parts,
-    requirements: [
-      {
-        subjects: "none",
-        anyOf: [byOperator("reconciled", closed(["reconciler"], ["in_force"]), { checks })],
-        waivable: true,
-      },
-    ],
-  };
+  return { name: "in_force", parts, requirements: [REACHED] };
 }
 
 const NO_AGENT: Observation = byOperator("agents_offered", closed(["registry"], ["no_agent_offered"]));
@@ -202,7 +196,8 @@ const NO_ROOM = {
 } as const;
 
 const ROOMS: readonly Condition[] = [
-  inForce("homeserver"),
+  // A room may be another's: the reconciler names what it could not close, and each of them is waived by name.
+  { ...inForce("homeserver"), requirements: [{ ...REACHED, waivable: true }] },
   {
     name: "acl_excludes_partner",
     parts: ["homeserver"],

@@ -78,7 +78,8 @@ function evaluateOne(
   const shown = new Set(matched.flatMap(({ shows }) => shows));
   const evidence = new Set([...shown, ...matched.flatMap(({ excused }) => excused)]);
   const lawful = new Set(matched.flatMap((one) => one.lawful));
-  const { opposite, unclear } = objections(matched, items, { evidence, lawful, circumstances });
+  const { opposite, unclear, permitted } = objections(matched, items, { evidence, lawful, circumstances });
+  for (const item of permitted) evidence.add(item);
   if (opposite.length > 0) return found("not_met", evidence, opposite);
   const isObserved = shown.size > 0 || unclear.length > 0;
   if (condition.optional === true && !isObserved) return undefined;
@@ -122,6 +123,7 @@ function match(
     bySubject.set(item.subject, about);
   }
   const subjects = subjectsOf(requirement, circumstances, items);
+  const left = leftOpen(items, circumstances);
   const lawful: (string | null)[] = [];
   const shownBy = (about: readonly EvidenceItem[]) =>
     anyOf.flatMap((observation) => {
@@ -140,9 +142,10 @@ function match(
     const about = subject === ANY ? [...bySubject.values()].flat() : (bySubject.get(subject) ?? []);
     const showing = shownBy(about);
     shown.push(...showing);
-    const unknown = about.filter(({ verdict }) => verdict === "unknown");
-    if (isExcused(requirement, subject, unknown, items, circumstances)) excused.push(...unknown);
-    else if (showing.length === 0 && optional !== true) lacks.push(lackIn(anyOf, subject, about));
+    const excuses = excusing(requirement, subject, about, left, circumstances);
+    excused.push(...excuses);
+    if (requirement.waivable === true && excuses.length > 0) continue;
+    if (showing.length === 0 && optional !== true) lacks.push(lackIn(anyOf, subject, about));
   }
   return { requirement, subjects, shows: shown, excused, lawful, lacks };
 }
@@ -185,32 +188,52 @@ function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {
   return vantage === "operator" && probe.startsWith("room_") && subject !== null;
 }
 
-/** What could not be reached is excused only where an item, or the reconciler, says that it is unknown. */
-function isExcused(
-  { waivable }: Requirement,
-  subject: CoveredSubject,
-  unknown: readonly EvidenceItem[],
+/**
+ * What the reconciler names as not reached, where the stage lists it too. Undefined unless every item of the reconciler
+ * is about what the stage declares, and everything that it names is listed.
+ */
+function leftOpen(
   items: readonly EvidenceItem[],
-  { outOfReach }: Circumstances,
-): boolean {
-  if (waivable !== true || outOfReach.size === 0) return false;
-  if (subject === null && unknown.some(isIncomplete)) return true;
-  if (typeof subject !== "string") {
-    return unknown.length > 0 && unknown.every((item) => outOfReach.has(item.subject ?? item.probe));
+  circumstances: Circumstances,
+): ReadonlySet<string> | undefined {
+  const { revision, render, outOfReach } = circumstances;
+  const said = items.filter(({ probe, vantage }) => probe === "reconciled" && vantage === "operator");
+  const named = new Set(said.flatMap(({ references }) => references));
+  for (const one of [revision, render]) if (one !== null) named.delete(one);
+  const isSaid = said.every((item) => isIncomplete(item) && CHECKS.names_revision(item, circumstances));
+  return isSaid && named.size > 0 && [...named].every((one) => outOfReach.has(one)) ? named : undefined;
+}
+
+/**
+ * The items by which a subject that is listed as out of reach need not be shown: attempts of the requirement itself
+ * without an answer; and whatever is known of a subject that the reconciler names as one it could not close.
+ */
+function excusing(
+  { subjects, waivable, anyOf }: Requirement,
+  subject: CoveredSubject,
+  about: readonly EvidenceItem[],
+  left: ReadonlySet<string> | undefined,
+  circumstances: Circumstances,
+): readonly EvidenceItem[] {
+  const { outOfReach } = circumstances;
+  const own = about.filter((item) =>
+    anyOf.some(({ probe, vantage }) => probe === item.probe && vantage === item.vantage),
+  );
+  if (subjects === "rooms" && typeof subject === "string" && left?.has(subject) === true) {
+    return own.filter((item) => !anyOf.some((observation) => shows(item, observation, circumstances)));
   }
-  const isUnknown = unknown.length > 0 || items.some((item) => item.subject === subject && isUnclear(item));
-  return outOfReach.has(subject) && (isUnknown || items.some(isIncomplete));
+  if (waivable !== true) return [];
+  const unknown = own.filter(({ verdict }) => verdict === "unknown");
+  if (subject === null) return left === undefined ? [] : unknown;
+  if (subject !== ANY) return outOfReach.has(subject) ? unknown : [];
+  return unknown.every((item) => outOfReach.has(item.subject ?? item.probe)) ? unknown : [];
 }
 
-function isUnclear({ verdict }: EvidenceItem): boolean {
-  return verdict === "unknown";
+function isIncomplete({ verdict, reason }: EvidenceItem): boolean {
+  return verdict === "unknown" && reason === "incomplete";
 }
 
-function isIncomplete({ probe, verdict, reason }: EvidenceItem): boolean {
-  return probe === "reconciled" && verdict === "unknown" && reason === "incomplete";
-}
-
-/** Items about a condition that say the opposite, and those whose answer does not show it. */
+/** Items about a condition that say the opposite, lawfully (`permitted`) or not, and those whose answer does not show it. */
 function objections(
   matched: readonly Match[],
   items: readonly EvidenceItem[],
@@ -220,25 +243,39 @@ function objections(
     readonly lawful: ReadonlySet<string | null>;
     readonly circumstances: Circumstances;
   },
-): { readonly opposite: readonly Lack[]; readonly unclear: readonly Lack[] } {
+): {
+  readonly opposite: readonly Lack[];
+  readonly unclear: readonly Lack[];
+  readonly permitted: readonly EvidenceItem[];
+} {
   const { evidence, lawful, circumstances } = context;
+  const permitted: EvidenceItem[] = [];
   const opposite: Lack[] = [];
   const unclear: Lack[] = [];
   for (const { requirement, subjects } of matched) {
-    for (const observation of requirement.anyOf) {
+    const { anyOf, ignoresUnknown, byAttempt } = requirement;
+    for (const observation of anyOf) {
       const wanted = new Set(observation.answers.map(({ verdict }) => verdict));
       for (const item of items) {
-        const isAbout = subjects.has(item.subject) || subjects.has(ANY);
-        if (item.probe !== observation.probe || !isAbout || evidence.has(item)) continue;
-        if (lawful.has(item.subject) || circumstances.outOfReach.has(item.subject ?? item.probe)) continue;
-        if (item.verdict === "unknown" && requirement.ignoresUnknown === true) continue;
+        if (item.probe !== observation.probe || evidence.has(item)) continue;
+        const isUnknown = item.verdict === "unknown";
+        const isOpposite = !isUnknown && !wanted.has(item.verdict);
+        if (lawful.has(item.subject)) {
+          if (isOpposite) permitted.push(item);
+          continue;
+        }
+        // What the counterparty could do objects, whatever it did it to.
+        const isDone = byAttempt === true && isOpposite && item.verdict === "open";
+        if (!isDone && !subjects.has(item.subject) && !subjects.has(ANY)) continue;
+        if (isUnknown && (ignoresUnknown || circumstances.outOfReach.has(item.subject ?? item.probe)))
+          continue;
         const lack = { ...lackOf(observation, item.subject), item };
-        const list = item.verdict === "unknown" || wanted.has(item.verdict) ? unclear : opposite;
+        const list = isOpposite ? opposite : unclear;
         if (!isSaidBefore(list, item)) list.push(lack);
       }
     }
   }
-  return { opposite, unclear };
+  return { opposite, unclear, permitted };
 }
 
 function isSaidBefore(lacks: readonly Lack[], item: EvidenceItem): boolean {

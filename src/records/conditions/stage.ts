@@ -46,6 +46,11 @@ export function evaluateStage(work: StageWork, items: readonly EvidenceItem[]): 
   });
 }
 
+/** Whether an item says that the counterparty was let in, by something that the stage lists as out of reach. */
+export function isLeftOpen({ verdict, subject }: EvidenceItem, listed: ReadonlySet<string>): boolean {
+  return verdict === "open" && subject !== null && listed.has(subject);
+}
+
 /** Digests of the items that a stage rests on. */
 export function evidenceIn(conditions: readonly Evaluated[]): readonly string[] {
   return [...new Set(conditions.flatMap(({ evidence }) => evidence))];

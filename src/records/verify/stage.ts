@@ -4,7 +4,7 @@
 
 import type { Evaluated } from "../conditions/condition.ts";
 import { isSettled } from "../conditions/evaluate.ts";
-import { evaluateStage, evidenceIn } from "../conditions/stage.ts";
+import { evaluateStage, evidenceIn, isLeftOpen } from "../conditions/stage.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { type StagePredicate, sameSubjects, stageSubjects } from "../format/predicates.ts";
 import { PLANE_OF_STAGE, positionOf, STAGES_LEFT_ALONE, STAGES_OF_REMOVER } from "../format/stages.ts";
@@ -112,7 +112,7 @@ function checkConditions(
   if (isOwed && !isClosed && conditions.every(isSettled)) report("stage_not_closed");
 }
 
-/** Every item shows something, or says about something out of reach that it is unknown. */
+/** Every item shows something, or says of something out of reach that it is unknown or open. */
 function checkItems(
   predicate: StagePredicate,
   items: readonly EvidenceItem[],
@@ -121,6 +121,7 @@ function checkItems(
 ): void {
   const plane = PLANE_OF_STAGE[predicate.stage];
   const used = new Set(evidenceIn(conditions));
+  const listed = new Set(predicate.out_of_reach.map(({ subject }) => subject));
   const opened = Date.parse(predicate.opened_at);
   const closed = Date.parse(predicate.closed_at);
   for (const item of items) {
@@ -130,6 +131,7 @@ function checkItems(
     // Duties are about what each of the planes has left behind.
     else if (plane !== null && item.plane !== plane) report("evidence_of_another_plane", digest);
     else if (at < opened || at > closed) report("evidence_out_of_time", digest);
-    else if (!used.has(digest)) report("evidence_shows_nothing", `${item.probe} ${digest}`);
+    else if (!used.has(digest) && !isLeftOpen(item, listed))
+      report("evidence_shows_nothing", `${item.probe} ${digest}`);
   }
 }

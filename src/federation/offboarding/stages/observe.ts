@@ -13,7 +13,7 @@ import { timestamp } from "../../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../../reconcile/desired-state.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
 import { type Partner, planeState } from "../../registry/partner.ts";
-import { DeclaredEvidence, isOfRoom, RECONCILED } from "../../workflow/declared-evidence.ts";
+import { DeclaredEvidence, isOfRoom, RECONCILED, subjectWord } from "../../workflow/declared-evidence.ts";
 import type { Objection } from "../../workflow/judge.ts";
 import { observePlane } from "../../workflow/observe-plane.ts";
 import { type Reached, runStep } from "../../workflow/run-step.ts";
@@ -275,16 +275,4 @@ async function violationsSince(
       return denials.slice(-VIOLATIONS_MAX);
     }
   }
-}
-
-const INVISIBLE = /[^\x21-\x7e]/g;
-const LENGTH_MAX = 512;
-
-/**
- * A subject out of reach as an identifier that can be signed and typed: `!room at server`, as the rooms plane names a
- * server that is behind, becomes `!room@server`.
- */
-export function subjectWord(named: string): string {
-  const word = named.replaceAll(" at ", "@").replaceAll(INVISIBLE, "_").slice(0, LENGTH_MAX);
-  return word === "" ? "_" : word;
 }

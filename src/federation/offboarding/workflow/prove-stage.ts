@@ -1,6 +1,7 @@
 // One stage of one's own, from its opening to its proof. Invariants: that a stage is begun is written before anything
 // is changed; a proof is written as a whole; a step that is done again goes on from what is done.
 import { startedAtOf } from "../../../records/conditions/evaluate.ts";
+import { isLeftOpen } from "../../../records/conditions/stage.ts";
 import { OWNER_WORD } from "../../../records/format/evidence-item.ts";
 import type { Scope } from "../../../records/format/scope.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
@@ -157,8 +158,12 @@ function proofOf(
   const conditions = judgeStage(observation);
   const { closed_at: at, revision, render } = observation.work;
   const named = new Set(conditions.flatMap(({ evidence }) => evidence));
-  // Where a condition does not hold, every item is kept, so that an operator can examine it.
-  const items = observation.items.filter(({ digest }) => !allHold(conditions) || named.has(digest));
+  const listed = new Set(observation.outOfReach.map(({ subject }) => subject));
+  // Where a condition does not hold, every item is kept, so that an operator can examine it. What is waived although it
+  // was observed open is always kept.
+  const items = observation.items.filter(
+    (item) => !allHold(conditions) || named.has(item.digest) || isLeftOpen(item, listed),
+  );
   return {
     ...{ at, revision, render, conditions: [...conditions] },
     out_of_reach: [...observation.outOfReach],

@@ -113,7 +113,7 @@ function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): Stage
       revision: proof.revision,
       render: proof.render,
       scope: progress.scope,
-      evidence: [...new Set(proof.conditions.flatMap(({ evidence }) => evidence))],
+      evidence: proof.items.map(({ digest }) => digest),
       out_of_reach: proof.out_of_reach.map(({ subject, reason }) => {
         const waiver = waivers.get(subject);
         return { subject, reason, waived_by: waiver?.by ?? null, waiver: waiver?.reason ?? null };

@@ -167,6 +167,95 @@ describe("evaluate", () => {
     );
   });
 
+  it("evaluate excuses no requirement of a listed room by another probe's missing answer [OFF-5]", () => {
+    const [room = ""] = REAL.at_remover.room.scope.rooms ?? [];
+    const items = REAL.at_remover.room.items.map((item) => {
+      if (item.subject !== room || item.vantage !== "operator") return item;
+      if (item.probe === "room_acl") return changed(item, { verdict: "unknown", reason: "timed_out" });
+      if (item.probe === "room_members") {
+        return changed(item, { verdict: "open", references: ["present=3"] });
+      }
+      return changed(item, { verdict: "open" });
+    });
+    const listed = { outOfReach: new Set([room]) };
+    const found = verdicts("room", items, listed);
+    assert.deepEqual(
+      [found.get("acl_excludes_partner"), found.get("enforcement_holds"), found.get("members_gone")],
+      ["met", "not_met", "not_met"],
+    );
+    const silent = items.filter(({ probe, subject }) => subject !== room || probe === "room_acl");
+    assert.equal(verdicts("room", silent, listed).get("members_gone"), "unknown");
+    const join = itemOf("room", "make_join", "partner");
+    const let_in = changed(join, { verdict: "open", layer: "homeserver", status: 200, reason: "let_in" });
+    const entered = verdicts("room", [...REAL.at_remover.room.items, let_in], {
+      outOfReach: new Set([join.subject ?? ""]),
+    });
+    assert.equal(entered.get("kept_out_of_rooms"), "not_met");
+  });
+
+  it("evaluate excuses a room that is open where the reconciler names it, and every room it names is listed [OFF-5]", () => {
+    const [room = "", another = ""] = REAL.at_remover.room.scope.rooms ?? [];
+    const { revision, render } = REAL.at_remover.room;
+    const found = (
+      references: readonly (string | null)[],
+      listed: readonly string[],
+      reason = "incomplete",
+    ) => {
+      const items = REAL.at_remover.room.items.map((item) => {
+        if (item.probe === "reconciled") {
+          const named = references.filter((one) => one !== null);
+          return changed(item, { verdict: "unknown", reason, references: named });
+        }
+        return item.subject === room && item.vantage === "operator"
+          ? changed(item, { verdict: "open" })
+          : item;
+      });
+      return [...verdicts("room", items, { outOfReach: new Set(listed) }).values()];
+    };
+    assert.deepEqual(new Set(found([revision, render, room], [room])), new Set(["met"]));
+    for (const [references, listed, reason] of [
+      [[revision, render, room], []],
+      [[revision, render, room, another], [room]],
+      [
+        [revision, render, another],
+        [room, another],
+      ],
+      [[revision, render], [room]],
+      [[revision, room], [room]],
+      [[room], [room]],
+      [[revision, render, room], [room], "deferred"],
+    ] as const) {
+      assert.ok(found(references, listed, reason).includes("not_met"), JSON.stringify([references, listed]));
+    }
+  });
+
+  it("evaluate excuses an incomplete reconciler on no plane but rooms, whatever is listed [OFF-5]", () => {
+    for (const stage of ["a2a_stop", "a2a_discovery", "room", "policy_border", "transport"] as const) {
+      const { revision, render } = REAL.at_remover[stage];
+      const verdictOf = (named: readonly string[], listed: readonly string[]) => {
+        const items = REAL.at_remover[stage].items.map((item) =>
+          item.probe === "reconciled"
+            ? changed(item, {
+                ...{ verdict: "unknown", reason: "incomplete" },
+                references: [revision ?? "", render ?? "", ...named],
+              })
+            : item,
+        );
+        return verdicts(stage, items, { outOfReach: new Set(listed) }).get("in_force");
+      };
+      assert.equal(verdictOf([], ["weather"]), "unknown", stage);
+      assert.equal(verdictOf(["!room"], ["weather"]), "unknown", stage);
+      assert.equal(verdictOf(["!room"], ["!room"]), stage === "room" ? "met" : "unknown", stage);
+    }
+  });
+
+  it("evaluate refuses an invocation of any agent that was let in, whatever the scope names [OFF-5]", () => {
+    const invoke = itemOf("a2a_stop", "invoke", "partner");
+    const let_in = changed(invoke, { subject: "another", verdict: "open", status: 200, reason: "let_in" });
+    const items = [...REAL.at_remover.a2a_stop.items, let_in];
+    assert.equal(verdicts("a2a_stop", items).get("invoke_refused"), "not_met");
+  });
+
   it("evaluate accepts a card that stays for others when its use was refused [OFF-2]", () => {
     const operator = itemOf("a2a_discovery", "card_fetch");
     const partner = itemOf("a2a_discovery", "card_fetch", "partner");

@@ -237,6 +237,104 @@ describe("verifying records that do not show what they claim", () => {
     }
   });
 
+  const WAIVED = { reason: "bad", waived_by: "staff-1", waiver: "accepted" } as const;
+
+  /** Lists these as out of reach in a stage, and in the completion. */
+  function listing(side: Side, at: StageName, subjects: readonly string[]): Changes {
+    const out_of_reach = subjects.map((subject) => ({ subject, ...WAIVED }));
+    return {
+      stage: (one) => (one.organisation === side && one.stage === at ? { ...one, out_of_reach } : one),
+      completion: (one) => ({ ...one, out_of_reach }),
+    };
+  }
+
+  function roomsOf(side: Side): readonly string[] {
+    const items = itemsOf(side, side === "a.test" ? "b.test" : "a.test", "room");
+    const own = items.filter(({ probe, subject }) => probe.startsWith("room_") && subject !== null);
+    return [...new Set(own.flatMap(({ subject }) => subject ?? []))];
+  }
+
+  it("a record is refused when a room that is listed was observed open, or one of its probes is unknown for another [OFF-5]", async () => {
+    for (const side of SIDES) {
+      for (const room of roomsOf(side)) {
+        const about = kindsIn(side, "room").filter(({ subject }) => subject === room);
+        const listed = listing(side, "room", [room]);
+        for (const { probe, vantage } of about) {
+          const isIt = (item: EvidenceItemBody) =>
+            item.subject === room && item.probe === probe && item.vantage === vantage;
+          const isOther = (item: EvidenceItemBody) => item.subject === room && !isIt(item);
+          for (const answer of [
+            { verdict: "open" },
+            { verdict: "open", reason: "let_in", status: 200 },
+          ] as const) {
+            for (const others of [{}, { verdict: "unknown", status: null, reason: "timed_out" }] as const) {
+              const item: Changes["item"] = (one, organisation, at) => {
+                if (organisation !== side || at !== "room") return one;
+                return isIt(one) ? { ...one, ...answer } : isOther(one) ? { ...one, ...others } : one;
+              };
+              await assertRefused({ ...listed, item }, `${side} ${room} ${probe} ${JSON.stringify(answer)}`);
+            }
+          }
+          if (vantage !== "operator") continue;
+          // Nobody has looked, and something else of the room has no answer.
+          const items: Changes["items"] = (all, organisation, at) =>
+            organisation === side && at === "room" ? all.filter((one) => !isIt(one)) : all;
+          const item: Changes["item"] = (one, organisation, at) =>
+            organisation === side && at === "room" && isOther(one) ? { ...one, verdict: "unknown" } : one;
+          await assertRefused({ ...listed, items, item }, `${side} ${room} without ${probe}`);
+        }
+      }
+    }
+  });
+
+  it("a record is refused when the reconciler did not reach a plane, whatever is listed as out of reach [OFF-5]", async () => {
+    const planes = STAGE_NAMES.filter((stage) => stage !== "data_duties");
+    for (const side of SIDES) {
+      for (const stage of planes) {
+        for (const [names, listed] of [
+          [[], []],
+          [[], ["weather"]],
+          [["weather"], []],
+          [["weather"], ["another"]],
+          [["weather", "another"], ["weather"]],
+          // The rooms plane alone may be signed with what the reconciler names.
+          ...(stage === "room" ? [] : [[["weather"], ["weather"]]]),
+        ] as const) {
+          for (const reason of ["incomplete", "deferred"]) {
+            const item: Changes["item"] = (one, organisation, at) =>
+              organisation === side && at === stage && one.probe === "reconciled"
+                ? { ...one, verdict: "unknown", reason, references: [...one.references, ...(names ?? [])] }
+                : one;
+            const what = `${side} ${stage} ${reason} names ${names} lists ${listed}`;
+            await assertRefused({ ...listing(side, stage, listed ?? []), item }, what);
+          }
+        }
+      }
+      // Named and listed, by a reconciler that names no revision.
+      const item: Changes["item"] = (one, organisation, at) =>
+        organisation === side && at === "room" && one.probe === "reconciled"
+          ? { ...one, verdict: "unknown", reason: "incomplete", references: [...roomsOf(side)] }
+          : one;
+      await assertRefused({ ...listing(side, "room", roomsOf(side)), item }, `${side} names no revision`);
+      // Nothing at all was observed of any room.
+      const nothing: Changes["items"] = (all, organisation, at) =>
+        organisation === side && at === "room" ? all.filter(({ probe }) => probe === "reconciled") : all;
+      const named: Changes["item"] = (one, organisation, at) =>
+        organisation === side && at === "room"
+          ? {
+              ...one,
+              verdict: "unknown",
+              reason: "incomplete",
+              references: [...one.references, ...roomsOf(side)],
+            }
+          : one;
+      await assertRefused(
+        { ...listing(side, "room", roomsOf(side)), items: nothing, item: named },
+        `${side} has looked at no room`,
+      );
+    }
+  });
+
   it("the tests above make more than three hundred forgeries [OFF-5]", () => {
     assert.ok(forged > 300, String(forged));
   });

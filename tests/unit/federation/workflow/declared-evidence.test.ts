@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { subjectWord } from "../../../../../src/federation/offboarding/stages/observe.ts";
-import { Identifier } from "../../../../../src/records/format/fields.ts";
+import { subjectWord } from "../../../../src/federation/workflow/declared-evidence.ts";
+import { Identifier } from "../../../../src/records/format/fields.ts";
 
 describe("subjectWord", () => {
   it("subjectWord makes an identifier that can be signed and waived from any name of a plane [OFF-2]", () => {

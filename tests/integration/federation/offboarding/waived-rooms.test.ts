@@ -1,0 +1,69 @@
+// What a waiver excuses: what could not be observed, and a room that the reconciler names as one it could not close.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
+import { next } from "../../../../src/federation/offboarding/workflow/next.ts";
+import { sign } from "../../../../src/federation/offboarding/workflow/sign.ts";
+import { waive } from "../../../../src/federation/offboarding/workflow/waive-and-abort.ts";
+import { B, type Side } from "../../../support/offboarding.ts";
+import { assertOneEnd, driveToEnd, openParties } from "../../../support/offboarding-steps.ts";
+
+const ROOM = "!room:a.test";
+
+/** The counterparty's people are in the room, and its server is let in. */
+function observedOpen({ answers }: Side): void {
+  answers.set("room_members", { verdict: "open", references: ["present=3"] });
+  answers.set("room_enforcement", { verdict: "open" });
+  answers.set("make_join", { verdict: "open", layer: "homeserver", status: 200, reason: "let_in" });
+}
+
+describe("a room that is waived by name", () => {
+  it("a room of which one thing is unknown cannot be signed while others were observed open [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    await closeStages(2);
+    observedOpen(a);
+    a.answers.set("room_acl", { verdict: "unknown", status: null, reason: "timed_out" });
+    assert.equal((await next(a.context)).did, "not_proved");
+    await waive(a.context, ROOM, { reason: "timeout_accepted" });
+    await assert.rejects(sign(a.context), (error: Error) => {
+      for (const probe of ["room_enforcement", "room_members", "make_join"]) {
+        assert.ok(error.message.includes(`${probe} on ${ROOM}: open`), error.message);
+      }
+      return true;
+    });
+  });
+
+  it("a room of which one thing is unknown is signed by a waiver when nothing was observed open [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    await closeStages(2);
+    a.answers.set("room_acl", { verdict: "unknown", status: null, reason: "timed_out" });
+    assert.equal((await next(a.context)).did, "not_proved");
+    await waive(a.context, ROOM, { reason: "timeout_accepted" });
+    assert.deepEqual((await sign(a.context)).signed, ["room"]);
+  });
+
+  it("a room that the reconciler could not close is waived by name, and the record holds what was observed open [OFF-2]", async (t) => {
+    const { directory, a, b, closeStages } = await openParties(t);
+    await closeStages(2);
+    observedOpen(a);
+    a.answers.set("room_acl", { verdict: "open" });
+    a.outOfReach.push({ partner: B, subject: ROOM, reason: "no_power", hint: "Ask its administrator." });
+    assert.equal((await next(a.context)).did, "not_proved");
+    await waive(a.context, ROOM, { reason: "closed_by_its_owner" });
+    assert.deepEqual((await sign(a.context)).signed, ["room"]);
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+    const { run } = findRun(a.federation.state);
+    const file = join(a.federation.state.path, "offboarding", run, "record.json");
+    const { evidence } = JSON.parse(readFileSync(file, "utf8")) as {
+      evidence: { probe: string; verdict: string; subject: string }[];
+    };
+    const open = evidence.filter(({ subject, verdict }) => subject === ROOM && verdict === "open");
+    assert.deepEqual(
+      new Set(open.map(({ probe }) => probe)),
+      new Set(["room_acl", "room_enforcement", "room_members", "make_join"]),
+    );
+  });
+});
