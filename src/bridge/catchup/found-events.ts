@@ -57,11 +57,12 @@ export class FoundBudget {
     const length = isWhole && this.#characters > 0 ? JSON.stringify(event).length : Number.POSITIVE_INFINITY;
     const isKept = length <= this.#characters;
     if (isKept) this.#characters -= length;
+    const stateKey = event["state_key"];
     const isMembership = event["type"] === "m.room.member";
     const unsigned = event["unsigned"] as { prev_content?: { membership?: unknown } } | undefined;
     return {
       id: event["event_id"] as EventId,
-      member: isMembership ? String(event["state_key"]) : undefined,
+      member: isMembership && typeof stateKey === "string" ? stateKey : undefined,
       membershipBefore: unsigned?.prev_content?.membership,
       raw: isKept ? event : undefined,
       page,

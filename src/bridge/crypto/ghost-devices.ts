@@ -6,6 +6,7 @@
 import type { Random } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { isTooDeep } from "../../domain/outside-json.ts";
 import { KeyedSerial, mapConcurrent } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
@@ -326,7 +327,10 @@ export class GhostDevices {
     if (open.length === 0) return false;
     const mail = await ledger.deviceInbox.read(open, INBOX_BATCH);
     for (const { id, ghost, changes } of mail) {
-      await this.receive(new Map([[ghost, JSON.parse(changes) as DeviceChanges]]));
+      const stored = JSON.parse(changes) as DeviceChanges;
+      // What a machine's thread cannot be sent would be tried again by each owner, and keep the rest from being read.
+      const toDevice = stored.toDevice.filter((message) => !isTooDeep(message));
+      await this.receive(new Map([[ghost, { ...stored, toDevice }]]));
       await ledger.deviceInbox.delete([id]);
     }
     return mail.length === INBOX_BATCH;

@@ -105,7 +105,10 @@ export class KeyCatchup {
       for (const room of await take(changes)) rooms.add(room);
       if (skipped > 0) {
         observe.toDeviceSkipped(skipped);
-        log.warn({ ghost, messages: skipped }, "to-device messages were too large, and were skipped");
+        log.warn(
+          { ghost, messages: skipped },
+          "to-device messages were too large or nested too deep, and were skipped",
+        );
       }
       if (next !== since) await positions.set(ghost, next, since);
       since = next;

@@ -92,7 +92,11 @@ export function startMachineThread(
   };
   worker.on("message", (messages: readonly FromThread[]) => messages.forEach(receive));
   // The calls of one turn go as one message.
-  const outbox = new Outbox<ToThread>((messages) => worker.postMessage(messages), queueMicrotask);
+  const outbox = new Outbox<ToThread>(
+    (messages) => worker.postMessage(messages),
+    queueMicrotask,
+    ({ id }) => receive({ id, error: "refused" }),
+  );
   const ask: MachineThread["ask"] = (message) => {
     if (hasEnded) return Promise.reject(new ThreadEnded("the thread has ended"));
     const id = ++lastId;

@@ -45,16 +45,25 @@ export type FromThread =
   /** The machine is ahead of its store, and was closed. */
   | { readonly lost: GhostMxid; readonly why: ThreadErrorKind };
 
-/** Collects messages to the other thread and posts them in one list. */
+/** Collects messages to the other thread and posts them in one list; one that cannot be posted holds up no other. */
 export class Outbox<Message> {
   readonly #post: (messages: readonly Message[]) => void;
   readonly #schedule: (flush: () => void) => void;
+  readonly #onUnpostable: (message: Message) => void;
   #held: Message[] = [];
 
-  /** @param schedule called with the first message that is held; has to call `flush` some time later */
-  constructor(post: (messages: readonly Message[]) => void, schedule: (flush: () => void) => void) {
+  /**
+   * @param schedule called with the first message that is held; has to call `flush` some time later
+   * @param onUnpostable called with a message with which `post` throws: a value that no structured clone is made of
+   */
+  constructor(
+    post: (messages: readonly Message[]) => void,
+    schedule: (flush: () => void) => void,
+    onUnpostable: (message: Message) => void,
+  ) {
     this.#post = post;
     this.#schedule = schedule;
+    this.#onUnpostable = onUnpostable;
   }
 
   put(message: Message): void {
@@ -67,6 +76,16 @@ export class Outbox<Message> {
     if (this.#held.length === 0) return;
     const messages = this.#held;
     this.#held = [];
-    this.#post(messages);
+    if (this.#isPosted(messages)) return;
+    for (const message of messages) if (!this.#isPosted([message])) this.#onUnpostable(message);
+  }
+
+  #isPosted(messages: readonly Message[]): boolean {
+    try {
+      this.#post(messages);
+      return true;
+    } catch {
+      return false;
+    }
   }
 }

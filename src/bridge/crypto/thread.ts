@@ -36,6 +36,9 @@ const machines = new Map<GhostMxid, GhostMachine>();
 const outbox = new Outbox<FromThread>(
   (messages) => parentPort?.postMessage(messages),
   (flush) => void systemClock.sleep(HOLD_MS).then(flush),
+  (message) => {
+    if ("id" in message) outbox.put({ id: message.id, error: "refused" });
+  },
 );
 let unanswered = 0;
 /** While other messages are worked on an answer may wait for theirs; the last one leaves at once, with those before it. */

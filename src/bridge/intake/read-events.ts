@@ -10,6 +10,7 @@ import {
   type TransactionId,
   type UserId,
 } from "../../domain/identifiers.ts";
+import { isTooDeep } from "../../domain/outside-json.ts";
 import type { MalformedEvent } from "../ledger/admission-types.ts";
 import { transactionIdIn } from "../ledger/transaction-ids.ts";
 import { isMarkedAutomated } from "../matrix/automated.ts";
@@ -100,6 +101,7 @@ export interface ReadEvents {
 /** Why an event could not be read. A closed set; it is stored and counted. */
 export const MALFORMED_REASONS = [
   "not_an_object",
+  "too_deep",
   "event_id",
   "room_id",
   "sender",
@@ -240,6 +242,7 @@ function readEncrypted(common: RoomEvent, raw: Json, content: Json): EncryptedEv
 
 function readEvent(raw: unknown, position: number): ReadableEvent {
   if (!isObject(raw)) throw new Malformed("not_an_object");
+  if (isTooDeep(raw)) throw new Malformed("too_deep");
   const { type, content, ...common } = readCommon(raw, position);
   switch (type) {
     case "m.room.message":

@@ -7,6 +7,7 @@ import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
+import { parseOutsideJson } from "../../domain/outside-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
 import type { TransactionExtensions } from "./transaction-extensions.ts";
 
@@ -71,7 +72,7 @@ function readBody(body: unknown): {
   if (!(body instanceof Uint8Array)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
   let parsed: unknown;
   try {
-    parsed = JSON.parse(decoder.decode(body));
+    parsed = parseOutsideJson(decoder.decode(body));
   } catch {
     throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
   }

@@ -3,6 +3,7 @@
 // and counted, and affects no other; what is for another device than a ghost's own is left out.
 // Protocol: Matrix application service API, "Pushing events", and the MSCs' unstable names.
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
+import { isTooDeep } from "../../domain/outside-json.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Namespace } from "./namespace.ts";
 
@@ -66,7 +67,8 @@ export function readDevicePart(
       continue;
     }
     const { sender, type, content } = message;
-    if (parseUserId(sender) === undefined || typeof type !== "string" || !isObject(content)) ignored += 1;
+    const isReadable = parseUserId(sender) !== undefined && typeof type === "string" && isObject(content);
+    if (!isReadable || isTooDeep(message)) ignored += 1;
     else of(ghost).toDevice.push({ sender, type, content });
   }
 

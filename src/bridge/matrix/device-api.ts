@@ -5,6 +5,7 @@
 
 import { z } from "zod";
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
+import { isTooDeep } from "../../domain/outside-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
 import type { JsonObject, KeysQuery } from "./keys-query.ts";
@@ -106,7 +107,7 @@ export interface ToDevicePage {
   readonly changes: DeviceChanges;
   /** Where the next page begins; requesting that page deletes what came before it. */
   readonly next: string;
-  /** Messages that were not read, because they are too large or none. */
+  /** Messages that were not read, because they are too large, too deep or none. */
   readonly skipped: number;
   readonly isFull: boolean;
 }
@@ -179,7 +180,7 @@ export class DeviceApi {
     const { value } = outcome;
     const given = value.to_device?.events ?? [];
     const toDevice = given
-      .map((event) => AnyObject.safeParse(event).data)
+      .map((event) => (isTooDeep(event) ? undefined : AnyObject.safeParse(event).data))
       .filter((data) => data !== undefined);
     const skipped = given.length - toDevice.length;
     return {

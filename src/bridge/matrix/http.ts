@@ -6,6 +6,7 @@ import { Agent, request } from "undici";
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
+import { parseOutsideJson } from "../../domain/outside-json.ts";
 import { readBounded } from "../../runtime/http.ts";
 import { readThinned, type ThinBounds } from "./read-body.ts";
 import { classifyFailure, type Outcome, retry } from "./request-result.ts";
@@ -163,7 +164,7 @@ export class HomeserverHttp {
 
 function parseJson(text: string): unknown {
   try {
-    return JSON.parse(text);
+    return parseOutsideJson(text);
   } catch {
     return undefined;
   }

@@ -1,6 +1,7 @@
 // Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one event of a
-// stream, are kept; each byte is looked at a fixed number of times, however slowly it comes; only whole events of valid JSON pass, so that the SDK neither prints nor half-reads an agent's
-// text; the connection is dropped at the first fault.
+// stream, are kept; each byte is looked at a fixed number of times, however slowly it comes; only whole events of valid
+// JSON pass, so that the SDK neither prints nor half-reads an agent's text; nothing nested too deep passes; the connection is dropped at the first fault.
+import { isTooDeep, parseOutsideJson } from "../../../domain/outside-json.ts";
 
 /** Why a body ended early: over its bound, not what was promised, or cut off by the connection. */
 export type BodyFault = "too_large" | "garbage" | "broken";
@@ -14,6 +15,15 @@ class GuardError extends Error {
   constructor(fault: BodyFault) {
     super(`body refused: ${fault}`);
     this.fault = fault;
+  }
+}
+
+/** Undefined for a text that is no JSON. */
+function parsed(text: string): unknown {
+  try {
+    return parseOutsideJson(text);
+  } catch {
+    return undefined;
   }
 }
 
@@ -55,19 +65,26 @@ function guarded(
   });
 }
 
-/** A plain body of at most `bytesMax` bytes. */
+/** A plain body of at most `bytesMax` bytes. It passes at its end, unless it is JSON that is nested too deep. */
 export function boundedBody(
   body: ReadableStream<Uint8Array>,
   bytesMax: number,
   onFault: OnFault,
 ): ReadableStream<Uint8Array> {
+  const held: Uint8Array[] = [];
   let length = 0;
-  const count = (chunk: Uint8Array) => {
+  const take = (chunk: Uint8Array) => {
     length += chunk.byteLength;
     if (length > bytesMax) throw new GuardError("too_large");
-    return [chunk];
+    held.push(chunk);
+    return [];
   };
-  return guarded(body, count, () => [], onFault);
+  const flush = () => {
+    const whole = Buffer.concat(held);
+    if (isTooDeep(parsed(whole.toString("utf8")))) throw new GuardError("garbage");
+    return whole.length === 0 ? [] : [whole];
+  };
+  return guarded(body, take, flush, onFault);
 }
 
 /**
@@ -92,12 +109,8 @@ export function boundedEvents(
   const isWhole = (): boolean => {
     const data = lines.filter((line) => line.startsWith("data:")).map((line) => line.slice(5));
     if (data.length === 0) return true;
-    try {
-      const value: unknown = JSON.parse(data.join("\n"));
-      return typeof value === "object" && value !== null && isSound(value);
-    } catch {
-      return false;
-    }
+    const value = parsed(data.join("\n"));
+    return typeof value === "object" && value !== null && !isTooDeep(value) && isSound(value);
   };
   const takeEvent = (): Uint8Array[] => {
     const event = lines.length === 0 ? [] : [encoder.encode(`${lines.join("\n")}\n\n`)];

@@ -65,7 +65,10 @@ describe("KeyCatchup", () => {
     assert.deepEqual(positions, ["s1", "s2"]);
     assert.deepEqual(counted, { skipped: 6, outcomes: ["ok"] });
     assert.equal(catchup.isFailing, false);
-    assert.match(text(), /"messages":6,"msg":"to-device messages were too large, and were skipped"/);
+    assert.match(
+      text(),
+      /"messages":6,"msg":"to-device messages were too large or nested too deep, and were skipped"/,
+    );
   });
 
   it("many messages that are large, but not too large, are read within a bound [ENC-8]", async (t) => {

@@ -24,12 +24,32 @@ describe("messages to a thread of machines", () => {
     await thread.stop();
   });
 
+  it("a call that cannot be posted is refused alone, and its thread goes on", async () => {
+    const data = { databaseUrl: "", policy: { senderDevices: "allow_all", verifiedIdentities: [] } } as const;
+    const ended: string[] = [];
+    const on = { lost: () => {}, ended: () => void ended.push("ended") };
+    const thread = startMachineThread(data, systemClock, on, COUNTING);
+    const ghost = "@agent_docs:a.test" as GhostMxid;
+    const shut = () => thread.ask({ do: "shut", ghost });
+    const deep = JSON.parse(`${"[".repeat(100_000)}1${"]".repeat(100_000)}`) as unknown;
+    const call = (arg: unknown) => thread.ask({ do: "call", ghost, call: "track", args: [arg] });
+    const answers = await Promise.allSettled([shut(), call(deep), call(() => 1), shut()]);
+    assert.deepEqual(
+      answers.map((answer) => (answer.status === "fulfilled" ? answer.value : answer.reason.kind)),
+      [1, "refused", "refused", 1],
+    );
+    assert.equal(await shut(), 1);
+    await thread.stop();
+    assert.deepEqual(ended, []);
+  });
+
   it("Outbox posts held messages in order and completely, when they are due or at once by flush", () => {
     const posted: (readonly number[])[] = [];
     const due: (() => void)[] = [];
     const outbox = new Outbox<number>(
       (messages) => posted.push(messages),
       (flush) => due.push(flush),
+      () => assert.fail(),
     );
     outbox.put(1);
     outbox.put(2);

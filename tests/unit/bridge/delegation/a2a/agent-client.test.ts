@@ -162,12 +162,12 @@ describe("agent client with hostile answers", () => {
   }
 
   it("deeply nested data is not made many times as long by its indentation [AGT-4]", async () => {
-    const nested = `${"[".repeat(1_000)}${"]".repeat(1_000)}`;
+    const nested = `${"[".repeat(120)}${"]".repeat(120)}`;
     const body = `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"data":${nested}}]}}`;
     const client = clientOf(["HTTP+JSON", "1.0"], 200, "application/json", body);
     const update = await client.send(QUESTION, new AbortController().signal);
     assert.ok(update.kind === "message");
-    assert.ok(answerOf(update.parts).text.length < 3_000);
+    assert.ok(answerOf(update.parts).text.length < 1_000);
   });
 
   for (const binding of BINDINGS) {

@@ -79,6 +79,18 @@ describe("bounds on an agent's body", () => {
     assert.deepEqual(lost.faults, ["broken"]);
   });
 
+  it("what is nested deeper than 128 levels does not pass, as a body or as an event", async () => {
+    for (const depth of [127, 128, 5_000]) {
+      const text = `{"a":${"[".repeat(depth)}${"]".repeat(depth)}}`;
+      const faults = depth < 128 ? [] : ["garbage"];
+      const body = await outcome((on) => boundedBody(streamOf([bytes(text)]).stream, 100_000, on));
+      assert.deepEqual(body, { text: depth < 128 ? text : undefined, faults });
+      const source = streamOf([bytes(`data: ${text}\n\n`)]).stream;
+      const event = await outcome((on) => boundedEvents(source, 100_000, () => true, on));
+      assert.deepEqual(event.faults, faults);
+    }
+  });
+
   it("events of JSON pass, wherever the network cuts them", async () => {
     const event = fc.record(
       { id: fc.nat(), text: fc.string({ unit: "grapheme" }) },
