@@ -13,27 +13,30 @@ const NOT_PUBLIC: readonly (readonly [string, number, "ipv4" | "ipv6"])[] = [
   ["172.16.0.0", 12, "ipv4"],
   ["192.0.0.0", 24, "ipv4"],
   ["192.0.2.0", 24, "ipv4"],
+  // Relays to 6to4, until they were withdrawn.
+  ["192.88.99.0", 24, "ipv4"],
   ["192.168.0.0", 16, "ipv4"],
   ["198.18.0.0", 15, "ipv4"],
   ["198.51.100.0", 24, "ipv4"],
   ["203.0.113.0", 24, "ipv4"],
   ["224.0.0.0", 3, "ipv4"],
-  ["::", 127, "ipv6"],
-  // Addresses that stand for an IPv4 address, which may be any.
-  ["64:ff9b::", 96, "ipv6"],
-  ["64:ff9b:1::", 48, "ipv6"],
-  ["2002::", 16, "ipv6"],
-  ["100::", 64, "ipv6"],
   ["2001::", 23, "ipv6"],
   ["2001:db8::", 32, "ipv6"],
-  ["fc00::", 7, "ipv6"],
-  ["fe80::", 10, "ipv6"],
-  ["fec0::", 10, "ipv6"],
-  ["ff00::", 8, "ipv6"],
+  // 6to4: each stands for an IPv4 address, which may be any.
+  ["2002::", 16, "ipv6"],
+  ["3fff::", 20, "ipv6"],
 ];
 
 const blocked = new BlockList();
 for (const [network, prefix, family] of NOT_PUBLIC) blocked.addSubnet(network, prefix, family);
+
+/**
+ * The only IPv6 addresses that are assigned to the public internet, and those that stand for an IPv4 address and are
+ * judged as that one. Whatever else there is, or may be defined, is no public address.
+ */
+const mayBePublic = new BlockList();
+mayBePublic.addSubnet("2000::", 3, "ipv6");
+mayBePublic.addSubnet("::ffff:0:0", 96, "ipv6");
 
 /** Code of the error with which a connection to an address that is not public fails. */
 export const NOT_PUBLIC_CODE = "ERR_ADDRESS_NOT_PUBLIC";
@@ -47,8 +50,14 @@ class NotPublic extends Error {
 
 /** Whether an IP address is one of the public internet. False for anything that is no IP address. */
 export function isPublicAddress(address: string): boolean {
-  const family = isIP(address);
-  return family !== 0 && !blocked.check(address, family === 4 ? "ipv4" : "ipv6");
+  switch (isIP(address)) {
+    case 4:
+      return !blocked.check(address, "ipv4");
+    case 6:
+      return mayBePublic.check(address, "ipv6") && !blocked.check(address, "ipv6");
+    default:
+      return false;
+  }
 }
 
 /** The IP address that a URL names as its host; undefined when it names a host by name. */

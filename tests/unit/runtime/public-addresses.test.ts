@@ -30,10 +30,22 @@ describe("public addresses", () => {
       ..."fd12:3456::1 ff02::1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 64:ff9b::7f00:1 2002:7f00:1:: 2001:db8::1".split(
         " ",
       ),
+      ..."::127.0.0.1 ::8.8.8.8 ::ffff:0:127.0.0.1 192.88.99.1 3fff::1 3fff:fff::1 5f00::1 100::1 100:0:0:1::1".split(
+        " ",
+      ),
+      ..."64:ff9b:1::1 2001:20::1 2001:1ff::1 fec0::1 1::1 4000::1 fe80::1%lo ::ffff:192.168.1.1".split(" "),
+      ..."192.0.2.1 198.51.100.1 203.0.113.1 198.19.255.255".split(" "),
       ..."localhost 127.1 example.org".split(" "),
     ];
     for (const address of refused) assert.equal(isPublicAddress(address), false, address);
-    for (const address of ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8"]) {
+    for (const address of [
+      "8.8.8.8",
+      "172.32.0.1",
+      "100.128.0.1",
+      "2606:4700::1111",
+      "2001:4860::8888",
+      "::ffff:8.8.8.8",
+    ]) {
       assert.equal(isPublicAddress(address), true, address);
     }
   });
