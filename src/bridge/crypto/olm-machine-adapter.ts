@@ -24,7 +24,17 @@ export function isPanic(error: unknown): boolean {
   return error instanceof Error && error.name === "RuntimeError";
 }
 
-export const sdkUsers = (users: readonly UserId[]) => users.map((user) => new SdkUserId(user));
+/** The users without those whose IDs the library refuses, such as one with a port that no server can have. */
+export function sdkUsers(users: readonly UserId[]): SdkUserId[] {
+  return users.flatMap((user) => {
+    try {
+      return [new SdkUserId(user)];
+    } catch (error) {
+      if (isPanic(error)) throw error;
+      return [];
+    }
+  });
+}
 
 interface SdkRequest {
   readonly id: string | undefined;
