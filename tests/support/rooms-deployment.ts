@@ -6,7 +6,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
-import type { RoomId, UserId } from "../../src/domain/identifiers.ts";
+import type { RoomId, ServerName, UserId } from "../../src/domain/identifiers.ts";
 import type { FederationConfig } from "../../src/federation/config.ts";
 import { type AclEnforcement, borderStatus } from "../../src/federation/planes/border/status.ts";
 import type { DesiredPlane, Drift, PlaneOutcome } from "../../src/federation/planes/plane.ts";
@@ -109,12 +109,15 @@ function registration(asToken: string): string {
 
 const ROOMS_AT_ONCE = 4;
 
+const admitAll = (names: Readonly<Record<string, ServerName>>) =>
+  JSON.stringify({ allowed_servers: Object.values(names) });
+
 export async function roomsScene(options: Pick<FederationOptions, "postgresUrl"> = {}): Promise<RoomsScene> {
   const asToken = systemRandom.bytes(16).toString("hex");
   const federation = await startFederation(["a", "b", "c"] as const, {
     ...options,
     registration: { a: registration(asToken) },
-    border: { a: (names) => JSON.stringify({ allowed_servers: Object.values(names) }) },
+    border: { a: admitAll, b: admitAll },
   });
   const { servers } = federation;
   const { a, b, c } = servers;

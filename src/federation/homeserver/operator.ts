@@ -53,6 +53,10 @@ export interface LocalUser {
   readonly isDeactivated: boolean;
 }
 
+const Deletions = z.object({
+  results: z.array(z.object({ delete_id: z.string().optional(), status: z.string() })),
+});
+
 export interface DeletionProgress {
   readonly state: "running" | "complete" | "failed";
 }
@@ -165,22 +169,31 @@ export class HomeserverOperator {
   /**
    * Takes every local user out of a room and blocks it here (`DELETE /v2/rooms/ID`); with `purge` its events
    * go from the database as well. It goes on in the background.
+   * @returns the ID of the deletion; undefined when another one of this room is under way
    */
-  async deleteRoom(room: RoomId, purge: boolean): Promise<void> {
+  async deleteRoom(room: RoomId, purge: boolean): Promise<string | undefined> {
     const body = { block: true, purge, force_purge: false };
     const answer = await this.#send("DELETE", "delete a room", [...ADMIN, "v2", "rooms", room], body);
     // 400 means that a deletion of this room is under way already.
-    if (answer.status !== 400) expectSuccess(answer, "delete a room");
+    if (answer.status === 400) return undefined;
+    return String(expectSuccess(answer, "delete a room")["delete_id"]);
   }
 
-  /** How the deletion of a room goes; undefined when the homeserver remembers none. */
-  async deletion(room: RoomId): Promise<DeletionProgress | undefined> {
+  /**
+   * How the deletion of a room goes; undefined when the homeserver remembers none. It remembers earlier ones of the same
+   * room, and lists a new one a moment late.
+   * @param id one deletion; all of the room's when absent
+   */
+  async deletion(room: RoomId, id?: string): Promise<DeletionProgress | undefined> {
     const path = [...ADMIN, "v2", "rooms", room, "delete_status"];
     const answer = await this.#call("read a deletion's status", path);
     if (answer.status === 404) return undefined;
     const body = expectSuccess(answer, "read a deletion's status");
-    const results = Array.isArray(body["results"]) ? (body["results"] as { status?: unknown }[]) : [];
-    const states = results.map(({ status }) => status);
+    const { results } = parse(Deletions, body, "read a deletion's status");
+    const states = results
+      .filter(({ delete_id }) => id === undefined || delete_id === id)
+      .map(({ status }) => status);
+    if (states.length === 0) return undefined;
     if (states.some((state) => state === "active" || state === "scheduled" || state === "purging"))
       return { state: "running" };
     return { state: states.includes("complete") ? "complete" : "failed" };
@@ -190,6 +203,12 @@ export class HomeserverOperator {
   async isBlocked(room: RoomId): Promise<boolean> {
     const body = await this.#read("read a room's block", [...ADMIN, "v1", "rooms", room, "block"]);
     return body["block"] === true;
+  }
+
+  /** Lets local users join a room again, and be invited to it. */
+  async unblock(room: RoomId): Promise<void> {
+    const path = [...ADMIN, "v1", "rooms", room, "block"];
+    expectSuccess(await this.#send("PUT", "unblock a room", path, { block: false }), "unblock a room");
   }
 
   /** Takes away an alias of this homeserver's; not there any more is as good. */

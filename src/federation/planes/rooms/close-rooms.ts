@@ -14,8 +14,9 @@ import {
 } from "./acl-enforcement.ts";
 import { closeRoom, type SettledRoom, verifyRoom } from "./close-room.ts";
 import { listRooms, roomsOfUsers, usersOf } from "./find-rooms.ts";
-import type { Obstacle } from "./plan-closing.ts";
-import { replaceRoom, retireRoom } from "./replace-room.ts";
+import { isOurs, type Obstacle } from "./plan-closing.ts";
+import { inviteLevel, levelOf } from "./power-levels.ts";
+import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
 import type { ClosingPartner } from "./rooms-intent.ts";
@@ -214,13 +215,14 @@ async function endRooms(session: RoomsSession, pass: ClosingPass): Promise<Ended
   const obstacles: (Obstacle & { room: RoomId })[] = [];
   const made: RoomId[] = [];
   const states = pass.states();
+  const existingFor = existingRooms(session, pass);
   await mapConcurrent([...pass.settled.values()], ENDED_AT_ONCE, async (one) => {
     const { room, state, plan } = one;
     const end = endOf(one);
     if (end === undefined) return;
     const done =
       end === "replace"
-        ? await replaceRoom(session, state, plan.concerned, states)
+        ? await replaceRoom(session, state, plan.concerned, states, existingFor(one))
         : await retireRoom(session, state, plan.concerned);
     rooms.add(room);
     obstacles.push(...done.obstacles.map((obstacle) => ({ room, ...obstacle })));
@@ -234,6 +236,37 @@ async function endRooms(session: RoomsSession, pass: ClosingPass): Promise<Ended
   await finishGone(session);
   await pass.closeWave(made);
   return { rooms, obstacles };
+}
+
+/**
+ * Finds the room of ours that stands for another already, so that two sides that contain one another in turn go to and
+ * fro between two rooms instead of making one each time: an earlier replacement of it, or the room that it has replaced.
+ * A removal ends what was shared: its rooms are new ones.
+ */
+function existingRooms(
+  { intent }: RoomsSession,
+  { settled, homeGaps }: ClosingPass,
+): (ended: SettledRoom) => ExistingRoom | undefined {
+  const byRoom = new Map<string, ExistingRoom>();
+  const byPredecessor = new Map<string, ExistingRoom>();
+  for (const one of settled.values()) {
+    const { room, state, plan, obstacles } = one;
+    const { actor } = plan;
+    if (
+      actor === undefined ||
+      !isOurs(state, intent.own) ||
+      levelOf(state.power, actor) < inviteLevel(state.power)
+    ) {
+      continue;
+    }
+    if (obstacles.length > 0 || homeGaps.has(room) || endOf(one) !== undefined) continue;
+    byRoom.set(room, { room, actor });
+    if (state.predecessor !== undefined) byPredecessor.set(state.predecessor, { room, actor });
+  }
+  return ({ room, state, plan }) =>
+    plan.concerned.every(({ mode }) => mode === "contained")
+      ? (byPredecessor.get(room) ?? byRoom.get(state.predecessor ?? ""))
+      : undefined;
 }
 
 function endOf({ plan, obstacles }: SettledRoom): "replace" | "retire" | undefined {

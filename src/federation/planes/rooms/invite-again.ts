@@ -82,10 +82,11 @@ function whoToInvite(
     .map(([user]) => user)
     .filter((user) => {
       const member = state.members.get(user);
-      if (isElsewhere) return member === undefined;
-      // A user who left, or was kicked by somebody else since, is not invited.
-      const liftedBy: readonly (string | undefined)[] = [bans.get(user)?.actor, actor];
-      return member?.membership === "leave" && liftedBy.includes(member.sender);
+      if (isElsewhere && member === undefined) return true;
+      // A user who left, or was kicked by somebody else since, is not invited. A replacement may have been in use before:
+      // then the users' own homeserver took them out of it, in their names, when it replaced that one in turn.
+      const leftBy: readonly (string | undefined)[] = isElsewhere ? [user] : [bans.get(user)?.actor, actor];
+      return member?.membership === "leave" && leftBy.includes(member.sender);
     })
     .sort();
 }

@@ -52,6 +52,7 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
     });
     for (const record of ended) {
       const state = await replacementOf(session, record);
+      if (isBlockedFor(session, partner, record)) await session.operator.unblock(record.room);
       const instead = state === undefined ? "nothing replaces it" : `its users are in ${state.roomId}`;
       session.note(`${record.room} does not come back for ${partner}: ${instead}`);
       if (state === undefined) await journalOf(session, partner).append({ act: "lifted", room: record.room });
@@ -71,6 +72,18 @@ export async function reopenRooms(session: RoomsSession, partners: readonly Serv
     );
   }
   return { changed, outOfReach };
+}
+
+/** Whether a containment has blocked the room, of this partner alone: a removal leaves its rooms blocked for good. */
+function isBlockedFor(
+  { journals }: RoomsSession,
+  partner: string,
+  { room, gone, removed }: RoomRecord,
+): boolean {
+  if (gone === undefined || gone.purged || removed === true) return false;
+  return [...journals].every(
+    ([other, records]) => other === partner || records.room(room)?.gone === undefined,
+  );
 }
 
 /**

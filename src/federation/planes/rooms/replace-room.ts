@@ -1,5 +1,5 @@
-// Ends a room for us: replaces it by a new one of ours, or retires it.
-// Invariants: the new room has its ACL before anybody is in it and admits invited users only; no user of the partner is
+// Ends a room for us: replaces it by a room of ours, or retires it.
+// Invariants: a new room has its ACL before anybody is in it and admits invited users only; no user of the partner is
 // invited; the old room is left only when everybody whom we can move has been moved; each step is in the journal, so
 // that a second run continues where the first was killed and never makes a second new room.
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
@@ -11,6 +11,12 @@ import { joinedByServer, presencesOf, type RoomState } from "./room-state.ts";
 import type { ClosingPartner } from "./rooms-intent.ts";
 import { isRefusal, journalOf, type RoomsSession, recordOf } from "./session.ts";
 import type { JournalEntry, RoomRecord } from "./undo-journal.ts";
+
+/** A room of ours that takes the place of another, closed already; its actor may invite there. */
+export interface ExistingRoom {
+  readonly room: RoomId;
+  readonly actor: UserId;
+}
 
 export interface EndedRoom {
   readonly obstacles: readonly Obstacle[];
@@ -34,12 +40,14 @@ const ADMINISTRATOR = 100;
 /**
  * Replaces a room, or leaves it when nobody of ours is in it.
  * @param rooms every room's state as read in this pass: a new room made before a crash is found among them
+ * @param existing used instead of a new room
  */
 export async function replaceRoom(
   session: RoomsSession,
   state: RoomState,
   concerned: readonly ClosingPartner[],
   rooms: readonly RoomState[],
+  existing?: ExistingRoom,
 ): Promise<EndedRoom> {
   const partners = concerned.map(({ serverName }) => serverName as ServerName);
   const purge = concerned.some(({ mode }) => mode === "removed");
@@ -54,7 +62,7 @@ export async function replaceRoom(
   });
   try {
     const creator =
-      known?.replace === undefined ? await chooseCreator(session, state) : known.replace.creator;
+      known?.replace === undefined ? await whoReplaces(session, state, existing) : known.replace.creator;
     if (known?.replace === undefined) {
       for (const partner of partners) {
         const users = presencesOf(state, partner);
@@ -64,7 +72,7 @@ export async function replaceRoom(
     let moved = { moved: 0, invited: 0 };
     let replacement: RoomId | undefined;
     if (creator !== null) {
-      const made = known?.replacement ?? (await makeRoom(session, state, creator, rooms, note));
+      const made = known?.replacement ?? (await makeRoom(session, state, creator, { rooms, existing, note }));
       if (made === undefined) return failed("not_replaced");
       replacement = made.to;
       const done = await moveEverybody(session, creator, made);
@@ -107,6 +115,16 @@ export async function retireRoom(
   return { obstacles: [], replacement: undefined };
 }
 
+/** Who makes the new room, or invites into the existing one; null where nobody is left to move. */
+async function whoReplaces(
+  session: RoomsSession,
+  state: RoomState,
+  existing: ExistingRoom | undefined,
+): Promise<UserId | null> {
+  const creator = await chooseCreator(session, state);
+  return creator === null || existing === undefined ? creator : existing.actor;
+}
+
 /** The user of ours with the most power who is a person; the operator when only ghosts are left; null for nobody. */
 async function chooseCreator(session: RoomsSession, state: RoomState): Promise<UserId | null> {
   const local = [...(joinedByServer(state).get(session.intent.own) ?? [])];
@@ -127,8 +145,15 @@ async function makeRoom(
   session: RoomsSession,
   state: RoomState,
   creator: UserId,
-  rooms: readonly RoomState[],
-  note: (entry: JournalEntry) => Promise<unknown>,
+  {
+    rooms,
+    existing,
+    note,
+  }: {
+    readonly rooms: readonly RoomState[];
+    readonly existing: ExistingRoom | undefined;
+    readonly note: (entry: JournalEntry) => Promise<unknown>;
+  },
 ): Promise<Replacement | undefined> {
   const { intent } = session;
   const earlier = rooms.find((room) => room.predecessor === state.roomId && room.creator === creator);
@@ -148,6 +173,7 @@ async function makeRoom(
     acting.localAliases(state.roomId),
   );
   const to =
+    existing?.room ??
     earlier?.roomId ??
     (await session.tokens.once(creator, (acting) =>
       acting.createRoom(newRoom(session, state, creator, local)),
@@ -257,9 +283,9 @@ async function membershipIn(session: RoomsSession, room: RoomId): Promise<Readon
 async function takeAway(session: RoomsSession, room: RoomId, purge: boolean): Promise<boolean> {
   const { operator, clock } = session;
   if ((await operator.roomState(room)) === undefined && (await operator.isBlocked(room))) return true;
-  await operator.deleteRoom(room, purge);
+  const deletionId = await operator.deleteRoom(room, purge);
   for (const deadline = clock.now() + DELETION_TIMEOUT_MS; clock.now() < deadline; ) {
-    const deletion = await operator.deletion(room);
+    const deletion = await operator.deletion(room, deletionId);
     if (deletion?.state === "failed") return false;
     if (deletion?.state === "complete") break;
     await clock.sleep(DELETION_POLL_MS);

@@ -14,7 +14,7 @@ import type { ClosingPartner } from "../../../../src/federation/planes/rooms/roo
 import { Journal, readJournal } from "../../../../src/federation/planes/rooms/undo-journal.ts";
 import { type FederatedServer, type FederatedUser, until } from "../../../support/federation.ts";
 import { FEDERATION_PROCESS } from "../../../support/kills.ts";
-import { type RoomsScene, roomsScene } from "../../../support/rooms-deployment.ts";
+import { type RoomsScene, roomsDeployment, roomsScene } from "../../../support/rooms-deployment.ts";
 
 const IN_FORCE = { state: "in_force", changed: true } as const;
 let scene: RoomsScene;
@@ -133,6 +133,57 @@ describe("rooms plane on real homeservers", () => {
     await plane.apply(intent());
     // It was removed, not contained: whoever admits it again invites whom that is meant for.
     assert.equal(await membership(alice, made, bob), undefined);
+  });
+
+  it("two partners that contain each other in turn replace a room once, and then go to and fro between two [CON-1] [PLN-2]", async () => {
+    const { alice, bob, carol, plane, servers, intent, closingB, sharedRoom } = scene;
+    const { a, b, c } = servers;
+    const root = await b.user("root", true);
+    const planeOfB = roomsDeployment(b, root.accessToken, join(scene.folder, "of-b"));
+    const closingA = { ...closingB({ unclosable: "replace" }), serverName: a.name, name: "org-a" };
+    const intentOfB = (...closing: object[]) => {
+      const retained = closing.length === 0 ? [a.name, c.name] : [c.name];
+      return { version: 1, own: b.name, allow: aclAllow([b.name, ...retained]), retained, closing };
+    };
+    const roomsOf = async (user: FederatedUser) =>
+      (await user.call("GET", "/joined_rooms"))["joined_rooms"] as RoomId[];
+    const before = new Set([...(await roomsOf(alice)), ...(await roomsOf(bob))]);
+    /** The rooms since then that a user is in. */
+    const newRooms = async (user: FederatedUser) =>
+      (await roomsOf(user)).filter((id) => !before.has(id)).sort();
+    const comes = (user: FederatedUser, room: RoomId, via: typeof a) =>
+      until(
+        "the way back",
+        () => user.join(room, via.name),
+        ({ status }) => status === 200,
+      );
+
+    const first = await sharedRoom(bob, [alice, carol]);
+    await until(
+      "everybody at A",
+      () => membership(alice, first, carol),
+      (found) => found === "join",
+    );
+    const containsB = intent(closingB({ unclosable: "replace" }));
+    assert.deepEqual(await plane.apply(containsB), IN_FORCE);
+    const [second, ...more] = await newRooms(alice);
+    assert.ok(second !== undefined && second !== first && more.length === 0, "A has one room in its place");
+    await plane.apply(intent());
+    await comes(bob, second, a);
+
+    for (let turn = 1; turn <= 2; turn++) {
+      assert.deepEqual(await planeOfB.apply(intentOfB(closingA)), IN_FORCE, planeOfB.notes.join("\n"));
+      assert.deepEqual(await newRooms(bob), [first], "B goes back to its own room");
+      await planeOfB.apply(intentOfB());
+      await comes(alice, first, b);
+      assert.deepEqual(await newRooms(alice), [first, second].sort());
+
+      assert.deepEqual(await plane.apply(containsB), IN_FORCE, plane.notes.slice(-5).join("\n"));
+      assert.deepEqual(await newRooms(alice), [second], "A goes back to the room that it has made");
+      assert.equal((await bob.join(second, a.name)).status, 403);
+      await plane.apply(intent());
+      await comes(bob, second, a);
+    }
   });
 
   it("of two partners closed at once, one comes back and the other stays out [PLN-2]", async () => {
