@@ -1,6 +1,7 @@
 // What an organisation holds of one removal: DSSE envelopes, each signed by one or both organisations, and evidence.
 // Invariants: no value is changed in place; a DSSE envelope is never replaced, only signatures are added to it, one an
 // organisation.
+import { LRUCache } from "lru-cache";
 import { z } from "zod";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";
@@ -27,11 +28,22 @@ export interface HeldStatements {
 export const AnyStatement = z.discriminatedUnion("predicateType", [StageStatement, CompletionStatement]);
 export type AnyStatement = z.output<typeof AnyStatement>;
 
+/** A removal has thirteen statements, and each is asked for many times while the others are signed. */
+const known = new LRUCache<string, { readonly statement: AnyStatement | undefined }>({ max: 64 });
+
 /** What a DSSE envelope states, whether or not it is signed; undefined when that is nothing of ours. */
-export function statementIn(envelope: DsseEnvelope): AnyStatement | undefined {
+export function statementIn({ payload }: DsseEnvelope): AnyStatement | undefined {
+  const before = known.get(payload);
+  if (before !== undefined) return before.statement;
+  const statement = parseStatement(payload);
+  known.set(payload, { statement });
+  return statement;
+}
+
+function parseStatement(payload: string): AnyStatement | undefined {
   try {
-    const payload = Buffer.from(envelope.payload, "base64");
-    return AnyStatement.safeParse(parseStrictJson(payload, STATEMENT_BYTES_MAX)).data;
+    const bytes = Buffer.from(payload, "base64");
+    return AnyStatement.safeParse(parseStrictJson(bytes, STATEMENT_BYTES_MAX)).data;
   } catch {
     return undefined;
   }

@@ -9,6 +9,7 @@ import type { StageName } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
 import { type HeldStatements, placeOfStatement, statementIn } from "../../../records/sign/held-statements.ts";
 import type { Kept } from "../../../records/sign/sign-once.ts";
+import type { StateFolder } from "../../state/folder.ts";
 import { type Run, runFile } from "./run.ts";
 
 const FILE = "statements.json";
@@ -22,9 +23,18 @@ const StatementsFile = z.strictObject({
 });
 export type RunStatements = z.output<typeof StatementsFile>;
 
-export function readStatements(run: Run): RunStatements {
+/** What was read last from each state folder: the file is read again at every step, and holds all evidence. */
+const lastRead = new WeakMap<StateFolder, { readonly text: string; readonly statements: RunStatements }>();
+
+export function readStatements({ run, state }: Run): RunStatements {
   const none: RunStatements = { version: 1, envelopes: [], evidence: [], since: {} };
-  return run.state.read(StatementsFile, runFile(run.run, FILE)) ?? none;
+  const text = state.readText(runFile(run, FILE));
+  if (text === undefined) return none;
+  const last = lastRead.get(state);
+  if (last?.text === text) return last.statements;
+  const statements = state.read(StatementsFile, runFile(run, FILE)) ?? none;
+  lastRead.set(state, { text, statements });
+  return statements;
 }
 
 /** @param at when the signatures that are not in the file yet were made or came in */
