@@ -47,6 +47,7 @@ export interface SeenRequest {
   readonly messageId: string | undefined;
   readonly authorization: string | undefined;
   readonly version: string | undefined;
+  readonly traceparent: string | undefined;
 }
 
 const OPERATIONS: Readonly<Record<string, Operation>> = {
@@ -122,6 +123,7 @@ export async function startFaultAgent(
       messageId: body.params?.message?.messageId ?? body.message?.messageId,
       authorization,
       version: request.headers["a2a-version"] as string | undefined,
+      traceparent: request.headers["traceparent"] as string | undefined,
     });
     if (agent.tokens !== undefined && !agent.tokens.has(authorization?.replace("Bearer ", "") ?? "")) {
       return end(response, 401);

@@ -116,6 +116,7 @@ export class Flow {
         clock,
         requestTimeoutMs: limits.agentRequestTimeout,
         answerBytesMax: limits.answerBytes,
+        traceparent: this.claimed.traceparent,
         observe: (operation, outcome, ms) => metrics.agentCall(operation, outcome, ms),
       },
       { card, entry },

@@ -66,6 +66,8 @@ export interface ClaimedDelegation {
   readonly questionKey: string | undefined;
   /** Until when its task awaits input. */
   readonly inputUntil: number | undefined;
+  /** W3C Trace Context, for the requests to the agent. */
+  readonly traceparent: string;
   readonly a2aTaskId: string | undefined;
   readonly a2aContextId: string | undefined;
   /** Set before the first request to the agent. */
@@ -110,7 +112,7 @@ const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sou
   d.thread_root AS "threadRoot", d.prompt AS "sealedPrompt", d.answer_event_id AS "answerEventId", d.asked,
   d.question_key AS "questionKey", d.input_until AS "inputUntil", d.a2a_task_id AS "a2aTaskId",
   d.a2a_context_id AS "a2aContextId", d.a2a_attempted AS "a2aAttempted", d.a2a_unsettled AS "a2aUnsettled",
-  d.retry_reason AS "retryReason", d.attempts, d.streams_opened AS "streamsOpened", d.admitted_at AS "admittedAt", d.tried_at AS "triedAt",
+  d.traceparent, d.retry_reason AS "retryReason", d.attempts, d.streams_opened AS "streamsOpened", d.admitted_at AS "admittedAt", d.tried_at AS "triedAt",
   d.accepted_at AS "acceptedAt", d.reply_at AS "replyAt",
   d.cancel_requested_at IS NOT NULL AS "cancelRequested"`;
 

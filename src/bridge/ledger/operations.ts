@@ -42,6 +42,8 @@ export interface OpenDelegation {
   readonly since: number;
   readonly nextAt: number | undefined;
   readonly cancelRequested: boolean;
+  /** The W3C Trace Context of the requests to its agent. */
+  readonly traceparent: string;
   readonly waitsFor: WaitsFor | undefined;
   /** The delegation (its ID) or the encrypted event at the head of its room. */
   readonly behind: string | undefined;
@@ -87,7 +89,7 @@ const delegationsWhere = (name: string, where: string): Statement => ({
   text: `
   SELECT d.id, d.matrix_event_id AS event, d.room_id AS room, d.ghost_mxid AS ghost, d.agent_id AS agent,
     d.sender_mxid AS sender, d.state, d.terminal_reason AS reason, d.attempts, d.retry_reason AS "lastReason",
-    d.admitted_at AS "admittedAt", d.cancel_requested_at IS NOT NULL AS "cancelRequested",
+    d.admitted_at AS "admittedAt", d.traceparent, d.cancel_requested_at IS NOT NULL AS "cancelRequested",
     COALESCE(d.terminal_at, d.reply_at, d.accepted_at, d.tried_at, d.admitted_at) AS since,
     COALESCE(d.due_at, CASE WHEN d.terminal_at IS NULL AND ${AT_HEAD} THEN r.head_at END) AS "nextAt",
     d.lease_until AS "leaseUntil",

@@ -38,6 +38,8 @@ export interface AgentClientOptions {
   /** Limit on a request, and on a stream's first event. */
   readonly requestTimeoutMs: number;
   readonly answerBytesMax: number;
+  /** Sent with each request. */
+  readonly traceparent?: string;
   readonly observe?:
     | ((operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void)
     | undefined;
@@ -246,6 +248,7 @@ export class AgentClient {
       onSent,
       headers: {
         "a2a-version": this.#chosen.version,
+        ...(this.#options.traceparent !== undefined && { traceparent: this.#options.traceparent }),
         ...(token !== undefined && { authorization: `Bearer ${token}` }),
       },
     });

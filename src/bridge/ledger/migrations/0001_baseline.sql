@@ -245,6 +245,9 @@ CREATE TABLE bridge_delegations (
   options bytea,
   -- Until when the task awaits input.
   input_until timestamptz,
+  -- W3C Trace Context, of random bytes alone: sent with every request to the agent.
+  traceparent text NOT NULL DEFAULT '00-' || replace(gen_random_uuid()::text, '-', '')
+    || '-' || right(replace(gen_random_uuid()::text, '-', ''), 16) || '-01',
   a2a_task_id text,
   a2a_context_id text,
   a2a_attempted boolean NOT NULL DEFAULT false,

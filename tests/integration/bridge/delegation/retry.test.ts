@@ -52,6 +52,23 @@ const FINAL: readonly [string, Fault, TerminalReason][] = [
 describe("retries of a dispatch", () => {
   const setUpDelegation = delegationSuite();
 
+  it("every request of a delegation carries its own trace context, a retried one the same [OPS-1]", async (t) => {
+    const { agent, harness, admit, fixture } = await setUpDelegation(t, {});
+    agent.fault("send", { kind: "reset" });
+    const [first, second] = [await admit("q1", "r"), await admit("q2", "s")];
+    harness.worker().start();
+    await harness.until(() => first.outcome !== undefined && second.outcome !== undefined);
+    const sent = agent.seen.filter(({ operation }) => operation === "send");
+    assert.ok(sent.length >= 3);
+    const stored = await fixture.rows("SELECT traceparent FROM bridge_delegations");
+    assert.deepEqual(
+      new Set(agent.seen.map(({ traceparent }) => traceparent)),
+      new Set(stored.map((row) => row["traceparent"])),
+    );
+    assert.equal(new Set(stored.map((row) => row["traceparent"])).size, 2);
+    for (const row of stored) assert.match(String(row["traceparent"]), /^00-[0-9a-f]{32}-[0-9a-f]{16}-01$/);
+  });
+
   for (const streaming of [true, false]) {
     for (const [name, fault, reason] of FINAL) {
       it(`a delegation ends as ${reason} at once when the agent answers ${name} (streaming ${streaming})`, async (t) => {
