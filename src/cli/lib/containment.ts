@@ -2,16 +2,12 @@
 import { resolve } from "node:path";
 import { shellWord } from "../../domain/printable.ts";
 import { type ActResult, limitsOf, performAct } from "../../federation/containment/act.ts";
-import {
-  applyPlanes,
-  isEnded,
-  type PlaneResult,
-  stepsOf,
-} from "../../federation/containment/apply-planes.ts";
+import { applyPlanes, type PlaneResult, stepsOf } from "../../federation/containment/apply-planes.ts";
 import type { Act } from "../../federation/containment/containment-record.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { CONTAIN, RESTORE } from "../../federation/workflow/procedure.ts";
+import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type CommandModule, defineCommand } from "./command.ts";
 import { ExitCode } from "./exit-codes.ts";
 import { openForCommand } from "./federation.ts";
@@ -121,7 +117,7 @@ async function run(act: Act, name: string, { config, apply, json }: Options): Pr
     if (lines.length > 0) write(lines);
     if (act === "contain") write(limitLines(act, serverName, closedAtMs));
   }
-  return results === undefined || results.every(isEnded) ? ExitCode.ok : ExitCode.incomplete;
+  return results === undefined || results.every(isSettled) ? ExitCode.ok : ExitCode.incomplete;
 }
 
 /** Prints each plane as it ends; and once more only where a later observation has found something else. */
@@ -192,7 +188,7 @@ function planeLines(act: Act, one: PlaneResult): readonly string[] {
     `${planeWords(one.plane)}: ${stateOf(act, one)}`,
     ...one.outOfReach.map(({ subject, reason, hint }) => `  not reached: ${subject} (${reason}); ${hint}`),
     ...one.conditions
-      .filter((condition) => !isEnded(condition))
+      .filter((condition) => !isSettled(condition))
       .map(({ condition, found, hint }) => `  ${condition}: ${found}; ${hint}`),
   ];
 }
@@ -203,7 +199,7 @@ function leftLines(
   { partner }: ActResult,
   config: string,
 ): readonly string[] {
-  const left = results.filter((one) => !isEnded(one)).map(({ plane }) => planeWords(plane));
+  const left = results.filter((one) => !isSettled(one)).map(({ plane }) => planeWords(plane));
   const command = (words: string) => `  drawbridge federation ${words} --config ${shellWord(config)}`;
   if (left.length > 0) {
     return [

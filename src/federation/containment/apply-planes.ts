@@ -2,7 +2,6 @@
 // 5, 4, 2, 3, and the reverse for a restore; a plane is as the act wants it only when the conditions of its declared state
 // hold; one plane that fails does not keep the next from being applied.
 import type { Verdict } from "../../records/conditions/condition.ts";
-import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
@@ -47,11 +46,6 @@ export interface PlaneResult {
 
 export function stepsOf(act: Act): readonly PlaneName[] {
   return planesOf(act === "contain" ? CONTAIN : RESTORE);
-}
-
-/** Whether nothing is left to be done about a plane. */
-export function isEnded({ verdict }: Pick<PlaneResult, "verdict">): boolean {
-  return isSettled({ verdict });
 }
 
 export interface ApplyOptions {

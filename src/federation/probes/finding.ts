@@ -87,12 +87,6 @@ export function notApplicable(why: string): Finding {
   return { verdict: "unknown", layer: "none", status: null, reason: `${NOT_APPLICABLE}${why}` };
 }
 
-/** Whether an item stands for a probe that was not tried at all. */
-export function wasNotTried(item: EvidenceItem): boolean {
-  const { reason } = item;
-  return reason?.startsWith(NOT_CONFIGURED) === true || reason?.startsWith(NOT_APPLICABLE) === true;
-}
-
 /** Reasons for which a card stays public although the partner may not use it: it is public for everybody or not. */
 const FOR_OTHERS: ReadonlySet<string | null> = new Set(["published_always", "consumed_by_others"]);
 

@@ -3,6 +3,7 @@
 // pass; what was not tried proves nothing, so a closed plane needs an item that shows it closed; an open plane
 // lets the partner's people into a room and puts nobody there, so that nobody is in it contradicts nothing.
 
+import { wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
@@ -10,7 +11,7 @@ import type { PlaneName } from "../plane-order.ts";
 import { CARD_PUBLICATION } from "../planes/card/render.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
-import { OUTSIDE_PROBES, wasNotTried } from "./finding.ts";
+import { OUTSIDE_PROBES } from "./finding.ts";
 
 export type Wanted = "open" | "closed";
 

@@ -1,7 +1,7 @@
 // What was tried as the partner, held against the registry, as a condition of a re-admission's step. Pure.
+import { wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
-import { wasNotTried } from "../probes/finding.ts";
 import type { Judged } from "../probes/judge.ts";
 import { foundIn, type JudgedCondition, notMet } from "../workflow/judge.ts";
 

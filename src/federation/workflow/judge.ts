@@ -4,10 +4,10 @@
 import { z } from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import type { Evaluated, Lack, Verdict } from "../../records/conditions/condition.ts";
-import { isSettled } from "../../records/conditions/evaluate.ts";
+import { isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { Word } from "../../records/format/fields.ts";
-import { OUTSIDE_PROBES, wasNotTried } from "../probes/finding.ts";
+import { OUTSIDE_PROBES } from "../probes/finding.ts";
 import { HINTS } from "./hints.ts";
 
 /** One condition, judged. */

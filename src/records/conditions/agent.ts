@@ -3,10 +3,11 @@
 import type { Part } from "../format/scope.ts";
 import type { RecordPlane } from "../format/stages.ts";
 import type { Condition, Direction, Observation } from "./condition.ts";
+import { answer, byOperator, inForce } from "./observations.ts";
 
 /** A card verified against a pin, by this machine: the reason is the verifier's. */
 function byPin(probe: string, verdict: "open" | "closed"): Observation {
-  return { probe, vantage: "operator", answers: [{ verdict, layers: ["card"] }] };
+  return byOperator(probe, answer(verdict, ["card"]));
 }
 
 function ofAgent(
@@ -20,18 +21,9 @@ function ofAgent(
 
 const OPTIONAL = { optional: true } as const;
 
-/** The reconciler has brought the plane to the commit of the change. */
-function inForce(verdict: "open" | "closed"): Condition {
-  const answers = [{ verdict, layers: ["reconciler"], reasons: ["in_force"] }];
-  const checks = ["names_revision"] as const;
-  const anyOf = [{ probe: "reconciled", vantage: "operator", answers, checks }] as const;
-  return { name: "in_force", parts: ["homeserver"], requirements: [{ subjects: "none", anyOf }] };
-}
-
 /** What is in force for the program names the agent no more. */
 function withdrawn(probe: string, layer: string, ...reasons: readonly string[]): Condition {
-  const answers = [{ verdict: "closed", layers: [layer], reasons }] as const;
-  return ofAgent("agent_withdrawn", "homeserver", { probe, vantage: "operator", answers });
+  return ofAgent("agent_withdrawn", "homeserver", byOperator(probe, answer("closed", [layer], reasons)));
 }
 
 export const AGENT_CONDITIONS: Readonly<
@@ -39,31 +31,36 @@ export const AGENT_CONDITIONS: Readonly<
 > = {
   open: {
     card: [
-      inForce("open"),
+      inForce("open", ["homeserver"]),
       // There is no old identity where an agent is pinned for the first time.
       ofAgent("old_identity_fails", "homeserver", byPin("old_identity", "closed"), OPTIONAL),
       ofAgent("new_identity_verifies", "homeserver", byPin("new_identity", "open")),
       ofAgent("old_key_not_served", "homeserver", byPin("served_by_old_pin", "closed"), OPTIONAL),
-      ofAgent("bridge_has_verified", "bridge", {
-        probe: "card_trust",
-        vantage: "operator",
-        answers: [{ verdict: "open", layers: ["bridge"], reasons: ["agent_card_verified"] }],
-        checks: ["current_pin"],
-      }),
+      ofAgent(
+        "bridge_has_verified",
+        "bridge",
+        byOperator("card_trust", answer("open", ["bridge"], ["agent_card_verified"]), {
+          checks: ["current_pin"],
+        }),
+      ),
     ],
   },
   closed: {
-    gateway: [inForce("closed"), withdrawn("callers_of_agent", "gateway", "no_route", "azp_not_admitted")],
+    gateway: [
+      inForce("closed", ["homeserver"]),
+      withdrawn("callers_of_agent", "gateway", "no_route", "azp_not_admitted"),
+    ],
     card: [
-      inForce("closed"),
+      inForce("closed", ["homeserver"]),
       withdrawn("agents_file", "bridge", "not_in_agents_file"),
-      ofAgent("bridge_trusts_it_no_more", "bridge", {
-        probe: "card_trust",
-        vantage: "operator",
-        answers: [
-          { verdict: "closed", layers: ["bridge"], reasons: ["agent_card_untrusted", "not_in_agents_file"] },
-        ],
-      }),
+      ofAgent(
+        "bridge_trusts_it_no_more",
+        "bridge",
+        byOperator(
+          "card_trust",
+          answer("closed", ["bridge"], ["agent_card_untrusted", "not_in_agents_file"]),
+        ),
+      ),
     ],
   },
 };

@@ -1,39 +1,23 @@
 // What shows that a plane is closed to a partner, and that the data duties are done. Pure data.
-import type { Part } from "../format/scope.ts";
 import type { RecordPlane } from "../format/stages.ts";
 import type { Answer, Condition, Observation, Requirement } from "./condition.ts";
+import { absent, answer, asPartner, byOperator, inForce, LEFT } from "./observations.ts";
 
-/** An answer that stops the partner; operators' own parts have no HTTP status unless one is named. */
+/** An answer that stops the partner. */
 function closed(
   layers: readonly string[],
   reasons: readonly (string | null)[],
-  statuses: readonly (number | null)[] = [null],
+  statuses?: readonly (number | null)[],
 ): Answer {
-  return { verdict: "closed", layers, reasons, statuses };
+  return answer("closed", layers, reasons, statuses);
 }
 
-function byOperator(probe: string, answer: Answer, more: Partial<Observation> = {}): Observation {
-  return { probe, vantage: "operator", answers: [answer], ...more };
-}
+const WAIVABLE = { waivable: true } as const;
 
-function asPartner(probe: string, ...answers: readonly Answer[]): Observation {
-  return { probe, vantage: "partner", answers };
-}
-
-/** The reconciler has reached the plane's declared state. */
-const REACHED: Requirement = {
-  subjects: "none",
-  anyOf: [byOperator("reconciled", closed(["reconciler"], ["in_force"]), { checks: ["names_revision"] })],
-};
-
-function inForce(...parts: readonly Part[]): Condition {
-  return { name: "in_force", parts, requirements: [REACHED] };
-}
-
-const NO_AGENT: Observation = byOperator("agents_offered", closed(["registry"], ["no_agent_offered"]));
+const NO_AGENT = absent("agents_offered", "registry", "no_agent_offered");
 
 const GATEWAY: readonly Condition[] = [
-  inForce("gateway"),
+  inForce("closed", ["gateway"], WAIVABLE),
   {
     name: "partner_not_rendered",
     parts: ["gateway"],
@@ -110,7 +94,7 @@ const STAYS: Answer = {
 };
 
 const CARD: readonly Condition[] = [
-  inForce("gateway", "bridge"),
+  inForce("closed", ["gateway", "bridge"], WAIVABLE),
   {
     name: "card_gone_or_refused",
     parts: ["gateway"],
@@ -142,7 +126,7 @@ const CARD: readonly Condition[] = [
       },
     ],
     absence: {
-      observation: byOperator("agents_consumed", closed(["registry"], ["no_agent_consumed"])),
+      observation: absent("agents_consumed", "registry", "no_agent_consumed"),
     },
   },
   {
@@ -156,9 +140,6 @@ const CARD: readonly Condition[] = [
     ],
   },
 ];
-
-/** Our own people have left the room, or it was replaced. */
-const LEFT = byOperator("room_left", closed(["homeserver"], ["retired", "left", "replaced"], [200]));
 
 function perRoom(...anyOf: readonly Observation[]): Requirement {
   return { subjects: "rooms", anyOf, waivable: true };
@@ -192,12 +173,11 @@ const IN_ROOM: readonly Requirement[] = ["message_to_target", "state_to_target"]
 }));
 
 const NO_ROOM = {
-  observation: byOperator("rooms_shared", closed(["homeserver"], ["no_room_in_scope"])),
+  observation: absent("rooms_shared", "homeserver", "no_room_in_scope"),
 } as const;
 
 const ROOMS: readonly Condition[] = [
-  // A room may be another's: the reconciler names what it could not close, and each of them is waived by name.
-  { ...inForce("homeserver"), requirements: [{ ...REACHED, waivable: true }] },
+  inForce("closed", ["homeserver"], WAIVABLE),
   {
     name: "acl_excludes_partner",
     parts: ["homeserver"],
@@ -267,7 +247,7 @@ const POLICY_CHECK = byOperator("policy_check", closed(["border"], ["server_not_
 const INVITE_AT_TRANSPORT = asPartner("invite", closed(["transport"], ["federation_denied"], [403]));
 
 const BORDER: readonly Condition[] = [
-  inForce("homeserver"),
+  inForce("closed", ["homeserver"], WAIVABLE),
   {
     name: "policy_digest_changed",
     parts: ["homeserver"],
@@ -305,7 +285,7 @@ const BORDER: readonly Condition[] = [
 ];
 
 const TRANSPORT: readonly Condition[] = [
-  inForce("homeserver"),
+  inForce("closed", ["homeserver"], WAIVABLE),
   {
     name: "whitelist_excludes_partner",
     parts: ["homeserver"],

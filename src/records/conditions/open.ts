@@ -2,45 +2,28 @@
 import type { Part } from "../format/scope.ts";
 import type { RecordPlane } from "../format/stages.ts";
 import type { Answer, Condition, Observation, Requirement } from "./condition.ts";
+import { absent, answer, asPartner, byOperator, inForce, LEFT } from "./observations.ts";
 
-function open(
+function open(...[layers, reasons, statuses]: Tail): Answer {
+  return answer("open", layers, reasons, statuses);
+}
+type Tail = [
   layers: readonly string[],
   reasons?: readonly (string | null)[],
-  statuses: readonly (number | null)[] = [null],
-): Answer {
-  return { verdict: "open", layers, statuses, ...(reasons !== undefined && { reasons }) };
-}
-
-function byOperator(probe: string, answer: Answer, more: Partial<Observation> = {}): Observation {
-  return { probe, vantage: "operator", answers: [answer], ...more };
-}
-
-function inForce(...parts: readonly Part[]): Condition {
-  const checks = ["names_revision"] as const;
-  const anyOf = [byOperator("reconciled", open(["reconciler"], ["in_force"]), { checks })];
-  return { name: "in_force", parts, requirements: [{ subjects: "none", anyOf }] };
-}
+  statuses?: readonly (number | null)[],
+];
 
 /** What the partner may try besides; it need not, and nothing of ours may refuse it. */
 function tried(subjects: Requirement["subjects"], probe: string, ...answers: readonly Answer[]): Requirement {
   return {
-    ...{ subjects, anyOf: [{ probe, vantage: "partner", answers }] },
+    ...{ subjects, anyOf: [asPartner(probe, ...answers)] },
     ...{ optional: true, ignoresUnknown: true },
   };
 }
 
-/** There is nothing that a condition could be about. */
-function absent(layer: string, reason: string): Answer {
-  return { verdict: "closed", layers: [layer], reasons: [reason] };
-}
-
 /** Open or closed, and not otherwise than the room's state says. */
 function eitherWay(probe: string, layer: string): Observation {
-  const found = { layers: [layer], reasons: [null], statuses: [200] } as const;
-  const answers = [
-    { ...found, verdict: "open" },
-    { ...found, verdict: "closed" },
-  ] as const;
+  const answers = (["open", "closed"] as const).map((verdict) => answer(verdict, [layer], [null], [200]));
   return { probe, vantage: "operator", answers };
 }
 
@@ -50,16 +33,9 @@ const RETAINED: Observation = {
   answers: [open(["room_acl"], [null], [200])],
 };
 
-/** Our own people have left the room, or it was replaced. */
-const LEFT = byOperator("room_left", {
-  ...{ verdict: "closed", layers: ["homeserver"], reasons: ["retired", "left", "replaced"], statuses: [200] },
-});
-
 const PUBLIC = open(["gateway"], undefined, [200]);
 /** An agent whose card is published for nobody. */
-const NEVER: Answer = {
-  ...{ verdict: "closed", layers: ["gateway"], reasons: ["never_published"], statuses: [404] },
-};
+const NEVER = answer("closed", ["gateway"], ["never_published"], [404]);
 
 function condition(name: string, part: Part, ...requirements: readonly Requirement[]): Condition {
   return { name, parts: [part], requirements };
@@ -67,7 +43,7 @@ function condition(name: string, part: Part, ...requirements: readonly Requireme
 
 export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>> = {
   transport: [
-    inForce("homeserver"),
+    inForce("open", ["homeserver"]),
     condition(
       "whitelist_admits_partner",
       "homeserver",
@@ -76,7 +52,7 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
     ),
   ],
   rooms: [
-    inForce("homeserver"),
+    inForce("open", ["homeserver"]),
     {
       // A room's state does not show what is enforced: the homeserver's own cache is required for each room.
       ...condition(
@@ -86,7 +62,7 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
         { subjects: "kept", anyOf: [byOperator("room_acl", open(["room_acl"], [null], [200]))] },
         { subjects: "kept", anyOf: [RETAINED], optional: true },
       ),
-      absence: { observation: byOperator("rooms_kept", absent("journal", "no_room_kept")) },
+      absence: { observation: absent("rooms_kept", "journal", "no_room_kept") },
     },
     {
       // Other rooms may be closed to the partner, by their owners or on purpose; what they enforce is their state.
@@ -100,11 +76,11 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
           anyOf: [{ ...eitherWay("room_acl_at_retained", "room_acl"), vantage: "retained_server" }],
         },
       ),
-      absence: { observation: byOperator("rooms_shared", absent("homeserver", "no_room_in_scope")) },
+      absence: { observation: absent("rooms_shared", "homeserver", "no_room_in_scope") },
     },
   ],
   border: [
-    inForce("homeserver"),
+    inForce("open", ["homeserver"]),
     condition(
       "policy_admits_partner",
       "homeserver",
@@ -113,7 +89,7 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
     ),
   ],
   card: [
-    inForce("gateway", "bridge"),
+    inForce("open", ["gateway", "bridge"]),
     {
       ...condition("agent_card_verified", "bridge", {
         subjects: "pins",
@@ -121,7 +97,7 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
           byOperator("card_trust", open(["bridge"], ["agent_card_verified"]), { checks: ["current_pin"] }),
         ],
       }),
-      absence: { observation: byOperator("agents_consumed", absent("registry", "no_agent_consumed")) },
+      absence: { observation: absent("agents_consumed", "registry", "no_agent_consumed") },
     },
     {
       ...condition(
@@ -130,11 +106,11 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
         { subjects: "agents", anyOf: [byOperator("card_fetch", PUBLIC), byOperator("card_fetch", NEVER)] },
         tried("agents", "card_fetch", PUBLIC, { ...NEVER, reasons: ["no_route"] }),
       ),
-      absence: { observation: byOperator("agents_offered", absent("registry", "no_agent_offered")) },
+      absence: { observation: absent("agents_offered", "registry", "no_agent_offered") },
     },
   ],
   gateway: [
-    inForce("gateway"),
+    inForce("open", ["gateway"]),
     {
       ...condition(
         "may_invoke",
@@ -143,7 +119,7 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
         { subjects: "caller", anyOf: [byOperator("issuer_client", open(["issuer"], ["client_enabled"]))] },
         tried("caller", "token_request", open(["issuer"], ["token_issued"], [200])),
       ),
-      absence: { observation: byOperator("agents_offered", absent("registry", "no_agent_offered")) },
+      absence: { observation: absent("agents_offered", "registry", "no_agent_offered") },
     },
   ],
 };

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { type ActResult, performAct } from "../../../src/federation/containment/act.ts";
-import { applyPlanes, isEnded } from "../../../src/federation/containment/apply-planes.ts";
+import { applyPlanes } from "../../../src/federation/containment/apply-planes.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
 import { federationStatus } from "../../../src/federation/containment/status.ts";
 import { CONTAINMENT_ORDER } from "../../../src/federation/plane-order.ts";
@@ -15,6 +15,7 @@ import { runPass } from "../../../src/federation/reconcile/pass.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import { plan } from "../../../src/federation/workflow/plan.ts";
 import { CONTAIN } from "../../../src/federation/workflow/procedure.ts";
+import { isSettled } from "../../../src/records/conditions/evaluate.ts";
 import {
   commitRegistry,
   controlRepository,
@@ -403,7 +404,7 @@ describe("containing and restoring a partner", () => {
     Object.assign(federation.planes.gateway, { probe: async () => [] });
     const applied = await applyPlanes(context, "contain", (await contain()).partner);
     assert.deepEqual(
-      applied.map((one) => [one.plane, one.verdict, one.done, isEnded(one)]),
+      applied.map((one) => [one.plane, one.verdict, one.done, isSettled(one)]),
       [
         ["gateway", "unmanaged", false, true],
         ["card", "met", true, true],

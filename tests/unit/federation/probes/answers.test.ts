@@ -9,7 +9,8 @@ import {
   readInvokeAnswer,
   readTokenAnswer,
 } from "../../../../src/federation/probes/answers.ts";
-import { notConfigured, observe, wasNotTried } from "../../../../src/federation/probes/finding.ts";
+import { notConfigured, observe } from "../../../../src/federation/probes/finding.ts";
+import { wasNotTried } from "../../../../src/records/conditions/evaluate.ts";
 import { evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 

@@ -1,0 +1,43 @@
+// How the conditions of the table are written: answers and observations that more than one of them has.
+import type { Part } from "../format/scope.ts";
+import type { Answer, Condition, Direction, Observation, Requirement } from "./condition.ts";
+
+/** One's own parts have no HTTP status unless one is named. */
+export function answer(
+  verdict: Direction,
+  layers: readonly string[],
+  reasons?: readonly (string | null)[],
+  statuses: readonly (number | null)[] = [null],
+): Answer {
+  return { verdict, layers, statuses, ...(reasons !== undefined && { reasons }) };
+}
+
+export function byOperator(probe: string, answered: Answer, more: Partial<Observation> = {}): Observation {
+  return { probe, vantage: "operator", answers: [answered], ...more };
+}
+
+export function asPartner(probe: string, ...answers: readonly Answer[]): Observation {
+  return { probe, vantage: "partner", answers };
+}
+
+/** The reconciler has reached the declared state; or, where that is waivable, it names what it has not reached. */
+export function inForce(
+  verdict: Direction,
+  parts: readonly Part[],
+  more: Partial<Requirement> = {},
+): Condition {
+  const checks = ["names_revision"] as const;
+  const anyOf = [byOperator("reconciled", answer(verdict, ["reconciler"], ["in_force"]), { checks })];
+  return { name: "in_force", parts, requirements: [{ subjects: "none", anyOf, ...more }] };
+}
+
+/** Our own people have left the room, or it was replaced. */
+export const LEFT = byOperator(
+  "room_left",
+  answer("closed", ["homeserver"], ["retired", "left", "replaced"], [200]),
+);
+
+/** There is nothing that a condition could be about. */
+export function absent(probe: string, layer: string, reason: string): Observation {
+  return byOperator(probe, answer("closed", [layer], [reason]));
+}
