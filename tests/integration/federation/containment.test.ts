@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import { setPlane } from "../../../src/federation/change/edit-partner.ts";
 import { type ActResult, performAct } from "../../../src/federation/containment/act.ts";
 import { applyPlanes } from "../../../src/federation/containment/apply-planes.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
@@ -24,6 +25,7 @@ import {
   PILOTS,
 } from "../../support/control-repository.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
+import { HastyClock } from "../../support/readmission.ts";
 import {
   AT,
   allowedSigners,
@@ -413,6 +415,44 @@ describe("containing and restoring a partner", () => {
       ],
     );
     assert.equal(applied[3]?.reason, "not_running");
+  });
+
+  it("applyPlanes does not report a restored plane as open while a part keeps the partner out [CON-1]", async (t) => {
+    const { contain, restore, federation } = await control(t);
+    await runPass(federation);
+    await applyPlanes(federation, "contain", (await contain()).partner);
+    const { probe } = federation.planes.border;
+    Object.assign(federation.planes.border, {
+      probe: async (...asked: Parameters<typeof probe>) =>
+        (await probe(...asked)).map((item) =>
+          item.probe === "policy_check" ? { ...item, verdict: "closed", reason: "server_not_allowed" } : item,
+        ),
+    });
+    const context: Federation = { ...federation, clock: new HastyClock(AT) };
+    const applied = await applyPlanes(context, "restore", (await restore()).partner);
+    assert.deepEqual(
+      applied.map((one) => [one.plane, one.verdict, one.reason]),
+      [
+        ["border", "not_met", "server_not_allowed"],
+        ["rooms", "met", null],
+        ["card", "met", null],
+        ["gateway", "met", null],
+      ],
+    );
+  });
+
+  it("applyPlanes leaves a plane closed that the registry declares closed, also in a restore [CON-1]", async (t) => {
+    const { contain, restore, federation, repository } = await control(t);
+    const text = setPlane(registryFiles().get(LIGHTHOUSE) ?? "", "gateway", "closed");
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]));
+    await runPass(federation);
+    await applyPlanes(federation, "contain", (await contain()).partner);
+    const applied = await applyPlanes(federation, "restore", (await restore()).partner);
+    const names = (plane: string) =>
+      applied.find((one) => one.plane === plane)?.conditions.map(({ condition }) => condition);
+    assert.ok(applied.every(({ done }) => done));
+    assert.deepEqual(names("gateway"), ["in_force", "partner_not_rendered", "token_refused"]);
+    assert.deepEqual(names("border"), ["in_force", "policy_admits_partner"]);
   });
 
   it("plan shows what a containment changes on each plane, and changes nothing [CON-1]", async (t) => {
