@@ -20,7 +20,7 @@ const OPTIONS = [
   CONFIG.federation,
   ["--once", "one pass, also over what waits, then a table"],
   ["--plane <name>", "with --once: only this plane", { choices: PLANE_NAMES }],
-  ["--allow-non-fast-forward", "with --once: take up a head that does not come after the last one"],
+  ["--allow-non-fast-forward", "with --once: accept a head that does not descend from the last accepted one"],
   ["--json", "with --once: JSON instead of the table"],
 ] as const;
 type Options = OptionValues<typeof OPTIONS>;

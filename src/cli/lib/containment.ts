@@ -154,9 +154,7 @@ function reportAct(result: ActResult, repository: string): void {
     say(`  git -C ${shellWord(repository)} show ${record}`);
   }
   if (setAside?.reason === "head_refused") {
-    say(
-      `SET ASIDE: the head may not be taken up; this is built on ${short(setAside.lastGood)}, the last good one.`,
-    );
+    say(`SET ASIDE: the head is refused; this is built on ${short(setAside.lastGood)}, the last good one.`);
   } else if (setAside !== undefined) {
     say(`SET ASIDE: broken files were put back to ${short(setAside.lastGood)}, the last good revision:`);
     for (const path of setAside.paths) say(`  ${path}`);

@@ -73,7 +73,7 @@ export async function probePartner(
   const current = await acceptedState(federation);
   if (current.refusal !== undefined) {
     say(`NOTE: the head is refused: ${current.refusal.detail}`);
-    say(`The partner is probed by ${short(current.desired.revision)}, which was taken up before.`);
+    say(`The partner is probed by ${short(current.desired.revision)}, which was accepted before.`);
   }
   const { registry } = current.desired;
   const partner = findPartner(registry, name);

@@ -82,12 +82,12 @@ function listed(words: readonly string[]): string {
 function textOf(event: ReconcileEvent): string | undefined {
   switch (event.event) {
     case "head_accepted":
-      return `revision ${short(event.revision)} is taken up${event.order === null ? "" : `, in ${event.order} order`}`;
+      return `revision ${short(event.revision)} is accepted${event.order === null ? "" : `, in ${event.order} order`}`;
     case "head_refused":
       return [
         `REFUSED: ${event.detail} [${event.reason}]`,
         event.inForce === null
-          ? "nothing was ever taken up"
+          ? "no revision was ever accepted"
           : `revision ${short(event.inForce)} stays in force`,
         `hint: ${event.hint}`,
       ].join("\n");

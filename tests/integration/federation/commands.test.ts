@@ -199,10 +199,7 @@ describe("federation commands", () => {
     await sign("pilots.example", pilots.file);
     const { code, stdout, stderr } = await drawbridge("federation", "report-abuse", file, "--apply");
     assert.equal(code, 5, "the parts are down, so two planes are not closed yet");
-    assert.match(
-      stderr,
-      /is contained in commit [0-9a-f]{12}.*SET ASIDE: the head may not be taken up.*Filed: /s,
-    );
+    assert.match(stderr, /is contained in commit [0-9a-f]{12}.*SET ASIDE: the head is refused.*Filed: /s);
     assert.match(stdout, /STILL TO BE CLOSED.*"event":"abuse_report"/s);
     assert.deepEqual([(await records("containment")).length, (await records("abuse")).length], [1, 1]);
     assert.ok(readdirSync(join(directory, "evidence")).length > 0);
