@@ -77,6 +77,9 @@ const Retention = z
   })
   .prefault({});
 
+/** A token bucket. */
+const Rate = z.strictObject({ perMinute: z.number().positive(), burst: z.int().min(1) });
+
 export const BridgeConfigFile = z.strictObject({
   version: z.literal(1),
   homeserver: z.strictObject({
@@ -141,6 +144,9 @@ export const BridgeConfigFile = z.strictObject({
       /** Open delegations of the users of one server, and of one agent. */
       serverQueue: z.int().min(1).default(2_048),
       agentQueue: z.int().min(1).default(1_024),
+      /** How often one sender, and all users of one server, may call agents. Without it there is no such limit. */
+      senderRate: Rate.optional(),
+      serverRate: Rate.optional(),
       /** Encrypted events that await their keys, of one room and of one sender. */
       roomEnvelopes: z.int().min(1).default(64),
       senderEnvelopes: z.int().min(1).default(16),

@@ -19,6 +19,8 @@ export type DelegationLimits = Pick<
   | "dispatchDeadline"
   | "answerDeadline"
   | "inputWait"
+  | "senderRate"
+  | "serverRate"
   | "replyDeadline"
   | "agentRequestTimeout"
   | "answerBytes"

@@ -3,7 +3,8 @@
 // stands between that write and the call; a call whose outcome is not known is never simply repeated (retry.ts).
 
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { Outcome } from "../ledger/delegations.ts";
+import { serverOf, type UserId } from "../../domain/identifiers.ts";
+import type { LimiterBucket, LimiterRefusal, Outcome } from "../ledger/delegations.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
@@ -11,16 +12,9 @@ import type { AgentUpdate } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { ask } from "./ask.ts";
 import { cancelTask } from "./cancel-task.ts";
+import type { DelegationLimits } from "./dependencies.ts";
 import { askedIn, follow, isAnswered } from "./follow.ts";
-import {
-  canceled,
-  endOfPhase,
-  failed,
-  finish,
-  RATE_LIMITED,
-  SEND_VERDICTS,
-  type Verdict,
-} from "./outcome.ts";
+import { canceled, endOfPhase, failed, finish, rateLimited, SEND_VERDICTS, type Verdict } from "./outcome.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck.ts";
 import { answer } from "./reply.ts";
 import { again, dispatchDeadline, givenUp, settleEarlier } from "./retry.ts";
@@ -76,14 +70,24 @@ async function handOver(flow: Flow): Promise<Verdict> {
 
   const { perMinute, burst } = gate.cleared.target.entry.rate;
   const bucket = { key: `agent:${claimed.agentId}`, ratePerMinute: perMinute, burst };
-  const begun = await flow.persist(() => deps.ledger.beginDispatch(claimed.lease, bucket, flow.now));
-  // An answer can wait for a token, because its question was asked.
-  if (begun === "rate_limited" && claimed.a2aTaskId !== undefined) {
-    return again(flow, "rate_limited", !mayHave);
-  }
-  if (begun === "rate_limited") return finish(RATE_LIMITED);
+  const further = sharesOf(claimed.sender, deps.limits);
+  const begun = await flow.persist(() => deps.ledger.beginDispatch(claimed.lease, bucket, flow.now, further));
   if (begun === "canceled") return finish(canceled("dispatch"));
+  if (begun !== "begun") {
+    // An answer can wait for a token, because its question was asked.
+    return claimed.a2aTaskId === undefined ? finish(rateLimited(begun)) : again(flow, begun, !mayHave);
+  }
   return call(flow, gate, prompt, mayHave);
+}
+
+/** The buckets of the sender and of the sender's server, where the configuration limits them. */
+function sharesOf(sender: UserId, { senderRate, serverRate }: DelegationLimits): LimiterBucket[] {
+  const share = (key: string, rate: typeof senderRate, refusal: LimiterRefusal) =>
+    rate === undefined ? [] : [{ key, ratePerMinute: rate.perMinute, burst: rate.burst, refusal }];
+  return [
+    ...share(`sender:${sender}`, senderRate, "sender_rate_limited"),
+    ...share(`server:${serverOf(sender)}`, serverRate, "server_rate_limited"),
+  ];
 }
 
 /** The checks before a call, and the token for it. @param mayHave the agent may have an earlier request */

@@ -1,7 +1,7 @@
 // How a step of a delegation ends: every ending's state, stage, reason and notice, named once.
 // docs/reference/delegation-outcomes.md is this table in words.
 
-import type { Outcome } from "../ledger/delegations.ts";
+import type { LimiterRefusal, Outcome } from "../ledger/delegations.ts";
 import type { DeferNote } from "../ledger/leases.ts";
 import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
 import type { A2aFailureKind } from "./a2a/failure.ts";
@@ -25,7 +25,7 @@ function denied(stage: TerminalStage, reason: TerminalReason, notice: NoticeKind
 export const AGENT_REMOVED = denied("policy", "agent_removed", "policy_denied");
 export const SENDER_REJECTED = denied("policy", "sender_policy_rejected", "policy_denied");
 export const CARD_UNTRUSTED = denied("agent_card", "agent_card_untrusted", "delegation_stopped");
-export const RATE_LIMITED = denied("limiter", "rate_limited", "rate_limited");
+export const rateLimited = (reason: LimiterRefusal) => denied("limiter", reason, "rate_limited");
 /** Trust was lost after the agent had been called. */
 export const TRUST_LOST = failed("follow", "agent_card_untrusted", "delegation_stopped");
 

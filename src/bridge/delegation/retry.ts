@@ -46,7 +46,7 @@ export function again(flow: Flow, reason: TerminalReason, undelivered: boolean, 
 }
 
 export function givenUp(reason: TerminalReason): Outcome {
-  return failed("dispatch", reason, reason === "rate_limited" ? "rate_limited" : "delegation_failed");
+  return failed("dispatch", reason, reason.endsWith("rate_limited") ? "rate_limited" : "delegation_failed");
 }
 
 /** What is known of a request that a crash or a broken connection left unanswered. */

@@ -10,14 +10,22 @@ import { leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from 
 import { advanceRoom } from "./room-order.ts";
 import type { NoticeKind, TerminalReason, TerminalStage, TerminalState } from "./states.ts";
 
+/** Whose tokens are used up: the agent's, the sender's, or those of the users of the sender's server. */
+export type LimiterRefusal = Extract<
+  TerminalReason,
+  "rate_limited" | "sender_rate_limited" | "server_rate_limited"
+>;
+
 /**
- * The token bucket of one target. What is handed over, a question or the answer to one of the agent, spends one token before
- * its first call; its retries spend none.
+ * A token bucket of an agent, a sender or a server. What is handed over, a question or the answer to one of the agent,
+ * spends one token of each before its first call, or none; its retries spend none.
  */
 export interface LimiterBucket {
   readonly key: string;
   readonly ratePerMinute: number;
   readonly burst: number;
+  /** What it means that it is empty; `rate_limited` when absent. */
+  readonly refusal?: LimiterRefusal;
 }
 
 export interface Outcome {
@@ -30,66 +38,67 @@ export interface Outcome {
   readonly sent?: { readonly sendId: string; readonly eventId: EventId };
 }
 
-// Several at once: an agent's bucket is one row, and who spends from it holds it until it has committed.
+// Several at once: a bucket is one row, and who spends from it holds it until it has committed.
 // Rows are locked in ascending order, so that two processes never deadlock.
 const BEGIN_DISPATCHES: Statement = {
   name: "begin_dispatches",
   text: `
   WITH asked AS MATERIALIZED (
-    SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::float8[], $6::float8[], $7::timestamptz[])
-      WITH ORDINALITY AS u (id, holder, fence, bucket, per_minute, burst, now, place)
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])
+      WITH ORDINALITY AS u (id, holder, fence, place)
   ), held AS MATERIALIZED (
-    SELECT a.place, a.bucket, d.id, d.limiter_spent, d.cancel_requested_at IS NOT NULL AS canceled
+    SELECT a.place, d.id, d.limiter_spent, d.cancel_requested_at IS NOT NULL AS canceled
     FROM asked a JOIN bridge_delegations d ON d.id = a.id AND d.lease_holder = a.holder AND d.fence = a.fence
     WHERE d.state = 'dispatching' ORDER BY d.id FOR UPDATE OF d
   ), wanting AS (
-    SELECT id, bucket, row_number() OVER (PARTITION BY bucket ORDER BY place) AS turn
-    FROM held WHERE NOT limiter_spent AND NOT canceled
-  ), wanted AS MATERIALIZED (
-    SELECT bucket, (SELECT count(*) FROM wanting w WHERE w.bucket = a.bucket)::float8 AS tokens,
-      max(per_minute) AS per_minute, max(burst) AS burst, max(now) AS now
-    FROM asked a WHERE bucket IN (SELECT bucket FROM wanting) GROUP BY bucket
-  ), spent AS (
-    INSERT INTO bridge_limiter AS b (bucket, tokens, granted, refilled_at)
-    SELECT bucket, burst - LEAST(tokens, floor(burst)), LEAST(tokens, floor(burst)), now FROM wanted ORDER BY bucket
-    ON CONFLICT (bucket) DO UPDATE SET (tokens, granted, refilled_at) = (
-      SELECT full_.tokens - given.tokens, given.tokens, GREATEST(b.refilled_at, w.now)
-      FROM wanted w
-      CROSS JOIN LATERAL (SELECT LEAST(w.burst, b.tokens + w.per_minute
-        * GREATEST(0, EXTRACT(EPOCH FROM w.now - b.refilled_at)::float8) / 60) AS tokens) full_
-      CROSS JOIN LATERAL (SELECT LEAST(w.tokens, GREATEST(0, floor(full_.tokens))) AS tokens) given
-      WHERE w.bucket = b.bucket)
-    RETURNING bucket, granted
+    SELECT array_agg(h.place) AS askers, array_agg(b.bucket) AS buckets, array_agg(b.per_minute) AS per_minute,
+      array_agg(b.burst) AS bursts
+    FROM unnest($4::bigint[], $5::text[], $6::float8[], $7::float8[]) AS b (place, bucket, per_minute, burst)
+    JOIN held h ON h.place = b.place AND NOT h.limiter_spent AND NOT h.canceled
+  ), spent AS MATERIALIZED (
+    SELECT s.* FROM wanting w, bridge_spend(w.askers, w.buckets, w.per_minute, w.bursts, $8) s
+    WHERE w.askers IS NOT NULL
   ), begun AS (
     UPDATE bridge_delegations d SET a2a_attempted = true, a2a_unsettled = true, limiter_spent = true
-    FROM held h WHERE d.id = h.id AND NOT h.canceled AND (h.limiter_spent OR EXISTS (
-      SELECT FROM wanting w JOIN spent s USING (bucket) WHERE w.id = h.id AND w.turn <= s.granted))
+    FROM held h WHERE d.id = h.id AND NOT h.canceled
+      AND (h.limiter_spent OR EXISTS (SELECT FROM spent s WHERE s.asker = h.place AND s.refused IS NULL))
     RETURNING d.id
   )
   SELECT CASE WHEN h.id IS NULL THEN 'lost' WHEN h.canceled THEN 'canceled'
-    WHEN EXISTS (SELECT FROM begun b WHERE b.id = h.id) THEN 'begun' ELSE 'rate_limited' END AS outcome
+    WHEN EXISTS (SELECT FROM begun b WHERE b.id = h.id) THEN 'begun' ELSE 'refused' END AS outcome,
+    (SELECT s.refused FROM spent s WHERE s.asker = a.place) AS bucket
   FROM asked a LEFT JOIN held h USING (place) ORDER BY a.place`,
 };
 
 interface Dispatch {
   readonly lease: Lease;
-  readonly bucket: LimiterBucket;
+  readonly buckets: readonly LimiterBucket[];
   readonly now: number;
 }
 
-type DispatchOutcome = "begun" | "rate_limited" | "canceled" | "lost";
+type DispatchOutcome = "begun" | "canceled" | "lost" | LimiterRefusal;
 
 async function beginDispatches(pool: Pool, dispatches: readonly Dispatch[]): Promise<DispatchOutcome[]> {
-  const found = await rows<{ outcome: DispatchOutcome }>(pool, BEGIN_DISPATCHES, [
-    dispatches.map(({ lease }) => lease.delegationId),
-    dispatches.map(({ lease }) => lease.holder),
-    dispatches.map(({ lease }) => lease.fence),
-    dispatches.map(({ bucket }) => bucket.key),
-    dispatches.map(({ bucket }) => bucket.ratePerMinute),
-    dispatches.map(({ bucket }) => bucket.burst),
-    dispatches.map(({ now }) => toTime(now)),
-  ]);
-  return found.map(({ outcome }) => outcome);
+  const wanted = dispatches.flatMap(({ buckets }, index) =>
+    buckets.map((bucket) => ({ ...bucket, place: index + 1 })),
+  );
+  const found = await rows<{ outcome: "begun" | "canceled" | "lost" | "refused"; bucket: string | null }>(
+    pool,
+    BEGIN_DISPATCHES,
+    [
+      dispatches.map(({ lease }) => lease.delegationId),
+      dispatches.map(({ lease }) => lease.holder),
+      dispatches.map(({ lease }) => lease.fence),
+      wanted.map(({ place }) => place),
+      wanted.map(({ key }) => key),
+      wanted.map(({ ratePerMinute }) => ratePerMinute),
+      wanted.map(({ burst }) => burst),
+      toTime(Math.max(...dispatches.map(({ now }) => now))),
+    ],
+  );
+  return found.map(({ outcome, bucket }) =>
+    outcome === "refused" ? (wanted.find(({ key }) => key === bucket)?.refusal ?? "rate_limited") : outcome,
+  );
 }
 
 const RECORD_ACCEPTED: Statement = {
@@ -180,8 +189,9 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
       lease: Lease,
       bucket: LimiterBucket,
       now: number,
+      further: readonly LimiterBucket[] = [],
     ): Promise<Exclude<DispatchOutcome, "lost">> {
-      const outcome = await dispatches.run({ lease, bucket, now });
+      const outcome = await dispatches.run({ lease, buckets: [bucket, ...further], now });
       if (outcome === "lost") throw leaseLost(`delegation ${lease.delegationId}`);
       return outcome;
     },

@@ -32,6 +32,8 @@ export const TERMINAL_REASONS = [
   "agent_removed",
   "agent_card_untrusted",
   "rate_limited",
+  "sender_rate_limited",
+  "server_rate_limited",
   "token_refused",
   "agent_refused",
   "agent_unavailable",

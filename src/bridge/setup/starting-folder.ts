@@ -66,6 +66,14 @@ ${section({ database })}
 # Seal questions and answers at rest. To rotate: put a new first line, keep the old ones below it.
 ${section({ contentKeys: { file: "secrets/content-keys" } })}
 
+# How often one sender, and all users of one server, may call agents. Each agent has a rate of its own in agents.yaml.
+${section({
+  limits: {
+    senderRate: { perMinute: 30, burst: 20 },
+    serverRate: { perMinute: 300, burst: 100 },
+  },
+})}
+
 agentsFile: agents.yaml
 audit:
   file: audit.jsonl

@@ -35,6 +35,9 @@ export const EN: Texts = {
       "The identity of this agent is not verified at the moment. Whoever runs this bridge can verify it again; " +
       "then ask once more.",
     rate_limited: "Ask again in a minute. Whoever runs this bridge can raise this agent's rate.",
+    sender_rate_limited: "You have asked very often. Ask again in a minute.",
+    server_rate_limited:
+      "The users of your server have asked very often. Ask again in a minute. Whoever runs this bridge can raise their rate.",
     token_refused:
       "The agent's side refused this bridge's credentials. Whoever runs this bridge has to sort that out with " +
       "the agent's operator.",

@@ -417,14 +417,42 @@ CREATE TABLE bridge_targets (
   checked_at timestamptz NOT NULL
 );
 
--- The token buckets of the targets.
+-- The token buckets of agents, senders and their servers.
 CREATE TABLE bridge_limiter (
   bucket text PRIMARY KEY,
   tokens double precision NOT NULL,
-  -- How many the last statement that spent some gave out.
-  granted double precision NOT NULL DEFAULT 0,
   refilled_at timestamptz NOT NULL
 );
+
+-- Spends one token of each bucket of each asker, or none of an asker for whom one bucket is empty. The arrays have an element
+-- for each bucket of each asker; askers are served in ascending order. `refused`: the first empty bucket.
+CREATE FUNCTION bridge_spend(
+  askers bigint[], buckets text[], per_minute float8[], bursts float8[], spent_at timestamptz
+) RETURNS TABLE (asker bigint, refused text) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  -- In ascending order, so that two processes never deadlock.
+  INSERT INTO bridge_limiter (bucket, tokens, refilled_at)
+    SELECT w.bucket, max(w.burst), spent_at FROM unnest(buckets, bursts) AS w (bucket, burst)
+    GROUP BY w.bucket ORDER BY w.bucket
+    ON CONFLICT DO NOTHING;
+  PERFORM FROM bridge_limiter b WHERE b.bucket = ANY (buckets) ORDER BY b.bucket FOR UPDATE;
+  UPDATE bridge_limiter b SET
+    tokens = LEAST(w.burst, b.tokens + w.rate * GREATEST(0, extract(epoch FROM spent_at - b.refilled_at)::float8) / 60),
+    refilled_at = GREATEST(b.refilled_at, spent_at)
+    FROM (SELECT u.bucket, max(u.rate) AS rate, max(u.burst) AS burst
+          FROM unnest(buckets, per_minute, bursts) AS u (bucket, rate, burst) GROUP BY u.bucket) w
+    WHERE b.bucket = w.bucket;
+  FOR asker IN SELECT DISTINCT a FROM unnest(askers) AS a ORDER BY a LOOP
+    refused := (SELECT b.bucket FROM unnest(askers, buckets) WITH ORDINALITY AS u (of, bucket, place)
+      JOIN bridge_limiter b ON b.bucket = u.bucket
+      WHERE u.of = asker AND b.tokens < 1 ORDER BY u.place LIMIT 1);
+    IF refused IS NULL THEN
+      UPDATE bridge_limiter b SET tokens = b.tokens - 1
+        FROM unnest(askers, buckets) AS u (of, bucket) WHERE u.of = asker AND b.bucket = u.bucket;
+    END IF;
+    RETURN NEXT;
+  END LOOP;
+END $$;
 
 --------------------------------------------------------------------------------
 -- Audit

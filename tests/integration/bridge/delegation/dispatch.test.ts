@@ -211,4 +211,23 @@ describe("dispatch", () => {
     assert.deepEqual(row.outcome, { state: "canceled", stage: "dispatch", reason: "source_redacted" });
     assert.equal(agent.seen.length, 0);
   });
+
+  it("a sender, and the users of a server, are refused with a notice once their tokens are used up [DEL-2]", async (t) => {
+    for (const [limit, reason] of [
+      ["senderRate", "sender_rate_limited"],
+      ["serverRate", "server_rate_limited"],
+    ] as const) {
+      const { agent, harness, admit } = await setUpDelegation(t, {
+        harness: { limits: { [limit]: { perMinute: 1, burst: 1 } } },
+      });
+      const [first, second] = [await admit("q1"), await admit("q2")];
+      const worker = harness.worker();
+      worker.start();
+      await harness.until(() => first.outcome !== undefined && second.outcome !== undefined);
+      assert.equal(first.outcome?.reason, "answered");
+      assert.deepEqual(second.outcome, { state: "denied", stage: "limiter", reason, notice: "rate_limited" });
+      assert.equal(agent.behaviour.started.length, 1);
+      await worker.drain();
+    }
+  });
 });

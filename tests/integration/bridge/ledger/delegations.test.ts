@@ -224,6 +224,32 @@ describe("delegations", () => {
     ]);
   });
 
+  it("spend a token of each bucket or of none, and name the first empty one [DEL-2]", async (t) => {
+    const { delegations, admit, claim, rows } = await ledgerFixture(t);
+    await admit([1, 2, 3, 4, 5].map((n) => job(`q${n}`, { room: room(`r${n}`) })));
+    const claimed = await claim();
+    const sender = (key: string) => ({
+      ...{ key, ratePerMinute: 60, burst: 2 },
+      refusal: "sender_rate_limited" as const,
+    });
+    const server = { key: "server", ratePerMinute: 60, burst: 3, refusal: "server_rate_limited" as const };
+    const begun = await Promise.all(
+      claimed.map(({ lease }, index) =>
+        delegations.beginDispatch(lease, { ...BUCKET, key: "agent", burst: 9 }, T0, [
+          sender(index < 3 ? "alice" : "bob"),
+          server,
+        ]),
+      ),
+    );
+    assert.deepEqual(begun, ["begun", "begun", "sender_rate_limited", "begun", "server_rate_limited"]);
+    assert.deepEqual(await rows("SELECT bucket, tokens FROM bridge_limiter ORDER BY 1"), [
+      { bucket: "agent", tokens: 6 },
+      { bucket: "alice", tokens: 0 },
+      { bucket: "bob", tokens: 1 },
+      { bucket: "server", tokens: 0 },
+    ]);
+  });
+
   it("remember across processes whether a call was undelivered or its outcome is unknown [DEL-7]", async (t) => {
     const { delegations, admit, claimOne, rows } = await ledgerFixture(t);
     await admit([job("q1")]);
