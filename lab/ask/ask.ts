@@ -176,13 +176,15 @@ class Watcher {
       if (record === undefined && this.answer.length > 0) record = await outcome.catch(() => undefined);
       if (this.answer.some((event) => event.event_id === record?.reply_event_id)) break;
     }
+    // A status message, or a question back, may have come before it. Where there is no answer, a notice says why.
+    const texts = this.answer.filter(({ content }) => content["msgtype"] !== "m.notice");
+    const answer = texts.length > 0 ? texts : this.answer;
     return {
-      text:
-        this.answer.length === 0 ? null : this.answer.map((event) => String(event.content["body"])).join(""),
-      eventIds: this.answer.map((event) => event.event_id),
-      encrypted: this.answer.length > 0 && this.answer.every((event) => event.encrypted === true),
+      text: answer.length === 0 ? null : answer.map(({ content }) => String(content["body"])).join(""),
+      eventIds: answer.map((event) => event.event_id),
+      encrypted: answer.length > 0 && answer.every((event) => event.encrypted === true),
       questionSeenAt,
-      answerSeenAt: this.answer.length === 0 ? null : clock.now(),
+      answerSeenAt: answer.length === 0 ? null : clock.now(),
     };
   }
 

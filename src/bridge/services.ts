@@ -35,6 +35,7 @@ import {
 } from "./metrics.ts";
 import { createNoticeQueue } from "./notices/queue.ts";
 import { Ownership } from "./ownership.ts";
+import { createStatusQueue } from "./statuses/queue.ts";
 import { textsBy } from "./texts/catalogue.ts";
 import { waitingGauges } from "./waiting-gauges.ts";
 import { Wakeups } from "./wakeups.ts";
@@ -138,6 +139,11 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     ...sending,
     ...{ ledger, agents, cards: trust, textsOf: textsBy(config.language), log, readsEncrypted },
   });
+  const statuses = createStatusQueue({
+    ...sending,
+    ...{ ledger, textsOf: textsBy(config.language), log },
+    onError: () => metrics.workerErrors.inc({ worker: "statuses" }),
+  });
   const memberships = createMembershipQueue({ ...base, agents, clock, log, onLeft: encryption?.onLeft });
   const { worker: delegations, http: agentHttp } = createDelegationWorker({
     ...options,
@@ -175,7 +181,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     audit,
     agentHttp,
     recordGauges,
-    workers: [delegations, notices, memberships, profiles, retention, catchup, ...expiry],
+    workers: [delegations, notices, statuses, memberships, profiles, retention, catchup, ...expiry],
   };
 }
 
@@ -196,6 +202,7 @@ function createBase(
     delegations: claimedBy(ownership, tables.delegations),
     envelopes: claimedBy(ownership, tables.envelopes),
     notices: claimedBy(ownership, tables.notices),
+    statuses: claimedBy(ownership, tables.statuses),
     memberships: claimedBy(ownership, tables.memberships),
   };
   const homeserverOptions: HomeserverOptions = {

@@ -13,6 +13,9 @@ import { createTokenSource } from "./a2a/tokens.ts";
 import type { DelegationObserver } from "./dependencies.ts";
 import { DelegationWorker } from "./worker.ts";
 
+/** A status message follows before it ends. */
+const TYPING_MS = 8_000;
+
 export interface Delegations {
   readonly worker: DelegationWorker;
   /** To be closed when the worker has drained. */
@@ -43,6 +46,12 @@ export function createDelegationWorker(options: {
       observe: (outcome) => metrics.tokenRequest(outcome),
     }),
     sender: createEventSender({ ...sending, ledger }),
+    typing: (room, ghost, isTyping) => {
+      const { ghosts, homeserver } = sending;
+      const show = () =>
+        ghosts.acting(ghost, (actor) => homeserver.typing(actor, room, isTyping ? TYPING_MS : 0));
+      show().catch(() => undefined);
+    },
     textsOf: textsBy(config.language),
     limits: config.limits,
     holder: `${process.pid}-${random.bytes(8).toString("hex")}`,

@@ -1,6 +1,7 @@
 // What the delegation worker is given: every clock, store and connection it uses, and what it counts.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../../domain/clock.ts";
+import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
@@ -35,6 +36,8 @@ export interface DelegationDependencies {
   readonly tokens: TokenSource;
   readonly http: AgentHttp;
   readonly sender: EventSender;
+  /** Shows in a room that a ghost is at work, or no longer. It is tried once, and nothing waits for it. */
+  readonly typing?: (room: RoomId, ghost: GhostMxid, isTyping: boolean) => void;
   /** What the bridge itself says in a room. */
   readonly textsOf: TextsOf;
   readonly clock: Clock;

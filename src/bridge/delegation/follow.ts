@@ -5,7 +5,7 @@
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
-import type { AgentUpdate, Phase } from "./a2a/protocol.ts";
+import type { AgentUpdate, ContentPart, Phase } from "./a2a/protocol.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { type AskedBack, ask } from "./ask.ts";
 import { cancelTask } from "./cancel-task.ts";
@@ -19,6 +19,9 @@ const RECHECK_MS = 5_000;
 const SILENCE_MS = 30_000;
 /** Streams opened for one task; after that it is polled. */
 const STREAM_TRIES = 3;
+/** The least time between two reports that are kept. */
+const REPORT_MS = 2_000;
+const REPORT_LENGTH_MAX = 2_000;
 /** Answers that are not A2A may come from a proxy: they are tolerated until so many polls in a row have failed. */
 const FAULTS_MAX = 10;
 /** The least wait for a card that cannot be fetched. */
@@ -76,6 +79,8 @@ class Follower {
   /** Updates may have been missed: the task was taken up late, or its stream broke. */
   #hasGap: boolean;
   #isBroken = false;
+  #reported = "";
+  #reportedAt = Number.NEGATIVE_INFINITY;
 
   constructor(flow: Flow, followed: Followed) {
     const { claimed, host } = flow;
@@ -190,6 +195,7 @@ class Follower {
     const taskId = update.kind === "task" ? update.task.taskId : update.taskId;
     if (taskId !== this.#followed.taskId) return undefined;
     const phase: Phase = this.#followed.assembly.take(update, this.#client?.streams === true) ?? "open";
+    if (phase === "open") await this.#report(update);
     if (phase === "open" || isAnswered(update, this.#flow.claimed.questionKey)) return undefined;
     this.close();
     if (phase === "completed") {
@@ -199,6 +205,17 @@ class Follower {
     if (phase === "auth_required") await cancelTask(this.#flow, taskId);
     const ended = endOfPhase(phase, "follow");
     return ended === undefined ? undefined : finish(ended);
+  }
+
+  /** Keeps what the agent says about its work. What comes faster than it is shown is left out. */
+  async #report(update: Exclude<AgentUpdate, { kind: "message" }>): Promise<void> {
+    if (update.kind === "artifact" || !this.#isDue(this.#reportedAt, REPORT_MS)) return;
+    const text = reportOf(update.kind === "task" ? update.task.statusParts : update.parts);
+    if (text === "" || text === this.#reported) return;
+    this.#reported = text;
+    this.#reportedAt = this.#flow.now;
+    const { deps, claimed } = this.#flow;
+    await this.#flow.persist(() => deps.ledger.recordReport(claimed.lease, text));
   }
 
   #getTask(client: AgentClient) {
@@ -226,6 +243,12 @@ class Follower {
     const followed = { hasProgressed, streamsOpened: this.#streamsOpened };
     return { kind: "defer", wakeAt, reason: "task_open", undelivered: false, followed };
   }
+}
+
+/** What an agent says about its work, as text. */
+function reportOf(parts: readonly ContentPart[]): string {
+  const texts = parts.flatMap((part) => (part.kind === "text" ? part.text : []));
+  return texts.join(" ").slice(0, REPORT_LENGTH_MAX).toWellFormed().trim();
 }
 
 /** Whether a task still shows the question that was answered: its agent has not taken the answer up yet. */

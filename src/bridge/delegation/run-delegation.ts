@@ -39,6 +39,7 @@ function route(flow: Flow): Promise<Verdict> {
   switch (flow.claimed.resumedFrom) {
     case "queued":
     case "dispatching":
+      flow.deps.typing?.(flow.claimed.roomId, flow.claimed.ghost, true);
       return dispatch(flow);
     case "following":
       return followAccepted(flow);
@@ -65,6 +66,7 @@ async function settle(flow: Flow, verdict: Verdict): Promise<void> {
   if (verdict.kind === "finish") {
     const { state, stage } = verdict.outcome;
     const reason = await flow.persist(() => ledger.finish(lease, verdict.outcome, flow.now));
+    flow.deps.typing?.(flow.claimed.roomId, flow.claimed.ghost, false);
     metrics.ended(state, stage, reason);
     log.info({ event: "delegation_ended", delegation: lease.delegationId, state, stage, reason });
     return;

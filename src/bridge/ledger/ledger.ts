@@ -21,6 +21,7 @@ import { createNotices } from "./notices.ts";
 import { createQuestions } from "./questions.ts";
 import { createReplies } from "./replies.ts";
 import { createRetention } from "./retention.ts";
+import { createReports, createStatuses } from "./statuses.ts";
 import { createTargets } from "./targets.ts";
 
 export interface LedgerOptions {
@@ -46,6 +47,7 @@ export function createLedger(
       ...createTransitions(pool, noticeIntervalMs),
       ...createReplies(pool, keys),
       ...createQuestions(pool, keys),
+      ...createReports(pool, keys),
     },
     envelopes: {
       ...createIntakeEnvelopes(pool, roomGateMs),
@@ -53,6 +55,7 @@ export function createLedger(
       ...createEnvelopeExpiry(pool, noticeIntervalMs),
     },
     notices: createNotices(pool),
+    statuses: createStatuses(pool, keys),
     memberships: createMemberships(pool, { isGhost, refuseEncryptedRooms: !servesEncryptedRooms }),
     ghosts: createGhosts(pool),
     toDevicePositions: createReadPositions(pool, "to_device_since"),

@@ -89,6 +89,7 @@ const RELEASE_ALL = [
   releaseIn("envelopes", "bridge_encrypted_intake"),
   releaseIn("memberships", "bridge_ghost_rooms"),
   releaseIn("notices", "bridge_notices"),
+  releaseIn("statuses", "bridge_statuses"),
 ];
 
 /** Who is alive, and who owns what. */

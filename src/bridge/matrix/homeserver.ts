@@ -159,6 +159,27 @@ export class Homeserver {
     return unlessRefused(outcome, "M_NOT_FOUND");
   }
 
+  /** `PUT /rooms/{room}/state/{type}`, with the empty state key. */
+  setState(
+    actor: GhostActor,
+    roomId: RoomId,
+    type: string,
+    content: Readonly<Record<string, unknown>>,
+  ): Promise<Outcome<undefined>> {
+    return this.#http.request("set_state", "PUT", ["rooms", roomId, "state", type, ""], {
+      body: content,
+      as: actor,
+    });
+  }
+
+  /** `PUT /rooms/{room}/typing/{user}`. @param timeoutMs how long it counts; 0 ends it */
+  typing(actor: GhostActor, roomId: RoomId, timeoutMs: number): Promise<Outcome<undefined>> {
+    return this.#http.request("typing", "PUT", ["rooms", roomId, "typing", actor.ghost], {
+      body: timeoutMs === 0 ? { typing: false } : { typing: true, timeout: timeoutMs },
+      as: actor,
+    });
+  }
+
   /** `PUT /rooms/{room}/send/{type}/{txnId}`, as the ghost's device. */
   async sendEvent(
     actor: GhostActor,

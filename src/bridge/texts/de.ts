@@ -123,6 +123,18 @@ export const DE: Texts = {
     howToAnswer: "Antworte auf diese Nachricht.",
     howToChoose: "Antworte auf diese Nachricht, oder reagiere darauf mit einem dieser Zeichen.",
   },
+  status: {
+    working: "Der Agent arbeitet an dieser Frage.",
+    waiting: "Diese Frage wartet.",
+    behind: "Andere Fragen in diesem Raum kommen zuerst.",
+    agent: "Der Agent hat sie noch nicht angenommen.",
+    input: "Der Agent hat etwas zurückgefragt und wartet auf die Antwort.",
+    delivering: "Die Antwort ist unterwegs.",
+    completed: "Fertig: Die Frage ist beantwortet.",
+    canceled: "Diese Frage wurde abgebrochen.",
+    failed: "Diese Frage endete ohne Antwort.",
+    cancel: "Reagiere auf diese Nachricht mit ❌, um die Frage abzubrechen.",
+  },
   answer: {
     empty: "(Der Agent ist ohne Text fertig geworden.)",
     continued: "Die ganze Antwort steht im Thread der Frage.",

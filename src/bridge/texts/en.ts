@@ -108,6 +108,18 @@ export const EN: Texts = {
     howToAnswer: "Reply to this message to answer.",
     howToChoose: "Reply to this message, or react to it with one of these, to answer.",
   },
+  status: {
+    working: "The agent is working on this question.",
+    waiting: "This question is waiting.",
+    behind: "Other questions in this room come first.",
+    agent: "The agent has not taken it yet.",
+    input: "The agent has asked something back and is waiting for the answer.",
+    delivering: "The answer is on its way.",
+    completed: "Done: the question is answered.",
+    canceled: "This question was canceled.",
+    failed: "This question ended without an answer.",
+    cancel: "React to this message with ❌ to cancel the question.",
+  },
   answer: {
     empty: "(The agent finished without a text answer.)",
     continued: "The whole answer is in the thread of the question.",

@@ -25,6 +25,21 @@ export interface Texts {
     readonly howToAnswer: string;
     readonly howToChoose: string;
   };
+  /** Of the status message of a question that takes long. */
+  readonly status: {
+    readonly working: string;
+    /** Begins what is followed by the reason. */
+    readonly waiting: string;
+    readonly behind: string;
+    readonly agent: string;
+    readonly input: string;
+    readonly delivering: string;
+    readonly completed: string;
+    readonly canceled: string;
+    readonly failed: string;
+    /** How to cancel. */
+    readonly cancel: string;
+  };
   readonly answer: {
     readonly empty: string;
     /** Ends the short form of a long answer. */

@@ -370,6 +370,27 @@ CREATE TABLE bridge_sends (
 );
 CREATE INDEX bridge_sends_event ON bridge_sends (event_id) WHERE event_id IS NOT NULL;
 
+-- The status message of each delegation that takes long. Its row goes when the message says that it has ended.
+CREATE TABLE bridge_statuses (
+  delegation_id bigint PRIMARY KEY REFERENCES bridge_delegations ON DELETE CASCADE,
+  -- Sealed: what the agent said last about its work.
+  report bytea,
+  -- The status message. Its later forms are edits of it, which are counted: each has a transaction ID of its own.
+  event_id text,
+  edits integer NOT NULL DEFAULT 0,
+  -- Digest of what it says now.
+  shown text,
+  pinned boolean NOT NULL DEFAULT false,
+  due_at timestamptz NOT NULL,
+  -- As in bridge_ghost_rooms.
+  holder text,
+  fence bigint NOT NULL DEFAULT 0,
+  attempts integer NOT NULL DEFAULT 0,
+  first_attempted_at timestamptz,
+  CHECK ((event_id IS NULL) = (shown IS NULL))
+);
+CREATE INDEX bridge_statuses_due ON bridge_statuses (due_at);
+
 -- Notices, without their text: it is made from `kind` and `reason` when the notice is sent.
 CREATE TABLE bridge_notices (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -1,0 +1,178 @@
+// The status message of a delegation that takes long: which event it is, what it says now, and what the agent said last.
+// Invariants: at most one a delegation; its row goes when the delegation has ended and the message says so; what the
+// agent said is sealed, and goes with the row; a worker's writes are fenced.
+import type { Pool } from "pg";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { ContentKeys } from "./content-keys.ts";
+import { HELD, heldBy, type Lease } from "./leases.ts";
+import {
+  type ClaimRequest,
+  canServe,
+  claimValues,
+  entities,
+  leaseLost,
+  rows,
+  type Statement,
+  toTime,
+} from "./postgres.ts";
+import type { DelegationState, TerminalReason } from "./states.ts";
+import { replyTransactionId } from "./transaction-ids.ts";
+
+/** A delegation that takes less has no status message. */
+export const STATUS_AFTER_MS = 5_000;
+
+/** A status message that a worker has claimed, with what it is to say. */
+export interface ClaimedStatus {
+  readonly delegationId: string;
+  readonly fence: string;
+  readonly roomId: RoomId;
+  readonly ghost: GhostMxid;
+  readonly sourceEventId: EventId;
+  readonly threadRoot: EventId | undefined;
+  readonly state: DelegationState;
+  /** Whether other questions of its room come first. */
+  readonly isBehind: boolean;
+  /** Why the agent has not taken it yet; undefined when nothing is known. */
+  readonly retryReason: TerminalReason | undefined;
+  /** What the agent said last about its work. */
+  readonly report: string | undefined;
+  /** The status message; undefined before it was sent. */
+  readonly eventId: EventId | undefined;
+  readonly firstAttemptedAt: number | undefined;
+  /** How many edits were made. */
+  readonly edits: number;
+  /** Digest of what it says now. */
+  readonly shown: string | undefined;
+  readonly pinned: boolean;
+  readonly attempts: number;
+}
+
+type StatusRow = Omit<ClaimedStatus, "report"> & { readonly report: Buffer | undefined };
+
+const reportIdentity = (delegationId: string) => `report\n${delegationId}`;
+
+const FIND: Statement = {
+  name: "find_statuses",
+  text: `
+  INSERT INTO bridge_statuses (delegation_id, due_at)
+  SELECT d.id, $1 FROM bridge_delegations d
+  WHERE d.terminal_at IS NULL AND d.state IN ('queued', 'dispatching', 'following') AND d.admitted_at <= $2
+    AND NOT EXISTS (SELECT FROM bridge_statuses s WHERE s.delegation_id = d.id)
+  ORDER BY d.id LIMIT 256
+  ON CONFLICT DO NOTHING`,
+};
+
+const CLAIM: Statement = {
+  name: "claim_statuses",
+  text: `
+  WITH due AS MATERIALIZED (
+    SELECT s.delegation_id FROM bridge_statuses s JOIN bridge_delegations d ON d.id = s.delegation_id
+    WHERE s.due_at <= $2 AND ${canServe("$5", "d.ghost_mxid", "d.room_id")}
+    ORDER BY s.due_at LIMIT $1 FOR UPDATE OF s SKIP LOCKED
+  )
+  UPDATE bridge_statuses s SET due_at = $3, holder = $4, fence = s.fence + 1
+  FROM due, bridge_delegations d LEFT JOIN bridge_rooms r USING (room_id)
+  WHERE s.delegation_id = due.delegation_id AND d.id = s.delegation_id
+  RETURNING s.delegation_id AS "delegationId", s.fence, d.room_id AS "roomId", d.ghost_mxid AS ghost,
+    d.matrix_event_id AS "sourceEventId", d.thread_root AS "threadRoot", d.state,
+    COALESCE(d.state = 'queued' AND r.head_seq < d.room_seq, false) AS "isBehind", d.retry_reason AS "retryReason",
+    s.report, s.event_id AS "eventId", s.first_attempted_at AS "firstAttemptedAt", s.edits, s.shown, s.pinned,
+    s.attempts`,
+};
+
+// The agent may report before the message is due.
+const REPORT: Statement = {
+  name: "record_report",
+  text: `
+  INSERT INTO bridge_statuses (delegation_id, report, due_at)
+  SELECT d.id, $4, d.admitted_at + $5 * interval '1 millisecond' FROM bridge_delegations d WHERE ${HELD}
+  ON CONFLICT (delegation_id) DO UPDATE SET report = excluded.report`,
+};
+
+const OWN = "WHERE delegation_id = $1 AND fence = $2";
+
+const ATTEMPTED: Statement = {
+  name: "status_attempted",
+  text: `UPDATE bridge_statuses SET first_attempted_at = COALESCE(first_attempted_at, $3) ${OWN} RETURNING 1`,
+};
+
+// What a reply or a reaction to the message is about is found by the events that a delegation has sent.
+const SHOWN: Statement = {
+  name: "status_shown",
+  text: `
+  WITH own AS (
+    UPDATE bridge_statuses SET event_id = $3, shown = $4, edits = $5, pinned = $6, due_at = $7, holder = NULL, attempts = 0
+    ${OWN} RETURNING delegation_id
+  )
+  INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, state, event_id)
+  SELECT delegation_id, 'progress', 0, $8, 'm.room.message', 'sent', $3 FROM own
+  ON CONFLICT DO NOTHING`,
+};
+
+const DEFERRED: Statement = {
+  name: "status_deferred",
+  text: `UPDATE bridge_statuses SET due_at = $3, holder = NULL, attempts = attempts + $4 ${OWN}`,
+};
+
+const ENDED: Statement = { name: "status_ended", text: `DELETE FROM bridge_statuses ${OWN}` };
+
+/** What a status message says from now on. */
+export interface Shown {
+  readonly eventId: EventId;
+  readonly digest: string;
+  readonly edits: number;
+  readonly pinned: boolean;
+}
+
+export function createStatuses(pool: Pool, keys: ContentKeys) {
+  return {
+    /** Claims status messages that are due, those of delegations that now take long included. */
+    async claim(request: ClaimRequest): Promise<ClaimedStatus[]> {
+      await rows(pool, FIND, [toTime(request.now), toTime(request.now - STATUS_AFTER_MS)]);
+      const claimed = await entities<StatusRow>(pool, CLAIM, claimValues(request));
+      return claimed.map((row) => ({
+        ...row,
+        report: row.report && keys.open(row.report, reportIdentity(row.delegationId)),
+      }));
+    },
+
+    /** @throws DrawbridgeError `lease_lost` when another worker has claimed it */
+    async recordAttempt({ delegationId, fence }: ClaimedStatus, now: number): Promise<void> {
+      const touched = await rows(pool, ATTEMPTED, [delegationId, fence, toTime(now)]);
+      if (touched.length !== 1) throw leaseLost(`status ${delegationId}`);
+    },
+
+    async recordShown(status: ClaimedStatus, shown: Shown, dueAt: number): Promise<void> {
+      const { delegationId, fence, sourceEventId, ghost } = status;
+      await rows(pool, SHOWN, [
+        delegationId,
+        fence,
+        shown.eventId,
+        shown.digest,
+        shown.edits,
+        shown.pinned,
+        toTime(dueAt),
+        replyTransactionId(sourceEventId, ghost, "progress", 0),
+      ]);
+    },
+
+    async defer({ delegationId, fence }: ClaimedStatus, dueAt: number, failed: boolean): Promise<void> {
+      await rows(pool, DEFERRED, [delegationId, fence, toTime(dueAt), failed ? 1 : 0]);
+    },
+
+    /** Nothing more is shown of this delegation. */
+    async end({ delegationId, fence }: ClaimedStatus): Promise<void> {
+      await rows(pool, ENDED, [delegationId, fence]);
+    },
+  };
+}
+
+export function createReports(pool: Pool, keys: ContentKeys) {
+  return {
+    /** Keeps what the agent says about its work, for the status message; without the lease nothing is kept. */
+    async recordReport(lease: Lease, text: string): Promise<void> {
+      const sealed = keys.seal(text, reportIdentity(lease.delegationId));
+      await rows(pool, REPORT, [...heldBy(lease), sealed, STATUS_AFTER_MS]);
+    },
+  };
+}

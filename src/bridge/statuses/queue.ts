@@ -1,0 +1,140 @@
+// Shows how far delegations are that take long: one message each, edited in place, pinned while the work goes on.
+// Invariants: the message is sent once, under one transaction ID; it is edited at most every few seconds, and only when it
+// says something else; a status that cannot be shown delays no answer; nothing of it is left pinned by a delegation that
+// has ended, unless the room refuses.
+import type { Logger } from "pino";
+import { errorName } from "../../domain/errors.ts";
+import type { EventId } from "../../domain/identifiers.ts";
+import { backoffMs } from "../../runtime/backoff.ts";
+import { WorkQueue } from "../../runtime/work-queue.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { ClaimedStatus } from "../ledger/statuses.ts";
+import { replyTransactionId } from "../ledger/transaction-ids.ts";
+import { type SenderDependencies, type SendResult, sendOnce } from "../matrix/send.ts";
+import type { TextsOf } from "../texts/catalogue.ts";
+import { editContent, firstContent, statusText } from "./content.ts";
+import { setPinned } from "./pins.ts";
+
+const BATCH = 16;
+const LEASE_MS = 60_000;
+/** How often a message is looked at, and so the least time between two edits of it. */
+const LOOK_MS = 3_000;
+const POLL_MS = 1_000;
+const BACKOFF = { firstMs: 2_000, maxMs: 60_000 };
+/** After so many failures the message stays as it is. */
+const ATTEMPTS_MAX = 20;
+
+export interface StatusDependencies extends SenderDependencies {
+  readonly ledger: Pick<Ledger, "statuses">;
+  readonly textsOf: TextsOf;
+  readonly log: Logger;
+  readonly onError: (error: unknown) => void;
+  readonly pollIntervalMs?: number;
+}
+
+export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedStatus> {
+  const { ledger, clock } = deps;
+  return new WorkQueue({
+    clock,
+    concurrency: BATCH,
+    claim: (limit) => {
+      const now = clock.now();
+      return ledger.statuses.claim({ limit, now, leaseUntil: now + LEASE_MS });
+    },
+    work: (status, draining) => showStatus(deps, status, draining),
+    onError: (error) => {
+      deps.log.warn({ err: errorName(error) }, "a status message could not be worked on");
+      deps.onError(error);
+    },
+    pollIntervalMs: deps.pollIntervalMs ?? POLL_MS,
+  });
+}
+
+const OPEN: ReadonlySet<ClaimedStatus["state"]> = new Set([
+  "queued",
+  "dispatching",
+  "following",
+  "awaiting_input",
+  "reply_pending",
+]);
+
+async function showStatus(
+  deps: StatusDependencies,
+  status: ClaimedStatus,
+  signal?: AbortSignal,
+): Promise<void> {
+  const { ledger, clock } = deps;
+  const { state, eventId } = status;
+  const isOpen = OPEN.has(state);
+  if (eventId === undefined) {
+    // The question back, or the answer, is there for people to see already.
+    if (!isOpen) return await ledger.statuses.end(status);
+    if (state === "awaiting_input" || state === "reply_pending") {
+      return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
+    }
+  }
+  const text = statusText(status, deps.textsOf(status.roomId));
+  if (eventId !== undefined && text.digest === status.shown) {
+    return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
+  }
+  const edits = eventId === undefined ? 0 : status.edits + 1;
+  const content = eventId === undefined ? firstContent(text, status) : editContent(text, eventId);
+  const sent = await send(deps, status, content, edits, signal);
+  if (sent.kind !== "sent") return await failed(deps, status, sent);
+  const shownAs = eventId ?? sent.eventId;
+  const pinned = await pin(deps, status, shownAs, isOpen, signal);
+  await ledger.statuses.recordShown(
+    status,
+    { eventId: shownAs, digest: text.digest, edits, pinned },
+    clock.now() + LOOK_MS,
+  );
+  if (!isOpen) await ledger.statuses.end(status);
+}
+
+function send(
+  deps: StatusDependencies,
+  status: ClaimedStatus,
+  content: Readonly<Record<string, unknown>>,
+  ordinal: number,
+  signal?: AbortSignal,
+): Promise<SendResult> {
+  const { roomId, ghost, sourceEventId, firstAttemptedAt } = status;
+  return sendOnce(
+    deps,
+    {
+      ...{ roomId, ghost, content, sourceEventId, eventType: "m.room.message" },
+      transactionId: replyTransactionId(sourceEventId, ghost, "progress", ordinal),
+      firstAttemptedAt: ordinal === 0 ? firstAttemptedAt : undefined,
+      recordAttempt: (now) => deps.ledger.statuses.recordAttempt(status, now),
+    },
+    signal,
+  );
+}
+
+/** Whether the message is pinned now. What the room refuses is not tried again. */
+async function pin(
+  deps: StatusDependencies,
+  { roomId, ghost, eventId, pinned }: ClaimedStatus,
+  message: EventId,
+  isOpen: boolean,
+  signal?: AbortSignal,
+): Promise<boolean> {
+  const isNew = eventId === undefined;
+  if (isOpen ? !isNew : !pinned) return pinned;
+  const outcome = await deps.ghosts.acting(
+    ghost,
+    (actor) => setPinned(deps.homeserver, actor, roomId, message, isOpen),
+    signal,
+  );
+  return outcome.kind === "ok" ? isOpen : pinned;
+}
+
+async function failed(
+  { ledger, clock }: StatusDependencies,
+  status: ClaimedStatus,
+  result: Exclude<SendResult, { kind: "sent" }>,
+): Promise<void> {
+  if (result.kind === "refused" || status.attempts >= ATTEMPTS_MAX) return await ledger.statuses.end(status);
+  const waitMs = result.afterMs === 0 ? 0 : backoffMs(BACKOFF, status.attempts, result.afterMs);
+  await ledger.statuses.defer(status, clock.now() + waitMs, true);
+}

@@ -1,0 +1,152 @@
+// The status message of a question that takes long, on a real ledger, against a scripted homeserver.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
+import { createStatusQueue } from "../../../../src/bridge/statuses/queue.ts";
+import { CATALOGUES } from "../../../../src/bridge/texts/catalogue.ts";
+import { systemRandom } from "../../../../src/domain/clock.ts";
+import { ghostSide } from "../../../support/ghosts.ts";
+import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
+import { job, ledgerFixture, T0 } from "../../../support/ledger.ts";
+import { recordedLog } from "../../../support/recorded-log.ts";
+
+const LATER = T0 + 6_000;
+
+async function setUp(t: TestContext, refusesPins = false) {
+  const fixture = await ledgerFixture(t);
+  let pinned: unknown = ["$older"];
+  let count = 0;
+  const script: Script = ({ method, path, body }) => {
+    if (path.includes("/send/")) {
+      count += 1;
+      return { body: { event_id: `$s${count}` } };
+    }
+    if (!path.includes("m.room.pinned_events")) return { body: {} };
+    if (method === "GET") return { body: { pinned } };
+    if (refusesPins) return { status: 403, body: { errcode: "M_FORBIDDEN" } };
+    pinned = (body as { pinned: unknown }).pinned;
+    return { body: { event_id: "$pin" } };
+  };
+  const server = await scriptedHomeserver(t, script);
+  const { homeserver, clock } = ghostSide(t, server.url, { now: T0 });
+  const { ledger } = fixture;
+  const { log } = recordedLog();
+  const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
+  const queue = createStatusQueue({
+    ...{ ledger, homeserver, ghosts, clock, log, textsOf: () => CATALOGUES.en },
+    onError: (error) => {
+      throw error;
+    },
+  });
+  const bodies = () =>
+    server.seen
+      .filter(({ path }) => path.includes("/send/"))
+      .map(({ body }) => body as Record<string, unknown>);
+  const at = async (now: number) => {
+    await clock.advance(now - clock.now());
+    await queue.round();
+  };
+  return { ...fixture, server, clock, at, bodies, pinned: () => pinned };
+}
+
+const WORKING = /^The agent is working on this question\./;
+
+describe("status messages", () => {
+  it("a question that waits says so after five seconds, and why, once [DEL-6]", async (t) => {
+    const { admit, at, bodies } = await setUp(t);
+    await admit([job("one"), job("two")]);
+    await at(T0 + 4_999);
+    assert.deepEqual(bodies(), [], "nothing of what is quick");
+    await at(T0 + 5_000);
+    await at(T0 + 60_000);
+    const said = bodies().map(({ body }) => String(body).split("\n")[0]);
+    assert.deepEqual(said.toSorted(), [
+      "This question is waiting. Other questions in this room come first.",
+      "This question is waiting. The agent has not taken it yet.",
+    ]);
+    for (const body of bodies()) {
+      assert.deepEqual(body["m.mentions"], {});
+      assert.equal(body["msgtype"], "m.notice");
+    }
+  });
+
+  it("a long task has one message, pinned, edited with what the agent says, and unpinned at the end [DEL-6]", async (t) => {
+    const { admit, at, bodies, pinned, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one")]);
+    const { lease } = await claimOne();
+    await delegations.recordAccepted(
+      lease,
+      { taskId: "t1", contextId: undefined, agentVersion: undefined },
+      T0,
+    );
+    await delegations.recordReport(lease, "Reading <b>1</b> of 3\n@room");
+    await at(LATER);
+    assert.deepEqual(pinned(), ["$older", "$s1"]);
+    const [first] = bodies();
+    assert.match(String(first?.["body"]), WORKING);
+    assert.match(
+      String(first?.["formatted_body"]),
+      /<blockquote>\n<p>Reading &lt;b&gt;1&lt;\/b&gt; of 3 @\u2060room<\/p>/,
+    );
+    await at(LATER + 3_000);
+    assert.equal(bodies().length, 1, "nothing new, nothing said");
+
+    await delegations.recordReport(lease, "Reading 2 of 3");
+    await at(LATER + 6_000);
+    const edit = bodies()[1];
+    assert.deepEqual(edit?.["m.relates_to"], { rel_type: "m.replace", event_id: "$s1" });
+    assert.match(JSON.stringify(edit?.["m.new_content"]), /> Reading 2 of 3\\n/);
+
+    await delegations.finish(
+      lease,
+      { state: "failed", stage: "follow", reason: "agent_failed" },
+      LATER + 7_000,
+    );
+    await at(LATER + 9_000);
+    assert.match(JSON.stringify(bodies()[2]?.["m.new_content"]), /ended without an answer/);
+    assert.deepEqual(pinned(), ["$older"], "what others have pinned stays");
+    assert.deepEqual(await rows("SELECT * FROM bridge_statuses"), []);
+    assert.deepEqual(await rows("SELECT purpose, event_id FROM bridge_sends"), [
+      { purpose: "progress", event_id: "$s1" },
+    ]);
+    await at(LATER + 60_000);
+    assert.equal(bodies().length, 3);
+  });
+
+  it("a task that ends before its message was due has none, and nothing of its report is kept [DEL-6]", async (t) => {
+    const { admit, at, bodies, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one")]);
+    const { lease } = await claimOne();
+    await delegations.recordReport(lease, "soon");
+    await delegations.finish(
+      lease,
+      { state: "failed", stage: "dispatch", reason: "agent_failed" },
+      T0 + 1_000,
+    );
+    await at(LATER);
+    assert.deepEqual(bodies(), []);
+    assert.deepEqual(await rows("SELECT * FROM bridge_statuses"), []);
+  });
+
+  it("where the ghost may not pin, the message is shown all the same [DEL-6]", async (t) => {
+    const { admit, at, bodies, pinned } = await setUp(t, true);
+    await admit([job("one")]);
+    await at(LATER);
+    await at(LATER + 60_000);
+    assert.equal(bodies().length, 1);
+    assert.deepEqual(pinned(), ["$older"]);
+  });
+
+  it("after a kill between sending and recording the message has the same transaction ID [DEL-6]", async (t) => {
+    const { admit, at, server, rows } = await setUp(t);
+    await admit([job("one")]);
+    await at(LATER);
+    await rows("UPDATE bridge_statuses SET event_id = NULL, shown = NULL, fence = fence + 1, due_at = $1", [
+      new Date(LATER),
+    ]);
+    await at(LATER + 1);
+    const sent = server.seen.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
+    assert.equal(sent.length, 2);
+    assert.equal(new Set(sent).size, 1);
+  });
+});
