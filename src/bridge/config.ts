@@ -156,6 +156,8 @@ export const BridgeConfigFile = z.strictObject({
         .default(16 * MiB),
       /** Delegations one process works on at a time; half of them at most on streams. A task between two polls takes no slot. */
       concurrency: z.int().min(1).max(1_024).default(64),
+      /** How many of them may be of one agent; a quarter when nothing is said. */
+      agentConcurrency: z.int().min(1).max(1_024).optional(),
       /** How long a question that does not get on (its key or its agent is missing) may hold up its room. */
       roomGate: durationMs("60s", { min: "1s" }),
       /** Longest time from the first try until an agent has accepted the delegation. */

@@ -28,6 +28,7 @@ import { ManualClock } from "./manual-clock.ts";
 
 export const LIMITS: DelegationLimits = {
   concurrency: 8,
+  agentConcurrency: 8,
   dispatchDeadline: 600_000,
   answerDeadline: 3_600_000,
   inputWait: 900_000,

@@ -17,6 +17,7 @@ import type { TokenFailureCode, TokenSource } from "./a2a/tokens.ts";
 export type DelegationLimits = Pick<
   BridgeConfig["limits"],
   | "concurrency"
+  | "agentConcurrency"
   | "dispatchDeadline"
   | "answerDeadline"
   | "inputWait"

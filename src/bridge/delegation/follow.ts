@@ -90,7 +90,7 @@ class Follower {
     this.#lastEventAt = flow.now;
     this.#streamsOpened = claimed.streamsOpened + (followed.live === undefined ? 0 : 1);
     this.#faults = claimed.resumedFrom === "following" ? claimed.attempts : 0;
-    if (host.mayStream()) this.#live = followed.live;
+    if (host.mayStream(claimed.agentId)) this.#live = followed.live;
     else followed.live?.close();
     this.#hasGap = this.#live === undefined;
     flow.holdsStream = this.#live !== undefined;
@@ -161,7 +161,8 @@ class Follower {
     }
     // The first poll after a claim leads to a stream at once; after a broken stream there is a pause.
     const streams = client.streams && !this.#isBroken && this.#streamsOpened < STREAM_TRIES;
-    if (!streams || !this.#flow.host.mayStream()) return this.#later(this.#pollIntervalMs(), true);
+    if (!streams || !this.#flow.host.mayStream(this.#flow.claimed.agentId))
+      return this.#later(this.#pollIntervalMs(), true);
     this.#streamsOpened++;
     this.#lastEventAt = this.#flow.now;
     this.#live = new LiveStream(this.#flow.deps.clock, this.#flow.signal, (signal) =>

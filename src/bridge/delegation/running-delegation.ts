@@ -2,6 +2,7 @@
 // Invariant: a write that must not be lost is repeated until it is written, refused by its fence, refused as wrong, or
 // the work is interrupted; every such write is fenced, so a repetition can do no harm.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import type { AgentId } from "../../domain/identifiers.ts";
 import { jitteredBackoffMs } from "../../runtime/backoff.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
 import { AgentClient } from "./a2a/agent-client.ts";
@@ -29,7 +30,7 @@ export interface FlowHost {
   /** A room or a slot may have become free: claim again. */
   wake(): void;
   /** Whether one more flow may hold a stream, and with it its slot. */
-  mayStream(): boolean;
+  mayStream(agent: AgentId): boolean;
 }
 
 export class Flow {

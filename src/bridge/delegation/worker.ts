@@ -1,8 +1,11 @@
 // The delegation worker: claims delegations that are due and runs each as a flow of its own.
-// Invariants: never more flows than `limits.concurrency`, and no more than half of them on streams, which last: the others
+// Invariants: never more flows than `limits.concurrency`, of one agent than its share of them (so that one that hangs does
+// not keep others waiting), and no more than half of either on streams, which last: the others
 // are requests, or polls of tasks, and end soon; leases are renewed while flows run; a drain leaves every
 // delegation finished or given back, and ends in its time: what a database that does not answer keeps, its lease
 // gives back.
+
+import type { AgentId } from "../../domain/identifiers.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
@@ -43,7 +46,7 @@ export class DelegationWorker {
       giveBack: (claims) => this.#giveBack(claims.map(({ claimed }) => claimed.lease)),
       onError: () => deps.log.warn({ event: "delegations_not_claimed" }),
     });
-    this.#host = { wake: () => this.#queue.wake(), mayStream: () => this.#mayStream() };
+    this.#host = { wake: () => this.#queue.wake(), mayStream: (agent) => this.#mayStream(agent) };
   }
 
   start(): void {
@@ -92,15 +95,34 @@ export class DelegationWorker {
     return { request: this.#active.size - stream, stream, free };
   }
 
-  #mayStream(): boolean {
-    return this.slots.stream < Math.floor(this.#deps.limits.concurrency / 2);
+  #mayStream(agent: AgentId): boolean {
+    const ofAgent = [...this.#active.values()].filter(
+      ({ claimed, holdsStream }) => holdsStream && claimed.agentId === agent,
+    );
+    const isOver = ofAgent.length >= Math.floor(this.#shareOfAgent / 2);
+    return !isOver && this.slots.stream < Math.floor(this.#deps.limits.concurrency / 2);
+  }
+
+  /** The most slots that one agent's delegations take. */
+  get #shareOfAgent(): number {
+    const { concurrency, agentConcurrency = Math.ceil(concurrency / 4) } = this.#deps.limits;
+    return agentConcurrency;
+  }
+
+  #inProgressByAgent(): Map<AgentId, number> {
+    const counts = new Map<AgentId, number>();
+    for (const { claimed } of this.#active.values()) {
+      counts.set(claimed.agentId, (counts.get(claimed.agentId) ?? 0) + 1);
+    }
+    return counts;
   }
 
   async #claim(limit: number): Promise<Claim[]> {
     const { ledger, clock, holder, limits, metrics } = this.#deps;
     const now = clock.now();
     const leaseUntil = now + limits.lease;
-    const claimed = await ledger.claim({ holder, limit, now, leaseUntil });
+    const share = { most: this.#shareOfAgent, inProgress: this.#inProgressByAgent() };
+    const claimed = await ledger.claim({ holder, limit, now, leaseUntil, share });
     if (claimed.length > 0) metrics.claimed(claimed.length);
     return claimed.map((one) => ({ claimed: one, leaseUntil }));
   }

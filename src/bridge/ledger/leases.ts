@@ -1,11 +1,12 @@
 // Leases on delegations: claimed, renewed, released.
 // Invariants: a claim raises the fence, so that the WHERE of every earlier holder's write matches no row; the cost of
 // a claim does not depend on how many delegations wait, because the indexes it reads hold heads of rooms, and what rooms
-// are past, only; a head that ended while it waited is stepped over; a head whose next try comes after `limits.roomGate`
-// gives the turn to its room's next delegation, and is tried again by a due time of its own.
+// are past, only (those of agents that have their share are passed over); a head that ended while it waited is stepped
+// over; a head whose next try comes after `limits.roomGate` gives the turn to its room's next delegation, and is tried again by a due time of its own.
 import type { Pool } from "pg";
 import { sha256 } from "../../domain/digest.ts";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { AgentShares, type SharePerAgent } from "./agent-shares.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import {
   type ClaimRequest,
@@ -126,6 +127,7 @@ const CLAIM_HEADS: Statement = {
       ON d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
     WHERE r.head_at <= $3 AND (d.lease_until IS NULL OR d.lease_until <= $3)
       AND ($5::text[] IS NULL OR NOT r.encrypted OR d.ghost_mxid = ANY ($5))
+      AND d.agent_id <> ALL ($6::text[])
     ORDER BY r.head_at
     LIMIT $2
     FOR UPDATE OF r, d SKIP LOCKED
@@ -152,7 +154,7 @@ const CLAIM_DUE: Statement = {
   text: `
   WITH due AS MATERIALIZED (
     SELECT id, state, prompt IS NULL AS is_accepted FROM bridge_delegations
-    WHERE due_at <= $3 AND ${canServe("$5", "ghost_mxid", "room_id")}
+    WHERE due_at <= $3 AND ${canServe("$5", "ghost_mxid", "room_id")} AND agent_id <> ALL ($6::text[])
     ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED
   )
   UPDATE bridge_delegations d SET
@@ -282,17 +284,27 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
   let isTurnOfDue = false;
   return {
     /** Claims up to `limit` delegations that may be worked on now: heads of rooms, and what rooms are past and is due. */
-    async claim(request: ClaimRequest & { readonly holder: string }): Promise<ClaimedDelegation[]> {
+    async claim(
+      request: ClaimRequest & { readonly holder: string; readonly share?: SharePerAgent },
+    ): Promise<ClaimedDelegation[]> {
       const { holder, limit } = request;
+      const shares = new AgentShares(request.share);
       const times = [toTime(request.now), toTime(request.leaseUntil), request.ghosts ?? null];
-      const claimDue = (most: number) => entities<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times]);
+      const claimDue = (most: number) =>
+        entities<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times, shares.full]);
       const claimHeads = async (most: number) => {
-        const heads = await entities<HeadRow>(pool, CLAIM_HEADS, [holder, most, ...times]);
+        const heads = await entities<HeadRow>(pool, CLAIM_HEADS, [holder, most, ...times, shares.full]);
         return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.steppedOver ?? 0) > 0 };
       };
       const claimed: ClaimedDelegation[] = [];
       let [mayBeDue, mayBeHeads] = [true, true];
-      for (let free = limit; free > 0 && (mayBeDue || mayBeHeads); free = limit - claimed.length) {
+      for (;;) {
+        if (!mayBeDue && !mayBeHeads) {
+          if (!shares.next()) break;
+          [mayBeDue, mayBeHeads] = [true, true];
+        }
+        const free = Math.min(limit - claimed.length, shares.size);
+        if (free === 0) break;
         // Both statements run at once, because a new question must not wait; a single slot goes to either in turn.
         if (free === 1) isTurnOfDue = !isTurnOfDue;
         const half = free > 1 ? Math.ceil(free / 2) : Number(isTurnOfDue);
@@ -302,7 +314,10 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
           forDue === 0 ? [] : claimDue(forDue),
           forHeads === 0 ? { found: [], steppedOver: false } : claimHeads(forHeads),
         ]);
-        claimed.push(...[...due, ...heads.found].map((row) => toClaimed(row, holder, keys)));
+        for (const row of [...due, ...heads.found]) {
+          shares.take(row.agentId);
+          claimed.push(toClaimed(row, holder, keys));
+        }
         mayBeDue &&= forDue === 0 || due.length === forDue;
         mayBeHeads &&= heads.steppedOver || heads.found.length === forHeads;
       }

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import type { AgentId } from "../../../../src/domain/identifiers.ts";
 import { delegationSuite } from "../../../support/delegation.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
+import { ghost, job, room } from "../../../support/ledger.ts";
 
 describe("delegation worker", () => {
   const setUpDelegation = delegationSuite();
@@ -74,6 +76,32 @@ describe("delegation worker", () => {
     await harness.clock.advance(5_000);
     assert.equal(agent.seenOf("send").length, 3);
     assert.equal(await count("lease_holder IS NOT NULL"), 3);
+  });
+
+  it("an agent that hangs takes its share of the slots, and another agent's question is claimed at once [DEL-7]", async (t) => {
+    const { agent, fixture, harness, admit, count } = await setUp(t);
+    agent.fault("send", { kind: "hang" }, 1_000);
+    for (let index = 0; index < 96; index++) await admit(`hang${index}`, `room ${index}`);
+    const worker = harness.worker("one", { agentConcurrency: 2 });
+    worker.start();
+    await harness.until(() => agent.seenOf("send").length === 2, 0);
+    const other = { ghost: ghost("other"), agent: "other" as AgentId, room: room("another room") };
+    await fixture.admit([job("other", other)]);
+    worker.wake();
+    // It ends without a call, because agents.yaml has no such agent; no request of the other agent's has ended meanwhile.
+    await harness.until(async () => (await count("agent_id = 'other' AND terminal_at IS NOT NULL")) === 1, 0);
+    assert.equal(agent.seenOf("send").length, 2);
+    assert.equal(await count("agent_id = 'docs' AND lease_holder IS NOT NULL"), 2);
+  });
+
+  it("one agent takes a quarter of the slots when nothing is said", async (t) => {
+    const { agent, harness, admit } = await setUp(t);
+    agent.fault("send", { kind: "hang" }, 100);
+    for (let index = 0; index < 9; index++) await admit(`q${index}`, `room ${index}`);
+    harness.worker("one", { concurrency: 12, agentConcurrency: undefined }).start();
+    await harness.until(() => agent.seenOf("send").length === 3);
+    await harness.clock.advance(5_000);
+    assert.equal(agent.seenOf("send").length, 3);
   });
 
   for (const streaming of [false, true]) {

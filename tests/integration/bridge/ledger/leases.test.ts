@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
+import type { AgentId } from "../../../../src/domain/identifiers.ts";
 import {
   ACCEPTED,
   BUCKET,
@@ -16,6 +17,35 @@ import {
 } from "../../../support/ledger.ts";
 
 describe("leases", () => {
+  it("are claimed of each agent up to its share, and of others whatever waits before them", async (t) => {
+    const { delegations, admit } = await ledgerFixture(t);
+    const agents = ["a", "b", "c"] as AgentId[];
+    for (const [index, agent] of agents.entries()) {
+      const jobs = Array.from({ length: 20 }, (_, n) =>
+        job(`${agent}${n}`, { agent, room: room(`${agent}${n}`) }),
+      );
+      await admit(jobs, { receivedAt: T0 + index });
+    }
+    const claimed = async (limit: number, most: number, inProgress: Record<string, number> = {}) => {
+      const share = { most, inProgress: new Map(Object.entries(inProgress) as [AgentId, number][]) };
+      const now = T0 + 10;
+      const found = await delegations.claim({ holder: "one", limit, now, leaseUntil: now + LEASE_MS, share });
+      const counts = agents.map((agent) => found.filter(({ agentId }) => agentId === agent).length);
+      await delegations.release(
+        found.map(({ lease }) => lease),
+        T0,
+      );
+      return counts;
+    };
+    assert.deepEqual(await claimed(12, 4), [4, 4, 4]);
+    assert.deepEqual(await claimed(40, 4), [4, 4, 4]);
+    assert.deepEqual(await claimed(40, 4, { a: 4, b: 3, x: 9 }), [0, 1, 4]);
+    assert.deepEqual(await claimed(40, 4, { a: 1, b: 2, c: 3 }), [3, 2, 1]);
+    assert.equal((await claimed(2, 4, { a: 4 }))[0], 0);
+    assert.deepEqual(await claimed(40, 4, { a: 4, b: 4, c: 5 }), [0, 0, 0]);
+    assert.deepEqual(await claimed(60, 64), [20, 20, 20]);
+  });
+
   it("let eight holders drain rooms side by side: each delegation once, each room in order [DEL-9]", async (t) => {
     const { delegations, admit, claim, rows } = await ledgerFixture(t, 16);
     const ROOMS = 12;
