@@ -100,6 +100,8 @@ const KINDS: readonly Kind[] = [
     key: ["id"],
     ended: "received_at",
   }),
+  // A bucket that nobody took a token of for so long is full again, as a new one is.
+  kind("limiter", () => WEEK_MS, { table: "bridge_limiter", key: ["bucket"], ended: "refilled_at" }),
   kind("delegations", ({ delegations }) => delegations, {
     table: "bridge_delegations",
     key: ["id"],

@@ -444,6 +444,7 @@ CREATE TABLE bridge_limiter (
   tokens double precision NOT NULL,
   refilled_at timestamptz NOT NULL
 );
+CREATE INDEX bridge_limiter_age ON bridge_limiter (refilled_at);
 
 -- Spends one token of each bucket of each asker, or none of an asker for whom one bucket is empty. The arrays have an element
 -- for each bucket of each asker; askers are served in ascending order. `refused`: the first empty bucket.

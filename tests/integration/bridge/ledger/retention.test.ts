@@ -21,15 +21,15 @@ import { ROOT } from "../../../support/temporary.ts";
 
 const DAY = 24 * 60 * 60_000;
 const TIMES = { ...BridgeConfigFile.shape.retention.parse(undefined), sessions: 90 * DAY };
-/** Tables whose rows are as many as agents, ghosts, processes or keys, or that hold one row. */
+/** Tables whose rows are as many as agents, ghosts, processes or open delegations, or that hold one row. */
 const BOUNDED = [
   "bridge_capacity",
   "bridge_crypto_stores",
   "bridge_forgotten",
   "bridge_ghosts",
-  "bridge_limiter",
   "bridge_migrations",
   "bridge_ownership",
+  "bridge_statuses",
   "bridge_targets",
 ];
 
