@@ -78,7 +78,7 @@ interface Base {
 export function createServices(options: BridgeOptions, context: BridgeContext): BridgeServices {
   const { config, clock, log } = options;
   const { agents, database, metrics } = context;
-  const wakeups = new Wakeups();
+  const wakeups = new Wakeups(clock);
   const ownership: Ownership = new Ownership({
     open: (onNotified) => openProcessConnection(database.url, onNotified),
     releaseEnded: (now) => releaseEnded(database.pool, now),

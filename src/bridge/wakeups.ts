@@ -1,6 +1,8 @@
 // Which parts of the bridge a commit wakes, here and in the other processes. The parts are set once all of them exist,
 // because those that commit are themselves among those that are woken.
-// Invariant: a part that is not woken still finds its work by polling.
+// Invariants: a part that is not woken still finds its work by polling; the other processes are told at once, and then of
+// everything that follows together, because each message is a commit here and a look at the database in each of them.
+import type { Clock } from "../domain/clock.ts";
 import type { DelegationWorker } from "./delegation/worker.ts";
 import type { Admitted } from "./ledger/admission-types.ts";
 
@@ -21,11 +23,20 @@ interface Parts {
 type Part = keyof Parts;
 
 const CANCEL = "cancel:";
+/** Least time between two messages. */
+const TOLD_EVERY_MS = 100;
 
 export class Wakeups {
+  readonly #clock: Clock;
+  readonly #untold = new Set<Part>();
+  #isPausing = false;
   parts: Parts | undefined;
   /** Tells the other processes. */
   tell: (message: string) => void = () => undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
 
   /** Intake, or the derivation of an intake envelope, committed. */
   readonly admitted = (admitted: Admitted): void => {
@@ -58,7 +69,18 @@ export class Wakeups {
   wake(...parts: readonly Part[]): void {
     if (parts.length === 0) return;
     this.#wake(parts);
-    this.tell(parts.join(" "));
+    for (const part of parts) this.#untold.add(part);
+    if (!this.#isPausing) void this.#tellAll();
+  }
+
+  async #tellAll(): Promise<void> {
+    this.#isPausing = true;
+    while (this.#untold.size > 0) {
+      this.tell([...this.#untold].join(" "));
+      this.#untold.clear();
+      await this.#clock.sleep(TOLD_EVERY_MS);
+    }
+    this.#isPausing = false;
   }
 
   #wake(parts: readonly Part[]): void {

@@ -1,0 +1,27 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { Wakeups } from "../../../src/bridge/wakeups.ts";
+
+describe("Wakeups", () => {
+  it("tells the other processes at once, and then of all that follows together [DEL-9]", async () => {
+    let pause = Promise.withResolvers<void>();
+    const over = async () => {
+      const before = pause;
+      pause = Promise.withResolvers<void>();
+      before.resolve();
+      await new Promise((resolve) => setImmediate(resolve));
+    };
+    const wakeups = new Wakeups({ now: () => 0, sleep: () => pause.promise });
+    const told: string[] = [];
+    wakeups.tell = (message) => told.push(message);
+    for (let question = 0; question < 50; question++) wakeups.ended();
+    wakeups.wake("delegations");
+    assert.deepEqual(told, ["audit notices"]);
+    await over();
+    assert.deepEqual(told.slice(1), ["audit notices delegations"]);
+    await over();
+    assert.equal(told.length, 2);
+    wakeups.wake("inbox");
+    assert.deepEqual(told.slice(2), ["inbox"]);
+  });
+});
