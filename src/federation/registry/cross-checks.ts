@@ -1,6 +1,7 @@
 // What no file can show by itself: names that collide, lists that name what does not exist, servers that
 // room ACLs cannot tell apart. Invariant: linear in the number of partners, and every collision is reported.
 import { isIpLiteral, parseServerName, parseUserId, serverHost, serverOf } from "../../domain/identifiers.ts";
+import type { RegistrySecretReference } from "../../runtime/secrets.ts";
 import type { OfferedAgent, Organisation } from "./organisation.ts";
 import type { Partner, PartnerEntry, Registry } from "./partner.ts";
 import type { CrossProblem } from "./problems.ts";
@@ -219,11 +220,17 @@ export function serverOfSender(sender: string): string {
 }
 
 /**
- * A secret is sent to one token endpoint alone. Otherwise whoever may edit one partner's file could have another
- * partner's secret sent to an endpoint of his own.
+ * A secret is sent to one token endpoint alone, and what a caller authenticates with is sent where its own file says.
+ * Otherwise whoever may edit one partner's file could have another partner's secret sent to an endpoint of his own.
  */
 function checkCredentials(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
   const problems: CrossProblem[] = [];
+  const callers = new Map<string, string>([
+    ...organisation.clients.map(({ secret }) => [secretName(secret), ORGANISATION_FILE] as const),
+    ...partners.flatMap(({ file, partner: { gateway } }) =>
+      gateway?.clientSecret === undefined ? [] : [[secretName(gateway.clientSecret), file] as const],
+    ),
+  ]);
   const endpoints = new Map<string, { endpoint: string; file: string }>();
   const entries = [
     ...Object.entries(organisation.consumes).map(
@@ -238,7 +245,15 @@ function checkCredentials(organisation: Organisation, partners: readonly Partner
   for (const [file, path, { credentials }] of entries) {
     if (credentials === undefined) continue;
     const { clientSecret, tokenEndpoint } = credentials;
-    const named = "file" in clientSecret ? `file ${clientSecret.file}` : `env ${clientSecret.env}`;
+    const named = secretName(clientSecret);
+    const caller = callers.get(named);
+    if (caller !== undefined && caller !== file) {
+      problems.push({
+        ...{ file, path: [...path, "credentials", "clientSecret"], rule: "secret_of_caller" },
+        message: `is the secret of a client that ${caller} declares, and would be sent to the endpoint`,
+        hint: "Name the secret that the endpoint's operator gave us, in a file or variable of its own.",
+      });
+    }
     const known = endpoints.get(named);
     if (known === undefined) endpoints.set(named, { endpoint: tokenEndpoint, file });
     else if (known.endpoint !== tokenEndpoint) {
@@ -250,4 +265,9 @@ function checkCredentials(organisation: Organisation, partners: readonly Partner
     }
   }
   return problems;
+}
+
+/** What a reference names; a path has one spelling. */
+function secretName(reference: RegistrySecretReference): string {
+  return "file" in reference ? `file ${reference.file}` : `env ${reference.env}`;
 }

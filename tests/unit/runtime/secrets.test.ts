@@ -57,6 +57,22 @@ describe("secrets", () => {
     assert.ok(rules.includes("secret_endpoint"), rules.join());
   });
 
+  it("a partner's file that consumes an agent with the secret of another file's client is refused by the check [REG-1]", () => {
+    const path = "registry/partners/lighthouse.yaml";
+    const given = "env: DRAWBRIDGE_SECRET_LIGHTHOUSE";
+    for (const [secret, isRefused] of [
+      // Of the organisation's own bridge, of its applicant, and of a partner.
+      ["client-secrets/harbour-bridge", true],
+      ["client-secrets/gull-applicant", true],
+      ["client-secrets/salvage-co", true],
+      ["client-secrets/lighthouse-bridge", false],
+      ["client-secrets/of-nobody", false],
+    ] as const) {
+      const rules = problemsOf(withText(path, given, `file: ${secret}`)).map(({ rule }) => rule);
+      assert.equal(rules.includes("secret_of_caller"), isRefused, `${secret}: ${rules.join()}`);
+    }
+  });
+
   it("the same references are refused when they are used, whatever was checked before [REG-1]", (t) => {
     const directory = folder(t);
     for (const file of ["/etc/shadow", "../x", "signing.key", "client-secrets/../signing.key"]) {
