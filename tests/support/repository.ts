@@ -36,7 +36,11 @@ export function workTree(folder: string, files: Readonly<Record<string, string>>
   operatorGit(folder, "init", "--quiet", "--initial-branch=main");
   for (const [path, text] of Object.entries(files)) writeFile(join(folder, path), text);
   operatorGit(folder, "add", "--all");
-  operatorGit(folder, "commit", "--quiet", "--allow-empty", "--message=Begin");
+  const date = `@${AT / 1_000} +0000`;
+  execFileSync("git", ["-c", "safe.directory=*", "commit", "--quiet", "--allow-empty", "--message=Begin"], {
+    cwd: folder,
+    env: { ...process.env, ...IDENTITY, GIT_AUTHOR_DATE: date, GIT_COMMITTER_DATE: date },
+  });
 }
 
 /** Bare repositories by the files in their one commit: each is made by git once, and copied from then on. */

@@ -21,7 +21,7 @@ export interface NewCommit {
   readonly changes: Changes;
   readonly message: string;
   readonly author: CommitAuthor;
-  /** Milliseconds since the Unix epoch. */
+  /** Milliseconds since the Unix epoch; the youngest parent's date where that is later. */
   readonly at: number;
   /** Private SSH key that it is signed with. */
   readonly signingKeyFile?: string | undefined;
@@ -35,7 +35,7 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
   const folder = mkdtempSync(join(tmpdir(), "drawbridge-commit-"));
   try {
     const tree = await writeTree(repository, commit, folder);
-    const seconds = Math.floor(commit.at / 1_000);
+    const seconds = Math.max(Math.floor(commit.at / 1_000), await lastDate(repository, commit.parents));
     const sign = commit.signingKeyFile === undefined ? [] : ["-S"];
     const parents = commit.parents.flatMap((parent) => ["-p", parent]);
     const { name, email } = commit.author;
@@ -63,6 +63,12 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** A commit that is dated before its parents is refused, whoever's clock is wrong. */
+async function lastDate(repository: Repository, parents: NewCommit["parents"]): Promise<number> {
+  const dates = await gitLine(["log", "--no-walk", "--format=%ct", ...parents], repository.call());
+  return Math.max(...dates.split("\n").map(Number));
 }
 
 async function writeTree(repository: Repository, commit: NewCommit, folder: string): Promise<string> {

@@ -1,7 +1,9 @@
 // Which commits a head brings, and which of them no allowed key has signed.
 // Invariants: every commit between what was accepted and the head counts, those that a merge brings included, unless
 // the policy says otherwise; the signature is git's own (SSH); no signature, another format, an unknown key, or a key
-// outside its dates is not allowed. Commits are listed by one call of git and verified by one for each 200.
+// outside its dates is not allowed. Git compares a key's dates with the commit's own, so that what was good stays good;
+// therefore no commit may be dated before its parents, by which a key that has expired would be used again. Commits are
+// listed by one call of git and verified by one for each 200.
 import { accessSync, constants, readFileSync } from "node:fs";
 import { LRUCache } from "lru-cache";
 import { sha256Tagged } from "../../domain/digest.ts";
@@ -38,7 +40,11 @@ export async function unsignedCommits(
   policy: SigningPolicy,
   accepted: Revision | undefined,
 ): Promise<readonly Revision[]> {
-  return unsignedAmong(repository, await broughtBy(repository, head, policy, accepted), policy);
+  const brought = await broughtBy(repository, head, policy, accepted);
+  const unsigned = new Set(await unsignedAmong(repository, [...brought.keys()], policy));
+  return [...brought].flatMap(([revision, isBackdated]) =>
+    isBackdated || unsigned.has(revision) ? [revision] : [],
+  );
 }
 
 /** Those of some commits that no allowed key has signed. @throws DrawbridgeError `repository_unusable` */
@@ -72,42 +78,56 @@ export async function unsignedAmong(
 
 interface Commit {
   readonly tree: string;
+  /** When it was committed, by its committer's clock: seconds since the Unix epoch. */
+  readonly at: number;
   readonly parents: readonly string[];
   /** False for the last commits that were trusted before. */
   readonly isNew: boolean;
 }
 
+/** How far the clocks of two people who commit may be apart. */
+const SKEW_S = 300;
+
+/** Each commit that is brought, and whether it is dated before one of its parents. */
 async function broughtBy(
   repository: Repository,
   head: Revision,
   { signedCommits, trustedBase }: SigningPolicy,
   accepted: Revision | undefined,
-): Promise<readonly Revision[]> {
+): Promise<ReadonlyMap<Revision, boolean>> {
   const trusted = [accepted, trustedBase].flatMap((one) => (one === undefined ? [] : [`^${one}`]));
   // A trusted commit that the repository lacks excludes nothing, so that more is examined.
-  const args = ["rev-list", "--ignore-missing", "--boundary", "--no-commit-header", "--format=%m %H %T %P"];
+  const args = [
+    "rev-list",
+    "--ignore-missing",
+    "--boundary",
+    "--no-commit-header",
+    "--format=%m %H %T %ct %P",
+  ];
   const listed = await gitLine([...args, head, ...trusted], repository.call());
   const commits = new Map<string, Commit>();
   for (const line of listed.split("\n")) {
-    const [mark, id = "", tree = "", ...parents] = line.split(" ");
-    commits.set(id, { tree, parents: parents.filter((parent) => parent !== ""), isNew: mark !== "-" });
+    const [mark, id = "", tree = "", at, ...parents] = line.split(" ");
+    const named = parents.filter((parent) => parent !== "");
+    commits.set(id, { tree, at: Number(at), parents: named, isNew: mark !== "-" });
   }
-  if (commits.get(head)?.isNew !== true) return head === trustedBase ? [] : [head];
+  if (commits.get(head)?.isNew !== true) return new Map(head === trustedBase ? [] : [[head, false]]);
 
-  const brought = new Set<Revision>();
+  const brought = new Map<Revision, boolean>();
   const waiting: string[] = [head];
   for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) {
     const commit = commits.get(id);
     const revision = parseRevision(id);
     if (commit?.isNew !== true || revision === undefined || brought.has(revision)) continue;
-    brought.add(revision);
+    const youngest = Math.max(0, ...commit.parents.map((parent) => commits.get(parent)?.at ?? 0));
+    brought.set(revision, commit.at < youngest - SKEW_S);
     const [first, ...others] = commit.parents;
     if (first !== undefined) waiting.push(first);
     // A merge that keeps its first parent's tree (git merge -s ours) sets aside what the others hold.
     const takesNothing = commits.get(first ?? "")?.tree === commit.tree;
     if (signedCommits === "every" && !takesNothing) waiting.push(...others);
   }
-  return [...brought];
+  return brought;
 }
 
 function digestOf(allowedSignersFile: string): string | undefined {

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { type Changes, writeCommit } from "../../../../src/federation/repository/commit.ts";
@@ -29,13 +30,18 @@ async function signers(t: TestContext) {
     trustedBase: undefined,
   };
   let made = 0;
-  const commit = (signingKeyFile: string | undefined, parents: readonly Revision[], changes?: Changes) =>
+  const commit = (
+    signingKeyFile: string | undefined,
+    parents: readonly Revision[],
+    changes?: Changes,
+    at = AT,
+  ) =>
     writeCommit(repository, {
       parents: parents as [Revision],
       changes: changes ?? new Map([["README.md", `${made++}`]]),
       message: "Change",
       author: AUTHOR,
-      at: AT,
+      at,
       signingKeyFile,
     });
   const signed = (...parents: readonly Revision[]) => commit(mine.file, parents);
@@ -70,6 +76,38 @@ describe("signatures of commits", () => {
     }
     const absent = { ...policy, allowedSignersFile: join(folder, "absent") };
     assert.deepEqual(await unsignedAmong(repository, [byMine], absent), [byMine]);
+  });
+
+  it("a commit that is dated before its parent is refused, so that no key that has expired is used again [GIT-1]", async (t) => {
+    const { folder, repository, mine, policy, root, found } = await signers(t);
+    const dayBefore = mine.allowed.replace('namespaces="git"', 'namespaces="git",valid-before="20260102"');
+    const expired = { allowedSignersFile: allowedSigners(join(folder, "expired"), dayBefore) };
+    // Whoever holds a key dates a commit as it likes.
+    const dated = (seconds: number) => {
+      const date = `@${seconds} +0000`;
+      const tree = operatorGit(repository.path, "rev-parse", `${root}^{tree}`);
+      const settings = ["-c", "gpg.format=ssh", "-c", `user.signingKey=${mine.file}`];
+      const who = ["-c", "user.name=x", "-c", "user.email=x@a.test"];
+      return execFileSync("git", [...settings, ...who, "commit-tree", "-S", "-m", "x", "-p", root, tree], {
+        cwd: repository.path,
+        env: { ...process.env, GIT_AUTHOR_DATE: date, GIT_COMMITTER_DATE: date },
+        encoding: "utf8",
+      }).trim() as Revision;
+    };
+    const at = AT / 1_000;
+    const [later, backdated, skewed] = [dated(at), dated(at - 2 * 86_400), dated(at - 60)];
+    assert.deepEqual(await found(later, expired), [later], "the key has expired");
+    assert.deepEqual(await unsignedAmong(repository, [backdated], { ...policy, ...expired }), []);
+    assert.deepEqual(await found(backdated, expired), [backdated], "its date is a lie");
+    assert.deepEqual(await found(backdated), [backdated], "by any key");
+    assert.deepEqual(await found(skewed), [], "two clocks may differ a little");
+  });
+
+  it("what is written here is never dated before its parents [GIT-1]", async (t) => {
+    const { repository, root, commit, mine, found } = await signers(t);
+    const head = await commit(mine.file, [root], undefined, AT - 86_400_000);
+    assert.equal(operatorGit(repository.path, "log", "-1", "--format=%ct", head), String(AT / 1_000));
+    assert.deepEqual(await found(head), []);
   });
 
   it("a commit that was verified under one list of signers is verified again under another [GIT-1]", async (t) => {
