@@ -1,5 +1,5 @@
 // What each step of a re-admission that is left would change, and what becomes of the rooms.
-import { currentState } from "../reconcile/accept-head.ts";
+import { goodState } from "../reconcile/accept-head.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { type Plan, plan } from "../workflow/plan.ts";
 import { READMISSION } from "../workflow/procedure.ts";
@@ -19,7 +19,7 @@ export async function planReadmission(
   named: string,
   choice: RoomsChoice | undefined,
 ): Promise<ReadmissionPlan> {
-  const { desired } = await currentState(context);
+  const { desired } = await goodState(context);
   const { partner } = findPartner(desired.registry, named);
   const { id, stages, rooms, touched } = requireReadmission(context.state, partner.serverName);
   const planned = await plan(context, READMISSION, named, (step) => {

@@ -17,7 +17,7 @@ import {
   withSession,
 } from "../planes/rooms/session.ts";
 import { type RoomRecord, readJournal } from "../planes/rooms/undo-journal.ts";
-import { currentState } from "../reconcile/accept-head.ts";
+import { goodState } from "../reconcile/accept-head.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { type JudgedCondition, notMet } from "../workflow/judge.ts";
@@ -121,7 +121,7 @@ async function replaceAll(
 // Invariants: new rooms unless it is said otherwise; a room whose memberships cannot be repaired is replaced
 // whatever was chosen; where that is unknown, no room is opened again.
 
-type RoomsContext = Parameters<typeof currentState>[0] & {
+type RoomsContext = Parameters<typeof goodState>[0] & {
   readonly state: StateFolder;
   readonly rooms: ReadmissionRooms;
   readonly say: (text: string) => void;
@@ -135,7 +135,7 @@ export async function prepareRooms(
 ): Promise<Readmission> {
   const { state, say } = context;
   const rooms = choice ?? found.rooms ?? "new";
-  const { desired } = await currentState(context);
+  const { desired } = await goodState(context);
   const touched = withRepairable(found.touched ?? [], await context.rooms.observe(desired, found.partner));
   const kept = touched.filter((one) => one.state === "kept");
   const replaced = rooms === "new" ? kept : kept.filter(({ repairable }) => repairable === "no");

@@ -192,12 +192,26 @@ export async function acceptedState(context: HeadContext): Promise<AcceptedState
   return { repository, desired, refusal: { reason, detail, hint } };
 }
 
+/**
+ * The head's state, where something is decided or done by it.
+ * @throws DrawbridgeError `head_refused` when the head may not be accepted; `repository_unusable`
+ */
+export async function goodState(context: HeadContext): Promise<CurrentState> {
+  const { assessment } = await assessBranch(context);
+  if (assessment.good) return { repository: context.repository, desired: assessment.desired };
+  const { detail, hint } = assessment;
+  throw new DrawbridgeError("head_refused", `${detail}; nothing was changed`, { hint });
+}
+
 export interface CurrentState {
   readonly repository: Repository;
   readonly desired: DesiredState;
 }
 
-/** @throws DrawbridgeError `repository_unusable`; RegistryError */
+/**
+ * The head's state whoever has put it there: to be shown, and for names alone.
+ * @throws DrawbridgeError `repository_unusable`; RegistryError
+ */
 export async function currentState({
   repository,
   cache,

@@ -92,21 +92,27 @@ export class DeclaredEvidence {
     });
   }
 
-  /** What there is nothing of, and the parts that this organisation does not manage. */
+  /**
+   * What there is nothing of, and the parts that this organisation does not manage.
+   * @param entries the partner's entries in the registry: where one of them names an agent, there is one
+   */
   absences(
     direction: Direction,
     { parts, agents, pins, rooms }: Scope,
     revision: string,
+    entries: readonly Pick<Partner, "gateway" | "card">[],
   ): readonly EvidenceItem[] {
     const plane = this.#plane;
     const nothing = (probe: string, reason: string, layer = "registry") =>
       this.item({ probe, layer, verdict: "closed", reason, references: [revision] });
     const needed = new Set(conditionsOf(plane, direction).flatMap((condition) => condition.parts));
     const items: EvidenceItem[] = [];
-    if ((plane === "gateway" || plane === "card") && agents.length === 0) {
+    const isOffered = agents.length > 0 || entries.some(({ gateway }) => (gateway?.invokes ?? []).length > 0);
+    const isConsumed = pins.length > 0 || entries.some(({ card }) => Object.keys(card.consumes).length > 0);
+    if ((plane === "gateway" || plane === "card") && !isOffered) {
       items.push(nothing("agents_offered", "no_agent_offered"));
     }
-    if (plane === "card" && pins.length === 0) items.push(nothing("agents_consumed", "no_agent_consumed"));
+    if (plane === "card" && !isConsumed) items.push(nothing("agents_consumed", "no_agent_consumed"));
     if (plane === "rooms" && direction === "open" && (rooms ?? []).length === 0) {
       items.push(nothing("rooms_kept", "no_room_kept", "journal"));
     }

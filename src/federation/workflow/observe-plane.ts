@@ -12,7 +12,7 @@ import { isPublicForOthers } from "../probes/finding.ts";
 import { probeFromInside } from "../probes/inside.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
-import { type PartnerEntry, planeState } from "../registry/partner.ts";
+import { type Partner, type PartnerEntry, planeState } from "../registry/partner.ts";
 import { DeclaredEvidence } from "./declared-evidence.ts";
 import { type JudgedCondition, judgeConditions } from "./judge.ts";
 import type { Reached } from "./run-step.ts";
@@ -30,6 +30,8 @@ export interface Question {
   readonly direction: Direction;
   readonly scope: Scope;
   readonly outside?: ObserveFromOutside | undefined;
+  /** The partner's entry as it was when its scope was determined; absent where that is the one that was reached. */
+  readonly before?: Pick<Partner, "gateway" | "card"> | undefined;
   /** Items that show the use of an agent to be refused whose card stays public for others. */
   readonly refusals?: (agent: string) => readonly EvidenceItem[];
 }
@@ -44,7 +46,7 @@ export interface Observed {
 export async function observePlane(
   { planes, clock }: Pick<ReconcileContext, "planes" | "clock">,
   { desired, partner: named, applied }: Reached,
-  { plane, direction, scope, outside, refusals = () => [] }: Question,
+  { plane, direction, scope, outside, before, refusals = () => [] }: Question,
 ): Promise<Observed> {
   const entry = findPartner(desired.registry, named);
   const { partner } = entry;
@@ -56,7 +58,7 @@ export async function observePlane(
   const agents = new Set(staying.flatMap(({ subject }) => subject ?? []));
   const own = [
     ...declared.reconciled(applied, planeState(partner, plane), desired),
-    ...declared.absences(direction, scope, desired.revision),
+    ...declared.absences(direction, scope, desired.revision, [partner, before ?? partner]),
     ...(plane === "gateway" && direction === "closed" ? [declared.gateway(partner, desired)] : []),
     ...(direction === "closed" ? declared.cardUse(agents, refusals, desired.revision) : []),
     ...(plane === "rooms" ? declared.missingRooms(scope, inside) : []),

@@ -6,7 +6,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
 import type { PlaneName } from "../plane-order.ts";
-import { currentState } from "../reconcile/accept-head.ts";
+import { goodState } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PassResult, runPass } from "../reconcile/pass.ts";
@@ -84,7 +84,7 @@ async function reach<Seen>(
   { plane, partner, how, wayOut }: StepRun<Seen>,
 ): Promise<Reached> {
   if (how === "observe") {
-    const { desired } = await currentState(context);
+    const { desired } = await goodState(context);
     const { applied } = readPlane(context.state, plane);
     return { desired, partner, applied, pass: undefined };
   }

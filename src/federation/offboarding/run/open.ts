@@ -5,7 +5,7 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { RunId } from "../../../records/format/fields.ts";
 import type { Kind, Trigger } from "../../../records/format/stages.ts";
 import { scopeOf } from "../../probes/scope.ts";
-import { currentState } from "../../reconcile/accept-head.ts";
+import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { OffboardingContext } from "./context.ts";
@@ -40,7 +40,8 @@ export async function openRun(
     });
   }
   const { clock, state } = federation;
-  const { desired } = await currentState(federation);
+  // An emergency is not kept from beginning by a head that may not be accepted; nothing of that one counts.
+  const { desired } = await (kind === "emergency" ? acceptedState : goodState)(federation);
   const { partner } = findPartner(desired.registry, named);
   const own = desired.registry.organisation.serverName;
   const other = partner.serverName;

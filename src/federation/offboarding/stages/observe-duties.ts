@@ -1,7 +1,7 @@
 // Observes the data duties (stage 6): what was purged, what the private record says, and the tests that need no server.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
-import { currentState } from "../../reconcile/accept-head.ts";
+import { goodState } from "../../reconcile/accept-head.ts";
 import type { DesiredState } from "../../reconcile/desired-state.ts";
 import { checkRepository } from "../../work-tree/check.ts";
 import { DeclaredEvidence } from "../../workflow/declared-evidence.ts";
@@ -23,7 +23,7 @@ export async function observeDuties(
   run: Run,
 ): Promise<Pick<Observation, "items" | "outOfReach" | "objections">> {
   const { federation } = context;
-  const { revision } = (await currentState(federation)).desired;
+  const { revision } = (await goodState(federation)).desired;
   const declared = new DeclaredEvidence(counterpartyOf(run), "transport", federation.clock);
   const objections: Objection[] = [];
   const items = [...readDutiesEvidence(run)];

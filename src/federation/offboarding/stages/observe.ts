@@ -10,9 +10,10 @@ import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { type DesiredState, desiredPlane } from "../../reconcile/desired-state.ts";
+import { type DesiredState, desiredPlane, readRevision, registryOf } from "../../reconcile/desired-state.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
 import { type Partner, planeState } from "../../registry/partner.ts";
+import { parseRevision } from "../../repository/repository.ts";
 import { DeclaredEvidence, isOfRoom, RECONCILED, subjectWord } from "../../workflow/declared-evidence.ts";
 import type { Objection } from "../../workflow/judge.ts";
 import { observePlane } from "../../workflow/observe-plane.ts";
@@ -178,7 +179,7 @@ async function evidenceOf(
   const { federation, outside } = context;
   const stop = stage === "a2a_discovery" ? (readStage(run, "a2a_stop")?.proof?.items ?? []) : [];
   const { items } = await observePlane(federation, reached, {
-    ...{ plane, direction: "closed", scope },
+    ...{ plane, direction: "closed", scope, before: await entryBefore(context, run, reached) },
     outside: outside && ((...asked) => outside(run.self, ...asked)),
     refusals: (agent) =>
       stop.filter(
@@ -186,6 +187,28 @@ async function evidenceOf(
       ),
   });
   return plane === "border" ? [...items, ...(await violationsSince(context, partner, openedAt))] : items;
+}
+
+/** The counterparty's entry in the registry when the run was opened. A scope that was made smaller shows no absence. */
+async function entryBefore(
+  { federation: { repository, cache } }: OffboardingContext,
+  { kind, baseline: { revision }, ...run }: Run,
+  { desired }: Reached,
+): Promise<Partner | undefined> {
+  // The scope of a partial removal is that of each stage.
+  if (kind === "partial" || desired.revision === revision) return undefined;
+  const base = parseRevision(revision);
+  if (base === undefined || !(await repository.isAncestor(base, desired.revision))) {
+    throw new DrawbridgeError(
+      "head_refused",
+      `the run was opened at ${revision}, which the branch does not hold`,
+      {
+        hint: "End it (drawbridge offboarding abort), and open another: what it has to cover is not known.",
+      },
+    );
+  }
+  const registry = registryOf(await readRevision(repository, base, cache), cache);
+  return partnerEntry(registry, counterpartyOf(run))?.partner;
 }
 
 async function driftOf(

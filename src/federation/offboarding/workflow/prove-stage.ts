@@ -8,7 +8,7 @@ import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/fo
 import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside } from "../../probes/inside.ts";
 import { scopeOf } from "../../probes/scope.ts";
-import { currentState } from "../../reconcile/accept-head.ts";
+import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner, partnerEntry } from "../../registry/find-partner.ts";
 import type { Partner } from "../../registry/partner.ts";
@@ -49,7 +49,7 @@ export async function workStage(
   };
   // Before the stage is opened, so that one that closes nothing is not open either; and again with the commit.
   if (closing !== null && run.kind === "partial") {
-    const { desired } = await currentState(federation);
+    const { desired } = await goodState(federation);
     admits(findPartner(desired.registry, counterpartyOf(run)).partner);
   }
   let progress = begun ?? writeStage(run, await opened(context, run, stage, skipped));
@@ -135,7 +135,7 @@ async function opened(
 async function scopeNow(context: OffboardingContext, run: Run, stage: StageName): Promise<Scope> {
   const { federation } = context;
   const { baseline } = run;
-  const { desired } = await currentState(federation);
+  const { desired } = await goodState(federation);
   const entry = partnerEntry(desired.registry, counterpartyOf(run));
   const plane = PLANE_OF_STAGE[stage];
   if (entry === undefined || plane === null || isLeftAlone(run, stage)) return baseline.scope;

@@ -11,7 +11,7 @@ import { stageStatement } from "../../../records/sign/make-statements.ts";
 import { countersignOnce, type Kept, signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
-import { currentState } from "../../reconcile/accept-head.ts";
+import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
 import { allHold } from "../../workflow/judge.ts";
@@ -135,7 +135,7 @@ async function requireStillClosed(
 ): Promise<void> {
   const plane = PLANE_OF_STAGE[stage];
   if (plane === null || isLeftAlone(run, stage)) return;
-  const { desired } = await currentState(federation);
+  const { desired } = await goodState(federation);
   if (partnerEntry(desired.registry, counterpartyOf(run))?.partner.planes[plane] === "closed") return;
   const block = { stage, plane, condition: "in_force", probe: "registry", ...declaredOpen(plane) };
   throw blockedBy(`stage ${stage} is not signed`, block);

@@ -1,0 +1,82 @@
+// A head that may not be accepted decides nothing: neither what a removal covers, nor which rooms are replaced.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
+import { next } from "../../../../src/federation/offboarding/workflow/next.ts";
+import { sign } from "../../../../src/federation/offboarding/workflow/sign.ts";
+import { prepareRooms } from "../../../../src/federation/readmission/rooms.ts";
+import { assessBranch } from "../../../../src/federation/reconcile/accept-head.ts";
+import { runPass } from "../../../../src/federation/reconcile/pass.ts";
+import { commitRegistry } from "../../../support/control-repository.ts";
+import { A, makeParties, openRunAt, openSide } from "../../../support/offboarding.ts";
+import { allowedSigners, signingKey } from "../../../support/repository.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
+
+const ENTRY = "registry/partners/b.yaml";
+
+/** One organisation that wants signed commits, with a head that nobody has signed and that lets the partner do nothing. */
+async function refusedHead(t: TestContext) {
+  const directory = temporaryFolder(t);
+  await makeParties(directory);
+  const side = await openSide(directory, A);
+  const { repository } = side.federation;
+  const good = await repository.requireHead();
+  const key = signingKey(join(directory, "ssh"), "operator");
+  Object.assign(side.federation, {
+    signing: {
+      allowedSignersFile: allowedSigners(join(directory, "allowed"), key.allowed),
+      ...{ signedCommits: "every", trustedBase: good },
+    },
+    signingKeyFile: key.file,
+  });
+  await runPass(side.federation, {});
+  const text = (await repository.read(good, ["registry"])).get(ENTRY) ?? "";
+  const unsigned = await commitRegistry(repository, new Map([[ENTRY, text.slice(0, text.indexOf("card:"))]]));
+  assert.equal((await assessBranch(side.federation)).assessment.good, false);
+  const takeBack = () => repository.advance(unsigned, good, "the unsigned commit is taken back");
+  return { side, good, takeBack };
+}
+
+describe("a head that nobody may have put there", () => {
+  it("a removal is not opened on a refused head, and an emergency covers what the accepted one declares [OFF-5]", async (t) => {
+    const { side, good } = await refusedHead(t);
+    await assert.rejects(openRunAt(side), /is not signed by a key/);
+    const { baseline } = await openRunAt(side, { kind: "emergency" });
+    assert.deepEqual(
+      [baseline.revision, baseline.scope.agents, baseline.scope.pins],
+      [good, ["docs-qa"], ["b-docs-qa"]],
+    );
+  });
+
+  it("a scope that names no agent does not show that there is none [OFF-5]", async (t) => {
+    const { side, takeBack } = await refusedHead(t);
+    await takeBack();
+    const run = await openRunAt(side);
+    const file = join(side.federation.state.path, "offboarding", run.run, "run.json");
+    const text = readFileSync(file, "utf8");
+    writeFileSync(
+      file,
+      text.replace(/"agents": \[[^\]]*\]/, '"agents": []').replace(/"pins": \[[^\]]*\]/, '"pins": []'),
+    );
+    assert.deepEqual(findRun(side.federation.state).baseline.scope.agents, []);
+    side.answers.set("invoke", { verdict: "open", layer: "gateway", status: 200, reason: "let_in" });
+    const { did, progress } = await next(side.context);
+    assert.equal(did, "not_proved");
+    const found = progress?.proof?.conditions.find(({ condition }) => condition === "invoke_refused");
+    assert.equal(found?.verdict, "not_met");
+    side.answers.set("invoke", { vantage: "nobody" });
+    const again = (await next(side.context)).progress?.proof?.conditions;
+    assert.equal(again?.find(({ condition }) => condition === "invoke_refused")?.verdict, "unknown");
+    await assert.rejects(sign(side.context), /invoke_refused/);
+  });
+
+  it("rooms are not replaced by a refused head [RDM-1]", async (t) => {
+    const { side } = await refusedHead(t);
+    const never = () => assert.fail("rooms were touched");
+    const context = { ...side.federation, rooms: { observe: never, replace: never }, say: () => undefined };
+    const readmission = { partner: "b.test" } as Parameters<typeof prepareRooms>[1];
+    await assert.rejects(prepareRooms(context, readmission, "new"), /is not signed by a key/);
+  });
+});
