@@ -32,7 +32,7 @@ This page is made from \`src/records/conditions\` by \`./task check --update\`. 
 
 In a record, an item that shows no condition of its stage is an error, unless it says \`open\` about something that the stage lists as out of reach; and every condition has to be met, not applicable or unmanaged.
 
-Subjects: *kept* are the rooms of the scope; *rooms* are the rooms of the stage's scope and every room that an item \`room_…\` of the operator names; *agents* are the organisation's agents that the counterparty may invoke; *pins* are the counterparty's agents that the organisation's bridge carries; *client* is the counterparty's client ID; *caller* is the same where *agents* is not empty; *self* and *partner* are server names; *none* is an item without a subject; *any* is one item about anything.
+Subjects: *kept* are the rooms of the scope; *rooms* are the rooms of the stage's scope and every room that an item \`room_…\` of the operator names; *agents* are the organisation's agents that the counterparty may invoke; *pins* are the counterparty's agents that the organisation's bridge carries; *client* is the counterparty's client ID; *clients* are that one and those with which it had applied (\`applicants\`); *caller* is the same where *agents* is not empty; *self* and *partner* are server names; *none* is an item without a subject; *any* is one item about anything.
 `;
 
 const OPENING = `# When a plane is open

@@ -55,6 +55,6 @@ export function circumstancesOf(
 
 /** A scope with nothing in it but the homeserver. */
 export const NO_SCOPE: Scope = {
-  ...{ parts: ["homeserver"], client: "client", agents: [], pins: [] },
+  ...{ parts: ["homeserver"], client: "client", applicants: [], agents: [], pins: [] },
   ...{ rooms: null, policy: null, started_at: null },
 };

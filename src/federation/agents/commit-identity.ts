@@ -111,7 +111,15 @@ export async function proveIdentity(
           ...{ revision: desired.revision, render: desired.planes[plane].digest },
           scope: {
             parts: [...parts],
-            ...{ client: own, agents: [], pins: [agent], rooms: null, policy: null, started_at: null },
+            ...{
+              client: own,
+              applicants: [],
+              agents: [],
+              pins: [agent],
+              rooms: null,
+              policy: null,
+              started_at: null,
+            },
           },
           ...(fingerprint !== undefined && { fingerprints: new Map([[agent, fingerprint]]) }),
         });

@@ -27,10 +27,17 @@ export function setPlane(text: string, plane: PlaneName, state: PlaneState): str
  * @param partner what the text says
  * @param pinnedElsewhere thumbprints of keys that other entries pin: such a key is retired for this partner alone, so
  *   that nobody's removal waits for another entry
+ * @param applicants clients of the organisation's with which the partner had applied
  * @throws DrawbridgeError `internal` when the text is no such file
  */
-export function setRetired(text: string, partner: Partner, pinnedElsewhere: ReadonlySet<string>): string {
-  const { cardKeys, clients, serverKeys } = retireAll(partner);
+export function setRetired(
+  text: string,
+  partner: Partner,
+  pinnedElsewhere: ReadonlySet<string>,
+  applicants: readonly { readonly clientId: string }[] = [],
+): string {
+  const { cardKeys, clients: own, serverKeys } = retireAll(partner);
+  const clients = [...new Set([...own, ...applicants.map(({ clientId }) => clientId)])];
   const keys = cardKeys.map(({ keyId, thumbprint }) =>
     thumbprint === undefined || pinnedElsewhere.has(thumbprint) ? { keyId } : { keyId, thumbprint },
   );

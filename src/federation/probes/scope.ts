@@ -3,18 +3,19 @@ import type { Part, Scope } from "../../records/format/scope.ts";
 import { PolicyFile, policyDigest } from "../../rendered-files/border-policy.ts";
 import { BORDER_POLICY } from "../planes/border/render.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
-import type { Partner } from "../registry/partner.ts";
+import { applicantsOf, type Partner } from "../registry/partner.ts";
 
 /** Rooms and the homeserver's process are not known from files: their fields are null. */
 export function scopeOf(
   parts: readonly Part[],
   { serverName, azp, gateway, card }: Partner,
-  { planes }: Pick<DesiredState, "planes">,
+  { planes, registry }: Pick<DesiredState, "planes" | "registry">,
 ): Scope {
   const policy = policyIn(planes.border.files.get(BORDER_POLICY));
   return {
     parts: [...parts],
     client: azp,
+    applicants: applicantsOf(registry, { serverName }).map(({ clientId }) => clientId),
     agents: gateway?.invokes ?? [],
     pins: Object.keys(card.consumes),
     rooms: null,

@@ -2,7 +2,7 @@
 // anybody is applied in closing order, also when it opens something else; where it is unknown what was in force,
 // everybody counts as admitted.
 import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import { type Partner, planeState, type Registry } from "../registry/partner.ts";
+import { clientsInForce, type Partner, planeState, type Registry } from "../registry/partner.ts";
 
 export type Direction = "closing" | "opening";
 
@@ -45,9 +45,9 @@ function keepsPartner(before: Partner, after: Partner | undefined): boolean {
 }
 
 function keepsOwnClients(before: Registry, after: Registry): boolean {
-  const clients = new Map(after.organisation.clients.map((client) => [client.clientId, client]));
+  const clients = new Map(clientsInForce(after).map((client) => [client.clientId, client]));
   return (
-    before.organisation.clients.every((client) => {
+    clientsInForce(before).every((client) => {
       const now = clients.get(client.clientId);
       return !client.enabled || (now?.enabled === true && includesAll(now.invokes, client.invokes));
     }) && includesAll(Object.keys(after.organisation.agents), Object.keys(before.organisation.agents))

@@ -49,6 +49,8 @@ export const OwnClient = z.strictObject({
   quota: Quota.optional(),
 });
 
+export type OwnClient = z.output<typeof OwnClient>;
+
 const KubernetesName = z
   .string()
   .regex(/^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/, { error: "must be a Kubernetes name: a-z, 0-9 and -" });

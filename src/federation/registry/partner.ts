@@ -3,12 +3,19 @@
 // a secret is refused; a plane is open only if the entry says so and the partner is not contained.
 // Published as docs/reference/schemas/registry-partner.schema.json.
 import { z } from "zod";
+import { serverHost } from "../../domain/identifiers.ts";
 import { GhostPrefix } from "../../rendered-files/agents-file.ts";
 import { Quota } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import { AgentConsumption, AgentName, type Organisation, ServerNameField } from "./organisation.ts";
+import {
+  AgentConsumption,
+  AgentName,
+  type Organisation,
+  type OwnClient,
+  ServerNameField,
+} from "./organisation.ts";
 import { Retired } from "./retired.ts";
 
 export const PlaneState = z.enum(["open", "closed"]);
@@ -104,6 +111,25 @@ const CLOSED_BY_CONTAINMENT: ReadonlySet<PlaneName> = new Set(CONTAINMENT_ORDER)
 export function planeState(partner: Partner, plane: PlaneName): PlaneState {
   if (partner.contained && CLOSED_BY_CONTAINMENT.has(plane)) return "closed";
   return partner.planes[plane];
+}
+
+/** Clients of the organisation's that belong to this partner: it had applied with them before it was admitted. */
+export function applicantsOf(
+  { organisation }: Pick<Registry, "organisation">,
+  { serverName }: Pick<Partner, "serverName">,
+): readonly OwnClient[] {
+  return organisation.clients.filter(
+    ({ applicant }) => applicant !== undefined && serverHost(applicant) === serverHost(serverName),
+  );
+}
+
+/** The organisation's clients as they are in force: an applicant's is closed while it is a partner whose plane is. */
+export function clientsInForce(registry: Registry): readonly OwnClient[] {
+  const closed = registry.partners.filter(({ partner }) => planeState(partner, "gateway") === "closed");
+  const disabled = new Set(closed.flatMap(({ partner }) => applicantsOf(registry, partner)));
+  return registry.organisation.clients.map((client) =>
+    disabled.has(client) ? { ...client, enabled: false } : client,
+  );
 }
 
 export function closedPlanes(partner: Partner): readonly PlaneName[] {

@@ -2,7 +2,7 @@
 // Invariants: linear in the number of partners; a retired identity is allowed in its own entry while the plane that
 // it is for is closed, and nowhere else; an organisation's list of retired identities never becomes shorter.
 import { PLANE_NAMES } from "../plane-order.ts";
-import type { Registry } from "./partner.ts";
+import { applicantsOf, type Registry } from "./partner.ts";
 import type { CrossProblem } from "./problems.ts";
 import {
   type PinnedIdentity,
@@ -72,8 +72,15 @@ export function checkRetired({ organisation, partners }: Registry, own: string):
   for (const [agent, { cardIdentity }] of Object.entries(organisation.consumes)) {
     key(cardIdentity, ownKeys, { file: own, path: ["consumes", agent, "cardIdentity"], unused: false });
   }
-  organisation.clients.forEach(({ clientId }, index) => {
-    client(clientId, own, ["clients", index, "clientId"], false);
+  const closing = new Map(
+    partners
+      .filter(({ partner }) => partner.planes.gateway === "closed")
+      .flatMap(({ file, partner }) => applicantsOf({ organisation }, partner).map((one) => [one, file])),
+  );
+  organisation.clients.forEach((one, index) => {
+    // It stays declared and disabled, as the partner's own client does.
+    if (closing.has(one) && owners.clients.get(one.clientId) === closing.get(one)) return;
+    client(one.clientId, own, ["clients", index, "clientId"], false);
   });
   for (const { file, partner } of partners) {
     const { planes, retired, keyIds } = partner;

@@ -17,7 +17,7 @@ import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
-import type { Partner } from "../registry/partner.ts";
+import { applicantsOf, type Partner } from "../registry/partner.ts";
 import type { Applied } from "../state/plane-records.ts";
 
 /** Probe of what the reconciler has reached on a plane. */
@@ -68,8 +68,15 @@ export class DeclaredEvidence {
     );
   }
 
-  /** What the rendered files say of the partner's client. */
-  gateway({ azp }: Partner, { revision, planes }: DesiredState): EvidenceItem {
+  /** What the rendered files say of the partner's clients, those included with which it had applied. */
+  gateway(partner: Partner, { applicants }: Scope, desired: DesiredState): readonly EvidenceItem[] {
+    const declared = applicantsOf(desired.registry, partner).map(({ clientId }) => clientId);
+    return [...new Set([partner.azp, ...declared, ...applicants])].map((clientId) =>
+      this.#rendered(clientId, desired),
+    );
+  }
+
+  #rendered(azp: string, { revision, planes }: DesiredState): EvidenceItem {
     const { files, digest } = planes.gateway;
     const text = (path: string) => files.get(path) ?? "";
     let isNamed = true;

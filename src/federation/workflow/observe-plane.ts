@@ -51,15 +51,17 @@ export async function observePlane(
   const entry = findPartner(desired.registry, named);
   const { partner } = entry;
   const declared = new DeclaredEvidence(partner.serverName, plane, clock);
-  const covering = plane === "rooms" ? (scope.rooms ?? []) : [];
-  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering);
+  const covering = { rooms: scope.rooms ?? [], gateway: scope.applicants } as Partial<
+    Record<PlaneName, string[]>
+  >;
+  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering[plane] ?? []);
   const tried = (await outside?.(entry, [plane], inside)) ?? [];
   const staying = inside.filter((item) => item.probe === "card_fetch" && isPublicForOthers(item));
   const agents = new Set(staying.flatMap(({ subject }) => subject ?? []));
   const own = [
     ...declared.reconciled(applied, planeState(partner, plane), desired),
     ...declared.absences(direction, scope, desired.revision, [partner, before ?? partner]),
-    ...(plane === "gateway" && direction === "closed" ? [declared.gateway(partner, desired)] : []),
+    ...(plane === "gateway" && direction === "closed" ? declared.gateway(partner, scope, desired) : []),
     ...(direction === "closed" ? declared.cardUse(agents, refusals, desired.revision) : []),
     ...(plane === "rooms" ? declared.missingRooms(scope, inside) : []),
   ];

@@ -23,13 +23,13 @@ const GATEWAY: readonly Condition[] = [
     parts: ["gateway"],
     requirements: [
       {
-        subjects: "client",
+        subjects: "clients",
         anyOf: [
           byOperator("render", closed(["registry"], ["azp_not_rendered"]), { checks: ["names_revision"] }),
         ],
       },
       {
-        subjects: "client",
+        subjects: "clients",
         anyOf: [
           byOperator(
             "callers_in_force",
@@ -44,7 +44,7 @@ const GATEWAY: readonly Condition[] = [
     parts: ["gateway"],
     requirements: [
       {
-        subjects: "client",
+        subjects: "clients",
         anyOf: [byOperator("issuer_client", closed(["issuer"], ["client_disabled", "client_unknown"]))],
       },
       {
@@ -58,7 +58,7 @@ const GATEWAY: readonly Condition[] = [
         ],
       },
       {
-        subjects: "client",
+        subjects: "clients",
         anyOf: [byOperator("live_tokens", closed(["issuer"], ["no_new_tokens"]))],
         optional: true,
       },

@@ -19,6 +19,8 @@ export type Subjects =
   | "self"
   | "partner"
   | "client"
+  /** The counterparty's client, and those with which it had applied. */
+  | "clients"
   /** The counterparty's client, where it may invoke any agent. */
   | "caller"
   | "agents"

@@ -170,6 +170,8 @@ function subjectsOf(
       return new Set([partner]);
     case "client":
       return new Set([scope.client]);
+    case "clients":
+      return new Set([scope.client, ...scope.applicants]);
     case "caller":
       return new Set(scope.agents.length === 0 ? [] : [scope.client]);
     case "agents":

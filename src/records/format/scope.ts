@@ -15,6 +15,8 @@ export const Scope = z.strictObject({
   parts: z.array(z.enum(PARTS)).min(1).max(PARTS.length),
   /** Client ID (`azp`) of the counterparty. */
   client: Word,
+  /** Clients with which the counterparty had applied, and which the organisation still declares. */
+  applicants: Names,
   /** The organisation's own agents that the counterparty may invoke. */
   agents: Names,
   /** The counterparty's agents that the organisation's bridge carries. */

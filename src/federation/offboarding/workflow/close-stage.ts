@@ -9,7 +9,7 @@ import { setPlane, setRetired } from "../../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../plane-order.ts";
 import type { Federation } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/find-partner.ts";
-import type { Partner } from "../../registry/partner.ts";
+import { applicantsOf, type Partner } from "../../registry/partner.ts";
 import { thumbprintsElsewhere } from "../../registry/retired-checks.ts";
 import { gitLine } from "../../repository/git.ts";
 import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
@@ -49,7 +49,12 @@ export async function commitStage(
       ].join("\n");
       const closed = setPlane(await base.textOf(file), plane, "closed");
       const retires = removal(run.kind).steps.some((step) => step.name === stage && step.retires);
-      const text = retires ? setRetired(closed, partner, thumbprintsElsewhere(base.registry, file)) : closed;
+      const text = retires
+        ? setRetired(
+            ...([closed, partner, thumbprintsElsewhere(base.registry, file)] as const),
+            applicantsOf(base.registry, partner),
+          )
+        : closed;
       return { edits: new Map([[file, text]]), message };
     },
   });

@@ -3,7 +3,7 @@
 // its plane is open; an agent without clients is not there at all.
 import type { Quota } from "../../../rendered-files/gateway-files.ts";
 import type { OfferedAgent } from "../../registry/organisation.ts";
-import type { Registry } from "../../registry/partner.ts";
+import { clientsInForce, type Registry } from "../../registry/partner.ts";
 import { openPartners } from "../admitted.ts";
 
 export interface InvocableAgent {
@@ -23,7 +23,7 @@ export interface Invocation {
 export function invocationOf(registry: Registry): Invocation {
   const { organisation } = registry;
   const callers = [
-    ...organisation.clients.filter(({ enabled }) => enabled),
+    ...clientsInForce(registry).filter(({ enabled }) => enabled),
     ...openPartners(registry, "gateway").flatMap(({ partner }) =>
       partner.gateway === undefined ? [] : [{ ...partner.gateway, clientId: partner.azp }],
     ),

@@ -8,7 +8,7 @@ import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { InvocationFile } from "../../../rendered-files/gateway-files.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
-import type { PartnerEntry } from "../../registry/partner.ts";
+import { applicantsOf, type PartnerEntry, type Registry } from "../../registry/partner.ts";
 import { standingText } from "../file-target.ts";
 import { readGatewayState } from "../gateway-state.ts";
 import { type Finding, observeInside } from "../plane.ts";
@@ -19,6 +19,9 @@ const SKEW_S = 2;
 
 export interface ProbeOptions {
   readonly partner: PartnerEntry;
+  readonly registry: Registry;
+  /** Clients with which the partner had applied when its removal was opened. */
+  readonly covering: readonly string[];
   readonly stateFile: string;
   readonly invocationFile: string;
   /** As rendered. */
@@ -28,14 +31,22 @@ export interface ProbeOptions {
 }
 
 export async function probePlane(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
+  const { partner } = options.partner;
+  const declared = applicantsOf(options.registry, partner).map(({ clientId }) => clientId);
+  const items = [...new Set([partner.azp, ...declared, ...options.covering])].map((clientId) =>
+    probeClient(options, clientId),
+  );
+  return (await Promise.all(items)).flat();
+}
+
+async function probeClient(options: ProbeOptions, azp: string): Promise<readonly EvidenceItem[]> {
   const { clock, partner } = options;
-  const { serverName, azp } = partner.partner;
-  const about = { plane: "gateway", partner: serverName, subject: azp } as const;
+  const about = { plane: "gateway", partner: partner.partner.serverName, subject: azp } as const;
   const observe = (probe: string, layer: string, find: () => Finding) =>
     observeInside(clock, { ...about, probe, layer }, find);
   const client = await clientOf(options.issuer, azp);
   return [
-    await observe("callers_in_force", "gateway", () => callersInForce(options)),
+    await observe("callers_in_force", "gateway", () => callersInForce(options, azp)),
     await observe("issuer_client", "issuer", () => ({
       verdict: VERDICTS[client],
       reason: client,
@@ -45,7 +56,7 @@ export async function probePlane(options: ProbeOptions): Promise<readonly Eviden
   ];
 }
 
-function callersInForce({ stateFile, invocationFile, invocation, partner }: ProbeOptions): Finding {
+function callersInForce({ stateFile, invocationFile, invocation }: ProbeOptions, azp: string): Finding {
   const state = readGatewayState(stateFile);
   if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running", references: [] };
   const references = [state.invocation];
@@ -56,7 +67,7 @@ function callersInForce({ stateFile, invocationFile, invocation, partner }: Prob
   );
   if (inForce === undefined) return { verdict: "unknown", reason: "not_in_force", references };
   const { agents } = parseYaml(InvocationFile, inForce, invocationFile);
-  const isCaller = Object.values(agents).some(({ clients }) => clients.includes(partner.partner.azp));
+  const isCaller = Object.values(agents).some(({ clients }) => clients.includes(azp));
   if (isCaller) return { verdict: "open", reason: "azp_admitted", references };
   // Closed all the same when an older file is in force, but not by what was declared.
   return {

@@ -1,10 +1,11 @@
 // Plane 5 as files: who may invoke which agent and how often, and the clients that the issuer declares.
 // Invariants: a client that is closed stays declared and disabled, also where the partner may invoke nothing, so that
-// the issuer gives it no token whoever made it; secrets are references.
+// the issuer gives it no token whoever made it; a client with which a partner had applied is closed with that partner;
+// secrets are references.
 
 import type { InvokedAgent } from "../../../rendered-files/gateway-files.ts";
 import type { DeclaredClient } from "../../../rendered-files/issuer-clients.ts";
-import { planeState, type Registry } from "../../registry/partner.ts";
+import { clientsInForce, planeState, type Registry } from "../../registry/partner.ts";
 import { type Plain, yamlFile } from "../emit-yaml.ts";
 import type { PlaneRender } from "../plane.ts";
 import { invocationOf } from "./invocation.ts";
@@ -38,7 +39,7 @@ function invocationFile(registry: Registry): string {
 }
 
 function clientsFile(registry: Registry): string {
-  const own = registry.organisation.clients.map(
+  const own = clientsInForce(registry).map(
     ({ clientId, enabled, secret, applicant }): DeclaredClient => ({
       clientId,
       enabled,

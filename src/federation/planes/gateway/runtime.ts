@@ -84,8 +84,15 @@ export function gatewayRuntime(config: FederationConfig, { clock }: Dependencies
       return found.map((drift) => ({ plane: "gateway", ...drift }));
     },
 
-    probe: (desired, partner) =>
-      probePlane({ partner, stateFile, invocationFile: target, issuer, clock, ...desiredOf(desired) }),
+    probe: (desired, partner, covering = []) =>
+      probePlane({
+        ...{ partner, registry: desired.registry, covering },
+        stateFile,
+        invocationFile: target,
+        issuer,
+        clock,
+        ...desiredOf(desired),
+      }),
   };
 }
 

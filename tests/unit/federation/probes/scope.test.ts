@@ -16,7 +16,7 @@ describe("scopeOf", () => {
     const planes = {
       border: { files: PLANE_RENDERS.border.render(registry) },
     } as unknown as DesiredState["planes"];
-    const scope = scopeOf(["homeserver"], entry.partner, { planes });
+    const scope = scopeOf(["homeserver"], entry.partner, { planes, registry });
     assert.deepEqual(scope.parts, ["homeserver"]);
     assert.equal(scope.client, entry.partner.azp);
     assert.deepEqual(scope.agents, entry.partner.gateway?.invokes ?? []);
@@ -24,7 +24,7 @@ describe("scopeOf", () => {
     assert.match(scope.policy ?? "", /^sha256:/);
     const stranger = { ...entry.partner, serverName: "stranger.test" as typeof entry.partner.serverName };
     assert.equal(
-      scopeOf(["homeserver"], stranger, { planes }).policy,
+      scopeOf(["homeserver"], stranger, { planes, registry }).policy,
       null,
       "the policy kept it out already",
     );

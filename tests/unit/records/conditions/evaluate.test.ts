@@ -114,6 +114,29 @@ describe("evaluate", () => {
     assert.equal(verdicts("a2a_stop", undefined, { scope: client }).get("token_refused"), "unknown");
   });
 
+  it("evaluate asks for the clients with which the counterparty had applied [OFF-5]", () => {
+    const { scope } = circumstancesOf("at_remover", "a2a_stop");
+    const applicants = ["applicant"];
+    const both = REAL.at_remover.a2a_stop.items.flatMap((item) =>
+      item.vantage === "operator" && item.subject === scope.client
+        ? [item, changed(item, { subject: "applicant" })]
+        : [item],
+    );
+    const found = (items: readonly EvidenceItem[]) =>
+      verdicts("a2a_stop", items, { scope: { ...scope, applicants } });
+    assert.equal(found(both).get("partner_not_rendered"), "met");
+    assert.equal(found(both).get("token_refused"), "met");
+    const silent = found(REAL.at_remover.a2a_stop.items);
+    assert.equal(silent.get("partner_not_rendered"), "unknown");
+    assert.equal(silent.get("token_refused"), "unknown");
+    const open = both.map((item) =>
+      item.subject === "applicant" && item.probe === "issuer_client"
+        ? changed(item, { verdict: "open", reason: "client_enabled" })
+        : item,
+    );
+    assert.equal(found(open).get("token_refused"), "not_met");
+  });
+
   it("evaluate takes one item that says open for a refusal of the condition [OFF-5]", () => {
     const open = changed(itemOf("room", "room_enforcement"), { verdict: "open" });
     const items = [...REAL.at_remover.room.items, open];

@@ -19,7 +19,14 @@ const RENDER = `sha256:${"2".repeat(64)}`;
 const PIN = `sha256:${"3".repeat(64)}`;
 const POLICY = `sha256:${"4".repeat(64)}`;
 const SCOPE: Scope = {
-  ...{ parts: [...PARTS], client: "b-client", agents: ["docs-qa"], pins: ["b-docs"], rooms: ["!a"] },
+  ...{
+    parts: [...PARTS],
+    client: "b-client",
+    applicants: [],
+    agents: ["docs-qa"],
+    pins: ["b-docs"],
+    rooms: ["!a"],
+  },
   ...{ policy: null, started_at: null },
 };
 
