@@ -252,8 +252,9 @@ function objections(
 } {
   const { evidence, lawful, circumstances } = context;
   const permitted: EvidenceItem[] = [];
-  const opposite: Lack[] = [];
-  const unclear: Lack[] = [];
+  // By item, so that thousands of them are no more than that many steps.
+  const opposite = new Map<EvidenceItem, Lack>();
+  const unclear = new Map<EvidenceItem, Lack>();
   for (const { requirement, subjects } of matched) {
     const { anyOf, ignoresUnknown, byAttempt } = requirement;
     for (const observation of anyOf) {
@@ -271,17 +272,12 @@ function objections(
         if (!isDone && !subjects.has(item.subject) && !subjects.has(ANY)) continue;
         if (isUnknown && (ignoresUnknown || circumstances.outOfReach.has(item.subject ?? item.probe)))
           continue;
-        const lack = { ...lackOf(observation, item.subject), item };
-        const list = isOpposite ? opposite : unclear;
-        if (!isSaidBefore(list, item)) list.push(lack);
+        const said = isOpposite ? opposite : unclear;
+        if (!said.has(item)) said.set(item, { ...lackOf(observation, item.subject), item });
       }
     }
   }
-  return { opposite, unclear, permitted };
-}
-
-function isSaidBefore(lacks: readonly Lack[], item: EvidenceItem): boolean {
-  return lacks.some((lack) => lack.item === item);
+  return { opposite: [...opposite.values()], unclear: [...unclear.values()], permitted };
 }
 
 /** Whether an item is this observation, with an answer that counts. The subject is the caller's to compare. */

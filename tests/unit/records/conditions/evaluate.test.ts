@@ -137,6 +137,34 @@ describe("evaluate", () => {
     assert.equal(found(open).get("token_refused"), "not_met");
   });
 
+  it("evaluate takes time in proportion to the items, whatever is listed or objects [OFF-5]", () => {
+    const { digest: _, ...acl } = itemOf("room", "room_acl");
+    // Steps are counted, not seconds: how often a subject is read.
+    const reads = (count: number, isListed: boolean) => {
+      let steps = 0;
+      const rooms = Array.from({ length: count }, (_, index) => `!r${index}:x`);
+      const items = rooms.flatMap((subject) =>
+        [1, 2, 3, 4].map((index) => {
+          const item = evidenceItem({ ...acl, subject, reason: `w${index}` });
+          return Object.defineProperty({ ...item }, "probe", {
+            enumerable: true,
+            get: () => {
+              steps += 1;
+              return item.probe;
+            },
+          });
+        }),
+      );
+      const scope = { ...REAL.at_remover.room.scope, rooms };
+      verdicts("room", items, { scope, ...(isListed && { outOfReach: new Set(rooms) }) });
+      return steps;
+    };
+    for (const isListed of [false, true]) {
+      const [few, many] = [reads(50, isListed), reads(400, isListed)];
+      assert.ok(many <= few * 8 * 1.1, `${few} steps for 200 items, ${many} for 1600`);
+    }
+  });
+
   it("evaluate takes one item that says open for a refusal of the condition [OFF-5]", () => {
     const open = changed(itemOf("room", "room_enforcement"), { verdict: "open" });
     const items = [...REAL.at_remover.room.items, open];
