@@ -20,6 +20,12 @@ export interface Said {
   readonly mentions?: readonly string[];
 }
 
+export const NAMESPACE = createNamespace({
+  serverName: "a.test" as ServerName,
+  ghostPrefix: "agent_",
+  senderLocalpart: "drawbridge",
+});
+
 export interface Conversation {
   /** Says something in the room `!r` as `@alice:a.test`, and wakes nobody. */
   say(name: string, body: string, said?: Said): Promise<HandledTransaction>;
@@ -38,11 +44,7 @@ export function conversation(options: {
   const handle = createTransactionHandler({
     ledger,
     agents,
-    namespace: createNamespace({
-      serverName: "a.test" as ServerName,
-      ghostPrefix: "agent_",
-      senderLocalpart: "drawbridge",
-    }),
+    namespace: NAMESPACE,
     clock,
     capacity: { room: 64, global: 4_096 },
     noticeIntervalMs: 600_000,

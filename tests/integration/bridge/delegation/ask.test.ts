@@ -1,12 +1,16 @@
 // Questions from the agent, and the answers of the people who asked it.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { conversation, DOCS, lastSent } from "../../../support/conversation.ts";
+import { aboutOf, derive } from "../../../../src/bridge/intake/derive.ts";
+import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
+import type { EventId } from "../../../../src/domain/identifiers.ts";
+import { conversation, DOCS, lastSent, NAMESPACE } from "../../../support/conversation.ts";
 import {
   type DelegationSetUp,
   type DelegationSetUpOptions,
   delegationSuite,
 } from "../../../support/delegation.ts";
+import { arrivals, claimEnvelope, envelope, T0 } from "../../../support/ledger.ts";
 
 const ASKS = { kind: "asks", questions: ["Which size?", "Which colour?"] } as const;
 
@@ -23,7 +27,11 @@ describe("a question from the agent", () => {
     made.agent.behaviour.plan = ASKS;
     const row = await made.admit();
     const bodies = () => made.harness.sent.map((send) => String(send.content["body"]));
-    return { ...made, ...personOf(made), row, bodies };
+    const admitEnvelope = async (name: string) => {
+      await made.fixture.admit([], arrivals(envelope(name)));
+      return await claimEnvelope(made.fixture.ledger, name);
+    };
+    return { ...made, ...personOf(made), row, bodies, admitEnvelope };
   }
 
   for (const streaming of [true, false]) {
@@ -115,6 +123,44 @@ describe("a question from the agent", () => {
       0,
     );
     assert.equal((await say("answer", "large", { thread: "$root" })).answers, 1);
+  });
+
+  it("is answered by an encrypted event whose key comes late [DEL-6] [ENC-5]", async (t) => {
+    const { harness, row, fixture, bodies, lastSent, admitEnvelope } = await setUp(t);
+    const worker = harness.worker();
+    worker.start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    const held = await admitEnvelope("late");
+    await harness.clock.advance(60_000);
+    const message: MessageEvent = {
+      type: "message",
+      ...{ event: held.event, room: held.room, sender: held.sender, originServerTs: T0, position: 0 },
+      ...{ msgtype: "m.text", body: "large", mentions: [], isEdit: false, isAutomated: false },
+      ...{ threadRoot: undefined, inReplyTo: (await lastSent("question")) as EventId, sentAs: undefined },
+      indexDigest: Buffer.alloc(32, 1),
+    };
+    const { byGhost } = await harness.deps.directory.current();
+    const asked = {
+      ...{ candidates: [message], reactions: [], waiting: [], deadline: 0 },
+      ...{ plainInEncrypted: false, contextSince: 0 },
+    };
+    const { answers, admitted } = await fixture.ledger.envelopes.derive(
+      held,
+      {
+        about: aboutOf([message]),
+        derive: (known) => derive(asked, known, byGhost, NAMESPACE),
+        capacity: { room: 64, global: 4_096 },
+        noticeIntervalMs: 600_000,
+      },
+      harness.clock.now(),
+    );
+    assert.deepEqual([answers, admitted], [1, 0]);
+    worker.wake();
+    await harness.until(() => harness.sent.length === 2);
+    assert.match(bodies()[1] ?? "", /^Which colour\?/);
+    assert.deepEqual(await fixture.rows("SELECT state, jobs FROM bridge_encrypted_intake"), [
+      { state: "derived", jobs: 0 },
+    ]);
   });
 
   it("that nobody answers in time is canceled at the agent, and the asker is told [DEL-6]", async (t) => {
