@@ -148,6 +148,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   const { worker: delegations, http: agentHttp } = createDelegationWorker({
     ...options,
     ledger: ledger.delegations,
+    rooms: ledger.memberships,
     directory: agents,
     trust,
     sending: { ...sending, encryptEvent: encryption?.encryptEvent ?? plainRoomsOnly(ledger.memberships) },

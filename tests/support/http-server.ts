@@ -81,12 +81,14 @@ export async function scriptedHomeserver(t: TestContext, script: Script = WELL):
     for await (const chunk of request) chunks.push(chunk as Buffer);
     const url = new URL(request.url ?? "/", "http://homeserver");
     const text = Buffer.concat(chunks).toString();
+    // What is uploaded is no JSON.
+    const isJson = request.headers["content-type"] === "application/json";
     const one: SeenRequest = {
       method: request.method ?? "",
       path: decodeURIComponent(url.pathname),
       query: url.searchParams,
       authorization: request.headers.authorization,
-      body: text === "" ? undefined : JSON.parse(text),
+      body: text === "" ? undefined : isJson ? JSON.parse(text) : text,
     };
     seen.push(one);
     const scripted = made.script(one);

@@ -2,6 +2,7 @@
 // the chunks of one artifact are joined as they came; no more than the allowed bytes are kept, where each artifact and
 // each part has a cost besides its text, so that their number is bounded too; nothing is logged.
 import type { Answer } from "../matrix/answer.ts";
+import type { AnswerFile } from "../matrix/files.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import type { AgentUpdate, ArtifactView, ContentPart, Phase } from "./a2a/protocol.ts";
 
@@ -18,7 +19,7 @@ function rendered(part: ContentPart): string {
     case "link":
       return `${label(part)}: ${part.url}`;
     case "file":
-      return `${label(part)}, ${part.bytes} bytes: sent as a file, which is not shown here.`;
+      return "";
   }
 }
 
@@ -28,17 +29,28 @@ function label(part: { name: string; mediaType: string }): string {
 }
 
 function textOf(parts: readonly ContentPart[]): string {
-  return clean(parts.map(rendered).join(PART_SEPARATOR));
+  const shown = parts.filter(({ kind }) => kind !== "file");
+  return clean(shown.map(rendered).join(PART_SEPARATOR));
+}
+
+function filesIn(parts: readonly ContentPart[]): readonly AnswerFile[] {
+  return parts.filter((part) => part.kind === "file");
+}
+
+/** What is said instead of a file that could not be passed on. */
+export function missingFile(file: AnswerFile): string {
+  return clean(`${label(file)}, ${file.content.length} bytes: sent as a file, which is not shown here.`);
 }
 
 /** The answer that parts beside each other make, such as a message's. It may be empty. */
 export function answerOf(parts: readonly ContentPart[]): Answer {
-  return { text: textOf(parts), mediaType: commonMediaType(parts) };
+  return { text: textOf(parts), mediaType: commonMediaType(parts), files: filesIn(parts) };
 }
 
 /** The media type that all parts agree on; undefined when one is something else than text. */
 function commonMediaType(parts: readonly ContentPart[]): string | undefined {
-  const types = new Set(parts.map((part) => (part.kind === "text" ? part.mediaType : "")));
+  const texts = parts.filter(({ kind }) => kind !== "file");
+  const types = new Set(texts.map((part) => (part.kind === "text" ? part.mediaType : "")));
   const [only] = types;
   return types.size === 1 && only !== "" ? only : undefined;
 }
@@ -60,7 +72,7 @@ class GrowingArtifact {
   /** Adds parts; with `chunked`, a text goes on where the last one ended. */
   add(parts: readonly ContentPart[], chunked: boolean): void {
     for (const part of parts) {
-      this.bytes += Buffer.byteLength(rendered(part));
+      this.bytes += part.kind === "file" ? part.content.length : Buffer.byteLength(rendered(part));
       const last = this.parts.at(-1);
       if (chunked && last?.kind === "text" && part.kind === "text") {
         this.parts[this.parts.length - 1] = { ...last, text: last.text + part.text };
@@ -110,8 +122,9 @@ export class AnswerAssembly {
   answer(): Answer {
     const artifacts = [...this.#artifacts.values()].map(({ parts }) => parts);
     const texts = artifacts.map(textOf).filter((text) => text.trim() !== "");
-    if (texts.length === 0) return answerOf(this.#statusParts);
-    return { text: texts.join(PART_SEPARATOR), mediaType: commonMediaType(artifacts.flat()) };
+    const files = filesIn(artifacts.flat());
+    if (texts.length === 0 && files.length === 0) return answerOf(this.#statusParts);
+    return { text: texts.join(PART_SEPARATOR), mediaType: commonMediaType(artifacts.flat()), files };
   }
 
   #replace({ artifactId, parts }: ArtifactView, chunked: boolean): void {

@@ -2,10 +2,12 @@
 import { dirname, resolve } from "node:path";
 import type { Logger } from "pino";
 import type { Clock, Random } from "../../domain/clock.ts";
+import type { RoomId } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/directory.ts";
 import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
+import { createUploader } from "../matrix/files.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send.ts";
 import { textsBy } from "../texts/catalogue.ts";
 import { type AgentHttp, createAgentHttp } from "./a2a/http.ts";
@@ -28,12 +30,13 @@ export function createDelegationWorker(options: {
   readonly directory: AgentDirectory;
   readonly trust: TrustGate;
   readonly sending: SenderDependencies;
+  readonly rooms: { isRoomEncrypted(room: RoomId): Promise<boolean> };
   readonly metrics: DelegationObserver;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Logger;
 }): Delegations {
-  const { config, sending, ...given } = options;
+  const { config, sending, rooms, ...given } = options;
   const { clock, random, metrics, ledger } = given;
   const http = createAgentHttp();
   const worker = new DelegationWorker({
@@ -46,6 +49,7 @@ export function createDelegationWorker(options: {
       observe: (outcome) => metrics.tokenRequest(outcome),
     }),
     sender: createEventSender({ ...sending, ledger }),
+    upload: createUploader({ ...sending, random, ledger: rooms }),
     typing: (room, ghost, isTyping) => {
       const { ghosts, homeserver } = sending;
       const show = () =>

@@ -4,12 +4,15 @@
 // holder whose lease may have run out between two parts sends no more of them; an answer that cannot be delivered is
 // given up at the reply deadline, which begins when it is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { PendingSend } from "../ledger/replies.ts";
-import { type Answer, answerParts } from "../matrix/answer.ts";
+import type { PendingSend, ReplyPart } from "../ledger/replies.ts";
+import { type Answer, type AnswerSource, answerParts, relatesTo } from "../matrix/answer.ts";
 import type { SendResult } from "../matrix/send.ts";
+import { missingFile } from "./answer-text.ts";
 import { canceled, failed, finish, type Verdict } from "./outcome.ts";
 import type { Flow } from "./running-delegation.ts";
 
+/** Files of one answer that are passed on. */
+const FILES_MAX = 10;
 /** Whoever has waited so long has probably turned to something else. */
 const MENTION_AFTER_MS = 30_000;
 
@@ -29,13 +32,36 @@ export async function answer(
     mentionsAsker: flow.now - claimed.admittedAt >= MENTION_AFTER_MS,
     texts: deps.textsOf(claimed.roomId),
   };
-  const parts = await answerParts(found, source, deps.clock);
+  const { text, parts: files } = await passOn(flow, found, source);
+  const isText = text.trim() !== "" || files.length === 0;
+  const parts = [...(isText ? await answerParts({ ...found, text }, source, deps.clock) : []), ...files];
   const sends = await flow.persist(() =>
     deps.ledger.recordReply(claimed.lease, { parts, agentVersion, contextId }, flow.now),
   );
   if (sends === "canceled") return finish(canceled(flow.stage));
   flow.host.wake();
   return deliver(flow, sends);
+}
+
+/** Uploads the files of an answer; the text says so of one that could not be passed on. */
+async function passOn(
+  flow: Flow,
+  { text, files = [] }: Answer,
+  { eventId, threadRoot }: AnswerSource,
+): Promise<{ readonly text: string; readonly parts: readonly ReplyPart[] }> {
+  const { claimed, deps } = flow;
+  const parts: ReplyPart[] = [];
+  const missing: string[] = [];
+  for (const [index, file] of files.entries()) {
+    const content = index < FILES_MAX ? await deps.upload?.(claimed, file, flow.signal) : undefined;
+    flow.signal.throwIfAborted();
+    if (content === undefined) missing.push(missingFile(file));
+    else {
+      const relation = { "m.relates_to": relatesTo(eventId, threadRoot, true) };
+      parts.push({ eventType: "m.room.message", content: { ...content, ...relation } });
+    }
+  }
+  return { text: [text, ...missing].filter((one) => one !== "").join("\n\n"), parts };
 }
 
 /** Sends the parts still unsent. @param known the parts just persisted; read from the ledger when absent */

@@ -10,6 +10,7 @@ import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
 import { CATALOGUES } from "../texts/catalogue.ts";
 import type { Texts } from "../texts/texts.ts";
+import type { AnswerFile } from "./files.ts";
 import { renderCode, renderMarkdownPieces } from "./markdown.ts";
 import { withoutRoomMention } from "./plain-line.ts";
 import { splitText } from "./split-text.ts";
@@ -30,6 +31,8 @@ export interface Answer {
   readonly text: string;
   /** `text/plain` is shown as it is, JSON as code, everything else as Markdown. */
   readonly mediaType?: string | undefined;
+  /** What the agent sent as files; passed on behind the text. */
+  readonly files?: readonly AnswerFile[];
 }
 
 export interface AnswerSource {

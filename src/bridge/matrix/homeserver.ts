@@ -172,6 +172,17 @@ export class Homeserver {
     });
   }
 
+  /** `POST /_matrix/media/v3/upload`: the content's `mxc:` address. */
+  async upload(actor: GhostActor, content: Uint8Array, mediaType: string): Promise<Outcome<string>> {
+    const outcome = await this.#http.request("upload", "POST", ["upload"], {
+      base: "media/v3",
+      bytes: { mediaType, content },
+      as: actor,
+      schema: z.object({ content_uri: z.string().startsWith("mxc://") }),
+    });
+    return mapValue(outcome, (stored) => stored.content_uri);
+  }
+
   /** `PUT /rooms/{room}/typing/{user}`. @param timeoutMs how long it counts; 0 ends it */
   typing(actor: GhostActor, roomId: RoomId, timeoutMs: number): Promise<Outcome<undefined>> {
     return this.#http.request("typing", "PUT", ["rooms", roomId, "typing", actor.ghost], {

@@ -29,10 +29,12 @@ type Method = "GET" | "PUT" | "POST" | "DELETE";
 
 export interface ApiCall<Schema extends z.ZodType> {
   /** What the path begins with; `client/v3` when absent. */
-  readonly base?: "client" | "client/v1" | "client/v3";
+  readonly base?: "client" | "client/v1" | "client/v3" | "media/v3";
   readonly query?: Readonly<Record<string, string | readonly string[]>>;
   /** A JSON value. */
   readonly body?: unknown;
+  /** Instead of a JSON value. */
+  readonly bytes?: { readonly mediaType: string; readonly content: Uint8Array };
   readonly as?: ActingGhost | undefined;
   /** The answer's; an answer without one has no value. */
   readonly schema?: Schema;
@@ -118,8 +120,9 @@ export class HomeserverHttp {
           authorization: `Bearer ${this.#options.asToken}`,
           accept: "application/json",
           ...(call.body !== undefined && { "content-type": "application/json" }),
+          ...(call.bytes !== undefined && { "content-type": call.bytes.mediaType }),
         },
-        body: call.body === undefined ? null : JSON.stringify(call.body),
+        body: call.bytes?.content ?? (call.body === undefined ? null : JSON.stringify(call.body)),
       });
       const text =
         call.thin === undefined

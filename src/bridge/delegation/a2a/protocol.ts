@@ -74,7 +74,12 @@ export type ContentPart =
   | { readonly kind: "text"; readonly text: string; readonly mediaType: string }
   | { readonly kind: "data"; readonly json: string }
   | { readonly kind: "link"; readonly name: string; readonly mediaType: string; readonly url: string }
-  | { readonly kind: "file"; readonly name: string; readonly mediaType: string; readonly bytes: number };
+  | {
+      readonly kind: "file";
+      readonly name: string;
+      readonly mediaType: string;
+      readonly content: Uint8Array;
+    };
 
 export interface ArtifactView {
   readonly artifactId: string;
@@ -165,7 +170,7 @@ function partOf(part: Part): ContentPart | undefined {
     case "url":
       return { kind: "link", name: part.filename, mediaType: part.mediaType, url: content.value };
     case "raw":
-      return { kind: "file", name: part.filename, mediaType: part.mediaType, bytes: content.value.length };
+      return { kind: "file", name: part.filename, mediaType: part.mediaType, content: content.value };
     default:
       return undefined;
   }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { AgentUpdate, ContentPart } from "../../../../src/bridge/delegation/a2a/protocol.ts";
-import { AnswerAssembly, answerOf } from "../../../../src/bridge/delegation/answer-text.ts";
+import { AnswerAssembly, answerOf, missingFile } from "../../../../src/bridge/delegation/answer-text.ts";
 
 type Update = Exclude<AgentUpdate, { kind: "message" }>;
 
@@ -85,16 +85,21 @@ describe("answer text", () => {
     assert.equal(assembled(completed()).text, "");
   });
 
-  it("parts that are not text are described in text", () => {
+  it("parts that are not text are described in text, and files are passed on beside it", () => {
+    const file = { kind: "file", name: "", mediaType: "image/png", content: Buffer.alloc(12) } as const;
     const answer = answerOf([
       { kind: "data", json: '{\n  "a": 1\n}' },
       { kind: "link", name: "plan.pdf", mediaType: "application/pdf", url: "https://b.test/plan.pdf" },
-      { kind: "file", name: "", mediaType: "image/png", bytes: 12 },
+      file,
     ]);
     assert.equal(
       answer.text,
-      '```json\n{\n  "a": 1\n}\n```\n\nplan.pdf (application/pdf): https://b.test/plan.pdf\n\n' +
-        "Attachment (image/png), 12 bytes: sent as a file, which is not shown here.",
+      '```json\n{\n  "a": 1\n}\n```\n\nplan.pdf (application/pdf): https://b.test/plan.pdf',
+    );
+    assert.deepEqual(answer.files, [file]);
+    assert.equal(
+      missingFile(file),
+      "Attachment (image/png), 12 bytes: sent as a file, which is not shown here.",
     );
   });
 

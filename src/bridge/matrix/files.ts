@@ -1,0 +1,115 @@
+// A file of an agent's answer as an event: uploaded to the media repository, encrypted for encrypted rooms.
+// Invariants: a file is what its bytes say, not what the agent says: of a kind that is not recognised, nothing but bytes;
+// nothing that a browser runs is served under its own type; its name is a name, not a path; in an encrypted room nobody
+// but its members can read it (Matrix client-server API, "Sending encrypted attachments").
+import { createCipheriv } from "node:crypto";
+import type { Random } from "../../domain/clock.ts";
+import { sha256 } from "../../domain/digest.ts";
+import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { Ghosts } from "./ghosts.ts";
+import type { Homeserver } from "./homeserver.ts";
+import { plainLine } from "./plain-line.ts";
+
+export interface AnswerFile {
+  /** As the agent names it; may be empty. */
+  readonly name: string;
+  /** As the agent says. */
+  readonly mediaType: string;
+  readonly content: Uint8Array;
+}
+
+export interface UploaderDependencies {
+  readonly homeserver: Homeserver;
+  readonly ghosts: Ghosts;
+  readonly ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> };
+  readonly random: Random;
+}
+
+/** Uploads a file; the event's content without a relation, or undefined when the homeserver did not take the file. */
+export type UploadFile = (
+  to: { readonly roomId: RoomId; readonly ghost: GhostMxid },
+  file: AnswerFile,
+  signal: AbortSignal,
+) => Promise<Readonly<Record<string, unknown>> | undefined>;
+
+const OCTETS = "application/octet-stream";
+
+/** How files of each kind begin. */
+const SIGNATURES: readonly (readonly [mediaType: string, at: number, bytes: string])[] = [
+  ["image/png", 0, "\x89PNG\r\n\x1a\n"],
+  ["image/jpeg", 0, "\xff\xd8\xff"],
+  ["image/gif", 0, "GIF8"],
+  ["image/webp", 8, "WEBP"],
+  ["application/pdf", 0, "%PDF-"],
+];
+/** Text that no browser runs. */
+const TEXTS: ReadonlySet<string> = new Set(["text/plain", "text/markdown", "text/csv", "application/json"]);
+
+/** The media type that a file's bytes bear out. */
+export function verifiedType({ mediaType, content }: Pick<AnswerFile, "mediaType" | "content">): string {
+  const declared = mediaType.split(";", 1)[0]?.trim().toLowerCase() ?? "";
+  const head = Buffer.from(content.subarray(0, 16)).toString("latin1");
+  const found = SIGNATURES.find(([, at, bytes]) => head.startsWith(bytes, at));
+  if (found !== undefined) return found[0];
+  return TEXTS.has(declared) && isText(content) ? declared : OCTETS;
+}
+
+function isText(content: Uint8Array): boolean {
+  if (content.includes(0)) return false;
+  try {
+    new TextDecoder("utf-8", { fatal: true }).decode(content);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const NAME_CHARACTERS_MAX = 100;
+
+/** A file's name without any path. */
+export function fileName(name: string): string {
+  const last = name.split(/[/\\]/).at(-1) ?? "";
+  return plainLine(last, NAME_CHARACTERS_MAX).replace(/^\.+/, "") || "file";
+}
+
+export function createUploader({ homeserver, ghosts, ledger, random }: UploaderDependencies): UploadFile {
+  return async ({ roomId, ghost }, file, signal) => {
+    const mimetype = verifiedType(file);
+    const sealed = (await ledger.isRoomEncrypted(roomId)) ? encrypt(file.content, random) : undefined;
+    const bytes = sealed?.bytes ?? file.content;
+    const type = sealed === undefined ? mimetype : OCTETS;
+    const uploaded = await ghosts.acting(ghost, (actor) => homeserver.upload(actor, bytes, type), signal);
+    if (uploaded.kind !== "ok") return undefined;
+    const url = uploaded.value;
+    const name = fileName(file.name);
+    return {
+      msgtype: mimetype.startsWith("image/") ? "m.image" : "m.file",
+      body: name,
+      filename: name,
+      info: { mimetype, size: file.content.length },
+      ...(sealed === undefined ? { url } : { file: { ...sealed.key, url } }),
+      "m.mentions": {},
+    };
+  };
+}
+
+function encrypt(content: Uint8Array, random: Random) {
+  const key = random.bytes(32);
+  // The lower half is the counter, which begins at zero.
+  const iv = Buffer.concat([random.bytes(8), Buffer.alloc(8)]);
+  const cipher = createCipheriv("aes-256-ctr", key, iv);
+  const bytes = Buffer.concat([cipher.update(content), cipher.final()]);
+  const unpadded = (value: Buffer) => value.toString("base64").replace(/=+$/, "");
+  return {
+    bytes,
+    key: {
+      v: "v2",
+      key: {
+        ...{ kty: "oct", alg: "A256CTR", ext: true, key_ops: ["encrypt", "decrypt"] },
+        k: key.toString("base64url"),
+      },
+      iv: unpadded(iv),
+      hashes: { sha256: unpadded(sha256(bytes)) },
+    },
+  };
+}
