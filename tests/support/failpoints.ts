@@ -3,8 +3,8 @@
 import type { Ledger } from "../../src/bridge/ledger/ledger.ts";
 
 export interface Failpoint {
-  /** A method of the ledger's delegations, or `admit`. */
-  readonly method: keyof Ledger["delegations"] | "admit";
+  /** A method of the ledger's delegations or statuses, or `admit`. */
+  readonly method: keyof Ledger["delegations"] | keyof Ledger["statuses"] | "admit";
   readonly when: "before" | "after";
   /** At which of its calls, counted from 1. */
   readonly call: number;
@@ -19,6 +19,10 @@ export const FAILPOINTS = {
   continuation_accepted_pre_record: { method: "recordAccepted", when: "before", call: 2 },
   /** The room has the agent's question, and that is not recorded. */
   question_accepted_pre_record: { method: "recordAsked", when: "before", call: 1 },
+  /** The room has the status message, and that is not recorded. */
+  progress_accepted_pre_record: { method: "recordShown", when: "before", call: 1 },
+  /** The status message was pinned or unpinned, and that is not recorded. */
+  pin_accepted_pre_record: { method: "recordShown", when: "before", call: 1 },
   /** A task is polled, and its next poll is not recorded. */
   long_task_polling: { method: "defer", when: "before", call: 2 },
 } as const satisfies Readonly<Record<string, Failpoint>>;
