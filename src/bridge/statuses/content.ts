@@ -20,23 +20,19 @@ export interface StatusText {
 
 type Facts = Pick<ClaimedStatus, "state" | "isBehind" | "retryReason" | "report">;
 
-export function statusText(facts: Facts, { status: words, reasons }: Texts): StatusText {
-  const lines = linesOf(facts, words, reasons);
+export function statusText(facts: Facts, { status: words }: Texts): StatusText {
+  const lines = linesOf(facts, words);
   const body = lines.join("\n");
   return { body, html: lines.map(renderMarkdown).join(""), digest: sha256Tagged(body) };
 }
 
-function linesOf(
-  { state, isBehind, retryReason, report }: Facts,
-  words: Texts["status"],
-  reasons: Texts["reasons"],
-): string[] {
+function linesOf({ state, isBehind, retryReason, report }: Facts, words: Texts["status"]): string[] {
   switch (state) {
     case "queued":
     case "dispatching": {
       const isTried = state === "dispatching" && retryReason === undefined;
       if (isTried) return [words.working, words.cancel];
-      const why = isBehind ? words.behind : retryReason === undefined ? words.agent : reasons[retryReason];
+      const why = isBehind ? words.behind : retryReason === "agent_unavailable" ? words.away : words.agent;
       return [`${words.waiting} ${why}`, words.cancel];
     }
     case "following": {

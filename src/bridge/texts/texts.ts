@@ -32,6 +32,7 @@ export interface Texts {
     readonly waiting: string;
     readonly behind: string;
     readonly agent: string;
+    readonly away: string;
     readonly input: string;
     readonly delivering: string;
     readonly completed: string;

@@ -62,7 +62,7 @@ describe("status messages", () => {
     const said = bodies().map(({ body }) => String(body).split("\n")[0]);
     assert.deepEqual(said.toSorted(), [
       "This question is waiting. Other questions in this room come first.",
-      "This question is waiting. The agent has not taken it yet.",
+      "This question is waiting. The agent has not taken it yet. I keep trying.",
     ]);
     for (const body of bodies()) {
       assert.deepEqual(body["m.mentions"], {});
