@@ -12,12 +12,10 @@ function closed(
   return answer("closed", layers, reasons, statuses);
 }
 
-const WAIVABLE = { waivable: true } as const;
-
 const NO_AGENT = absent("agents_offered", "registry", "no_agent_offered");
 
 const GATEWAY: readonly Condition[] = [
-  inForce("closed", ["gateway"], WAIVABLE),
+  inForce("closed", ["gateway"]),
   {
     name: "partner_not_rendered",
     parts: ["gateway"],
@@ -94,7 +92,7 @@ const STAYS: Answer = {
 };
 
 const CARD: readonly Condition[] = [
-  inForce("closed", ["gateway", "bridge"], WAIVABLE),
+  inForce("closed", ["gateway", "bridge"]),
   {
     name: "card_gone_or_refused",
     parts: ["gateway"],
@@ -177,7 +175,8 @@ const NO_ROOM = {
 } as const;
 
 const ROOMS: readonly Condition[] = [
-  inForce("closed", ["homeserver"], WAIVABLE),
+  // A room may be another's: the reconciler names what it could not close, and each of them is waived by name.
+  inForce("closed", ["homeserver"], { waivable: true }),
   {
     name: "acl_excludes_partner",
     parts: ["homeserver"],
@@ -247,7 +246,7 @@ const POLICY_CHECK = byOperator("policy_check", closed(["border"], ["server_not_
 const INVITE_AT_TRANSPORT = asPartner("invite", closed(["transport"], ["federation_denied"], [403]));
 
 const BORDER: readonly Condition[] = [
-  inForce("closed", ["homeserver"], WAIVABLE),
+  inForce("closed", ["homeserver"]),
   {
     name: "policy_digest_changed",
     parts: ["homeserver"],
@@ -285,7 +284,7 @@ const BORDER: readonly Condition[] = [
 ];
 
 const TRANSPORT: readonly Condition[] = [
-  inForce("closed", ["homeserver"], WAIVABLE),
+  inForce("closed", ["homeserver"]),
   {
     name: "whitelist_excludes_partner",
     parts: ["homeserver"],
