@@ -45,7 +45,8 @@ const DONE = {
 
 function textOf(result: IdentityResult, evidence: string): string {
   const { act, agent, partner, committed, revision, keyId, oldKeyId, untouched, conditions } = result;
-  const keys = keyId === null ? "" : ` to ${keyId}${oldKeyId === null ? "" : ` from ${oldKeyId}`}`;
+  const added = act === "add" ? ` with the key ${keyId}` : ` to ${keyId}`;
+  const keys = keyId === null ? "" : `${added}${oldKeyId === null ? "" : ` from ${oldKeyId}`}`;
   const how = committed ? `in commit ${short(revision)}` : `already, at ${short(revision)}`;
   return [
     `${agent} of ${partner} is ${DONE[act]}${keys} ${how}.\n\n`,
