@@ -17,10 +17,17 @@ import {
 } from "../../lab/organisations.ts";
 import { personOf } from "../../lab/seed/seed-file.ts";
 import { a2aMessageId } from "../../src/bridge/ledger/leases.ts";
+import { isFor, transactionIdIn } from "../../src/bridge/ledger/transaction-ids.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 import { databaseText } from "./database-text.ts";
 import { eventually, type LabSession } from "./lab-session.ts";
+
+/** Whether an event is the status message of a question that takes long, or an edit of it: it is no notice. */
+function isStatus(content: RoomEvent["content"]): boolean {
+  const id = transactionIdIn(content);
+  return id !== undefined && isFor(id, "progress");
+}
 
 export interface Question {
   /** Whose bridge carries it. */
@@ -167,6 +174,7 @@ export class Questions {
         sender === question.ghost &&
         type === "m.room.message" &&
         content["msgtype"] === msgtype &&
+        !isStatus(content) &&
         inReplyTo(content) === question.event,
     );
   }
@@ -174,7 +182,9 @@ export class Questions {
   /** The bodies of what a ghost said in a room by notices. */
   async noticesIn({ asker, room, ghost }: Pick<Question, "asker" | "room" | "ghost">): Promise<string[]> {
     return (await timeline(asker, room))
-      .filter(({ sender, content }) => sender === ghost && content["msgtype"] === "m.notice")
+      .filter(
+        ({ sender, content }) => sender === ghost && content["msgtype"] === "m.notice" && !isStatus(content),
+      )
       .map(({ content }) => String(content["body"]));
   }
 
