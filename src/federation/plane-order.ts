@@ -2,7 +2,7 @@
 // Invariants: closing goes from what stops a partner fastest to what cannot be taken back quickly; the transport is
 // closed last, because a ban that is made after it never arrives. The reconciler opens in reverse; a re-admission
 // opens from plane 1 to 5 (workflow/procedure.ts).
-import { RECORD_PLANES, type RecordPlane } from "../records/format/stages.ts";
+import { PLANE_OF_STAGE, RECORD_PLANES, type RecordPlane, STAGE_NAMES } from "../records/format/stages.ts";
 
 /** The names are those of records, which are verified years after. */
 export const PLANE_NAMES = RECORD_PLANES;
@@ -17,8 +17,10 @@ export const PLANE_NUMBERS: Readonly<Record<PlaneName, 1 | 2 | 3 | 4 | 5>> = {
   gateway: 5,
 };
 
-/** All five: planes 5, 4, 2, 3, 1. */
-export const CLOSING_ORDER: readonly PlaneName[] = ["gateway", "card", "rooms", "border", "transport"];
+/** All five, in the order of a removal's stages: planes 5, 4, 2, 3, 1. */
+export const CLOSING_ORDER: readonly PlaneName[] = STAGE_NAMES.flatMap(
+  (stage) => PLANE_OF_STAGE[stage] ?? [],
+);
 export const OPENING_ORDER: readonly PlaneName[] = [...CLOSING_ORDER].reverse();
 
 /** The planes that containment closes without a restart, in its safe order: 5, 4, 2, 3. */
