@@ -24,18 +24,20 @@ export interface Outcome {
 
 export interface RunOptions {
   readonly env?: Readonly<Record<string, string>>;
+  /** The folder to run it in; the root of the repository if absent. */
+  readonly cwd?: string;
   /** Collects the output instead of passing it through. */
   readonly quiet?: boolean;
 }
 
-/** Runs a program in the root of the repository; a signal that ends this process ends it too. */
+/** Runs a program; a signal that ends this process ends it too. */
 export function runProgram(
   program: string,
   args: readonly string[],
   options: RunOptions = {},
 ): Promise<Outcome> {
   const spawnOptions: SpawnOptions = {
-    cwd: ROOT,
+    cwd: options.cwd ?? ROOT,
     env: { ...process.env, ...options.env },
     stdio: options.quiet === true ? ["ignore", "pipe", "pipe"] : "inherit",
   };

@@ -58,7 +58,8 @@ async function install(): Promise<void> {
       `-DoutputDirectory=${staging}`,
       `-Dmaven.repo.local=${join(TOOLS, "maven")}`,
     ],
-    { quiet: true },
+    // Maven leaves a folder of markers where it runs.
+    { quiet: true, cwd: staging },
   );
   const unpacked = join(staging, `keycloak-${VERSION}`);
   if (code !== 0 || !existsSync(unpacked)) {
