@@ -176,7 +176,7 @@ export function oddSignatures(): Forgery[] {
     `${text}==`,
     `${text}=`,
     standard,
-    standard.replace(/=+$/, "").replaceAll("A", "+"),
+    `+${standard.replace(/=+$/, "").slice(1)}`,
     ` ${text}`,
     `${text}\n`,
     `${text.slice(0, 40)} ${text.slice(40)}`,

@@ -181,7 +181,7 @@ describe("rooms", () => {
           run += 1;
           await pool.query(
             `TRUNCATE bridge_delegations, bridge_sends, bridge_rooms, bridge_audit, bridge_notices, bridge_handled_events,
-           bridge_limiter, bridge_encrypted_intake RESTART IDENTITY;
+           bridge_limiter, bridge_encrypted_intake RESTART IDENTITY CASCADE;
          UPDATE bridge_capacity SET admitted = 0, counted_open = 0, counted_at_admitted = 0`,
           );
           let now = T0;
