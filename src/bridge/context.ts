@@ -1,7 +1,7 @@
 // What the bridge is started with, and what everything in it stands on.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
-import type { WatchedAgentDirectory } from "./agents/directory.ts";
+import type { WatchedAgentDirectory } from "./agents/loaded-agents.ts";
 import type { BridgeConfig } from "./config.ts";
 import type { Database } from "./database.ts";
 import type { ContentKeys } from "./ledger/content-keys.ts";

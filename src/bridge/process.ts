@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { resolve } from "node:path";
 import { closeServer } from "../runtime/http.ts";
 import { readSecret } from "../runtime/secrets.ts";
-import { WatchedAgentDirectory } from "./agents/directory.ts";
+import { WatchedAgentDirectory } from "./agents/loaded-agents.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
 import { createObserveServer } from "./health/observe-server.ts";

@@ -14,13 +14,14 @@ import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/expire-when-encryption-is-off.ts";
 import type { AgentHttp } from "./delegation/a2a/http.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
-import { redactedIn } from "./intake/derive.ts";
+import { redactedIn } from "./intake/derive-delegations.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace, type Namespace } from "./intake/namespace.ts";
 import { createIntakeServer } from "./intake/server.ts";
 import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import type { ClaimRequest } from "./ledger/postgres.ts";
 import { openProcessConnection, releaseEnded } from "./ledger/processes.ts";
+import { waitingGauges } from "./ledger-gauges.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
@@ -33,11 +34,10 @@ import {
   intakeMetrics,
   type Metrics,
 } from "./metrics.ts";
-import { createNoticeQueue } from "./notices/queue.ts";
+import { createNoticeQueue } from "./notices/send-notices.ts";
 import { Ownership } from "./ownership.ts";
 import { createStatusQueue } from "./statuses/queue.ts";
 import { textsBy } from "./texts/catalogue.ts";
-import { waitingGauges } from "./waiting-gauges.ts";
 import { Wakeups } from "./wakeups.ts";
 
 interface Worker {

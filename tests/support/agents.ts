@@ -1,6 +1,6 @@
 // Agents for tests: agents.yaml as an operator writes it, its entries, and directories of agents in a line
 // each.
-import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/directory.ts";
+import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/loaded-agents.ts";
 import {
   type AgentId,
   type GhostMxid,

@@ -1,6 +1,6 @@
 // A person's side of a conversation with an agent: what is said goes through the real intake.
 
-import type { AgentDirectory } from "../../src/bridge/agents/directory.ts";
+import type { AgentDirectory } from "../../src/bridge/agents/loaded-agents.ts";
 import {
   createTransactionHandler,
   type HandledTransaction,

@@ -4,7 +4,7 @@
 import { after, before, type TestContext } from "node:test";
 import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
-import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/directory.ts";
+import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/loaded-agents.ts";
 import type { TrustDecision } from "../../src/bridge/agents/trust.ts";
 import { createAgentHttp } from "../../src/bridge/delegation/a2a/http.ts";
 import { createTokenSource } from "../../src/bridge/delegation/a2a/tokens.ts";

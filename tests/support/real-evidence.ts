@@ -2,7 +2,7 @@
 // and no key in it (tests/fixtures/records/removal-evidence.json).
 import { readFileSync } from "node:fs";
 import type { Circumstances, Condition } from "../../src/records/conditions/condition.ts";
-import { conditionsOf, DUTIES } from "../../src/records/conditions/table.ts";
+import { conditionsOf, DUTIES } from "../../src/records/conditions/conditions-of-planes.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import type { OutOfReachEntry } from "../../src/records/format/predicates.ts";
 import type { Scope } from "../../src/records/format/scope.ts";

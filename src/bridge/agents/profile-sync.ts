@@ -8,7 +8,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
-import type { AgentDirectory, AgentsSnapshot, AgentTarget } from "./directory.ts";
+import type { AgentDirectory, AgentsSnapshot, AgentTarget } from "./loaded-agents.ts";
 import { isPinned } from "./sender-policy.ts";
 import type { TrustDecision } from "./trust.ts";
 

@@ -18,7 +18,7 @@ import { mayBePrivate } from "../../rendered-files/agents-file.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { TargetDecision } from "../ledger/targets.ts";
-import type { AgentTarget } from "./directory.ts";
+import type { AgentTarget } from "./loaded-agents.ts";
 import { isPinned } from "./sender-policy.ts";
 
 export type TrustDecision =

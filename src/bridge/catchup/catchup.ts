@@ -7,7 +7,7 @@ import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
-import type { AgentDirectory } from "../agents/directory.ts";
+import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { HomeserverOptions } from "../matrix/http.ts";
 import { HomeserverWatch } from "./homeserver-watch.ts";
 import { RoomCatchup, type RoomCatchupOptions, type RoomCatchupResult } from "./room-catchup.ts";

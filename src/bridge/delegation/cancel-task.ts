@@ -2,7 +2,7 @@
 // Invariants: best effort, for the delegation ends whatever the agent answers; canceling again does no harm; an agent that
 // is no longer trusted is told nothing.
 import { within } from "./a2a/time-limit.ts";
-import { recheck } from "./recheck.ts";
+import { recheck } from "./recheck-policy.ts";
 import type { Flow } from "./running-delegation.ts";
 
 const CANCEL_TIMEOUT_MS = 5_000;

@@ -2,7 +2,7 @@
 import type { Logger } from "pino";
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import type { AgentDirectory } from "../agents/directory.ts";
+import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";

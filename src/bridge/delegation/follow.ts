@@ -7,10 +7,10 @@ import { A2aFailure } from "./a2a/failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate, ContentPart, Phase } from "./a2a/protocol.ts";
 import { AnswerAssembly } from "./answer-text.ts";
-import { type AskedBack, ask } from "./ask.ts";
 import { cancelTask } from "./cancel-task.ts";
 import { endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./outcome.ts";
-import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck.ts";
+import { type AskedBack, ask } from "./post-agent-question.ts";
+import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import { answer } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
 

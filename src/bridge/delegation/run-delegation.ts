@@ -3,12 +3,12 @@
 // lease ends it silently; an unexpected error puts it back with a back-off and is logged by its code alone.
 import { DrawbridgeError, isLeaseLost } from "../../domain/errors.ts";
 import type { TerminalReason } from "../ledger/states.ts";
-import { awaitInput } from "./ask.ts";
 import { cancelTask } from "./cancel-task.ts";
 import type { DeferReason } from "./dependencies.ts";
 import { dispatch } from "./dispatch.ts";
 import { followAccepted } from "./follow.ts";
 import { canceled, finish, type Verdict } from "./outcome.ts";
+import { awaitInput } from "./post-agent-question.ts";
 import { deliver } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
 

@@ -8,7 +8,7 @@ import type { ClaimedDelegation } from "../ledger/leases.ts";
 import { AgentClient } from "./a2a/agent-client.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import type { HeldLease } from "./lease-keeper.ts";
-import type { ClearedTarget } from "./recheck.ts";
+import type { ClearedTarget } from "./recheck-policy.ts";
 
 const BACKOFF = { firstMs: 500, maxMs: 30_000 };
 /** SQLSTATE classes that no repetition repairs: data, integrity, syntax or access. */

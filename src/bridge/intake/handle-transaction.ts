@@ -6,13 +6,21 @@
 // delays nothing, for what it missed is still at the homeserver and is fetched by a catchup.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import type { AgentDirectory } from "../agents/directory.ts";
+import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { Admitted, Capacity, MalformedEvent } from "../ledger/admission-types.ts";
 import type { DeviceMail } from "../ledger/device-inbox.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
-import { aboutOf, candidatesOf, couldAsk, derive, postedIn, redactedIn, roomStateOf } from "./derive.ts";
+import {
+  aboutOf,
+  candidatesOf,
+  couldAsk,
+  derive,
+  postedIn,
+  redactedIn,
+  roomStateOf,
+} from "./derive-delegations.ts";
 import type { Namespace } from "./namespace.ts";
 import { type Decryptor, ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
 import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";

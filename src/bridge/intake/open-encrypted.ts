@@ -7,7 +7,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { Json } from "../../domain/json.ts";
-import type { AgentTarget } from "../agents/directory.ts";
+import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { MalformedEvent, RoomStateEvent } from "../ledger/admission-types.ts";
 import {

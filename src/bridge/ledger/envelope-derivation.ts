@@ -12,6 +12,7 @@ import {
   type KnownFacts,
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
+import { recordAnswers } from "./agent-questions.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { knownIndices, knownOpen, readKnown, recordIndices, toFacts } from "./facts.ts";
@@ -20,7 +21,6 @@ import { promptIdentity } from "./leases.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
 import { placeAt, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, leaseLost, oneRow, rows, type Statement, toTime, type Work } from "./postgres.ts";
-import { recordAnswers } from "./questions.ts";
 import { cancelAsked } from "./redaction.ts";
 import { settlePlaces } from "./room-order.ts";
 

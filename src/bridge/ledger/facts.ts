@@ -8,10 +8,10 @@ import type {
   RecentAnswer,
   Subject,
 } from "./admission-types.ts";
+import { openOptions } from "./agent-questions.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { indexKey, type KnownIndices, type KnownPlaces } from "./placement.ts";
 import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
-import { openOptions } from "./questions.ts";
 
 const KNOWN: Statement = {
   name: "known_facts",

@@ -6,6 +6,7 @@
 import type { Pool, PoolClient } from "pg";
 import type { EventId } from "../../domain/identifiers.ts";
 import { type Admission, type Admitted, type Derived, NOTHING_ADMITTED } from "./admission-types.ts";
+import { recordAnswers, recordPosted } from "./agent-questions.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
@@ -16,7 +17,6 @@ import { promptIdentity } from "./leases.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
 import { type PlacedIntakeEnvelope, place, roomTotals, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, rows, type Statement, toTime, type Work } from "./postgres.ts";
-import { recordAnswers, recordPosted } from "./questions.ts";
 import { cancelAsked, cancelRedacted } from "./redaction.ts";
 import { applyRoomState } from "./room-state.ts";
 

@@ -5,6 +5,7 @@
 // caller drops its work; times are milliseconds since the Unix epoch, passed in by the caller.
 import type { Pool } from "pg";
 import type { UserId } from "../../domain/identifiers.ts";
+import { createQuestions } from "./agent-questions.ts";
 import { createAuditOutbox } from "./audit-outbox.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { createTransitions } from "./delegations.ts";
@@ -18,7 +19,6 @@ import { createIntakeEnvelopes } from "./intake-envelopes.ts";
 import { createLeases } from "./leases.ts";
 import { createMemberships } from "./memberships.ts";
 import { createNotices } from "./notices.ts";
-import { createQuestions } from "./questions.ts";
 import { createReplies } from "./replies.ts";
 import { createRetention } from "./retention.ts";
 import { createReports, createStatuses } from "./statuses.ts";

@@ -12,7 +12,7 @@ import { errorName } from "../../domain/errors.ts";
 import { type GhostMxid, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
-import type { AgentDirectory } from "../agents/directory.ts";
+import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedMembership } from "../ledger/memberships.ts";

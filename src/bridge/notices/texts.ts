@@ -6,7 +6,7 @@ import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
 import { relatesTo } from "../matrix/answer.ts";
 import { renderMarkdown } from "../matrix/markdown.ts";
 import type { Texts } from "../texts/texts.ts";
-import { type DirectoryLine, directoryBodies } from "./directory.ts";
+import { type DirectoryLine, directoryBodies } from "./agent-list.ts";
 
 export interface NoticeFacts {
   readonly kind: NoticeKind;

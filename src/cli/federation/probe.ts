@@ -1,7 +1,7 @@
 // drawbridge federation probe: is a partner as the registry says, from inside and from outside?
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { CLOSING_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../federation/plane-order.ts";
-import { judge } from "../../federation/probes/judge.ts";
+import { judge } from "../../federation/probes/expected-results.ts";
 import { PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";

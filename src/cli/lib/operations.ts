@@ -5,8 +5,8 @@ import type {
   OpenEnvelope,
   Operations,
   WaitingRoom,
-} from "../../bridge/ledger/operations.ts";
-import { withOperations } from "../../bridge/operations.ts";
+} from "../../bridge/ledger/operator-commands.ts";
+import { withOperations } from "../../bridge/operator-commands.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { requireConfigFile } from "./options.ts";

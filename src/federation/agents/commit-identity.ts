@@ -2,8 +2,8 @@
 // and the result. Invariants: a change that would reach planes 1 to 3 is refused before it is committed; a change that
 // is committed already is not committed again.
 import { sha256Tagged } from "../../domain/digest.ts";
+import { conditionsOf } from "../../records/conditions/conditions-of-planes.ts";
 import { evaluate, isSettled } from "../../records/conditions/evaluate.ts";
-import { conditionsOf } from "../../records/conditions/table.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { Part } from "../../records/format/scope.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
@@ -14,9 +14,9 @@ import { planeOfPath, renderAll } from "../planes/render.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import type { Registry } from "../registry/partner.ts";
 import { DeclaredEvidence } from "../workflow/declared-evidence.ts";
-import { type JudgedCondition, judgeConditions } from "../workflow/judge.ts";
 import type { Procedure } from "../workflow/procedure.ts";
 import { type Reached, runStep } from "../workflow/run-step.ts";
+import { type JudgedCondition, judgeConditions } from "../workflow/step-verdict.ts";
 import { refuse } from "./guards.ts";
 import type { Seal } from "./proof.ts";
 

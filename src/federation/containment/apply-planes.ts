@@ -9,7 +9,6 @@ import { scopeOf } from "../probes/scope.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
-import { allHold, type JudgedCondition } from "../workflow/judge.ts";
 import { judgePlane, type Observed, observePlane, type Question } from "../workflow/observe-plane.ts";
 import { CONTAIN, planesOf, RESTORE } from "../workflow/procedure.ts";
 import {
@@ -21,6 +20,7 @@ import {
   type StepResult,
   type StepRun,
 } from "../workflow/run-step.ts";
+import { allHold, type JudgedCondition } from "../workflow/step-verdict.ts";
 import type { Act } from "./containment-record.ts";
 
 export interface PlaneResult {

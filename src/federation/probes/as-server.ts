@@ -14,7 +14,7 @@ import {
   type SigningServer,
   signWithSeed,
 } from "../homeserver/signed-request.ts";
-import { isNoRoomOf, readHomeserverAnswer } from "./answers.ts";
+import { isNoRoomOf, readHomeserverAnswer } from "./classify-answers.ts";
 import type { ProbeConfig } from "./config.ts";
 import { type Finding, notConfigured } from "./finding.ts";
 import type { Person, ProbeSources } from "./user.ts";

@@ -3,7 +3,7 @@
 import { request } from "undici";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { readSecret } from "../../runtime/secrets.ts";
-import { type Answer, readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./answers.ts";
+import { type Answer, readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./classify-answers.ts";
 import type { ProbeConfig } from "./config.ts";
 import { type Finding, notConfigured, observe } from "./finding.ts";
 import type { ProbeSources } from "./user.ts";

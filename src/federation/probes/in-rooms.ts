@@ -3,8 +3,8 @@
 // since a server gives it to those who are in the room as it is asked.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { homeserverRefusal, homeserverUnclear } from "./answers.ts";
 import type { PartnerServer } from "./as-server.ts";
+import { homeserverRefusal, homeserverUnclear } from "./classify-answers.ts";
 import { type Finding, notApplicable, notConfigured, type OutsideProbe, unreachable } from "./finding.ts";
 import { NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 import { RoomCrossings } from "./room-crossings.ts";

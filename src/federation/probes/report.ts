@@ -1,7 +1,7 @@
 // What probes found, as a table for a tired person: what is not as it should be stands first.
 import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
-import type { Judged, Judgement } from "./judge.ts";
+import type { Judged, Judgement } from "./expected-results.ts";
 
 const MARKS: Readonly<Record<Judged["outcome"], string>> = {
   as_wanted: "ok",

@@ -3,7 +3,7 @@
 // another refusal explains it; else it is `unknown`. What came is never said to be missing, nor what the witness may
 // have passed on to have come directly.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { homeserverRefusal, homeserverUnclear, type MatrixAnswer } from "./answers.ts";
+import { homeserverRefusal, homeserverUnclear, type MatrixAnswer } from "./classify-answers.ts";
 import { type Finding, notApplicable, notConfigured, type ProbeSubject } from "./finding.ts";
 import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 

@@ -6,7 +6,7 @@ import type { Clock, Random } from "../../domain/clock.ts";
 import { parseEventId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { readBoundedJson } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
-import type { MatrixAnswer } from "./answers.ts";
+import type { MatrixAnswer } from "./classify-answers.ts";
 import type { ProbeUser } from "./config.ts";
 
 const TIMEOUT_MS = 60_000;

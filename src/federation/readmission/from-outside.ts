@@ -2,8 +2,8 @@
 import { wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
-import type { Judged } from "../probes/judge.ts";
-import { foundIn, type JudgedCondition, notMet } from "../workflow/judge.ts";
+import type { Judged } from "../probes/expected-results.ts";
+import { foundIn, type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 
 export function fromOutside(tried: readonly Judged[], plane: PlaneName): readonly JudgedCondition[] {
   const found = tried.filter(({ item }) => item.plane === plane && !wasNotTried(item));

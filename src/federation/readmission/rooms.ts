@@ -20,7 +20,7 @@ import { type RoomRecord, readJournal } from "../planes/rooms/undo-journal.ts";
 import { goodState } from "../reconcile/accept-head.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { StateFolder } from "../state/folder.ts";
-import { type JudgedCondition, notMet } from "../workflow/judge.ts";
+import { type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 import { holdsBans } from "./held-bans.ts";
 import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";
 import type { RoomsChoice } from "./readmission-record.ts";

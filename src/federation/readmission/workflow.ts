@@ -8,11 +8,10 @@ import { type ChangeBase, changeBase } from "../change/base.ts";
 import { type Committed, commitChange } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
-import { judge } from "../probes/judge.ts";
+import { judge } from "../probes/expected-results.ts";
 import { scopeOf } from "../probes/scope.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
-import type { JudgedCondition } from "../workflow/judge.ts";
 import {
   judgePlane,
   type Observed,
@@ -26,6 +25,7 @@ import {
   runStep,
   type StepResult as StepOutcome,
 } from "../workflow/run-step.ts";
+import type { JudgedCondition } from "../workflow/step-verdict.ts";
 import { fromOutside } from "./from-outside.ts";
 import { isOnBranch, type ReadmissionContext, readmissionRecord } from "./open.ts";
 import {

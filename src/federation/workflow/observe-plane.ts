@@ -2,8 +2,8 @@
 // by it as it stands; a removal observes by it, and judges by its stage's statement.
 // Invariant: everything that a condition may rest on is a sealed item, without content.
 import type { Direction } from "../../records/conditions/condition.ts";
+import { conditionsOf, fromInside } from "../../records/conditions/conditions-of-planes.ts";
 import { evaluate } from "../../records/conditions/evaluate.ts";
-import { conditionsOf, fromInside } from "../../records/conditions/table.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { Scope } from "../../records/format/scope.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
@@ -14,8 +14,8 @@ import type { ReconcileContext } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { type Partner, type PartnerEntry, planeState } from "../registry/partner.ts";
 import { DeclaredEvidence } from "./declared-evidence.ts";
-import { type JudgedCondition, judgeConditions } from "./judge.ts";
 import type { Reached } from "./run-step.ts";
+import { type JudgedCondition, judgeConditions } from "./step-verdict.ts";
 
 /** Tries this organisation's planes as the partner. */
 export type ObserveFromOutside = (

@@ -11,7 +11,7 @@ import type { ReconcileContext } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PassResult, runPass } from "../reconcile/pass.ts";
 import { type Applied, readPlane } from "../state/plane-records.ts";
-import { allHold, type JudgedCondition, type Objection, objectTo, verdictOf } from "./judge.ts";
+import { allHold, type JudgedCondition, type Objection, objectTo, verdictOf } from "./step-verdict.ts";
 
 /** What a plane was brought to. */
 export interface Reached {

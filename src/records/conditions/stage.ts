@@ -4,8 +4,8 @@ import type { EvidenceItem } from "../format/evidence-item.ts";
 import type { Scope } from "../format/scope.ts";
 import { type Kind, PLANE_OF_STAGE, STAGES_LEFT_ALONE, type StageName } from "../format/stages.ts";
 import type { Condition, Evaluated } from "./condition.ts";
+import { conditionsOf, DUTIES } from "./conditions-of-planes.ts";
 import { evaluate } from "./evaluate.ts";
-import { conditionsOf, DUTIES } from "./table.ts";
 
 /** What is evaluated of a stage: the fields of its statement that the conditions are compared with. */
 export interface StageWork {

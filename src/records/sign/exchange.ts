@@ -8,7 +8,7 @@ import type { EvidenceItem } from "../format/evidence-item.ts";
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
 import { EXCHANGE_SCHEMA, ExchangeFile, fileText } from "../format/record-file.ts";
 import { completionProblems, evidenceOf } from "../verify/completion.ts";
-import { readEvidence } from "../verify/evidence.ts";
+import { readEvidence } from "../verify/evidence-integrity.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems } from "../verify/sequence.ts";
 import { stageProblems } from "../verify/stage.ts";

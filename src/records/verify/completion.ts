@@ -9,7 +9,7 @@ import {
 } from "../format/predicates.ts";
 import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
 import { type Statement, statementDigest } from "../format/statement.ts";
-import { isAscending } from "./evidence.ts";
+import { isAscending } from "./evidence-integrity.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
 import { type Evidence, placeOf } from "./stage.ts";
 import type { Signature } from "./verify-dsse-envelope.ts";

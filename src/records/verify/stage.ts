@@ -9,7 +9,7 @@ import type { EvidenceItem } from "../format/evidence-item.ts";
 import { type StagePredicate, sameSubjects, stageSubjects } from "../format/predicates.ts";
 import { PLANE_OF_STAGE, positionOf, STAGES_LEFT_ALONE, STAGES_OF_REMOVER } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
-import { isAscending } from "./evidence.ts";
+import { isAscending } from "./evidence-integrity.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
 
 /** Items by digest, each checked against it. */

@@ -14,7 +14,7 @@ import { PLANE_OF_STAGE, RECORD_PLANES } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./completion.ts";
-import { readEvidence } from "./evidence.ts";
+import { readEvidence } from "./evidence-integrity.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { type Removal, sequenceProblems, strayProblems } from "./sequence.ts";

@@ -10,7 +10,9 @@ import { after, before, describe, it } from "node:test";
 import { type Lab, readLab } from "../../../lab/lab.ts";
 import { labPaths } from "../../../lab/layout.ts";
 import { roomPath } from "../../../lab/matrix-user.ts";
-import { examine } from "../../../lab/orders/examine.ts";
+import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../../../lab/organisations.ts";
+import { formatDuration, progressOn } from "../../../lab/progress.ts";
+import { examine } from "../../../lab/random-operations/examine.ts";
 import {
   after as afterOf,
   type Operation,
@@ -18,10 +20,8 @@ import {
   PARTNERS,
   type Partnership,
   titleOf,
-} from "../../../lab/orders/operations.ts";
-import { perform, seedOf } from "../../../lab/orders/perform.ts";
-import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../../../lab/organisations.ts";
-import { formatDuration, progressOn } from "../../../lab/progress.ts";
+} from "../../../lab/random-operations/operations.ts";
+import { perform, seedOf } from "../../../lab/random-operations/perform.ts";
 import { personOf } from "../../../lab/seed/seed-file.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { LAB_RUN, ORDERS_SEED } from "../../support/kills.ts";

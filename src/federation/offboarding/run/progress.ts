@@ -8,7 +8,7 @@ import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts
 import { GitRevision, Identifier, Instant, Word } from "../../../records/format/fields.ts";
 import { Scope } from "../../../records/format/scope.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
-import { JudgedCondition } from "../../workflow/judge.ts";
+import { JudgedCondition } from "../../workflow/step-verdict.ts";
 import { counterpartyOf, type Run, runFile } from "./run.ts";
 
 const Proof = z.strictObject({

@@ -8,7 +8,7 @@ import {
   type Objection,
   objectTo,
   type Seen,
-} from "../../workflow/judge.ts";
+} from "../../workflow/step-verdict.ts";
 
 export interface Observation extends Seen {
   /** What the conditions are evaluated with; `closed_at` is when the observation ended. */

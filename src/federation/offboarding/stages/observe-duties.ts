@@ -6,7 +6,7 @@ import type { DesiredState } from "../../reconcile/desired-state.ts";
 import { checkRepository } from "../../work-tree/check.ts";
 import { DeclaredEvidence } from "../../workflow/declared-evidence.ts";
 import { HINTS } from "../../workflow/hints.ts";
-import type { Objection } from "../../workflow/judge.ts";
+import type { Objection } from "../../workflow/step-verdict.ts";
 import type { RecordFacts } from "../private-record/consistency.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readDutiesEvidence } from "../run/progress.ts";

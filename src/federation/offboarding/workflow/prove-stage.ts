@@ -12,7 +12,7 @@ import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner, partnerEntry } from "../../registry/find-partner.ts";
 import type { Partner } from "../../registry/partner.ts";
-import { allHold } from "../../workflow/judge.ts";
+import { allHold } from "../../workflow/step-verdict.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import {

@@ -3,7 +3,7 @@
 import { PLANE_OF_STAGE, STAGE_NAMES } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { recentDrift } from "../../state/drift-records.ts";
-import { allHold } from "../../workflow/judge.ts";
+import { allHold } from "../../workflow/step-verdict.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
 import type { Run } from "../run/run.ts";

@@ -14,7 +14,7 @@ import { placeOf } from "../../../records/verify/stage.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
-import { allHold } from "../../workflow/judge.ts";
+import { allHold } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, signerOf } from "../run/context.ts";
 import { readStage, writeStage } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";

@@ -10,7 +10,7 @@ import {
 } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
 import { placeOf } from "../../../records/verify/stage.ts";
-import { allHold } from "../../workflow/judge.ts";
+import { allHold } from "../../workflow/step-verdict.ts";
 import {
   containedAt,
   type Proof,

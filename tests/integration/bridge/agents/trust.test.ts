@@ -1,7 +1,7 @@
 // The trust gate over a real HTTP server and a real ledger.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import type { AgentTarget } from "../../../../src/bridge/agents/directory.ts";
+import type { AgentTarget } from "../../../../src/bridge/agents/loaded-agents.ts";
 import { ProfileSync } from "../../../../src/bridge/agents/profile-sync.ts";
 import { CardTrustGate } from "../../../../src/bridge/agents/trust.ts";
 import { AgentCardAudit } from "../../../../src/bridge/audit/records.ts";

@@ -4,7 +4,7 @@ import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-queue.ts";
-import { createNoticeQueue } from "../../../../src/bridge/notices/queue.ts";
+import { createNoticeQueue } from "../../../../src/bridge/notices/send-notices.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { TransactionId, UserId } from "../../../../src/domain/identifiers.ts";

@@ -11,7 +11,7 @@ import type {
 } from "../../../../src/bridge/ledger/admission-types.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-queue.ts";
-import { createNoticeQueue } from "../../../../src/bridge/notices/queue.ts";
+import { createNoticeQueue } from "../../../../src/bridge/notices/send-notices.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
 import { type TestAgent, testDirectory } from "../../../support/agents.ts";

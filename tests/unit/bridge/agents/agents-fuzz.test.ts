@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
-import { WatchedAgentDirectory } from "../../../../src/bridge/agents/directory.ts";
+import { WatchedAgentDirectory } from "../../../../src/bridge/agents/loaded-agents.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { agentsYaml } from "../../../support/agents.ts";

@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import type { AgentDirectory, AgentsSnapshot, AgentTarget } from "../../../../src/bridge/agents/directory.ts";
+import type {
+  AgentDirectory,
+  AgentsSnapshot,
+  AgentTarget,
+} from "../../../../src/bridge/agents/loaded-agents.ts";
 import { ghostName, ProfileSync } from "../../../../src/bridge/agents/profile-sync.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
 import type { AgentCard } from "../../../../src/cards/agent-card.ts";

@@ -1,7 +1,7 @@
 // What was tried as the partner, in a re-admission.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { Judged } from "../../../../src/federation/probes/judge.ts";
+import type { Judged } from "../../../../src/federation/probes/expected-results.ts";
 import { fromOutside } from "../../../../src/federation/readmission/from-outside.ts";
 import { evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 

@@ -7,7 +7,7 @@ import {
   type Observation,
 } from "../../../../../src/federation/offboarding/stages/observation.ts";
 import { HINTS } from "../../../../../src/federation/workflow/hints.ts";
-import { allHold } from "../../../../../src/federation/workflow/judge.ts";
+import { allHold } from "../../../../../src/federation/workflow/step-verdict.ts";
 import { conditionsOfStage } from "../../../../../src/records/conditions/stage.ts";
 import { evidenceItem } from "../../../../../src/records/format/evidence-item.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../../../src/records/format/stages.ts";

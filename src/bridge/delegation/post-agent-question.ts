@@ -4,14 +4,14 @@
 // refuses; the wait has an end, and so has the number of questions. The answer is handed over by dispatch.ts.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { PendingSend } from "../ledger/replies.ts";
-import { questionParts } from "../matrix/question.ts";
+import { questionParts } from "../matrix/agent-question.ts";
 import { A2aFailure } from "./a2a/failure.ts";
 import type { ContentPart } from "./a2a/protocol.ts";
+import { optionsOf } from "./agent-question-options.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
 import { canceled, endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./outcome.ts";
-import { optionsOf } from "./question-options.ts";
-import { recheck, stoppedFollowing } from "./recheck.ts";
+import { recheck, stoppedFollowing } from "./recheck-policy.ts";
 import { abortable, answer, refused } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
 

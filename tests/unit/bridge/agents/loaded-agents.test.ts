@@ -3,8 +3,8 @@ import { mkdtempSync, renameSync, rmSync, unlinkSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import type { AgentDirectory } from "../../../../src/bridge/agents/directory.ts";
-import { WatchedAgentDirectory } from "../../../../src/bridge/agents/directory.ts";
+import type { AgentDirectory } from "../../../../src/bridge/agents/loaded-agents.ts";
+import { WatchedAgentDirectory } from "../../../../src/bridge/agents/loaded-agents.ts";
 import { type Clock, systemClock } from "../../../../src/domain/clock.ts";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";

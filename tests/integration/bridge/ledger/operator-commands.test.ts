@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { createOperations } from "../../../../src/bridge/ledger/operations.ts";
+import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
 import {
   ACCEPTED,
   arrivals,

@@ -8,7 +8,7 @@ import {
   readHomeserverAnswer,
   readInvokeAnswer,
   readTokenAnswer,
-} from "../../../../src/federation/probes/answers.ts";
+} from "../../../../src/federation/probes/classify-answers.ts";
 import { notConfigured, observe } from "../../../../src/federation/probes/finding.ts";
 import { wasNotTried } from "../../../../src/records/conditions/evaluate.ts";
 import { evidenceItem } from "../../../../src/records/format/evidence-item.ts";

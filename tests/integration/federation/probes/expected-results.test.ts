@@ -7,7 +7,7 @@ import type { PlaneName } from "../../../../src/federation/plane-order.ts";
 import { probePlane } from "../../../../src/federation/planes/card/probe.ts";
 import { CARD_AGENTS, cardRender } from "../../../../src/federation/planes/card/render.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
-import { judge } from "../../../../src/federation/probes/judge.ts";
+import { judge } from "../../../../src/federation/probes/expected-results.ts";
 import { probeRows, probeSummary } from "../../../../src/federation/probes/report.ts";
 import { desiredState } from "../../../../src/federation/reconcile/desired-state.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { AgentTarget } from "../../../../src/bridge/agents/directory.ts";
+import type { AgentTarget } from "../../../../src/bridge/agents/loaded-agents.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
-import { recheck } from "../../../../src/bridge/delegation/recheck.ts";
+import { recheck } from "../../../../src/bridge/delegation/recheck-policy.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import { namedTarget } from "../../../support/agents.ts";
 import { cardOf } from "../../../support/delegation.ts";

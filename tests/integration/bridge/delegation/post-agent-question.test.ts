@@ -1,7 +1,7 @@
 // Questions from the agent, and the answers of the people who asked it.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { aboutOf, derive } from "../../../../src/bridge/intake/derive.ts";
+import { aboutOf, derive } from "../../../../src/bridge/intake/derive-delegations.ts";
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import { conversation, DOCS, lastSent, NAMESPACE } from "../../../support/conversation.ts";

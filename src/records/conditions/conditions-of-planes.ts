@@ -4,10 +4,10 @@
 // Invariants: a probe that an answer leaves out is no evidence; each condition of a plane has at least one requirement
 // that the organisation's own operator must have observed.
 import type { RecordPlane } from "../format/stages.ts";
-import { AGENT_CONDITIONS } from "./agent.ts";
-import { CLOSED_CONDITIONS, DUTIES_CONDITIONS } from "./closed.ts";
+import { AGENT_CONDITIONS } from "./agent-conditions.ts";
+import { CLOSED_CONDITIONS, DUTIES_CONDITIONS } from "./closed-conditions.ts";
 import type { Condition, Direction, Extent } from "./condition.ts";
-import { OPEN_CONDITIONS } from "./open.ts";
+import { OPEN_CONDITIONS } from "./open-conditions.ts";
 
 export const DUTIES = DUTIES_CONDITIONS;
 

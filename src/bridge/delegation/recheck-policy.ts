@@ -2,7 +2,7 @@
 // Invariants: always in this order, always from the files as they are now; an agent whose identity has changed since
 // the question was asked does not get it; no request is made to an agent or an issuer from here.
 import type { AgentCard } from "../../cards/agent-card.ts";
-import type { AgentTarget } from "../agents/directory.ts";
+import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { Outcome } from "../ledger/delegations.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";

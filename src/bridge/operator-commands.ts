@@ -4,7 +4,7 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import type { BridgeConfig } from "./config.ts";
 import { openDatabase } from "./database.ts";
 import { migrate } from "./ledger/migrate.ts";
-import { createOperations, type Operations } from "./ledger/operations.ts";
+import { createOperations, type Operations } from "./ledger/operator-commands.ts";
 
 /** Opens the bridge's database for `work`, and closes it whatever happens. @throws DrawbridgeError */
 export async function withOperations<T>(

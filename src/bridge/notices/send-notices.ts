@@ -7,7 +7,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
-import type { AgentDirectory } from "../agents/directory.ts";
+import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { ghostName } from "../agents/profile-sync.ts";
 import { isPinned } from "../agents/sender-policy.ts";
 import type { CardTrustGate } from "../agents/trust.ts";
@@ -15,7 +15,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send.ts";
 import type { TextsOf } from "../texts/catalogue.ts";
-import type { DirectoryLine } from "./directory.ts";
+import type { DirectoryLine } from "./agent-list.ts";
 import { noticeContent } from "./texts.ts";
 
 const BATCH = 16;

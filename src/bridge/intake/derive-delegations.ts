@@ -5,7 +5,7 @@
 // only where the configuration allows it, and what cannot be opened yet keeps its position there as an intake envelope.
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { PartnerGhosts } from "../../rendered-files/agents-file.ts";
-import type { AgentTarget } from "../agents/directory.ts";
+import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { allowsAnybody, isPartnerGhost, isSenderAllowed } from "../agents/sender-policy.ts";
 import type { RoomStateEvent } from "../ledger/admission-types.ts";
 import {
@@ -22,7 +22,6 @@ import {
 } from "../ledger/admission-types.ts";
 import { isFor } from "../ledger/transaction-ids.ts";
 import { agentTurnOf } from "./agent-turns.ts";
-import { answerByReaction, answerIn } from "./answers.ts";
 import {
   CANCEL_COMMAND,
   type CancelResult,
@@ -35,6 +34,7 @@ import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, textOf } from "./prompt.ts";
 import type { EncryptedEvent, MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
+import { answerByReaction, answerIn } from "./replies-to-agents.ts";
 
 /** What a ghost answers by a notice of its bridge. */
 const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([

@@ -10,7 +10,7 @@ import {
   type Partnership,
   possible,
   titleOf,
-} from "../../../../lab/orders/operations.ts";
+} from "../../../../lab/random-operations/operations.ts";
 
 const actsIn = (partnership: Partnership) => [...new Set(possible(partnership).map(({ act }) => act))].sort();
 const drawn = (seed: number, orders: number, seconds: number) => {
