@@ -107,7 +107,10 @@ function hasNoCard({ attempt, received }: Refusal): boolean {
   return attempt === "forged_card" && received === "no card";
 }
 
-/** Shared rooms that were given up are no longer known: any room that people are in takes their place. */
+/**
+ * Shared rooms that were given up are no longer known: any room with an ACL that people are in takes their place. A room of
+ * one server alone may have none.
+ */
 async function seedWithRoomsOfNow(lab: Lab): Promise<Seed> {
   const seed = seedOf(lab);
   const rooms = await Promise.all(
@@ -115,9 +118,13 @@ async function seedWithRoomsOfNow(lab: Lab): Promise<Seed> {
       const at = COMPLETE_ORGANISATIONS.find((name) => name === room.createdBy);
       if (at === undefined) return room;
       const present = await roomsOf(lab, at);
-      return present.some((one) => one === room.roomId)
-        ? room
-        : { ...room, roomId: present[0] ?? room.roomId };
+      if (present.some((one) => one === room.roomId)) return room;
+      const border = borderStatus(loadFederationConfig(lab.paths.organisation(at).federationConfig));
+      for (const roomId of present) {
+        const { state_event_id } = await border.enforcement(roomId, lab.serverNames["org-c"]);
+        if (state_event_id !== null) return { ...room, roomId };
+      }
+      return room;
     }),
   );
   return { ...seed, rooms };
