@@ -71,11 +71,16 @@ export async function awaitInput(flow: Flow): Promise<Verdict> {
   const { a2aTaskId: taskId, inputUntil: until } = claimed;
   // The ledger keeps both for every delegation in this state.
   if (taskId === undefined || until === undefined) return finish(failed("follow", "outcome_unknown"));
-  if (flow.now >= until) {
-    await cancelTask(flow, taskId);
-    return finish(failed("follow", "input_wait_elapsed"));
-  }
   const unsent = await flow.persist(() => deps.ledger.pendingSends(claimed.lease, "question"));
+  // Nobody has seen a question that is not posted: it may take as long as an answer may.
+  const isPosted = unsent.length === 0;
+  const { inputWait, replyDeadline } = deps.limits;
+  if (flow.now >= (isPosted ? until : until - inputWait + Math.max(inputWait, replyDeadline))) {
+    await cancelTask(flow, taskId);
+    return finish(
+      isPosted ? failed("follow", "input_wait_elapsed") : failed("reply", "reply_deadline_exceeded"),
+    );
+  }
   if (unsent.length > 0) return post(flow, taskId, unsent, until);
   return look(flow, taskId, until);
 }

@@ -91,13 +91,17 @@ const RECORD_POSTED: Statement = {
 
 const optionsIdentity = (event: EventId, ghost: GhostMxid) => `options\n${event}\n${ghost}`;
 
-/** The options of an open question, as they are stored. */
+/** The options of an open question, as they are stored; none if no key opens them, which must not stop the intake. */
 export function openOptions(
   keys: ContentKeys,
   { event, ghost }: { readonly event: EventId; readonly ghost: GhostMxid },
   sealed: Buffer,
 ): readonly QuestionOption[] {
-  return JSON.parse(keys.open(sealed, optionsIdentity(event, ghost))) as QuestionOption[];
+  try {
+    return JSON.parse(keys.open(sealed, optionsIdentity(event, ghost))) as QuestionOption[];
+  } catch {
+    return [];
+  }
 }
 
 /** Records the answers of a transaction. Returns how many of them still answer something. */

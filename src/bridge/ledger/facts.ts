@@ -52,7 +52,7 @@ const KNOWN: Statement = {
            WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.event_id IS NOT NULL)) ORDER BY d.id)
        FROM bridge_delegations d
        WHERE cardinality($2::text[]) > 0 AND d.room_id = ANY ($1) AND d.state = 'awaiting_input'
-         AND d.prompt IS NULL AND d.cancel_requested_at IS NULL) AS questions`,
+         AND d.prompt IS NULL AND d.cancel_requested_at IS NULL AND d.input_until > $4) AS questions`,
 };
 
 /** So long after an answer, whoever goes on has had the time to read it. */
@@ -78,7 +78,7 @@ export interface KnownRow extends KnownPlaces {
 
 /** @param now milliseconds since the Unix epoch: what was said long before is no recent answer */
 export function readKnown(on: Queryable, about: About, now: number): Promise<KnownRow> {
-  return oneRow<KnownRow>(on, KNOWN, [about.rooms, about.related, toTime(now - REACTION_MS)]);
+  return oneRow<KnownRow>(on, KNOWN, [about.rooms, about.related, toTime(now - REACTION_MS), toTime(now)]);
 }
 
 export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {

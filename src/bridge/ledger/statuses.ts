@@ -125,6 +125,15 @@ export interface Shown {
 }
 
 export function createStatuses(pool: Pool, keys: ContentKeys) {
+  /** A report that no key opens is left out: it must not stop the status messages of other questions. */
+  const reportOf = (delegationId: string, sealed: Buffer): string | undefined => {
+    try {
+      return keys.open(sealed, reportIdentity(delegationId));
+    } catch {
+      return undefined;
+    }
+  };
+
   return {
     /** Claims status messages that are due, those of delegations that now take long included. */
     async claim(request: ClaimRequest): Promise<ClaimedStatus[]> {
@@ -132,7 +141,7 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
       const claimed = await entities<StatusRow>(pool, CLAIM, claimValues(request));
       return claimed.map((row) => ({
         ...row,
-        report: row.report && keys.open(row.report, reportIdentity(row.delegationId)),
+        report: row.report && reportOf(row.delegationId, row.report),
       }));
     },
 

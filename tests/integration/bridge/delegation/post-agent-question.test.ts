@@ -5,6 +5,7 @@ import { aboutOf, derive } from "../../../../src/bridge/intake/derive-delegation
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import { conversation, DOCS, lastSent, NAMESPACE } from "../../../support/conversation.ts";
+import { databaseText } from "../../../support/database-text.ts";
 import {
   type DelegationSetUp,
   type DelegationSetUpOptions,
@@ -210,7 +211,26 @@ describe("a question from the agent", () => {
     harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "agent_card_untrusted");
+    assert.equal(row.outcome?.notice, "delegation_stopped");
     assert.equal(agent.seen.length, seen);
+  });
+
+  it("waits for an answer from when it was posted, however long the homeserver was away [DEL-6]", async (t) => {
+    const { harness, row, say, lastSent } = await setUp(t);
+    for (let tries = 0; tries < 40; tries++) harness.sendResults.push({ kind: "retry", afterMs: 60_000 });
+    harness.worker().start();
+    await harness.until(() => harness.sent.length === 1, 10_000);
+    assert.equal(row.state, "awaiting_input");
+    assert.equal((await say("answer", "large", { replyTo: await lastSent("question") })).answers, 1);
+  });
+
+  it("is answered by text when no key opens its options, and the intake goes on [INT-5]", async (t) => {
+    const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
+    agent.behaviour.plan = { kind: "asks", questions: ["Which?"], options: ["one", "two"] };
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+    await fixture.rows("UPDATE bridge_delegations SET options = '\\x00'");
+    assert.equal((await say("answer", "one", { replyTo: await lastSent("question") })).answers, 1);
   });
 
   it("is sealed while it is open, and no table holds it, its options or its answer afterwards [AUD-2]", async (t) => {
@@ -224,10 +244,7 @@ describe("a question from the agent", () => {
     const worker = harness.worker();
     worker.start();
     const dump = async () =>
-      JSON.stringify([
-        await fixture.rows("SELECT * FROM bridge_delegations"),
-        await fixture.rows("SELECT * FROM bridge_sends"),
-      ]);
+      [...(await databaseText(async (query) => (await fixture.rows(query)) as never[])).values()].join("\n");
     await harness.until(() => row.state === "awaiting_input", 0);
     assert.doesNotMatch(await dump(), /canary/);
     await harness.until(() => row.dueAt > harness.clock.now() + 20_000);
