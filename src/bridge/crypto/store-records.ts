@@ -18,7 +18,7 @@ import {
 } from "../ledger/crypto-records.ts";
 import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import { isWithin } from "./idb-keys.ts";
-import { patiently, type StoreHolder, type StoreWriter } from "./store-writer.ts";
+import { notDurable, patiently, type StoreHolder, type StoreWriter } from "./store-writer.ts";
 
 /** Room sessions, hashes of Olm messages, and withheld sessions: what comes without end, and is deleted by age. */
 const AGING: ReadonlySet<string> = new Set(["inbound_group_sessions3", "olm_hashes", "withheld_sessions"]);
@@ -181,11 +181,15 @@ export class StoreRecords {
     return this.#commit((records) => this.#deps.writer.write(this.#holder, records));
   }
 
-  /** As `commit`, with a new layout of the databases and the identity of their machine. */
+  /** As `commit`, with a new layout of the databases and the identity of their machine. Made again, it changes nothing. */
   layOut(layout: StoreLayout, identity: DeviceIdentity): Promise<void> {
-    const { pool } = this.#deps;
+    const { pool, clock } = this.#deps;
     return this.#commit((records) =>
-      layOutCryptoStore(pool, { ...this.#holder, records }, { layout, identity }),
+      patiently(clock, () =>
+        layOutCryptoStore(pool, { ...this.#holder, records }, { layout, identity }),
+      ).catch((cause: unknown) => {
+        throw notDurable(cause);
+      }),
     );
   }
 

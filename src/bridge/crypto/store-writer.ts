@@ -13,17 +13,26 @@ const RETRY_FIRST_MS = 50;
 /** More records than this are left for the next statement. */
 const RECORDS_PER_STATEMENT = 5_000;
 
-/** Makes an idempotent query, again when it failed: the connection may have broken. */
+/** Makes an idempotent query, again when it failed: the connection may have broken. A refusal of the ledger is final. */
 export async function patiently<Result>(clock: Clock, query: () => Promise<Result>): Promise<Result> {
   for (let attempt = 1; ; attempt++) {
     try {
       return await query();
     } catch (error) {
-      if (attempt === ATTEMPTS) throw error;
+      if (attempt === ATTEMPTS || error instanceof DrawbridgeError) throw error;
       await clock.sleep(RETRY_FIRST_MS * 2 ** attempt);
     }
   }
 }
+
+/** Changes that no attempt made durable. */
+export const notDurable = (cause: unknown): DrawbridgeError =>
+  cause instanceof DrawbridgeError
+    ? cause
+    : new DrawbridgeError("database_unavailable", "keys could not be made durable", {
+        hint: "Check the database; the ghosts' devices are opened again by themselves.",
+        cause,
+      });
 
 export interface StoreHolder {
   readonly ghost: GhostMxid;
@@ -119,10 +128,7 @@ export class StoreWriter {
     try {
       return await patiently(this.#clock, () => writeCryptoRecords(this.#database, writes));
     } catch (cause) {
-      return new DrawbridgeError("database_unavailable", "keys could not be made durable", {
-        hint: "Check the database; the ghosts' devices are opened again by themselves.",
-        cause,
-      });
+      return notDurable(cause);
     }
   }
 }

@@ -147,13 +147,33 @@ describe("machines and their stores under failure", () => {
     for (let round = 0; round < 5; round++) {
       said.push(await newSession({ alice }, `round ${round}`));
       await scene.database.pool.query(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'drawbridge-machines'",
+        `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE application_name = 'drawbridge-machines' AND datname = current_database()`,
       );
       await ghost.receive();
     }
     await ghost.machines.open(ghost.ghost, "GHOST", "load");
     for (const event of said)
       assert.equal((await ghost.machines.decrypt(ghost.ghost, event)).kind, "decrypted");
+  });
+
+  it("a store is laid out although its connection breaks meanwhile", async (t) => {
+    const scene = await machinesScene(t);
+    // A sequence keeps its number when the transaction is lost.
+    await scene.database.pool.query(`
+      CREATE SEQUENCE attempts;
+      CREATE FUNCTION break_connection() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN
+        IF nextval('attempts') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+        RETURN NEW;
+      END $$;
+      CREATE TRIGGER break_connection BEFORE UPDATE OF databases ON bridge_crypto_stores
+        FOR EACH ROW EXECUTE FUNCTION break_connection()`);
+    const { machines } = scene.start();
+    assert.equal((await machines.open(GHOST as GhostMxid, "GHOST", "create")).kind, "opened");
+    const { rows } = await scene.database.pool.query("SELECT last_value::int AS attempts FROM attempts");
+    assert.deepEqual(rows, [{ attempts: 2 }]);
+    assert.equal((await machines.open(GHOST as GhostMxid, "GHOST", "load")).kind, "opened");
   });
 
   it("receiving rejects when the database cannot commit, and the machine goes on from its store", async (t) => {
