@@ -17,6 +17,8 @@ export interface BenchRow {
 export interface BenchContext {
   /** A PostgreSQL server of this run's own; each benchmark makes its own databases on it. */
   readonly postgresUrl: string;
+  /** How long the soak runs; undefined: as long as it says itself. */
+  readonly minutes: number | undefined;
   /** Says on standard error what is going on. */
   progress(message: string): void;
 }

@@ -112,7 +112,7 @@ async function carried(url: string, processes: number, load: Load): Promise<Carr
       answered += 1;
     },
     processes,
-    answerMs: load.answerMs,
+    agents: { docs: load.answerMs === 0 ? { kind: "answer" } : { kind: "task", ms: load.answerMs } },
     limits: { globalQueue: queue, serverQueue: queue, agentQueue: queue },
   });
   const asking: Asking = { asked: 0, isOver: false };

@@ -12,6 +12,12 @@ const PAGE = join(ROOT, "docs", "reference", "benchmarks.md");
 
 export async function runBenchmarks(args: readonly string[]): Promise<number> {
   const filters = args.filter((argument) => !argument.startsWith("-"));
+  const minutes = args.find((argument) => argument.startsWith("--minutes="))?.slice("--minutes=".length);
+  if (minutes !== undefined && !(Number(minutes) > 0)) {
+    throw new DrawbridgeError("usage", `--minutes=${minutes} is not a number of minutes`, {
+      hint: "Write, for example, --minutes=30.",
+    });
+  }
   const files = globSync("bench/*.bench.ts", { cwd: ROOT })
     .sort()
     .filter((file) => filters.length === 0 || filters.some((filter) => file.includes(filter)));
@@ -28,7 +34,11 @@ export async function runBenchmarks(args: readonly string[]): Promise<number> {
       process.stderr.write(`${bench.name} …\n`);
       const progress = (message: string) => void process.stderr.write(`  ${message}\n`);
       const loadBefore = loadavg()[0] ?? 0;
-      const rows = await bench.run({ postgresUrl: server.url, progress });
+      const rows = await bench.run({
+        postgresUrl: server.url,
+        minutes: minutes === undefined ? undefined : Number(minutes),
+        progress,
+      });
       results.push({ bench, rows, load: [loadBefore, loadavg()[0] ?? 0] });
     } finally {
       await server.stop();

@@ -14,7 +14,7 @@ import { ContainmentRecord } from "../src/federation/containment/containment-rec
 import { EvidencePack } from "../src/federation/evidence/pack.ts";
 import { PurgePlan } from "../src/federation/offboarding/duties/purge-plan.ts";
 import { PrivateRecord } from "../src/federation/offboarding/private-record/schema.ts";
-import { RoomsIntent } from "../src/federation/planes/rooms/rooms-intent.ts";
+import { RoomsIntent } from "../src/federation/planes/rooms/render.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
 import { NewIdentities } from "../src/federation/readmission/new-identities.ts";
 import { ReadmissionRecord } from "../src/federation/readmission/readmission-record.ts";

@@ -29,6 +29,19 @@ export interface TestRun {
   readonly env?: Readonly<Record<string, string>>;
 }
 
+/** The seed of random orders. */
+export const SEED = "--seed";
+
+export function optionValue(args: readonly string[], option: string): string | undefined {
+  const position = args.indexOf(option);
+  return position < 0 ? undefined : args[position + 1];
+}
+
+/** The arguments but these: options, and the values of options. */
+export function without(args: readonly string[], ...words: readonly (string | undefined)[]): string[] {
+  return args.filter((argument) => !words.includes(argument));
+}
+
 /** The test files of `folders` that match one of `filters`, or, without a filter, all of them but `except`. */
 export function selectFiles(
   folders: readonly string[],

@@ -56,8 +56,7 @@ export const TASKS: readonly Task[] = [
   },
   {
     name: "fed:agent",
-    summary:
-      "Have an organisation's bridge in the lab carry any A2A agent as a ghost, or take it away again.",
+    summary: "Add any A2A agent to the bridge of an organisation in the lab, or remove it from there.",
     hasHelp: true,
     load: async () => (await import("../lab/commands/agent.ts")).agentTask,
   },
@@ -149,15 +148,34 @@ export const TASKS: readonly Task[] = [
   },
   {
     name: "test",
-    summary: "Unit and integration tests; arguments select files, --update rewrites goldens.",
+    summary: "Unit and integration tests; arguments select files, --runs N makes longer random histories.",
     needs: "python-tools",
     load: async () => (await import("./test.ts")).testAll,
   },
   {
+    name: "test:chaos",
+    summary: "Random kills under load from a seed, judged from outside; --seed N --rounds N, --short.",
+    needs: "python",
+    hasHelp: true,
+    load: async () => (await import("./test-chaos.ts")).testChaos,
+  },
+  {
     name: "test:crash-recovery",
-    summary: "Kills programs at random instants and has them end their work; --short kills less often.",
+    summary: "Kills the bridge at each boundary, and programs at random instants; --short kills less often.",
     needs: "python",
     load: async () => (await import("./test-servers.ts")).testCrashRecovery,
+  },
+  {
+    name: "test:element",
+    summary: "What people see in Element Web, in headless Chromium (apt); --write renews docs/images.",
+    needs: "python",
+    load: async () => (await import("./test-element.ts")).testElement,
+  },
+  {
+    name: "test:failover",
+    summary: "Kills the primary of a replicated PostgreSQL (Patroni, etcd) under load; --times N, --short.",
+    needs: "python",
+    load: async () => (await import("./test-failover.ts")).testFailover,
   },
   {
     name: "test:homeserver-stops",

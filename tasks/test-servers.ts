@@ -1,24 +1,14 @@
 // Tests against real servers: Synapse, Envoy, the issuer, the bridge. Each file starts its own.
 import { CRASH_RUN, LAB_RUN, ORDERS_SEED, STOPS } from "../tests/support/kills.ts";
-import { runTests } from "./run-tests.ts";
+import { optionValue, runTests, SEED, without } from "./run-tests.ts";
 
 const MINUTE_MS = 60_000;
 const SHORT = "--short";
 const TIMES = "--times";
-const SEED = "--seed";
 /** Thirty random orders of two to three minutes each; a short run has three of about one. */
 const LAB_FILE_MINUTES = { short: 15, whole: 240 };
 /** Minutes each, and other files exercise the same workflows: left out by `--short`. */
 const LONG_FILES = ["tests/lab/federation/offboarding/kept-rooms.test.ts"];
-
-function without(args: readonly string[], option: string): string[] {
-  return args.filter((argument) => argument !== option);
-}
-
-function optionValue(args: readonly string[], option: string): string | undefined {
-  const position = args.indexOf(option);
-  return position < 0 ? undefined : args[position + 1];
-}
 
 /** `--short` leaves the longest out; `--seed N` repeats the random orders of an earlier run. */
 export function testLab(args: readonly string[]): Promise<number> {
@@ -26,7 +16,7 @@ export function testLab(args: readonly string[]): Promise<number> {
   const seed = optionValue(args, SEED);
   return runTests({
     folders: ["tests/lab"],
-    args: without(args, SHORT).filter((argument) => argument !== SEED && argument !== seed),
+    args: without(args, SHORT, SEED, seed),
     except: isShort ? LONG_FILES : [],
     // Servers that start, and tests that wait for them, leave a core idle.
     concurrency: 2,
@@ -38,12 +28,12 @@ export function testLab(args: readonly string[]): Promise<number> {
   });
 }
 
-/** Kills programs, ours and the homeserver, at random instants and checks what becomes of their work. */
+/** Kills programs, ours and the homeserver, at boundaries and at random instants, and checks what becomes of their work. */
 export function testCrashRecovery(args: readonly string[]): Promise<number> {
   return runTests({
     folders: ["tests/crash"],
     args: without(args, SHORT),
-    timeoutMs: 30 * MINUTE_MS,
+    timeoutMs: 60 * MINUTE_MS,
     env: args.includes(SHORT) ? { [CRASH_RUN]: "short" } : {},
   });
 }

@@ -1,15 +1,19 @@
 // Unit and integration tests, the border module's in Python among them, on one embedded PostgreSQL server that all files share.
 // The server is started only when a file needs it (none of tests/unit does).
 import { availableParallelism } from "node:os";
+import { MODEL_RUNS, ORDERS_SEED } from "../tests/support/kills.ts";
 import { TEST_CLI } from "../tests/support/temporary.ts";
 import { startTestServer, TEST_POSTGRES_URL } from "../tests/support/test-server.ts";
 import { bundleForTests } from "./build.ts";
 import { inMemory } from "./memory-folder.ts";
 import { type Outcome, pythonProgram, runProgram } from "./run-program.ts";
-import { runTests, selectFiles } from "./run-tests.ts";
+import { optionValue, runTests, SEED, selectFiles, without } from "./run-tests.ts";
 
 const FOLDERS = ["tests/unit", "tests/integration"];
 const FILE_TIMEOUT_MS = 5 * 60_000;
+/** With `--runs`, the random histories of the ledger take as long as is asked for. */
+const LONG_FILE_TIMEOUT_MS = 4 * 60 * 60_000;
+const RUNS = "--runs";
 /** One more than there are cores, since some files wait for the disk or for time to pass. */
 const FILES_AT_ONCE = availableParallelism() + 1;
 
@@ -17,7 +21,9 @@ export function testAll(args: readonly string[]): Promise<number> {
   return inMemory(() => runAll(args));
 }
 
-async function runAll(args: readonly string[]): Promise<number> {
+async function runAll(words: readonly string[]): Promise<number> {
+  const [runs, seed] = [optionValue(words, RUNS), optionValue(words, SEED)];
+  const args = without(words, RUNS, runs, SEED, seed);
   const filters = args.filter((argument) => !argument.startsWith("-"));
   const files = selectFiles(FOLDERS, filters);
   const border = testBorder(filters);
@@ -33,10 +39,12 @@ async function runAll(args: readonly string[]): Promise<number> {
       folders: FOLDERS,
       args,
       concurrency: FILES_AT_ONCE,
-      timeoutMs: FILE_TIMEOUT_MS,
+      timeoutMs: runs === undefined ? FILE_TIMEOUT_MS : LONG_FILE_TIMEOUT_MS,
       sharedProcesses: "tests/unit",
       env: {
         ...(server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url }),
+        ...(runs === undefined ? {} : { [MODEL_RUNS]: runs }),
+        ...(seed === undefined ? {} : { [ORDERS_SEED]: seed }),
         ...(filters.length > 0 ? {} : { [TEST_CLI]: await bundleForTests() }),
       },
     });

@@ -2,8 +2,7 @@
 // homeserver that takes everything and an agent that notes when it is called.
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { Server } from "node:http";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -11,30 +10,22 @@ import { parse, stringify } from "yaml";
 import { freePort } from "../../lab/ports.ts";
 import { renderStartingFolder } from "../../src/bridge/setup/starting-folder.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
-import { bytesOf, minimalCard, signedCard, testKey } from "../../tests/support/cards.ts";
-import { processorMs } from "./measure.ts";
+import { type AgentBehaviour, startAgents } from "./bench-agents.ts";
+import { listen, sendJson } from "./json-server.ts";
+import { processorMs, residentMiB } from "./measure.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url));
 const READY_TIMEOUT_MS = 120_000;
 
-async function listen(answer: (request: IncomingMessage, body: string, response: ServerResponse) => void) {
-  const server = createServer((request, response) => {
-    const chunks: Buffer[] = [];
-    request.on("data", (chunk: Buffer) => chunks.push(chunk));
-    request.on("end", () => answer(request, Buffer.concat(chunks).toString(), response));
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  return { server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
-}
-
-function sendJson(response: ServerResponse, value: unknown): void {
-  response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(value));
+export interface SentContent {
+  readonly body?: string;
+  readonly "m.relates_to"?: { readonly "m.in_reply_to"?: { readonly event_id?: string } };
 }
 
 /** Takes every request of an appservice, and gives each event sent an ID. */
-function startHomeserver(onSent: () => void) {
+function startHomeserver(onSent: (content: SentContent) => void) {
   let events = 0;
-  return listen((request, _body, response) => {
+  return listen((request, body, response) => {
     const path = request.url ?? "";
     const acting = new URL(path, "http://127.0.0.1").searchParams;
     if (path.includes("/versions")) return sendJson(response, { versions: ["v1.11"] });
@@ -44,51 +35,9 @@ function startHomeserver(onSent: () => void) {
     }
     if (path.includes("/ping")) return sendJson(response, { duration_ms: 1 });
     events += 1;
-    if (path.includes("/send/")) onSent();
+    if (path.includes("/send/m.room.message/")) onSent(JSON.parse(body) as SentContent);
     sendJson(response, { event_id: `$sent${events}`, user_id: "@agent_docs:a.test", device_id: "D" });
   });
-}
-
-/** Answers at once by a message or, when the answer takes its time, by a task. */
-async function startAgent(onQuestion: (question: string) => void, answerMs: number) {
-  const key = await testKey("bench");
-  let card: Uint8Array = Buffer.alloc(0);
-  const readyAt = new Map<string, number>();
-  const taskOf = (id: string) => {
-    const isReady = performance.now() >= (readyAt.get(id) ?? 0);
-    const artifacts = isReady ? [{ artifactId: "answer", parts: [{ text: "yes" }] }] : [];
-    const state = isReady ? "TASK_STATE_COMPLETED" : "TASK_STATE_WORKING";
-    return { id, contextId: id, status: { state }, artifacts };
-  };
-  const agent = await listen((request, body, response) => {
-    if (request.method === "GET") {
-      response.writeHead(200, { "content-type": "application/json" }).end(card);
-      return;
-    }
-    const call = JSON.parse(body) as {
-      id: unknown;
-      params: { id?: string; message?: { parts: { text: string }[] } };
-    };
-    const { id: asked, message: question } = call.params;
-    if (question === undefined) {
-      sendJson(response, { jsonrpc: "2.0", id: call.id, result: taskOf(asked ?? "") });
-      return;
-    }
-    onQuestion(question.parts[0]?.text ?? "");
-    const id = systemRandom.bytes(8).toString("hex");
-    const message = { messageId: id, role: "ROLE_AGENT", parts: [{ text: "yes" }] };
-    if (answerMs > 0) readyAt.set(id, performance.now() + answerMs);
-    const result = answerMs > 0 ? { task: taskOf(id) } : { message };
-    sendJson(response, { jsonrpc: "2.0", id: call.id, result });
-  });
-  card = bytesOf(
-    signedCard(key, {
-      ...minimalCard(),
-      version: "1",
-      supportedInterfaces: [{ url: `${agent.url}/rpc`, protocolBinding: "JSONRPC", protocolVersion: "1.0" }],
-    }),
-  );
-  return { ...agent, key };
 }
 
 export interface BenchBridge {
@@ -97,8 +46,13 @@ export interface BenchBridge {
   readonly hsToken: string;
   /** Processor time of all its processes so far, in milliseconds. */
   processorMs(): number;
+  /** Memory of all its processes, in MiB. */
+  residentMiB(): number;
   stop(): Promise<void>;
 }
+
+const sumOf = (children: readonly ChildProcess[], measure: (pid: number) => number) =>
+  children.reduce((sum, { pid }) => sum + (pid === undefined ? 0 : measure(pid)), 0);
 
 const close = (server: Server) =>
   new Promise((resolve) => {
@@ -108,11 +62,11 @@ const close = (server: Server) =>
 
 export interface BenchBridgeOptions {
   readonly onQuestion?: (question: string) => void;
-  /** An event was sent to a room. */
-  readonly onSent?: () => void;
+  /** A message was sent to a room. */
+  readonly onSent?: (content: SentContent) => void;
   readonly processes?: number;
-  /** How long the agent works on an answer. */
-  readonly answerMs?: number;
+  /** How each agent answers, by its name; one agent `docs` answers at once unless this says otherwise. */
+  readonly agents?: Readonly<Record<string, AgentBehaviour>>;
   readonly limits?: Readonly<Record<string, unknown>>;
 }
 
@@ -135,12 +89,12 @@ export async function startBenchBridge(
     onQuestion = () => undefined,
     onSent = () => undefined,
     processes = 1,
-    answerMs = 0,
+    agents: behaviours = { docs: { kind: "answer" } },
     limits = {},
   }: BenchBridgeOptions,
 ): Promise<BenchBridge> {
   const homeserver = await startHomeserver(onSent);
-  const agent = await startAgent(onQuestion, answerMs);
+  const agent = await startAgents(behaviours, onQuestion);
   const directory = mkdtempSync(join(tmpdir(), "drawbridge-bench-"));
   const children: ChildProcess[] = [];
   const stop = async () => {
@@ -169,17 +123,23 @@ export async function startBenchBridge(
   );
   const agents = {
     version: 1,
-    agents: {
-      docs: {
-        cardUrl: `${agent.url}/card.json`,
-        cardIdentity: { keyId: "bench", jwk: agent.key.jwk },
-        allowedServers: ["a.test"],
-        allowedSenders: ["*:a.test"],
-        rate: { perMinute: 1_000_000, burst: 1_000_000 },
-      },
-    },
+    agents: Object.fromEntries(
+      Object.keys(behaviours).map((name) => [
+        name,
+        {
+          cardUrl: `${agent.url}/${name}/card.json`,
+          cardIdentity: { keyId: "bench", jwk: agent.key.jwk },
+          allowedServers: ["a.test"],
+          allowedSenders: ["*:a.test"],
+          rate: { perMinute: 1_000_000, burst: 1_000_000 },
+        },
+      ]),
+    ),
   };
-  for (const [name, content] of Object.entries({ ...files, "agents.yaml": stringify(agents) })) {
+  for (const [name, content] of Object.entries({
+    ...files,
+    "agents.yaml": stringify(agents, { aliasDuplicateObjects: false }),
+  })) {
     mkdirSync(dirname(join(directory, name)), { recursive: true });
     writeFileSync(join(directory, name), content, { mode: 0o600 });
   }
@@ -208,7 +168,8 @@ export async function startBenchBridge(
   return {
     intakeUrls,
     hsToken: (files["secrets/hs-token"] ?? "").trim(),
-    processorMs: () => children.reduce((sum, { pid }) => sum + (pid === undefined ? 0 : processorMs(pid)), 0),
+    processorMs: () => sumOf(children, processorMs),
+    residentMiB: () => sumOf(children, residentMiB),
     stop,
   };
 }

@@ -50,4 +50,10 @@ export function processorMs(of: number | "self" = "self"): number {
   return (fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0) * 1_000) / TICKS;
 }
 
+/** Resident memory of a process, in MiB. */
+export function residentMiB(pid: number): number {
+  const line = readFileSync(`/proc/${pid}/status`, "utf8").match(/^VmRSS:\s+(\d+) kB$/m);
+  return Number(line?.[1] ?? 0) / 1024;
+}
+
 export const ms = (value: number): string => `${value.toFixed(2)} ms`;

@@ -1,8 +1,9 @@
-// fed:ask: asks an agent as a person of the lab does, and shows the answer and its time line.
+// fed:ask: asks an agent as a person of the lab does, and shows the answer and its time line; or talks with it.
 import { renderJson } from "../../src/cli/lib/output.ts";
 import { parseDurationMs } from "../../src/domain/duration.ts";
 import { ask } from "../ask/ask.ts";
 import { timelineOf } from "../ask/timeline.ts";
+import { runChat } from "../chat/run-chat.ts";
 import { agentsOf } from "../endpoints.ts";
 import {
   COMPLETE_ORGANISATIONS,
@@ -28,8 +29,11 @@ import {
 const USAGE = `
 Usage: ./task fed:ask "QUESTION" [--from ORG] [--to ORG|AGENT] [--room ORG|ROOM]
                       [--encrypted] [--timeout TIME] [--json]
+       ./task fed:ask --chat ["QUESTION"] [--from ORG] [--to ORG|AGENT] [--room ORG|ROOM] [--encrypted]
 
 Asks in a shared room, by mentioning the agent's ghost, and prints the answer with its time line.
+With --chat it goes on: each line of standard input is a question, the answer to a question of the agent, or a
+command: !cancel, !agents, !help, !quit. What the agent says is printed, its progress included.
 
   --from ORG      the organisation whose user asks; org-b when absent
   --to ORG|AGENT  the agent of that organisation, or an agent by its name in agents.yaml; when absent the
@@ -38,11 +42,12 @@ Asks in a shared room, by mentioning the agent's ghost, and prints the answer wi
                   organisation asked
   --encrypted     in the encrypted form of that organisation's room, with clients that encrypt; a room that
                   is named by its ID or alias is encrypted or not by itself
+  --chat          talk with the agent; without a terminal the next line is read when the agent has answered the last
   --timeout TIME  how long to wait, such as 90s; 60s when absent
   --name LAB      the lab; "default" when absent
   --json          print the result as JSON
 
-  0  the question was answered
+  0  the question was answered, or the conversation ended
   1  the agent was asked and has not answered; or the lab does not run
   2  there is no question, or the command line is wrong; nothing was asked
   3  there was no outcome in time, or a homeserver refused the question, such as while the partner is contained
@@ -51,11 +56,15 @@ Asks in a shared room, by mentioning the agent's ghost, and prints the answer wi
 const wrong = (message: string) => usageError(message, USAGE);
 
 export async function askTask(args: readonly string[]): Promise<number> {
-  const specs = { from: TEXT, to: TEXT, room: TEXT, timeout: TEXT, encrypted: FLAG, json: FLAG };
+  const specs = { from: TEXT, to: TEXT, room: TEXT, timeout: TEXT, encrypted: FLAG, json: FLAG, chat: FLAG };
   const options = parseOptions(args, USAGE, specs, 1);
   if (options === undefined) return 0;
   const [question] = options.positionals;
-  if (question === undefined || question.trim() === "") throw wrong("there is no question");
+  const isChat = options.flag("chat");
+  if (!isChat && (question === undefined || question.trim() === "")) throw wrong("there is no question");
+  if (isChat && (options.flag("json") || options.text("timeout") !== undefined)) {
+    throw wrong("--chat goes with neither --json nor --timeout");
+  }
   const lab = namedLab(options);
   const seed = runningSeed(lab);
   const from = organisationOf(options, "from") ?? "org-b";
@@ -66,9 +75,15 @@ export async function askTask(args: readonly string[]): Promise<number> {
   // Shown before the question: the error of a refused question would not name the containment that is its cause.
   const closed = await closedPartners(lab);
   if (closed !== undefined) process.stderr.write(`${closedNote(closed)}\n\n`);
-  const result = await ask({ lab, seed, from, publisher, room, question, timeoutMs }).catch((error) => {
+  const explain = (error: unknown) => {
     throw explainRefusal(lab.name, error, closed);
-  });
+  };
+  if (isChat) {
+    await runChat({ lab, seed, from, publisher, room, question }).catch(explain);
+    return 0;
+  }
+  const asked = { lab, seed, from, publisher, room, timeoutMs, ...(question !== undefined && { question }) };
+  const result = await ask(asked).catch(explain);
   const palette = paletteFor(process.stdout);
   process.stdout.write(
     options.flag("json")

@@ -125,16 +125,17 @@ function probeFiles(lab: Lab, organisation: CompleteOrganisation): Configuration
   );
 }
 
-/** Copies the documents that the agent answers from: the project's own for org A, a handbook for org B. */
+/** Copies the documents that the agent answers from, the project's own for org A, a handbook for org B, and its icon. */
 function provisionDocuments(lab: Lab, organisation: CompleteOrganisation): void {
-  const target = lab.paths.organisation(organisation).agentDocuments;
+  const { agentDocuments: target, agentIcon } = lab.paths.organisation(organisation);
   rmSync(target, { recursive: true, force: true });
   mkdirSync(target, { recursive: true });
+  cpSync(join(CLONE, "lab", "icons", `${organisation}.png`), agentIcon);
   if (organisation === "org-b") {
     cpSync(join(CLONE, "lab", "documents", organisation), target, { recursive: true });
     return;
   }
-  const filter = (source: string) => !source.endsWith(".json");
+  const filter = (source: string) => !/\.(?:json|png)$/.test(source);
   cpSync(join(CLONE, "docs"), join(target, "docs"), { recursive: true, filter });
   for (const name of ["README.md", "ARCHITECTURE.md"]) {
     if (existsSync(join(CLONE, name))) cpSync(join(CLONE, name), join(target, name));

@@ -15,6 +15,7 @@ import {
   type StoreHandle,
   TrustRequirement,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
+import { TRANSACTION_KEY } from "../../src/bridge/ledger/transaction-ids.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 
 export type Json = Readonly<Record<string, unknown>>;
@@ -156,7 +157,16 @@ export class OlmClient {
     );
     const { type, content } = JSON.parse(decrypted.event) as { type: string; content: Json };
     const relation = content["m.relates_to"] ?? event.content["m.relates_to"];
-    return { type, content: { ...content, ...(relation !== undefined && { "m.relates_to": relation }) } };
+    // A bridge writes it outside the ciphertext.
+    const transaction = event.content[TRANSACTION_KEY];
+    return {
+      type,
+      content: {
+        ...content,
+        ...(relation !== undefined && { "m.relates_to": relation }),
+        ...(transaction !== undefined && { [TRANSACTION_KEY]: transaction }),
+      },
+    };
   }
 
   /** The event decrypted; undefined while its key is not here. */

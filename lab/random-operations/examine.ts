@@ -147,7 +147,7 @@ async function isOfOneServer(lab: Lab, at: CompleteOrganisation, room: RoomId): 
 }
 
 /** Rooms in which a homeserver lets the stranger in, or enforces another ACL than the room's state has. */
-async function notEnforced(lab: Lab): Promise<string[]> {
+export async function notEnforced(lab: Lab): Promise<string[]> {
   const found = await Promise.all(
     COMPLETE_ORGANISATIONS.map(async (at) => {
       const border = borderStatus(loadFederationConfig(lab.paths.organisation(at).federationConfig));

@@ -3,6 +3,7 @@
 // partnership is after an operation is said here, and nowhere derived from what the programs do.
 import type { RoomChoice } from "../offboard/open.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../organisations.ts";
+import { SeededRandom } from "./seeded-random.ts";
 
 export type Operation =
   | { readonly act: "contain" | "restore" | "rotate"; readonly by: CompleteOrganisation }
@@ -82,11 +83,11 @@ export function titleOf(operation: Operation): string {
 
 /** Draws orders one after the other; each begins where the one before has ended. */
 export class OrderGenerator {
-  readonly #random: () => number;
+  readonly #random: SeededRandom;
   #partnership: Partnership = PARTNERS;
 
   constructor(seed: number) {
-    this.#random = randomFrom(seed);
+    this.#random = new SeededRandom(seed);
   }
 
   /** @param seconds what the order may cost; an order has one operation at least */
@@ -98,28 +99,11 @@ export class OrderGenerator {
       );
       if (fitting.length === 0) return order;
       // By its kind first, because most of the possible operations are removals.
-      const act = this.#pick([...new Set(fitting.map((one) => one.act))]);
-      const operation = this.#pick(fitting.filter((one) => one.act === act));
+      const act = this.#random.pick([...new Set(fitting.map((one) => one.act))]);
+      const operation = this.#random.pick(fitting.filter((one) => one.act === act));
       order.push(operation);
       left -= COSTS[act];
       this.#partnership = after(this.#partnership, operation);
     }
   }
-
-  #pick<T>(from: readonly T[]): T {
-    const found = from[Math.floor(this.#random() * from.length)];
-    if (found === undefined) throw new TypeError("there is nothing to pick from");
-    return found;
-  }
-}
-
-/** Numbers from 0 to 1, the same for the same seed (mulberry32). */
-function randomFrom(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
 }

@@ -125,6 +125,8 @@ export const BridgeConfigFile = z.strictObject({
     })
     .prefault({}),
   agentsFile: z.string().min(1).default("agents.yaml"),
+  /** Whether ghosts get the icons of their agents' cards. With `false` no icon is requested, and those that were set go. */
+  avatars: z.boolean().default(true),
   audit: z.strictObject({ file: z.string().min(1).default("audit.jsonl") }).prefault({}),
   log: z
     .strictObject({
@@ -133,6 +135,11 @@ export const BridgeConfigFile = z.strictObject({
       file: z.string().min(1).optional(),
     })
     .prefault({}),
+  /**
+   * OpenTelemetry traces without content, by OTLP over HTTP: where the collector takes them. None when absent.
+   * Headers, such as a token, come from the environment: OTEL_EXPORTER_OTLP_HEADERS.
+   */
+  traces: z.strictObject({ url: z.url({ protocol: /^https?$/ }) }).optional(),
   encryption: Encryption,
   /** The catchup, after the homeserver was down, of what its transactions lost. Keys are always caught up. */
   catchup: z.strictObject({ rooms: z.boolean().default(true) }).prefault({}),

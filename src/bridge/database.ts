@@ -4,16 +4,13 @@
 import type { Pool } from "pg";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
-import { DrawbridgeError } from "../domain/errors.ts";
+import { DrawbridgeError, errorName } from "../domain/errors.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { BridgeConfig } from "./config.ts";
 import { migrate } from "./ledger/migrate.ts";
 import { createLedgerPool } from "./ledger/postgres.ts";
 
 const POOL_SIZE = 16;
-const CONNECT_TIMEOUT_MS = 5_000;
-// Statements of the ledger take milliseconds; one that takes this long hangs.
-const STATEMENT_TIMEOUT_MS = 30_000;
 const RETRY_FIRST_MS = 250;
 const RETRY_MS_MAX = 5_000;
 
@@ -24,24 +21,16 @@ export interface Database {
   close(): Promise<void>;
 }
 
-function errorCode(error: unknown): string {
-  const { code, name } = error as { code?: unknown; name?: unknown };
-  return typeof code === "string" ? code : String(name);
-}
-
 /** Creates the pool, without connecting yet. */
 export function openDatabase(config: BridgeConfig, log: Logger): Database {
   const url = readSecret(config.database.url, config.directory);
   const pool = createLedgerPool({
     connectionString: url,
     max: POOL_SIZE,
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-    statement_timeout: STATEMENT_TIMEOUT_MS,
-    keepAlive: true,
     application_name: "drawbridge-bridge",
   });
   // The pool itself replaces an idle connection that breaks, for instance when the server restarts.
-  pool.on("error", (error) => log.warn({ code: errorCode(error) }, "an idle database connection broke"));
+  pool.on("error", (error) => log.warn({ code: errorName(error) }, "an idle database connection broke"));
   return { pool, url, close: () => pool.end() };
 }
 
@@ -59,15 +48,15 @@ export async function migrateWhenReachable(
       return;
     } catch (error) {
       // A migration that failed, or a database of a newer release: waiting does not help.
-      if (errorCode(error) === "database_unavailable") throw error;
+      if (errorName(error) === "database_unavailable") throw error;
       // SQLSTATE 28: wrong user or password; 3D: no such database.
-      if (/^(28|3D)/.test(errorCode(error))) {
+      if (/^(28|3D)/.test(errorName(error))) {
         throw new DrawbridgeError("database_unavailable", "the database refuses the connection", {
           hint: "Correct user, password and database name in the URL that `database` names.",
           cause: error,
         });
       }
-      log.warn({ code: errorCode(error), waitMs }, "the database cannot be reached yet");
+      log.warn({ code: errorName(error), waitMs }, "the database cannot be reached yet");
       await clock.sleep(waitMs, signal);
     }
   }

@@ -4,8 +4,8 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom
 import manifest from "../../package.json" with { type: "json" };
 import type { CatchupMetrics } from "./catchup/catchup.ts";
 import type { DeviceObserver, DeviceStatus } from "./crypto/ghost-device.ts";
-import type { IntakeEnvelopeObserver } from "./crypto/intake-envelope-worker.ts";
 import type { KeyDelivery } from "./crypto/key-delivery-check.ts";
+import type { IntakeEnvelopeObserver } from "./crypto/wait-for-room-keys.ts";
 import type { DelegationObserver } from "./delegation/dependencies.ts";
 import type { IntakeObserver } from "./intake/server.ts";
 import { INTAKE_ENVELOPE_REASONS } from "./ledger/states.ts";
@@ -53,7 +53,10 @@ export function createMetrics() {
     ),
     eventsMalformed: counter("malformed_events_total", "Events that could not be read, by reason.", "reason"),
     delegationsAdmitted: counter("delegations_admitted_total", "Delegations recorded for work."),
-    delegationsDenied: counter("delegations_denied_at_intake_total", "Delegations refused by capacity."),
+    delegationsDenied: counter(
+      "delegations_denied_at_intake_total",
+      "Delegations refused when they were admitted: by capacity, by the sender policy, as a replay, as too old, or as an exchange of programs.",
+    ),
     delegationsClaimed: counter("delegations_claimed_total", "Delegations taken up by this process."),
     delegationsDeferred: counter(
       "delegations_deferred_total",

@@ -10,7 +10,7 @@ import type { GhostMxid } from "../domain/identifiers.ts";
 import type { ProcessConnection, Processes } from "./ledger/processes.ts";
 
 /** Work that one process does at a time. */
-export const ROLES = ["audit", "catchup", "retention"] as const;
+export const ROLES = ["audit", "avatars", "catchup", "retention"] as const;
 export type Role = (typeof ROLES)[number];
 
 export interface OwnershipOptions {
@@ -111,8 +111,7 @@ export class Ownership {
     while (!signal.aborted) {
       try {
         await this.#connect();
-        await this.#look();
-        looked();
+        if (await this.#look()) looked();
       } catch (error) {
         log.warn({ err: errorName(error) }, "the bridge processes could not be looked at");
         await this.#connection?.close();
@@ -137,14 +136,19 @@ export class Ownership {
     log.info({ event: "process", process: this.#connection.process }, "this process takes part");
   }
 
-  async #look(): Promise<void> {
+  /** @returns whether the leases of every process that has ended are released */
+  async #look(): Promise<boolean> {
     const connection = this.#connection;
-    if (connection === undefined) return;
+    if (connection === undefined) return false;
     const { clock, log, ghosts: wanted, releaseEnded, onReleased, onTaken, onLook } = this.#options;
     const found = await connection.look();
     const hasEnded = this.#live.length === 0 || this.#live.some((one) => !found.live.includes(one));
     if (hasEnded) {
-      const released = await releaseEnded(clock.now());
+      // It uses connections of the pool: its failure does not say that this process hangs, and the next look repeats it.
+      const released = await releaseEnded(clock.now()).catch((error: unknown) => {
+        log.warn({ err: errorName(error) }, "the leases of a process that has ended are not released yet");
+      });
+      if (released === undefined) return false;
       if (released > 0) log.info({ event: "leases_released", released }, "a process has ended");
       onReleased();
     }
@@ -167,6 +171,7 @@ export class Ownership {
     }
     if (own.length > share) void this.#giveUp(own.slice(share));
     onLook?.(found.live.length, this.ghosts.length);
+    return true;
   }
 
   async #giveUp(ghosts: readonly GhostMxid[]): Promise<void> {

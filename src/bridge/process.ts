@@ -1,7 +1,8 @@
 // A bridge as a process: it reads its files, migrates the database, works, and drains when it is stopped. Any number of
 // processes work on one database.
-// Invariants: nothing listens before the database is migrated; an acknowledged transaction is durable at every moment; a
-// drain first stops taking transactions and gives its ghosts to the other processes, then lets work end or releases it.
+// Invariants: nothing listens before the database is migrated; no work begins, and no transaction is taken, on a database
+// that was put back; an acknowledged transaction is durable at every moment; a drain first stops taking transactions and
+// gives its ghosts to the other processes, then lets work end or releases it.
 import { once } from "node:events";
 import { resolve } from "node:path";
 import { closeServer } from "../runtime/http.ts";
@@ -56,7 +57,8 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
   const { config, clock, log, stop } = options;
   const { agents, database, metrics } = context;
   const services = createServices(options, context);
-  const { ownership, homeserver, encryption, intake, audit, agentHttp, workers } = services;
+  const { ownership, homeserver, encryption, intake, audit, closeDelegations, workers, restoreGuard } =
+    services;
   const homeserverReadiness = new HomeserverReadiness(options);
   const observe = createObserveServer({
     registry: metrics.registry,
@@ -77,17 +79,22 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
   await listen(observe, config.observe, "observe");
   let selfChecked: Promise<void> | undefined;
   try {
+    const settle = () => {
+      selfChecked ??= homeserverReadiness
+        .settle(() => checkHomeserver(options, context, services), stop)
+        // It rejects only when `stop` interrupts the wait between two checks.
+        .catch(() => undefined);
+    };
+    // While the homeserver does not answer, the self-check says why.
+    await restoreGuard.check(stop, settle);
     if (await listenOnceFree(intake, config.listen, "listen", { clock, ended: stop })) {
       await ownership.start(stop);
       encryption?.start();
       for (const part of [audit, ...workers]) part.start();
       log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
-      selfChecked = homeserverReadiness
-        .settle(() => checkHomeserver(options, context, services), stop)
-        // It rejects only when `stop` interrupts the wait between two checks.
-        .catch(() => undefined);
+      settle();
     }
-    if (!stop.aborted) await once(stop, "abort");
+    if (!stop.aborted) await Promise.race([once(stop, "abort"), restoreGuard.wentBack]);
     log.info({ event: "draining" }, "no more transactions are taken");
   } finally {
     await Promise.all([
@@ -103,7 +110,7 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
     await audit.round().catch(() => false);
     await audit.close();
     await ownership.end();
-    await Promise.all([agentHttp.close(), closeServer(observe.server, clock)]);
+    await Promise.all([closeDelegations(), closeServer(observe.server, clock)]);
   }
 }
 

@@ -2,7 +2,7 @@
 // Invariant: nothing is started here, nothing listens, and no request is made to the homeserver.
 import { resolve } from "node:path";
 import type { FastifyInstance } from "fastify";
-import type { GhostMxid } from "../domain/identifiers.ts";
+import type { GhostMxid, UserId } from "../domain/identifiers.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import { ProfileSync } from "./agents/profile-sync.ts";
 import { CardTrustGate } from "./agents/trust.ts";
@@ -12,16 +12,18 @@ import { capacityOf } from "./config.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/expire-when-encryption-is-off.ts";
-import type { AgentHttp } from "./delegation/a2a/http.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
+import { RestoreGuard } from "./health/restore-guard.ts";
 import { redactedIn } from "./intake/derive-delegations.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace, type Namespace } from "./intake/namespace.ts";
 import { createIntakeServer } from "./intake/server.ts";
+import { throughFailover } from "./intake/through-failover.ts";
 import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import type { ClaimRequest } from "./ledger/postgres.ts";
 import { openProcessConnection, releaseEnded } from "./ledger/processes.ts";
 import { waitingGauges } from "./ledger-gauges.ts";
+import { Avatars } from "./matrix/avatars.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
@@ -54,9 +56,12 @@ export interface BridgeServices {
   readonly encryption: Encryption | undefined;
   /** What takes transactions. */
   readonly intake: FastifyInstance;
+  /** Keeps work from beginning on a database that was put back. */
+  readonly restoreGuard: RestoreGuard;
   /** Exports audit records; the last to drain, since what drains writes some. */
   readonly audit: AuditExporter;
-  readonly agentHttp: AgentHttp;
+  /** Ends the connections to agents; to be called when the workers have drained. */
+  closeDelegations(): Promise<void>;
   /** Brings the gauges up to date that are read at a scrape. */
   readonly recordGauges: () => Promise<void>;
   /** What else runs. */
@@ -134,6 +139,12 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     log,
     onError: () => metrics.workerErrors.inc({ worker: "profiles" }),
   });
+  const avatars = new Avatars({
+    ...{ ledger, homeserver, ghosts, agents, cards: trust, clock, log },
+    isOn: config.avatars,
+    isTurn: () => ownership.owns("avatars"),
+    onError: () => metrics.workerErrors.inc({ worker: "avatars" }),
+  });
   const readsEncrypted = config.encryption.mode === "on";
   const notices = createNoticeQueue({
     ...sending,
@@ -145,12 +156,13 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     onError: () => metrics.workerErrors.inc({ worker: "statuses" }),
   });
   const memberships = createMembershipQueue({ ...base, agents, clock, log, onLeft: encryption?.onLeft });
-  const { worker: delegations, http: agentHttp } = createDelegationWorker({
+  const { worker: delegations, close: closeDelegations } = createDelegationWorker({
     ...options,
     ledger: ledger.delegations,
     rooms: ledger.memberships,
     directory: agents,
     trust,
+    mayClaim: () => ownership.claimant !== undefined,
     sending: { ...sending, encryptEvent: encryption?.encryptEvent ?? plainRoomsOnly(ledger.memberships) },
     metrics: delegationMetrics(metrics, wakeups.ended),
   });
@@ -159,6 +171,14 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups, ownership });
   const retention = createRetentionLoop(ledger, options, ownership, metrics);
 
+  const restoreGuard = new RestoreGuard({
+    marker: ledger.marker,
+    homeserver,
+    user: `@${config.appservice.senderLocalpart}:${config.homeserver.serverName}` as UserId,
+    isTurn: () => ownership.owns("retention"),
+    clock,
+    log,
+  });
   const waiting = waitingGauges({
     metrics,
     read: ledger.waiting,
@@ -180,9 +200,21 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     encryption,
     intake,
     audit,
-    agentHttp,
+    closeDelegations,
     recordGauges,
-    workers: [delegations, notices, statuses, memberships, profiles, retention, catchup, ...expiry],
+    restoreGuard,
+    workers: [
+      restoreGuard,
+      delegations,
+      notices,
+      statuses,
+      memberships,
+      profiles,
+      avatars,
+      retention,
+      catchup,
+      ...expiry,
+    ],
   };
 }
 
@@ -240,7 +272,7 @@ function claimedBy<Request extends ClaimRequest, Row, Rest>(
 
 /** What takes events in: by transaction, and by the catchup of what transactions lost. */
 function createIntake(
-  { config, clock, log }: BridgeOptions,
+  { config, clock, log, stop }: BridgeOptions,
   { agents, metrics, secrets }: BridgeContext,
   parts: Base & {
     readonly encryption: Encryption | undefined;
@@ -295,7 +327,7 @@ function createIntake(
   const intake = createIntakeServer({
     hsToken: secrets.hsToken,
     bodyBytesMax: limits.transactionBodyBytes,
-    handle,
+    handle: throughFailover(handle, clock, stop),
     onCommitted,
     provideGhost: async (ghost) =>
       (await agents.current()).byGhost.has(ghost as GhostMxid) &&

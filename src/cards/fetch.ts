@@ -1,6 +1,7 @@
-// Fetches a card's bytes (A2A 1.0, section 8.2), without trusting its server: what comes back is only bytes.
-// Invariants: a private address is reached only if the caller allows it; one GET, no redirect followed, nothing decoded; status 200 and a JSON media type, or nothing;
-// never more than CARD_BYTES_MAX read; one deadline over the whole of it.
+// Fetches a card's bytes (A2A 1.0, section 8.2), or its icon's, without trusting its server: what comes back is only bytes.
+// Invariants: a private address is reached only if the caller allows it; one GET without credentials, no redirect followed,
+// nothing decoded; status 200 and a media type of what is fetched, or nothing; never more read than its bound; one deadline
+// over the whole of it.
 import { Agent, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
 import { assertPublicHost, NOT_PUBLIC_CODE, publicLookup } from "../runtime/public-addresses.ts";
@@ -23,26 +24,52 @@ export const FETCH_FAILURES = [
 ] as const;
 export type FetchFailure = (typeof FETCH_FAILURES)[number];
 
-export type FetchedCard =
+export type Fetched =
   | { readonly fetched: true; readonly bytes: Uint8Array }
   | { readonly fetched: false; readonly failure: FetchFailure; readonly status: number | undefined };
 
-export interface FetchCardOptions {
+export interface FetchOptions {
   readonly clock: Clock;
   /** For the whole request, the body included. */
   readonly timeoutMs?: number;
-  readonly bytesMax?: number;
   /** Whether the host may be at a private, loopback or link-local address; true when nothing is said. */
   readonly mayBePrivate?: boolean;
   /** Ends the request early; the failure is then `unreachable`. */
   readonly signal?: AbortSignal;
 }
 
+/** What is fetched of an agent. */
+interface Kind {
+  readonly accept: string;
+  readonly mediaType: RegExp;
+  readonly bytesMax: number;
+}
+
+/** Longest icon that is taken. */
+export const ICON_BYTES_MAX = 256 * 1024;
 const TIMEOUT_MS = 10_000;
-const MEDIA_TYPE = /^application\/(?:json|a2a\+json)[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?$/i;
+const CARD: Kind = {
+  accept: "application/json",
+  mediaType: /^application\/(?:json|a2a\+json)[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?$/i,
+  bytesMax: CARD_BYTES_MAX,
+};
+const ICON: Kind = {
+  accept: "image/png, image/jpeg, image/webp, image/gif",
+  mediaType: /^image\/(?:png|jpeg|webp|gif)$/i,
+  bytesMax: ICON_BYTES_MAX,
+};
 
 /** Fetches a card. Every failure is a value; nothing of the response but its status is reported. */
-export async function fetchCard(url: string, options: FetchCardOptions): Promise<FetchedCard> {
+export function fetchCard(url: string, options: FetchOptions): Promise<Fetched> {
+  return fetchKind(url, CARD, options);
+}
+
+/** Fetches an icon, as a card is fetched. That the bytes are an image is not looked at. */
+export function fetchIcon(url: string, options: FetchOptions): Promise<Fetched> {
+  return fetchKind(url, ICON, options);
+}
+
+async function fetchKind(url: string, kind: Kind, options: FetchOptions): Promise<Fetched> {
   const ended = new AbortController();
   const expired = new AbortController();
   const timer = options.clock.sleep(options.timeoutMs ?? TIMEOUT_MS, ended.signal).then(
@@ -55,7 +82,7 @@ export async function fetchCard(url: string, options: FetchCardOptions): Promise
     options.mayBePrivate === false ? new Agent({ connect: { lookup: publicLookup() } }) : undefined;
   try {
     if (dispatcher !== undefined) assertPublicHost(url);
-    return await get(url, AbortSignal.any(signals), options.bytesMax ?? CARD_BYTES_MAX, dispatcher);
+    return await get(url, AbortSignal.any(signals), kind, dispatcher);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === NOT_PUBLIC_CODE) {
       return { fetched: false, failure: "address_not_public", status: undefined };
@@ -72,23 +99,23 @@ export async function fetchCard(url: string, options: FetchCardOptions): Promise
 async function get(
   url: string,
   signal: AbortSignal,
-  bytesMax: number,
+  { accept, mediaType, bytesMax }: Kind,
   dispatcher: Agent | undefined,
-): Promise<FetchedCard> {
+): Promise<Fetched> {
   const response = await request(url, {
     method: "GET",
-    headers: { accept: "application/json", "accept-encoding": "identity" },
+    headers: { accept, "accept-encoding": "identity" },
     signal,
     ...(dispatcher !== undefined && { dispatcher }),
   });
   const { statusCode: status, headers, body } = response;
-  const failed = (failure: FetchFailure): FetchedCard => {
+  const failed = (failure: FetchFailure): Fetched => {
     body.on("error", () => undefined).destroy();
     return { fetched: false, failure, status };
   };
   if (status >= 300 && status < 400) return failed("redirected");
   if (status !== 200) return failed("status_refused");
-  if (!MEDIA_TYPE.test(String(headers["content-type"] ?? ""))) return failed("media_type_refused");
+  if (!mediaType.test(String(headers["content-type"] ?? ""))) return failed("media_type_refused");
   const encoding = headers["content-encoding"];
   if (encoding !== undefined && encoding !== "identity") return failed("encoding_refused");
   if (Number(headers["content-length"] ?? 0) > bytesMax) return failed("too_large");

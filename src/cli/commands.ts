@@ -45,6 +45,11 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       {
         init: ["write the folder a new bridge starts from", () => import("./bridge/init.ts")],
         registration: ["write the appservice registration", () => import("./bridge/registration.ts")],
+        migrate: ["bring the database to this release's version", () => import("./bridge/migrate.ts")],
+        "accept-restored-database": [
+          "have bridges start on a database that was put back",
+          () => import("./bridge/accept-restored-database.ts"),
+        ],
       },
       () => import("./bridge/run.ts"),
     ),
@@ -94,11 +99,10 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       sign: ["sign what was shown here or stated by the other", () => import("./offboarding/sign.ts")],
       export: ["write what is signed here for the other one", () => import("./offboarding/export.ts")],
       import: ["take in what the other one has signed", () => import("./offboarding/import.ts")],
-      waive: ["answer for something that could not be reached", () => import("./offboarding/waive.ts")],
+      waive: ["accept that something could not be reached", () => import("./offboarding/waive.ts")],
       purge: ["show what can be purged of a partner, and purge it", () => import("./offboarding/purge.ts")],
       complete: ["state that the removal is whole, after probes", () => import("./offboarding/complete.ts")],
       abort: ["end a removal without completing it", () => import("./offboarding/abort.ts")],
-      verify: ["verify the record of one of our removals", () => import("./offboarding/verify.ts")],
     }),
     group("readmission", "a removed partner comes back, as a new one", {
       open: ["retire all that was pinned, and take in new keys", () => import("./readmission/open.ts")],
@@ -107,11 +111,11 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       status: ["show where a re-admission is, and what is next", () => import("./readmission/status.ts")],
     }),
     group("agent", "one agent: added, removed; its identity rotated, pinned, withdrawn", {
-      add: ["have our bridge carry an agent of our own", () => import("./agent/add.ts")],
-      remove: ["take such an agent away again", () => import("./agent/remove.ts")],
+      add: ["add an agent of ours to our bridge", () => import("./agent/add.ts")],
+      remove: ["remove such an agent from our bridge", () => import("./agent/remove.ts")],
       rotate: ["give an agent of ours a new signing key", () => import("./agent/rotate.ts")],
       pin: ["pin a partner's agent to its new key", () => import("./agent/pin.ts")],
-      withdraw: ["take one agent away between us and a partner", () => import("./agent/withdraw.ts")],
+      withdraw: ["withdraw one agent from use with a partner", () => import("./agent/withdraw.ts")],
     }),
   ],
   "Servers that federation control writes files for:": [

@@ -5,9 +5,9 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { loadTrust } from "../records/format/trust.ts";
 import type { Outcome } from "../records/verify/report.ts";
 import { verifyRecord } from "../records/verify/verify-record.ts";
+import { readInput } from "../runtime/read-input.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { readInput } from "./lib/input.ts";
 import { print } from "./lib/output.ts";
 import { renderReport } from "./lib/verify-report.ts";
 
@@ -43,7 +43,7 @@ const EXIT_CODES: Readonly<Record<Outcome, ExitCode>> = {
 };
 
 function readRecord(file: string): Buffer {
-  if (existsSync(file)) return readInput(file, { code: "usage" });
+  if (existsSync(file)) return readInput(file, undefined, "usage");
   throw new DrawbridgeError("usage", `there is no ${file}`, {
     hint: "If it was moved, name it where it is now; if it was deleted, the other organisation holds the same record, or restore it from a backup. If this removal has not ended yet, there is none: a record is written once both organisations have signed the completion, and drawbridge offboarding status says what is left.",
   });

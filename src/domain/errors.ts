@@ -32,9 +32,16 @@ export interface ErrorOptions {
   readonly cause?: unknown;
 }
 
-/** What may be logged of any error: its name. Its message can quote content, or a row of the database. */
+/**
+ * What may be logged of any error: its code (ours, an SQLSTATE or the system's), or else its name. Its message can
+ * quote content, or a row of the database.
+ */
 export function errorName(error: unknown): string {
-  return error instanceof Error ? error.name : "unknown";
+  const { code, name } = (error ?? {}) as { readonly code?: unknown; readonly name?: unknown };
+  return (
+    ([code, name].find((one) => typeof one === "string" && /^\w{1,40}$/.test(one)) as string | undefined) ??
+    "unknown"
+  );
 }
 
 /** Whether a write was refused because another process holds the lease by now. */

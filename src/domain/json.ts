@@ -19,3 +19,12 @@ export function emptyObject(): Record<string, Json> {
 export function pointer(parent: string, step: string | number): string {
   return `${parent}/${String(step).replaceAll("~", "~0").replaceAll("/", "~1")}`;
 }
+
+/** A text of this program's own, or of one beside it, as parsed JSON; undefined when it is none. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

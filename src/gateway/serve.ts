@@ -1,18 +1,21 @@
 // Running a gateway: Envoy as a child, its files following the gateway's own three.
 // Invariants: a file that cannot be used leaves the last good one serving, and log and state file say so;
 // what the state file calls in force Envoy has reported; this process ends with Envoy.
+
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
+import type { GatewayState } from "../rendered-files/gateway-state.ts";
+import { PUBLIC, writeWhole } from "../runtime/write-file.ts";
 import { applyChanges, type InForce, placeQuotas, prepare } from "./apply-changes.ts";
 import { EnvoyAdmin, NO_STATS } from "./envoy-admin.ts";
 import { placeAll } from "./envoy-files.ts";
 import { endLeftover, endOf, findEnvoy, startEnvoy } from "./envoy-process.ts";
 import { BOOTSTRAP_FILE } from "./render/render.ts";
-import { followFiles, loadSources, type RefusedFile } from "./source-files.ts";
-import { StateFile } from "./state-file.ts";
+import { followFiles, loadSources, type RefusedFile, type Sources } from "./source-files.ts";
 
-export interface ServeOptions {
+interface ServeOptions {
   readonly configFile: string;
   readonly clock: Clock;
   readonly log: Logger;
@@ -105,4 +108,52 @@ function logInForce(log: Logger, event: "ready" | "reloaded", { sources, intent,
     },
     event === "ready" ? "the gateway is serving" : "the new configuration is in force",
   );
+}
+
+// Writing state.json: what is in force, for federation control and for people. Invariants: written only after Envoy
+// has reported every version; gone while no gateway runs, as far as the gateway can see to it, so that a state that
+// is read is that of a running gateway.
+
+class StateFile {
+  readonly #file: string;
+  readonly #clock: Clock;
+  #since = "";
+  #inForce = "";
+  #refused: { readonly key: string; readonly at: string } | undefined;
+
+  constructor(file: string, clock: Clock) {
+    this.#file = file;
+    this.#clock = clock;
+  }
+
+  clear(): void {
+    rmSync(this.#file, { force: true });
+  }
+
+  /** Reports these sources as in force, and the first of these files as refused. */
+  write(sources: Sources, [refused]: readonly RefusedFile[]): void {
+    const now = new Date(this.#clock.now()).toISOString();
+    const { publication, invocation, gateway } = sources;
+    const inForce = [publication.digest, invocation.digest, gateway.digest].join();
+    if (inForce !== this.#inForce) this.#since = now;
+    this.#inForce = inForce;
+    const key = refused && `${refused.file} ${refused.digest} ${refused.reason}`;
+    if (key !== this.#refused?.key) this.#refused = key === undefined ? undefined : { key, at: now };
+    const state: GatewayState = {
+      version: 1,
+      publication: publication.digest,
+      invocation: invocation.digest,
+      since: this.#since,
+      refused:
+        refused === undefined
+          ? null
+          : {
+              file: refused.file,
+              digest: refused.digest,
+              reason: refused.reason,
+              at: this.#refused?.at ?? now,
+            },
+    };
+    writeWhole(this.#file, `${JSON.stringify(state, null, 2)}\n`, PUBLIC);
+  }
 }

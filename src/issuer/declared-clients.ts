@@ -2,12 +2,12 @@
 // stood between two requests would not be the one that a broken file leaves in force.
 // Invariants: a disabled client or a rotated secret takes effect at the next request; a file that cannot
 // be used leaves the last good one in force and is reported once; a secret is never logged.
-import { readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { ClientsFile } from "../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../runtime/load-yaml.ts";
+import { readInput } from "../runtime/read-input.ts";
 import { readRegistrySecret } from "../runtime/secrets.ts";
 
 export interface ClientCredentials {
@@ -26,7 +26,7 @@ export class DeclaredClients {
   constructor(file: string, log: Logger) {
     this.#file = file;
     this.#log = log;
-    const text = readText(file);
+    const text = readInput(file).toString("utf8");
     this.#lastRead = text;
     this.#clients = parseYaml(ClientsFile, text, file).clients;
   }
@@ -48,7 +48,7 @@ export class DeclaredClients {
   refresh(): void {
     let text: string | undefined;
     try {
-      text = readText(this.#file);
+      text = readInput(this.#file).toString("utf8");
       if (text === this.#lastRead) return;
       this.#lastRead = text;
       this.#clients = parseYaml(ClientsFile, text, this.#file).clients;
@@ -66,16 +66,5 @@ export class DeclaredClients {
   #report(event: string, error: unknown, fields: Readonly<Record<string, string>>): void {
     if (!(error instanceof DrawbridgeError)) throw error;
     this.#log.error({ event, ...fields, code: error.code, reason: error.message, hint: error.hint });
-  }
-}
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, "utf8");
-  } catch (cause) {
-    throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
-      hint: "Check the path and that this user may read the file.",
-      cause,
-    });
   }
 }

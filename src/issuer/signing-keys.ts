@@ -1,9 +1,11 @@
 // The issuer's signing keys: a private JWK set kept outside configuration and version control.
 // Invariants: ES256 on P-256 only; every key has a key ID (its RFC 7638 thumbprint when generated); the
 // first key signs and all are published, so that a new key can be known before it signs.
+
 import { calculateJwkThumbprint, exportJWK, generateKeyPair } from "jose";
 import { z } from "zod";
 import { DrawbridgeError } from "../domain/errors.ts";
+import { parseJson } from "../domain/json.ts";
 
 const Coordinate = z.string().regex(/^[A-Za-z0-9_-]{43}$/);
 
@@ -34,13 +36,7 @@ export async function generateSigningKeys(): Promise<SigningKeySet> {
  * @throws DrawbridgeError `secret_unavailable`, which says nothing of the text
  */
 export function parseSigningKeys(text: string): SigningKeySet {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    value = undefined;
-  }
-  const result = SigningKeySet.safeParse(value);
+  const result = SigningKeySet.safeParse(parseJson(text));
   if (result.success) return result.data;
   throw new DrawbridgeError("secret_unavailable", "the signing keys are not a set of private ES256 keys", {
     hint: "Make a set with: drawbridge issuer keygen -o FILE",

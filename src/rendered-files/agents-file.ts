@@ -139,17 +139,27 @@ export const AgentsFile = z.strictObject({
 });
 export type AgentsFile = z.output<typeof AgentsFile>;
 
-/** Whether requests to this URL may be made for the agent: to the card's origin, and to those that the operator lists. */
-export function isAllowedOrigin(entry: Pick<AgentEntry, "cardUrl" | "allowedOrigins">, url: string): boolean {
-  const { origin } = new URL(url);
-  return origin === new URL(entry.cardUrl).origin || entry.allowedOrigins.includes(origin);
+export type Destinations = Pick<AgentEntry, "cardUrl" | "allowedOrigins">;
+
+/**
+ * Whether requests to this URL may be made for the agent: to the card's origin and to those that the operator lists, with
+ * no credentials in the URL, and not by plain HTTP when the card came by HTTPS.
+ */
+export function mayRequest(entry: Destinations, text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const url = new URL(text);
+  if (url.origin !== new URL(entry.cardUrl).origin && !entry.allowedOrigins.includes(url.origin))
+    return false;
+  if (url.username !== "" || url.password !== "" || url.hash !== "" || url.hostname === "") return false;
+  if (url.protocol === "https:") return true;
+  return url.protocol === "http:" && new URL(entry.cardUrl).protocol === "http:";
 }
 
 /**
  * Whether a request to this URL may go to an address that is not public: the operator has listed its origin, or has
  * written the address itself into `cardUrl`. A name that somebody else can point anywhere is no such address.
  */
-export function mayBePrivate(entry: Pick<AgentEntry, "cardUrl" | "allowedOrigins">, url: string): boolean {
+export function mayBePrivate(entry: Destinations, url: string): boolean {
   const { origin } = new URL(url);
   if (entry.allowedOrigins.includes(origin)) return true;
   return origin === new URL(entry.cardUrl).origin && addressIn(entry.cardUrl) !== undefined;

@@ -1,10 +1,11 @@
 // Configuration files: YAML checked by a schema that refuses unknown keys.
 // Invariant: all errors of a file are reported at once, each with file, line and hint; a secret's value
 // never appears in one.
-import { readFileSync } from "node:fs";
+
 import { type Document, isNode, LineCounter, parseDocument } from "yaml";
 import type { z } from "zod";
 import { DrawbridgeError } from "../domain/errors.ts";
+import { readInput } from "./read-input.ts";
 
 export interface ConfigProblem {
   readonly line: number;
@@ -107,15 +108,5 @@ export function parseYaml<Schema extends z.ZodType>(
  * @throws DrawbridgeError `config_unreadable` when the file cannot be read; ConfigError when it is invalid.
  */
 export function loadYaml<Schema extends z.ZodType>(schema: Schema, file: string): z.output<Schema> {
-  let text: string;
-  try {
-    text = readFileSync(file, "utf8");
-  } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
-    throw new DrawbridgeError("config_unreadable", `cannot read ${file}: ${code}`, {
-      hint: "Check the path and that this user may read the file.",
-      cause,
-    });
-  }
-  return parseYaml(schema, text, file);
+  return parseYaml(schema, readInput(file).toString("utf8"), file);
 }

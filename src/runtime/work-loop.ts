@@ -18,8 +18,8 @@ export interface WorkLoopOptions {
   readonly pollIntervalMs?: number;
 }
 
-/** The longest wait after rounds that threw, one after another. */
-const ERROR_WAIT_MS_MAX = 30_000;
+/** The longest wait after rounds that threw, one after another: about as long as work waits beyond a failover of the database. */
+const ERROR_WAIT_MS_MAX = 2_000;
 
 export class WorkLoop {
   readonly #options: WorkLoopOptions;

@@ -44,9 +44,11 @@ after(() => synapse.dispose());
 describe("three active bridge processes", () => {
   it(`lose and repeat nothing, and refuse no transaction, in ${DISTURBANCES} disturbances [DEL-9] [INT-3] [ENC-2]`, async (t) => {
     let isOver = false;
-    // After a failure, too, or those who ask would go on for ever; first of all, because they need the rest.
-    t.after(() => {
+    let askers: readonly Promise<void>[] = [];
+    // After a failure, too, and first of all: those who ask use what is closed next, and the process would not end.
+    t.after(async () => {
       isOver = true;
+      await Promise.allSettled(askers);
     });
     const bridge = await encryptedBridge(t, synapse, { agents: AGENTS, limits: { roomQueue: 4_000 } });
     const alice = await EncryptingClient.start(await synapse.user("alice"));
@@ -109,7 +111,7 @@ describe("three active bridge processes", () => {
     const counting = async () => {
       for (; !isOver; await systemClock.sleep(COUNTED_EVERY_MS)) ended = (await counts()).ended;
     };
-    const askers = [
+    askers = [
       counting(),
       ...plain.map((room) => asking(room, true)),
       ...encrypted.map((room) => asking(room, false)),

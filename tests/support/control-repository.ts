@@ -15,7 +15,7 @@ import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { type Partner, planeState } from "../../src/federation/registry/partner.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
 import { type EvidenceItemBody, evidenceItem } from "../../src/records/format/evidence-item.ts";
-import { PARTS } from "../../src/records/format/scope.ts";
+import { PARTS } from "../../src/records/format/fields.ts";
 import { targetFingerprint } from "../../src/rendered-files/agents-file.ts";
 import { PolicyFile, policyDigest } from "../../src/rendered-files/border-policy.ts";
 import { bareRepository, commitOnTop } from "./repository.ts";

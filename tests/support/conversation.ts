@@ -18,6 +18,8 @@ export interface Said {
   readonly replyTo?: string;
   readonly thread?: string;
   readonly mentions?: readonly string[];
+  /** When the sender's homeserver got it. */
+  readonly sentAt?: number;
 }
 
 export const NAMESPACE = createNamespace({
@@ -55,13 +57,14 @@ export function conversation(options: {
     handle(`conversation-${++transactions}`, Buffer.from(JSON.stringify(given)), given);
   return {
     events,
-    say: (name, body, { sender = "@alice:a.test", room = "!r", replyTo, thread, mentions = [] } = {}) =>
-      events({
+    say: (name, body, said = {}) => {
+      const { sender = "@alice:a.test", room = "!r", replyTo, thread, mentions = [], sentAt = T0 } = said;
+      return events({
         type: "m.room.message",
         event_id: `$${name}`,
         room_id: room,
         sender,
-        origin_server_ts: T0,
+        origin_server_ts: sentAt,
         content: {
           msgtype: "m.text",
           body,
@@ -73,7 +76,8 @@ export function conversation(options: {
             },
           }),
         },
-      }),
+      });
+    },
     react: (name, to, key, sender = "@alice:a.test") =>
       events({
         type: "m.reaction",

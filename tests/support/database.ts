@@ -135,11 +135,12 @@ async function createDatabase(migrated: boolean): Promise<{ server: string; name
 /**
  * A migrated database of the test's own, dropped after it.
  * @param t the test's context; a suite that shares one database passes `{ after }` from node:test.
- * @param options `migrated: false` gives an empty database, for tests of the migrations themselves.
+ * @param options `migrated: false` gives an empty database, for tests of the migrations themselves; `settings` are
+ *   command-line options of the sessions, such as `-c synchronous_commit=off`.
  */
 export async function testDatabase(
   t: Pick<TestContext, "after">,
-  options: { readonly migrated?: boolean; readonly poolSize?: number } = {},
+  options: { readonly migrated?: boolean; readonly poolSize?: number; readonly settings?: string } = {},
 ): Promise<TestDatabase> {
   const { server, name } = await createDatabase(options.migrated ?? true);
   const url = databaseUrl(server, name);
@@ -147,6 +148,7 @@ export async function testDatabase(
     connectionString: url,
     max: options.poolSize ?? 10,
     application_name: "test",
+    options: options.settings,
   });
   // Without a listener, a test that stops the server would end the process by an idle connection's error.
   pool.on("error", () => {});

@@ -350,8 +350,8 @@ const QUESTIONS = `
     FROM bridge_delegations d LEFT JOIN bridge_rooms r USING (room_id)`;
 
 const EMPTY = `
-  TRUNCATE bridge_handled_events, bridge_rooms, bridge_delegations, bridge_sends, bridge_notices, bridge_limiter,
-           bridge_audit RESTART IDENTITY CASCADE;
+  TRUNCATE bridge_handled_events, bridge_rooms, bridge_delegations, bridge_encrypted_intake, bridge_sends, bridge_notices,
+           bridge_limiter, bridge_audit RESTART IDENTITY CASCADE;
   UPDATE bridge_capacity SET admitted = 0, counted_open = 0, counted_at_admitted = 0`;
 
 export interface DelegationSetUp {

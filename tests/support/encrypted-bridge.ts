@@ -4,20 +4,14 @@
 // that the bridge can be ended and started again on the same state; everything is gone after the test.
 
 import { readFileSync } from "node:fs";
-import {
-  createServer,
-  type IncomingHttpHeaders,
-  type IncomingMessage,
-  request,
-  type ServerResponse,
-} from "node:http";
-import type { AddressInfo } from "node:net";
+import { createServer } from "node:http";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { pino } from "pino";
 import { stringify } from "yaml";
 import { freePort } from "../../lab/ports.ts";
 import { loadBridgeConfig } from "../../src/bridge/config.ts";
+import { createLedgerPool } from "../../src/bridge/ledger/postgres.ts";
 import { runBridge } from "../../src/bridge/process.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
@@ -25,6 +19,7 @@ import { signedCard, testKey } from "./cards.ts";
 import { testDatabase } from "./database.ts";
 import { cardOf } from "./delegation.ts";
 import { type FaultAgent, startFaultAgent } from "./fault-agent.ts";
+import { type Balanced, listening, type OnTransaction, startLoadBalancer } from "./load-balancer.ts";
 import type { TestSynapse, TestUser } from "./synapse.ts";
 import { CLI_MAIN, type Running, start, temporaryFolder, writeFile } from "./temporary.ts";
 
@@ -35,9 +30,6 @@ export const GHOST = "@agent_docs:a.test" as GhostMxid;
 const PATIENCE_MS = 60_000;
 const POLL_MS = 50;
 
-/** What becomes of a transaction on its way to the bridge. */
-export type OnTransaction = (body: Readonly<Record<string, unknown>>) => "pass" | "fail";
-
 export interface EncryptedBridge {
   readonly agent: FaultAgent;
   /** The folder of its files; `bridge.log` in it when it runs as a process. */
@@ -45,6 +37,8 @@ export interface EncryptedBridge {
   readonly configFile: string;
   /** Looks at each transaction; those that fail are answered 502, and never reach the bridge. */
   onTransaction: OnTransaction;
+  /** Told of each transaction that was answered 200, after the homeserver was. */
+  onAcknowledged: (body: Readonly<Record<string, unknown>>) => void;
   /** Rows of the bridge's database. */
   rows<Row = Record<string, unknown>>(sql: string, values?: unknown[]): Promise<Row[]>;
   /** Writes its configuration anew; it counts from the next start. */
@@ -62,8 +56,11 @@ export interface EncryptedBridge {
   spawnAnother(ports?: BridgePorts): Promise<AnotherBridge>;
   /** Has the homeserver reach that one, or again the first. */
   reach(another?: AnotherBridge): void;
-  /** Has the homeserver reach any of these in turn; what one does not answer within a second goes to the next. */
-  reachAny(of: readonly BridgePorts[]): void;
+  /**
+   * Has the homeserver reach any of these in turn; what one does not answer within a second, or the time given, goes to
+   * the next.
+   */
+  reachAny(of: readonly BridgePorts[], patienceMs?: number): void;
   /** How many requests the homeserver got an error for. */
   readonly failedRequests: () => number;
   /** What keeps it from being ready, by /readyz: the first, or another. */
@@ -90,6 +87,10 @@ export interface EncryptedBridgeOptions {
   readonly encryption?: Readonly<Record<string, unknown>>;
   readonly limits?: Readonly<Record<string, unknown>>;
   readonly agents?: readonly string[];
+  /** How its processes are started, on a configuration file; as the bridge's own program when absent. */
+  readonly start?: (file: string) => Running;
+  /** A database that somebody else disposes of. */
+  readonly databaseUrl?: string;
 }
 
 export async function encryptedBridge(
@@ -97,6 +98,7 @@ export async function encryptedBridge(
   synapse: TestSynapse,
   options: EncryptedBridgeOptions = {},
 ): Promise<EncryptedBridge> {
+  const startBridge = options.start ?? startProgram;
   let running: { readonly stop: AbortController; readonly ended: Promise<void> } | undefined;
   const children: Running[] = [];
   const stop = async () => {
@@ -112,7 +114,7 @@ export async function encryptedBridge(
   // Before its database goes: what is registered first is done first.
   t.after(stop);
   const folder = temporaryFolder(t);
-  const { url, pool } = await testDatabase(t);
+  const { url, pool } = options.databaseUrl ? givenDatabase(t, options.databaseUrl) : await testDatabase(t);
   const agent = await startFaultAgent(t);
   const key = await testKey("key-1");
   const card = JSON.stringify(signedCard(key, cardOf(agent.url)));
@@ -169,7 +171,10 @@ export async function encryptedBridge(
   configure(options.encryption ?? {}, options.limits);
 
   const logged: string[] = [];
-  const reached: Reached = { ports: [listenPort], turn: 0, failed: 0 };
+  const reached: Balanced = {
+    ...{ ports: [listenPort], turn: 0, failed: 0 },
+    onAcknowledged: (body) => bridge.onAcknowledged(body),
+  };
   const bridge: EncryptedBridge = {
     agent,
     folder,
@@ -177,6 +182,7 @@ export async function encryptedBridge(
     logged,
     configure,
     onTransaction: () => "pass",
+    onAcknowledged: () => {},
     rows: async (sql, values = []) => (await pool.query(sql, values)).rows,
     start: async () => {
       const end = new AbortController();
@@ -212,8 +218,9 @@ export async function encryptedBridge(
     reach: (another) => {
       reached.ports = [another?.listenPort ?? listenPort];
     },
-    reachAny: (of) => {
+    reachAny: (of, patienceMs) => {
       reached.ports = of.map((one) => one.listenPort);
+      reached.patienceMs = patienceMs;
     },
     failedRequests: () => reached.failed,
     unready: async (of) => {
@@ -238,12 +245,19 @@ export async function encryptedBridge(
         return found.length > 0 ? true : undefined;
       }).then(() => undefined),
   };
-  await proxy(t, synapse.bridge.port, reached, bridge);
+  await startLoadBalancer(t, synapse.bridge.port, reached, (body) => bridge.onTransaction(body));
   return bridge;
 }
 
+function givenDatabase(t: Disposer, url: string) {
+  const pool = createLedgerPool({ connectionString: url, max: 4 });
+  pool.on("error", () => {});
+  t.after(() => pool.end());
+  return { url, pool };
+}
+
 /** Not by its launcher: a signal, SIGKILL and SIGSTOP above all, has to reach the bridge itself. */
-const startBridge = (file: string) => start(process.execPath, [CLI_MAIN, "bridge", "--config", file]);
+const startProgram = (file: string) => start(process.execPath, [CLI_MAIN, "bridge", "--config", file]);
 
 async function ready(observePort: number): Promise<void> {
   await eventually("the bridge is ready", async () => {
@@ -271,91 +285,6 @@ export async function eventually<T>(
     await systemClock.sleep(POLL_MS);
   }
   throw new Error(`waited in vain: ${what}`, { cause: last });
-}
-
-/** Where the proxy passes requests on to. */
-interface Reached {
-  ports: readonly number[];
-  turn: number;
-  failed: number;
-}
-
-const REDISPATCH_AFTER_MS = 1_000;
-
-/** Stands where the homeserver looks for the bridge. */
-async function proxy(
-  t: Disposer,
-  port: number,
-  reached: Reached,
-  bridge: Pick<EncryptedBridge, "onTransaction">,
-): Promise<void> {
-  const server = createServer((incoming, outgoing) => {
-    void forward(incoming, outgoing, reached, bridge).catch(() => outgoing.destroy());
-  });
-  await listening(t, server, port);
-}
-
-async function forward(
-  incoming: IncomingMessage,
-  outgoing: ServerResponse,
-  reached: Reached,
-  bridge: Pick<EncryptedBridge, "onTransaction">,
-): Promise<void> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of incoming) chunks.push(chunk as Buffer);
-  const body = Buffer.concat(chunks);
-  const isTransaction = incoming.url?.includes("/transactions/") === true;
-  if (isTransaction && bridge.onTransaction(JSON.parse(body.toString())) === "fail") {
-    outgoing.writeHead(502).end("{}");
-    return;
-  }
-  const { ports } = reached;
-  // Only a request that could go to another process is given up.
-  const patienceMs = ports.length > 1 ? REDISPATCH_AFTER_MS : PATIENCE_MS;
-  const first = reached.turn++;
-  for (let tried = 0; tried < 3 * ports.length; tried++) {
-    const port = ports[(first + tried) % ports.length] ?? 0;
-    const answer = await attempt(incoming, body, port, patienceMs).catch(() => undefined);
-    if (answer === undefined && ports.length > 1) {
-      await systemClock.sleep(POLL_MS);
-      continue;
-    }
-    if (answer === undefined || answer.status >= 500) reached.failed += 1;
-    outgoing.writeHead(answer?.status ?? 502, answer?.headers).end(answer?.body ?? "{}");
-    return;
-  }
-  reached.failed += 1;
-  outgoing.writeHead(502).end("{}");
-}
-
-/** Rejects when the process does not answer in time. */
-async function attempt(
-  { method, url: path, headers }: IncomingMessage,
-  body: Buffer,
-  port: number,
-  patienceMs: number,
-): Promise<{ readonly status: number; readonly headers: IncomingHttpHeaders; readonly body: Buffer }> {
-  const signal = AbortSignal.timeout(patienceMs);
-  const answer = await new Promise<IncomingMessage>((resolve, reject) => {
-    const passed = request({ host: "127.0.0.1", port, method, path, headers, signal }, resolve);
-    passed.on("error", reject);
-    passed.end(body);
-  });
-  const chunks: Buffer[] = [];
-  for await (const chunk of answer) chunks.push(chunk as Buffer);
-  return { status: answer.statusCode ?? 502, headers: answer.headers, body: Buffer.concat(chunks) };
-}
-
-async function listening(t: Disposer, server: ReturnType<typeof createServer>, port = 0): Promise<number> {
-  await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
-  t.after(
-    () =>
-      new Promise<void>((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
-  );
-  return (server.address() as AddressInfo).port;
 }
 
 /** To-device messages of a transaction, under the name a homeserver gives them. */

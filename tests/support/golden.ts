@@ -18,7 +18,7 @@ function readGolden(file: URL): string | undefined {
 
 /**
  * Asserts that `actual` is the content of tests/goldens/`name`.
- * @param name a path below tests/goldens, such as `gateway/listener.yaml`.
+ * @param name a path below tests/goldens, such as `gateway/listener.yaml`; of a page of the documentation it begins with `../../docs/`
  */
 export function assertGolden(name: string, actual: string): void {
   const file = new URL(name, GOLDENS);

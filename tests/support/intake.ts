@@ -38,6 +38,7 @@ export async function intakeFixture(
     agents?: readonly string[];
     /** Of every agent; all of a.test when absent. */
     allowedSenders?: readonly string[];
+    allowedServers?: readonly string[];
     bodyBytesMax?: number;
     room?: number;
     global?: number;
@@ -51,7 +52,11 @@ export async function intakeFixture(
     (options.agents ?? ["docs"]).map((name) => {
       const target = namedTarget(name);
       const allowedSenders = [...(options.allowedSenders ?? target.entry.allowedSenders)];
-      return [ghost(name) as GhostMxid, { ...target, entry: { ...target.entry, allowedSenders } }];
+      const allowedServers = [...(options.allowedServers ?? target.entry.allowedServers)];
+      return [
+        ghost(name) as GhostMxid,
+        { ...target, entry: { ...target.entry, allowedSenders, allowedServers } },
+      ];
     }),
   );
   const metrics = createMetrics();

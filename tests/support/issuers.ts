@@ -7,8 +7,11 @@ import { parse, stringify } from "yaml";
 import type { z } from "zod";
 import { freePort } from "../../lab/ports.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
-import type { IssuerAdapter, IssuerIntent } from "../../src/federation/planes/gateway/issuer-adapter.ts";
-import { declaredClientsAdapter } from "../../src/federation/planes/gateway/issuer-declared.ts";
+import {
+  declaredClientsAdapter,
+  type IssuerAdapter,
+  type IssuerIntent,
+} from "../../src/federation/planes/gateway/issuer-adapter.ts";
 import { keycloakAdapter } from "../../src/federation/planes/gateway/issuer-keycloak.ts";
 import { loadIssuerConfig } from "../../src/issuer/config.ts";
 import { startIssuer } from "../../src/issuer/server.ts";

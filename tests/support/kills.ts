@@ -12,11 +12,17 @@ export const CRASH_RUN = "DRAWBRIDGE_TEST_CRASH_RUN";
 /** Set to `short` by `./task test:lab --short`. */
 export const LAB_RUN = "DRAWBRIDGE_TEST_LAB_RUN";
 
-/** The seed of random orders, by `./task test:lab --seed N`; a random one when absent. */
+/** The seed of random orders, by `--seed N` of `./task test` and `./task test:lab`; a random one when absent. */
 export const ORDERS_SEED = "DRAWBRIDGE_TEST_ORDERS_SEED";
+
+/** How many random histories of the ledger are compared with its model, by `./task test --runs N`. */
+export const MODEL_RUNS = "DRAWBRIDGE_TEST_MODEL_RUNS";
 
 /** How often `./task test:homeserver-stops` stops the homeserver. */
 export const STOPS = "DRAWBRIDGE_TEST_STOPS";
+
+/** How often `./task test:failover` kills the primary of a replicated database. */
+export const FAILOVERS = "DRAWBRIDGE_TEST_FAILOVERS";
 
 /** The program that runs a procedure of federation control by its name. */
 export const FEDERATION_PROCESS = join(ROOT, "tests/support/federation-process.ts");
@@ -24,16 +30,24 @@ export const FEDERATION_PROCESS = join(ROOT, "tests/support/federation-process.t
 const SHORT_MAX = 10;
 const STOPS_SHORT = 6;
 
+export function isShortRun(): boolean {
+  return process.env[CRASH_RUN] === "short";
+}
+
 /** @param whole how many kills a whole run makes */
 export function killsOf(whole: number): number {
-  return process.env[CRASH_RUN] === "short" ? Math.min(whole, SHORT_MAX) : whole;
+  return isShortRun() ? Math.min(whole, SHORT_MAX) : whole;
 }
 
 /** How often a homeserver is stopped, unless the task that runs the test says otherwise. */
 export function stopsOf(whole: number): number {
   const asked = process.env[STOPS];
   if (asked !== undefined) return Number(asked);
-  return process.env[CRASH_RUN] === "short" ? STOPS_SHORT : whole;
+  return isShortRun() ? STOPS_SHORT : whole;
+}
+
+export function failoversOf(whole: number): number {
+  return Number(process.env[FAILOVERS] ?? whole);
 }
 
 /**

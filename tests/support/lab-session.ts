@@ -45,6 +45,16 @@ export class Fed {
     });
   }
 
+  /** Runs a task that reads these lines, and must succeed. */
+  async goodWith(lines: readonly string[], name: string, ...args: string[]): Promise<string> {
+    const ended = await run(process.execPath, [join(ROOT, "tasks", "main.ts"), name, ...args], {
+      env: { ...process.env, [STATE_VARIABLE]: this.state },
+      input: lines.map((line) => `${line}\n`).join(""),
+    });
+    assert.equal(ended.code, 0, `${name} ended with ${ended.code}:\n${ended.stderr}\n${ended.stdout}`);
+    return ended.stdout;
+  }
+
   /** Runs a task that must succeed. */
   async good(name: string, ...args: string[]): Promise<string> {
     const { code, stdout, stderr } = await this.task(name, ...args);
@@ -127,6 +137,11 @@ export class LabSession {
     this.#fed.remove();
   }
 
+  /** What `fed:ask --chat` prints when a program gives it these lines. */
+  chat(lines: readonly string[], ...args: string[]): Promise<string> {
+    return this.#fed.goodWith(lines, "fed:ask", "--chat", ...args);
+  }
+
   async unit(action: "start" | "stop" | "restart" | "kill", unit: UnitName): Promise<void> {
     await supervisorClient(this.lab).execute({ action, unit });
   }
@@ -181,7 +196,7 @@ export class LabSession {
   /** Changes sections of an organisation's bridge.yaml and restarts its bridge. */
   async configure(
     organisation: CompleteOrganisation,
-    sections: Partial<Record<"limits" | "homeserver", Readonly<Record<string, unknown>>>>,
+    sections: Partial<Record<"limits" | "homeserver" | "listen", Readonly<Record<string, unknown>>>>,
   ): Promise<void> {
     const file = this.lab.paths.organisation(organisation).bridgeConfig;
     const config = parse(readFileSync(file, "utf8")) as Record<string, object>;
@@ -283,7 +298,8 @@ export class LabSession {
   }
 }
 
-async function query<Row extends pg.QueryResultRow>(
+/** Rows from a database, by a connection of its own. */
+export async function query<Row extends pg.QueryResultRow>(
   url: string,
   text: string,
   values: unknown[],

@@ -68,6 +68,11 @@ export async function ledgerFixture(
   roomGateMs: number = ROOM_GATE_MS,
 ): Promise<LedgerFixture> {
   const { pool, url } = await testDatabase(t, { poolSize });
+  return { ...ledgerOn(pool, roomGateMs), url };
+}
+
+/** A ledger on a database that stands. */
+export function ledgerOn(pool: Pool, roomGateMs: number): Omit<LedgerFixture, "url"> {
   const keys = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
   const ledger = createLedger(pool, keys, {
     noticeIntervalMs: 600_000,
@@ -79,7 +84,6 @@ export async function ledgerFixture(
   let transactions = 0;
   return {
     pool,
-    url,
     ledger,
     delegations: ledger.delegations,
     admit: (jobs, options = {}) => {
@@ -130,6 +134,7 @@ export function envelope(name: string, options: Partial<NewIntakeEnvelope> = {})
     sender: "@alice:a.test" as UserId,
     originServerTs: T0,
     fingerprint: sha256(name),
+    edits: undefined,
     deadline: T0 + KEY_WAIT_MS,
     ...options,
   };

@@ -182,20 +182,32 @@ export const PLANTED_MISTAKES: readonly PlantedMistake[] = [
   {
     what: "a token that is optional on Kubernetes",
     plant: ({ rendered }) => edit(rendered, ROUTES, "mode: Strict", "mode: Optional"),
-    caughtBy: "Kubernetes resources",
-    says: /jwtAuthentication\.mode/,
+    caughtBy: "renders equal the registry",
+    says: /routes\.yaml would be changed/,
   },
   {
     what: "a limiter that fails open on Kubernetes",
     plant: ({ rendered }) => edit(rendered, ROUTES, "failureMode: FailClosed", "failureMode: FailOpen"),
-    caughtBy: "Kubernetes resources",
-    says: /failureMode/,
+    caughtBy: "renders equal the registry",
+    says: /routes\.yaml would be changed/,
   },
   {
     what: "an authorization that allows besides others on Kubernetes",
     plant: ({ rendered }) => edit(rendered, ROUTES, "action: Require", "action: Allow"),
-    caughtBy: "Kubernetes resources",
-    says: /authorization\.action/,
+    caughtBy: "renders equal the registry",
+    says: /routes\.yaml would be changed/,
+  },
+  {
+    what: "a ConfigMap that is larger than a cluster takes",
+    plant: ({ rendered }) => rendered.set("kubernetes/border/policy.yaml", "a: b\n".repeat(300_000)),
+    caughtBy: "Kubernetes sizes",
+    says: /larger than a ConfigMap may be \(1 MiB\)/,
+  },
+  {
+    what: "an expression that is longer than a cluster takes",
+    plant: ({ rendered }) => rendered.set(ROUTES, `- "${"x".repeat(16_384)}"\n`),
+    caughtBy: "Kubernetes sizes",
+    says: /longer than an expression may be/,
   },
   {
     what: "a client's secret in the registry",

@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
-import type { FetchedCard } from "../../src/cards/fetch.ts";
+import type { Fetched } from "../../src/cards/fetch.ts";
 import { generateCardKey, importSigningKey, signCard } from "../../src/cards/sign.ts";
 import { type Clock, systemRandom } from "../../src/domain/clock.ts";
 import type { AgentParts, BridgeDecision } from "../../src/federation/agents/proof.ts";
@@ -91,7 +91,7 @@ export async function identitiesIn(directory: string) {
   const opened = await openControl(directory, repository, clock);
   await runPass(opened.federation);
 
-  let served: FetchedCard = { fetched: true, bytes: await cardBy(weather) };
+  let served: Fetched = { fetched: true, bytes: await cardBy(weather) };
   let decision: BridgeDecision | undefined;
   const parts: AgentParts = { fetch: async () => served, decision: async () => decision, clock };
   const keyFile = join(directory, "secrets", "docs-qa.jwk");

@@ -4,8 +4,8 @@ import { readFileSync } from "node:fs";
 import type { Circumstances, Condition } from "../../src/records/conditions/condition.ts";
 import { conditionsOf, DUTIES } from "../../src/records/conditions/conditions-of-planes.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
+import type { Scope } from "../../src/records/format/fields.ts";
 import type { OutOfReachEntry } from "../../src/records/format/predicates.ts";
-import type { Scope } from "../../src/records/format/scope.ts";
 import { PLANE_OF_STAGE, type StageName } from "../../src/records/format/stages.ts";
 
 export interface RealStage {

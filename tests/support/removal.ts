@@ -26,9 +26,10 @@ import { fileText, RECORD_SCHEMA, type RecordFile } from "../../src/records/form
 import { positionOf, type StageName, statementOrder } from "../../src/records/format/stages.ts";
 import { STATEMENT_TYPE, type Statement, statementDigest } from "../../src/records/format/statement.ts";
 import type { Trust, TrustedParty } from "../../src/records/format/trust.ts";
-import { addSignature, type Signer, signStatement } from "../../src/records/sign/signer.ts";
+import { addSignature, type Signer } from "../../src/records/sign/signer.ts";
 import { evidenceOf, revisionsOf } from "../../src/records/verify/completion.ts";
 import { REAL } from "./real-evidence.ts";
+import { signStatement } from "./signed-statements.ts";
 
 export interface Party {
   readonly name: string;

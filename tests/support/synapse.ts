@@ -200,12 +200,13 @@ async function registerUser(url: string, secret: string, name: string): Promise<
   return userOf(url, password, (await response.json()) as Session);
 }
 
-interface Session {
+export interface Session {
   readonly user_id: UserId;
   readonly access_token: string;
 }
 
-function userOf(url: string, password: string, made: Session): TestUser {
+/** The person of a session at a homeserver. */
+export function userOf(url: string, password: string, made: Session): TestUser {
   const call: TestUser["call"] = async (method, path, body) => {
     const answer = await fetch(`${url}/_matrix/client/v3${path}`, {
       method,

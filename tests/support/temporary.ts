@@ -3,7 +3,6 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import type { TestContext } from "node:test";
 import { fileURLToPath } from "node:url";
 
 /** The root of the repository. */
@@ -16,7 +15,7 @@ export const TEST_CLI = "DRAWBRIDGE_TEST_CLI";
 export const CLI_MAIN = process.env[TEST_CLI] ?? join(ROOT, "src", "cli", "main.ts");
 
 /** A new folder, mode 0700, with a space in its name; removed after the test. */
-export function temporaryFolder(t: Pick<TestContext, "after">): string {
+export function temporaryFolder(t: { after(close: () => unknown): unknown }): string {
   const folder = mkdtempSync(join(tmpdir(), "drawbridge test "));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
@@ -39,19 +38,25 @@ export interface Running {
   readonly child: ChildProcess;
   /** Resolves with everything printed when the program has ended. */
   readonly finished: Promise<Finished>;
-  /** Resolves when standard output contains `text`. */
-  printed(text: string): Promise<void>;
+  /** Resolves when standard output contains `text`, to all of it so far. */
+  printed(text: string): Promise<string>;
 }
 
 export interface StartOptions {
   readonly cwd?: string;
   /** Replaces the whole environment. */
   readonly env?: NodeJS.ProcessEnv;
+  /** Its standard input; empty when absent. */
+  readonly input?: string;
 }
 
 /** Starts a program; what it prints is collected. */
 export function start(program: string, args: readonly string[], options: StartOptions = {}): Running {
-  const child = spawn(program, [...args], { cwd: ROOT, ...options, stdio: ["ignore", "pipe", "pipe"] });
+  const { input = "", ...given } = options;
+  const child = spawn(program, [...args], { cwd: ROOT, ...given, stdio: ["pipe", "pipe", "pipe"] });
+  // It may end without reading.
+  child.stdin.on("error", () => undefined);
+  child.stdin.end(input);
   let stdout = "";
   let stderr = "";
   const waiting = new Set<() => void>();
@@ -67,9 +72,9 @@ export function start(program: string, args: readonly string[], options: StartOp
     child.once("close", (code, signal) => resolve({ code, signal, stdout, stderr }));
   });
   const printed = (text: string) =>
-    new Promise<void>((resolve, reject) => {
+    new Promise<string>((resolve, reject) => {
       const look = () => {
-        if (stdout.includes(text)) resolve();
+        if (stdout.includes(text)) resolve(stdout);
       };
       waiting.add(look);
       look();

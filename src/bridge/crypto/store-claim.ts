@@ -32,17 +32,12 @@ export type Claim =
   | { readonly kind: "foreign" };
 
 const CONNECTIONS = 2;
-const CONNECT_TIMEOUT_MS = 5_000;
-const STATEMENT_TIMEOUT_MS = 30_000;
 
 /** Connections for claiming stores, or for reading and writing them in a thread. */
 export function createStorePool(databaseUrl: string, name: string): Pool {
   const pool = createLedgerPool({
     connectionString: databaseUrl,
     max: CONNECTIONS,
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-    statement_timeout: STATEMENT_TIMEOUT_MS,
-    keepAlive: true,
     application_name: name,
   });
   pool.on("error", () => {});

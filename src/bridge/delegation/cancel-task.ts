@@ -1,19 +1,27 @@
 // Telling an agent that nobody waits for its task any more.
 // Invariants: best effort, for the delegation ends whatever the agent answers; canceling again does no harm; an agent that
-// is no longer trusted is told nothing.
+// is no longer trusted is told nothing; a task that only the agent's list can name is looked for there.
+import { findTask } from "./a2a/find-task.ts";
 import { within } from "./a2a/time-limit.ts";
 import { recheck } from "./recheck-policy.ts";
 import type { Flow } from "./running-delegation.ts";
 
 const CANCEL_TIMEOUT_MS = 5_000;
 
-export async function cancelTask(flow: Flow, taskId: string): Promise<void> {
+/** @param known undefined when no answer of the agent has named the task */
+export async function cancelTask(flow: Flow, known: string | undefined): Promise<void> {
+  if (known === undefined && !flow.mayHaveTask) return;
+  const { a2aMessageId, admittedAt } = flow.claimed;
   try {
     const cleared = await recheck(flow.deps, flow.claimed);
     if (cleared.kind !== "cleared") return;
-    await within(flow.deps.clock, CANCEL_TIMEOUT_MS, flow.signal, (signal) =>
-      flow.connect(cleared).cancelTask(taskId, signal),
-    );
+    const client = flow.connect(cleared);
+    await within(flow.deps.clock, CANCEL_TIMEOUT_MS, flow.signal, async (signal) => {
+      const found =
+        known === undefined ? await findTask(client, a2aMessageId, admittedAt, signal) : undefined;
+      const taskId = found?.kind === "found" ? found.task.taskId : known;
+      if (taskId !== undefined) await client.cancelTask(taskId, signal);
+    });
   } catch {
     // The task may have ended, or the agent may be away: neither keeps the delegation open.
   }

@@ -10,9 +10,10 @@ import type { DelegationLedger } from "../ledger/ledger.ts";
 import { createUploader } from "../matrix/files.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send.ts";
 import { textsBy } from "../texts/catalogue.ts";
-import { type AgentHttp, createAgentHttp } from "./a2a/http.ts";
+import { createAgentHttp } from "./a2a/http.ts";
 import { createTokenSource } from "./a2a/tokens.ts";
 import type { DelegationObserver } from "./dependencies.ts";
+import { createTraces } from "./traces.ts";
 import { DelegationWorker } from "./worker.ts";
 
 /** A status message follows before it ends. */
@@ -20,8 +21,8 @@ const TYPING_MS = 8_000;
 
 export interface Delegations {
   readonly worker: DelegationWorker;
-  /** To be closed when the worker has drained. */
-  readonly http: AgentHttp;
+  /** Ends the connections to agents and exports the last traces; to be called when the worker has drained. */
+  close(): Promise<void>;
 }
 
 export function createDelegationWorker(options: {
@@ -31,6 +32,7 @@ export function createDelegationWorker(options: {
   readonly trust: TrustGate;
   readonly sending: SenderDependencies;
   readonly rooms: { isRoomEncrypted(room: RoomId): Promise<boolean> };
+  readonly mayClaim: () => boolean;
   readonly metrics: DelegationObserver;
   readonly clock: Clock;
   readonly random: Random;
@@ -39,9 +41,11 @@ export function createDelegationWorker(options: {
   const { config, sending, rooms, ...given } = options;
   const { clock, random, metrics, ledger } = given;
   const http = createAgentHttp();
+  const traces = config.traces && createTraces(config.traces.url, config.homeserver.serverName, random);
   const worker = new DelegationWorker({
     ...given,
     http,
+    traces,
     tokens: createTokenSource({
       http,
       clock,
@@ -60,5 +64,10 @@ export function createDelegationWorker(options: {
     limits: config.limits,
     holder: `${process.pid}-${random.bytes(8).toString("hex")}`,
   });
-  return { worker, http };
+  return {
+    worker,
+    close: async () => {
+      await Promise.all([http.close(), traces?.close()]);
+    },
+  };
 }

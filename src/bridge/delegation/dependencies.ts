@@ -11,9 +11,10 @@ import type { UploadFile } from "../matrix/files.ts";
 import type { EventSender } from "../matrix/send.ts";
 import type { TextsOf } from "../texts/catalogue.ts";
 import type { AgentOperation } from "./a2a/agent-client.ts";
-import type { A2aFailureKind } from "./a2a/failure.ts";
+import type { A2aFailureKind } from "./a2a/classify-failure.ts";
 import type { AgentHttp } from "./a2a/http.ts";
 import type { TokenFailureCode, TokenSource } from "./a2a/tokens.ts";
+import type { Traces } from "./traces.ts";
 
 export type DelegationLimits = Pick<
   BridgeConfig["limits"],
@@ -48,7 +49,10 @@ export interface DelegationDependencies {
   readonly random: Random;
   readonly log: Logger;
   readonly metrics: DelegationObserver;
+  readonly traces?: Traces | undefined;
   readonly limits: DelegationLimits;
+  /** Whether this process may claim: not while the database, with its right to, is away. Without it, it may. */
+  readonly mayClaim?: () => boolean;
   /** Names this process in the ledger; unique among all that ever run. */
   readonly holder: string;
 }

@@ -1,24 +1,32 @@
 // From a claimed question, or the answer to one of the agent, to an agent that has it. Invariants: mapping, trust, sender, token of the issuer,
 // limiter, call: in this order; what is handed over spends one limiter token, before its first call; no remote request
-// stands between that write and the call; a call whose outcome is not known is never simply repeated (retry.ts).
+// stands between that write and the call; a call whose outcome is not known is never simply repeated (after-failed-dispatch.ts).
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { LimiterBucket, LimiterRefusal, Outcome } from "../ledger/delegations.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
-import { A2aFailure } from "./a2a/failure.ts";
+import { A2aFailure } from "./a2a/classify-failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate } from "./a2a/protocol.ts";
+import { again, dispatchDeadline, givenUp, settleEarlier } from "./after-failed-dispatch.ts";
+import { ask } from "./agent-question.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
 import type { DelegationLimits } from "./dependencies.ts";
 import { askedIn, follow, isAnswered } from "./follow.ts";
-import { canceled, endOfPhase, failed, finish, rateLimited, SEND_VERDICTS, type Verdict } from "./outcome.ts";
-import { ask } from "./post-agent-question.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import { answer } from "./reply.ts";
-import { again, dispatchDeadline, givenUp, settleEarlier } from "./retry.ts";
 import type { Flow } from "./running-delegation.ts";
+import {
+  canceled,
+  endOfPhase,
+  failed,
+  finish,
+  rateLimited,
+  SEND_VERDICTS,
+  type Verdict,
+} from "./verdicts.ts";
 
 /** A late delegation that may have been dispatched, and keeps failing unexpectedly, ends after so many tries. */
 const LATE_ATTEMPTS_MAX = 50;
@@ -135,16 +143,17 @@ async function call(
   };
   const onSent = () => deps.metrics.dispatchOverhead(flow.now - flow.claimedAt);
   let live: LiveStream | undefined;
-  let update: AgentUpdate;
+  const begin = async (): Promise<AgentUpdate> => {
+    if (!client.streams) return await client.send(question, flow.signal, onSent);
+    live = new LiveStream(deps.clock, flow.signal, (signal) => client.stream(question, signal, onSent));
+    const step = await live.next();
+    if (step.kind !== "update") throw new A2aFailure("ambiguous");
+    return step.update;
+  };
   try {
-    if (client.streams) {
-      live = new LiveStream(deps.clock, flow.signal, (signal) => client.stream(question, signal, onSent));
-      const step = await live.next();
-      if (step.kind !== "update") throw new A2aFailure("ambiguous");
-      update = step.update;
-    } else {
-      update = await client.send(question, flow.signal, onSent);
-    }
+    const update = await flow.naming(begin);
+    if (update.kind !== "message") flow.taskId = update.kind === "task" ? update.task.taskId : update.taskId;
+    flow.signal.throwIfAborted();
     return await accepted(flow, cleared, update, live);
   } catch (error) {
     if (!(error instanceof A2aFailure)) throw error;

@@ -3,16 +3,16 @@
 // stream, the policy (recheck.ts) is applied anew, and following stops when it refuses; a broken stream costs nothing but
 // a poll; an agent that is away is called with a back-off; the wait for an answer has an end.
 import type { AgentClient } from "./a2a/agent-client.ts";
-import { A2aFailure } from "./a2a/failure.ts";
+import { A2aFailure } from "./a2a/classify-failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate, ContentPart, Phase } from "./a2a/protocol.ts";
+import { type AskedBack, ask } from "./agent-question.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
-import { endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./outcome.ts";
-import { type AskedBack, ask } from "./post-agent-question.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import { answer } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
+import { endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./verdicts.ts";
 
 const RECHECK_MS = 5_000;
 /** After so long without an event the task is polled: the stream's connection may be dead. */
@@ -22,8 +22,8 @@ const STREAM_TRIES = 3;
 /** The least time between two reports that are kept. */
 const REPORT_MS = 2_000;
 const REPORT_LENGTH_MAX = 2_000;
-/** Answers that are not A2A may come from a proxy: they are tolerated until so many polls in a row have failed. */
-const FAULTS_MAX = 10;
+/** An agent that breaks the rules of A2A in so many polls in a row is given up. An outage counts for nothing. */
+export const FAULTS_MAX = 5;
 /** The least wait for a card that cannot be fetched. */
 const UNKNOWN_WAIT_MS_MIN = 500;
 /** The longest wait that an agent may ask for between two polls. */
@@ -70,8 +70,8 @@ class Follower {
   readonly #deadline: number;
   #live: LiveStream | undefined;
   #streamsOpened: number;
-  /** Polls that failed, one after another. */
-  readonly #faults: number;
+  /** Polls in a row in which the agent broke the rules of A2A. */
+  #faults: number;
   #check: ClearedTarget | undefined;
   #client: AgentClient | undefined;
   #checkedAt = Number.NEGATIVE_INFINITY;
@@ -89,7 +89,7 @@ class Follower {
     this.#deadline = followed.acceptedAt + flow.deps.limits.answerDeadline;
     this.#lastEventAt = flow.now;
     this.#streamsOpened = claimed.streamsOpened + (followed.live === undefined ? 0 : 1);
-    this.#faults = claimed.resumedFrom === "following" ? claimed.attempts : 0;
+    this.#faults = claimed.faults;
     if (host.mayStream(claimed.agentId)) this.#live = followed.live;
     else followed.live?.close();
     this.#hasGap = this.#live === undefined;
@@ -174,10 +174,13 @@ class Follower {
 
   #failed(failure: A2aFailure): Verdict {
     const verdict = FOLLOW_VERDICTS[failure.kind];
-    const isTolerated = failure.kind === "protocol" && this.#faults + 1 < FAULTS_MAX;
+    if (failure.kind === "protocol") this.#faults++;
+    const isTolerated = failure.kind === "protocol" && this.#faults < FAULTS_MAX;
     if (verdict.kind === "end" && !isTolerated) return finish(failed("follow", verdict.reason));
     const asked = Math.min(failure.retryAfterMs ?? 0, ASKED_WAIT_MS_MAX);
-    return this.#later(Math.max(this.#flow.backoff(this.#faults), asked), false);
+    const { resumedFrom, attempts } = this.#flow.claimed;
+    const backoffMs = this.#flow.backoff(resumedFrom === "following" ? attempts : 0);
+    return this.#later(Math.max(backoffMs, asked), false);
   }
 
   /** A stream that was joined late may lack artifacts, so the whole task is read before its answer is sent. */
@@ -195,7 +198,8 @@ class Follower {
     if (update.kind === "message") return undefined;
     const taskId = update.kind === "task" ? update.task.taskId : update.taskId;
     if (taskId !== this.#followed.taskId) return undefined;
-    const phase: Phase = this.#followed.assembly.take(update, this.#client?.streams === true) ?? "open";
+    const phase: Phase =
+      this.#followed.assembly.take(update, this.#check?.card.capabilities.streaming === true) ?? "open";
     if (phase === "open") await this.#report(update);
     if (phase === "open" || isAnswered(update, this.#flow.claimed.questionKey)) return undefined;
     this.close();
@@ -241,7 +245,8 @@ class Follower {
   /** Releases the delegation until its next poll, which is not later than its deadline. */
   #later(ms: number, hasProgressed: boolean): Verdict {
     const wakeAt = Math.min(this.#flow.now + ms, this.#deadline);
-    const followed = { hasProgressed, streamsOpened: this.#streamsOpened };
+    const faults = hasProgressed ? 0 : this.#faults;
+    const followed = { hasProgressed, streamsOpened: this.#streamsOpened, faults };
     return { kind: "defer", wakeAt, reason: "task_open", undelivered: false, followed };
   }
 }

@@ -2,14 +2,15 @@
 // before the first is sent, and sent in order; the last one's event ID is recorded by the statement that
 // ends the delegation, so no crash can leave an answered question open for long or answer it twice; a
 // holder whose lease may have run out between two parts sends no more of them; an answer that cannot be delivered is
-// given up at the reply deadline, which begins when it is recorded.
+// given up at the reply deadline, which begins when it is recorded; one that is in the room ends as answered.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { PendingSend, ReplyPart } from "../ledger/replies.ts";
+import type { SendPurpose } from "../ledger/states.ts";
 import { type Answer, type AnswerSource, answerParts, relatesTo } from "../matrix/answer.ts";
 import type { SendResult } from "../matrix/send.ts";
 import { missingFile } from "./answer-text.ts";
-import { canceled, failed, finish, type Verdict } from "./outcome.ts";
 import type { Flow } from "./running-delegation.ts";
+import { canceled, failed, finish, type Verdict } from "./verdicts.ts";
 
 /** Files of one answer that are passed on. */
 const FILES_MAX = 10;
@@ -68,27 +69,45 @@ async function passOn(
 export async function deliver(flow: Flow, known: readonly PendingSend[] | undefined): Promise<Verdict> {
   const { claimed, deps } = flow;
   flow.stage = "reply";
-  const sends = known ?? (await flow.persist(() => deps.ledger.pendingSends(claimed.lease, "reply")));
+  const deadline = (claimed.replyAt ?? flow.now) + deps.limits.replyDeadline;
+  const sends = known ?? (await unsent(flow, "reply", deadline));
+  if (sends === undefined) return finish(failed("reply", "reply_deadline_exceeded"));
   for (const [index, send] of sends.entries()) {
     // While the part before was sent, another process may have taken the delegation over.
     if (index > 0 && !flow.isFresh) {
       throw new DrawbridgeError("lease_lost", `the lease on ${claimed.lease.delegationId} may have run out`);
     }
-    const result = await abortable(deps.sender.send(send), flow.signal);
+    const result = await flow.send(send);
     if (result.kind === "retry") {
-      const deadline = (claimed.replyAt ?? flow.now) + deps.limits.replyDeadline;
       if (flow.now >= deadline) return finish(failed("reply", "reply_deadline_exceeded"));
       const wakeAt = flow.now + Math.max(result.afterMs, flow.backoff());
       return { kind: "defer", wakeAt, reason: "reply_retry", undelivered: false };
     }
     if (result.kind === "refused") return finish(refused(result.reason));
     if (index === sends.length - 1) {
+      // The whole answer is in the room: a cancellation that came while it was sent came too late.
+      if (flow.interrupted === "canceled") flow.renewSignal();
       return finish({ ...ANSWERED, sent: { sendId: send.sendId, eventId: result.eventId } });
     }
     await flow.persist(() => deps.ledger.recordSent(send.sendId, result.eventId));
   }
   // Nothing was left to send: an earlier holder sent the last part and died before it recorded that.
   return finish(ANSWERED);
+}
+
+/** The events still unsent; undefined when no content key opens them, and `deadline` has passed. */
+export async function unsent(
+  flow: Flow,
+  purpose: SendPurpose,
+  deadline: number,
+): Promise<readonly PendingSend[] | undefined> {
+  try {
+    return await flow.persist(() => flow.deps.ledger.pendingSends(flow.claimed.lease, purpose));
+  } catch (error) {
+    const isSealed = error instanceof DrawbridgeError && error.code === "secret_unavailable";
+    if (isSealed && flow.now >= deadline) return undefined;
+    throw error;
+  }
 }
 
 const ANSWERED = { state: "completed", stage: "reply", reason: "answered" } as const;
@@ -98,14 +117,4 @@ export function refused(reason: Extract<SendResult, { kind: "refused" }>["reason
   return reason === "room_unreachable"
     ? ({ state: "failed", stage: "reply", reason } as const)
     : failed("reply", reason);
-}
-
-/** Stops waiting when the signal aborts. The send may still succeed; its transaction ID makes a repetition safe. */
-export function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
-  return new Promise((resolve, reject) => {
-    const onAbort = () => reject(signal.reason);
-    signal.addEventListener("abort", onAbort, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
-  });
 }

@@ -1,16 +1,16 @@
 // A claimed delegation from its claim to what this process records of it: dispatch, follow or reply by its state.
 // Invariants: a flow never ends without a trace (it finishes, defers, is released, or has lost its lease); a lost
 // lease ends it silently; an unexpected error puts it back with a back-off and is logged by its code alone.
-import { DrawbridgeError, isLeaseLost } from "../../domain/errors.ts";
+import { errorName, isLeaseLost } from "../../domain/errors.ts";
 import type { TerminalReason } from "../ledger/states.ts";
+import { awaitInput } from "./agent-question.ts";
 import { cancelTask } from "./cancel-task.ts";
 import type { DeferReason } from "./dependencies.ts";
 import { dispatch } from "./dispatch.ts";
 import { followAccepted } from "./follow.ts";
-import { canceled, finish, type Verdict } from "./outcome.ts";
-import { awaitInput } from "./post-agent-question.ts";
 import { deliver } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
+import { canceled, finish, type Verdict } from "./verdicts.ts";
 
 /** How a run ended. `held`: interrupted by a drain; the lease is still this process's to give back. */
 export type RunEnd = "settled" | "held";
@@ -51,7 +51,7 @@ function route(flow: Flow): Promise<Verdict> {
 }
 
 async function cancel(flow: Flow): Promise<Verdict> {
-  if (flow.taskId !== undefined && flow.stage !== "reply") await cancelTask(flow, flow.taskId);
+  if (flow.stage !== "reply") await cancelTask(flow, flow.taskId);
   return finish(canceled(flow.stage));
 }
 
@@ -61,13 +61,14 @@ function isPause(reason: DeferReason): reason is Exclude<DeferReason, TerminalRe
 }
 
 async function settle(flow: Flow, verdict: Verdict): Promise<void> {
-  const { ledger, metrics, log } = flow.deps;
+  const { ledger, metrics, traces, log } = flow.deps;
   const { lease } = flow.claimed;
   if (verdict.kind === "finish") {
     const { state, stage } = verdict.outcome;
     const reason = await flow.persist(() => ledger.finish(lease, verdict.outcome, flow.now));
     flow.deps.typing?.(flow.claimed.roomId, flow.claimed.ghost, false);
     metrics.ended(state, stage, reason);
+    traces?.ended(flow.claimed, { state, stage, reason }, flow.now);
     log.info({ event: "delegation_ended", delegation: lease.delegationId, state, stage, reason });
     return;
   }
@@ -86,19 +87,11 @@ async function stopped(flow: Flow, error: unknown): Promise<RunEnd> {
   }
   if (flow.interrupted === "drain") return "held";
 
-  const code = codeOf(error);
+  const code = errorName(error);
   metrics.flowFailed(code);
   metrics.deferred("flow_failed");
   log.error({ event: "delegation_flow_failed", delegation: lease.delegationId, stage: flow.stage, code });
   // If this write fails too the lease runs out by itself, and another claim takes the delegation up.
   await ledger.defer(lease, flow.now + flow.backoff()).catch(() => undefined);
   return "settled";
-}
-
-/** A stable name for an error: never its message, which may carry content. */
-function codeOf(error: unknown): string {
-  if (error instanceof DrawbridgeError) return error.code;
-  const code = (error as { code?: unknown } | undefined)?.code;
-  if (typeof code === "string" && /^[A-Z0-9_]{1,40}$/.test(code)) return code;
-  return error instanceof Error && /^[A-Za-z0-9]{1,40}$/.test(error.name) ? error.name : "unknown";
 }

@@ -1,16 +1,23 @@
 // One claimed delegation while it is worked on: what its steps share.
 // Invariant: a write that must not be lost is repeated until it is written, refused by its fence, refused as wrong, or
-// the work is interrupted; every such write is fenced, so a repetition can do no harm.
+// the work is interrupted; every such write is fenced, except that an event was sent, which is written while the event
+// is pending, so a repetition can do no harm; a cancellation waits for a call that names the task and for an event that
+// is being sent, so that neither comes after its end.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { AgentId } from "../../domain/identifiers.ts";
 import { jitteredBackoffMs } from "../../runtime/backoff.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
+import type { PendingSend } from "../ledger/replies.ts";
+import type { SendResult } from "../matrix/send.ts";
 import { AgentClient } from "./a2a/agent-client.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import type { HeldLease } from "./lease-keeper.ts";
 import type { ClearedTarget } from "./recheck-policy.ts";
+import type { TracedStep } from "./traces.ts";
 
 const BACKOFF = { firstMs: 500, maxMs: 30_000 };
+/** How long a cancellation waits for the answer to a call that names the task. */
+const NAMING_MS_MAX = 10_000;
 /** SQLSTATE classes that no repetition repairs: data, integrity, syntax or access. */
 const LASTING = /^(22|23|42)[0-9A-Z]{3}$/;
 
@@ -31,6 +38,8 @@ export interface FlowHost {
   wake(): void;
   /** Whether one more flow may hold a stream, and with it its slot. */
   mayStream(agent: AgentId): boolean;
+  /** Since when the bridge has been up without a gap, milliseconds since the Unix epoch. */
+  readonly upSince: number;
 }
 
 export class Flow {
@@ -41,12 +50,16 @@ export class Flow {
   /** The agent's task, as soon as it is known. */
   taskId: string | undefined;
   stage: "dispatch" | "follow" | "reply" = "dispatch";
+  /** The agent may have a task of the question, whether it is known or not. */
+  mayHaveTask: boolean;
   /** The task is followed on a stream, which some agents do not survive the end of. */
   holdsStream = false;
   /** Set by the worker before the flow runs. */
   lease: HeldLease | undefined;
   #controller = new AbortController();
   #interrupted: Interrupt["why"] | undefined;
+  /** What a cancellation waits for. */
+  #inFlight: "naming" | "sending" | undefined;
 
   constructor(claimed: ClaimedDelegation, deps: DelegationDependencies, host: FlowHost) {
     this.claimed = claimed;
@@ -54,6 +67,7 @@ export class Flow {
     this.host = host;
     this.claimedAt = deps.clock.now();
     this.taskId = claimed.a2aTaskId;
+    this.mayHaveTask = claimed.a2aUnsettled;
     if (claimed.resumedFrom === "following" || claimed.resumedFrom === "awaiting_input")
       this.stage = "follow";
     if (claimed.resumedFrom === "reply_pending") this.stage = "reply";
@@ -85,7 +99,28 @@ export class Flow {
     // A redaction is acted on once; a lost lease or a drain ends whatever runs.
     if (why === "canceled" && this.#interrupted !== undefined) return;
     this.#interrupted = why;
-    this.#controller.abort(new Interrupt(why));
+    const abort = () => this.#controller.abort(new Interrupt(why));
+    if (why !== "canceled" || this.#inFlight === undefined) abort();
+    // An agent that does not answer must not hold up the cancellation for as long as a request may take.
+    else if (this.#inFlight === "naming")
+      void this.deps.clock.sleep(NAMING_MS_MAX, this.signal).then(abort, () => undefined);
+  }
+
+  /** Makes a call whose answer names the task: a cancellation waits for it a while, because it has to name the task. */
+  async naming<T>(call: () => Promise<T>): Promise<T> {
+    this.mayHaveTask = true;
+    return await this.#whileInFlight("naming", call);
+  }
+
+  async #whileInFlight<T>(what: "naming" | "sending", call: () => Promise<T>): Promise<T> {
+    this.signal.throwIfAborted();
+    this.#inFlight = what;
+    try {
+      return await call();
+    } finally {
+      this.#inFlight = undefined;
+      if (this.#interrupted === "canceled") this.#controller.abort(new Interrupt("canceled"));
+    }
   }
 
   /** After a cancellation: a new signal, since canceling makes requests of its own. */
@@ -118,10 +153,31 @@ export class Flow {
         requestTimeoutMs: limits.agentRequestTimeout,
         answerBytesMax: limits.answerBytes,
         traceparent: this.claimed.traceparent,
-        observe: (operation, outcome, ms) => metrics.agentCall(operation, outcome, ms),
+        observe: (operation, outcome, ms) => {
+          metrics.agentCall(operation, outcome, ms);
+          const to = this.now;
+          this.#trace({ name: `a2a ${operation}`, from: to - ms, to, outcome, isError: outcome !== "ok" });
+        },
       },
       { card, entry },
     );
+  }
+
+  /** Sends an event of the answer or of a question from the agent; a cancellation waits until it was tried. */
+  send(event: PendingSend): Promise<SendResult> {
+    return this.#whileInFlight("sending", () => abortable(this.#send(event), this.signal));
+  }
+
+  async #send(event: PendingSend): Promise<SendResult> {
+    const from = this.now;
+    const result = await this.deps.sender.send(event);
+    const { kind } = result;
+    this.#trace({ name: "matrix send", from, to: this.now, outcome: kind, isError: kind !== "sent" });
+    return result;
+  }
+
+  #trace(step: TracedStep): void {
+    this.deps.traces?.step(this.claimed, step);
   }
 
   /** Milliseconds to wait before the next try: of this delegation, or of something tried so often already. */
@@ -133,4 +189,14 @@ export class Flow {
 function isLasting(error: unknown): boolean {
   if (error instanceof DrawbridgeError) return error.code !== "database_unavailable";
   return LASTING.test(String((error as { code?: unknown } | undefined)?.code ?? ""));
+}
+
+/** Stops waiting when the signal aborts. The send may still succeed; its transaction ID makes a repetition safe. */
+function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  return new Promise((resolve, reject) => {
+    const onAbort = () => reject(signal.reason);
+    signal.addEventListener("abort", onAbort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
+  });
 }

@@ -15,6 +15,8 @@ import { Flow, type FlowHost } from "./running-delegation.ts";
 
 /** What a drain may take beyond `limits.drain`, for what it has interrupted to be given back. */
 const DRAIN_GRACE_MS = 2_000;
+/** After so long without a claim the process was stopped, or the database away. */
+const GAP_MS = 60_000;
 
 interface Claim {
   readonly claimed: ClaimedDelegation;
@@ -29,6 +31,8 @@ export class DelegationWorker {
   readonly #active = new Map<string, Flow>();
   readonly #keeping = new AbortController();
   #isStarted = false;
+  #claimedAt = Number.NEGATIVE_INFINITY;
+  #upSince = Number.NEGATIVE_INFINITY;
 
   constructor(deps: DelegationDependencies) {
     this.#deps = deps;
@@ -46,7 +50,14 @@ export class DelegationWorker {
       giveBack: (claims) => this.#giveBack(claims.map(({ claimed }) => claimed.lease)),
       onError: () => deps.log.warn({ event: "delegations_not_claimed" }),
     });
-    this.#host = { wake: () => this.#queue.wake(), mayStream: (agent) => this.#mayStream(agent) };
+    const upSince = () => this.#upSince;
+    this.#host = {
+      wake: () => this.#queue.wake(),
+      mayStream: (agent) => this.#mayStream(agent),
+      get upSince() {
+        return upSince();
+      },
+    };
   }
 
   start(): void {
@@ -118,11 +129,14 @@ export class DelegationWorker {
   }
 
   async #claim(limit: number): Promise<Claim[]> {
-    const { ledger, clock, holder, limits, metrics } = this.#deps;
+    const { ledger, clock, holder, limits, metrics, mayClaim } = this.#deps;
+    if (mayClaim?.() === false) return [];
     const now = clock.now();
     const leaseUntil = now + limits.lease;
     const share = { most: this.#shareOfAgent, inProgress: this.#inProgressByAgent() };
     const claimed = await ledger.claim({ holder, limit, now, leaseUntil, share });
+    if (now - this.#claimedAt > GAP_MS) this.#upSince = now;
+    this.#claimedAt = now;
     if (claimed.length > 0) metrics.claimed(claimed.length);
     return claimed.map((one) => ({ claimed: one, leaseUntil }));
   }

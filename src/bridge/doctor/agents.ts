@@ -3,7 +3,7 @@
 // Invariants: an agent counts as ok only when its card was fetched and verified here; each fetch has a time limit;
 // nothing of an unverified card is printed.
 import { resolve } from "node:path";
-import { type FetchedCard, fetchCard } from "../../cards/fetch.ts";
+import { type Fetched, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
@@ -91,6 +91,6 @@ async function examineAgent(name: string, entry: AgentEntry, clock: Clock): Prom
   }
 }
 
-function whyNot({ failure, status }: Extract<FetchedCard, { fetched: false }>): string {
+function whyNot({ failure, status }: Extract<Fetched, { fetched: false }>): string {
   return status === undefined ? failure : `${failure}, status ${status}`;
 }

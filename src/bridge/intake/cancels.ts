@@ -15,7 +15,7 @@ const ABOUT_TASKS: readonly (SendPurpose | undefined)[] = ["question", "progress
 
 /** What somebody's wish to cancel leads to. */
 export type CancelResult =
-  | { readonly kind: "cancel"; readonly cancel: NewCancel; readonly notice: NewNotice }
+  | { readonly kind: "cancel"; readonly cancel: NewCancel }
   | { readonly kind: "refused"; readonly reason: CancelRefusal; readonly subject: Subject | undefined };
 
 /** @param waiting the delegations whose questions are open */
@@ -57,12 +57,7 @@ function resultOf(
   const own = subjects.filter(({ sender }) => sender === by.sender);
   const open = own.findLast(({ endedAt }) => endedAt === undefined);
   if (open !== undefined) {
-    const { room, ghost, source, threadRoot, delegation } = open;
-    return {
-      kind: "cancel",
-      cancel: { delegation, event: by.event },
-      notice: { kind: "delegation_canceled", room, ghost, source, threadRoot, event: by.event },
-    };
+    return { kind: "cancel", cancel: { delegation: open.delegation, event: by.event } };
   }
   const reason =
     subjects.length === 0 ? "nothing_to_cancel" : own.length === 0 ? "not_the_asker" : "already_ended";

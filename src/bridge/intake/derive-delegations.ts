@@ -1,9 +1,15 @@
 // From events to delegations: which message asks which ghost. Pure.
-// Invariants: only a person's text message triggers; edits, notices, what is marked as automated, and ghosts, the
+// Invariants: only a person's text message triggers; an edit changes the text of its question alone; notices, what is marked as automated, and ghosts, the
 // bridge's own and those of a partner's, never do; a
 // message redacted in the same transaction does not; what stands in plain text in an encrypted room counts
 // only where the configuration allows it, and what cannot be opened yet keeps its position there as an intake envelope.
-import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import {
+  type EventId,
+  type GhostMxid,
+  type RoomId,
+  serverOf,
+  type UserId,
+} from "../../domain/identifiers.ts";
 import type { PartnerGhosts } from "../../rendered-files/agents-file.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { allowsAnybody, isPartnerGhost, isSenderAllowed } from "../agents/sender-policy.ts";
@@ -16,10 +22,12 @@ import {
   type NewAnswer,
   type NewCancel,
   type NewDelegation,
+  type NewEdit,
   type NewIntakeEnvelope,
   type NewNotice,
   type Posted,
 } from "../ledger/admission-types.ts";
+import { answerRefused } from "../ledger/agent-questions.ts";
 import { isFor } from "../ledger/transaction-ids.ts";
 import { agentTurnOf } from "./agent-turns.ts";
 import {
@@ -30,11 +38,12 @@ import {
   cancelRefused,
 } from "./cancels.ts";
 import { contextOf } from "./contexts.ts";
+import { editedBy, editedHere, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, textOf } from "./prompt.ts";
 import type { EncryptedEvent, MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
-import { answerByReaction, answerIn } from "./replies-to-agents.ts";
+import { answerByReaction, answerIn, endedQuestion } from "./replies-to-agents.ts";
 
 /** What a ghost answers by a notice of its bridge. */
 const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([
@@ -102,7 +111,8 @@ export function candidatesOf(
   const reactions: ReactionEvent[] = [];
   for (const event of events) {
     if (event.type !== "message" && event.type !== "encrypted" && event.type !== "reaction") continue;
-    if (event.isAutomated || (event.type !== "reaction" && event.isEdit)) continue;
+    if (event.isAutomated) continue;
+    if (event.type !== "reaction" && event.isEdit && event.replaces === undefined) continue;
     if (event.type === "message" && !couldAsk(event)) continue;
     if (isPartnerGhost(partnerGhosts, event.sender)) continue;
     if (namespace.isOwn(event.sender) || redacted.has(inRoom(event.room, event.event))) continue;
@@ -115,9 +125,10 @@ export function candidatesOf(
   return { plain, encrypted, reactions };
 }
 
-/** Whether a message is of the kind that can ask: text, no edit of an earlier one, and not marked as automated. */
+/** Whether a message is of the kind that can ask, or edit a question: text, and not marked as automated. */
 export function couldAsk(message: MessageEvent): boolean {
-  return message.msgtype === "m.text" && !message.isEdit && !message.isAutomated;
+  const isReadable = !message.isEdit || message.replaces !== undefined;
+  return message.msgtype === "m.text" && isReadable && !message.isAutomated;
 }
 
 export function redactedIn(events: readonly ReadableEvent[]): Admission["redacted"] {
@@ -139,6 +150,7 @@ export function postedIn(events: readonly ReadableEvent[], namespace: Namespace)
 /** The rooms and events whose facts `derive` needs from the ledger. */
 export function aboutOf(
   candidates: readonly MessageEvent[],
+  partnerGhosts: readonly PartnerGhosts[] = [],
   waiting: readonly WaitingEvent[] = [],
   reactions: readonly ReactionEvent[] = [],
 ): Admission["about"] {
@@ -147,9 +159,11 @@ export function aboutOf(
     if (message.inReplyTo !== undefined) related.add(message.inReplyTo);
     if (message.threadRoot !== undefined) related.add(message.threadRoot);
   }
+  for (const { replaces } of [...candidates, ...waiting]) if (replaces !== undefined) related.add(replaces);
   return {
     rooms: [...new Set([...candidates, ...waiting, ...reactions].map(({ room }) => room))].sort(),
     related: [...related],
+    ...(candidates.some(({ body }) => body.trim().startsWith("!")) && { partnerGhosts }),
   };
 }
 
@@ -208,17 +222,24 @@ export function derive(
   targets: ReadonlyMap<GhostMxid, AgentTarget>,
   namespace: Namespace,
 ): Derived {
-  const delegations: NewDelegation[] = [];
+  let delegations: NewDelegation[] = [];
+  const edits: NewEdit[] = [];
   const answers: NewAnswer[] = [];
   const cancels: NewCancel[] = [];
   const notices: NewNotice[] = [];
   const open = new Set(known.openQuestions.map(({ delegation }) => delegation));
+  const nameOf = (ghost: GhostMxid) => targets.get(ghost)?.entry.displayName;
   const speakerIn = (room: RoomId) => [...(known.ghostsIn.get(room) ?? [])].sort()[0];
+  // What this bridge knows nothing of may be a partner's, and of a partner's person that person's own bridge speaks.
+  const isForPartner = ({ room, sender, ...by }: MessageEvent | ReactionEvent) => {
+    const partners = known.partnersIn.get(room);
+    const refersTo = "inReplyTo" in by ? (by.inReplyTo ?? by.threadRoot) : undefined;
+    return partners !== undefined && (refersTo !== undefined || partners.has(serverOf(sender)));
+  };
   const cancel = (result: CancelResult, by: MessageEvent | ReactionEvent) => {
     if (result.kind === "cancel") {
       cancels.push(result.cancel);
-      notices.push(result.notice);
-    } else if (mayAskAnyone(targets, by.sender)) {
+    } else if (mayAskAnyone(targets, by.sender) && !(result.subject === undefined && isForPartner(by))) {
       notices.push(...cancelRefused(result, by, speakerIn(by.room)));
     }
   };
@@ -233,24 +254,38 @@ export function derive(
   }
   const envelopes = waiting
     .filter(({ room }) => mayHoldGhost(room, known))
+    .filter(
+      (one) =>
+        !one.isEdit ||
+        (one.isOpened !== true && editedBy(one, known.subjects).length > 0) ||
+        editsWaiting(one, [...known.waiting, ...waiting.filter(({ isEdit }) => !isEdit)]),
+    )
     .map(
-      ({ position, event, room, sender, originServerTs, fingerprint }): NewIntakeEnvelope => ({
+      ({ position, event, room, sender, originServerTs, fingerprint, replaces }): NewIntakeEnvelope => ({
         position,
         event,
         room,
         sender,
         originServerTs,
         fingerprint,
+        edits: replaces,
         deadline,
       }),
     );
   for (const message of candidates) {
     const isPlain = message.indexDigest === undefined;
     if (isPlain && !plainInEncrypted && known.encryptedRooms.has(message.room)) continue;
+    if (message.replaces !== undefined) {
+      edits.push(...editsOf(message, known.subjects, nameOf));
+      delegations = editedHere(message, delegations, nameOf);
+      continue;
+    }
     const isForgotten = message.originServerTs < known.forgottenBefore;
     const command = COMMANDS.get(message.body.trim());
     if (command !== undefined) {
       if (isForgotten) continue;
+      // The bridge of the sender's own server answers where it has a ghost too, so that there is one answer.
+      if (known.partnersIn.get(message.room)?.has(serverOf(message.sender)) === true) continue;
       const speaker = speakerIn(message.room);
       if (speaker !== undefined && mayAskAnyone(targets, message.sender)) {
         notices.push({
@@ -267,14 +302,14 @@ export function derive(
       cancel(cancelByCommand(message, known.subjects, open), message);
       continue;
     }
-    const answer = answerIn(
-      message,
-      known.openQuestions,
-      answers,
-      (ghost) => targets.get(ghost)?.entry.displayName,
-    );
+    const answer = answerIn(message, known.openQuestions, answers, nameOf);
     if (answer !== undefined) {
       answers.push(answer);
+      continue;
+    }
+    const ended = endedQuestion(message, known.subjects);
+    if (ended !== undefined) {
+      notices.push(answerRefused(ended, message.event));
       continue;
     }
     for (const ghost of [...addressedBy(message, known, namespace)].sort()) {
@@ -306,7 +341,7 @@ export function derive(
       });
     }
   }
-  return { delegations, answers, cancels, notices, envelopes };
+  return { delegations, answers, cancels, edits, notices, envelopes };
 }
 
 /** An unknown room counts as one with a ghost: the homeserver sends only events of such rooms. */

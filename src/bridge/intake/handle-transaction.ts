@@ -158,7 +158,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       roomState,
       redacted: redactedIn(read.events),
       posted: postedIn(read.events, namespace),
-      about: aboutOf(candidates, waiting, reactions),
+      about: aboutOf(candidates, partnerGhosts, waiting, reactions),
       decryptedIn,
       derive: (known) => derive(asked, known, byGhost, namespace),
       capacity: options.capacity,

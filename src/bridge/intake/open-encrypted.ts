@@ -36,12 +36,14 @@ export interface Decryptor {
 /** An event that becomes an intake envelope. */
 export interface WaitingEvent extends EncryptedEvent {
   readonly fingerprint: Buffer;
+  /** It is an edit that opened: it waits only for its question. */
+  readonly isOpened?: boolean;
 }
 
 export interface OpenedEvents {
   readonly messages: readonly MessageEvent[];
   readonly malformed: readonly MalformedEvent[];
-  /** To be tried again: their key is missing, or their sender's device is not trusted yet. */
+  /** To be tried again: their key is missing, their sender's device is not trusted yet, or their question waits. */
   readonly waiting: readonly WaitingEvent[];
   /** How many opened, messages or not. */
   readonly opened: number;
@@ -103,6 +105,10 @@ export async function openEncrypted(
     rooms.push(event.room);
     const read = readDecrypted(event, result);
     if (read.message !== undefined) messages.push(read.message);
+    if (read.message?.replaces !== undefined && mayHoldUp(ghosts, event, targets)) {
+      const fingerprint = eventFingerprint(event.raw);
+      if (fingerprint !== undefined) waiting.push({ ...event, fingerprint, isOpened: true });
+    }
     if (read.malformed !== undefined) malformed.push(read.malformed);
   }
   return { messages, malformed, waiting, opened: rooms.length, decryptedIn: [...new Set(rooms)] };

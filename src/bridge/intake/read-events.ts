@@ -36,6 +36,8 @@ export interface MessageEvent extends RoomEvent {
   /** The event replied to, unless it only stands there for clients that know no threads. */
   readonly inReplyTo: EventId | undefined;
   readonly isEdit: boolean;
+  /** The event whose text an edit replaces; `body` is the new text then. */
+  readonly replaces: EventId | undefined;
   /** It says that a program sent it. */
   readonly isAutomated: boolean;
   /** The transaction ID that a ghost's event carries. */
@@ -73,6 +75,7 @@ export interface EncryptedEvent extends RoomEvent {
   readonly raw: Json;
   /** Relations are outside the ciphertext, so that an edit is recognised without a key. */
   readonly isEdit: boolean;
+  readonly replaces: EventId | undefined;
   /** The marks of automated messages stand outside too. */
   readonly isAutomated: boolean;
   /** So does the transaction ID that a ghost's event carries. */
@@ -188,12 +191,27 @@ function readRelations(content: Json): Relations {
   };
 }
 
-function readMessage(common: RoomEvent, content: Json): MessageEvent | OtherEvent {
+/** The event that an edit replaces. */
+function replacedBy(content: Json): EventId | undefined {
+  const relation = content["m.relates_to"];
+  return isObject(relation) && relation["rel_type"] === "m.replace"
+    ? parseEventId(relation["event_id"])
+    : undefined;
+}
+
+/** @param replaces what it replaces by a relation that stands outside its content */
+function readMessage(common: RoomEvent, content: Json, replaces?: EventId): MessageEvent | OtherEvent {
   // A redacted message has no content left, and is not malformed.
   if (Object.keys(content).length === 0) return { ...common, type: "other" };
-  const msgtype = content["msgtype"];
+  const replacement = content["m.new_content"];
+  const isReadable =
+    isObject(replacement) &&
+    [replacement["msgtype"], replacement["body"]].every((one) => typeof one === "string");
+  const shown = isReadable ? replacement : content;
+  const own = replacedBy(content);
+  const msgtype = shown["msgtype"];
   if (typeof msgtype !== "string") throw new Malformed("msgtype");
-  const body = content["body"];
+  const body = shown["body"];
   if (typeof body !== "string") throw new Malformed("body");
   return {
     ...common,
@@ -205,6 +223,7 @@ function readMessage(common: RoomEvent, content: Json): MessageEvent | OtherEven
     sentAs: transactionIdIn(content),
     indexDigest: undefined,
     ...readRelations(content),
+    replaces: isReadable && (own ?? replaces) === (replaces ?? own) ? (own ?? replaces) : undefined,
   };
 }
 
@@ -237,7 +256,8 @@ function readEncrypted(common: RoomEvent, raw: Json, content: Json): EncryptedEv
   const relation = content["m.relates_to"];
   const isEdit = isObject(relation) && relation["rel_type"] === "m.replace";
   const isAutomated = isMarkedAutomated(content);
-  return { ...common, type: "encrypted", raw, isEdit, isAutomated, sentAs: transactionIdIn(content) };
+  const sentAs = transactionIdIn(content);
+  return { ...common, type: "encrypted", raw, isEdit, replaces: replacedBy(content), isAutomated, sentAs };
 }
 
 function readEvent(raw: unknown, position: number): ReadableEvent {
@@ -324,9 +344,9 @@ export function readDecrypted(
   inside: Inside,
 ): { readonly message?: MessageEvent; readonly malformed?: MalformedEvent } {
   if (inside.type !== "m.room.message") return {};
-  const { raw: _raw, isEdit, isAutomated, type: _type, ...common } = event;
+  const { raw: _raw, isEdit, replaces, isAutomated, type: _type, ...common } = event;
   try {
-    const read = readMessage(common, inside.content);
+    const read = readMessage(common, inside.content, replaces);
     if (read.type !== "message") return {};
     return {
       message: {

@@ -1,9 +1,9 @@
 // Which message or reaction answers which question of an agent. Pure.
 // Invariants: only the person who asked the agent answers its question; a reply answers the question it replies to, and a
 // message in a thread the latest open one there, unless it mentions somebody else's ghost; a reaction chooses an option by
-// its key; each question is answered once.
+// its key; each question is answered once; an answer to a question that has ended asks nothing new.
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import type { NewAnswer, OpenQuestion } from "../ledger/admission-types.ts";
+import type { NewAnswer, OpenQuestion, Subject } from "../ledger/admission-types.ts";
 import { promptOf } from "./prompt.ts";
 import { sameKey } from "./reaction-keys.ts";
 import type { MessageEvent, ReactionEvent } from "./read-events.ts";
@@ -32,9 +32,38 @@ export function answerIn(
         );
   const question = replied ?? inThread;
   if (question === undefined) return undefined;
-  const { delegation, source, ghost, options } = question;
-  const text = promptOf(message, ghost, nameOf(ghost));
-  return { delegation, source, ghost, event: message.event, text: chosen(options, text) ?? text };
+  const text = promptOf(message, question.ghost, nameOf(question.ghost));
+  return answerTo(question, message, chosen(question.options, text) ?? text);
+}
+
+function answerTo(question: OpenQuestion, { event }: MessageEvent | ReactionEvent, text: string): NewAnswer {
+  const { delegation, source, ghost, room, threadRoot } = question;
+  return { delegation, source, ghost, room, threadRoot, event, text };
+}
+
+/**
+ * What a message answers that has ended, or is about to end, without an answer: by a reply to the agent's question, or in its thread by
+ * a message that was sent before its wait ended.
+ */
+export function endedQuestion(message: MessageEvent, subjects: readonly Subject[]): Subject | undefined {
+  const { inReplyTo, threadRoot, sender, room, originServerTs } = message;
+  const own = subjects.filter(
+    (subject) =>
+      subject.room === room &&
+      subject.sender === sender &&
+      subject.endedBy !== undefined &&
+      subject.endedBy !== "answered",
+  );
+  return (
+    own.findLast(({ event, purpose }) => event === inReplyTo && purpose === "question") ??
+    own.findLast(
+      ({ event, ghost, endedBy, endedAt = Number.POSITIVE_INFINITY }) =>
+        event === threadRoot &&
+        endedBy === "input_wait_elapsed" &&
+        originServerTs <= endedAt &&
+        message.mentions.every((user) => user === ghost || user === sender),
+    )
+  );
 }
 
 /** The answer that a reaction gives; undefined when its key chooses no option of an open question. */
@@ -45,9 +74,7 @@ export function answerByReaction(
 ): NewAnswer | undefined {
   const question = answerable(reaction, open, answered).find(({ said }) => said.includes(reaction.reactsTo));
   const text = question && chosen(question.options, reaction.key);
-  if (question === undefined || text === undefined) return undefined;
-  const { delegation, source, ghost } = question;
-  return { delegation, source, ghost, event: reaction.event, text };
+  return question === undefined || text === undefined ? undefined : answerTo(question, reaction, text);
 }
 
 /** The questions in the room of an event that its sender may answer. */

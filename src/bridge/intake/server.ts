@@ -6,6 +6,7 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
+import { errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
 import { parseOutsideJson } from "../../domain/outside-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
@@ -116,7 +117,7 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
     if (error.statusCode !== undefined && error.statusCode < 500) {
       return reply.code(error.statusCode).send({ errcode: "M_UNKNOWN", error: "the request cannot be read" });
     }
-    log.error({ code: error.code ?? error.name }, "a request of the homeserver failed; it will come again");
+    log.error({ code: errorName(error) }, "a request of the homeserver failed; it will come again");
     return reply.code(503).send({ errcode: "M_UNKNOWN", error: "not recorded; send it again" });
   });
   server.setNotFoundHandler((_request, reply) =>

@@ -1,6 +1,14 @@
 // The types of an admission: the events of a transaction, the facts that the ledger knows about them, what is derived
 // from both, and the result.
-import type { AgentId, EventId, GhostMxid, RoomId, TransactionId, UserId } from "../../domain/identifiers.ts";
+import type {
+  AgentId,
+  EventId,
+  GhostMxid,
+  RoomId,
+  ServerName,
+  TransactionId,
+  UserId,
+} from "../../domain/identifiers.ts";
 import type { DeviceMail } from "./device-inbox.ts";
 import type { RoomOrder } from "./late-events.ts";
 import type { NoticeKind, NoticeReason, SendPurpose, TerminalReason } from "./states.ts";
@@ -70,6 +78,8 @@ export interface NewIntakeEnvelope {
   readonly room: RoomId;
   readonly sender: UserId;
   readonly originServerTs: number;
+  /** The question whose text it replaces; undefined when it is no edit. */
+  readonly edits: EventId | undefined;
   /** SHA-256 of the event as the homeserver gave it; the event that is fetched again later must have the same. */
   readonly fingerprint: Buffer;
   /** When it expires, milliseconds since the Unix epoch. */
@@ -82,8 +92,23 @@ export interface NewAnswer {
   /** The delegation's question, and the ghost it was put to. */
   readonly source: EventId;
   readonly ghost: GhostMxid;
+  readonly room: RoomId;
+  readonly threadRoot: EventId | undefined;
   readonly event: EventId;
   readonly text: string;
+}
+
+/** A new text of a question, by the person who asked it. */
+export interface NewEdit {
+  readonly delegation: string;
+  readonly source: EventId;
+  readonly ghost: GhostMxid;
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly sender: UserId;
+  /** As of a new delegation. */
+  readonly indexDigest: Buffer | undefined;
+  readonly prompt: string;
 }
 
 /** Somebody's wish to cancel what they asked. */
@@ -173,7 +198,12 @@ export interface Subject {
   readonly contextId: string | undefined;
   /** Milliseconds since the Unix epoch; undefined while it is open. */
   readonly endedAt: number | undefined;
+  /** Also what is about to end it where it awaits an answer that cannot be recorded any more. */
+  readonly endedBy: TerminalReason | undefined;
 }
+
+/** An event that waits for its key, which may ask something. */
+export type WaitingQuestion = Pick<NewIntakeEnvelope, "event" | "room" | "sender">;
 
 /** The facts that the ledger has about the rooms and events of a transaction. */
 export interface KnownFacts {
@@ -184,6 +214,8 @@ export interface KnownFacts {
   readonly ghostsIn: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
   /** Ghosts recorded as having left a room. */
   readonly ghostsGone: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
+  /** Servers of partners that have a ghost of their own in a room. Known only where `About.partnerGhosts` asks for it. */
+  readonly partnersIn: ReadonlyMap<RoomId, ReadonlySet<ServerName>>;
   /** Rooms that are direct chats with exactly this ghost. */
   readonly directWith: ReadonlyMap<RoomId, GhostMxid>;
   /**
@@ -191,6 +223,8 @@ export interface KnownFacts {
    * thread, the open ones and each ghost's latest.
    */
   readonly subjects: readonly Subject[];
+  /** Those of the related events that wait for their keys in intake envelopes. */
+  readonly waiting: readonly WaitingQuestion[];
   readonly recentAnswers: readonly RecentAnswer[];
   /** In the order in which their delegations were admitted. */
   readonly openQuestions: readonly OpenQuestion[];
@@ -205,6 +239,7 @@ export interface Derived {
   readonly delegations: readonly NewDelegation[];
   readonly answers: readonly NewAnswer[];
   readonly cancels: readonly NewCancel[];
+  readonly edits?: readonly NewEdit[];
   readonly envelopes: readonly NewIntakeEnvelope[];
   readonly notices: readonly NewNotice[];
 }
@@ -215,6 +250,8 @@ export interface About {
   readonly rooms: readonly RoomId[];
   /** Events that those reply to, and roots of their threads. */
   readonly related: readonly EventId[];
+  /** How the ghosts of partners are named; absent unless an event asks for what only one bridge is to answer. */
+  readonly partnerGhosts?: readonly { readonly server: string; readonly prefix: string }[];
 }
 
 /** The most that may be open. A share that is not named is unbounded. */

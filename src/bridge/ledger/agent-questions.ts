@@ -2,10 +2,11 @@
 // neither its room nor a worker.
 // Invariants: a question is stored with its transaction IDs before it is sent; an answer is recorded in the transaction
 // that handles its event, once for each question, and names the message that hands it over; it is sealed, and cleared
-// when the agent has it or the delegation ends.
+// when the agent has it or the delegation ends; a wait never ends over an answer that was recorded or may be unread, and
+// whoever answers later is told so.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
-import type { NewAnswer, Posted, QuestionOption } from "./admission-types.ts";
+import type { NewAnswer, NewNotice, Posted, QuestionOption } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { sourceOf } from "./delegations.ts";
 import { assertHeld, HELD, heldBy, type Lease, promptIdentity } from "./leases.ts";
@@ -37,10 +38,10 @@ const RECORD_QUESTION: Statement = {
     WHERE ${HELD} AND d.state IN ('dispatching', 'following') AND d.asked = $10 FOR UPDATE
   ), moved AS (
     UPDATE bridge_delegations d SET
-      state = 'awaiting_input', accepted_at = COALESCE(d.accepted_at, $4), due_at = d.lease_until, prompt = NULL,
+      state = 'awaiting_input', waiting_since = $4, accepted_at = COALESCE(d.accepted_at, $4), due_at = d.lease_until, prompt = NULL,
       a2a_unsettled = false, a2a_task_id = $5, a2a_context_id = COALESCE($6, d.a2a_context_id),
       agent_version = COALESCE($7, d.agent_version), question_key = $8, options = $9, input_until = $11,
-      asked = $10 + cardinality($12::text[]), attempts = 0, streams_opened = 0, retry_reason = NULL
+      asked = $10 + cardinality($12::text[]), attempts = 0, streams_opened = 0, faults = 0, retry_reason = NULL
     FROM held h WHERE d.id = h.id AND NOT h.canceled
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
   ), advanced AS (${advanceRoom("$4", 0)}
@@ -55,7 +56,7 @@ const RECORD_ASKED: Statement = {
   WITH sent AS (
     UPDATE bridge_sends SET state = 'sent', event_id = $5, content = NULL WHERE id = $4 AND state = 'pending'
   )
-  UPDATE bridge_delegations d SET input_until = $6 WHERE ${HELD} AND d.state = 'awaiting_input' RETURNING 1`,
+  UPDATE bridge_delegations d SET input_until = $6, waiting_since = $7 WHERE ${HELD} AND d.state = 'awaiting_input' RETURNING 1`,
 };
 
 // Whoever holds the delegation sees the answer when it gives the lease back.
@@ -67,10 +68,27 @@ const RECORD_ANSWERS: Statement = {
   )
   UPDATE bridge_delegations d SET
     prompt = a.prompt, answer_event_id = a.event, options = NULL, tried_at = NULL, limiter_spent = false, attempts = 0,
+    waiting_since = $4,
     due_at = CASE WHEN d.lease_holder IS NULL THEN $4::timestamptz ELSE d.due_at END
   FROM open JOIN unnest($1::bigint[], $2::text[], $3::bytea[]) AS a (id, event, prompt) ON a.id = open.id
   WHERE d.id = open.id AND d.state = 'awaiting_input' AND d.prompt IS NULL AND d.cancel_requested_at IS NULL
-  RETURNING 1`,
+    AND d.input_until IS NOT NULL
+  RETURNING d.id`,
+};
+
+// An encrypted event of the person who asked may be the answer: its wait for a key ends by itself.
+const END_WAIT: Statement = {
+  name: "end_wait",
+  text: `
+  WITH held AS MATERIALIZED (
+    SELECT d.id, d.prompt IS NULL AND NOT EXISTS (
+        SELECT FROM bridge_encrypted_intake e
+        WHERE e.room_id = d.room_id AND e.sender_mxid = d.sender_mxid AND e.state = 'awaiting_key') AS unanswered
+    FROM bridge_delegations d WHERE ${HELD} AND d.state = 'awaiting_input' FOR UPDATE
+  ), ended AS (
+    UPDATE bridge_delegations d SET input_until = NULL FROM held h WHERE d.id = h.id AND h.unanswered
+  )
+  SELECT count(*)::int AS held, COALESCE(bool_or(unanswered), false) AS ended FROM held`,
 };
 
 // The homeserver gives every event to the bridge, its own ones too, in the order of the room: so the question's event
@@ -104,21 +122,31 @@ export function openOptions(
   }
 }
 
-/** Records the answers of a transaction. Returns how many of them still answer something. */
+/** What is said to the person who answers a question that has ended, once for each question. */
+export function answerRefused(
+  answered: Pick<NewAnswer, "room" | "source" | "ghost" | "threadRoot">,
+  event: EventId,
+): NewNotice {
+  const { room, source, ghost, threadRoot } = answered;
+  return { kind: "answer_refused", room, ghost, source, threadRoot, reason: "already_ended", event };
+}
+
+/** Records the answers of a transaction. Returns the notices about those that came too late. */
 export async function recordAnswers(
   on: Queryable,
   keys: ContentKeys,
   answers: readonly NewAnswer[],
   now: number,
-): Promise<number> {
-  if (answers.length === 0) return 0;
-  const touched = await rows(on, RECORD_ANSWERS, [
+): Promise<NewNotice[]> {
+  if (answers.length === 0) return [];
+  const recorded = await rows<{ id: string }>(on, RECORD_ANSWERS, [
     answers.map(({ delegation }) => delegation),
     answers.map(({ event }) => event),
     answers.map(({ text, source, ghost }) => keys.seal(text, promptIdentity(source, ghost))),
     toTime(now),
   ]);
-  return touched.length;
+  const ids = new Set(recorded.map(({ id }) => id));
+  return answers.flatMap((one) => (ids.has(one.delegation) ? [] : answerRefused(one, one.event)));
 }
 
 /** Records the event IDs of questions that came back from the homeserver. */
@@ -171,9 +199,22 @@ export function createQuestions(pool: Pool, keys: ContentKeys) {
     },
 
     /** Records that an event of a question was sent, and until when an answer is waited for. */
-    async recordAsked(lease: Lease, sendId: string, eventId: EventId, until: number): Promise<void> {
-      const touched = await rows(pool, RECORD_ASKED, [...heldBy(lease), sendId, eventId, toTime(until)]);
+    async recordAsked(
+      lease: Lease,
+      sendId: string,
+      eventId: EventId,
+      { now, until }: { readonly now: number; readonly until: number },
+    ): Promise<void> {
+      const times = [toTime(until), toTime(now)];
+      const touched = await rows(pool, RECORD_ASKED, [...heldBy(lease), sendId, eventId, ...times]);
       assertHeld(touched.length, lease);
+    },
+
+    /** Nobody may answer any more; false, and nothing is written, when somebody has, or may have. */
+    async endWait(lease: Lease): Promise<boolean> {
+      const { held, ended } = await oneRow<{ held: number; ended: boolean }>(pool, END_WAIT, heldBy(lease));
+      assertHeld(held, lease);
+      return ended;
     },
   };
 }

@@ -5,10 +5,10 @@ import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Batches } from "../../runtime/concurrency.ts";
 import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
-import { noticeBound } from "./notices.ts";
+import { CANCEL_NOTICES, noticeBound } from "./notices.ts";
 import { leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
-import type { NoticeKind, TerminalReason, TerminalStage, TerminalState } from "./states.ts";
+import type { CancelReason, NoticeKind, TerminalReason, TerminalStage, TerminalState } from "./states.ts";
 
 /** Whose tokens are used up: the agent's, the sender's, or those of the users of the sender's server. */
 export type LimiterRefusal = Extract<
@@ -106,7 +106,7 @@ const RECORD_ACCEPTED: Statement = {
   text: `
   WITH moved AS (
     UPDATE bridge_delegations d SET
-      state = 'following', accepted_at = $4, due_at = d.lease_until, prompt = NULL,
+      state = 'following', accepted_at = $4, waiting_since = $4, due_at = d.lease_until, prompt = NULL,
       a2a_task_id = $5, a2a_context_id = COALESCE($6, d.a2a_context_id), agent_version = $7, attempts = 0
     WHERE ${HELD} AND d.state = 'dispatching'
     RETURNING d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
@@ -116,7 +116,7 @@ const RECORD_ACCEPTED: Statement = {
 
 const SOURCE_OF: Statement = {
   name: "source_of",
-  text: `SELECT d.matrix_event_id, d.ghost_mxid, d.room_id FROM bridge_delegations d WHERE ${HELD}`,
+  text: `SELECT d.matrix_event_id, d.ghost_mxid, d.room_id, d.cancel_reason FROM bridge_delegations d WHERE ${HELD}`,
 };
 
 /** The question of a delegation. */
@@ -124,18 +124,23 @@ export interface Source {
   readonly event: EventId;
   readonly ghost: GhostMxid;
   readonly room: RoomId;
+  readonly cancelReason: CancelReason | undefined;
 }
 
 /** @throws DrawbridgeError `lease_lost` */
 export async function sourceOf(on: Queryable, lease: Lease): Promise<Source> {
-  const [row] = await rows<{ matrix_event_id: string; ghost_mxid: string; room_id: string }>(on, SOURCE_OF, [
-    ...heldBy(lease),
-  ]);
+  const [row] = await rows<{
+    matrix_event_id: string;
+    ghost_mxid: string;
+    room_id: string;
+    cancel_reason: CancelReason | null;
+  }>(on, SOURCE_OF, heldBy(lease));
   if (row === undefined) throw leaseLost(`delegation ${lease.delegationId}`);
   return {
     event: row.matrix_event_id as EventId,
     ghost: row.ghost_mxid as GhostMxid,
     room: row.room_id as RoomId,
+    cancelReason: row.cancel_reason ?? undefined,
   };
 }
 
@@ -168,7 +173,7 @@ const FINISH: Statement = {
   ), noticed AS (
     INSERT INTO bridge_notices
       (marker, kind, room_id, ghost_mxid, source_event_id, thread_root, reason, transaction_id, created_at, due_at)
-    SELECT $10, $11, m.room_id, m.ghost_mxid, m.matrix_event_id, m.thread_root, $7, $12, $4, $4 FROM moved m
+    SELECT $10, $11, m.room_id, m.ghost_mxid, m.matrix_event_id, m.thread_root, m.terminal_reason, $12, $4, $4 FROM moved m
     WHERE $11::text IS NOT NULL AND NOT EXISTS (
       SELECT FROM bridge_notices n
       WHERE $13::timestamptz IS NOT NULL AND n.room_id = m.room_id AND n.kind = $11
@@ -218,11 +223,19 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
      */
     async finish(lease: Lease, outcome: Outcome, now: number): Promise<TerminalReason> {
       let notice: readonly (string | Date | null)[] = [null, null, null, null];
-      if (outcome.notice !== undefined) {
+      if (outcome.notice !== undefined || outcome.state === "canceled") {
         const source = await sourceOf(pool, lease);
-        const about = { kind: outcome.notice, ...source, source: source.event };
-        const bound = noticeBound(about, outcome.stage, now, noticeIntervalMs);
-        notice = [bound.marker, outcome.notice, bound.transactionId, bound.since];
+        const { cancelReason = "source_redacted" } = source;
+        const kind = outcome.state === "canceled" ? CANCEL_NOTICES[cancelReason] : outcome.notice;
+        if (kind !== undefined) {
+          const bound = noticeBound(
+            { kind, ...source, source: source.event },
+            outcome.stage,
+            now,
+            noticeIntervalMs,
+          );
+          notice = [bound.marker, kind, bound.transactionId, bound.since];
+        }
       }
       const row = await oneRow<{ touched: number; reason: TerminalReason }>(pool, FINISH, [
         ...heldBy(lease),

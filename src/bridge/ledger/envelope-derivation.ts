@@ -10,16 +10,18 @@ import {
   type Capacity,
   type Derived,
   type KnownFacts,
+  type NewEdit,
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
 import { recordAnswers } from "./agent-questions.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
+import { editQuestions } from "./edits.ts";
 import { knownIndices, knownOpen, readKnown, recordIndices, toFacts } from "./facts.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
-import { placeAt, STAGE_OF_DENIED } from "./placement.ts";
+import { isFirstUse, placeAt, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, leaseLost, oneRow, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { cancelAsked } from "./redaction.ts";
 import { settlePlaces } from "./room-order.ts";
@@ -27,7 +29,12 @@ import { settlePlaces } from "./room-order.ts";
 const PLACE_OF: Statement = {
   name: "place_of_envelope",
   text: `
-  SELECT room_seq FROM bridge_encrypted_intake
+  SELECT room_seq, EXISTS (
+    SELECT FROM bridge_encrypted_intake o
+    WHERE o.room_id = e.room_id AND o.sender_mxid = e.sender_mxid AND o.edits_event_id = e.edits_event_id
+      AND o.state = 'derived'
+      AND (o.origin_server_ts, o.matrix_event_id) > (e.origin_server_ts, e.matrix_event_id)) AS outdated
+  FROM bridge_encrypted_intake e
   WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key' FOR UPDATE`,
 };
 
@@ -85,8 +92,10 @@ const DERIVE: Statement = {
 /** What an intake envelope is derived with, once it is decrypted; as in an admission. */
 export interface Derivation {
   readonly about: About;
-  /** Derives from the decrypted event alone; the `envelopes` that it returns must be empty. */
-  readonly derive: (known: KnownFacts) => Derived;
+  /** Derives from the decrypted event, and from its edit if that counts; the `envelopes` that it returns must be empty. */
+  readonly derive: (known: KnownFacts, withEdit: boolean) => Derived;
+  /** The latest edit of the question that can be opened with it. */
+  readonly edit?: Pick<NewEdit, "event" | "indexDigest"> | undefined;
   readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
 }
@@ -95,30 +104,35 @@ async function deriveOn(
   client: PoolClient,
   keys: ContentKeys,
   envelope: ClaimedIntakeEnvelope,
-  { about, derive, capacity, noticeIntervalMs }: Derivation,
+  { about, derive, edit, capacity, noticeIntervalMs }: Derivation,
   now: number,
 ): Promise<Work<Admitted>> {
   const { event, fence } = envelope;
   const lost = () => leaseLost(`the intake envelope of ${event}`);
-  const [own] = await rows<{ room_seq: string | null }>(client, PLACE_OF, [event, fence]);
+  const [own] = await rows<{ room_seq: string | null; outdated: boolean }>(client, PLACE_OF, [event, fence]);
   if (own === undefined) throw lost();
   const place =
     own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
   const row = await readKnown(client, about, now);
-  const derived = derive(toFacts(row, keys));
-  const answers = await recordAnswers(
-    client,
-    keys,
-    derived.answers.filter((answer) => answer.event === event),
-    now,
-  );
+  const used = await knownIndices(client, edit === undefined ? [] : [edit]);
+  const withEdit = edit !== undefined && isFirstUse(used, edit);
+  const derived = derive(toFacts(row, keys), withEdit);
+  const answers = derived.answers.filter((answer) => answer.event === event);
+  const tooLate = await recordAnswers(client, keys, answers, now);
   const canceled = await cancelAsked(
     client,
     derived.cancels.filter((cancel) => cancel.event === event),
     now,
   );
   const found = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
-  const indices = await knownIndices(client, found);
+  const edits = (derived.edits ?? []).filter((one) => one.event === event && !own.outdated);
+  const indices = await knownIndices(client, [...found, ...edits]);
+  await editQuestions(
+    client,
+    keys,
+    edits.filter((one) => isFirstUse(indices, one)),
+    now,
+  );
   const open = await countOpen(client, knownOpen(row), { delegations: found, envelopes: [] }, capacity);
   const jobs = placeAt(Number(place), found, indices, open, capacity);
   const admitted = jobs.filter(({ denied }) => denied === null).length;
@@ -140,20 +154,16 @@ async function deriveOn(
     jobs.map(({ job }) => job.contextId ?? null),
   ]);
   if (touched !== 1) throw lost();
-  await recordIndices(
-    client,
-    jobs.map(({ job }) => job),
-    now,
-  );
-  const notices = [...derived.notices, ...refusedJobs(jobs)];
+  await recordIndices(client, [...found, ...edits, ...(withEdit ? [edit] : [])], now);
+  const notices = [...derived.notices, ...tooLate, ...canceled.notices, ...refusedJobs(jobs)];
   await writeNotices(client, notices, now, noticeIntervalMs);
   return {
     result: {
       ...NOTHING_ADMITTED,
       admitted,
       denied: jobs.length - admitted,
-      answers,
-      canceled,
+      answers: answers.length - tooLate.length,
+      canceled: canceled.marked,
       notices: notices.length,
     },
   };

@@ -1,5 +1,5 @@
 // The facts that a derivation needs about rooms and events, read in one statement; used message indices.
-import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId, ServerName } from "../../domain/identifiers.ts";
 import type {
   About,
   KnownFacts,
@@ -7,6 +7,7 @@ import type {
   OpenQuestion,
   RecentAnswer,
   Subject,
+  WaitingQuestion,
 } from "./admission-types.ts";
 import { openOptions } from "./agent-questions.ts";
 import type { ContentKeys } from "./content-keys.ts";
@@ -24,10 +25,18 @@ const KNOWN: Statement = {
     (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
          SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
        FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($1)) AS ghosts,
+    (SELECT json_agg(DISTINCT jsonb_build_array(m.room_id, partner.server))
+       FROM jsonb_to_recordset($4::jsonb) partner (server text, prefix text) JOIN bridge_room_members m
+         ON starts_with(m.user_id, '@' || partner.prefix) AND right(m.user_id, length(partner.server) + 1) = ':' || partner.server
+       WHERE m.room_id = ANY ($1)) AS partners,
     (SELECT json_agg(json_strip_nulls(json_build_object('event', about.event, 'room', d.room_id, 'purpose', about.purpose,
          'delegation', d.id::text, 'source', d.matrix_event_id, 'threadRoot', d.thread_root, 'ghost', d.ghost_mxid,
          'sender', d.sender_mxid, 'targetFingerprint', d.target_fingerprint, 'contextId', d.a2a_context_id,
-         'endedAt', (extract(epoch FROM d.terminal_at) * 1000)::float8)) ORDER BY d.id) FROM (
+         'endedAt', (extract(epoch FROM d.terminal_at) * 1000)::float8, 'endedBy', CASE
+           WHEN d.state <> 'awaiting_input' THEN d.terminal_reason
+           WHEN d.cancel_requested_at IS NOT NULL THEN d.cancel_reason
+           WHEN d.input_until IS NULL THEN 'input_wait_elapsed' END))
+         ORDER BY d.id) FROM (
        SELECT delegation_id AS id, event_id AS event, purpose FROM bridge_sends WHERE event_id = ANY ($2)
        UNION ALL SELECT id, matrix_event_id, NULL FROM bridge_delegations WHERE matrix_event_id = ANY ($2)
        UNION ALL SELECT id, thread_root, NULL FROM bridge_delegations
@@ -35,6 +44,9 @@ const KNOWN: Statement = {
        UNION ALL SELECT max(id), thread_root, NULL FROM bridge_delegations
          WHERE room_id = ANY ($1) AND thread_root = ANY ($2) GROUP BY room_id, thread_root, ghost_mxid
      ) about JOIN bridge_delegations d ON d.id = about.id) AS subjects,
+    (SELECT json_agg(json_build_object('event', matrix_event_id, 'room', room_id, 'sender', sender_mxid))
+       FROM bridge_encrypted_intake
+       WHERE matrix_event_id = ANY ($2) AND state = 'awaiting_key' AND edits_event_id IS NULL) AS waiting,
     (SELECT json_agg(json_build_object('room', d.room_id, 'event', d.matrix_event_id, 'threadRoot', d.thread_root,
          'sender', d.sender_mxid, 'agentTurn', d.agent_turn, 'isPending', d.terminal_at IS NULL, 'said', ARRAY (
            SELECT s.event_id FROM bridge_sends s WHERE s.delegation_id = d.id AND s.event_id IS NOT NULL
@@ -52,7 +64,7 @@ const KNOWN: Statement = {
            WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.event_id IS NOT NULL)) ORDER BY d.id)
        FROM bridge_delegations d
        WHERE cardinality($2::text[]) > 0 AND d.room_id = ANY ($1) AND d.state = 'awaiting_input'
-         AND d.prompt IS NULL AND d.cancel_requested_at IS NULL AND d.input_until > $4) AS questions`,
+         AND d.prompt IS NULL AND d.cancel_requested_at IS NULL AND d.input_until IS NOT NULL) AS questions`,
 };
 
 /** So long after an answer, whoever goes on has had the time to read it. */
@@ -66,8 +78,10 @@ export interface KnownRow extends KnownPlaces {
   readonly open_global_max: number;
   readonly forgotten_before: number;
   readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
+  readonly partners: readonly (readonly [RoomId, ServerName])[] | null;
   readonly answers: readonly (Omit<RecentAnswer, "threadRoot"> & { threadRoot: EventId | null })[] | null;
   readonly subjects: readonly Subject[] | null;
+  readonly waiting: readonly WaitingQuestion[] | null;
   readonly questions:
     | readonly (Omit<OpenQuestion, "threadRoot" | "options"> & {
         threadRoot: EventId | null;
@@ -77,8 +91,17 @@ export interface KnownRow extends KnownPlaces {
 }
 
 /** @param now milliseconds since the Unix epoch: what was said long before is no recent answer */
-export function readKnown(on: Queryable, about: About, now: number): Promise<KnownRow> {
-  return oneRow<KnownRow>(on, KNOWN, [about.rooms, about.related, toTime(now - REACTION_MS), toTime(now)]);
+export function readKnown(
+  on: Queryable,
+  { rooms, related, partnerGhosts = [] }: About,
+  now: number,
+): Promise<KnownRow> {
+  return oneRow<KnownRow>(on, KNOWN, [
+    rooms,
+    related,
+    toTime(now - REACTION_MS),
+    JSON.stringify(partnerGhosts),
+  ]);
 }
 
 export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
@@ -92,6 +115,10 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
     if (direct && membership !== "leave") directWith.set(room as RoomId, ghost as GhostMxid);
   }
   for (const room of directWith.keys()) if ((ghostsIn.get(room)?.size ?? 0) > 1) directWith.delete(room);
+  const partnersIn = new Map<RoomId, Set<ServerName>>();
+  for (const [room, server] of row.partners ?? []) {
+    partnersIn.set(room, (partnersIn.get(room) ?? new Set()).add(server));
+  }
   return {
     forgottenBefore: row.forgotten_before + CLOCK_SKEW_MS,
     encryptedRooms: new Set(
@@ -99,8 +126,10 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
     ),
     ghostsIn,
     ghostsGone,
+    partnersIn,
     directWith,
     subjects: row.subjects ?? [],
+    waiting: row.waiting ?? [],
     recentAnswers: (row.answers ?? []).map((answer) => ({
       ...answer,
       threadRoot: answer.threadRoot ?? undefined,
@@ -144,8 +173,11 @@ const INDICES: Statement = {
   text: `SELECT index_digest, matrix_event_id FROM bridge_megolm_indices WHERE index_digest = ANY ($1::bytea[])`,
 };
 
-/** The events that used the message indices of these delegations before. */
-export async function knownIndices(on: Queryable, jobs: readonly NewDelegation[]): Promise<KnownIndices> {
+/** The events that used the message indices of these delegations and edits before. */
+export async function knownIndices(
+  on: Queryable,
+  jobs: readonly Pick<NewDelegation, "indexDigest">[],
+): Promise<KnownIndices> {
   const digests = jobs.flatMap(({ indexDigest }) => indexDigest ?? []);
   if (digests.length === 0) return new Map();
   const found = await rows<{ index_digest: Buffer; matrix_event_id: string }>(on, INDICES, [digests]);
@@ -163,7 +195,7 @@ const RECORD_INDICES: Statement = {
 /** Records the message indices of these delegations, refused ones included: an index belongs to its first event. */
 export async function recordIndices(
   on: Queryable,
-  jobs: readonly NewDelegation[],
+  jobs: readonly Pick<NewDelegation, "indexDigest" | "event">[],
   now: number,
 ): Promise<void> {
   const used = jobs.flatMap(({ indexDigest, event }) =>

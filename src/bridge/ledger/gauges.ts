@@ -7,7 +7,7 @@ import type { OpenState } from "./states.ts";
 
 export interface Waiting {
   readonly delegations: Readonly<Partial<Record<OpenState, number>>>;
-  /** When the oldest question was admitted that no agent has accepted. */
+  /** Since when the oldest question, or answer to one of an agent, waits to be accepted by its agent. */
   readonly oldestQuestionAt: number | undefined;
   /** Encrypted events without a key: those that hold their rooms, and those whose rooms have continued. */
   readonly envelopes: { readonly holding: number; readonly passed: number };
@@ -21,7 +21,7 @@ const WAITING: Statement = {
   name: "gauges",
   text: `
   WITH open AS MATERIALIZED (
-    SELECT state, count(*)::int AS number, min(admitted_at) AS oldest
+    SELECT state, count(*)::int AS number, min(COALESCE(waiting_since, admitted_at)) AS oldest
     FROM bridge_delegations WHERE terminal_at IS NULL GROUP BY state
   )
   SELECT COALESCE((SELECT json_object_agg(state, number) FROM open), '{}') AS delegations,

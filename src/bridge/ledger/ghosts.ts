@@ -16,6 +16,20 @@ export interface GhostDevice {
   readonly profileDigest: string | undefined;
 }
 
+/** What a ghost's avatar was made from. */
+export interface GhostAvatar {
+  /** Of the card whose icon it is; undefined when it has none. */
+  readonly cardDigest: string | undefined;
+  /** Of the image. */
+  readonly contentDigest: string | undefined;
+}
+
+/** An image that was uploaded for a ghost and is not its avatar yet; undefined when there is none. */
+export interface AvatarUpload {
+  readonly uploadDigest: string | undefined;
+  readonly uploadUrl: string | undefined;
+}
+
 /** A ghost's device as recorded. */
 export interface RecordedDevice {
   readonly ghost: GhostMxid;
@@ -48,6 +62,28 @@ const DEVICE: Statement = {
 const PROFILE: Statement = {
   name: "ghost_profile",
   text: `UPDATE bridge_ghosts SET profile_digest = $2 WHERE ghost_mxid = $1`,
+};
+
+const AVATAR: Statement = {
+  name: "ghost_avatar",
+  text: `
+  SELECT avatar_card_digest AS "cardDigest", avatar_content_digest AS "contentDigest",
+    avatar_upload_digest AS "uploadDigest", avatar_upload_url AS "uploadUrl"
+  FROM bridge_ghosts WHERE ghost_mxid = $1`,
+};
+
+const AVATAR_SET: Statement = {
+  name: "ghost_avatar_set",
+  text: `
+  UPDATE bridge_ghosts SET avatar_card_digest = $2, avatar_content_digest = $3, avatar_upload_digest = NULL,
+    avatar_upload_url = NULL
+  WHERE ghost_mxid = $1 RETURNING 1`,
+};
+
+const AVATAR_UPLOADED: Statement = {
+  name: "ghost_avatar_uploaded",
+  text: `
+  UPDATE bridge_ghosts SET avatar_upload_digest = $2, avatar_upload_url = $3 WHERE ghost_mxid = $1 RETURNING 1`,
 };
 
 const RECORDED = `
@@ -163,6 +199,21 @@ export function createGhosts(pool: Pool) {
 
     async recordProfile(ghost: GhostMxid, profileDigest: string): Promise<void> {
       await rows(pool, PROFILE, [ghost, profileDigest]);
+    },
+
+    /** Undefined when the ghost was not made yet. */
+    async avatar(ghost: GhostMxid): Promise<(GhostAvatar & AvatarUpload) | undefined> {
+      return (await entities<GhostAvatar & AvatarUpload>(pool, AVATAR, [ghost]))[0];
+    },
+
+    /** Called between the upload of an image and its use, so that another attempt does not upload it again. */
+    async recordAvatarUpload(ghost: GhostMxid, digest: string, url: string): Promise<void> {
+      await oneRow(pool, AVATAR_UPLOADED, [ghost, digest, url]);
+    },
+
+    /** Called after the homeserver has taken the avatar. */
+    async recordAvatar(ghost: GhostMxid, { cardDigest, contentDigest }: GhostAvatar): Promise<void> {
+      await oneRow(pool, AVATAR_SET, [ghost, cardDigest ?? null, contentDigest ?? null]);
     },
 
     /** Undefined when the ghost has no device yet. */

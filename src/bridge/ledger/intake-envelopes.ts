@@ -1,5 +1,5 @@
 // Intake envelopes: encrypted events that wait for their keys, after admission. A worker claims them, and they end
-// derived into delegations (envelope-derivation.ts) or expired (envelope-expiry.ts).
+// derived into delegations (envelope-derivation.ts) or expired (end-waiting-envelopes.ts).
 // Invariants: a claim raises the fence, and every write of a holder carries it in its WHERE; an intake envelope that
 // is woken while it is claimed becomes due when it is deferred; it holds its place in the room until it has ended, or
 // until `limits.roomGate` has passed since its admission: then the room continues, and what it asks is placed last.
@@ -34,11 +34,24 @@ export interface ClaimedIntakeEnvelope {
   readonly ingress: Ingress;
   /** Tries so far. */
   readonly attempts: number;
+  /** The question whose text it replaces; undefined when it is no edit. */
+  readonly edits: EventId | undefined;
+  /** Whether that question still waits for its key itself. */
+  readonly questionWaits: boolean;
   /** Key requests made so far. */
   readonly keyRequests: number;
   readonly admittedAt: number;
   readonly deadline: number;
 }
+
+const COLUMNS = `
+  e.matrix_event_id AS event, e.fence, e.room_id AS room, e.room_seq::float8 AS place,
+  e.sender_mxid AS sender, e.origin_server_ts::float8 AS "originServerTs", e.intake_fingerprint AS fingerprint,
+  e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline,
+  e.edits_event_id AS edits, EXISTS (
+    SELECT FROM bridge_encrypted_intake q
+    WHERE q.matrix_event_id = e.edits_event_id AND q.room_id = e.room_id AND q.state = 'awaiting_key'
+  ) AS "questionWaits"`;
 
 const CLAIM: Statement = {
   name: "claim_envelopes",
@@ -52,9 +65,19 @@ const CLAIM: Statement = {
   )
   UPDATE bridge_encrypted_intake e SET due_at = $3, holder = $4, woken_at = NULL, fence = e.fence + 1
   FROM due WHERE e.matrix_event_id = due.matrix_event_id
-  RETURNING e.matrix_event_id AS event, e.fence, e.room_id AS room, e.room_seq::float8 AS place,
-    e.sender_mxid AS sender, e.origin_server_ts::float8 AS "originServerTs", e.intake_fingerprint AS fingerprint,
-    e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline`,
+  RETURNING ${COLUMNS}`,
+};
+
+/** How many of the edits that wait are tried at once, from the latest. */
+const LATER_MAX = 3;
+
+const LATER_EDITS: Statement = {
+  name: "later_edits",
+  text: `
+  SELECT ${COLUMNS} FROM bridge_encrypted_intake e
+  WHERE e.room_id = $1 AND e.sender_mxid = $2 AND e.edits_event_id = $3 AND e.state = 'awaiting_key'
+    AND (e.origin_server_ts, e.matrix_event_id) > ($4::bigint, $5)
+  ORDER BY e.origin_server_ts DESC, e.matrix_event_id DESC LIMIT ${LATER_MAX}`,
 };
 
 // The places of what still awaits its key after the time that it may hold its room. Only under the rooms' locks,
@@ -146,6 +169,16 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {
       const touched = await rows(pool, DEFER, values);
       if (touched.length !== 1) throw leaseLost(`the intake envelope of ${event}`);
     },
+
+    /** The edits that wait and come after it, of the question that it asks or edits; the latest is first. */
+    laterEdits: ({ room, sender, edits, event, originServerTs }: ClaimedIntakeEnvelope) =>
+      entities<ClaimedIntakeEnvelope>(pool, LATER_EDITS, [
+        room,
+        sender,
+        edits ?? event,
+        edits === undefined ? 0 : originServerTs,
+        edits === undefined ? "" : event,
+      ]),
 
     /** Keys of these rooms arrived: their intake envelopes are due now. Returns how many there are. */
     async wake(roomIds: readonly RoomId[], now: number): Promise<number> {

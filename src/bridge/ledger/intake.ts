@@ -10,12 +10,13 @@ import { recordAnswers, recordPosted } from "./agent-questions.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
-import { keysFound } from "./envelope-expiry.ts";
+import { editQuestions } from "./edits.ts";
+import { keysFound } from "./end-waiting-envelopes.ts";
 import { knownIndices, knownOpen, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
-import { type PlacedIntakeEnvelope, place, roomTotals, STAGE_OF_DENIED } from "./placement.ts";
+import { isFirstUse, type PlacedIntakeEnvelope, place, roomTotals, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { cancelAsked, cancelRedacted } from "./redaction.ts";
 import { applyRoomState } from "./room-state.ts";
@@ -80,12 +81,12 @@ const WRITE_ENVELOPES: Statement = {
   text: `
   INSERT INTO bridge_encrypted_intake
     (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id, ingress, intake_fingerprint, deadline,
-     room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
-  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, seq,
+     edits_event_id, room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
+  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, edits, seq,
     CASE WHEN denied IS NULL THEN 'awaiting_key' ELSE 'denied' END, CASE WHEN denied IS NULL THEN $3::timestamptz END,
     $3, CASE WHEN denied IS NOT NULL THEN $3::timestamptz END, denied
   FROM unnest($4::text[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::timestamptz[], $10::bigint[],
-    $11::text[]) AS u (event, room, sender, ts, fingerprint, deadline, seq, denied)`,
+    $11::text[], $12::text[]) AS u (event, room, sender, ts, fingerprint, deadline, seq, denied, edits)`,
 };
 
 const WRITE_MALFORMED: Statement = {
@@ -130,12 +131,16 @@ async function admitOn(
     answers: found.answers.filter(isFresh),
     envelopes: found.envelopes.filter(isFresh),
     cancels: found.cancels.filter(isFresh),
+    edits: (found.edits ?? []).filter(isFresh),
     notices: found.notices.filter(({ event, source }) => fresh.has(event ?? source)),
   };
   // Before the rooms are locked, as delegations are everywhere.
-  const answers = await recordAnswers(client, keys, derived.answers, receivedAt);
+  const tooLate = await recordAnswers(client, keys, derived.answers, receivedAt);
   const canceledByAskers = await cancelAsked(client, derived.cancels, receivedAt);
-  const indices = await knownIndices(client, derived.delegations);
+  const readable = [...derived.delegations, ...(derived.edits ?? [])];
+  const indices = await knownIndices(client, readable);
+  const edits = (derived.edits ?? []).filter((edit) => isFirstUse(indices, edit));
+  await editQuestions(client, keys, edits, receivedAt);
   const open = await countOpen(client, knownOpen(row), derived, admission.capacity);
   const placed = place(derived, row, indices, open, admission.capacity);
   const { jobs, envelopes } = placed;
@@ -174,6 +179,8 @@ async function admitOn(
   ]);
   const notices = [
     ...derived.notices,
+    ...tooLate,
+    ...canceledByAskers.notices,
     ...refusedJobs(jobs),
     ...refusedEnvelopes(envelopes, (room) => speakerIn(row, room)),
   ];
@@ -181,23 +188,19 @@ async function admitOn(
     replayed: false,
     admitted: jobs.length - denied,
     denied,
-    answers,
+    answers: derived.answers.length - tooLate.length,
     envelopes: envelopes.length - envelopesDenied,
     envelopesDenied,
     malformed: admission.malformed.length,
-    canceled: [...canceled, ...canceledByAskers],
+    canceled: [...canceled, ...canceledByAskers.marked],
     notices: notices.length,
   };
-  const usesIndices = jobs.some(({ job }) => job.indexDigest !== undefined);
+  const usesIndices = readable.some(({ indexDigest }) => indexDigest !== undefined);
   if (admission.malformed.length + notices.length + envelopes.length + later.size === 0 && !usesIndices)
     return { result, sent };
   await sent;
   if (envelopes.length > 0) await writeEnvelopes(client, admission, envelopes);
-  await recordIndices(
-    client,
-    jobs.map(({ job }) => job),
-    receivedAt,
-  );
+  await recordIndices(client, readable, receivedAt);
   if (admission.malformed.length > 0) await writeMalformed(client, admission);
   if (result.admitted + result.envelopes > 0) await reorder(client, order, later, receivedAt);
   await writeNotices(client, notices, receivedAt, admission.noticeIntervalMs);
@@ -221,6 +224,7 @@ async function writeEnvelopes(
     placed.map(({ envelope }) => toTime(envelope.deadline)),
     placed.map(({ seq }) => seq),
     placed.map(({ denied }) => denied),
+    placed.map(({ envelope }) => envelope.edits ?? null),
   ]);
 }
 

@@ -81,6 +81,8 @@ export interface ClaimedDelegation {
   readonly attempts: number;
   /** Streams that were opened for its task. */
   readonly streamsOpened: number;
+  /** Polls in a row in which its agent broke the rules of A2A. */
+  readonly faults: number;
   readonly admittedAt: number;
   /** When it was first claimed to hand over its prompt. */
   readonly triedAt: number;
@@ -98,7 +100,11 @@ export interface DeferNote {
   /** The agent received nothing of this try, so the next one need not search for a task first. */
   readonly undelivered?: boolean;
   /** Of a task that is followed. */
-  readonly followed?: { readonly hasProgressed: boolean; readonly streamsOpened: number };
+  readonly followed?: {
+    readonly hasProgressed: boolean;
+    readonly streamsOpened: number;
+    readonly faults: number;
+  };
 }
 
 type DelegationRow = Omit<ClaimedDelegation, "lease" | "prompt" | "a2aMessageId"> & {
@@ -113,7 +119,8 @@ const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sou
   d.thread_root AS "threadRoot", d.prompt AS "sealedPrompt", d.answer_event_id AS "answerEventId", d.asked,
   d.question_key AS "questionKey", d.input_until AS "inputUntil", d.a2a_task_id AS "a2aTaskId",
   d.a2a_context_id AS "a2aContextId", d.a2a_attempted AS "a2aAttempted", d.a2a_unsettled AS "a2aUnsettled",
-  d.traceparent, d.retry_reason AS "retryReason", d.attempts, d.streams_opened AS "streamsOpened", d.admitted_at AS "admittedAt", d.tried_at AS "triedAt",
+  d.traceparent, d.retry_reason AS "retryReason", d.attempts, d.streams_opened AS "streamsOpened", d.faults,
+  d.admitted_at AS "admittedAt", d.tried_at AS "triedAt",
   d.accepted_at AS "acceptedAt", d.reply_at AS "replyAt",
   d.cancel_requested_at IS NOT NULL AS "cancelRequested"`;
 
@@ -126,8 +133,8 @@ const CLAIM_HEADS: Statement = {
     JOIN bridge_delegations d
       ON d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
     WHERE r.head_at <= $3 AND (d.lease_until IS NULL OR d.lease_until <= $3)
-      AND ($5::text[] IS NULL OR NOT r.encrypted OR d.ghost_mxid = ANY ($5))
-      AND d.agent_id <> ALL ($6::text[])
+      AND (d.terminal_at IS NOT NULL OR ($5::text[] IS NULL OR NOT r.encrypted OR d.ghost_mxid = ANY ($5))
+        AND d.agent_id <> ALL ($6::text[]))
     ORDER BY r.head_at
     LIMIT $2
     FOR UPDATE OF r, d SKIP LOCKED
@@ -191,7 +198,8 @@ const RENEW: Statement = {
   SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`,
 };
 
-// What came meanwhile, a cancellation or an answer, makes it due at once. A task that has begun is not queued again.
+// What came meanwhile makes it due at once where it awaits input: a cancellation or an answer. In another state it is due
+// at $4, canceled or not. A task that has begun is not queued again.
 // A head keeps holding its room until $4, unless that is later than $8 milliseconds after its first try: then its room
 // continues at the end of that time, and the delegation is due at $4, as every delegation is that its room is past.
 const LEAVES = "state IN ('queued', 'dispatching') AND due_at IS NOT NULL";
@@ -202,6 +210,7 @@ const RELEASE: Statement = {
     UPDATE bridge_delegations d SET
       lease_holder = NULL, lease_until = NULL,
       attempts = CASE WHEN $9 THEN 0 ELSE d.attempts + $5 END, streams_opened = COALESCE($10, d.streams_opened),
+      faults = COALESCE($11, d.faults),
       a2a_unsettled = d.a2a_unsettled AND NOT $6, retry_reason = COALESCE($7, d.retry_reason),
       state = CASE WHEN d.state = 'dispatching' AND d.a2a_task_id IS NULL AND NOT (d.a2a_unsettled AND NOT $6)
                    THEN 'queued' ELSE d.state END,
@@ -275,6 +284,7 @@ async function releaseUntil(
     roomGateMs,
     note?.followed?.hasProgressed ?? false,
     note?.followed?.streamsOpened ?? null,
+    note?.followed?.faults ?? null,
   ]);
   return row.touched;
 }

@@ -8,10 +8,11 @@ import type { UserId } from "../../domain/identifiers.ts";
 import { createQuestions } from "./agent-questions.ts";
 import { createAuditOutbox } from "./audit-outbox.ts";
 import type { ContentKeys } from "./content-keys.ts";
+import { createDatabaseMarker } from "./database-marker.ts";
 import { createTransitions } from "./delegations.ts";
 import { createDeviceInbox } from "./device-inbox.ts";
+import { createEnvelopeExpiry } from "./end-waiting-envelopes.ts";
 import { createEnvelopeDerivation } from "./envelope-derivation.ts";
-import { createEnvelopeExpiry } from "./envelope-expiry.ts";
 import { createGauges } from "./gauges.ts";
 import { createGhosts, createReadPositions } from "./ghosts.ts";
 import { createIntake } from "./intake.ts";
@@ -65,6 +66,7 @@ export function createLedger(
     audit: createAuditOutbox(pool),
     retention: createRetention(pool),
     waiting: createGauges(pool),
+    marker: createDatabaseMarker(pool),
   };
 }
 

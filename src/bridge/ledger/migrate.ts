@@ -1,6 +1,7 @@
 // Migrations: numbered SQL files, each applied once, in order, in its own transaction.
 // Invariants: processes that start at once migrate one after another, under an advisory lock; a database that is newer
-// than this program and not compatible with it is refused and not changed.
+// than this program and not compatible with it is refused and not changed; a role that may not create tables finds a
+// database that is up to date in order.
 import { readdirSync, readFileSync } from "node:fs";
 import type { Pool, PoolClient } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -13,6 +14,10 @@ interface Migration {
   readonly sql: string;
 }
 
+/** A migration may rebuild large tables, and others wait for it. */
+const MIGRATION_MS_MAX = 60 * 60_000;
+/** The SQLSTATE of a statement that the user may not make. */
+const NO_RIGHT = "42501";
 const DIRECTORY = new URL("./migrations/", import.meta.url);
 const HEADER = /^-- version ([0-9]+), oldest compatible version ([0-9]+)\n/;
 
@@ -30,12 +35,29 @@ function readMigrations(): Migration[] {
     });
 }
 
+const failed = (what: string, cause: unknown) =>
+  new DrawbridgeError("database_unavailable", `${what} failed`, {
+    hint: "Nothing of it was kept. Check the database user's rights and free space. Where another user migrates, run `drawbridge bridge migrate` as that user.",
+    cause,
+  });
+
+/** For what may take long. The connection has no statement timeout; the driver gives up after MIGRATION_MS_MAX. */
+const slowly = (client: PoolClient, text: string) => {
+  const query = { text, query_timeout: MIGRATION_MS_MAX };
+  return client.query(query);
+};
+
 async function applyMissing(client: PoolClient): Promise<number> {
-  await client.query(
-    `CREATE TABLE IF NOT EXISTS bridge_migrations (
+  const { rows } = await client.query("SELECT to_regclass('bridge_migrations') IS NOT NULL AS present");
+  // Even IF NOT EXISTS takes the right to create tables.
+  if (rows[0]?.present !== true) {
+    const create = `CREATE TABLE bridge_migrations (
        version integer PRIMARY KEY, name text NOT NULL, oldest_compatible integer NOT NULL,
-       applied_at timestamptz NOT NULL DEFAULT now())`,
-  );
+       applied_at timestamptz NOT NULL DEFAULT now())`;
+    await client.query(create).catch((error: Error & { code?: string }) => {
+      throw error.code === NO_RIGHT ? failed("the first migration", error) : error;
+    });
+  }
   const applied = await client.query<{ version: number; oldest_compatible: number }>(
     "SELECT version, oldest_compatible FROM bridge_migrations ORDER BY version",
   );
@@ -55,7 +77,7 @@ async function applyMissing(client: PoolClient): Promise<number> {
     if (done.has(migration.version)) continue;
     await client.query("BEGIN");
     try {
-      await client.query(migration.sql);
+      await slowly(client, migration.sql);
       await client.query(
         "INSERT INTO bridge_migrations (version, name, oldest_compatible) VALUES ($1, $2, $3)",
         [migration.version, migration.name, migration.oldestCompatible],
@@ -63,10 +85,7 @@ async function applyMissing(client: PoolClient): Promise<number> {
       await client.query("COMMIT");
     } catch (cause) {
       await client.query("ROLLBACK");
-      throw new DrawbridgeError("database_unavailable", `migration ${migration.name} failed`, {
-        hint: "Nothing of it was kept. Check the database user's rights and free space, then start again.",
-        cause,
-      });
+      throw failed(`migration ${migration.name}`, cause);
     }
     count++;
   }
@@ -80,13 +99,15 @@ async function applyMissing(client: PoolClient): Promise<number> {
 export async function migrate(pool: Pool): Promise<number> {
   const client = await pool.connect();
   try {
-    await client.query(`SELECT pg_advisory_lock(${ADVISORY_LOCKS.migration})`);
+    await client.query("SET statement_timeout = 0");
+    await slowly(client, `SELECT pg_advisory_lock(${ADVISORY_LOCKS.migration})`);
     try {
       return await applyMissing(client);
     } finally {
       await client.query(`SELECT pg_advisory_unlock(${ADVISORY_LOCKS.migration})`);
     }
   } finally {
-    client.release();
+    // Closed: it has no statement timeout.
+    client.release(true);
   }
 }

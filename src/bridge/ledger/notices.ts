@@ -16,8 +16,15 @@ import {
   type Statement,
   toTime,
 } from "./postgres.ts";
-import type { NoticeKind, NoticeReason, TerminalStage } from "./states.ts";
+import type { CancelReason, NoticeKind, NoticeReason, TerminalStage } from "./states.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
+
+/** What is said of a cancellation to the person who asked. Whoever removes their question is not told that it is gone. */
+export const CANCEL_NOTICES = {
+  source_redacted: undefined,
+  sender_canceled: "delegation_canceled",
+  operator_canceled: "delegation_stopped",
+} as const satisfies Readonly<Record<CancelReason, NoticeKind | undefined>>;
 
 /** The list of agents is not repeated within this time: it is still on the screen. */
 const DIRECTORY_INTERVAL_MS = 10_000;
@@ -46,9 +53,11 @@ function minimumIntervalMs(
     case "encrypted_room_refused":
     case "delegation_failed":
     case "delegation_canceled":
+    case "answer_refused":
       return undefined;
     case "delegation_stopped":
-      return stage === "follow" ? undefined : configuredMs;
+      // A card that is not trusted stops whatever is asked.
+      return stage === "agent_card" ? configuredMs : undefined;
     case "agent_directory":
     case "help":
       return Math.min(configuredMs, DIRECTORY_INTERVAL_MS);

@@ -3,7 +3,7 @@
 // is a durable intent that the holder of the lease acts on; a retry only makes due what waits, and takes no lease away.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { expireUnheld } from "./envelope-expiry.ts";
+import { expireUnheld } from "./end-waiting-envelopes.ts";
 import { writeNotices } from "./notices.ts";
 import { entities, inRooms, inTransaction, oneRow, rows, type Statement, toTime } from "./postgres.ts";
 import { cancelDelegation } from "./redaction.ts";
@@ -72,7 +72,7 @@ export interface WaitingRoom {
   readonly envelopes: number;
   /** What is at the head of its queue: a delegation (its ID) or an encrypted event. */
   readonly head: string | undefined;
-  /** When the oldest open question came. */
+  /** Since when the oldest of it waits for what it waits for now. */
   readonly since: number | undefined;
 }
 
@@ -90,7 +90,9 @@ const delegationsWhere = (name: string, where: string): Statement => ({
   SELECT d.id, d.matrix_event_id AS event, d.room_id AS room, d.ghost_mxid AS ghost, d.agent_id AS agent,
     d.sender_mxid AS sender, d.state, d.terminal_reason AS reason, d.attempts, d.retry_reason AS "lastReason",
     d.admitted_at AS "admittedAt", d.traceparent, d.cancel_requested_at IS NOT NULL AS "cancelRequested",
-    COALESCE(d.terminal_at, d.reply_at, d.accepted_at, d.tried_at, d.admitted_at) AS since,
+    COALESCE(d.terminal_at, d.waiting_since, d.tried_at, d.admitted_at) AS since,
+    EXISTS (SELECT FROM bridge_sends s
+      WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.state = 'pending') AS "isUnposted",
     COALESCE(d.due_at, CASE WHEN d.terminal_at IS NULL AND ${AT_HEAD} THEN r.head_at END) AS "nextAt",
     d.lease_until AS "leaseUntil",
     CASE WHEN d.terminal_at IS NULL AND d.due_at IS NULL AND NOT (${AT_HEAD}) THEN ${HEAD} END AS behind
@@ -122,15 +124,15 @@ const ROOMS: Statement = {
   name: "list_rooms",
   text: `
   WITH open AS (
-    SELECT room_id, 1 AS delegation, admitted_at FROM bridge_delegations
+    SELECT room_id, 1 AS delegation, COALESCE(waiting_since, admitted_at) AS since FROM bridge_delegations
     WHERE terminal_at IS NULL AND ($1::text IS NULL OR room_id = $1)
-    UNION ALL SELECT room_id, 0, admitted_at FROM bridge_encrypted_intake
+    UNION ALL SELECT room_id, 0, admitted_at AS since FROM bridge_encrypted_intake
     WHERE state = 'awaiting_key' AND ($1::text IS NULL OR room_id = $1)
   )
   SELECT r.room_id AS room, r.encrypted, sum(o.delegation)::int AS delegations,
-    (count(*) - sum(o.delegation))::int AS envelopes, ${HEAD} AS head, min(o.admitted_at) AS since
+    (count(*) - sum(o.delegation))::int AS envelopes, ${HEAD} AS head, min(o.since) AS since
   FROM open o JOIN bridge_rooms r ON r.room_id = o.room_id
-  GROUP BY r.room_id ORDER BY min(o.admitted_at)`,
+  GROUP BY r.room_id ORDER BY min(o.since)`,
 };
 
 // A new deadline begins with the next try. What a bridge holds now is left alone.
@@ -158,7 +160,10 @@ const RETRY_ENVELOPE: Statement = {
          WHERE matrix_event_id = $1 AND state = 'awaiting_key' AND holder IS NULL RETURNING 1`,
 };
 
-type DelegationRow = Omit<OpenDelegation, "waitsFor"> & { readonly leaseUntil: number | undefined };
+type DelegationRow = Omit<OpenDelegation, "waitsFor"> & {
+  readonly leaseUntil: number | undefined;
+  readonly isUnposted: boolean;
+};
 
 function waitsFor(row: DelegationRow, now: number): WaitsFor | undefined {
   if (row.reason !== undefined) return undefined;
@@ -166,14 +171,14 @@ function waitsFor(row: DelegationRow, now: number): WaitsFor | undefined {
   if (row.behind !== undefined) return "its_turn";
   if (row.nextAt === undefined || row.nextAt <= now) return "a_bridge";
   if (row.state === "reply_pending") return "the_homeserver";
-  if (row.state === "awaiting_input") return "the_asker";
+  if (row.state === "awaiting_input") return row.isUnposted ? "the_homeserver" : "the_asker";
   return row.state === "following" ? "the_agent" : "next_try";
 }
 
 export function createOperations(pool: Pool, noticeIntervalMs: number) {
   const delegations = async (statement: Statement, values: readonly unknown[], now: number) =>
     (await entities<DelegationRow>(pool, statement, values)).map((row): OpenDelegation => {
-      const { leaseUntil: _, ...shown } = row;
+      const { leaseUntil: _until, isUnposted: _isUnposted, ...shown } = row;
       return { ...shown, waitsFor: waitsFor(row, now) };
     });
   const envelopes = async (statement: Statement, values: readonly unknown[]) =>
@@ -203,15 +208,10 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
      * `undefined`: it is not open.
      */
     async cancelDelegation(id: string, now: number): Promise<"ended" | "requested" | undefined> {
-      const found = await delegation(id, now);
-      if (found === undefined) return undefined;
       return await inTransaction(pool, "BEGIN", async (client) => {
-        const result = await cancelDelegation(client, id, now);
-        const { room, ghost, event: source } = found;
-        const notice = { room, ghost, source, threadRoot: undefined };
-        const said = { ...notice, kind: "delegation_stopped", reason: "operator_canceled" } as const;
-        if (result !== undefined) await writeNotices(client, [said], now, noticeIntervalMs);
-        return { result };
+        const { marked, notices } = await cancelDelegation(client, id, now);
+        await writeNotices(client, notices, now, noticeIntervalMs);
+        return { result: notices.length > 0 ? "ended" : marked.length > 0 ? "requested" : undefined };
       });
     },
 

@@ -16,6 +16,15 @@ export interface KnownPlaces {
 /** Which event used each message index, by the digest in base64. */
 export type KnownIndices = ReadonlyMap<string, EventId>;
 
+/** Whether no other event used the message index. */
+export function isFirstUse(
+  indices: KnownIndices,
+  { indexDigest, event }: Pick<NewDelegation, "indexDigest" | "event">,
+): boolean {
+  const user = indexDigest && indices.get(indexKey(indexDigest));
+  return user === undefined || user === event;
+}
+
 export const indexKey = (digest: Buffer): string => digest.toString("base64");
 
 export interface PlacedJob {

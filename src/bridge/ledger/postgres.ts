@@ -2,9 +2,10 @@
 // Invariants: query plans do not depend on table statistics; a transaction counts as committed only when the server
 // has answered COMMIT; a transaction whose process hangs is ended by the server, because it holds the locks of rows and
 // rooms that every other bridge waits for.
-import { Pool, type PoolClient, type PoolConfig, type QueryResultRow } from "pg";
+import type { Pool, PoolClient, PoolConfig, QueryResultRow } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { isDemoted, isRolledBack, ServerPool } from "./servers.ts";
 
 /** The keys of the advisory locks that this product takes. The values are arbitrary and must never change. */
 export const ADVISORY_LOCKS = {
@@ -29,17 +30,14 @@ const PLANNER = [
 /** Longer than any transaction is idle between two statements. Other processes wait for its locks meanwhile. */
 const IDLE_IN_TRANSACTION_MS = 1_000;
 
-export function createLedgerPool(config: PoolConfig): Pool {
-  const pool = new Pool({
+/** `connectionString` may name several servers; connections go to the one that takes writes. */
+export function createLedgerPool({ connectionString = "", ...config }: PoolConfig): Pool {
+  return new ServerPool(connectionString, {
     idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
     ...config,
     pipeline: true,
     options: [PLANNER, config.options].filter(Boolean).join(" "),
   });
-  // A connection that breaks while it is in use fails the query that waits on it. Without a listener its error
-  // event would end the process as well.
-  pool.on("connect", (client) => client.on("error", () => {}));
-  return pool;
 }
 
 /** A pool, or the one connection of an open transaction. */
@@ -51,12 +49,28 @@ export interface Statement {
   readonly text: string;
 }
 
+/** How often what lost against another statement is made again. */
+const REPETITIONS_MAX = 3;
+
+/** Makes again what the server has surely rolled back because of others. */
+async function again<Result>(make: () => Promise<Result>): Promise<Result> {
+  for (let left = REPETITIONS_MAX; ; left--) {
+    try {
+      return await make();
+    } catch (error) {
+      if (left === 0 || !isRolledBack(error)) throw error;
+    }
+  }
+}
+
 export async function rows<Row extends QueryResultRow>(
   on: Queryable,
   statement: Statement,
   values: readonly unknown[],
 ): Promise<Row[]> {
-  const result = await on.query<Row>({ ...statement, values: [...values] });
+  const make = () => on.query<Row>({ ...statement, values: [...values] });
+  // Inside a transaction the whole of it is rolled back.
+  const result = await (on instanceof ServerPool ? again(make) : make());
   return result.rows;
 }
 
@@ -135,14 +149,30 @@ export interface Work<Result> {
   readonly sent?: Promise<unknown>;
 }
 
+/** The last statement may fail when nobody awaits it, because an earlier one has failed: that failure is the reported one. */
+async function withoutUnhandled<Result>(work: Promise<Work<Result>>): Promise<Work<Result>> {
+  const done = await work;
+  done.sent?.catch(() => {});
+  return done;
+}
+
 /**
  * Runs `work` between `begin` and COMMIT, on one connection. No remote call may be awaited inside. Connections are
  * pipelined: BEGIN travels with the first statement and COMMIT with the last. A statement that fails aborts the
- * transaction, and every statement sent after it fails too.
+ * transaction, and every statement sent after it fails too. A transaction that others made fail (a deadlock, a
+ * serialization failure) is run again, so `work` must be able to.
  * @param begin `BEGIN`, or `BEGIN; …` with a statement for the same round trip
- * @throws whatever `work` or the database threw; then nothing was committed
+ * @throws whatever `work` or the database threw; then nothing was committed, unless the answer to COMMIT was lost
  */
-export async function inTransaction<Result>(
+export function inTransaction<Result>(
+  pool: Pool,
+  begin: string,
+  work: (client: PoolClient) => Promise<Work<Result>>,
+): Promise<Result> {
+  return again(() => transaction(pool, begin, work));
+}
+
+async function transaction<Result>(
   pool: Pool,
   begin: string,
   work: (client: PoolClient) => Promise<Work<Result>>,
@@ -152,7 +182,7 @@ export async function inTransaction<Result>(
   try {
     const begun = client.query(begin);
     // When BEGIN fails, `work` fails too; the failure is reported once.
-    const [, { result, sent }] = await Promise.all([begun, work(client)]);
+    const [, { result, sent }] = await Promise.all([begun, withoutUnhandled(work(client))]);
     const [, committed] = await Promise.all([sent, client.query("COMMIT")]);
     // An aborted transaction answers COMMIT with ROLLBACK, and no error.
     if (committed.command !== "COMMIT")
@@ -162,9 +192,10 @@ export async function inTransaction<Result>(
     await client.query("ROLLBACK").catch((failure: Error) => {
       broken = failure;
     });
+    if (isDemoted(error)) broken = error as Error;
     throw error;
   } finally {
-    // A connection that could not roll back is closed instead of returned to the pool.
+    // A connection that could not roll back, or whose server takes no writes, is closed instead of returned to the pool.
     client.release(broken);
   }
 }
@@ -188,7 +219,8 @@ export function inRooms<Result>(
   work: (client: PoolClient) => Promise<Work<Result>>,
 ): Promise<Result> {
   return inTransaction(pool, "BEGIN", async (client) => {
-    const [, done] = await Promise.all([rows(client, LOCK_ROOMS, [roomIds]), work(client)]);
+    const locking = rows(client, LOCK_ROOMS, [roomIds]);
+    const [, done] = await Promise.all([locking, withoutUnhandled(work(client))]);
     return done;
   });
 }

@@ -4,10 +4,10 @@
 // known to have ended at once, however it ended; the server ends a connection that was idle for a second, because its
 // process hangs; only what nobody alive owns can be taken; the leases of a process that has ended are released under a
 // higher fence, so that no work waits for it, and no late write of it is accepted.
-import { Client, type Pool } from "pg";
-import { ADVISORY_LOCKS, inTransaction, oneRow, rows, type Statement, toTime } from "./postgres.ts";
+import type { Pool } from "pg";
+import { ADVISORY_LOCKS, oneRow, rows, type Statement, toTime } from "./postgres.ts";
+import { connectToServer } from "./servers.ts";
 
-const CONNECT_TIMEOUT_MS = 2_000;
 const STATEMENT_TIMEOUT_MS = 5_000;
 /** The server ends a connection that is idle for so long. Its process looks more often. */
 const IDLE_MS_MAX = 1_000;
@@ -48,30 +48,35 @@ const NOTIFY: Statement = { name: "process_notify", text: `SELECT pg_notify('${C
 const hasEnded = (holder: string) =>
   `${holder} IS NOT NULL AND ${holder} NOT IN (SELECT bridge_live_processes())`;
 
-// Leased delegations are heads of rooms, or due by themselves; an index finds both. Rooms are locked in ascending order,
-// as admissions lock them.
+// Leased delegations are heads of rooms, or due by themselves; an index finds both. Delegations are locked before rooms,
+// and both in ascending order, as in every other statement: a late write of the ended process may run at the same time.
 const RELEASE_DELEGATIONS: Statement = {
   name: "release_delegations",
   text: `
-  WITH rooms AS MATERIALIZED (
-    SELECT r.room_id, r.head_seq, r.head_ordinal FROM bridge_rooms r
-    JOIN bridge_delegations d ON d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
-    WHERE r.head_at IS NOT NULL AND ${hasEnded("d.lease_holder")}
+  WITH ended AS MATERIALIZED (
+    SELECT d.id FROM bridge_delegations d
+    WHERE d.id IN (
+      SELECT h.id FROM bridge_rooms r
+      JOIN bridge_delegations h ON h.room_id = r.room_id AND h.room_seq = r.head_seq AND h.room_ordinal = r.head_ordinal
+      WHERE r.head_at IS NOT NULL AND ${hasEnded("h.lease_holder")}
+      UNION ALL
+      SELECT o.id FROM bridge_delegations o WHERE o.due_at IS NOT NULL AND ${hasEnded("o.lease_holder")}
+    ) AND d.terminal_at IS NULL AND ${hasEnded("d.lease_holder")}
+    ORDER BY d.id FOR UPDATE OF d
+  ), released AS (
+    UPDATE bridge_delegations d SET
+      lease_holder = NULL, lease_until = NULL, fence = d.fence + 1,
+      due_at = CASE WHEN d.due_at IS NOT NULL THEN $1::timestamptz END
+    FROM ended e WHERE d.id = e.id
+    RETURNING d.room_id, d.room_seq, d.room_ordinal, d.due_at
+  ), rooms AS MATERIALIZED (
+    SELECT r.room_id FROM bridge_rooms r JOIN released h ON h.room_id = r.room_id
+    WHERE h.due_at IS NULL AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
     ORDER BY r.room_id FOR UPDATE OF r
-  ), heads AS (
-    UPDATE bridge_delegations d SET lease_holder = NULL, lease_until = NULL, fence = d.fence + 1
-    FROM rooms r
-    WHERE d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
-      AND d.due_at IS NULL AND d.terminal_at IS NULL AND ${hasEnded("d.lease_holder")}
-    RETURNING d.room_id
   ), turns AS (
-    UPDATE bridge_rooms r SET head_at = $1 FROM heads h WHERE r.room_id = h.room_id
-  ), due AS (
-    UPDATE bridge_delegations SET lease_holder = NULL, lease_until = NULL, fence = fence + 1, due_at = $1
-    WHERE due_at IS NOT NULL AND ${hasEnded("lease_holder")}
-    RETURNING 1
+    UPDATE bridge_rooms r SET head_at = $1 FROM rooms l WHERE r.room_id = l.room_id
   )
-  SELECT (SELECT count(*) FROM heads)::int + (SELECT count(*) FROM due)::int AS released`,
+  SELECT count(*)::int AS released FROM released`,
 };
 
 const releaseIn = (name: string, table: string): Statement => ({
@@ -122,12 +127,9 @@ export async function openProcessConnection(
   url: string,
   onNotified: (message: string) => void,
 ): Promise<ProcessConnection> {
-  const client = new Client({
-    connectionString: url,
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+  const client = await connectToServer(url, {
     statement_timeout: STATEMENT_TIMEOUT_MS,
     query_timeout: STATEMENT_TIMEOUT_MS,
-    keepAlive: true,
     // Others' work is told of while this process looks.
     pipeline: true,
     application_name: "drawbridge-process",
@@ -138,7 +140,6 @@ export async function openProcessConnection(
   client.on("notification", ({ payload = "" }) => onNotified(payload));
   const close = () => client.end().catch(() => undefined);
   try {
-    await client.connect();
     await client.query(BEGIN_SESSION);
     const process = String((await oneRow<{ number: number }>(client, NUMBER, [])).number);
     return {
@@ -164,13 +165,11 @@ export async function openProcessConnection(
   }
 }
 
-/** Releases the leases of processes that have ended, and returns how many there were. */
-export function releaseEnded(pool: Pool, now: number): Promise<number> {
-  return inTransaction(pool, "BEGIN", async (client) => {
-    let released = 0;
-    for (const statement of RELEASE_ALL) {
-      released += (await oneRow<{ released: number }>(client, statement, [toTime(now)])).released;
-    }
-    return { result: released };
-  });
+/** Releases the leases of processes that have ended, and returns how many there were. Safe to repeat. */
+export async function releaseEnded(pool: Pool, now: number): Promise<number> {
+  let released = 0;
+  for (const statement of RELEASE_ALL) {
+    released += (await oneRow<{ released: number }>(pool, statement, [toTime(now)])).released;
+  }
+  return released;
 }

@@ -1,9 +1,12 @@
 // Delegations are canceled: by the redaction of their event, by the person who asked, or by an operator; and intake
 // envelopes expired. An answer
 // that the agent does not have yet counts as the question's event does.
-// Invariant: a cancellation is a durable intent. Whoever holds the lease, in whichever process, ends the delegation.
-import type { Admission, NewCancel } from "./admission-types.ts";
-import { expireUnheld } from "./envelope-expiry.ts";
+// Invariants: a cancellation is a durable intent; whoever holds the lease, in whichever process, ends the delegation; who
+// asked is told by the transition that ends it, for which an event that is being sent is waited; what the homeserver takes
+// of a request that it did not answer can still follow.
+import type { Admission, NewCancel, NewNotice } from "./admission-types.ts";
+import { expireUnheld } from "./end-waiting-envelopes.ts";
+import { CANCEL_NOTICES } from "./notices.ts";
 import { oneRow, type Queryable, type Statement, toTime } from "./postgres.ts";
 import type { CancelReason } from "./states.ts";
 
@@ -42,7 +45,9 @@ const cancel = (hit: string) => `
     INSERT INTO bridge_audit (schema, record, created_at)
     SELECT 'svc.delegation.v1', bridge_delegation_audit(e.*::bridge_delegations), $2 FROM ended e
   )
-  SELECT ARRAY(SELECT id::text FROM marked) AS marked, ARRAY(SELECT id::text FROM ended) AS ended`;
+  SELECT ARRAY(SELECT id::text FROM marked) AS marked,
+    (SELECT COALESCE(json_agg(json_build_object(
+       'room', room_id, 'ghost', ghost_mxid, 'source', matrix_event_id, 'threadRoot', thread_root)), '[]') FROM ended) AS ended`;
 
 const CANCEL_REDACTED: Statement = {
   name: "cancel_redacted",
@@ -56,29 +61,40 @@ const CANCEL_THESE: Statement = {
   text: cancel("bridge_delegations d WHERE d.id = ANY ($3::bigint[])"),
 };
 
-type Canceled = { readonly marked: readonly string[]; readonly ended: readonly string[] };
-
-/** Cancels a delegation for an operator. `undefined`: it has ended, or there is none. */
-export async function cancelDelegation(
-  on: Queryable,
-  id: string,
-  now: number,
-): Promise<"ended" | "requested" | undefined> {
-  const reason: CancelReason = "operator_canceled";
-  const { marked, ended } = await oneRow<Canceled>(on, CANCEL_THESE, [reason, toTime(now), [id]]);
-  return ended.length > 0 ? "ended" : marked.length > 0 ? "requested" : undefined;
+/** The delegations that are marked, for their workers to end, and the notices about those that have ended. */
+export interface Canceled {
+  readonly marked: readonly string[];
+  readonly notices: readonly NewNotice[];
 }
 
-/** Cancels for the people who asked. Returns the delegations that are marked, for their workers to end. */
+async function cancelThese(
+  on: Queryable,
+  reason: "sender_canceled" | "operator_canceled",
+  ids: readonly string[],
+  now: number,
+): Promise<Canceled> {
+  const { marked, ended } = await oneRow<{
+    marked: string[];
+    ended: Omit<NewNotice, "kind" | "reason">[];
+  }>(on, CANCEL_THESE, [reason, toTime(now), ids]);
+  const kind = CANCEL_NOTICES[reason];
+  return { marked, notices: ended.map((one) => ({ ...one, kind, reason })) };
+}
+
+/** Cancels a delegation for an operator. Of one that has ended nothing is returned. */
+export function cancelDelegation(on: Queryable, id: string, now: number): Promise<Canceled> {
+  return cancelThese(on, "operator_canceled", [id], now);
+}
+
+/** Cancels for the people who asked. */
 export async function cancelAsked(
   on: Queryable,
   cancels: readonly NewCancel[],
   now: number,
-): Promise<readonly string[]> {
-  if (cancels.length === 0) return [];
-  const reason: CancelReason = "sender_canceled";
+): Promise<Canceled> {
+  if (cancels.length === 0) return { marked: [], notices: [] };
   const ids = cancels.map(({ delegation }) => delegation);
-  return (await oneRow<Canceled>(on, CANCEL_THESE, [reason, toTime(now), ids])).marked;
+  return await cancelThese(on, "sender_canceled", ids, now);
 }
 
 /** Returns the delegations that are marked as canceled, for their workers to end. Only under the rooms' locks. */
@@ -91,7 +107,7 @@ export async function cancelRedacted(
   const rooms = redacted.map(({ room }) => room);
   const reason: CancelReason = "source_redacted";
   const values = [reason, toTime(now), events, rooms];
-  const { marked } = await oneRow<Canceled>(on, CANCEL_REDACTED, values);
+  const { marked } = await oneRow<{ marked: string[] }>(on, CANCEL_REDACTED, values);
   await expireUnheld(on, events, rooms, reason, now);
   return marked;
 }

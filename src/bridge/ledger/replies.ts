@@ -61,7 +61,7 @@ const RECORD_REPLY: Statement = {
     FROM bridge_delegations d WHERE ${HELD} AND d.state IN ('dispatching', 'following', 'awaiting_input') FOR UPDATE
   ), moved AS (
     UPDATE bridge_delegations d SET
-      state = 'reply_pending', accepted_at = COALESCE(d.accepted_at, $4), reply_at = $4, due_at = d.lease_until,
+      state = 'reply_pending', accepted_at = COALESCE(d.accepted_at, $4), reply_at = $4, waiting_since = $4, due_at = d.lease_until,
       prompt = NULL, options = NULL, agent_version = COALESCE($5, d.agent_version), attempts = 0,
       a2a_context_id = COALESCE($9, d.a2a_context_id)
     FROM held h WHERE d.id = h.id AND NOT h.canceled

@@ -102,10 +102,13 @@ const KINDS: readonly Kind[] = [
   }),
   // A bucket that nobody took a token of for so long is full again, as a new one is.
   kind("limiter", () => WEEK_MS, { table: "bridge_limiter", key: ["bucket"], ended: "refilled_at" }),
+  // One that ended while it waited is kept until its room is past it: a claim steps over the row, not over a gap.
   kind("delegations", ({ delegations }) => delegations, {
     table: "bridge_delegations",
     key: ["id"],
     ended: "terminal_at",
+    where: `NOT EXISTS (SELECT FROM bridge_rooms r WHERE r.room_id = e.room_id
+      AND (r.head_seq, r.head_ordinal) <= (e.room_seq, e.room_ordinal))`,
     also: "sends AS (DELETE FROM bridge_sends s USING ended e WHERE s.delegation_id = e.id)",
   }),
   kind("envelopes", ({ delegations }) => delegations, {

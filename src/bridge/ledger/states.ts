@@ -87,7 +87,7 @@ export const INTAKE_ENVELOPE_REASONS = {
 export type ExpiryReason = (typeof INTAKE_ENVELOPE_REASONS.expired)[number];
 
 /** The purpose of an outgoing event; with its delegation or marker it makes the transaction ID unique. */
-export const SEND_PURPOSES = ["reply", "notice", "progress", "question", "pin"] as const;
+export const SEND_PURPOSES = ["reply", "notice", "progress", "question"] as const;
 export type SendPurpose = (typeof SEND_PURPOSES)[number];
 
 /** The notices that the bridge can send to a room, besides answers. All are content-free. */
@@ -100,6 +100,7 @@ export const NOTICE_KINDS = [
   "delegation_stopped",
   "delegation_canceled",
   "cancel_refused",
+  "answer_refused",
   "delegation_failed",
   "encrypted_room_refused",
   "keys_missing",

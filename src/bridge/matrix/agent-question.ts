@@ -4,7 +4,7 @@ import type { Clock } from "../../domain/clock.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
 import { CATALOGUES } from "../texts/catalogue.ts";
-import { type Answer, type AnswerSource, answerParts } from "./answer.ts";
+import { type Answer, type AnswerSource, answerParts, isPlain } from "./answer.ts";
 
 export function questionParts(
   question: Answer,
@@ -14,7 +14,8 @@ export function questionParts(
 ): Promise<ReplyPart[]> {
   const { empty, howToAnswer, howToChoose } = (source.texts ?? CATALOGUES.en).question;
   const text = question.text.trim() === "" ? empty : question.text;
-  const list = options.map(({ key, value }) => `- ${key} ${value}`);
+  const bullet = isPlain(question) ? "" : "- ";
+  const list = options.map(({ key, value }) => `${bullet}${key} ${value}`);
   const hint = options.length === 0 ? howToAnswer : howToChoose;
   const whole = [text, ...(list.length > 0 ? [list.join("\n")] : []), hint].join("\n\n");
   return answerParts({ ...question, text: whole }, source, clock);

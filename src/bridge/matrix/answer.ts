@@ -73,19 +73,26 @@ export async function answerParts(answer: Answer, source: AnswerSource, clock: C
 
 /** The beginning of a long answer, and where the rest is. */
 function shortForm(text: string, mediaType: string | undefined, texts: Texts): string {
-  const [beginning = ""] = splitText(text, SHORT_BYTES_MAX);
+  // One character more than fits, so that the cut falls where it does in the whole text.
+  const [beginning = ""] = splitText(text.slice(0, SHORT_BYTES_MAX + 1), SHORT_BYTES_MAX);
   const fences = beginning.match(/^ {0,3}(?:```|~~~)/gm)?.length ?? 0;
   const closed = fences % 2 === 1 && mediaType !== "text/plain" ? "\n```" : "";
   return `${beginning.trimEnd()}${closed}\n\n… ${texts.answer.continued}`;
 }
+
+const PLAIN = "text/plain";
+const typeOf = (mediaType: string | undefined) => mediaType?.split(";", 1)[0]?.trim().toLowerCase();
+
+/** Whether a text is shown as it is. */
+export const isPlain = ({ mediaType }: Pick<Answer, "mediaType">): boolean => typeOf(mediaType) === PLAIN;
 
 async function formattedPieces(
   pieces: readonly string[],
   mediaType: string | undefined,
   clock: Clock,
 ): Promise<readonly (string | undefined)[] | undefined> {
-  const type = mediaType?.split(";", 1)[0]?.trim().toLowerCase();
-  if (type === "text/plain") return undefined;
+  const type = typeOf(mediaType);
+  if (type === PLAIN) return undefined;
   if (type === "application/json" || type?.endsWith("+json")) return pieces.map(renderCode);
   return renderMarkdownPieces(pieces, clock);
 }

@@ -36,6 +36,11 @@ const MEMBER_BOUNDS: ThinBounds = {
   readBytesMax: 512 * 1024 * 1024,
 };
 
+const MARKER_TYPE = "org.drawbridge.database";
+const MarkerCopy = z.object({ database: z.string(), count: z.number() });
+/** It is also told while a process drains, which does not wait for a homeserver that hangs. */
+const MARKER_MS_MAX = 2_000;
+
 const Nothing = z.unknown().transform(() => undefined);
 const SentEvent = z.object({ event_id: parsedBy(parseEventId) });
 const TimelineEvent = z.object({
@@ -77,6 +82,30 @@ export class Homeserver {
     });
   }
 
+  /** `GET /user/{user}/account_data/{type}`: how far the bridge's database had come. That there is none is a value. */
+  async databaseMarker(user: UserId): Promise<Outcome<z.output<typeof MarkerCopy> | undefined>> {
+    const outcome = await this.#http.request(
+      "get_marker",
+      "GET",
+      ["user", user, "account_data", MARKER_TYPE],
+      {
+        schema: MarkerCopy,
+      },
+    );
+    return unlessRefused(outcome, "M_NOT_FOUND");
+  }
+
+  /** `PUT /user/{user}/account_data/{type}`. */
+  setDatabaseMarker(
+    user: UserId,
+    marker: { readonly database: string | undefined; readonly count: number },
+  ): Promise<Outcome<undefined>> {
+    return this.#http.request("set_marker", "PUT", ["user", user, "account_data", MARKER_TYPE], {
+      body: marker,
+      timeoutMs: MARKER_MS_MAX,
+    });
+  }
+
   /** `POST /appservice/{id}/ping`: has the homeserver call the bridge back. */
   pingAppservice(appserviceId: string): Promise<Outcome<undefined>> {
     return this.#http.request("ping", "POST", ["appservice", appserviceId, "ping"], {
@@ -108,6 +137,17 @@ export class Homeserver {
   ): Promise<Outcome<undefined>> {
     return this.#http.request("set_display_name", "PUT", ["profile", ghost, "displayname"], {
       body: { displayname: displayName },
+      as: { ghost, signal },
+    });
+  }
+
+  /** `PUT /profile/{user}/avatar_url`. @param url an `mxc:` address; empty for none */
+  setAvatar(
+    { ghost, signal }: Pick<GhostActor, "ghost" | "signal">,
+    url: string,
+  ): Promise<Outcome<undefined>> {
+    return this.#http.request("set_avatar", "PUT", ["profile", ghost, "avatar_url"], {
+      body: { avatar_url: url },
       as: { ghost, signal },
     });
   }

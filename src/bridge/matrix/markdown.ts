@@ -11,7 +11,7 @@ const LINK = /^(?:https?:\/\/|mailto:)/i;
 /** Clients show a link to a user, a room or a message as a mention. */
 const MENTION = /^https?:\/\/(?:www\.)?matrix\.to\b/i;
 /** Names of files that end like a top-level domain: clients would make links to foreign hosts of them. */
-const FILE_NAME = /(?<![\w@:/.-])[\w./-]*\w\.(?:md|py|rs|sh|pl|so|zip)\b(?![\w/.@-])/g;
+const FILE_NAME = /(?<![\w@:/.-])[\w./-]*\w\.(?:md|py|rs|sh|pl|so|zip)\b(?![\w/@-]|\.\w)/g;
 
 // A soft line break stays one: documents are wrapped at some width, and a client wraps at its own.
 const renderer = new MarkdownIt({ html: false, linkify: false, breaks: false, maxNesting: 20 });

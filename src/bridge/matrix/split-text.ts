@@ -36,10 +36,11 @@ function reach(text: string, start: number, bytesMax: number): number {
 /** Where to cut between `start` and `end`: after the last good boundary in the second half of the range. */
 function cutBefore(text: string, start: number, end: number): number {
   const earliest = start + Math.floor((end - start) / 2);
+  // Searched in a copy, because a search for what is not there goes back to the beginning of the text.
+  const range = text.slice(earliest, end);
   for (const boundary of ["\n\n", "\n", " "]) {
-    // The boundary itself must fit before `end`.
-    const at = text.lastIndexOf(boundary, end - boundary.length);
-    if (at >= earliest) return at + boundary.length;
+    const at = range.lastIndexOf(boundary);
+    if (at >= 0) return earliest + at + boundary.length;
   }
   return end;
 }

@@ -1,8 +1,8 @@
 // The list of agents that `!agents` gets: each with what its verified card says it does.
 // Invariants: a card's text is shown as text, bounded, without control characters and without anything that notifies;
-// the list fits one event whatever cards say.
+// the list fits one event whatever cards say; it names the server whose agents these are.
 
-import type { GhostMxid } from "../../domain/identifiers.ts";
+import { type GhostMxid, serverOf } from "../../domain/identifiers.ts";
 import { escapeHtml } from "../matrix/markdown.ts";
 import { plainLine } from "../matrix/plain-line.ts";
 import { fill } from "../texts/catalogue.ts";
@@ -41,8 +41,10 @@ export function directoryBodies(
   lines: readonly DirectoryLine[],
   { directory: words }: Texts,
 ): Readonly<Record<string, string>> {
-  if (lines.length === 0) return { body: words.none };
   const sorted = lines.toSorted((left, right) => (left.ghost < right.ghost ? -1 : 1));
+  const [first] = sorted;
+  if (first === undefined) return { body: words.none };
+  const howToAsk = fill(words.howToAsk, { server: serverOf(first.ghost) });
   const entries: Entry[] = [];
   let bytes = 0;
   for (const line of sorted.slice(0, LISTED_MAX)) {
@@ -54,10 +56,10 @@ export function directoryBodies(
   const left = sorted.length - entries.length;
   const more = left > 0 ? [fill(words.more, { count: left })] : [];
   return {
-    body: [words.howToAsk, ...entries.map(({ plain }) => plain), ...more].join("\n"),
+    body: [howToAsk, ...entries.map(({ plain }) => plain), ...more].join("\n"),
     format: "org.matrix.custom.html",
     formatted_body: [
-      `<p>${words.howToAsk}</p>`,
+      `<p>${escapeHtml(howToAsk)}</p>`,
       `<ul>${entries.map(({ html }) => html).join("")}</ul>`,
       ...more.map((text) => `<p>${text}</p>`),
     ].join(""),

@@ -1,7 +1,7 @@
 // Shows how far delegations are that take long: one message each, edited in place, pinned while the work goes on.
 // Invariants: the message is sent once, under one transaction ID; it is edited at most every few seconds, and only when it
-// says something else; a status that cannot be shown delays no answer; nothing of it is left pinned by a delegation that
-// has ended, unless the room refuses.
+// says something else, as far as is known; a status that cannot be shown delays no answer; nothing of it is left pinned by
+// a delegation that has ended, whatever outage or kill came between, unless the room refuses.
 import type { Logger } from "pino";
 import { errorName } from "../../domain/errors.ts";
 import type { EventId } from "../../domain/identifiers.ts";
@@ -21,8 +21,8 @@ const LEASE_MS = 60_000;
 const LOOK_MS = 3_000;
 const POLL_MS = 1_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 60_000 };
-/** After so many failures the message stays as it is. */
-const ATTEMPTS_MAX = 20;
+/** In the place of a digest: what the message says is not known. */
+const UNKNOWN = "unknown";
 
 export interface StatusDependencies extends SenderDependencies {
   readonly ledger: Pick<Ledger, "statuses">;
@@ -66,29 +66,38 @@ async function showStatus(
   const { ledger, clock } = deps;
   const { state, eventId } = status;
   const isOpen = OPEN.has(state);
-  if (eventId === undefined) {
-    // The question back, or the answer, is there for people to see already.
-    if (!isOpen) return await ledger.statuses.end(status);
-    if (state === "awaiting_input" || state === "reply_pending") {
-      return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
-    }
-  }
-  const text = statusText(status, deps.textsOf(status.roomId));
-  if (eventId !== undefined && text.digest === status.shown) {
+  const wasAttempted = eventId !== undefined || status.firstAttemptedAt !== undefined;
+  // The question back, or the answer, is there for people to see already.
+  if (!wasAttempted && !isOpen) return await ledger.statuses.end(status);
+  if (!wasAttempted && (state === "awaiting_input" || state === "reply_pending")) {
     return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
   }
+  const text = statusText(status, deps.textsOf(status.roomId));
+  const isSaid = text.digest === status.shown;
+  if (isSaid && isOpen) return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
+
   const edits = eventId === undefined ? 0 : status.edits + 1;
   const content = eventId === undefined ? firstContent(text, status) : editContent(text, eventId);
-  const sent = await send(deps, status, content, edits, signal);
-  if (sent.kind !== "sent") return await failed(deps, status, sent);
-  const shownAs = eventId ?? sent.eventId;
-  const pinned = await pin(deps, status, shownAs, isOpen, signal);
-  await ledger.statuses.recordShown(
-    status,
-    { eventId: shownAs, digest: text.digest, edits, pinned },
-    clock.now() + LOOK_MS,
-  );
-  if (!isOpen) await ledger.statuses.end(status);
+  const sent: SendResult =
+    isSaid && eventId !== undefined
+      ? { kind: "sent", eventId }
+      : await send(deps, status, content, edits, signal);
+  if (sent.kind === "retry") return await again(deps, status, sent.afterMs);
+  const message = eventId ?? (sent.kind === "sent" ? sent.eventId : undefined);
+  if (message === undefined) return await ledger.statuses.end(status);
+
+  const goesOn = isOpen && sent.kind === "sent";
+  const pinned = await pin(deps, status, message, goesOn, signal);
+  if (sent.kind === "sent" && !isSaid) {
+    // Of a message that was attempted before, the room may have what it said then.
+    const digest = eventId === undefined && wasAttempted ? UNKNOWN : text.digest;
+    const shown = { eventId: message, digest, edits, pinned };
+    await ledger.statuses.recordShown(status, shown, clock.now() + LOOK_MS);
+    if (digest === UNKNOWN) return;
+  }
+  if (goesOn) return;
+  if (pinned) await again(deps, status, signal?.aborted === true ? 0 : LOOK_MS);
+  else await ledger.statuses.end(status);
 }
 
 function send(
@@ -111,30 +120,32 @@ function send(
   );
 }
 
-/** Whether the message is pinned now. What the room refuses is not tried again. */
+/** Whether the message may be pinned now. What the room refuses is not tried again. */
 async function pin(
   deps: StatusDependencies,
-  { roomId, ghost, eventId, pinned }: ClaimedStatus,
+  { roomId, ghost, eventId, firstAttemptedAt, pinned }: ClaimedStatus,
   message: EventId,
-  isOpen: boolean,
+  goesOn: boolean,
   signal?: AbortSignal,
 ): Promise<boolean> {
   const isNew = eventId === undefined;
-  if (isOpen ? !isNew : !pinned) return pinned;
+  // A process that sent it and died may have pinned it too.
+  const mayBe = pinned || (isNew && firstAttemptedAt !== undefined);
+  if (goesOn ? !isNew : !mayBe) return mayBe;
   const outcome = await deps.ghosts.acting(
     ghost,
-    (actor) => setPinned(deps.homeserver, actor, roomId, message, isOpen),
+    (actor) => setPinned(deps.homeserver, actor, roomId, message, goesOn),
     signal,
   );
-  return outcome.kind === "ok" ? isOpen : pinned;
+  return outcome.kind === "ok" ? goesOn : outcome.kind === "retry";
 }
 
-async function failed(
+/** Tries again later: an outage, however long, costs a status nothing but time. */
+async function again(
   { ledger, clock }: StatusDependencies,
   status: ClaimedStatus,
-  result: Exclude<SendResult, { kind: "sent" }>,
+  afterMs: number,
 ): Promise<void> {
-  if (result.kind === "refused" || status.attempts >= ATTEMPTS_MAX) return await ledger.statuses.end(status);
-  const waitMs = result.afterMs === 0 ? 0 : backoffMs(BACKOFF, status.attempts, result.afterMs);
+  const waitMs = afterMs === 0 ? 0 : backoffMs(BACKOFF, status.attempts, afterMs);
   await ledger.statuses.defer(status, clock.now() + waitMs, true);
 }

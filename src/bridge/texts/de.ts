@@ -9,6 +9,8 @@ export const DE: Texts = {
     delegation_stopped: "Ich habe die Arbeit an dieser Frage beendet.",
     delegation_canceled: "Ich habe diese Frage abgebrochen, wie du wolltest.",
     cancel_refused: "Ich habe nichts abgebrochen.",
+    answer_refused:
+      "Ich habe deine Antwort nicht an den Agenten weitergegeben. Bitte frag in einer neuen Nachricht noch einmal.",
     delegation_failed: "Ich habe auf diese Frage keine Antwort bekommen.",
     encrypted_room_refused:
       "Dieser Raum ist verschlüsselt, und diese Bridge liest keine verschlüsselten Räume. Ich sehe also nicht, was " +
@@ -105,8 +107,7 @@ export const DE: Texts = {
     "Räumen teilnimmt.",
   directory: {
     none: "Im Moment werden hier keine Agenten angeboten. Wer diese Bridge betreibt, kann welche hinzufügen.",
-    howToAsk:
-      "Lade einen Agenten in einen Raum ein und erwähne ihn mit deiner Frage. Hier angebotene Agenten:",
+    howToAsk: "Lade einen Agenten in einen Raum ein und erwähne ihn mit deiner Frage. Agenten von {server}:",
     unavailable:
       "im Moment nicht verfügbar: Seine Identität ist nicht bestätigt; wer diese Bridge betreibt, kann das beheben",
     example: "Zum Beispiel: {example}",

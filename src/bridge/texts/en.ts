@@ -9,6 +9,7 @@ export const EN: Texts = {
     delegation_stopped: "I have stopped working on this question.",
     delegation_canceled: "I have canceled this question, as you asked.",
     cancel_refused: "I have not canceled anything.",
+    answer_refused: "I did not pass your answer on to the agent. Please ask again in a new message.",
     delegation_failed: "I could not get an answer to this question.",
     encrypted_room_refused:
       "This room is encrypted, and this bridge does not read encrypted rooms, so I cannot see what is asked " +
@@ -92,7 +93,7 @@ export const EN: Texts = {
     "rooms.",
   directory: {
     none: "No agents are offered here at the moment. Whoever runs this bridge can add some.",
-    howToAsk: "Invite an agent to a room and mention it with your question. Agents offered here:",
+    howToAsk: "Invite an agent to a room and mention it with your question. Agents of {server}:",
     unavailable: "not available now: its identity is not verified; whoever runs this bridge can repair that",
     example: "For example: {example}",
     more: "… and {count} more.",

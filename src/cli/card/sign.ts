@@ -3,8 +3,8 @@ import { writeFileSync } from "node:fs";
 import { lintCard } from "../../cards/lint.ts";
 import { importSigningKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand } from "../lib/command.ts";
-import { readInput } from "../lib/input.ts";
 import { printData, say } from "../lib/output.ts";
 
 export const command = defineCommand({

@@ -1,17 +1,19 @@
 // drawbridge federation evidence: an evidence pack about one partner, or the check of one that was made.
+
 import { join, resolve } from "node:path";
 import { systemClock } from "../../domain/clock.ts";
 import { parseDurationMs } from "../../domain/duration.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseJson } from "../../domain/json.ts";
 import { assemblePack, packProblems } from "../../federation/evidence/pack.ts";
 import { renderPage } from "../../federation/evidence/page.ts";
 import type { Window } from "../../federation/evidence/record-streams.ts";
 import { CLOSING_ORDER } from "../../federation/plane-order.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { probePartner } from "../lib/federation.ts";
-import { readInput } from "../lib/input.ts";
 import { CONFIG, PROBE_CONFIG } from "../lib/options.ts";
 import { printText, renderJson, say } from "../lib/output.ts";
 
@@ -84,12 +86,8 @@ function windowOf(since: string | undefined, until: string | undefined): Window 
 }
 
 function verify(file: string): ExitCode {
-  let value: unknown;
-  try {
-    value = JSON.parse(readInput(file).toString("utf8"));
-  } catch {
-    throw usage(`${file} cannot be read as JSON`, "Name the JSON file of a pack.");
-  }
+  const value = parseJson(readInput(file, "Name the JSON file of a pack.", "usage").toString("utf8"));
+  if (value === undefined) throw usage(`${file} cannot be read as JSON`, "Name the JSON file of a pack.");
   const problems = packProblems(value);
   const lines = problems.length === 0 ? ["Every digest is that of what it stands for."] : problems;
   printText(`${lines.join("\n")}\n`);

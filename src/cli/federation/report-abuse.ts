@@ -1,10 +1,17 @@
 // drawbridge federation report-abuse: takes in what another organisation reports, by references alone.
+
+import { spawn } from "node:child_process";
 import { dirname, join, resolve } from "node:path";
+import process from "node:process";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { shellWord } from "../../domain/printable.ts";
-import { fileReport } from "../../federation/abuse/file-report.ts";
-import type { AbuseReport } from "../../federation/abuse/report.ts";
-import { type Origin, readSignedReport, signReport } from "../../federation/abuse/signed-report.ts";
+import {
+  type AbuseReport,
+  fileReport,
+  type Origin,
+  readSignedReport,
+  signReport,
+} from "../../federation/abuse/report.ts";
 import { changeBase } from "../../federation/change/base.ts";
 import { loadFederationConfig } from "../../federation/config.ts";
 import { signerOf, trustOf } from "../../federation/offboarding/run/context.ts";
@@ -12,13 +19,12 @@ import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import type { PartnerEntry, Registry } from "../../federation/registry/partner.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { readInput } from "../lib/input.ts";
 import { CONFIG } from "../lib/options.ts";
 import { printData, printText, say, short } from "../lib/output.ts";
-import { runCommand } from "../lib/run-command.ts";
 
 export const command = defineCommand({
   arguments: [["<file>", "the report: JSON by registry/abuse-report.schema.json, or a DSSE envelope of one"]],
@@ -42,7 +48,7 @@ Exit codes:
   4  the head is refused
   5  with --apply: something is not closed yet, and is named; the pack is made all the same`,
   async run([file], { config, apply, sign }) {
-    const bytes = readInput(file, { hint: "Check the path." });
+    const bytes = readInput(file, "Check the path.");
     const settings = loadFederationConfig(config);
     const trusted = settings.offboarding === undefined ? [] : trustOf(settings).parties;
     const { read: given, origin } = readSignedReport(bytes, trusted);
@@ -149,4 +155,32 @@ async function fileAndPrint({ report, digest, origin, federation }: Filing): Pro
       ? `Filed: ${filed.path} in commit ${short(filed.revision)}`
       : `Filed before: ${filed.path}; nothing was added.`,
   );
+}
+
+// Another command of this program, as a process of its own, its output among ours. Invariant: a command that could
+// not be started, or was killed, is reported and is an exit code like any other; it never keeps the caller from its
+// next step.
+
+/**
+ * @param words the command line after the program's name
+ * @param program what runs it, and with which script
+ * @returns its exit code; `failed` when it did not come to one
+ */
+export function runCommand(
+  words: readonly string[],
+  program: readonly [string, string] = [process.execPath, process.argv[1] ?? ""],
+): Promise<number> {
+  const [executable, script] = program;
+  const shown = `drawbridge ${words.map(shellWord).join(" ")}`;
+  const fail = (what: string) => {
+    say(`error: ${shown} ${what}\nhint: Give that command yourself; nothing of it is known to be done.`);
+    return ExitCode.failed;
+  };
+  return new Promise((done) => {
+    const child = spawn(executable, [script, ...words], { stdio: ["ignore", "inherit", "inherit"] });
+    child.once("error", (error: NodeJS.ErrnoException) =>
+      done(fail(`could not be started: ${error.code ?? error.message}`)),
+    );
+    child.once("close", (code, signal) => done(code ?? fail(`was ended by ${signal}`)));
+  });
 }

@@ -2,7 +2,7 @@
 import { readFileSync, statSync } from "node:fs";
 import { CARD_BYTES_MAX } from "../../cards/card-faults.ts";
 import { importJwkSet, type PinnedKey } from "../../cards/pinned-keys.ts";
-import { readInput } from "./input.ts";
+import { readInput } from "../../runtime/read-input.ts";
 
 /** A card's bytes, or undefined when it cannot be read. A file too large to be a card is cut behind the limit. */
 export function readCardFile(path: string): Uint8Array | undefined {

@@ -13,8 +13,8 @@ import { ExitCode } from "./exit-codes.ts";
 import { openForCommand } from "./federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "./options.ts";
 import { print, printJson, printText, say, short } from "./output.ts";
-import { planText } from "./plan.ts";
 import { planeWords, progressReporter, type WorkflowReporter, workflowReporter } from "./progress.ts";
+import { planText } from "./steps.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
   contain: `

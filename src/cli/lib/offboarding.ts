@@ -7,18 +7,15 @@ import { residualStatement } from "../../federation/offboarding/duties/residual.
 import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun } from "../../federation/offboarding/run/run.ts";
-import { type RunStatus, statusOf } from "../../federation/offboarding/workflow/status.ts";
-import type { Block } from "../../federation/workflow/status.ts";
+import { type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
+import type { Block } from "../../federation/workflow/procedure.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { openForCommand, outsideProbe } from "./federation.ts";
 import { CONFIG, JSON_OPTION } from "./options.ts";
 import { say } from "./output.ts";
 import { planeLabel } from "./progress.ts";
 
-export const RUN_ID = [
-  "--run-id <run>",
-  "the run, or the other organisation; the open one when absent",
-] as const;
+const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
 export const PROBE_CONFIG = [
   "--probe-config <file>",
   "a probe.yaml: probe from outside as well, as the other organisation",

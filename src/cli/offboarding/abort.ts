@@ -1,6 +1,6 @@
 // drawbridge offboarding abort: ends a removal without completing it.
 import { counterpartyOf } from "../../federation/offboarding/run/run.ts";
-import { abort } from "../../federation/offboarding/workflow/waive-and-abort.ts";
+import { abort } from "../../federation/offboarding/steps/waive-and-abort.ts";
 import { defineCommand } from "../lib/command.ts";
 import { openOffboarding, RUN_OPTIONS } from "../lib/offboarding.ts";
 import { print } from "../lib/output.ts";

@@ -1,5 +1,5 @@
 // drawbridge offboarding complete: probes every plane again, and states and signs that the removal is whole.
-import { complete } from "../../federation/offboarding/workflow/complete.ts";
+import { complete } from "../../federation/offboarding/steps/complete.ts";
 import { defineCommand } from "../lib/command.ts";
 import { nextLine, openOffboarding, PROBING_RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
 import { print } from "../lib/output.ts";

@@ -1,7 +1,7 @@
 // drawbridge offboarding import: takes in what the other organisation has signed.
-import { importStatements } from "../../federation/offboarding/workflow/exchange.ts";
+import { importStatements } from "../../federation/offboarding/steps/exchange.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand } from "../lib/command.ts";
-import { readInput } from "../lib/input.ts";
 import { nextLine, openOffboarding, RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
 import { print } from "../lib/output.ts";
 
@@ -17,10 +17,8 @@ Exit codes:
   1  refused, with every reason; nothing was changed
   2  the file cannot be read; nothing was changed`,
   async run([file], options) {
-    const bytes = readInput(file, {
-      code: "usage",
-      hint: "Check the path and that this user may read the file; nothing was changed.",
-    });
+    const hint = "Check the path and that this user may read the file; nothing was changed.";
+    const bytes = readInput(file, hint, "usage");
     const context = await openOffboarding(options);
     const { run, added, recordFile } = await importStatements(context, bytes, options.runId);
     const status = statusNow(context, run.run);

@@ -1,5 +1,5 @@
 // drawbridge offboarding next: does the next thing that is this organisation's to do.
-import { type NextResult, next } from "../../federation/offboarding/workflow/next.ts";
+import { type NextResult, next } from "../../federation/offboarding/steps/run-steps.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { blockLines, nextLine, openOffboarding, PROBING_RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";

@@ -1,9 +1,9 @@
 // drawbridge offboarding plan: what each remaining step would change, interrupt and restart.
-import { planRemoval } from "../../federation/offboarding/workflow/plan.ts";
+import { planRemoval } from "../../federation/offboarding/steps/status.ts";
 import { defineCommand } from "../lib/command.ts";
 import { openOffboarding, RUN_OPTIONS } from "../lib/offboarding.ts";
 import { print } from "../lib/output.ts";
-import { planText } from "../lib/plan.ts";
+import { planText } from "../lib/steps.ts";
 
 export const command = defineCommand({
   options: RUN_OPTIONS,

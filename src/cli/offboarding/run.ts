@@ -1,11 +1,11 @@
 // drawbridge offboarding run: every step that needs neither a person nor the other organisation, in one process.
 import { statSync } from "node:fs";
 import { InvalidArgumentError } from "commander";
-import { runSteps } from "../../federation/offboarding/workflow/run-steps.ts";
+import { runSteps } from "../../federation/offboarding/steps/run-steps.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { readInput } from "../lib/input.ts";
 import {
   blockLines,
   nextLine,
@@ -75,6 +75,6 @@ function whenChanged(file: string): () => Uint8Array | undefined {
     const now = found === undefined ? "" : `${found.ino} ${found.size} ${found.mtimeMs}`;
     if (now === last) return undefined;
     last = now;
-    return found === undefined ? undefined : readInput(file, { code: "usage" });
+    return found === undefined ? undefined : readInput(file, undefined, "usage");
   };
 }

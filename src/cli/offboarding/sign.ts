@@ -1,5 +1,5 @@
 // drawbridge offboarding sign: signs what was shown here, and what the other organisation has stated.
-import { sign } from "../../federation/offboarding/workflow/sign.ts";
+import { sign } from "../../federation/offboarding/steps/sign.ts";
 import { defineCommand } from "../lib/command.ts";
 import { nextLine, openOffboarding, PROBING_RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
 import { print } from "../lib/output.ts";

@@ -1,7 +1,7 @@
 // drawbridge offboarding status: where a removal is, what waits for whom, since when, and the next command.
 import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun, listRuns } from "../../federation/offboarding/run/run.ts";
-import { type RunStatus, statusOf } from "../../federation/offboarding/workflow/status.ts";
+import { type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";

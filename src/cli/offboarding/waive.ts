@@ -1,5 +1,5 @@
 // drawbridge offboarding waive: answers for something that could not be reached.
-import { waive } from "../../federation/offboarding/workflow/waive-and-abort.ts";
+import { waive } from "../../federation/offboarding/steps/waive-and-abort.ts";
 import { defineCommand } from "../lib/command.ts";
 import { nextLine, openOffboarding, RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
 import { print } from "../lib/output.ts";

@@ -1,11 +1,12 @@
 // drawbridge readmission plan: what is left, and what each step would change.
-import { planReadmission } from "../../federation/readmission/plan.ts";
+
 import { roomLines } from "../../federation/readmission/rooms.ts";
+import { planReadmission } from "../../federation/readmission/status.ts";
 import { defineCommand } from "../lib/command.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
-import { planText } from "../lib/plan.ts";
 import { openReadmission, ROOMS_OPTION } from "../lib/readmission.ts";
+import { planText } from "../lib/steps.ts";
 
 export const command = defineCommand({
   arguments: [PARTNER],

@@ -3,12 +3,19 @@
 // form of one, so that a sentence cannot stand in its place; a problem names a field of the schema and never
 // repeats what the report holds.
 // Published as registry/abuse-report.schema.json and docs/reference/schemas/svc.federation.abuse-report.v1.schema.json.
-
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
-import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
+import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
+import { DsseEnvelope } from "../../records/format/dsse-envelope.ts";
+import type { TrustedParty } from "../../records/format/trust.ts";
+import { dsseSignature, type Signer } from "../../records/sign/signer.ts";
+import { verifySignatures } from "../../records/verify/verify-dsse-envelope.ts";
+import { type BranchContext, commitToBranch, untilCommitted } from "../change/commit-to-branch.ts";
+import { assessOrigin } from "../reconcile/accept-head.ts";
+import type { Revision } from "../repository/repository.ts";
 
 export const CATEGORIES = [
   "spam",
@@ -57,7 +64,7 @@ export function abuseReportSchema(): string {
   return `${JSON.stringify({ $id: "svc.federation.abuse-report.v1", title, ...json }, null, 2)}\n`;
 }
 
-export type ReadReport =
+type ReadReport =
   | { readonly report: AbuseReport; readonly digest: string; readonly problems?: undefined }
   | { readonly report?: undefined; readonly digest?: undefined; readonly problems: readonly string[] };
 
@@ -101,4 +108,119 @@ function describeIssue(issue: z.core.$ZodIssue): string {
   if (issue.code === "invalid_value")
     return `${place}: must be one of ${issue.values.map(String).join(", ")}`;
   return `${place}: ${issue.code.replaceAll("_", " ")}`;
+}
+
+// An abuse report in a DSSE envelope, signed by the organisation that reports. A report leads to a containment by
+// itself only if it comes so. Invariants: a signature counts by the key that the operator has pinned for the
+// reporter, and by no other; every signature of the envelope must be good; the report is read only after that.
+
+const PAYLOAD_TYPE = "application/vnd.svc.federation.abuse-report.v1+json";
+const ENVELOPE_BYTES_MAX = 512 * 1024;
+
+/** Whether the reporter itself has signed a report; if not, why that is not shown. */
+export type Origin =
+  | { readonly signed: true; readonly keyId: string }
+  | { readonly signed: false; readonly why: string };
+
+/**
+ * Reads a report, in an envelope or bare, from bytes that anybody may have made. Never throws.
+ * @param trusted the organisations whose keys are pinned
+ */
+export function readSignedReport(
+  bytes: Uint8Array,
+  trusted: readonly TrustedParty[],
+): { readonly read: ReadReport; readonly origin: Origin } {
+  const envelope = envelopeOf(bytes);
+  if (envelope === undefined) {
+    return { read: readReport(bytes), origin: { signed: false, why: "it is not signed" } };
+  }
+  const payload = Buffer.from(envelope.payload, "base64");
+  return { read: readReport(payload), origin: originOf(envelope, payload, trusted) };
+}
+
+function originOf(envelope: DsseEnvelope, payload: Buffer, trusted: readonly TrustedParty[]): Origin {
+  const { signers, problems } = verifySignatures(envelope, payload, trusted);
+  const [problem] = problems;
+  if (problem !== undefined) {
+    return { signed: false, why: `its signature does not verify by a pinned key (${problem.reason})` };
+  }
+  const reporter = readReport(payload).report?.reporter.server_name;
+  const [signer] = signers;
+  if (signer === undefined || signers.some(({ organisation }) => organisation !== reporter)) {
+    return { signed: false, why: "it is signed by another organisation than the reporter" };
+  }
+  return { signed: true, keyId: signer.keyId };
+}
+
+function envelopeOf(bytes: Uint8Array): DsseEnvelope | undefined {
+  try {
+    const { data } = DsseEnvelope.safeParse(parseStrictJson(bytes, ENVELOPE_BYTES_MAX));
+    return data?.payloadType === PAYLOAD_TYPE ? data : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * The envelope of a report, as JSON.
+ * @param report the report's bytes as they are
+ * @throws DrawbridgeError what the signer throws
+ */
+export async function signReport(report: Uint8Array, signer: Signer): Promise<string> {
+  const envelope: DsseEnvelope = {
+    payloadType: PAYLOAD_TYPE,
+    payload: Buffer.from(report).toString("base64"),
+    signatures: [await dsseSignature(PAYLOAD_TYPE, report, signer)],
+  };
+  return `${JSON.stringify(envelope)}\n`;
+}
+
+// Keeps an abuse report in the organisation's repository, one file a report. Invariants: the file's name is the
+// report's digest, so that a report which comes twice is kept once; the commit names references and nothing else; a
+// head that may not be taken up is never built on, because this machine's signature on top would let it in.
+
+interface FiledReport {
+  readonly path: string;
+  readonly revision: Revision;
+  /** False when it had been filed before. */
+  readonly isNew: boolean;
+}
+
+function pathOf(report: AbuseReport, digest: string): string {
+  const server = report.subject.server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
+  return `records/abuse/${server}-${hexOfDigest(digest).slice(0, 32)}.json`;
+}
+
+/** @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable` */
+export async function fileReport(
+  report: AbuseReport,
+  digest: string,
+  context: BranchContext,
+): Promise<FiledReport> {
+  return untilCommitted(context, () => tryFile(report, digest, context));
+}
+
+/** Undefined when the branch moved meanwhile. */
+async function tryFile(
+  report: AbuseReport,
+  digest: string,
+  context: BranchContext,
+): Promise<FiledReport | undefined> {
+  const { repository } = context;
+  const path = pathOf(report, digest);
+  const head = await repository.requireHead();
+  if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
+  const refusal = await assessOrigin(head, context);
+  if (refusal !== undefined) {
+    throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was filed`, {
+      hint: `${refusal.hint} Then file it again; drawbridge federation contain does not wait for that.`,
+    });
+  }
+  const revision = await commitToBranch(context, {
+    parent: head,
+    changes: new Map([[path, `${JSON.stringify(report, null, 2)}\n`]]),
+    message: `File an abuse report about ${report.subject.server_name}\n\n${report.category}, ${report.severity}, requested: ${report.requested_action}. Report ${digest}.\n`,
+    reason: "drawbridge: report-abuse",
+  });
+  return revision === undefined ? undefined : { path, revision, isNew: true };
 }

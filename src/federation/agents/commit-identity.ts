@@ -5,7 +5,7 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import { conditionsOf } from "../../records/conditions/conditions-of-planes.ts";
 import { evaluate, isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import type { Part } from "../../records/format/scope.ts";
+import type { Part } from "../../records/format/fields.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import type { ChangeBase } from "../change/base.ts";
 import { type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
@@ -43,7 +43,7 @@ export interface IdentityResult {
   readonly notes: readonly string[];
 }
 
-export interface CommittedIdentity extends Committed {
+interface CommittedIdentity extends Committed {
   readonly untouched: readonly Untouched[];
 }
 
@@ -68,13 +68,13 @@ export async function commitIdentity(
   return { ...committed, untouched };
 }
 
-export interface ProvedIdentity {
+interface ProvedIdentity {
   readonly items: readonly EvidenceItem[];
   readonly conditions: readonly JudgedCondition[];
 }
 
 /** What is proved of a changed identity. */
-export interface ChangedIdentity {
+interface ChangedIdentity {
   readonly procedure: Procedure;
   readonly agent: string;
   /** Server name: whose agent it is. */
@@ -166,7 +166,7 @@ export function keepEvidence({ state, clock }: IdentityContext, result: Identity
 
 const UNTOUCHED = ["transport", "rooms", "border"] as const satisfies readonly PlaneName[];
 
-export interface Untouched {
+interface Untouched {
   readonly plane: (typeof UNTOUCHED)[number];
   readonly before: string;
   readonly after: string;

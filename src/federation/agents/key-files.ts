@@ -2,13 +2,14 @@
 // version control, never shown and never kept anywhere but in its own file, of mode 0600; public keys that
 // somebody hands over are read strictly, and refused when anything private is in them.
 import { createPrivateKey, createPublicKey } from "node:crypto";
-import { chmodSync, readFileSync } from "node:fs";
+import { chmodSync } from "node:fs";
 import { type CardSigner, importSigningKey } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject, type Json } from "../../domain/json.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 import { PublicEs256Jwk } from "../../rendered-files/agents-file.ts";
 import { versionControlProblems } from "../../runtime/private-file-location.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, readIfPresent } from "../../runtime/write-file.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";
 import { refuse } from "./guards.ts";
@@ -52,15 +53,13 @@ export async function signerOf({ text }: PrivateKeyFile, keyId: string): Promise
  * @throws DrawbridgeError `guard_refused`, `config_invalid`, `config_unreadable`
  */
 export function readPublicIdentity(file: string, keyId: string | undefined): PinnedIdentity {
+  const hint = "Name the file with the agent operator's public JWK, or JWK set.";
+  const bytes = readInput(file, hint);
   let value: Json;
   try {
-    const text = readFileSync(file);
-    value = parseStrictJson(text, PUBLIC_FILE_BYTES_MAX);
-  } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code ?? "not strict JSON";
-    throw new DrawbridgeError("config_unreadable", `cannot read ${file}: ${code}`, {
-      hint: "Name the file with the agent operator's public JWK, or JWK set.",
-    });
+    value = parseStrictJson(bytes, PUBLIC_FILE_BYTES_MAX);
+  } catch {
+    throw new DrawbridgeError("config_unreadable", `cannot read ${file}: not strict JSON`, { hint });
   }
   const set = isJsonObject(value) ? value["keys"] : undefined;
   const candidates = Array.isArray(set) ? set : [value];
@@ -86,7 +85,10 @@ export function readPublicIdentity(file: string, keyId: string | undefined): Pin
  * @throws DrawbridgeError `config_unreadable`; `usage` when it carries no signature, and so shows nothing
  */
 export function readOldCard(file: string): Buffer {
-  const bytes = bytesOfOldCard(file);
+  const bytes = readInput(
+    file,
+    "Name the file with a card that the old key has signed; nothing was changed.",
+  );
   if (hasSignature(bytes)) return bytes;
   throw new DrawbridgeError("usage", `${file} is no signed Agent Card; nothing was changed`, {
     hint: "Name the card as the old key has signed it, its signatures included.",
@@ -100,17 +102,6 @@ function hasSignature(bytes: Uint8Array): boolean {
     return Array.isArray(signatures) && signatures.length > 0;
   } catch {
     return false;
-  }
-}
-
-function bytesOfOldCard(file: string): Buffer {
-  try {
-    return readFileSync(file);
-  } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
-    throw new DrawbridgeError("config_unreadable", `cannot read ${file}: ${code}`, {
-      hint: "Name the file with a card that the old key has signed; nothing was changed.",
-    });
   }
 }
 

@@ -3,7 +3,7 @@
 // decision of the bridge counts only for the very target that is pinned now.
 
 import { resolve } from "node:path";
-import { type FetchedCard, fetchCard } from "../../cards/fetch.ts";
+import { type Fetched, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
@@ -12,7 +12,7 @@ import {
   type EvidenceItemBody,
   operatorItem,
 } from "../../records/format/evidence-item.ts";
-import type { Part } from "../../records/format/scope.ts";
+import type { Part } from "../../records/format/fields.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../config.ts";
@@ -23,7 +23,7 @@ import type { PinnedIdentity } from "../registry/retired.ts";
 
 /** What of the real parts an identity is proved on. */
 export interface AgentParts {
-  readonly fetch: (url: string) => Promise<FetchedCard>;
+  readonly fetch: (url: string) => Promise<Fetched>;
   /** The bridge's last word on an agent; absent: this organisation runs no bridge. */
   readonly decision?: (agent: string) => Promise<BridgeDecision | undefined>;
   readonly clock: Clock;
@@ -48,7 +48,7 @@ export function sealFor(partner: string, agent: string, clock: Clock): Seal {
   return (finding) => operatorItem(clock.now(), { partner, subject: agent, ...finding });
 }
 
-export interface IdentityProofInput {
+interface IdentityProofInput {
   readonly seal: Seal;
   /** Undefined: nothing was pinned before. */
   readonly old: PinnedIdentity | undefined;
@@ -56,7 +56,7 @@ export interface IdentityProofInput {
   /** Cards that the old key has signed, as far as any is at hand. */
   readonly oldCards: readonly Uint8Array[];
   /** The card that is, or will be, served. */
-  readonly served: FetchedCard;
+  readonly served: Fetched;
 }
 
 /** The old identity fails against the new pin, and the new one does not verify by the old. */

@@ -11,6 +11,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, changeBase } from "../change/base.ts";
 import type { Proposal } from "../change/commit-change.ts";
@@ -59,29 +60,31 @@ export async function rotateAgent(
   options: RotateOptions,
 ): Promise<IdentityResult> {
   const { state, clock } = context;
-  const lock = await state.lock(`rotate ${options.agent}`, clock, context.onWait);
-  try {
-    const last = readRotation(state, options.agent);
-    // The same command again proves the same again; another key is another rotation.
-    const isOver = last === undefined || (last.step === "proved" && last.fresh.keyId !== options.keyId);
-    let rotation = isOver ? await stage(context, options) : last;
-    if (rotation.fresh.keyId !== options.keyId || rotation.key_file !== options.keyFile) {
-      throw new DrawbridgeError(
-        "usage",
-        `a rotation of ${options.agent} to ${rotation.fresh.keyId} is open`,
-        {
-          hint: "Finish it first: run the command that began it again. Nothing was changed.",
-        },
-      );
-    }
-    // The rotation was cut off before the new key was staged: nothing was deleted yet, so it begins again.
-    if (!isAt(rotation, "staged")) rotation = await stage(context, options, rotation);
-    if (!isAt(rotation, "cleared")) rotation = clearOld(context, rotation);
-    if (!isAt(rotation, "signed")) rotation = await signAnew(context, rotation);
-    return await publishAndProve(context, parts, options, rotation);
-  } finally {
-    await lock.release();
-  }
+  return state.locked(
+    `rotate ${options.agent}`,
+    clock,
+    async () => {
+      const last = readRotation(state, options.agent);
+      // The same command again proves the same again; another key is another rotation.
+      const isOver = last === undefined || (last.step === "proved" && last.fresh.keyId !== options.keyId);
+      let rotation = isOver ? await stage(context, options) : last;
+      if (rotation.fresh.keyId !== options.keyId || rotation.key_file !== options.keyFile) {
+        throw new DrawbridgeError(
+          "usage",
+          `a rotation of ${options.agent} to ${rotation.fresh.keyId} is open`,
+          {
+            hint: "Finish it first: run the command that began it again. Nothing was changed.",
+          },
+        );
+      }
+      // The rotation was cut off before the new key was staged: nothing was deleted yet, so it begins again.
+      if (!isAt(rotation, "staged")) rotation = await stage(context, options, rotation);
+      if (!isAt(rotation, "cleared")) rotation = clearOld(context, rotation);
+      if (!isAt(rotation, "signed")) rotation = await signAnew(context, rotation);
+      return publishAndProve(context, parts, options, rotation);
+    },
+    context.onWait,
+  );
 }
 
 /**
@@ -272,11 +275,7 @@ function stagedKey(keyFile: string): string {
 }
 
 function cardAt(file: string): Buffer {
-  const text = readIfPresent(file);
-  if (text !== undefined) return Buffer.from(text);
-  throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
-    hint: "Name the agent's card, as a JSON file; nothing was changed.",
-  });
+  return readInput(file, "Name the agent's card, as a JSON file; nothing was changed.");
 }
 
 /** The card without its signatures: one by the old key must not stay on it. */

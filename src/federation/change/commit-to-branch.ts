@@ -45,18 +45,20 @@ export async function untilCommitted<Result>(
   context: BranchContext,
   attempt: () => Promise<Result | undefined>,
 ): Promise<Result> {
-  const lock = await context.state.lock("commit", context.clock, context.onWait);
-  try {
+  const tryAll = async () => {
     for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
       const result = await attempt();
       if (result !== undefined) return result;
     }
-  } finally {
-    await lock.release();
-  }
-  throw new DrawbridgeError("repository_unusable", "the branch moved at every attempt; nothing was changed", {
-    hint: "See who commits to it so often, and run the command again.",
-  });
+    throw new DrawbridgeError(
+      "repository_unusable",
+      "the branch moved at every attempt; nothing was changed",
+      {
+        hint: "See who commits to it so often, and run the command again.",
+      },
+    );
+  };
+  return context.state.locked("commit", context.clock, tryAll, context.onWait);
 }
 
 /**

@@ -9,6 +9,7 @@ import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
+import { parseJson } from "../../domain/json.ts";
 import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import type { FederationConfig } from "../config.ts";
@@ -180,17 +181,9 @@ async function containmentRecords(
 ): Promise<EvidencePackBody["containment_records"]> {
   const texts = await repository.read(desired.revision, [RECORDS]);
   return [...texts].flatMap(([path, text]) => {
-    const record = recordOf(text);
+    const record = ContainmentRecord.safeParse(parseJson(text)).data;
     return record?.server_name === serverName ? [{ path, record, digest: sha256Tagged(text) }] : [];
   });
-}
-
-function recordOf(text: string): ContainmentRecord | undefined {
-  try {
-    return ContainmentRecord.safeParse(JSON.parse(text)).data;
-  } catch {
-    return undefined;
-  }
 }
 
 /** No token is issued after the client was first observed to be refused, so none lives longer than a token's life from then. */

@@ -8,6 +8,7 @@ import { createReadStream } from "node:fs";
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
+import { parseJson } from "../../domain/json.ts";
 
 /** A word of a closed set that another program keeps. */
 const Word = z.string().regex(/^[A-Za-z0-9_.:-]{1,128}$/);
@@ -227,7 +228,8 @@ export async function collectStream(
   try {
     for await (const bytes of linesOf(createReadStream(file), onChunk)) {
       counts.lines += 1;
-      const read = bytes === undefined ? undefined : readStreamLine(stream, parsed(bytes), partner);
+      const read =
+        bytes === undefined ? undefined : readStreamLine(stream, parseJson(bytes.toString("utf8")), partner);
       if (bytes === undefined || read === undefined) {
         counts.refused_lines += 1;
         continue;
@@ -270,13 +272,5 @@ async function* linesOf(
       [parts, length, at] = [[], 0, end + 1];
     }
     add(chunk.subarray(at));
-  }
-}
-
-function parsed(line: Buffer): unknown {
-  try {
-    return JSON.parse(line.toString("utf8"));
-  } catch {
-    return undefined;
   }
 }

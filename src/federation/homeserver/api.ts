@@ -3,12 +3,13 @@
 // exchange has a deadline; what cannot be repeated safely is not repeated; neither body nor token reaches an
 // error.
 import { Agent, request } from "undici";
+import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { readBoundedJson, retryAfterMs } from "../../runtime/http.ts";
 
-export interface ApiOptions {
+interface ApiOptions {
   /** Client-server API, without a final slash. */
   readonly url: string;
   readonly clock: Clock;
@@ -141,6 +142,17 @@ export function refused(operation: string, answer: ApiAnswer): DrawbridgeError {
   );
 }
 
+/** A body in the form that its schema has. @throws DrawbridgeError `homeserver_refused` */
+export function parseAnswer<Schema extends z.ZodType>(
+  schema: Schema,
+  body: unknown,
+  operation: string,
+): z.output<Schema> {
+  const parsed = schema.safeParse(body);
+  if (parsed.success) return parsed.data;
+  throw refused(`${operation} in the form that is documented`, { status: 200, errcode: undefined, body: {} });
+}
+
 function unavailable(call: ApiCall, status: number | undefined): DrawbridgeError {
   return new DrawbridgeError(
     "homeserver_unavailable",
@@ -167,5 +179,41 @@ export class Pacer {
     const at = Math.max(now, this.#nextAt);
     this.#nextAt = at + this.#paceMs;
     if (at > now) await this.#clock.sleep(at - now);
+  }
+}
+
+// One request to a resource of the homeserver that lies outside the admin API, such as the border module's.
+// Invariants: the token goes to the configured homeserver alone; the exchange has a deadline and its body a bound.
+
+const RESOURCE_TIMEOUT_MS = 10_000;
+const BODY_BYTES_MAX = 16 * 1024 * 1024;
+
+interface ResourceCall {
+  readonly method: "GET" | "POST";
+  /** From the homeserver's root, its query included. */
+  readonly path: string;
+  readonly token: string;
+  readonly body?: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** Status and JSON body; undefined when no answer came. */
+export async function callResource(
+  homeserverUrl: string,
+  { method, path, token, body }: ResourceCall,
+): Promise<{ readonly status: number; readonly body: unknown } | undefined> {
+  try {
+    const response = await request(`${homeserverUrl.replace(/\/+$/, "")}${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${token}`,
+        accept: "application/json",
+        ...(body !== undefined && { "content-type": "application/json" }),
+      },
+      body: body === undefined ? null : JSON.stringify(body),
+      signal: AbortSignal.timeout(RESOURCE_TIMEOUT_MS),
+    });
+    return { status: response.statusCode, body: await readBoundedJson(response.body, BODY_BYTES_MAX) };
+  } catch {
+    return undefined;
   }
 }

@@ -2,9 +2,10 @@
 // part. Invariants: every answer is checked where it comes in; a room or user that does not exist is a value; an ID that
 // the homeserver reports is used as it is, because homeservers accept IDs that the grammar excludes.
 import { z } from "zod";
+import type { Clock } from "../../domain/clock.ts";
 import { parseUserId, type RoomId, type ServerName, type UserId } from "../../domain/identifiers.ts";
 import { ActingUser } from "./acting-user.ts";
-import { type ApiAnswer, type ApiCall, expectSuccess, type HomeserverApi, refused } from "./api.ts";
+import { type ApiAnswer, type ApiCall, expectSuccess, type HomeserverApi, parseAnswer } from "./api.ts";
 
 const StateEvent = z.object({
   type: z.string(),
@@ -24,6 +25,9 @@ const ReportedRoomId = z
   .min(1)
   .transform((id) => id as RoomId);
 
+const WhoAmI = z.object({
+  user_id: z.custom<UserId>((value) => parseUserId(value) !== undefined),
+});
 const State = z.object({ state: z.array(StateEvent) });
 const RoomPage = z.object({
   rooms: z.array(
@@ -42,12 +46,12 @@ const DestinationRooms = z.object({
 });
 const Memberships = z.object({ memberships: z.record(ReportedRoomId, z.string()) });
 
-export interface ListedRoom {
+interface ListedRoom {
   readonly roomId: RoomId;
   readonly localMembers: number;
 }
 
-export interface LocalUser {
+interface LocalUser {
   /** It belongs to an application service, such as the bridge's ghosts. */
   readonly isAppservice: boolean;
   readonly isDeactivated: boolean;
@@ -57,7 +61,7 @@ const Deletions = z.object({
   results: z.array(z.object({ delete_id: z.string().optional(), status: z.string() })),
 });
 
-export interface DeletionProgress {
+interface DeletionProgress {
   readonly state: "running" | "complete" | "failed";
 }
 
@@ -76,9 +80,7 @@ export class HomeserverOperator {
   /** Who the operator is. @throws DrawbridgeError when the token is not accepted */
   async whoami(): Promise<UserId> {
     const body = await this.#read("whoami", ["_matrix", "client", "v3", "account", "whoami"]);
-    const userId = parseUserId(body["user_id"]);
-    if (userId === undefined) throw malformed("whoami");
-    return userId;
+    return parseAnswer(WhoAmI, body, "whoami").user_id;
   }
 
   /** Acts as the operator's own user. */
@@ -90,7 +92,7 @@ export class HomeserverOperator {
   async rooms(): Promise<readonly ListedRoom[]> {
     const found: ListedRoom[] = [];
     for (let from = 0; ; ) {
-      const page = parse(
+      const page = parseAnswer(
         RoomPage,
         await this.#read("list rooms", [...ADMIN, "v1", "rooms"], {
           limit: String(PAGE),
@@ -116,7 +118,7 @@ export class HomeserverOperator {
       const answer = await this.#call("read a destination's rooms", path, { limit: String(PAGE), from });
       if (answer.status === 404) return found;
       const body = expectSuccess(answer, "read a destination's rooms");
-      const page = parse(DestinationRooms, body, "read a destination's rooms");
+      const page = parseAnswer(DestinationRooms, body, "read a destination's rooms");
       found.push(...page.rooms.map(({ room_id }) => room_id));
       if (page.next_token === undefined) return found;
       from = page.next_token;
@@ -127,7 +129,11 @@ export class HomeserverOperator {
   async memberships(user: UserId): Promise<ReadonlyMap<RoomId, string>> {
     const answer = await this.#call("read memberships", [...ADMIN, "v1", "users", user, "memberships"]);
     if (answer.status === 404) return new Map();
-    const { memberships } = parse(Memberships, expectSuccess(answer, "read memberships"), "read memberships");
+    const { memberships } = parseAnswer(
+      Memberships,
+      expectSuccess(answer, "read memberships"),
+      "read memberships",
+    );
     return new Map(Object.entries(memberships) as [RoomId, string][]);
   }
 
@@ -136,7 +142,7 @@ export class HomeserverOperator {
     const answer = await this.#call("read a room's state", [...ADMIN, "v1", "rooms", room, "state"]);
     if (answer.status === 404) return undefined;
     const body = expectSuccess(answer, "read a room's state");
-    return parse(State, body, "read a room's state").state;
+    return parseAnswer(State, body, "read a room's state").state;
   }
 
   /** What the homeserver knows of a local user; undefined when there is none of this name. */
@@ -189,7 +195,7 @@ export class HomeserverOperator {
     const answer = await this.#call("read a deletion's status", path);
     if (answer.status === 404) return undefined;
     const body = expectSuccess(answer, "read a deletion's status");
-    const { results } = parse(Deletions, body, "read a deletion's status");
+    const { results } = parseAnswer(Deletions, body, "read a deletion's status");
     const states = results
       .filter(({ delete_id }) => id === undefined || delete_id === id)
       .map(({ status }) => status);
@@ -243,16 +249,63 @@ export class HomeserverOperator {
   }
 }
 
-function parse<Schema extends z.ZodType>(schema: Schema, body: unknown, operation: string): z.output<Schema> {
-  const parsed = schema.safeParse(body);
-  if (!parsed.success) throw malformed(operation);
-  return parsed.data;
-}
+// Tokens lent by the homeserver for acting as local users, one a user. Invariants: at most one token a user is in
+// use; every token is given back at the end, and the homeserver forgets it by itself soon after should this process
+// be killed first.
 
-function malformed(operation: string) {
-  return refused(`${operation} in the form that is documented`, {
-    status: 200,
-    errcode: undefined,
-    body: {},
-  });
+const LIFE_MS = 15 * 60_000;
+const USED_MS = 10 * 60_000;
+
+export class LentTokens {
+  readonly #operator: HomeserverOperator;
+  readonly #operatorId: UserId;
+  readonly #clock: Clock;
+  readonly #lent = new Map<
+    UserId,
+    { readonly since: number; readonly acting: Promise<ActingUser | undefined> }
+  >();
+  /** Users for whom the homeserver lends none. */
+  readonly unusable = new Set<UserId>();
+
+  constructor(operator: HomeserverOperator, operatorId: UserId, clock: Clock) {
+    this.#operator = operator;
+    this.#operatorId = operatorId;
+    this.#clock = clock;
+  }
+
+  /** Acts as a user; undefined when the homeserver does not allow it. */
+  async as(user: UserId): Promise<ActingUser | undefined> {
+    if (user === this.#operatorId) return this.#operator.self(user);
+    const now = this.#clock.now();
+    const known = this.#lent.get(user);
+    if (known !== undefined && now < known.since + USED_MS) return known.acting;
+    const acting = this.#operator.actAs(user, now + LIFE_MS);
+    this.#lent.set(user, { since: now, acting });
+    const found = await acting;
+    if (found === undefined) this.unusable.add(user);
+    await (await known?.acting)?.logout();
+    return found;
+  }
+
+  /** Acts as a user once, and gives the token back. */
+  async once<T>(user: UserId, act: (acting: ActingUser) => Promise<T>): Promise<T | undefined> {
+    if (user === this.#operatorId || this.#lent.has(user)) {
+      const acting = await this.as(user);
+      return acting === undefined ? undefined : act(acting);
+    }
+    const acting = await this.#operator.actAs(user, this.#clock.now() + LIFE_MS);
+    if (acting === undefined) return undefined;
+    try {
+      return await act(acting);
+    } finally {
+      await acting.logout();
+    }
+  }
+
+  /** Gives all tokens back. */
+  async release(): Promise<void> {
+    const lent = [...this.#lent.values()];
+    this.#lent.clear();
+    await Promise.allSettled(lent.map(async ({ acting }) => (await acting)?.logout()));
+  }
 }

@@ -5,6 +5,7 @@
 import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseJson } from "../../domain/json.ts";
 import { type FollowedFile, GatewayState } from "../../rendered-files/gateway-state.ts";
 import { readIfPresent } from "../../runtime/write-file.ts";
 
@@ -16,14 +17,7 @@ const RUNNING_WITHIN_MS = 3_000;
 
 /** The gateway's state; undefined while none runs. */
 export function readGatewayState(file: string): GatewayState | undefined {
-  const text = readIfPresent(file);
-  if (text === undefined) return undefined;
-  try {
-    const parsed = GatewayState.safeParse(JSON.parse(text));
-    return parsed.success ? parsed.data : undefined;
-  } catch {
-    return undefined;
-  }
+  return GatewayState.safeParse(parseJson(readIfPresent(file) ?? "")).data;
 }
 
 export interface Awaited {

@@ -1,13 +1,12 @@
 // Probes signed by the partner's server key: what its homeserver is answered, by the target and by the witness's
 // server. Invariants: a transaction is empty; an invitation names a room that does not exist, and is declined
 // at once if the observer is the invitee; a join is only prepared, never made.
-import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
 import type { Random } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
-import { DrawbridgeError } from "../../domain/errors.ts";
 import type { RoomId, ServerName } from "../../domain/identifiers.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import {
   freshSigningKey,
   SignedRequests,
@@ -23,15 +22,8 @@ import type { Person, ProbeSources } from "./user.ts";
 const ROOM_VERSIONS = Array.from({ length: 12 }, (_, index) => `ver=${index + 1}`).join("&");
 
 function read(file: string, directory: string): string {
-  const path = resolve(directory, file);
-  try {
-    return readFileSync(path, "utf8");
-  } catch (cause) {
-    throw new DrawbridgeError("secret_unavailable", `cannot read ${path}`, {
-      hint: "Check the path in probe.yaml, and that this user may read the file.",
-      cause,
-    });
-  }
+  const hint = "Check the path in probe.yaml, and that this user may read the file.";
+  return readInput(resolve(directory, file), hint, "secret_unavailable").toString("utf8");
 }
 
 /** The partner's server, as far as its key can speak for it. */

@@ -1,6 +1,7 @@
 // Which layer answered, by status code and the form of the body. Pure.
 // Invariants: only an answer that refuses is `closed`; an error of a server, a quota or a broken request is
 // `unknown`; the text of a body is compared with known sentences and then forgotten.
+import { parseJson } from "../../domain/json.ts";
 import type { AnsweringLayer, Finding } from "./finding.ts";
 
 /** An HTTP answer as these functions read it. */
@@ -25,12 +26,8 @@ function wordOf(value: unknown): string | null {
 }
 
 function objectOf(text: string): Readonly<Record<string, unknown>> {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
-  } catch {
-    return {};
-  }
+  const value = parseJson(text);
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
 }
 
 // RFC 6749, section 5.2: these refuse the client; the others of that section refuse the form of the request.

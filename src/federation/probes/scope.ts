@@ -1,5 +1,6 @@
 // What a change of a partner's planes has to cover, as its registry entry and the parts of this deployment say.
-import type { Part, Scope } from "../../records/format/scope.ts";
+import { parseJson } from "../../domain/json.ts";
+import type { Part, Scope } from "../../records/format/fields.ts";
 import { PolicyFile, policyDigest } from "../../rendered-files/border-policy.ts";
 import { BORDER_POLICY } from "../planes/border/render.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
@@ -11,7 +12,7 @@ export function scopeOf(
   { serverName, azp, gateway, card }: Partner,
   { planes, registry }: Pick<DesiredState, "planes" | "registry">,
 ): Scope {
-  const policy = policyIn(planes.border.files.get(BORDER_POLICY));
+  const policy = PolicyFile.safeParse(parseJson(planes.border.files.get(BORDER_POLICY) ?? "")).data;
   return {
     parts: [...parts],
     client: azp,
@@ -22,12 +23,4 @@ export function scopeOf(
     policy: policy?.allowed_servers.includes(serverName) === true ? policyDigest(policy) : null,
     started_at: null,
   };
-}
-
-function policyIn(text: string | undefined): PolicyFile | undefined {
-  try {
-    return PolicyFile.safeParse(JSON.parse(text ?? "")).data;
-  } catch {
-    return undefined;
-  }
 }

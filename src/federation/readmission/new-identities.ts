@@ -15,9 +15,7 @@ import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/guards.ts";
 import { AgentName } from "../registry/organisation.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
-import { retireAll, thumbprintOf } from "../registry/retired.ts";
-
-const KeyIdentifier = z.string().regex(/^[\x21-\x7e]{1,128}$/);
+import { KeyIdentifier, retireAll, thumbprintOf } from "../registry/retired.ts";
 
 export const NewIdentities = z.strictObject({
   version: z.literal(1),

@@ -55,31 +55,33 @@ export async function openReadmission(context: ReadmissionContext, options: Open
       hint: "Name where the approval is filed, such as CHG-2041: visible characters, at most 512.",
     });
   }
-  const lock = await state.lock("readmission", clock, context.onWait);
-  try {
-    const { registry, head } = await changeBase(context);
-    const entry = findPartner(registry, options.partner);
-    const last = lastReadmission(state, entry.partner.serverName);
-    // A complete one is over once all planes are closed again; so is one that a later removal has ended.
-    const isOver =
-      last !== undefined && ((last.done && isRemoved(entry.partner)) || isOvertaken(state, last, entry));
-    const known = isOver ? undefined : last;
-    if (known !== undefined && (await isOnBranch(context, known.opened, head))) {
-      const isSame = known.approval === options.approval;
-      if (isSame && known.new_identities !== newIdentitiesDigest(options.identities)) {
-        throw otherIdentities(known, options);
+  return state.locked(
+    "readmission",
+    clock,
+    async () => {
+      const { registry, head } = await changeBase(context);
+      const entry = findPartner(registry, options.partner);
+      const last = lastReadmission(state, entry.partner.serverName);
+      // A complete one is over once all planes are closed again; so is one that a later removal has ended.
+      const isOver =
+        last !== undefined && ((last.done && isRemoved(entry.partner)) || isOvertaken(state, last, entry));
+      const known = isOver ? undefined : last;
+      if (known !== undefined && (await isOnBranch(context, known.opened, head))) {
+        const isSame = known.approval === options.approval;
+        if (isSame && known.new_identities !== newIdentitiesDigest(options.identities)) {
+          throw otherIdentities(known, options);
+        }
+        if (isSame) return { readmission: known, isNew: false };
+        if (!known.done) {
+          const what = `a re-admission of ${known.partner} is open, with another approval`;
+          const hint = `Go on with it: drawbridge readmission next ${shellWord(options.partner)}. Nothing was changed.`;
+          throw new DrawbridgeError("usage", what, { hint });
+        }
       }
-      if (isSame) return { readmission: known, isNew: false };
-      if (!known.done) {
-        const what = `a re-admission of ${known.partner} is open, with another approval`;
-        const hint = `Go on with it: drawbridge readmission next ${shellWord(options.partner)}. Nothing was changed.`;
-        throw new DrawbridgeError("usage", what, { hint });
-      }
-    }
-    return await commitOpening(context, options, known?.done === false ? known.id : undefined);
-  } finally {
-    await lock.release();
-  }
+      return commitOpening(context, options, known?.done === false ? known.id : undefined);
+    },
+    context.onWait,
+  );
 }
 
 /** Whether the branch holds a commit. */

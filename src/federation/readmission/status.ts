@@ -1,7 +1,12 @@
 // Where a re-admission stands, from its file alone.
-import { READMISSION } from "../workflow/procedure.ts";
-import { labelOf, type StepStatus } from "../workflow/status.ts";
-import type { Readmission } from "./readmission.ts";
+
+import { goodState } from "../reconcile/accept-head.ts";
+import { findPartner } from "../registry/find-partner.ts";
+import { type Plan, plan } from "../workflow/plan.ts";
+import { labelOf, READMISSION, type StepStatus } from "../workflow/procedure.ts";
+import { type Readmission, requireReadmission, type TouchedRoom } from "./readmission.ts";
+import type { RoomsChoice } from "./readmission-record.ts";
+import type { WorkflowContext } from "./workflow.ts";
 
 export interface ReadmissionStatus
   extends Pick<Readmission, "id" | "partner" | "approval" | "rooms" | "touched"> {
@@ -36,5 +41,31 @@ export function readmissionStatus(readmission: Readmission): ReadmissionStatus {
         ...{ own: { state, since: provedAt }, other: null, commit, openedAt: null, provedAt, blocks: [] },
       };
     }),
+  };
+}
+
+interface ReadmissionPlan extends Plan {
+  readonly id: string;
+  readonly rooms: RoomsChoice;
+  readonly touched: readonly TouchedRoom[];
+}
+
+/** @throws DrawbridgeError `usage`, `head_refused`; RegistryError when a step's result would be refused */
+export async function planReadmission(
+  context: WorkflowContext,
+  named: string,
+  choice: RoomsChoice | undefined,
+): Promise<ReadmissionPlan> {
+  const { desired } = await goodState(context);
+  const { partner } = findPartner(desired.registry, named);
+  const { id, stages, rooms, touched } = requireReadmission(context.state, partner.serverName);
+  const planned = await plan(context, READMISSION, named, (step) => {
+    const stage = stages.find(({ plane }) => plane === step.plane);
+    return stage?.proved_at != null ? "proved" : stage?.revision != null ? "committed" : "pending";
+  });
+  const isBefore = partner.planes.rooms === "closed";
+  return {
+    ...{ ...planned, id, rooms: choice ?? rooms ?? "new" },
+    touched: isBefore ? await context.rooms.observe(desired, partner.serverName) : (touched ?? []),
   };
 }

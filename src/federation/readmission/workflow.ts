@@ -2,13 +2,14 @@
 // end is recorded. Invariants: in the specification's order 1, 2, 3, 4, 5, each after the one before was proved; a commit
 // that was made is found again after a kill and never made twice; evidence of this partnership alone counts.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { isSettled } from "../../records/conditions/evaluate.ts";
+import { isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { refuse } from "../agents/guards.ts";
 import { type ChangeBase, changeBase } from "../change/base.ts";
 import { type Committed, commitChange } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
-import { judge } from "../probes/expected-results.ts";
+import { type Judged, judge } from "../probes/expected-results.ts";
 import { scopeOf } from "../probes/scope.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
@@ -25,8 +26,7 @@ import {
   runStep,
   type StepResult as StepOutcome,
 } from "../workflow/run-step.ts";
-import type { JudgedCondition } from "../workflow/step-verdict.ts";
-import { fromOutside } from "./from-outside.ts";
+import { foundIn, type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 import { isOnBranch, type ReadmissionContext, readmissionRecord } from "./open.ts";
 import {
   currentStage,
@@ -69,25 +69,27 @@ export interface StepOptions {
 
 /** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function nextStep(context: WorkflowContext, options: StepOptions): Promise<StepResult> {
-  const lock = await context.state.lock("readmission", context.clock, context.onWait);
-  try {
-    const base = await changeBase(context);
-    const entry = findPartner(base.registry, options.partner);
-    const readmission = requireReadmission(context.state, entry.partner.serverName);
-    refuseWhileRemoving(context.state, entry);
-    if (isOvertaken(context.state, readmission, entry)) {
-      throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
-    }
-    await requireOpened(context, base, readmission);
-    const stage = currentStage(readmission);
-    const nothing = { plane: null, conditions: [], proved: true } as const;
-    if (stage === undefined) {
-      return { ...nothing, readmission: await complete(context, readmission), done: true };
-    }
-    return await workOnStage(context, options, base, readmission, stage);
-  } finally {
-    await lock.release();
-  }
+  return context.state.locked(
+    "readmission",
+    context.clock,
+    async () => {
+      const base = await changeBase(context);
+      const entry = findPartner(base.registry, options.partner);
+      const readmission = requireReadmission(context.state, entry.partner.serverName);
+      refuseWhileRemoving(context.state, entry);
+      if (isOvertaken(context.state, readmission, entry)) {
+        throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
+      }
+      await requireOpened(context, base, readmission);
+      const stage = currentStage(readmission);
+      const nothing = { plane: null, conditions: [], proved: true } as const;
+      if (stage === undefined) {
+        return { ...nothing, readmission: await complete(context, readmission), done: true };
+      }
+      return workOnStage(context, options, base, readmission, stage);
+    },
+    context.onWait,
+  );
 }
 
 /** The opening is on the branch, and what was proved open still is declared so. */
@@ -234,4 +236,36 @@ function summaryOf({ stages }: Readmission): string {
   return left.length === 0
     ? "All five planes were observed to be open."
     : `All five planes are in force, and were observed to be open except for what did not apply:\n${left.join("\n")}`;
+}
+
+export function fromOutside(tried: readonly Judged[], plane: PlaneName): readonly JudgedCondition[] {
+  const found = tried.filter(({ item }) => item.plane === plane && !wasNotTried(item));
+  if (found.length === 0) return [];
+  const counted = found.filter(({ outcome, item }) => outcome === "as_wanted" || !isUpToPartner(item));
+  const wrong = counted.find(({ outcome }) => outcome === "otherwise");
+  const unclear = wrong ?? counted.find(({ outcome }) => outcome === "unclear");
+  const hint = "It was tried as the partner: compare with what the partner's operator sees.";
+  if (unclear !== undefined) {
+    const { item } = unclear;
+    const about = { condition: "from_outside", probe: item.probe, found: foundIn(item), hint };
+    return [notMet(about, wrong === undefined ? { verdict: "unknown" } : {})];
+  }
+  const left = found.length - counted.length;
+  const rest = left === 0 ? [] : [`${left} up to the partner's own planes`];
+  return [
+    {
+      ...{ condition: "from_outside", verdict: counted.length === 0 ? "not_applicable" : "met", hint: "" },
+      evidence: counted.map(({ item }) => item.digest),
+      probe: found[0]?.item.probe ?? "",
+      found: [...(counted.length === 0 ? [] : [`${counted.length} as wanted`]), ...rest].join(", "),
+    },
+  ];
+}
+
+/**
+ * What we sent has not arrived, and nothing of ours refused it: the partner opens its planes in the same order,
+ * and its border comes after its rooms. Were both sides to wait for that, neither would go on.
+ */
+function isUpToPartner({ probe, layer }: EvidenceItem): boolean {
+  return probe.startsWith("message_to_partner") && layer === "not_seen";
 }

@@ -55,20 +55,20 @@ export async function stepPlane(
   const { state, clock, reporter } = context;
   const plane = runtime.name;
   const name = `plane ${plane}`;
-  const lock = await state.lock(name, clock, async () =>
-    reporter.event({ event: "plane_waits", plane, holder: await holderOf(state, name) }),
+  return state.locked(
+    name,
+    clock,
+    async () => {
+      const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
+      if (readHead(state).accepted?.revision !== desired.revision) {
+        // The record is about another revision, and says nothing about this one.
+        const unsaid = { ...record, applied: null, inForce: null };
+        return { step: "superseded", record: unsaid, drift: 0, changed: false };
+      }
+      return stepLocked(context, runtime, desired, record, options);
+    },
+    async () => reporter.event({ event: "plane_waits", plane, holder: await holderOf(state, name) }),
   );
-  try {
-    const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
-    if (readHead(state).accepted?.revision !== desired.revision) {
-      // The record is about another revision, and says nothing about this one.
-      const unsaid = { ...record, applied: null, inForce: null };
-      return { step: "superseded", record: unsaid, drift: 0, changed: false };
-    }
-    return await stepLocked(context, runtime, desired, record, options);
-  } finally {
-    await lock.release();
-  }
 }
 
 /** By process IDs: the service holds a lock of its own as long as it runs. */

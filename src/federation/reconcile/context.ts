@@ -1,7 +1,7 @@
 // What every command and the reconciler work with: a deployment's repository, state and planes.
 import { resolve } from "node:path";
 import type { Clock, Random } from "../../domain/clock.ts";
-import type { Part } from "../../records/format/scope.ts";
+import type { Part } from "../../records/format/fields.ts";
 import type { FederationConfig } from "../config.ts";
 import { type PlaneRuntimes, planeRuntimes } from "../planes/runtimes.ts";
 import type { CommitAuthor } from "../repository/commit.ts";

@@ -3,15 +3,14 @@
 // others from being applied, except that the transport is not cut before the rooms have sent their bans and ACLs, which
 // would not arrive any more. The homeserver may process events that a closing partner sent before the border closed
 // after the rooms were closed, so the rooms are applied once more then.
-import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import { planeState, type Registry } from "../registry/partner.ts";
+import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
+import { clientsInForce, type Partner, planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/plane-records.ts";
 import { type Assessment, assess, type Refusal } from "./accept-head.ts";
 import { type StepResult, stepPlane } from "./apply-plane.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
 import { type DesiredState, desiredState, readRevision, registryOf } from "./desired-state.ts";
-import { type Direction, directionOf, orderOf } from "./direction.ts";
 
 /** How often one pass restarts for a branch that changes faster than planes are applied. */
 const RESTARTS_MAX = 20;
@@ -122,12 +121,9 @@ async function acceptHead(
   const accepted = before.accepted?.revision;
   const assessment = await assessHead(context, head, options);
   const at = timestamp(clock.now());
-  const lock = await state.lock("head", clock);
-  try {
+  const isSuperseded = await state.locked("head", clock, async () => {
     // Another process may have accepted a newer revision while this one was being read.
-    if (readHead(state).accepted?.revision !== accepted) {
-      return { desired: "superseded", refusal: undefined, isNew: false };
-    }
+    if (readHead(state).accepted?.revision !== accepted) return true;
     if (assessment.good) {
       if (accepted !== assessment.desired.revision || before.refused !== null) {
         const { revision } = assessment.desired;
@@ -137,9 +133,9 @@ async function acceptHead(
       const { reason } = assessment;
       writeHead(state, { ...before, refused: { revision: head ?? null, reason, at } });
     }
-  } finally {
-    await lock.release();
-  }
+    return false;
+  });
+  if (isSuperseded) return { desired: "superseded", refusal: undefined, isNew: false };
   if (assessment.good) {
     const isNew = accepted !== assessment.desired.revision;
     return { desired: assessment.desired, refusal: undefined, isNew };
@@ -249,4 +245,62 @@ function roomsWereSent(context: ReconcileContext, desired: DesiredState): boolea
     applied?.digest === desired.planes.rooms.digest &&
     (applied.outcome === "in_force" || applied.outcome === "incomplete")
   );
+}
+
+// Whether a change closes or opens, and so the order of its planes. Invariants: a change that closes anything for
+// anybody is applied in closing order, also when it opens something else; where it is unknown what was in force,
+// everybody counts as admitted.
+
+export type Direction = "closing" | "opening";
+
+/** The order for going from one registry to another. */
+export function directionOf(before: Registry | undefined, after: Registry): Direction {
+  return grants(after, before) ? "opening" : "closing";
+}
+
+export function orderOf(direction: Direction): readonly PlaneName[] {
+  return direction === "closing" ? CLOSING_ORDER : OPENING_ORDER;
+}
+
+/** Whether everything that `before` admits is admitted by `after` as well. */
+function grants(after: Registry, before: Registry | undefined): boolean {
+  if (before === undefined) {
+    return after.partners.every(({ partner }) =>
+      PLANE_NAMES.every((plane) => planeState(partner, plane) === "open"),
+    );
+  }
+  const partners = new Map(after.partners.map(({ partner }) => [partner.serverName, partner]));
+  return (
+    before.partners.every(({ partner }) => keepsPartner(partner, partners.get(partner.serverName))) &&
+    keepsOwnClients(before, after)
+  );
+}
+
+function keepsPartner(before: Partner, after: Partner | undefined): boolean {
+  if (after === before) return true;
+  return (
+    PLANE_NAMES.every(
+      (plane) =>
+        planeState(before, plane) === "closed" ||
+        (after !== undefined && planeState(after, plane) === "open"),
+    ) &&
+    (planeState(before, "gateway") === "closed" ||
+      (before.azp === after?.azp && includesAll(after.gateway?.invokes, before.gateway?.invokes))) &&
+    (planeState(before, "card") === "closed" ||
+      includesAll(Object.keys(after?.card.consumes ?? {}), Object.keys(before.card.consumes)))
+  );
+}
+
+function keepsOwnClients(before: Registry, after: Registry): boolean {
+  const clients = new Map(clientsInForce(after).map((client) => [client.clientId, client]));
+  return (
+    clientsInForce(before).every((client) => {
+      const now = clients.get(client.clientId);
+      return !client.enabled || (now?.enabled === true && includesAll(now.invokes, client.invokes));
+    }) && includesAll(Object.keys(after.organisation.agents), Object.keys(before.organisation.agents))
+  );
+}
+
+function includesAll(all: readonly string[] | undefined, some: readonly string[] | undefined): boolean {
+  return (some ?? []).every((one) => all?.includes(one) === true);
 }

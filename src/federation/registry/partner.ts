@@ -16,14 +16,10 @@ import {
   type OwnClient,
   ServerNameField,
 } from "./organisation.ts";
-import { Retired } from "./retired.ts";
+import { KeyIdentifier, Retired } from "./retired.ts";
 
 export const PlaneState = z.enum(["open", "closed"]);
 export type PlaneState = z.output<typeof PlaneState>;
-
-const KeyIdentifier = z
-  .string()
-  .regex(/^[\x21-\x7e]{1,128}$/, { error: "must be 1 to 128 visible characters" });
 
 export const Partner = z.strictObject({
   version: z.literal(1),

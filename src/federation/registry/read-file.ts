@@ -22,6 +22,7 @@ const BYTES_MAX = 1_048_576;
 const DEPTH_MAX = 32;
 
 type Path = readonly PropertyKey[];
+export type LineOf = (path: Path) => number;
 
 export interface ReadFile<Value> {
   /** Undefined when the file has problems. */
@@ -36,41 +37,21 @@ export function readRegistryFile<Schema extends z.ZodType>(
   text: string,
   file: string,
 ): ReadFile<z.output<Schema>> {
-  const refused = refuseBeforeParsing(text);
-  if (refused !== undefined) return failed(file, refused);
-  const secrets = secretsInText(text, file);
-  const lines = new LineCounter();
-  let document: Document.Parsed;
-  let json: unknown;
-  try {
-    document = parseDocument(text, { lineCounter: lines, uniqueKeys: false, strict: true, merge: false });
+  const read = parseBounded(text);
+  const secrets = read.isRefused ? [] : secretsInText(text, file);
+  if (read.document !== undefined) {
     // Also what can be made out of a broken file: a secret in it has been committed all the same.
-    secrets.push(...secretsInValues(document.contents, lines, file));
-    if (document.errors.length > 0) {
-      const problems = document.errors.map(({ code, pos }) => ({
-        ...yamlProblem(file, `not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`),
-        line: lines.linePos(pos[0]).line,
-      }));
-      return { value: undefined, problems: besides(secrets, problems), lineOf: () => 1 };
-    }
-    const twice = repeatedKeys(document.contents).map((offset) => ({
-      ...yamlProblem(file, "the key is written twice"),
-      line: lines.linePos(offset).line,
-    }));
-    const aliases = aliasesIn(document).map((offset) => ({
-      ...yamlProblem(file, "has an alias (*name), which a registry file cannot have"),
-      line: lines.linePos(offset).line,
-    }));
-    const refused = [...twice, ...aliases];
-    if (refused.length > 0) return { value: undefined, problems: besides(secrets, refused), lineOf: () => 1 };
-    json = document.toJS({ maxAliasCount: 0 });
-  } catch {
-    // The parser's own messages may quote the text.
-    const refused = failed(file, "not valid YAML: too deep or malformed");
-    return { ...refused, problems: [...secrets, ...refused.problems] };
+    secrets.push(...secretsInValues(read.document.contents, read.lines, file));
   }
-  const lineOf = lineLookup(document, lines);
-  const result = schema.safeParse(json);
+  if (read.problems.length > 0) {
+    const problems = read.problems.map((problem) => ({
+      ...{ file, path: "", rule: "yaml", hint: "Write it as plain YAML, one key a line." },
+      ...problem,
+    }));
+    return { value: undefined, problems: besides(secrets, problems), lineOf: () => 1 };
+  }
+  const { lineOf } = read;
+  const result = schema.safeParse(read.values);
   const problems = result.success
     ? []
     : result.error.issues.flatMap((issue) => schemaProblems(issue, file, lineOf));
@@ -88,8 +69,52 @@ function besides(
   return [...once.values(), ...problems.filter(({ line }) => !lines.has(line))];
 }
 
+/** A text as YAML. */
+interface BoundedYaml {
+  /** Whether the text was not even given to the parser. */
+  readonly isRefused: boolean;
+  /** Undefined where the parser gave none. */
+  readonly document: Document.Parsed | undefined;
+  readonly lines: LineCounter;
+  /** What keeps it from being read. The parser's own messages may quote the text, and are not among them. */
+  readonly problems: readonly { readonly message: string; readonly line: number }[];
+  /** Undefined where there is a problem. */
+  readonly values: unknown;
+  readonly lineOf: LineOf;
+}
+
+export function parseBounded(text: string): BoundedYaml {
+  const lines = new LineCounter();
+  const failed = (message: string, isRefused: boolean): BoundedYaml => ({
+    ...{ isRefused, document: undefined, lines, problems: [{ message, line: 1 }] },
+    ...{ values: undefined, lineOf: () => 1 },
+  });
+  const refused = refuseBeforeParsing(text);
+  if (refused !== undefined) return failed(refused, true);
+  try {
+    const document = parseDocument(text, {
+      lineCounter: lines,
+      uniqueKeys: false,
+      strict: true,
+      merge: false,
+    });
+    const found = [
+      ...document.errors.map(({ code, pos }) => {
+        return [`not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`, pos[0]] as const;
+      }),
+      ...repeatedKeys(document.contents).map((offset) => ["the key is written twice", offset] as const),
+      ...aliasesIn(document).map((offset) => ["has an alias (*name)", offset] as const),
+    ];
+    const problems = found.map(([message, offset]) => ({ message, line: lines.linePos(offset).line }));
+    const values = problems.length > 0 ? undefined : document.toJS({ maxAliasCount: 0 });
+    return { isRefused: false, document, lines, problems, values, lineOf: lineLookup(document, lines) };
+  } catch {
+    return failed("not valid YAML: too deep or malformed", false);
+  }
+}
+
 /** Why a text is not given to the parser at all; undefined when it may be. */
-export function refuseBeforeParsing(text: string): string | undefined {
+function refuseBeforeParsing(text: string): string | undefined {
   if (text.length > BYTES_MAX) return `is larger than ${BYTES_MAX / 1_024} KiB`;
   if (text.includes("\u0000")) return "has a NUL character: it is no text file";
   let flow = 0;
@@ -104,14 +129,6 @@ export function refuseBeforeParsing(text: string): string | undefined {
     }
   }
   return undefined;
-}
-
-function failed(file: string, message: string): ReadFile<never> {
-  return { value: undefined, problems: [yamlProblem(file, message)], lineOf: () => 1 };
-}
-
-function yamlProblem(file: string, message: string): RegistryProblem {
-  return { file, line: 1, path: "", rule: "yaml", message, hint: "Write it as plain YAML, one key a line." };
 }
 
 function schemaProblems(issue: z.core.$ZodIssue, file: string, lineOf: LineOf): readonly RegistryProblem[] {
@@ -140,7 +157,7 @@ function schemaProblems(issue: z.core.$ZodIssue, file: string, lineOf: LineOf): 
 }
 
 /** A key as a message may show it: shortened, and without what a terminal would interpret. */
-function dotted(path: Path): string {
+export function dotted(path: Path): string {
   return path
     .map((step) =>
       String(step)
@@ -157,7 +174,7 @@ function aliasesIn(document: Document.Parsed): number[] {
 }
 
 /** Offsets of keys that their map has already. The parser's own check is quadratic. */
-export function repeatedKeys(node: unknown): number[] {
+function repeatedKeys(node: unknown): number[] {
   if (isSeq(node)) return node.items.flatMap(repeatedKeys);
   if (!isMap(node)) return [];
   const seen = new Set<string>();
@@ -169,8 +186,6 @@ export function repeatedKeys(node: unknown): number[] {
     return [...(twice ? [offset] : []), ...repeatedKeys(value)];
   });
 }
-
-type LineOf = (path: Path) => number;
 
 /** Looks lines up; each map is indexed once, so that many problems of one map stay cheap. */
 function lineLookup(document: Document.Parsed, lines: LineCounter): LineOf {

@@ -6,7 +6,7 @@ import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 
-const KeyIdentifier = z
+export const KeyIdentifier = z
   .string()
   .regex(/^[\x21-\x7e]{1,128}$/, { error: "must be 1 to 128 visible characters" });
 

@@ -1,11 +1,13 @@
 // The folder in which federation control keeps its records and locks. Invariants: mode 0700; every file is whole
 // and flushed before the next step begins; a lock is freed by the kernel when its holder ends, however it ends.
+
 import { chmodSync, linkSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
 import type { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseJson } from "../../domain/json.ts";
 import { type NamedLock, namedLock, namedLockHolder, tryNamedLock } from "../../runtime/named-lock.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 
@@ -100,16 +102,26 @@ export class StateFolder {
   }
 
   /**
-   * Waits until nobody else does the same.
-   * @throws DrawbridgeError `program_failed` after ten minutes
+   * Does something once nobody else does the same.
+   * @throws DrawbridgeError `program_failed` after ten minutes; and what `work` throws
    */
-  lock(what: string, clock: Clock, onWait?: () => unknown): Promise<NamedLock> {
-    return namedLock(this.#lockName(what), {
+  async locked<T>(
+    what: string,
+    clock: Clock,
+    work: () => Promise<T>,
+    onWait?: (() => unknown) | undefined,
+  ): Promise<T> {
+    const lock = await namedLock(this.#lockName(what), {
       clock,
       timeoutMs: LOCK_TIMEOUT_MS,
       holder: `another pass (${what})`,
       ...(onWait === undefined ? {} : { onWait }),
     });
+    try {
+      return await work();
+    } finally {
+      await lock.release();
+    }
   }
 
   /** The lock if nobody holds it. */
@@ -124,14 +136,6 @@ export class StateFolder {
 
   #lockName(what: string): string {
     return `federation ${this.#lockId} ${what}`;
-  }
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
   }
 }
 

@@ -1,9 +1,11 @@
 // Partners that were read before, by the ID of their blob, so that a change of one of ten thousand reads one.
 // Invariants: a line that is torn, or of another form, is read from the repository again; only what the wanted
 // revision holds is parsed; the file is this user's alone, as the whole state folder is.
+
 import { appendFileSync } from "node:fs";
 import { z } from "zod";
 import { sha256Tagged } from "../../domain/digest.ts";
+import { parseJson } from "../../domain/json.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { Partner } from "../registry/partner.ts";
 import type { StateFolder } from "./folder.ts";
@@ -43,7 +45,7 @@ export class PartnerCache {
     for (const id of blobIds) {
       if (this.parsed.has(id)) continue;
       const line = this.#lines.get(id);
-      const partner = line === undefined ? undefined : parsePartner(line);
+      const partner = line === undefined ? undefined : (parseJson(line) as Partner | undefined);
       if (partner === undefined) unknown.push(id);
       else this.parsed.set(id, partner);
     }
@@ -67,13 +69,5 @@ export class PartnerCache {
     } else if (added.length > 0) {
       appendFileSync(this.#file, added.map(([id, line]) => `${id} ${line}\n`).join(""));
     }
-  }
-}
-
-function parsePartner(line: string): Partner | undefined {
-  try {
-    return JSON.parse(line) as Partner;
-  } catch {
-    return undefined;
   }
 }

@@ -10,7 +10,7 @@ import {
   type EvidenceItemBody,
   operatorItem,
 } from "../../records/format/evidence-item.ts";
-import type { Scope } from "../../records/format/scope.ts";
+import type { Scope } from "../../records/format/fields.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
 import { ClientsFile } from "../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";

@@ -5,7 +5,7 @@ import type { Direction } from "../../records/conditions/condition.ts";
 import { conditionsOf, fromInside } from "../../records/conditions/conditions-of-planes.ts";
 import { evaluate } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import type { Scope } from "../../records/format/scope.ts";
+import type { Scope } from "../../records/format/fields.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { isPublicForOthers } from "../probes/finding.ts";

@@ -12,8 +12,7 @@ import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { HeadContext } from "../reconcile/accept-head.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { git } from "../repository/git.ts";
-import type { Procedure, Step } from "./procedure.ts";
-import { labelOf } from "./status.ts";
+import { labelOf, type Procedure, type Step } from "./procedure.ts";
 
 export interface PlannedStep {
   /** A plane, or a stage of a removal. */

@@ -2,7 +2,7 @@
 // commits. Running one is always the same: plan → commit → reconcile → observe → evaluate → record,
 // and for a removal sign → exchange → countersign.
 // Invariants: an order is one of plane-order.ts; where a head is refused, only an emergency works around it; whether a
-// step is done follows from files and git, and is never stored beside them.
+// step is done follows from files and git, and is never stored beside them; nor is its status, which every step has.
 import type { Direction } from "../../records/conditions/condition.ts";
 import {
   type Kind,
@@ -12,7 +12,7 @@ import {
   type StageName,
 } from "../../records/format/stages.ts";
 import type { OnBadHead } from "../change/base.ts";
-import { CONTAINMENT_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
+import { CONTAINMENT_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 
 export interface Step {
   /** As plans and the status name it: a plane, or a stage of a removal. */
@@ -93,4 +93,40 @@ export const WITHDRAW_OFFERED = ofAgent("withdraw", "closed", ["gateway", "card"
 
 export function planesOf({ steps: all }: Procedure): readonly PlaneName[] {
   return all.flatMap(({ plane }) => plane ?? []);
+}
+
+/** What keeps a step from being done: what was tried, what was found and what to do. */
+export interface Block {
+  readonly plane: PlaneName | null;
+  readonly condition: string;
+  readonly probe: string;
+  readonly found: string;
+  readonly hint: string;
+}
+
+export interface Since<State extends string = string> {
+  readonly state: State;
+  /** ISO 8601, UTC; null where that is not known. */
+  readonly since: string | null;
+}
+
+export interface StepStatus<Own extends string = string, Other extends string = string> {
+  /** A plane, or a stage of a removal. */
+  readonly step: string;
+  readonly plane: PlaneName | null;
+  readonly planeNumber: number | null;
+  readonly own: Since<Own>;
+  /** What is known of the other organisation's part; null where it has none. */
+  readonly other: Since<Other> | null;
+  /** The commit that changes the plane; null before it is made. */
+  readonly commit: string | null;
+  readonly openedAt: string | null;
+  /** When it was last observed to be as it should be; null before. */
+  readonly provedAt: string | null;
+  readonly blocks: readonly Block[];
+}
+
+/** The parts of a step's status that follow from its declaration. */
+export function labelOf({ name, plane }: Pick<Step, "name" | "plane">) {
+  return { step: name, plane, planeNumber: plane === null ? null : PLANE_NUMBERS[plane] } as const;
 }

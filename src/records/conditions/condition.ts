@@ -1,7 +1,7 @@
 // What a condition of a plane is, and the circumstances in which it is evaluated. Types alone; how they are used stands
 // in evaluate.ts.
 import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
-import type { Part, Scope } from "../format/scope.ts";
+import type { Part, Scope } from "../format/fields.ts";
 import type { RecordPlane } from "../format/stages.ts";
 
 /** `closed`: the partner is kept out; `open`: it is let in. */
@@ -18,7 +18,6 @@ export type Subjects =
   /** The organisation's own server, and the counterparty's. */
   | "self"
   | "partner"
-  | "client"
   /** The counterparty's client, and those with which it had applied. */
   | "clients"
   /** The counterparty's client, where it may invoke any agent. */

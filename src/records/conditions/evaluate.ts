@@ -168,8 +168,6 @@ function subjectsOf(
       return new Set([organisation]);
     case "partner":
       return new Set([partner]);
-    case "client":
-      return new Set([scope.client]);
     case "clients":
       return new Set([scope.client, ...scope.applicants]);
     case "caller":

@@ -1,5 +1,5 @@
 // How the conditions of the table are written: answers and observations that more than one of them has.
-import type { Part } from "../format/scope.ts";
+import type { Part } from "../format/fields.ts";
 import type { Answer, Condition, Direction, Observation, Requirement } from "./condition.ts";
 
 /** One's own parts have no HTTP status unless one is named. */
@@ -18,6 +18,20 @@ export function byOperator(probe: string, answered: Answer, more: Partial<Observ
 
 export function asPartner(probe: string, ...answers: readonly Answer[]): Observation {
   return { probe, vantage: "partner", answers };
+}
+
+/** A condition of one part. */
+export function condition(name: string, part: Part, ...requirements: readonly Requirement[]): Condition {
+  return { name, parts: [part], requirements };
+}
+
+/** What must be observed for each of the subjects: one of some observations. */
+export function need(
+  subjects: Requirement["subjects"],
+  observed: Observation | readonly Observation[],
+  more: Partial<Requirement> = {},
+): Requirement {
+  return { subjects, anyOf: "probe" in observed ? [observed] : observed, ...more };
 }
 
 /** The reconciler has reached the declared state; or, where that is waivable, it names what it has not reached. */

@@ -1,8 +1,7 @@
 // What shows that a plane is open to a partner. Pure data.
-import type { Part } from "../format/scope.ts";
 import type { RecordPlane } from "../format/stages.ts";
 import type { Answer, Condition, Observation, Requirement } from "./condition.ts";
-import { absent, answer, asPartner, byOperator, inForce, LEFT } from "./observations.ts";
+import { absent, answer, asPartner, byOperator, condition, inForce, LEFT, need } from "./observations.ts";
 
 function open(...[layers, reasons, statuses]: Tail): Answer {
   return answer("open", layers, reasons, statuses);
@@ -15,10 +14,7 @@ type Tail = [
 
 /** What the partner may try besides; it need not, and nothing of ours may refuse it. */
 function tried(subjects: Requirement["subjects"], probe: string, ...answers: readonly Answer[]): Requirement {
-  return {
-    ...{ subjects, anyOf: [asPartner(probe, ...answers)] },
-    ...{ optional: true, ignoresUnknown: true },
-  };
+  return need(subjects, asPartner(probe, ...answers), { optional: true, ignoresUnknown: true });
 }
 
 /** Open or closed, and not otherwise than the room's state says. */
@@ -33,13 +29,12 @@ const RETAINED: Observation = {
   answers: [open(["room_acl"], [null], [200])],
 };
 
+const TRUSTED = byOperator("card_trust", open(["bridge"], ["agent_card_verified"]), {
+  checks: ["current_pin"],
+});
 const PUBLIC = open(["gateway"], undefined, [200]);
 /** An agent whose card is published for nobody. */
 const NEVER = answer("closed", ["gateway"], ["never_published"], [404]);
-
-function condition(name: string, part: Part, ...requirements: readonly Requirement[]): Condition {
-  return { name, parts: [part], requirements };
-}
 
 export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>> = {
   transport: [
@@ -47,7 +42,7 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
     condition(
       "whitelist_admits_partner",
       "homeserver",
-      { subjects: "partner", anyOf: [byOperator("whitelist", open(["homeserver"], undefined, [200]))] },
+      need("partner", byOperator("whitelist", open(["homeserver"], undefined, [200]))),
       tried("self", "federation_send", open(["homeserver"], ["accepted"], [200])),
     ),
   ],
@@ -58,9 +53,9 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
       ...condition(
         "kept_rooms_hear_it",
         "homeserver",
-        { subjects: "kept", anyOf: [byOperator("room_enforcement", open(["homeserver"], [null], [200]))] },
-        { subjects: "kept", anyOf: [byOperator("room_acl", open(["room_acl"], [null], [200]))] },
-        { subjects: "kept", anyOf: [RETAINED], optional: true },
+        need("kept", byOperator("room_enforcement", open(["homeserver"], [null], [200]))),
+        need("kept", byOperator("room_acl", open(["room_acl"], [null], [200]))),
+        need("kept", RETAINED, { optional: true }),
       ),
       absence: { observation: absent("rooms_kept", "journal", "no_room_kept") },
     },
@@ -69,12 +64,13 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
       ...condition(
         "other_rooms_hear_it",
         "homeserver",
-        { subjects: "rooms", anyOf: [eitherWay("room_enforcement", "homeserver"), LEFT] },
-        { subjects: "rooms", anyOf: [eitherWay("room_acl", "room_acl"), LEFT] },
-        {
-          ...{ subjects: "rooms", optional: true },
-          anyOf: [{ ...eitherWay("room_acl_at_retained", "room_acl"), vantage: "retained_server" }],
-        },
+        need("rooms", [eitherWay("room_enforcement", "homeserver"), LEFT]),
+        need("rooms", [eitherWay("room_acl", "room_acl"), LEFT]),
+        need(
+          "rooms",
+          { ...eitherWay("room_acl_at_retained", "room_acl"), vantage: "retained_server" },
+          { optional: true },
+        ),
       ),
       absence: { observation: absent("rooms_shared", "homeserver", "no_room_in_scope") },
     },
@@ -84,26 +80,21 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
     condition(
       "policy_admits_partner",
       "homeserver",
-      { subjects: "partner", anyOf: [byOperator("policy_check", open(["border"], [null], [200]))] },
-      { subjects: "none", anyOf: [byOperator("policy_in_force", open(["border"], [null], [200]))] },
+      need("partner", byOperator("policy_check", open(["border"], [null], [200]))),
+      need("none", byOperator("policy_in_force", open(["border"], [null], [200]))),
     ),
   ],
   card: [
     inForce("open", ["gateway", "bridge"]),
     {
-      ...condition("agent_card_verified", "bridge", {
-        subjects: "pins",
-        anyOf: [
-          byOperator("card_trust", open(["bridge"], ["agent_card_verified"]), { checks: ["current_pin"] }),
-        ],
-      }),
+      ...condition("agent_card_verified", "bridge", need("pins", TRUSTED)),
       absence: { observation: absent("agents_consumed", "registry", "no_agent_consumed") },
     },
     {
       ...condition(
         "card_published",
         "gateway",
-        { subjects: "agents", anyOf: [byOperator("card_fetch", PUBLIC), byOperator("card_fetch", NEVER)] },
+        need("agents", [byOperator("card_fetch", PUBLIC), byOperator("card_fetch", NEVER)]),
         tried("agents", "card_fetch", PUBLIC, { ...NEVER, reasons: ["no_route"] }),
       ),
       absence: { observation: absent("agents_offered", "registry", "no_agent_offered") },
@@ -115,8 +106,8 @@ export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>
       ...condition(
         "may_invoke",
         "gateway",
-        { subjects: "caller", anyOf: [byOperator("callers_in_force", open(["gateway"], ["azp_admitted"]))] },
-        { subjects: "caller", anyOf: [byOperator("issuer_client", open(["issuer"], ["client_enabled"]))] },
+        need("caller", byOperator("callers_in_force", open(["gateway"], ["azp_admitted"]))),
+        need("caller", byOperator("issuer_client", open(["issuer"], ["client_enabled"]))),
         tried("caller", "token_request", open(["issuer"], ["token_issued"], [200])),
       ),
       absence: { observation: absent("agents_offered", "registry", "no_agent_offered") },

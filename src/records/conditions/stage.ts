@@ -1,7 +1,7 @@
 // Evaluates one stage of a removal from its evidence: the conditions of its plane, or the data duties. Pure.
 // Invariant: whoever states a stage, countersigns it or audits it years after calls this function.
 import type { EvidenceItem } from "../format/evidence-item.ts";
-import type { Scope } from "../format/scope.ts";
+import type { Scope } from "../format/fields.ts";
 import { type Kind, PLANE_OF_STAGE, STAGES_LEFT_ALONE, type StageName } from "../format/stages.ts";
 import type { Condition, Evaluated } from "./condition.ts";
 import { conditionsOf, DUTIES } from "./conditions-of-planes.ts";

@@ -14,9 +14,9 @@ import {
   RECORD_EVIDENCE_MAX,
   RECORD_STAGES_MAX,
   RunId,
+  Scope,
   Word,
 } from "./fields.ts";
-import { Scope } from "./scope.ts";
 import { KINDS, RECORD_PLANES, STAGE_NAMES, TRIGGERS } from "./stages.ts";
 import { type Subject, statementOf } from "./statement.ts";
 
@@ -33,7 +33,7 @@ export const OutOfReachEntry = z.strictObject({
 export type OutOfReachEntry = z.output<typeof OutOfReachEntry>;
 
 /** What every statement of one removal repeats. */
-export const REMOVAL_FIELDS = {
+const REMOVAL_FIELDS = {
   run: RunId,
   kind: z.enum(KINDS),
   /** The organisation that decided. */
@@ -93,7 +93,6 @@ const PlaneRevision = z.strictObject({
   revision: GitRevision,
   render: Sha256Digest,
 });
-export type PlaneRevision = z.output<typeof PlaneRevision>;
 
 const StaticTest = z.strictObject({
   organisation: OrganisationName,
@@ -108,7 +107,6 @@ const BoundStage = z.strictObject({
   stage: z.enum(STAGE_NAMES),
   statement: Sha256Digest,
 });
-export type BoundStage = z.output<typeof BoundStage>;
 
 /** Part 5: what is owed about data that is already there. */
 const Duties = z.strictObject({

@@ -2,11 +2,10 @@
 // Invariants: an organisation stands once; every key is a P-256 public key; what the record should be about
 // may be stated, so that the right record of the wrong removal is noticed.
 // Published as docs/reference/schemas/records-trust.schema.json.
-import { readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
-import { DrawbridgeError } from "../../domain/errors.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import { type RecordKey, readPublicKey } from "./ecdsa-p256.ts";
 import { OrganisationName, RunId } from "./fields.ts";
 
@@ -64,15 +63,6 @@ export function loadTrust(file: string): Trust {
 }
 
 function readKeyFile(path: string): RecordKey {
-  let pem: string;
-  try {
-    pem = readFileSync(path, "utf8");
-  } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
-    throw new DrawbridgeError("config_unreadable", `cannot read ${path}: ${code}`, {
-      hint: "Check the path, which is relative to the trust file.",
-      cause,
-    });
-  }
-  return readPublicKey(pem, path);
+  const pem = readInput(path, "Check the path, which is relative to the trust file.");
+  return readPublicKey(pem.toString("utf8"), path);
 }

@@ -6,13 +6,22 @@ import { parseStrictJson } from "../../domain/strict-json.ts";
 import type { DsseEnvelope } from "../format/dsse-envelope.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
-import { EXCHANGE_SCHEMA, ExchangeFile, fileText } from "../format/record-file.ts";
+import {
+  EXCHANGE_SCHEMA,
+  ExchangeFile,
+  fileText,
+  RECORD_SCHEMA,
+  type RecordFile,
+} from "../format/record-file.ts";
+import { statementOrder } from "../format/stages.ts";
+import type { Trust } from "../format/trust.ts";
 import { completionProblems, evidenceOf } from "../verify/completion.ts";
 import { readEvidence } from "../verify/evidence-integrity.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems } from "../verify/sequence.ts";
-import { stageProblems } from "../verify/stage.ts";
+import { placeOf, stageProblems } from "../verify/stage.ts";
 import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
+import { verifyRecord } from "../verify/verify-record.ts";
 import {
   AnyStatement,
   byDigest,
@@ -23,10 +32,11 @@ import {
   mergeSignatures,
   type OwnRemoval,
   placeOfStatement,
+  RecordRefused,
+  refuseUnlessClean,
   stagesIn,
   statementIn,
 } from "./held-statements.ts";
-import { RecordRefused, refuseUnlessClean } from "./record-refused.ts";
 
 const REFUSED = "the exchange file is refused, and nothing of it was taken in";
 
@@ -163,4 +173,40 @@ function statementProblems(
 
 function signaturesOf(envelopes: readonly DsseEnvelope[]): number {
   return envelopes.reduce((sum, { signatures }) => sum + signatures.length, 0);
+}
+
+/**
+ * The text of the record file.
+ * @param trust what an auditor would use
+ * @throws RecordRefused (`record_refused`) when it would not verify, with every reason
+ */
+export function assembleRecord(held: HeldStatements, trust: Trust): string {
+  const byPlace = new Map<string, DsseEnvelope>();
+  let bound: ReadonlySet<string> = new Set();
+  let order: readonly string[] = [];
+  for (const envelope of held.envelopes) {
+    const statement = statementIn(envelope);
+    if (statement === undefined) continue;
+    byPlace.set(placeOfStatement(statement), envelope);
+    if (!isCompletion(statement)) continue;
+    const { remover, partner, evidence } = statement.predicate;
+    bound = new Set(evidence);
+    order = statementOrder(remover, partner).map(placeOf);
+  }
+  const completion = byPlace.get("completion");
+  if (completion === undefined) {
+    throw new RecordRefused("there is no record yet", [{ reason: "record_malformed", where: "completion" }]);
+  }
+  const file: RecordFile = {
+    schema: RECORD_SCHEMA,
+    completion,
+    stages: order.map((place) => byPlace.get(place)).filter((envelope) => envelope !== undefined),
+    evidence: held.evidence
+      .filter(({ digest }) => bound.has(digest))
+      .sort((left, right) => (left.digest < right.digest ? -1 : 1)),
+  };
+  const text = fileText(file);
+  const { problems } = verifyRecord(Buffer.from(text, "utf8"), trust);
+  if (problems.length > 0) throw new RecordRefused("the record would not verify", problems);
+  return text;
 }

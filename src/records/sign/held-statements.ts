@@ -3,12 +3,14 @@
 // organisation.
 import { LRUCache } from "lru-cache";
 import { z } from "zod";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { STATEMENT_BYTES_MAX } from "../format/fields.ts";
 import { COMPLETION_PREDICATE_TYPE, CompletionStatement, StageStatement } from "../format/predicates.ts";
 import type { TrustedParty } from "../format/trust.ts";
+import { type Problem, REASONS } from "../verify/reasons.ts";
 import type { Removal } from "../verify/sequence.ts";
 import { placeOf } from "../verify/stage.ts";
 
@@ -97,4 +99,26 @@ export function mergeSignatures(
 
 export function byDigest(items: readonly EvidenceItem[]): ReadonlyMap<string, EvidenceItem> {
   return new Map(items.map((item) => [item.digest, item]));
+}
+
+/** One line a problem; the hint is that of the first. */
+export class RecordRefused extends DrawbridgeError {
+  readonly problems: readonly Problem[];
+
+  constructor(what: string, problems: readonly Problem[]) {
+    const lines = problems.map(
+      ({ reason, where, detail }) =>
+        `  ${reason} at ${where}${detail === undefined ? "" : ` (${detail})`}: ${REASONS[reason].sentence}`,
+    );
+    const [first] = problems;
+    const hint = first === undefined ? {} : { hint: REASONS[first.reason].hint };
+    super("record_refused", [what, ...lines].join("\n"), hint);
+    this.name = "RecordRefused";
+    this.problems = problems;
+  }
+}
+
+/** @throws RecordRefused when there is a problem */
+export function refuseUnlessClean(what: string, problems: readonly Problem[]): void {
+  if (problems.length > 0) throw new RecordRefused(what, problems);
 }

@@ -19,9 +19,9 @@ import type { Problem } from "../verify/reasons.ts";
 import { sequenceProblems, strayProblems, successionProblems } from "../verify/sequence.ts";
 import { type Evidence, placeOf, stageProblems } from "../verify/stage.ts";
 import { fieldOf } from "../verify/verify-dsse-envelope.ts";
-import { RecordRefused, refuseUnlessClean } from "./record-refused.ts";
+import { RecordRefused, refuseUnlessClean } from "./held-statements.ts";
 
-export interface StageInput extends Omit<StagePredicate, "schema" | "position" | "previous"> {
+interface StageInput extends Omit<StagePredicate, "schema" | "position" | "previous"> {
   /** The same organisation's statement about the stage before; null for the first. */
   readonly previous: Statement<StagePredicate> | null;
 }
@@ -59,7 +59,7 @@ export function stageStatement({ previous, ...input }: StageInput, evidence: Evi
 }
 
 /** What the owners say; the rest is computed. */
-export type CompletionInput = Omit<CompletionPredicate, "schema" | "revisions" | "stages" | "evidence">;
+type CompletionInput = Omit<CompletionPredicate, "schema" | "revisions" | "stages" | "evidence">;
 
 /**
  * States the completion.

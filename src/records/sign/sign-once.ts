@@ -2,11 +2,11 @@
 //
 // The steps from what an organisation did to a record:
 //   1. `stageStatement(input, evidence)`: its own stage, from what the probes saw; `previous` is its stage before.
-//   2. `signOnce(keptAt(file), make, removal, signer)`: the first statement that was made is the one that counts;
+//   2. `signOnce(kept, make, removal, signer)`: the first statement that was made is the one that counts;
 //      it is written down before it is signed, and the signature is written down with it.
 //   3. `exportExchange(removal, envelopes, evidence)`: to the other organisation, by any channel.
 //   4. `importExchange(bytes, removal, held)`: what came back. Write down `held` whole, then go on.
-//   5. `countersignOnce(keptAt(file), envelope, removal, held, signer)`: of the other's statement. Then 3 again.
+//   5. `countersignOnce(kept, envelope, removal, held, signer)`: of the other's statement. Then 3 again.
 //   6. When all twelve stages have both signatures, the remover makes `completionStatement(input, stages,
 //      evidence)` and signs it by 2; the partner takes it in by 4 and signs it by 5; then 3 and 4 once more.
 //   7. `assembleRecord(held, trust)`: the record's text, which verifies, or nothing.
@@ -18,36 +18,38 @@
 // never passed on, and another is made over the same bytes.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseStrictJson } from "../../domain/strict-json.ts";
-import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { type DsseEnvelope, DsseEnvelopeDraft } from "../format/dsse-envelope.ts";
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
+import type { CompletionStatement, StageStatement } from "../format/predicates.ts";
 import { fileText } from "../format/record-file.ts";
+import { STAGE_NAMES, statementOrder } from "../format/stages.ts";
 import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../format/statement.ts";
 import { keyProblems } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
-import { strayProblems } from "../verify/sequence.ts";
-import { countersign } from "./countersign.ts";
+import { strayProblems, successionProblems } from "../verify/sequence.ts";
+import { placeOf, stageProblems } from "../verify/stage.ts";
+import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import {
-  type AnyStatement,
+  AnyStatement,
+  byDigest,
+  counterpartyIn,
   type HeldStatements,
   isCompletion,
   makerOf,
   type OwnRemoval,
   placeOfStatement,
+  RecordRefused,
+  refuseUnlessClean,
+  stagesIn,
   statementIn,
 } from "./held-statements.ts";
-import { refuseUnlessClean } from "./record-refused.ts";
+import { wholeProblems } from "./make-statements.ts";
 import { addSignature, type Signer } from "./signer.ts";
 
 /** Where one statement is kept. `write` returns only when the text would survive a loss of power. */
 export interface Kept {
   readonly read: () => string | undefined;
   readonly write: (text: string) => void;
-}
-
-/** A file of its own for one statement; whole or absent, readable by this user alone. */
-export function keptAt(file: string): Kept {
-  return { read: () => readIfPresent(file), write: (text) => writeWhole(file, text, PRIVATE) };
 }
 
 /**
@@ -131,4 +133,76 @@ function readKept({ read }: Kept): DsseEnvelope | undefined {
   throw new DrawbridgeError("state_unreadable", "the kept statement is not one that was written here", {
     hint: "Restore it from a backup. Without one, ask the other organisation for its copy: a second statement would contradict the first.",
   });
+}
+
+// Countersigning what the other organisation has stated. Invariants: nothing is signed before the other's signature
+// was verified and the statement was found to be about this removal and to hold, with all its evidence here; what is
+// countersigned already stays as it is.
+
+/**
+ * Adds this organisation's signature to a statement of the other one.
+ * @param held what came with it and before it: evidence, and the stages that it follows on from or binds
+ * @throws RecordRefused (`record_refused`) with every reason why it must not be signed
+ */
+export async function countersign(
+  envelope: DsseEnvelope,
+  removal: OwnRemoval,
+  held: HeldStatements,
+  signer: Signer,
+): Promise<DsseEnvelope> {
+  const other = counterpartyIn(removal);
+  const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
+    must: [other],
+    may: [removal.self, other],
+  }));
+  if (!opened.valid) {
+    const where = "envelope";
+    throw new RecordRefused(
+      "this statement must not be signed",
+      opened.problems.map((problem) => ({ ...problem, where })),
+    );
+  }
+  if (opened.signers.some(({ organisation }) => organisation === removal.self)) return envelope;
+  const { statement } = opened;
+  const where = placeOfStatement(statement);
+  const problems = strayProblems(removal, statement, where);
+  // Each organisation states its own part, and the other one countersigns it.
+  if (makerOf(statement) !== other) problems.push({ reason: "states_for_another", where });
+  const more = isCompletion(statement)
+    ? [
+        ...completionToSign(statement, removal, held),
+        // Of both: the one who has signed, and the one who is about to.
+        ...keyProblems(statement.predicate, [
+          ...opened.signers,
+          { organisation: removal.self, keyId: signer.keyId },
+        ]),
+      ]
+    : stageToSign(statement, held);
+  refuseUnlessClean(`${where} must not be signed`, [...problems, ...more]);
+  return addSignature(envelope, signer);
+}
+
+function stageToSign(statement: StageStatement, held: HeldStatements): Problem[] {
+  const { organisation, stage } = statement.predicate;
+  const problems = stageProblems(statement, byDigest(held.evidence));
+  const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
+  if (before !== undefined) {
+    const earlier = stagesIn(held.envelopes).get(placeOf({ organisation, stage: before }));
+    if (earlier === undefined)
+      problems.push({ reason: "stage_missing", where: placeOf({ organisation, stage: before }) });
+    else problems.push(...successionProblems(statement, earlier));
+  }
+  return problems;
+}
+
+function completionToSign(
+  completion: CompletionStatement,
+  removal: OwnRemoval,
+  held: HeldStatements,
+): Problem[] {
+  const stages = stagesIn(held.envelopes);
+  const ordered = statementOrder(removal.remover, removal.partner)
+    .map((slot) => stages.get(placeOf(slot)))
+    .filter((stage) => stage !== undefined);
+  return wholeProblems(completion, ordered, byDigest(held.evidence));
 }

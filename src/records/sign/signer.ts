@@ -14,7 +14,6 @@ import {
   withSignature,
 } from "../format/dsse-envelope.ts";
 import { inOneForm, inOneFormFromAny, keyIdOf, type RecordKey } from "../format/ecdsa-p256.ts";
-import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../format/statement.ts";
 
 export interface Signer {
   readonly keyId: string;
@@ -130,16 +129,6 @@ async function run(command: readonly string[], data: Uint8Array, timeoutMs: numb
     child.stdin.on("error", () => undefined);
     child.stdin.end(data);
   });
-}
-
-/** An envelope with one signature. */
-export async function signStatement(statement: Statement<unknown>, signer: Signer): Promise<DsseEnvelope> {
-  const payload = statementBytes(statement);
-  return {
-    payloadType: STATEMENT_PAYLOAD_TYPE,
-    payload: payload.toString("base64"),
-    signatures: [await dsseSignature(STATEMENT_PAYLOAD_TYPE, payload, signer)],
-  };
 }
 
 /** The envelope with the signer's signature besides; the same envelope if it has signed already. */

@@ -1,6 +1,7 @@
 // What several processes on one database own, and what becomes of it when one of them ends or hangs.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import { Client } from "pg";
 import { pino } from "pino";
 import {
   openProcessConnection,
@@ -31,7 +32,10 @@ async function processes(t: TestContext) {
     const connections: ProcessConnection[] = [];
     const closed: string[] = [];
     const told: string[] = [];
+    /** How many processes each look found. */
+    const looks: number[] = [];
     let canOpen = true;
+    const one = { closed, told, looks, connections, failures: 0 };
     const ownership = new Ownership({
       open: async (onNotified) => {
         if (!canOpen) throw new Error("the process has ended");
@@ -39,7 +43,14 @@ async function processes(t: TestContext) {
         connections.push(connection);
         return connection;
       },
-      releaseEnded: (now) => releaseEnded(fixture.pool, now),
+      releaseEnded: async (now) => {
+        if (one.failures > 0) {
+          one.failures -= 1;
+          throw Object.assign(new Error("deadlock detected"), { code: "40P01" });
+        }
+        return await releaseEnded(fixture.pool, now);
+      },
+      onLook: (live) => looks.push(live),
       ghosts: async () => GHOSTS,
       onTaken: () => {},
       close: async (ghosts) => void closed.push(...ghosts),
@@ -56,7 +67,7 @@ async function processes(t: TestContext) {
       canOpen = false;
       await connections.at(-1)?.close();
     };
-    return { ownership, closed, told, end, kill };
+    return Object.assign(one, { ownership, end, kill });
   };
   return { fixture, begin, connect };
 }
@@ -138,6 +149,53 @@ describe("the processes on one database", () => {
     await assert.rejects(delegations.defer(lost.lease, T0), { code: "lease_lost" });
     await assert.rejects(ledger.envelopes.expire(waiting, "key_wait_elapsed", T0), { code: "lease_lost" });
     assert.deepEqual(await rows("SELECT state FROM bridge_encrypted_intake"), [{ state: "awaiting_key" }]);
+  });
+
+  it("a late write of the ended process, which locks its delegation and then the room, does not deadlock with the release [DEL-9]", async (t) => {
+    const { fixture, connect } = await processes(t);
+    const { pool, delegations, admit, rows } = fixture;
+    const ended = await connect();
+    await admit([job("q1"), job("q2", { room: room("s") })]);
+    const claimed = await delegations.claim({
+      holder: ended.process,
+      limit: 2,
+      now: T0,
+      leaseUntil: T0 + LEASE_MS,
+    });
+    assert.equal(claimed.length, 2);
+    const [, held] = claimed;
+    assert.ok(held);
+    const late = new Client({ connectionString: fixture.url });
+    await late.connect();
+    let released: Promise<number>;
+    try {
+      await late.query("BEGIN");
+      await late.query("SELECT FROM bridge_delegations WHERE id = $1 FOR UPDATE", [held.lease.delegationId]);
+      await ended.close();
+      const isGone = async () => (await rows("SELECT bridge_live_processes()")).length === 0 || undefined;
+      await eventually("it is known to have ended", isGone, 5_000);
+      released = releaseEnded(pool, T0);
+      const waiting = "SELECT FROM pg_locks WHERE NOT granted";
+      await eventually("the release waits", async () => (await rows(waiting)).length > 0 || undefined, 5_000);
+      await late.query("SELECT FROM bridge_rooms WHERE room_id = $1 FOR UPDATE", [held.roomId]);
+      await late.query("COMMIT");
+    } finally {
+      await late.end();
+    }
+    assert.equal(await released, 2);
+  });
+
+  it("a process whose release of others' leases fails keeps its ghosts, and repeats the release [DEL-9]", async (t) => {
+    const { begin, connect } = await processes(t);
+    const first = await begin();
+    await until("it owns all", () => first.ownership.ghosts.length === 4);
+    const other = await connect();
+    await until("both are known", () => first.looks.at(-1) === 2);
+    first.failures = 3;
+    await other.close();
+    await until("it was repeated until it worked", () => first.failures === 0 && first.looks.at(-1) === 1);
+    assert.equal(first.ownership.ghosts.length, 4);
+    assert.equal(first.connections.length, 1, "the connection was not given up");
   });
 
   it("work of a ghost in an encrypted room is claimed by its owner alone [DEL-9]", async (t) => {

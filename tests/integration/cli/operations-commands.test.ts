@@ -39,7 +39,7 @@ describe("drawbridge delegation, envelope and room", () => {
     assert.equal((await drawbridge("delegation", "cancel", id)).stdout, "canceled\n");
     const ended = await drawbridge("delegation", "show", id);
     assert.match(ended.stdout, /operator_canceled/);
-    assert.equal((await drawbridge("delegation", "show", "nonsense")).code, ExitCode.usage);
+    assert.equal((await drawbridge("delegation", "show", "no-such-value")).code, ExitCode.usage);
     assert.equal((await drawbridge("room", "show", room("other"))).code, ExitCode.usage);
     assert.doesNotMatch(listed.stdout + shown.stdout + ended.stdout, /content/);
     assert.deepEqual(await rows("SELECT state FROM bridge_delegations"), [{ state: "canceled" }]);

@@ -7,7 +7,7 @@ import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemRandom } from "../../../src/domain/clock.ts";
-import { signReport } from "../../../src/federation/abuse/signed-report.ts";
+import { signReport } from "../../../src/federation/abuse/report.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
 import { StateFolder } from "../../../src/federation/state/folder.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";

@@ -10,8 +10,8 @@ import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order
 import { renderAll } from "../../../src/federation/planes/render.ts";
 import { NewIdentities } from "../../../src/federation/readmission/new-identities.ts";
 import { openReadmission } from "../../../src/federation/readmission/open.ts";
-import { planReadmission } from "../../../src/federation/readmission/plan.ts";
 import { ReadmissionRecord } from "../../../src/federation/readmission/readmission-record.ts";
+import { planReadmission } from "../../../src/federation/readmission/status.ts";
 import { nextStep, type WorkflowContext } from "../../../src/federation/readmission/workflow.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import type { Repository } from "../../../src/federation/repository/repository.ts";

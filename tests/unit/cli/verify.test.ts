@@ -130,7 +130,7 @@ describe("drawbridge verify", () => {
     const trusts = [
       "version: 2\nparties: []\n",
       "version: 1\nparties: [{organisation: a.test, keys: [{file: keys/none.pem}]}]\n",
-      "version: 1\nparties: [{organisation: a.test, keys: [{text: nonsense}]}]\n",
+      "version: 1\nparties: [{organisation: a.test, keys: [{text: no-such-value}]}]\n",
       "version: 1\nparties: [{organisation: a b, keys: [{file: keys/a.pem}]}]\n",
       "version: 1\nparties: [{organisation: a.test, keys: [{file: keys/a.pem}]}, {organisation: a.test, keys: [{file: keys/a.pem}]}]\n",
     ];

@@ -7,8 +7,8 @@ import type { RequestOptions, Transport } from "@a2a-js/sdk/client";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/agent-card.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { type AgentEntry, mayBePrivate } from "../../../rendered-files/agents-file.ts";
+import { A2aFailure, type A2aFailureKind, classify } from "./classify-failure.ts";
 import { Exchange } from "./exchange.ts";
-import { A2aFailure, type A2aFailureKind, classify } from "./failure.ts";
 import type { AgentHttp } from "./http.ts";
 import {
   type AgentUpdate,
@@ -53,6 +53,7 @@ export interface AgentPeer {
 type Call<T> = (transport: Transport, options: RequestOptions) => T;
 
 export class AgentClient {
+  /** Whether it is streamed from; an agent that only streams by a way that the SDK cannot read is polled. */
   readonly streams: boolean;
   /** The agent promises to make one task of repeated requests with one messageId. */
   readonly dedupes: boolean;
@@ -65,7 +66,9 @@ export class AgentClient {
     this.#options = options;
     this.#chosen = chosen;
     this.#entry = peer.entry;
-    this.streams = peer.card.capabilities.streaming === true;
+    // Of a 0.3 stream by HTTP+JSON the SDK does not say which chunks are appended: an answer would lose its beginning.
+    const isLegible = chosen.binding === "JSONRPC" || chosen.version === "1.0";
+    this.streams = isLegible && peer.card.capabilities.streaming === true;
     this.dedupes =
       peer.card.capabilities.extensions?.some(({ uri }) => uri === MESSAGE_ID_IDEMPOTENCY) === true;
   }

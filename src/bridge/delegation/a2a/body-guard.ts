@@ -65,7 +65,7 @@ function guarded(
   });
 }
 
-/** A plain body of at most `bytesMax` bytes. It passes at its end, unless it is JSON that is nested too deep. */
+/** A plain body of at most `bytesMax` bytes. It passes at its end, if it is empty, or JSON that is not nested too deep. */
 export function boundedBody(
   body: ReadableStream<Uint8Array>,
   bytesMax: number,
@@ -81,8 +81,10 @@ export function boundedBody(
   };
   const flush = () => {
     const whole = Buffer.concat(held);
-    if (isTooDeep(parsed(whole.toString("utf8")))) throw new GuardError("garbage");
-    return whole.length === 0 ? [] : [whole];
+    if (whole.length === 0) return [];
+    const value = parsed(whole.toString("utf8"));
+    if (value === undefined || isTooDeep(value)) throw new GuardError("garbage");
+    return [whole];
   };
   return guarded(body, take, flush, onFault);
 }

@@ -3,7 +3,7 @@
 // tasks carry their history; anything less is `unusable`, and the caller does not send again.
 // Protocol: A2A 1.0, section 3.1.4 (ListTasks: newest first, scoped to the caller).
 import type { AgentClient } from "./agent-client.ts";
-import { A2aFailure, type A2aFailureKind } from "./failure.ts";
+import { A2aFailure, type A2aFailureKind } from "./classify-failure.ts";
 import type { TaskView } from "./protocol.ts";
 
 const PAGE_SIZE = 50;
@@ -19,6 +19,7 @@ export type FindResult =
 /** Failures which mean that the agent cannot list its tasks, not only at this moment. */
 const CANNOT_LIST: ReadonlySet<A2aFailureKind> = new Set([
   "unsupported",
+  "not_a2a",
   "protocol",
   "too_large",
   "agent_error",

@@ -11,7 +11,7 @@ import {
   TaskState,
   type TaskStatus,
 } from "@a2a-js/sdk";
-import { A2aFailure } from "./failure.ts";
+import { A2aFailure } from "./classify-failure.ts";
 
 /** What is handed to an agent: a question, or the answer to one of its own. */
 export interface Question {

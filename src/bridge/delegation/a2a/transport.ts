@@ -10,7 +10,7 @@ import {
   type Transport,
 } from "@a2a-js/sdk/client";
 import type { AgentCard } from "../../../cards/agent-card.ts";
-import { type AgentEntry, isAllowedOrigin } from "../../../rendered-files/agents-file.ts";
+import { type Destinations, mayRequest } from "../../../rendered-files/agents-file.ts";
 import type { Exchange } from "./exchange.ts";
 
 /** What the bridge reads of a verified card. */
@@ -33,23 +33,13 @@ function bindingOf(declared: string): ChosenInterface["binding"] | undefined {
   return upper === "JSONRPC" || upper === "HTTP+JSON" ? upper : undefined;
 }
 
-type Destinations = Pick<AgentEntry, "cardUrl" | "allowedOrigins">;
-
-function isSaneUrl(text: string, entry: Destinations): boolean {
-  if (!URL.canParse(text) || !isAllowedOrigin(entry, text)) return false;
-  const url = new URL(text);
-  if (url.username !== "" || url.password !== "" || url.hash !== "" || url.hostname === "") return false;
-  if (url.protocol === "https:") return true;
-  return url.protocol === "http:" && new URL(entry.cardUrl).protocol === "http:";
-}
-
 /** The interface to call; undefined when the card offers none that the bridge speaks. */
 export function chooseInterface(card: PeerCard, entry: Destinations): ChosenInterface | undefined {
   const usable: ChosenInterface[] = [];
   for (const offered of card.supportedInterfaces) {
     const binding = bindingOf(offered.protocolBinding);
     const version = versionOf(offered.protocolVersion);
-    if (binding === undefined || version === undefined || !isSaneUrl(offered.url, entry)) continue;
+    if (binding === undefined || version === undefined || !mayRequest(entry, offered.url)) continue;
     usable.push({ url: offered.url, binding, version, tenant: offered.tenant ?? "" });
   }
   return usable.find((offered) => offered.version === "1.0") ?? usable[0];

@@ -113,6 +113,12 @@ CREATE TABLE bridge_ghosts (
   device_id text NOT NULL,
   -- Of the profile last set on the homeserver.
   profile_digest text,
+  -- The card whose icon is the avatar, and the image; NULL: none was set.
+  avatar_card_digest text,
+  avatar_content_digest text,
+  -- The image that was uploaded last and is not the avatar yet, and its address.
+  avatar_upload_digest text,
+  avatar_upload_url text,
   created_at timestamptz NOT NULL,
   -- How far the ghost has read its to-device messages and its rooms, in catchups. A position is moved only when
   -- everything before it is durable. NULL: from the beginning.
@@ -122,7 +128,9 @@ CREATE TABLE bridge_ghosts (
   device_stopped_reason text CHECK (device_stopped_reason IN (
     'store_lost', 'store_foreign', 'store_behind', 'device_deleted')),
   device_stopped_at timestamptz,
-  CHECK ((device_stopped_reason IS NULL) = (device_stopped_at IS NULL))
+  CHECK ((device_stopped_reason IS NULL) = (device_stopped_at IS NULL)),
+  CHECK ((avatar_card_digest IS NULL) = (avatar_content_digest IS NULL)),
+  CHECK ((avatar_upload_digest IS NULL) = (avatar_upload_url IS NULL))
 );
 
 CREATE TABLE bridge_ghost_rooms (
@@ -227,6 +235,8 @@ CREATE TABLE bridge_delegations (
   attempts integer NOT NULL DEFAULT 0,
   -- Streams that were opened for its task. After a few that broke, the task is polled.
   streams_opened integer NOT NULL DEFAULT 0,
+  -- Polls in a row in which the agent broke the rules of A2A. After a few its task is given up.
+  faults integer NOT NULL DEFAULT 0,
   -- When it was first claimed to hand over its prompt. The dispatch deadline, and the time for which it may hold its
   -- room, begin then.
   tried_at timestamptz,
@@ -243,7 +253,7 @@ CREATE TABLE bridge_delegations (
   question_key text,
   -- Sealed: the options of that question.
   options bytea,
-  -- Until when the task awaits input.
+  -- Until when the task awaits input. NULL: nobody may answer any more.
   input_until timestamptz,
   -- W3C Trace Context, of random bytes alone: sent with every request to the agent.
   traceparent text NOT NULL DEFAULT '00-' || replace(gen_random_uuid()::text, '-', '')
@@ -258,6 +268,8 @@ CREATE TABLE bridge_delegations (
   retry_reason text,
   admitted_at timestamptz NOT NULL,
   accepted_at timestamptz,
+  -- Since when it waits for what it waits for now. NULL: since its admission.
+  waiting_since timestamptz,
   -- When its answer was recorded. The reply deadline begins then.
   reply_at timestamptz,
   reply_event_id text,
@@ -297,6 +309,8 @@ CREATE TABLE bridge_encrypted_intake (
   ingress text NOT NULL CHECK (ingress IN ('transaction', 'recovered')),
   -- Of the event as it arrived. The event that is fetched again later must have the same fingerprint.
   intake_fingerprint bytea NOT NULL CHECK (octet_length(intake_fingerprint) = 32),
+  -- The event whose text it replaces; NULL: it is no edit.
+  edits_event_id text,
   -- NULL once its room has continued without it.
   room_seq bigint,
   state text NOT NULL CHECK (state IN ('awaiting_key', 'derived', 'denied', 'expired')),
@@ -356,7 +370,7 @@ CREATE INDEX bridge_megolm_indices_age ON bridge_megolm_indices (used_at);
 CREATE TABLE bridge_sends (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   delegation_id bigint NOT NULL REFERENCES bridge_delegations,
-  purpose text NOT NULL CHECK (purpose IN ('reply', 'progress', 'question', 'pin')),
+  purpose text NOT NULL CHECK (purpose IN ('reply', 'progress', 'question')),
   ordinal integer NOT NULL,
   transaction_id text NOT NULL UNIQUE,
   event_type text NOT NULL,
@@ -398,7 +412,7 @@ CREATE TABLE bridge_notices (
   marker text NOT NULL UNIQUE,
   kind text NOT NULL CHECK (kind IN (
     'agent_directory', 'help', 'policy_denied', 'rate_limited', 'capacity_exceeded', 'delegation_stopped', 'delegation_canceled', 'cancel_refused',
-    'delegation_failed', 'encrypted_room_refused', 'keys_missing')),
+    'answer_refused', 'delegation_failed', 'encrypted_room_refused', 'keys_missing')),
   room_id text NOT NULL,
   ghost_mxid text NOT NULL,
   source_event_id text,
@@ -559,3 +573,13 @@ CREATE TABLE bridge_device_inbox (
 );
 CREATE INDEX bridge_device_inbox_ghost ON bridge_device_inbox (ghost_mxid, id);
 CREATE INDEX bridge_device_inbox_age ON bridge_device_inbox (received_at);
+
+-- How far this database has come. The homeserver keeps a copy: a database that has come less far was put back from a
+-- backup.
+CREATE TABLE bridge_database_marker (
+  is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+  -- Made when a bridge first works on it, and anew when a database that was put back is accepted.
+  database uuid,
+  count bigint NOT NULL DEFAULT 0
+);
+INSERT INTO bridge_database_marker DEFAULT VALUES;

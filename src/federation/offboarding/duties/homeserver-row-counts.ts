@@ -55,6 +55,8 @@ export class HomeserverTables {
       connectionString: url,
       options: "-c default_transaction_read_only=on",
       statement_timeout: DEADLINE_MS,
+      // A server that is gone without a word ends nothing.
+      query_timeout: DEADLINE_MS + CONNECT_MS,
       connectionTimeoutMillis: CONNECT_MS,
       max: SESSIONS,
     });

@@ -3,7 +3,13 @@
 // reading (a room is read forwards, because backwards Synapse backfills).
 import { z } from "zod";
 import { parseUserId, type RoomId, serverOf } from "../../../domain/identifiers.ts";
-import { type ApiCall, expectSuccess, type HomeserverApi, refused } from "../../homeserver/api.ts";
+import {
+  type ApiCall,
+  expectSuccess,
+  type HomeserverApi,
+  parseAnswer,
+  refused,
+} from "../../homeserver/api.ts";
 
 export interface EventCounts {
   readonly own: number;
@@ -55,7 +61,7 @@ export class DutiesHomeserver {
       const operation = "read a room's events";
       const answer = await this.#call("GET", operation, path, query);
       if (answer.status === 404) return undefined;
-      const page = parse(Page, expectSuccess(answer, operation), operation);
+      const page = parseAnswer(Page, expectSuccess(answer, operation), operation);
       for (const { sender, origin_server_ts } of page.chunk) {
         if (origin_server_ts > untilMs) continue;
         const user = parseUserId(sender);
@@ -72,7 +78,7 @@ export class DutiesHomeserver {
     const operation = "list a room's media";
     const answer = await this.#call("GET", operation, [...ADMIN, "v1", "room", room, "media"]);
     if (answer.status === 404) return [];
-    const { remote } = parse(RoomMedia, expectSuccess(answer, operation), operation);
+    const { remote } = parseAnswer(RoomMedia, expectSuccess(answer, operation), operation);
     return remote.map((uri) => mediaIdIn(uri, server)).filter((id) => id !== undefined);
   }
 
@@ -81,7 +87,7 @@ export class DutiesHomeserver {
     const operation = "look at a file";
     const answer = await this.#call("GET", operation, [...ADMIN, "v1", "media", server, mediaId]);
     if (answer.status === 404) return undefined;
-    const { media_info: info } = parse(Media, expectSuccess(answer, operation), operation);
+    const { media_info: info } = parseAnswer(Media, expectSuccess(answer, operation), operation);
     return {
       isQuarantined: typeof info.quarantined_by === "string",
       lastAccessMs: info.last_access_ts ?? info.created_ts ?? 0,
@@ -157,10 +163,4 @@ export function mediaIdIn(uri: unknown, server: string): string | undefined {
   if (typeof uri !== "string" || !uri.startsWith(prefix)) return undefined;
   const id = uri.slice(prefix.length);
   return /^[A-Za-z0-9._~-]{1,255}$/.test(id) ? id : undefined;
-}
-
-function parse<Schema extends z.ZodType>(schema: Schema, body: unknown, operation: string): z.output<Schema> {
-  const parsed = schema.safeParse(body);
-  if (parsed.success) return parsed.data;
-  throw refused(`${operation} in the form that is documented`, { status: 200, errcode: undefined, body: {} });
 }

@@ -66,8 +66,7 @@ export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePla
   const { clock } = context.federation;
   refuseWhileUnderWay(run);
   // A purge that begins meanwhile would be forgotten by what is written here.
-  const lock = await run.state.lock(`purge ${run.run}`, clock);
-  try {
+  return run.state.locked(`purge ${run.run}`, clock, async () => {
     const known = refuseWhileUnderWay(run);
     // Of a purge that was cut off between its end and its evidence.
     if (known?.done != null) addDutiesEvidence(run, known.done.items);
@@ -76,9 +75,7 @@ export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePla
     const plan = await withDuties(context, run, (session) => planPurge(session, run.run, record, { atMs }));
     write(run, { version: 1, plan, begun: null, done: null });
     return plan;
-  } finally {
-    await lock.release();
-  }
+  });
 }
 
 function refuseWhileUnderWay(run: Run): PurgeState | undefined {
@@ -95,8 +92,7 @@ function refuseWhileUnderWay(run: Run): PurgeState | undefined {
  *   done again to go on
  */
 export async function runPurge(context: DutiesContext, run: Run, digest: string): Promise<PurgeState> {
-  const lock = await run.state.lock(`purge ${run.run}`, context.federation.clock);
-  try {
+  return run.state.locked(`purge ${run.run}`, context.federation.clock, async () => {
     const known = readPurge(run);
     if (known?.plan.digest !== digest) {
       throw new DrawbridgeError("usage", "this is not the digest of the last dry run", {
@@ -109,13 +105,11 @@ export async function runPurge(context: DutiesContext, run: Run, digest: string)
     }
     requireStageOpen(run);
     const record = recordOfRun(run);
-    return await withDuties(context, run, async (session) => {
+    return withDuties(context, run, async (session) => {
       const begun = known.begun ?? (await begin(session, run, record, known));
       return finish(session, run, record, await goOn(session, run, { ...known, begun }));
     });
-  } finally {
-    await lock.release();
-  }
+  });
 }
 
 /** What is purged too early could still come in again. */

@@ -1,10 +1,10 @@
 // Checks the text of a private record, and reports every problem and every missing field at once.
 // Invariants: a text with a problem yields no record; a text without one may still lack fields, which are then
 // named; hostile input ends in problems; a problem names its field, rule and hint and never repeats the value.
-import { type Document, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument, visit } from "yaml";
+import { type Document, isMap, isScalar, isSeq, type LineCounter, visit } from "yaml";
 import type { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { refuseBeforeParsing, repeatedKeys } from "../../registry/read-file.ts";
+import { dotted, type LineOf, parseBounded } from "../../registry/read-file.ts";
 import { brokenByComment, brokenByText, brokenByValue } from "./content-rules.ts";
 import { PrivateRecord, RECORD_FIELDS } from "./schema.ts";
 
@@ -37,17 +37,6 @@ function renderRecordProblem(file: string, { rule, field, line, message, hint }:
   return `${where}: ${field === "" ? "" : `${field}: `}${message} [${rule}]\n    hint: ${hint}`;
 }
 
-/** A key as a message may show it: shortened, and without what a terminal would interpret. */
-export function dotted(path: readonly PropertyKey[]): string {
-  return path
-    .map((step) =>
-      String(step)
-        .replaceAll(/[^\x21-\x7e]/g, "?")
-        .slice(0, 64),
-    )
-    .join(".");
-}
-
 export interface CheckedRecord {
   /** Undefined when anything is wrong or missing. */
   readonly record: PrivateRecord | undefined;
@@ -59,47 +48,23 @@ export interface CheckedRecord {
 }
 
 type Path = readonly PropertyKey[];
-type LineOf = (path: Path) => number;
 
 /** To the end of the line, whatever stands before its line feed. */
 const COMMENT = /(?:^|\s)#(.*)$/s;
 
 export function checkRecordText(text: string): CheckedRecord {
-  const refused = refuseBeforeParsing(text);
-  if (refused !== undefined) return failed([yamlProblem(`${refused}`, 1)]);
-  const lines = new LineCounter();
-  let document: Document.Parsed;
-  let values: unknown;
-  try {
-    document = parseDocument(text, { lineCounter: lines, uniqueKeys: false, strict: true, merge: false });
-    if (document.errors.length > 0) {
-      const errors = document.errors.map(({ code, pos }) =>
-        yamlProblem(`not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`, lines.linePos(pos[0]).line),
-      );
-      return failed([...brokenLines(text), ...errors]);
-    }
-    values = document.toJS({ maxAliasCount: 0 });
-  } catch {
-    // The parser's own messages may quote the text.
-    return failed([
-      ...brokenLines(text),
-      yamlProblem("not valid YAML: too deep, malformed, or has aliases", 1),
-    ]);
-  }
-  const unsearched = namesBesides(text, document, lines);
-  if (unsearched.length > 0) return failed([...brokenLines(text), ...unsearched]);
-  const twice = repeatedKeys(document.contents).map((offset) =>
-    yamlProblem("a key is written twice", lines.linePos(offset).line),
-  );
+  const { isRefused, document, lines, problems: unread, values, lineOf } = parseBounded(text);
+  const form = unread.map(({ message, line }) => yamlProblem(message, line));
+  if (isRefused) return failed(form);
+  if (document !== undefined) form.push(...namesBesides(text, document, lines));
+  if (document === undefined || form.length > 0) return failed([...brokenLines(text), ...form]);
   if (!isObject(values)) return failed([...brokenLines(text), yamlProblem("is no map of fields", 1)]);
-  const lineOf = lineLookup(document, lines);
   const at: At = (path) => valueAt(values, path.split("."));
   const broken = [...brokenComments(text), ...brokenValues(document.contents, [], lineOf)];
   const spoiled = new Set(broken.map(({ field }) => field));
   const result = PrivateRecord.safeParse(values);
   const schema = result.success ? [] : schemaProblems(result.error, values, lineOf);
   const problems = [
-    ...twice,
     ...broken,
     // A value that breaks a content rule is not reported for its form as well.
     ...schema.filter(({ field }) => field === "" || !spoiled.has(field)),
@@ -308,15 +273,4 @@ function timeOf(value: unknown): number {
 
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** The line of a path, or of the nearest one around it. */
-function lineLookup(document: Document.Parsed, lines: LineCounter): LineOf {
-  return (path) => {
-    for (let length = path.length; length > 0; length--) {
-      const node = document.getIn(path.slice(0, length), true);
-      if (isNode(node) && node.range) return lines.linePos(node.range[0]).line;
-    }
-    return 1;
-  };
 }

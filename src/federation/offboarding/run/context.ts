@@ -7,7 +7,7 @@ import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import type { CompletionPredicate } from "../../../records/format/predicates.ts";
 import { loadTrust, type Trust } from "../../../records/format/trust.ts";
 import { commandSigner, fileSigner, type Signer } from "../../../records/sign/signer.ts";
-import { readIfPresent } from "../../../runtime/write-file.ts";
+import { readInput } from "../../../runtime/read-input.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Federation } from "../../reconcile/context.ts";
@@ -43,13 +43,8 @@ export function signerOf(config: FederationConfig): Signer {
   const { signingKey } = sectionOf(config);
   if ("file" in signingKey) return fileSigner(resolve(config.directory, signingKey.file));
   const path = resolve(config.directory, signingKey.publicKeyFile);
-  const pem = readIfPresent(path);
-  if (pem === undefined) {
-    throw new DrawbridgeError("secret_unavailable", `cannot read ${path}`, {
-      hint: "Correct `offboarding.signingKey.publicKeyFile`.",
-    });
-  }
-  return commandSigner(signingKey.command, readPublicKey(pem, path));
+  const pem = readInput(path, "Correct `offboarding.signingKey.publicKeyFile`.", "secret_unavailable");
+  return commandSigner(signingKey.command, readPublicKey(pem.toString("utf8"), path));
 }
 
 /**

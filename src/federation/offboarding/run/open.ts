@@ -45,8 +45,7 @@ export async function openRun(
   const { partner } = findPartner(desired.registry, named);
   const own = desired.registry.organisation.serverName;
   const other = partner.serverName;
-  const lock = await state.lock("offboarding", clock);
-  try {
+  return state.locked("offboarding", clock, async () => {
     const known = listRuns(state).find(({ run }) => run === joined);
     if (known !== undefined) return sameRun(known, { kind, trigger, other });
     const active = openRunWith(state, other);
@@ -68,9 +67,7 @@ export async function openRun(
       baseline: { revision: desired.revision, scope: scopeOf(federation.parts, partner, desired) },
       ended: null,
     });
-  } finally {
-    await lock.release();
-  }
+  });
 }
 
 function sameRun(run: Run, wanted: { kind: Kind; trigger: Trigger; other: string }): Run {

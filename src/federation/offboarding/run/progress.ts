@@ -5,8 +5,7 @@
 import { z } from "zod";
 import { Sha256Digest } from "../../../domain/digest.ts";
 import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts";
-import { GitRevision, Identifier, Instant, Word } from "../../../records/format/fields.ts";
-import { Scope } from "../../../records/format/scope.ts";
+import { GitRevision, Identifier, Instant, Scope, Word } from "../../../records/format/fields.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { JudgedCondition } from "../../workflow/step-verdict.ts";
 import { counterpartyOf, type Run, runFile } from "./run.ts";

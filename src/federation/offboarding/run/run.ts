@@ -4,8 +4,14 @@
 
 import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { GitRevision, Instant, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";
-import { Scope } from "../../../records/format/scope.ts";
+import {
+  GitRevision,
+  Instant,
+  OrganisationName,
+  RunId,
+  Scope,
+  Word,
+} from "../../../records/format/fields.ts";
 import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
 import type { StateFolder } from "../../state/folder.ts";
 

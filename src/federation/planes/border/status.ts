@@ -7,7 +7,7 @@ import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { callResource } from "../../homeserver/resource.ts";
+import { callResource } from "../../homeserver/api.ts";
 
 const Status = z.object({
   /** Of the policy in force, or that denies all; null when no file could be read. */
@@ -37,7 +37,7 @@ const Enforcement = z.object({
 export type AclEnforcement = z.output<typeof Enforcement>;
 
 const Check = z.object({ allowed: z.boolean(), policy_digest: Sha256Digest.nullable() });
-export type BorderCheck = z.output<typeof Check>;
+type BorderCheck = z.output<typeof Check>;
 
 const Differences = z.object({ differing: z.array(z.string()) });
 

@@ -1,9 +1,11 @@
 // The bridge's last word on each agent's card, from its audit file (svc.agent_card.v1, one JSON line each).
 // Invariants: a line is read once, however often decisions are requested; a line counts once it is whole; a file that was
 // replaced, or is shorter than what was read of it, is read from its start.
+
 import { type FileHandle, open } from "node:fs/promises";
 import { z } from "zod";
 import { Sha256Digest } from "../../../domain/digest.ts";
+import { parseJson } from "../../../domain/json.ts";
 
 const SCHEMA = "svc.agent_card.v1";
 const CHUNK = 65_536;
@@ -74,13 +76,5 @@ export class CardAudit {
     if (!line.includes(SCHEMA)) return;
     const decision = CardDecision.safeParse(parseJson(line));
     if (decision.success) this.#last.set(decision.data.target.agent, decision.data);
-  }
-}
-
-function parseJson(line: string): unknown {
-  try {
-    return JSON.parse(line);
-  } catch {
-    return undefined;
   }
 }

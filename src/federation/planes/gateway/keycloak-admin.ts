@@ -2,11 +2,11 @@
 // Invariants: its token comes by client credentials, is kept until shortly before it ends and requested anew once
 // when it is refused; no redirect is followed, so that it goes to the configured address alone; every exchange
 // has a deadline; neither token, secret nor body reaches an error.
-import { readFileSync } from "node:fs";
 import { Agent, request } from "undici";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { readBoundedValue } from "../../../runtime/http.ts";
+import { readInput } from "../../../runtime/read-input.ts";
 
 export interface KeycloakAccess {
   /** Base URL, without `/realms` or a final slash. */
@@ -131,21 +131,10 @@ export class KeycloakAdmin {
       keepAliveTimeout: 1_000,
       connect: {
         timeout: CONNECT_MS,
-        ...(caFile !== undefined && { ca: readCertificates(caFile) }),
+        ...(caFile !== undefined && { ca: readInput(caFile, "Check gateway.issuer.caFile.") }),
       },
     });
     return this.#agent;
-  }
-}
-
-function readCertificates(file: string): string {
-  try {
-    return readFileSync(file, "utf8");
-  } catch (cause) {
-    throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
-      hint: "Check gateway.issuer.caFile.",
-      cause,
-    });
   }
 }
 

@@ -23,8 +23,7 @@ import {
   renderedFile,
   renderedText,
 } from "../plane.ts";
-import type { IssuerAdapter, IssuerIntent } from "./issuer-adapter.ts";
-import { declaredClientsAdapter } from "./issuer-declared.ts";
+import { declaredClientsAdapter, type IssuerAdapter, type IssuerIntent } from "./issuer-adapter.ts";
 import { keycloakAdapter } from "./issuer-keycloak.ts";
 import { probePlane } from "./probe.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
@@ -159,7 +158,7 @@ function outcomeOf(halves: readonly Half[]): PlaneOutcome {
 }
 
 /** Whether the standing file admits a caller whom the desired one does not. One that cannot be read may. */
-export function closesAnybody(standing: string | undefined, desired: string): boolean {
+function closesAnybody(standing: string | undefined, desired: string): boolean {
   if (standing === undefined) return false;
   try {
     const wanted = callers(desired);

@@ -4,8 +4,8 @@
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
 import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
-import { type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./plan-closing.ts";
 import { inviteLevel, record as recordOfValue } from "./power-levels.ts";
+import { type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./room-plan.ts";
 import { presenceOf, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
 import type { JournalEntry } from "./undo-journal.ts";

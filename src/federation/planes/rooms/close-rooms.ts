@@ -13,14 +13,22 @@ import {
   mustBeProven,
 } from "./acl-enforcement.ts";
 import { closeRoom, type SettledRoom, verifyRoom } from "./close-room.ts";
-import { listRooms, roomsOfUsers, usersOf } from "./find-rooms.ts";
-import { isOurs, type Obstacle } from "./plan-closing.ts";
 import { inviteLevel, levelOf } from "./power-levels.ts";
+import type { ClosingPartner } from "./render.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
+import { isOurs, type Obstacle } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
-import type { ClosingPartner } from "./rooms-intent.ts";
-import { journalOf, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
+import {
+  journalOf,
+  listRooms,
+  ROOMS_AT_ONCE,
+  type RoomsSession,
+  readRoom,
+  recordOf,
+  roomsOfUsers,
+  usersOf,
+} from "./session.ts";
 
 export interface PassResult {
   readonly changed: boolean;

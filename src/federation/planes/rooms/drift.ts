@@ -8,10 +8,9 @@ import { type RoomId, type ServerName, visibleId } from "../../../domain/identif
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { Drift } from "../plane.ts";
 import { staleAtHome } from "./acl-enforcement.ts";
-import { listRooms } from "./find-rooms.ts";
-import type { RoomStep } from "./plan-closing.ts";
+import type { RoomStep } from "./room-plan.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
-import { planFor, ROOMS_AT_ONCE, type RoomsSession, readRoom } from "./session.ts";
+import { listRooms, planFor, ROOMS_AT_ONCE, type RoomsSession, readRoom } from "./session.ts";
 
 const KINDS: Readonly<Record<RoomStep["kind"], string>> = {
   raise_invite: "invite_level",

@@ -9,10 +9,9 @@ import {
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { deniedByEnforcement } from "./acl.ts";
 import { hasEvent, mustBeProven, retainedServers } from "./acl-enforcement.ts";
-import { listRooms } from "./find-rooms.ts";
-import { isOurs } from "./plan-closing.ts";
+import { isOurs } from "./room-plan.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
-import { ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
+import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
 import type { RoomRecord } from "./undo-journal.ts";
 
 const RETAINED_TIMEOUT_MS = 5_000;

@@ -1,13 +1,13 @@
 // Plane 2 as a file: what the rooms plane must bring about in every governed room.
 // Invariant: a closing partner's host is never the host of a server that `allow` names (the registry refuses
 // two servers of one host).
-import type { z } from "zod";
+import { z } from "zod";
+import { ServerNameField } from "../../registry/organisation.ts";
 import { closedPlanes, type Registry } from "../../registry/partner.ts";
 import { admittedServers, openPartners } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
 import type { PlaneRender } from "../plane.ts";
 import { aclAllow } from "./acl.ts";
-import type { RoomsIntent } from "./rooms-intent.ts";
 
 export const ROOMS_INTENT = "rooms/rooms.json";
 
@@ -43,3 +43,35 @@ export const roomsRender: PlaneRender = {
   // The reconciler reads the intent from the repository; no program of a cluster mounts it.
   renderKubernetes: () => new Map(),
 };
+
+// rooms.json: what the rooms plane must bring about in every governed room. Invariants: `allow` names every server in
+// both forms, with its port and without, because homeservers enforce without the port; no partner is in both
+// `retained` and `closing`. Published as docs/reference/schemas/rooms-intent.schema.json.
+
+const ClosingPartner = z.strictObject({
+  serverName: ServerNameField,
+  /** The name of its registry file, such as `org-b`. */
+  name: z.string().min(1),
+  /** `contained`: closed by containment and perhaps soon restored; `removed`: the rooms plane is closed for good. */
+  mode: z.enum(["contained", "removed"]),
+  /** What becomes of a shared room once the partner is out of it. */
+  after: z.enum(["keep", "read_only", "retire", "replace"]),
+  /** A room that cannot be closed is replaced by a new one, or only listed as out of reach. */
+  unclosable: z.enum(["replace", "list"]),
+});
+export type ClosingPartner = z.output<typeof ClosingPartner>;
+
+export const RoomsIntent = z.strictObject({
+  version: z.literal(1),
+  /** This organisation's own server name. */
+  own: ServerNameField,
+  /** `allow` of every governed room's ACL: own and retained servers, both forms of each, sorted. */
+  allow: z.array(ServerNameField),
+  /** Partners that stay in rooms: their servers must enforce the ACL as well. Full names, sorted. */
+  retained: z.array(ServerNameField),
+  /** Partners that must be out of every room, sorted by server name. */
+  closing: z.array(ClosingPartner),
+  /** Open partners of whom nobody is invited again when they are let back; not written when there is none. */
+  notInvitedAgain: z.array(ServerNameField).default([]),
+});
+export type RoomsIntent = z.output<typeof RoomsIntent>;

@@ -5,8 +5,8 @@
 import type { ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
-import { deniedRetained, isOurs, type Obstacle } from "./plan-closing.ts";
 import { mayBan, maySend, type PowerContent, record as recordOfValue } from "./power-levels.ts";
+import { deniedRetained, isOurs, type Obstacle } from "./room-plan.ts";
 import type { Member, RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom } from "./session.ts";
 import type { BanRecord, RoomRecord } from "./undo-journal.ts";

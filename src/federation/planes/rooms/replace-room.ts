@@ -5,10 +5,10 @@
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { serverAcl } from "./acl.ts";
-import type { Obstacle } from "./plan-closing.ts";
 import { levelOf } from "./power-levels.ts";
+import type { ClosingPartner } from "./render.ts";
+import type { Obstacle } from "./room-plan.ts";
 import { joinedByServer, presencesOf, type RoomState } from "./room-state.ts";
-import type { ClosingPartner } from "./rooms-intent.ts";
 import { isRefusal, journalOf, type RoomsSession, recordOf } from "./session.ts";
 import type { JournalEntry, RoomRecord } from "./undo-journal.ts";
 
@@ -18,7 +18,7 @@ export interface ExistingRoom {
   readonly actor: UserId;
 }
 
-export interface EndedRoom {
+interface EndedRoom {
   readonly obstacles: readonly Obstacle[];
   /** The new room, if there is one. */
   readonly replacement: RoomId | undefined;

@@ -1,22 +1,21 @@
 // What one pass over the rooms works with: the homeserver, the users who act there, the journals, the intent.
 // Invariant: tokens are given back and journals are closed however the pass ends.
-import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
+import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
 import { HomeserverApi, Pacer } from "../../homeserver/api.ts";
-import { LentTokens } from "../../homeserver/lent-tokens.ts";
-import { HomeserverOperator } from "../../homeserver/operator.ts";
+import { HomeserverOperator, LentTokens } from "../../homeserver/operator.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
 import { type DesiredPlane, renderedFile } from "../plane.ts";
-import { type PlanContext, planRoom, type RoomPlan } from "./plan-closing.ts";
-import { ROOMS_INTENT } from "./render.ts";
-import { type RoomState, readRoomState } from "./room-state.ts";
-import { RoomsIntent } from "./rooms-intent.ts";
+import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
+import { type PlanContext, planRoom, type RoomPlan } from "./room-plan.ts";
+import { presentOf, type RoomState, readRoomState } from "./room-state.ts";
 import {
   Journal,
   journaledPartners,
@@ -26,7 +25,7 @@ import {
 } from "./undo-journal.ts";
 
 /** Which ACL this homeserver enforces, by the border module's answer. */
-export type HomeEnforcement = Pick<BorderStatusClient, "differing" | "enforcement" | "refresh">;
+type HomeEnforcement = Pick<BorderStatusClient, "differing" | "enforcement" | "refresh">;
 
 export interface RoomsSession {
   readonly intent: RoomsIntent;
@@ -97,7 +96,7 @@ export function isRefusal(error: unknown): boolean {
   return error instanceof DrawbridgeError && error.code === "homeserver_refused";
 }
 
-export interface SessionOptions {
+interface SessionOptions {
   readonly clock: Clock;
   readonly note: (text: string) => void;
   /** Whether anything will be changed: then the journals are opened for writing. */
@@ -165,12 +164,46 @@ export async function withSession<T>(
 }
 
 function readPath(path: string): string {
-  try {
-    return readFileSync(path, "utf8");
-  } catch (cause) {
-    throw new DrawbridgeError("config_unreadable", `cannot read ${path}`, {
-      hint: "Correct homeserver.signingKeyFile and homeserver.federationCaFile.",
-      cause,
-    });
+  const hint = "Correct homeserver.signingKeyFile and homeserver.federationCaFile.";
+  return readInput(path, hint).toString("utf8");
+}
+
+// Which rooms there are, found from the homeserver and from no list that somebody keeps. Invariant: a room is found
+// by its listing, by events sent to a partner's server, and by the partner's own users, because each alone has gaps:
+// the listing lags behind, and not every server was sent an event.
+
+/** Rooms that the homeserver lists, and those of the partners' servers. */
+export async function listRooms(
+  { operator }: Pick<RoomsSession, "operator">,
+  partners: readonly ServerName[],
+): Promise<readonly RoomId[]> {
+  const [listed, ...sentTo] = await Promise.all([
+    operator.rooms(),
+    ...partners.map((server) => operator.destinationRooms(server)),
+  ]);
+  return [...new Set([...listed.map(({ roomId }) => roomId), ...sentTo.flat()])];
+}
+
+/** Further rooms that the partners' users found so far are in, or invited to. */
+export async function roomsOfUsers(
+  { operator }: Pick<RoomsSession, "operator">,
+  users: readonly UserId[],
+  known: ReadonlySet<RoomId>,
+): Promise<readonly RoomId[]> {
+  const found = new Set<RoomId>();
+  await mapConcurrent(users, ROOMS_AT_ONCE, async (user) => {
+    for (const [room, membership] of await operator.memberships(user)) {
+      if (membership !== "leave" && membership !== "ban" && !known.has(room)) found.add(room);
+    }
+  });
+  return [...found];
+}
+
+/** Users of the partners in these rooms. */
+export function usersOf(rooms: readonly RoomState[], partners: readonly ServerName[]): readonly UserId[] {
+  const users = new Set<UserId>();
+  for (const room of rooms) {
+    for (const partner of partners) for (const user of presentOf(room, partner)) users.add(user);
   }
+  return [...users];
 }

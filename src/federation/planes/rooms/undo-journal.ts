@@ -2,6 +2,7 @@
 // One file a partner, a JSON line an entry. Invariants: an entry is flushed to disk before the act that it
 // announces; the state before is written once and never overwritten; a last line that was cut off by a
 // crash is dropped; nothing here is content: room, user, event and server names, levels.
+
 import { mkdirSync } from "node:fs";
 import { type FileHandle, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -14,6 +15,7 @@ import {
   type ServerName,
   type UserId,
 } from "../../../domain/identifiers.ts";
+import { parseJson } from "../../../domain/json.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
 
 const branded = <T extends string>() => z.string().transform((value) => value as T);
@@ -273,7 +275,7 @@ function replay(text: string, path: string): Map<RoomId, RoomRecord> {
   const lines = text.split("\n");
   lines.pop(); // Empty, or cut off by a crash.
   lines.forEach((line, index) => {
-    const entry = parseEntry(line);
+    const entry = Entry.safeParse(parseJson(line)).data;
     if (entry === undefined) {
       throw new DrawbridgeError(
         "state_unreadable",
@@ -288,13 +290,4 @@ function replay(text: string, path: string): Map<RoomId, RoomRecord> {
     else rooms.set(entry.room, record);
   });
   return rooms;
-}
-
-function parseEntry(line: string): JournalEntry | undefined {
-  try {
-    const parsed = Entry.safeParse(JSON.parse(line));
-    return parsed.success ? parsed.data : undefined;
-  } catch {
-    return undefined;
-  }
 }

@@ -5,14 +5,14 @@ import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { callResource } from "../../homeserver/resource.ts";
+import { callResource } from "../../homeserver/api.ts";
 import type { DesiredInclude } from "./render.ts";
 
 const PATH = "/_synapse/client/v1/config/federation_whitelist";
 
 const Answer = z.object({ whitelist_enabled: z.boolean(), whitelist: z.array(z.string()) });
 
-export interface RunningWhitelist {
+interface RunningWhitelist {
   /** Without a whitelist, every server is admitted. */
   readonly enabled: boolean;
   /** Sorted. */

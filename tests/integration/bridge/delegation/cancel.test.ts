@@ -1,6 +1,8 @@
 // What people cancel by a command or a reaction; and conversations that are continued.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
+import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
 import { conversation, DOCS, lastSent } from "../../../support/conversation.ts";
 import { type DelegationSetUp, delegationSuite } from "../../../support/delegation.ts";
 
@@ -61,6 +63,7 @@ describe("a conversation", () => {
       const { agent, harness, row, worker, notices, asked } = made;
       const question = await asked();
       await cancel(made, question);
+      assert.deepEqual(await notices(), [], "nothing is said before the end");
       worker.wake();
       await harness.until(() => row.outcome !== undefined);
       assert.partialDeepStrictEqual(row.outcome, {
@@ -69,7 +72,7 @@ describe("a conversation", () => {
         reason: "sender_canceled",
       });
       assert.equal(agent.behaviour.canceled.length, 1);
-      assert.deepEqual(await notices(), ["delegation_canceled $q1"]);
+      assert.deepEqual(await notices(), ["delegation_canceled sender_canceled $q1"]);
     });
   }
 
@@ -104,6 +107,135 @@ describe("a conversation", () => {
     await react("c5", "$q1", "❌");
     assert.deepEqual((await notices()).slice(1), ["cancel_refused already_ended $c3"]);
     assert.equal(row.outcome?.reason, "answered");
+  });
+
+  it("is told of once when it is canceled while it waits for its turn [DEL-6] [NOT-1]", async (t) => {
+    const { say, notices, fixture } = await setUp(t);
+    await say("c", "!cancel", { replyTo: "$q1" });
+    const ended = await fixture.rows("SELECT terminal_reason FROM bridge_delegations");
+    assert.deepEqual(ended, [{ terminal_reason: "sender_canceled" }]);
+    assert.deepEqual(await notices(), ["delegation_canceled sender_canceled $q1"]);
+  });
+
+  it("is announced in its thread when an operator cancels it, at work or waiting [DEL-6] [OPS-1]", async (t) => {
+    const { fixture, harness, worker, say } = await setUp(t, SLOW);
+    await fixture.rows("UPDATE bridge_delegations SET thread_root = '$root'");
+    await say("q2", "another", { thread: "$root", mentions: [DOCS] });
+    worker.start();
+    const open = "SELECT id::text FROM bridge_delegations WHERE state = 'following'";
+    await harness.until(async () => (await fixture.rows(open)).length === 2);
+    await say("q3", "a third", { thread: "$root", mentions: [DOCS] });
+    await worker.drain();
+    const operations = createOperations(fixture.pool, 600_000);
+    const all = await operations.delegations(harness.clock.now());
+    const results = [];
+    for (const { id } of all) results.push(await operations.cancelDelegation(id, harness.clock.now()));
+    assert.deepEqual(results, ["requested", "requested", "ended"]);
+    const said =
+      "SELECT kind, reason, thread_root, source_event_id AS source FROM bridge_notices ORDER BY source";
+    const notice = { kind: "delegation_stopped", reason: "operator_canceled", thread_root: "$root" };
+    assert.deepEqual(await fixture.rows(said), [{ ...notice, source: "$q3" }]);
+    harness.worker("two").start();
+    await harness.until(async () => (await fixture.rows(said)).length === 3);
+    assert.deepEqual(
+      await fixture.rows(said),
+      ["$q1", "$q2", "$q3"].map((source) => ({ ...notice, source })),
+    );
+  });
+
+  for (const streaming of [true, false]) {
+    it(`is canceled at the agent when its first call is in flight (${streaming ? "stream" : "request"}) [DEL-6] [INT-6]`, async (t) => {
+      const { agent, harness, fixture, admit } = await setUpDelegation(t, { streaming });
+      agent.behaviour.plan = SLOW;
+      const row = await admit();
+      const answered = Promise.withResolvers<void>();
+      const { http } = harness.deps;
+      const slow: typeof http.fetch = async (...request) => {
+        const response = await http.fetch(...request);
+        await answered.promise;
+        return response;
+      };
+      const worker = new DelegationWorker({ ...harness.deps, http: { ...http, fetch: slow } });
+      worker.start();
+      await harness.until(() => agent.behaviour.started.length === 1, 0);
+      const { say } = personOf({ agent, harness, fixture, admit } as DelegationSetUp);
+      for (const id of (await say("c", "!cancel", { replyTo: "$q1" })).canceled) worker.cancel(id);
+      answered.resolve();
+      await harness.until(() => row.outcome !== undefined, 0);
+      assert.equal(row.outcome?.reason, "sender_canceled");
+      assert.equal(agent.behaviour.canceled.length, 1);
+      assert.deepEqual(harness.sent, []);
+      await worker.drain();
+    });
+  }
+
+  it("ends within seconds when the agent does not answer its first call [DEL-6]", async (t) => {
+    const { agent, harness, fixture, admit } = await setUpDelegation(t, {
+      harness: { limits: { agentRequestTimeout: 60_000 } },
+    });
+    agent.fault("send", { kind: "hang" });
+    const row = await admit();
+    const worker = harness.worker();
+    worker.start();
+    await harness.until(() => agent.seenOf("send").length === 1, 0);
+    const since = harness.clock.now();
+    const { say } = personOf({ agent, harness, fixture, admit } as DelegationSetUp);
+    for (const id of (await say("c", "!cancel", { replyTo: "$q1" })).canceled) worker.cancel(id);
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "sender_canceled");
+    assert.ok(harness.clock.now() - since <= 20_000, `${harness.clock.now() - since} ms`);
+  });
+
+  for (const [sent, reason] of [
+    [true, "answered"],
+    [false, "sender_canceled"],
+  ] as const) {
+    it(`ends as ${reason} when it is canceled while its answer is sent, which ${sent ? "succeeds" : "fails"} [DEL-6]`, async (t) => {
+      const made = await setUpDelegation(t);
+      const { harness, admit, fixture } = made;
+      const row = await admit();
+      const inFlight = Promise.withResolvers<void>();
+      let sends = 0;
+      const { sender } = harness.deps;
+      const send: typeof sender.send = async (event) => {
+        sends += 1;
+        await inFlight.promise;
+        return sent ? await sender.send(event) : { kind: "retry", afterMs: 1_000 };
+      };
+      const worker = new DelegationWorker({ ...harness.deps, sender: { send } });
+      worker.start();
+      await harness.until(() => sends === 1);
+      for (const id of (await personOf(made).say("c", "!cancel", { replyTo: "$q1" })).canceled)
+        worker.cancel(id);
+      await harness.until(() => true, 0);
+      const early: unknown = row.outcome;
+      assert.equal(early, undefined, "what is in flight could follow the notice");
+      inFlight.resolve();
+      await harness.until(() => row.outcome !== undefined, 0);
+      assert.equal(row.outcome?.reason, reason);
+      assert.equal(sends, 1);
+      const notices = await fixture.rows("SELECT 1 FROM bridge_notices WHERE kind = 'delegation_canceled'");
+      assert.equal(notices.length, sent ? 0 : 1);
+      await worker.drain();
+    });
+  }
+
+  it("is canceled at the agent when the process died before it knew the task [DEL-6] [DEL-7]", async (t) => {
+    const { agent, harness, row, say } = await setUp(t, SLOW);
+    const mortal = harness.mortal();
+    let isDead = false;
+    mortal.onWrite = (method, when) => {
+      if (method !== "recordAccepted" || when !== "before" || isDead) return;
+      isDead = true;
+      void mortal.kill();
+    };
+    mortal.worker.start();
+    await harness.until(() => isDead);
+    await say("c", "!cancel", { replyTo: "$q1" });
+    harness.worker("two").start();
+    await harness.until(() => row.outcome !== undefined, 1_000);
+    assert.equal(row.outcome?.reason, "sender_canceled");
+    assert.equal(agent.behaviour.canceled.length, 1);
   });
 
   it("leaves a task that ended to its end when it is canceled too late [DEL-6]", async (t) => {

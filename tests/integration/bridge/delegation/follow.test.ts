@@ -1,10 +1,14 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
+import { FAULTS_MAX } from "../../../../src/bridge/delegation/follow.ts";
 import { delegationSuite } from "../../../support/delegation.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 import { BUCKET, T0 } from "../../../support/ledger.ts";
+import { ROOT } from "../../../support/temporary.ts";
 
 const SLOW = { kind: "slow", text: "at last" } as const;
+const NOT_A2A = { kind: "garbage", body: '{"hello":1}', type: "application/json" } as const;
 
 describe("following a task", () => {
   const setUpDelegation = delegationSuite();
@@ -178,9 +182,48 @@ describe("following a task", () => {
     assert.equal(row.outcome?.reason, "answered");
   });
 
+  it("an outage and a proxy's pages never count as failures of the agent, until the deadline [DEL-5] [DEL-7]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.behaviour.plan = SLOW;
+    const row = await admit();
+    harness.worker().start();
+    await harness.until(() => row.state === "following");
+    agent.fault("get", { kind: "status", status: 503 }, 9);
+    agent.fault("get", { kind: "garbage" }, 20);
+    agent.fault("get", { kind: "status", status: 302, headers: { location: "/login" } }, 3);
+    agent.fault("get", { kind: "reset" }, 3);
+    agent.fault("get", NOT_A2A, 4);
+    const polls = agent.seenOf("get").length;
+    await harness.until(() => agent.seenOf("get").length >= polls + 39, 1_000);
+    agent.behaviour.releaseAll();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+  });
+
+  it("an agent that breaks the rules of A2A is given up after the documented number of polls in a row [DEL-5]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    const page = readFileSync(`${ROOT}docs/reference/delegation-outcomes.md`, "utf8");
+    const documented = Number(/JSON that is not A2A, .*, in (\d+) polls in a row/.exec(page)?.[1]);
+    agent.behaviour.plan = SLOW;
+    const row = await admit();
+    harness.worker().start();
+    await harness.until(() => row.state === "following");
+    for (let n = 1; n < documented; n++) {
+      agent.fault("get", NOT_A2A);
+      agent.fault("get", { kind: "status", status: 503 });
+    }
+    const polls = agent.seenOf("get").length;
+    await harness.until(() => agent.seenOf("get").length >= polls + 2 * (documented - 1));
+    assert.equal(row.state, "following");
+    agent.fault("get", NOT_A2A);
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "agent_protocol_error");
+    assert.equal(documented, FAULTS_MAX);
+  });
+
   for (const [name, fault, reason] of [
     ["403", { kind: "status", status: 403 }, "agent_refused"],
-    ["garbage again and again", { kind: "garbage" }, "agent_protocol_error"],
+    ["JSON that is not A2A again and again", NOT_A2A, "agent_protocol_error"],
     ["50 MB", { kind: "huge" }, "answer_too_large"],
   ] as const) {
     it(`a delegation ends as ${reason} when a poll is answered with ${name}`, async (t) => {

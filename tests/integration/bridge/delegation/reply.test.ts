@@ -76,6 +76,21 @@ describe("replies", () => {
     assert.ok(harness.clock.now() - answeredAt <= 400_000);
   });
 
+  it("an answer that no content key opens is given up at the reply deadline too [DEL-3] [OPS-1]", async (t) => {
+    const { fixture, harness, admit } = await setUpDelegation(t, {
+      harness: { limits: { replyDeadline: 300_000 } },
+    });
+    harness.sendResults.push({ kind: "retry", afterMs: 60_000 });
+    const row = await admit();
+    harness.worker().start();
+    await harness.until(() => row.state === "reply_pending" && row.dueAt > harness.clock.now() + 40_000);
+    const answeredAt = harness.clock.now();
+    await fixture.rows("UPDATE bridge_sends SET content = '\\x00'");
+    await harness.until(() => row.outcome !== undefined || harness.clock.now() > answeredAt + 400_000, 5_000);
+    assert.equal(row.outcome?.reason, "reply_deadline_exceeded");
+    assert.deepEqual(harness.sent, []);
+  });
+
   it("every part of an answer is persisted before the first is sent [DEL-3]", async (t) => {
     const { agent, fixture, harness, admit } = await setUpDelegation(t, { streaming: true });
     const long = "A paragraph of the answer.\n\n".repeat(4_000);

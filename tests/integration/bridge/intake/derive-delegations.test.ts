@@ -244,6 +244,61 @@ describe("which events ask a ghost", () => {
     ]);
   });
 
+  it("!agents of a partner's person is left to the partner's bridge where that has a ghost in the room [NOT-1]", async (t) => {
+    const clock = new ManualClock(1_700_000_000_000);
+    const fixture = await intakeFixture(t, {
+      clock,
+      allowedSenders: ["*:a.test", "*:b.test"],
+      allowedServers: ["a.test", "b.test"],
+    });
+    const inRoom = (room: string) => ({ room_id: room });
+    await fixture.events("t1", member(ghost("docs"), "join"), member(ghost("docs"), "join", inRoom("!s")));
+    // A person whose name begins otherwise, and a ghost of the same name on another server, are none of the partner's.
+    for (const user of ["@agent_docs:b.test", "@bob:b.test"])
+      await fixture.events(user, member(user, "join"));
+    for (const user of ["@agent_docs:c.test", "@bob:b.test"]) {
+      await fixture.events(`s ${user}`, member(user, "join", inRoom("!s")));
+    }
+    const command = (name: string, sender: string, room = "!r") =>
+      question(name, { sender, room_id: room }, { body: "!agents" });
+    const asked = async () =>
+      (await fixture.rows("SELECT source_event_id AS id FROM bridge_notices")).map(({ id }) => id);
+    await fixture.events("t2", command("partners", "@bob:b.test"));
+    assert.deepEqual(await asked(), []);
+    await fixture.events("t3", command("own", "@alice:a.test"), command("alone", "@bob:b.test", "!s"));
+    assert.deepEqual((await asked()).sort(), ["$alone", "$own"]);
+    await fixture.events("t4", member("@agent_docs:b.test", "leave"));
+    await clock.advance(60_000);
+    await fixture.events("t5", command("after", "@bob:b.test"));
+    assert.ok((await asked()).includes("$after"));
+  });
+
+  it("!cancel of what this bridge does not know is answered by one bridge where a partner's is in the room too [NOT-1]", async (t) => {
+    const clock = new ManualClock(1_700_000_000_000);
+    const both = { allowedSenders: ["*:a.test", "*:b.test"], allowedServers: ["a.test", "b.test"] };
+    const fixture = await intakeFixture(t, { clock, ...both });
+    const inRoom = (room: string) => ({ room_id: room });
+    for (const room of ["!r", "!s", "!u"])
+      await fixture.events(room, member(ghost("docs"), "join", inRoom(room)));
+    await fixture.events("t2", member("@agent_docs:b.test", "join"), member("@bob:b.test", "join"));
+    const reply = { "m.relates_to": { "m.in_reply_to": { event_id: "$of-the-partner" } } };
+    const cancel = (name: string, sender: string, content: object = {}, room = "!r") =>
+      question(name, { sender, room_id: room }, { body: "!cancel", ...content });
+    await fixture.events(
+      "t3",
+      cancel("partners", "@bob:b.test"),
+      cancel("partners-task", "@alice:a.test", reply),
+      cancel("own", "@alice:a.test"),
+      cancel("alone", "@bob:b.test", {}, "!s"),
+      cancel("alone-reply", "@alice:a.test", reply, "!u"),
+    );
+    const said = await fixture.rows("SELECT source_event_id AS id, reason FROM bridge_notices ORDER BY 1");
+    assert.deepEqual(
+      said,
+      ["$alone", "$alone-reply", "$own"].map((id) => ({ id, reason: "nothing_to_cancel" })),
+    );
+  });
+
   it("!help requests the help, and asks no agent [NOT-1]", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.events("t1", member(ghost("docs"), "join"));

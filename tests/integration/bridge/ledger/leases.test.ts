@@ -7,6 +7,7 @@ import {
   ACCEPTED,
   BUCKET,
   event,
+  ghost,
   job,
   LEASE_MS,
   ledgerFixture,
@@ -121,6 +122,16 @@ describe("leases", () => {
     ]);
     const [next, ...others] = await claim({ now: T0 + 3 * ROOM_GATE_MS });
     assert.deepEqual([next?.sourceEventId, others], [event("behind"), []]);
+  });
+
+  it("are not needed to step over a question that was canceled while it waited, whoever may work for its ghost [ENC-10]", async (t) => {
+    const { delegations, admit, pool } = await ledgerFixture(t);
+    await admit([job("canceled", { ghost: ghost("stopped") }), job("behind")]);
+    await pool.query("UPDATE bridge_rooms SET encrypted = true");
+    await admit([], { redacted: [{ room: room("r"), event: event("canceled") }] });
+    const request = { holder: "one", limit: 10, now: T0, leaseUntil: T0 + LEASE_MS, ghosts: [ghost()] };
+    const names = (await delegations.claim(request)).map((one) => one.sourceEventId);
+    assert.deepEqual(names, [event("behind")]);
   });
 
   it("are renewed while admissions run, without deadlocks [DEL-9]", async (t) => {

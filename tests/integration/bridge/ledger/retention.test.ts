@@ -25,6 +25,7 @@ const TIMES = { ...BridgeConfigFile.shape.retention.parse(undefined), sessions: 
 const BOUNDED = [
   "bridge_capacity",
   "bridge_crypto_stores",
+  "bridge_database_marker",
   "bridge_forgotten",
   "bridge_ghosts",
   "bridge_migrations",
@@ -73,6 +74,19 @@ describe("retention", () => {
     assert.deepEqual(left, [{ event: event("q2") }]);
     assert.equal(await counted(fixture, "bridge_sends"), 0);
     assert.equal(await counted(fixture, "bridge_encrypted_intake"), 1);
+  });
+
+  it("keeps a question that was canceled while it waited until its room is past it [OPS-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const { ledger, admit, claim } = fixture;
+    await admit([job("canceled"), job("behind")]);
+    await admit([], { redacted: [{ room: room("r"), event: event("canceled") }] });
+    const now = T0 + TIMES.delegations + 1;
+    await ledger.retention.round(TIMES, new ManualClock(now));
+    const [next] = await claim({ now });
+    assert.equal(next?.sourceEventId, event("behind"));
+    const { deleted } = await ledger.retention.round(TIMES, new ManualClock(now));
+    assert.equal(deleted.get("delegations"), 1);
   });
 
   it("deletes no audit record that was not exported [OPS-1]", async (t) => {

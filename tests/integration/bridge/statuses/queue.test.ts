@@ -15,16 +15,21 @@ const LATER = T0 + 6_000;
 async function setUp(t: TestContext, refusesPins = false) {
   const fixture = await ledgerFixture(t);
   let pinned: unknown = ["$older"];
-  let count = 0;
+  const sent = new Map<string, string>();
+  let isAway = false;
+  let losesPins = false;
   const script: Script = ({ method, path, body }) => {
+    if (isAway) return { status: 503, body: {} };
     if (path.includes("/send/")) {
-      count += 1;
-      return { body: { event_id: `$s${count}` } };
+      const event = sent.get(path) ?? `$s${sent.size + 1}`;
+      sent.set(path, event);
+      return { body: { event_id: event } };
     }
     if (!path.includes("m.room.pinned_events")) return { body: {} };
     if (method === "GET") return { body: { pinned } };
     if (refusesPins) return { status: 403, body: { errcode: "M_FORBIDDEN" } };
     pinned = (body as { pinned: unknown }).pinned;
+    if (losesPins) return { status: 504, body: {} };
     return { body: { event_id: "$pin" } };
   };
   const server = await scriptedHomeserver(t, script);
@@ -46,7 +51,14 @@ async function setUp(t: TestContext, refusesPins = false) {
     await clock.advance(now - clock.now());
     await queue.round();
   };
-  return { ...fixture, server, clock, at, bodies, pinned: () => pinned };
+  const set = (now: { isAway?: boolean; losesPins?: boolean }) => {
+    ({ isAway = false, losesPins = false } = now);
+  };
+  /** Looks as often as the queue does, until then. */
+  const until = async (end: number, stepMs: number) => {
+    for (let now = clock.now() + stepMs; now <= end; now += stepMs) await at(now);
+  };
+  return { ...fixture, server, clock, at, until, set, bodies, pinned: () => pinned };
 }
 
 const WORKING = /^The agent is working on this question\./;
@@ -148,5 +160,56 @@ describe("status messages", () => {
     const sent = server.seen.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
     assert.equal(sent.length, 2);
     assert.equal(new Set(sent).size, 1);
+  });
+
+  const FAILED = { state: "failed", stage: "follow", reason: "agent_failed" } as const;
+
+  it("a message that a process sent and pinned before it died says the end and is unpinned [DEL-6]", async (t) => {
+    const { admit, at, bodies, pinned, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one")]);
+    const { lease } = await claimOne();
+    await at(LATER);
+    assert.deepEqual(pinned(), ["$older", "$s1"]);
+    // As the row was before the process recorded what it had done.
+    await rows(
+      "UPDATE bridge_statuses SET event_id = NULL, shown = NULL, pinned = false, fence = fence + 1, due_at = $1",
+      [new Date(LATER)],
+    );
+    await rows("DELETE FROM bridge_sends");
+    await delegations.finish(lease, FAILED, LATER);
+    await at(LATER + 1);
+    await at(LATER + 10_000);
+    assert.match(JSON.stringify(bodies().at(-1)?.["m.new_content"]), /ended without an answer/);
+    assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
+  });
+
+  it("an outage of an hour leaves no message pinned, whether its delegation ended before or meanwhile [DEL-6]", async (t) => {
+    const { admit, at, until, set, bodies, pinned, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one")]);
+    const { lease } = await claimOne();
+    await at(LATER);
+    set({ isAway: true });
+    await delegations.finish(lease, FAILED, LATER + 1_000);
+    await until(LATER + 3_600_000, 61_000);
+    assert.deepEqual(pinned(), ["$older", "$s1"]);
+    set({});
+    await until(LATER + 3_800_000, 61_000);
+    assert.match(JSON.stringify(bodies().at(-1)?.["m.new_content"]), /ended without an answer/);
+    assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
+  });
+
+  it("is unpinned at the end though the response to the pin was lost, and after an unpin that failed [DEL-6]", async (t) => {
+    const { admit, at, set, pinned, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one")]);
+    const { lease } = await claimOne();
+    set({ losesPins: true });
+    await at(LATER);
+    assert.deepEqual(pinned(), ["$older", "$s1"]);
+    await delegations.finish(lease, FAILED, LATER + 1_000);
+    await at(LATER + 4_000);
+    await at(LATER + 70_000);
+    set({});
+    await at(LATER + 140_000);
+    assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
   });
 });

@@ -4,8 +4,7 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
-import { fileReport } from "../../../../src/federation/abuse/file-report.ts";
-import type { AbuseReport } from "../../../../src/federation/abuse/report.ts";
+import { type AbuseReport, fileReport } from "../../../../src/federation/abuse/report.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import {
   commitRegistry,

@@ -2,12 +2,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it, type TestContext } from "node:test";
-import {
-  exportStatements,
-  importStatements,
-} from "../../../../src/federation/offboarding/workflow/exchange.ts";
+import { exportStatements, importStatements } from "../../../../src/federation/offboarding/steps/exchange.ts";
 import type { Trigger } from "../../../../src/records/format/stages.ts";
-import { RecordRefused } from "../../../../src/records/sign/record-refused.ts";
+import { RecordRefused } from "../../../../src/records/sign/held-statements.ts";
 import { exportedFiles, openParties, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
 
 async function signedOnce(t: TestContext, partnersTrigger?: Trigger) {

@@ -4,9 +4,9 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
-import { next } from "../../../../src/federation/offboarding/workflow/next.ts";
-import { sign } from "../../../../src/federation/offboarding/workflow/sign.ts";
-import { waive } from "../../../../src/federation/offboarding/workflow/waive-and-abort.ts";
+import { next } from "../../../../src/federation/offboarding/steps/run-steps.ts";
+import { sign } from "../../../../src/federation/offboarding/steps/sign.ts";
+import { waive } from "../../../../src/federation/offboarding/steps/waive-and-abort.ts";
 import { B, type Side } from "../../../support/offboarding.ts";
 import { assertOneEnd, driveToEnd, openParties } from "../../../support/offboarding-steps.ts";
 

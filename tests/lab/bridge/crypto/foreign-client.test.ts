@@ -5,7 +5,8 @@ import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { after, describe, it } from "node:test";
 import { Fed } from "../../../support/lab-session.ts";
-import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";
+import { pythonWith } from "../../../support/python.ts";
+import { ROOT } from "../../../support/temporary.ts";
 
 interface Answered {
   readonly question: string;
@@ -22,14 +23,7 @@ after(async () => {
 
 describe("a client of another implementation", () => {
   it("a client that trusts only cross-signed devices asks both ghosts and reads the answers [ENC-2] [ENC-7]", async (t) => {
-    const environment = join(temporaryFolder(t), "venv");
-    const made = await run("python3", ["-m", "venv", environment]);
-    assert.equal(made.code, 0, made.stderr);
-    const python = join(environment, "bin", "python");
-    const requirements = join(ROOT, "requirements", "foreign-client.txt");
-    const options = ["--disable-pip-version-check", "--no-input", "--quiet", "--require-hashes"];
-    const installed = await run(python, ["-m", "pip", "install", ...options, "-r", requirements]);
-    assert.equal(installed.code, 0, installed.stderr);
+    const python = await pythonWith(t, "foreign-client.txt");
 
     assert.deepEqual((await fed.up()).failures, []);
     const { clientUrl, users, rooms, bridge } = (await fed.status()).organisations["org-b"];

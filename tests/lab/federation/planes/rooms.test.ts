@@ -10,7 +10,7 @@ import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { SignedRequests } from "../../../../src/federation/homeserver/signed-request.ts";
 import { aclAllow } from "../../../../src/federation/planes/rooms/acl.ts";
-import type { ClosingPartner } from "../../../../src/federation/planes/rooms/rooms-intent.ts";
+import type { ClosingPartner } from "../../../../src/federation/planes/rooms/render.ts";
 import { Journal, readJournal } from "../../../../src/federation/planes/rooms/undo-journal.ts";
 import { type FederatedServer, type FederatedUser, until } from "../../../support/federation.ts";
 import { FEDERATION_PROCESS } from "../../../support/kills.ts";

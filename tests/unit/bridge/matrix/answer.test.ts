@@ -90,6 +90,22 @@ describe("events of an answer", () => {
     assert.deepEqual(splitText("\u{1F600}\u{1F600}", 6), ["\u{1F600}", "\u{1F600}"]);
   });
 
+  it("cutting a text that offers no place to cut at takes time in proportion to its length", () => {
+    const cost = (length: number) => {
+      const text = "a".repeat(length);
+      const runs = Array.from({ length: 7 }, () => {
+        const before = process.cpuUsage();
+        splitText(text, 1_000);
+        const { user, system } = process.cpuUsage(before);
+        return user + system;
+      });
+      return Math.min(...runs);
+    };
+    cost(65_536);
+    const [one, four] = [cost(262_144), cost(1_048_576)];
+    assert.ok(four < 8 * one, `four times the length takes ${(four / one).toFixed(1)} times as long`);
+  });
+
   it("an answer replies to its question, and mentions the sender where that is wanted", async () => {
     for (const [mentionsAsker, mentions] of [
       [true, { user_ids: ["@alice:a.test"] }],

@@ -26,6 +26,10 @@ describe("markdown", () => {
       "<p>See <code>configuration.md</code>, <code>run.sh</code> and <strong><code>docs/a.py</code></strong>.</p>",
     );
     assert.equal(
+      await render("Look into emergencies.md. Or a.md, (b.sh): c.py! d.md.e stays."),
+      "<p>Look into <code>emergencies.md</code>. Or <code>a.md</code>, (<code>b.sh</code>): <code>c.py</code>! d.md.e stays.</p>",
+    );
+    assert.equal(
       await render("[a.md](https://e.org/a.md) https://e.org/a.md a@b.md `c.md`"),
       '<p><a href="https://e.org/a.md">a.md</a> https://e.org/a.md a@b.md <code>c.md</code></p>',
     );

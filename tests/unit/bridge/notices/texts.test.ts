@@ -51,6 +51,18 @@ describe("texts of notices", () => {
   const directory = (lines: readonly DirectoryLine[]) =>
     noticeContent({ ...facts, kind: "agent_directory" }, { ...context, directory: lines });
 
+  it("a directory names the server whose agents it lists, because each bridge in a room answers for its own [NOT-1]", () => {
+    const partner = "@agent_docs:b.test" as DirectoryLine["ghost"];
+    for (const texts of Object.values(CATALOGUES)) {
+      const bodies = [ghost("docs"), partner].map((one) => {
+        const listed = { ...context, texts, directory: [{ ghost: one, name: "Docs", available: true }] };
+        return String(noticeContent({ ...facts, kind: "agent_directory" }, listed)["body"]).split("\n")[0];
+      });
+      assert.match(bodies[0] ?? "", /\ba\.test:$/);
+      assert.match(bodies[1] ?? "", /\bb\.test:$/);
+    }
+  });
+
   it("a directory lists each agent, whether it takes questions, and who can repair it otherwise [NOT-1]", () => {
     const { body, formatted_body: html } = directory([
       { ghost: ghost("b"), name: "Docs <b>", available: true },
@@ -58,7 +70,7 @@ describe("texts of notices", () => {
     ]);
     assert.equal(
       body,
-      "Invite an agent to a room and mention it with your question. Agents offered here:\n" +
+      "Invite an agent to a room and mention it with your question. Agents of a.test:\n" +
         "- Billing: @agent_a:a.test (not available now: its identity is not verified; whoever runs this bridge can repair that)\n" +
         "- Docs <b>: @agent_b:a.test",
     );
@@ -80,7 +92,7 @@ describe("texts of notices", () => {
     ]);
     assert.equal(
       body,
-      "Invite an agent to a room and mention it with your question. Agents offered here:\n" +
+      "Invite an agent to a room and mention it with your question. Agents of a.test:\n" +
         "- Docs · Organisation A: @agent_docs:a.test. Answers @\u2060room <b>questions</b>.\n" +
         "  - Survey: Goes through all. For example: Survey the documents",
     );

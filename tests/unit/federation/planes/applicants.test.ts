@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../../../../src/federation/planes/gateway/render.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
-import { directionOf } from "../../../../src/federation/reconcile/direction.ts";
+import { directionOf } from "../../../../src/federation/reconcile/pass.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { applicantsOf } from "../../../../src/federation/registry/partner.ts";
 import { ClientsFile } from "../../../../src/rendered-files/issuer-clients.ts";

@@ -1,11 +1,9 @@
-// Kubernetes renders against the definitions that the Gateway API publishes, and against our own reading of
-// those that are in no registry of packages.
+// Kubernetes renders against the definitions that the Gateway API publishes.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HTTPRoute } from "@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1/HTTPRoute";
 import { parse, parseAllDocuments } from "yaml";
 import { resourceName } from "../../../../src/federation/planes/kubernetes.ts";
-import { invalidResources } from "../../../../src/federation/planes/kubernetes-schemas.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { harbourWith, registryFiles, withText } from "../../../support/sample-files.ts";
@@ -103,16 +101,6 @@ describe("Kubernetes resources", () => {
     assert.equal(new Set(names).size, agents.length);
     for (const name of names)
       assert.match(name, /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*$/);
-  });
-
-  it("a ConfigMap larger than a cluster takes is reported before it is applied", () => {
-    const big = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "x", namespace: "y", labels: {} } };
-    const text = JSON.stringify({ ...big, data: { "a.json": "x".repeat(1_048_577) } });
-    assert.match(invalidResources("kubernetes/border/policy.yaml", text).join(), /1 MiB/);
-    assert.deepEqual(
-      invalidResources("kubernetes/border/policy.yaml", JSON.stringify({ ...big, data: {} })),
-      [],
-    );
   });
 
   it("a partner whose transport is closed is no key server, even where the organisation names it [PLN-1]", () => {

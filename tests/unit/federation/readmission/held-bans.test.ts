@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
-import { holdsBans } from "../../../../src/federation/readmission/held-bans.ts";
+import { holdsBans } from "../../../../src/federation/readmission/rooms.ts";
 
 const PARTNER = "b.test:8448" as ServerName;
 const BANS = ["$ban-of-one", "$ban-of-two"];

@@ -9,7 +9,7 @@ import {
   type EvidenceItemBody,
   evidenceItem,
 } from "../../../../src/records/format/evidence-item.ts";
-import { PARTS, type Scope } from "../../../../src/records/format/scope.ts";
+import { PARTS, type Scope } from "../../../../src/records/format/fields.ts";
 import { RECORD_PLANES, type RecordPlane } from "../../../../src/records/format/stages.ts";
 
 const OWN = "a.test";

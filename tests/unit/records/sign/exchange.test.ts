@@ -6,18 +6,17 @@ import { type EvidenceItem, evidenceItem, isOfPurge } from "../../../../src/reco
 import { fileText } from "../../../../src/records/format/record-file.ts";
 import { STAGE_NAMES, type StageName, statementOrder } from "../../../../src/records/format/stages.ts";
 import { statementDigest } from "../../../../src/records/format/statement.ts";
-import { assembleRecord } from "../../../../src/records/sign/assemble-record.ts";
-import { countersign } from "../../../../src/records/sign/countersign.ts";
-import { exportExchange, importExchange } from "../../../../src/records/sign/exchange.ts";
+import { assembleRecord, exportExchange, importExchange } from "../../../../src/records/sign/exchange.ts";
 import {
   byDigest,
   type HeldStatements,
   type OwnRemoval,
+  RecordRefused,
   stagesIn,
 } from "../../../../src/records/sign/held-statements.ts";
 import { completionStatement, stageStatement } from "../../../../src/records/sign/make-statements.ts";
-import { RecordRefused } from "../../../../src/records/sign/record-refused.ts";
-import { addSignature, signStatement } from "../../../../src/records/sign/signer.ts";
+import { countersign } from "../../../../src/records/sign/sign-once.ts";
+import { addSignature } from "../../../../src/records/sign/signer.ts";
 import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { placeOf } from "../../../../src/records/verify/stage.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
@@ -30,6 +29,7 @@ import {
   RUN,
   stageInput,
 } from "../../../support/removal.ts";
+import { signStatement } from "../../../support/signed-statements.ts";
 
 const A = party("a.test");
 const B = party("b.test");

@@ -7,7 +7,8 @@ import { describe, it, type TestContext } from "node:test";
 import { isInOneForm, readPublicKey } from "../../../../src/records/format/ecdsa-p256.ts";
 import { STATEMENT_TYPE } from "../../../../src/records/format/statement.ts";
 import { createKeyPair } from "../../../../src/records/sign/key-pair.ts";
-import { commandSigner, fileSigner, signStatement } from "../../../../src/records/sign/signer.ts";
+import { commandSigner, fileSigner } from "../../../../src/records/sign/signer.ts";
+import { signStatement } from "../../../support/signed-statements.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const DATA = Buffer.from("what is signed");
@@ -101,8 +102,8 @@ describe("signer", () => {
   const WRONG: readonly (readonly [string, string, RegExp])[] = [
     ["nothing", "", /no signature/],
     ["an exit code", "writeSync(1, signed('der')); process.exit(3)", /exit code 3/],
-    ["nonsense", "writeSync(1, 'nonsense')", /no ECDSA/],
-    ["64 bytes of nonsense", "writeSync(1, Buffer.alloc(64, 7))", /does not verify/],
+    ["no-such-value", "writeSync(1, 'no-such-value')", /no ECDSA/],
+    ["64 other bytes", "writeSync(1, Buffer.alloc(64, 7))", /does not verify/],
     ["64 zeros", "writeSync(1, Buffer.alloc(64))", /no ECDSA/],
     ["base64", "writeSync(1, signed('der').toString('base64'))", /more than a signature/],
     [

@@ -13,8 +13,9 @@ import {
 import { inOneForm, isInOneForm, keyIdOf, readPublicKey } from "../../../../src/records/format/ecdsa-p256.ts";
 import { STATEMENT_TYPE, type Statement, statementOf } from "../../../../src/records/format/statement.ts";
 import type { TrustedParty } from "../../../../src/records/format/trust.ts";
-import { addSignature, fileSigner, type Signer, signStatement } from "../../../../src/records/sign/signer.ts";
+import { addSignature, fileSigner, type Signer } from "../../../../src/records/sign/signer.ts";
 import { verifyDsseEnvelope } from "../../../../src/records/verify/verify-dsse-envelope.ts";
+import { signStatement } from "../../../support/signed-statements.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const Predicate = z.strictObject({ stage: z.string(), step: z.int() });
@@ -231,7 +232,7 @@ describe("verifyDsseEnvelope", () => {
     assert.deepEqual(reasonsOf(verifyAs({ ...envelope, payload: `${payload}=` })), ["not_an_envelope"]);
   });
 
-  it("a private key, another curve and nonsense are refused as public keys", () => {
+  it("a private key, another curve and other text are refused as public keys", () => {
     const ec = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
     const other = generateKeyPairSync("ec", { namedCurve: "secp384r1" });
     assert.equal(
@@ -241,7 +242,7 @@ describe("verifyDsseEnvelope", () => {
     for (const pem of [
       ec.privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
       other.publicKey.export({ type: "spki", format: "pem" }).toString(),
-      "nonsense",
+      "no-such-value",
     ]) {
       assert.throws(() => readPublicKey(pem, "x"), { code: "config_invalid" });
     }

@@ -10,7 +10,7 @@ import type { CompletionPredicate, StagePredicate } from "../../../../src/record
 import { fileText, type RecordFile } from "../../../../src/records/format/record-file.ts";
 import type { StageName } from "../../../../src/records/format/stages.ts";
 import type { Trust } from "../../../../src/records/format/trust.ts";
-import { addSignature, signStatement } from "../../../../src/records/sign/signer.ts";
+import { addSignature } from "../../../../src/records/sign/signer.ts";
 import { REASONS, type ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
 import {
@@ -22,6 +22,7 @@ import {
   removalOf,
   resealed,
 } from "../../../support/removal.ts";
+import { signStatement } from "../../../support/signed-statements.ts";
 import { ROOT } from "../../../support/temporary.ts";
 
 const A = party("a.test");

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
 import { AgentClient } from "../../../../../src/bridge/delegation/a2a/agent-client.ts";
-import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/failure.ts";
+import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/classify-failure.ts";
 import type { AgentUpdate } from "../../../../../src/bridge/delegation/a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "../../../../../src/bridge/delegation/answer-text.ts";
 import { systemClock } from "../../../../../src/domain/clock.ts";

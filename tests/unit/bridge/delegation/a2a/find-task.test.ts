@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/failure.ts";
+import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/classify-failure.ts";
 import { findTask } from "../../../../../src/bridge/delegation/a2a/find-task.ts";
 import type { TaskView } from "../../../../../src/bridge/delegation/a2a/protocol.ts";
 

@@ -3,13 +3,13 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifiers.ts";
 import { aclAllow, isSameAcl, type ServerAcl } from "../../../../../src/federation/planes/rooms/acl.ts";
+import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
 import {
   joinedAfterAcl,
   planRoom,
   reorderedAcl,
-} from "../../../../../src/federation/planes/rooms/plan-closing.ts";
+} from "../../../../../src/federation/planes/rooms/room-plan.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
-import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/rooms-intent.ts";
 
 const OWN = "a.test:1";
 const PARTNER = "b.test:2";

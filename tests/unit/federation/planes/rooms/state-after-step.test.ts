@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import type { EventId, RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
 import type { StateEvent } from "../../../../../src/federation/homeserver/operator.ts";
 import { serverAcl } from "../../../../../src/federation/planes/rooms/acl.ts";
-import { type RoomStep, stateAfter } from "../../../../../src/federation/planes/rooms/plan-closing.ts";
+import { type RoomStep, stateAfter } from "../../../../../src/federation/planes/rooms/room-plan.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
 
 const ROOM = "!room" as RoomId;

@@ -1,0 +1,329 @@
+// The intake envelope worker: reads encrypted events whose keys came late, fetches keys that were lost, and ends the wait
+// for those that never come. Invariants:
+// - an event becomes delegations only by `ledger.envelopes.derive`, under the fence of the claim;
+// - an event is tried again at growing intervals, and at once when keys came for its room; its key is requested
+//   `keyRequests.attempts` times at most;
+// - the wait ends at its deadline, after a last attempt; time in which the homeserver did not answer is added, once, so
+//   that its outage alone makes no question expire; it ends at once when the sender announces that the key is withheld;
+// - a question that waited is derived with the text of its latest edit that can be read; an edit waits until its question
+//   has ended its wait;
+// - however the wait ended, requested keys are requested no more, unless another event waits for them.
+import type { Logger } from "pino";
+import type { Clock } from "../../domain/clock.ts";
+import { errorName } from "../../domain/errors.ts";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { backoffMs } from "../../runtime/backoff.ts";
+import { allEnded } from "../../runtime/work-loop.ts";
+import { WorkQueue } from "../../runtime/work-queue.ts";
+import type { AgentDirectory } from "../agents/loaded-agents.ts";
+import { aboutOf, couldAsk, derive } from "../intake/derive-delegations.ts";
+import type { Namespace } from "../intake/namespace.ts";
+import { ghostsOf } from "../intake/open-encrypted.ts";
+import { type EncryptedEvent, type MessageEvent, readDecrypted } from "../intake/read-events.ts";
+import type { Admitted, Capacity } from "../ledger/admission-types.ts";
+import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { ExpiryReason } from "../ledger/states.ts";
+import type { GhostDevices } from "./ghost-devices.ts";
+import { type AskedFor, KeyRequests } from "./key-requests.ts";
+import { type Opening, type OpeningDependencies, openIntakeEnvelope } from "./open-intake-envelope.ts";
+
+const BATCH = 32;
+const LEASE_MS = 2 * 60_000;
+const RETRY = { firstMs: 1_000, maxMs: 30_000 };
+/** How long a device may still turn out to be trusted, while its keys are queried at its homeserver. */
+const TRUST_GRACE_MS = 15_000;
+const TRUST_RETRY_MS = 1_000;
+const COUNT_INTERVAL_MS = 5_000;
+
+/** How an intake envelope ended, as it is counted. */
+export type IntakeEnvelopeEnd = "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired";
+
+export interface IntakeEnvelopeObserver {
+  /** `waitedMs` since it came in. */
+  ended(end: IntakeEnvelopeEnd, waitedMs: number): void;
+  keyRequest(outcome: "sent" | "failed" | "canceled"): void;
+  waiting(count: number, oldestMs: number): void;
+  /** What a derivation led to. */
+  derived(admitted: Admitted): void;
+  /** It ended unread: there may be notices and audit records to be taken on. */
+  expired(reason: ExpiryReason): void;
+  failed(): void;
+}
+
+export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependencies, "fetchEvent"> {
+  readonly ledger: Pick<Ledger, "envelopes" | "memberships">;
+  readonly devices: Pick<
+    GhostDevices,
+    "decrypt" | "track" | "catchup" | "sendToDevice" | "statuses" | "owns"
+  >;
+  readonly agents: Pick<AgentDirectory, "current">;
+  readonly namespace: Namespace;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly observe: IntakeEnvelopeObserver;
+  readonly capacity: Capacity;
+  readonly noticeIntervalMs: number;
+  readonly contextLifetimeMs: number;
+  readonly keyRequests: {
+    readonly attempts: number;
+    /** In milliseconds. */
+    readonly firstAfter: number;
+    readonly longestWait: number;
+  };
+}
+
+/** A claimed intake envelope, and the ghosts of its room. */
+interface Claim {
+  readonly envelope: ClaimedIntakeEnvelope;
+  readonly ghosts: readonly GhostMxid[];
+}
+
+export class IntakeEnvelopeWorker {
+  readonly #deps: IntakeEnvelopeWorkerDependencies;
+  readonly #queue: WorkQueue<Claim>;
+  readonly #requests: KeyRequests;
+  #countedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(deps: IntakeEnvelopeWorkerDependencies) {
+    this.#deps = deps;
+    this.#requests = new KeyRequests({
+      devices: deps.devices,
+      observe: (outcome) => deps.observe.keyRequest(outcome),
+    });
+    this.#queue = new WorkQueue({
+      clock: deps.clock,
+      concurrency: BATCH,
+      claim: (limit) => this.#claim(limit),
+      work: (claim, draining) => this.#work(claim, draining),
+      onError: (error) => {
+        deps.observe.failed();
+        deps.log.warn({ err: errorName(error) }, "encrypted events that wait could not be worked on");
+      },
+    });
+  }
+
+  start(): void {
+    this.#queue.start();
+  }
+
+  wake(): void {
+    this.#queue.wake();
+  }
+
+  /** To be called when keys came for these rooms: their intake envelopes are tried again now. */
+  async keysCame(rooms: readonly RoomId[]): Promise<void> {
+    if (rooms.length === 0) return;
+    if ((await this.#deps.ledger.envelopes.wake(rooms, this.#deps.clock.now())) > 0) this.wake();
+  }
+
+  /** To be called when these events were redacted: their key requests are canceled. */
+  async redacted(events: readonly EventId[]): Promise<void> {
+    await allEnded(events.map((event) => this.#requests.ended(event)));
+  }
+
+  drain(): Promise<void> {
+    return this.#queue.drain();
+  }
+
+  /** Works once on what is due; true when more may be due. */
+  round(draining?: AbortSignal): Promise<boolean> {
+    return this.#queue.round(draining);
+  }
+
+  async #claim(limit: number): Promise<readonly Claim[]> {
+    const { ledger, clock, agents } = this.#deps;
+    const now = clock.now();
+    const claimed = await ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
+    await this.#count(now);
+    if (claimed.length === 0) return [];
+    const [joined, { byGhost }] = await Promise.all([
+      ledger.memberships.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
+      agents.current(),
+    ]);
+    const claims: Claim[] = [];
+    for (const envelope of claimed) {
+      const all = ghostsOf(envelope.room, joined, [], byGhost);
+      const ghosts = all.filter((ghost) => this.#deps.devices.owns(ghost));
+      if (ghosts.length > 0 || all.length === 0) claims.push({ envelope, ghosts });
+      // They were given to another process meanwhile.
+      else await ledger.envelopes.defer(envelope, now, { requested: false });
+    }
+    return claims;
+  }
+
+  async #work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {
+    // Every ghost has left, so none may read the event any more.
+    if (ghosts.length === 0) return this.#expire(envelope, "event_unavailable");
+    if (envelope.questionWaits) return this.#behindQuestion(envelope);
+    const opening = await this.#open({ envelope, ghosts }, draining);
+    switch (opening.kind) {
+      case "opened":
+        return this.#derive(envelope, ghosts, opening, draining);
+      case "unreadable":
+        return this.#expire(envelope, opening.reason, opening.event && { ghosts, event: opening.event });
+      case "not_trusted":
+        return this.#distrusted(envelope, { ghosts, event: opening.event });
+      case "unanswered":
+        return this.#unanswered(envelope, opening.afterMs);
+      case "missing_key":
+        return this.#missing(envelope, ghosts, opening.event);
+    }
+  }
+
+  #open({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<Opening> {
+    const { devices, fetchEvent } = this.#deps;
+    const catchup = (ghost: GhostMxid) => devices.catchup(ghost, draining);
+    return openIntakeEnvelope({ devices, fetchEvent, catchup }, envelope, ghosts, draining);
+  }
+
+  /** An edit is tried when its question has ended its wait; the question's derivation takes it along. */
+  async #behindQuestion(envelope: ClaimedIntakeEnvelope): Promise<void> {
+    const now = this.#deps.clock.now();
+    const wakeAt = now + backoffMs(RETRY, envelope.attempts);
+    const prolonged = now >= envelope.deadline;
+    await this.#deps.ledger.envelopes.defer(envelope, wakeAt, { requested: false, prolonged });
+  }
+
+  /** The latest edit of the same question that comes after the envelope and can be opened now. */
+  async #laterEdit(
+    { envelope, ghosts }: Claim,
+    draining: AbortSignal | undefined,
+  ): Promise<MessageEvent | undefined> {
+    for (const later of await this.#deps.ledger.envelopes.laterEdits(envelope)) {
+      const opening = await this.#open({ envelope: later, ghosts }, draining);
+      const message =
+        opening.kind === "opened" ? readDecrypted(opening.event, opening.inside).message : undefined;
+      if (message !== undefined && message.replaces === later.edits && couldAsk(message)) return message;
+    }
+    return undefined;
+  }
+
+  async #derive(
+    envelope: ClaimedIntakeEnvelope,
+    ghosts: readonly GhostMxid[],
+    { event, inside, by }: Extract<Opening, { kind: "opened" }>,
+    draining: AbortSignal | undefined,
+  ): Promise<void> {
+    const { ledger, agents, namespace, clock, observe } = this.#deps;
+    const { byGhost, partnerGhosts } = await agents.current();
+    const { message } = readDecrypted(event, inside);
+    const edit = await this.#laterEdit({ envelope, ghosts }, draining);
+    // Of the edits of one question the last one counts.
+    const isOutdated = envelope.edits !== undefined && edit !== undefined;
+    const candidates = message !== undefined && couldAsk(message) && !isOutdated ? [message] : [];
+    const about = aboutOf(candidates, partnerGhosts);
+    const now = clock.now();
+    const asked = {
+      reactions: [],
+      waiting: [],
+      deadline: 0,
+      plainInEncrypted: false,
+      contextSince: now - this.#deps.contextLifetimeMs,
+    };
+    const admitted = await ledger.envelopes.derive(
+      envelope,
+      {
+        about: { ...about, rooms: [envelope.room] },
+        edit: envelope.edits === undefined ? edit : undefined,
+        derive: (known, withEdit) => {
+          const all = edit !== undefined && withEdit ? [...candidates, edit] : candidates;
+          return derive({ ...asked, candidates: all }, known, byGhost, namespace);
+        },
+        capacity: this.#deps.capacity,
+        noticeIntervalMs: this.#deps.noticeIntervalMs,
+      },
+      now,
+    );
+    const end = envelope.keyRequests > 0 ? "key_request" : by;
+    observe.ended(end, now - envelope.admittedAt);
+    observe.derived(admitted);
+    this.#note(envelope, "derived", { by: end, delegations: admitted.admitted });
+    if (envelope.keyRequests > 0) await this.#requests.keyCame(ghosts, event);
+    if (edit !== undefined) await this.keysCame([envelope.room]);
+  }
+
+  async #expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, asked?: AskedFor): Promise<void> {
+    const { ledger, clock, observe } = this.#deps;
+    const now = clock.now();
+    await ledger.envelopes.expire(envelope, reason, now);
+    observe.ended(reason === "device_not_trusted" ? "not_trusted" : "expired", now - envelope.admittedAt);
+    observe.expired(reason);
+    this.#note(envelope, "expired", { reason });
+    if (envelope.keyRequests > 0) await this.#requests.ended(envelope.event, asked);
+  }
+
+  async #distrusted(envelope: ClaimedIntakeEnvelope, asked: AskedFor): Promise<void> {
+    const now = this.#deps.clock.now();
+    if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
+      return this.#expire(envelope, "device_not_trusted", asked);
+    }
+    await this.#deps.ledger.envelopes.defer(envelope, now + TRUST_RETRY_MS, { requested: false });
+  }
+
+  async #unanswered(envelope: ClaimedIntakeEnvelope, afterMs: number): Promise<void> {
+    const now = this.#deps.clock.now();
+    const wait = envelope.deadline - envelope.admittedAt;
+    const end = envelope.deadline + wait;
+    if (now >= end) return this.#expire(envelope, this.#reasonToEnd(envelope));
+    const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(RETRY, envelope.attempts, afterMs));
+    const prolonged = now >= envelope.deadline;
+    await this.#deps.ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
+  }
+
+  async #missing(
+    envelope: ClaimedIntakeEnvelope,
+    ghosts: readonly GhostMxid[],
+    event: EncryptedEvent,
+  ): Promise<void> {
+    const { ledger, clock, keyRequests } = this.#deps;
+    const now = clock.now();
+    if (now >= envelope.deadline)
+      return this.#expire(envelope, this.#reasonToEnd(envelope), { ghosts, event });
+    const isDue = envelope.keyRequests < keyRequests.attempts && now >= this.#requestDue(envelope, 0);
+    const requested =
+      isDue && (await this.#requests.request(ghosts, event, now, this.#requestWait(envelope)));
+    const next = requested ? 1 : 0;
+    const again = now + backoffMs(RETRY, envelope.attempts);
+    const mayAsk = envelope.keyRequests + next < keyRequests.attempts;
+    const wakeAt = mayAsk ? Math.max(now + 1, Math.min(again, this.#requestDue(envelope, next))) : again;
+    // A request that could not be sent waits for the next attempt, not for its due time, which has come.
+    await ledger.envelopes.defer(envelope, isDue && !requested ? again : wakeAt, { requested });
+  }
+
+  /** Why the wait was in vain: every request that may be made was, or there was not even time for that. */
+  #reasonToEnd({ keyRequests }: ClaimedIntakeEnvelope): ExpiryReason {
+    const { attempts } = this.#deps.keyRequests;
+    return attempts > 0 && keyRequests >= attempts ? "key_requests_exhausted" : "key_wait_elapsed";
+  }
+
+  /** How long after the request before it the next one is made. */
+  #requestWait({ keyRequests }: ClaimedIntakeEnvelope, further = 0): number {
+    const { firstAfter, longestWait } = this.#deps.keyRequests;
+    return backoffMs({ firstMs: firstAfter, maxMs: longestWait }, keyRequests + further);
+  }
+
+  /** When the next request is due, or the one `further` after it. */
+  #requestDue(envelope: ClaimedIntakeEnvelope, further: number): number {
+    let due = envelope.admittedAt;
+    for (let made = -envelope.keyRequests; made <= further; made++) due += this.#requestWait(envelope, made);
+    return due;
+  }
+
+  async #count(now: number): Promise<void> {
+    const { ledger, observe } = this.#deps;
+    if (now - this.#countedAt < COUNT_INTERVAL_MS) return;
+    this.#countedAt = now;
+    const { awaiting, oldestAdmittedAt } = await ledger.envelopes.count();
+    observe.waiting(awaiting, oldestAdmittedAt === undefined ? 0 : now - oldestAdmittedAt);
+  }
+
+  #note(
+    { event, room, attempts, keyRequests }: ClaimedIntakeEnvelope,
+    what: string,
+    more: Readonly<Record<string, unknown>>,
+  ): void {
+    const eventId: EventId = event;
+    this.#deps.log.info({ roomId: room, eventId, attempts, keyRequests, ...more }, `encrypted event ${what}`);
+  }
+}

@@ -1,0 +1,88 @@
+// What follows a dispatch that did not succeed: another try, the end, or a look for the task of an earlier request.
+// Invariants: an undelivered question is given up at its deadline, for the reason that prevented it; one that the
+// agent may have is looked for at the deadline once more at least, and then ends; it is sent again only if the agent
+// dedupes by messageId, or its list shows that it has no such task, else it ends `outcome_unknown`
+// (docs/decisions/0005-dispatch-at-most-once.md); no wait that another side asks for is without end.
+
+import type { Outcome } from "../ledger/delegations.ts";
+import type { TerminalReason } from "../ledger/states.ts";
+import type { AgentClient } from "./a2a/agent-client.ts";
+import { A2aFailure } from "./a2a/classify-failure.ts";
+import { type FindResult, findTask } from "./a2a/find-task.ts";
+import type { TaskView } from "./a2a/protocol.ts";
+import type { Flow } from "./running-delegation.ts";
+import { failed, finish, SEND_VERDICTS, type Verdict } from "./verdicts.ts";
+
+/**
+ * A question that the agent may have is not let go before so many tries, even past
+ * the deadline: a bridge that was away must not lose an answer because the agent is away for a moment.
+ */
+const TRIES_MIN = 6;
+/** The longest wait that an agent or its issuer may ask for. */
+const ASKED_WAIT_MS_MAX = 5 * 60_000;
+
+/**
+ * When the question must have been accepted, milliseconds since the Unix epoch. The time begins with the first try, so
+ * that what waited behind another question, or while the bridge was down, is tried.
+ */
+export function dispatchDeadline(flow: Flow): number {
+  return flow.claimed.triedAt + flow.deps.limits.dispatchDeadline;
+}
+
+/**
+ * @param undelivered the agent surely has nothing of the question
+ * @param askedMs the least wait that somebody asked for; beyond five minutes it is cut, and one that ends
+ *   after the deadline gives an undelivered question up at once
+ */
+export function again(flow: Flow, reason: TerminalReason, undelivered: boolean, askedMs = 0): Verdict {
+  const { now } = flow;
+  const deadline = dispatchDeadline(flow);
+  const isLate = now >= deadline;
+  const backoffMs = flow.backoff();
+  if (undelivered && now + Math.max(backoffMs, askedMs) >= deadline) return finish(givenUp(reason));
+  if (isLate && flow.claimed.attempts >= TRIES_MIN) return finish(failed("dispatch", "outcome_unknown"));
+  const wakeAt = now + Math.max(backoffMs, Math.min(askedMs, ASKED_WAIT_MS_MAX));
+  return { kind: "defer", wakeAt: isLate ? wakeAt : Math.min(wakeAt, deadline), reason, undelivered };
+}
+
+export function givenUp(reason: TerminalReason): Outcome {
+  return failed("dispatch", reason, reason.endsWith("rate_limited") ? "rate_limited" : "delegation_failed");
+}
+
+/** What is known of a request that a crash or a broken connection left unanswered. */
+export type Earlier =
+  | { readonly kind: "task"; readonly task: TaskView }
+  /** The agent has no task of ours. */
+  | { readonly kind: "absent" }
+  /** The agent may have a task of ours, and recognises the repetition by its messageId. */
+  | { readonly kind: "repeat" }
+  | { readonly kind: "decided"; readonly verdict: Verdict };
+
+export async function settleEarlier(flow: Flow, client: AgentClient): Promise<Earlier> {
+  const isLate = () => flow.now >= dispatchDeadline(flow);
+  if (client.dedupes && !isLate()) return { kind: "repeat" };
+  try {
+    const found = await findEarlier(flow, client);
+    if (found.kind === "found") return { kind: "task", task: found.task };
+    if (found.kind === "unusable") return ended("outcome_unknown");
+    return isLate() ? ended("dispatch_deadline_exceeded") : found;
+  } catch (error) {
+    if (!(error instanceof A2aFailure)) throw error;
+    const verdict = SEND_VERDICTS[error.kind];
+    if (verdict.kind === "end") return ended("outcome_unknown");
+    return { kind: "decided", verdict: again(flow, verdict.reason, false, error.retryAfterMs) };
+  }
+}
+
+/** Of an answer to a question the task is known: it has the answer once it shows the message, or another state. */
+async function findEarlier(flow: Flow, client: AgentClient): Promise<FindResult> {
+  const { a2aMessageId, a2aTaskId, admittedAt, questionKey } = flow.claimed;
+  if (a2aTaskId === undefined) return findTask(client, a2aMessageId, admittedAt, flow.signal);
+  const task = await client.getTask(a2aTaskId, flow.signal, true);
+  const isWaiting = task.phase === "input_required" && task.statusKey === questionKey;
+  return isWaiting && !task.messageIds.includes(a2aMessageId) ? { kind: "absent" } : { kind: "found", task };
+}
+
+function ended(reason: "outcome_unknown" | "dispatch_deadline_exceeded"): Earlier {
+  return { kind: "decided", verdict: finish(failed("dispatch", reason)) };
+}

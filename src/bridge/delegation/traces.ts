@@ -1,0 +1,123 @@
+// OpenTelemetry traces of delegations: one span a delegation, one for each call to its agent and each event sent.
+// Invariants: a span carries names of agents, outcomes and times, never content, users or rooms; the agent is sent the
+// trace and the span ID of the delegation's own span (W3C Trace Context), so its spans are children of it; a collector
+// that is away, slow or full delays nothing, since spans wait in a bounded queue and are dropped when it is full.
+import { type HrTime, type SpanContext, SpanKind, SpanStatusCode, TraceFlags } from "@opentelemetry/api";
+import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
+import { resourceFromAttributes } from "@opentelemetry/resources";
+import { BatchSpanProcessor, type ReadableSpan } from "@opentelemetry/sdk-trace";
+import manifest from "../../../package.json" with { type: "json" };
+import type { Random } from "../../domain/clock.ts";
+import type { ClaimedDelegation } from "../ledger/leases.ts";
+import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
+
+type Traced = Pick<ClaimedDelegation, "traceparent" | "agentId" | "admittedAt" | "lease">;
+
+/** A call to the agent or an event that was sent. Times are milliseconds since 1970. */
+export interface TracedStep {
+  readonly name: `a2a ${string}` | "matrix send";
+  readonly from: number;
+  readonly to: number;
+  /** Stable and content-free. */
+  readonly outcome: string;
+  readonly isError: boolean;
+}
+
+export interface TracedOutcome {
+  readonly state: TerminalState;
+  readonly stage: TerminalStage;
+  readonly reason: TerminalReason;
+}
+
+export interface Traces {
+  step(delegation: Traced, step: TracedStep): void;
+  ended(delegation: Traced, outcome: TracedOutcome, at: number): void;
+  /** Exports what still waits, for a few seconds at most. Never rejects. */
+  close(): Promise<void>;
+}
+
+const EXPORT_TIMEOUT_MS = 5_000;
+const SCOPE = { name: manifest.name, version: manifest.version };
+
+/**
+ * Exports by OTLP over HTTP (protobuf's JSON form). Headers come from the environment: OTEL_EXPORTER_OTLP_HEADERS.
+ * @param url where the collector takes traces, such as http://127.0.0.1:4318/v1/traces
+ */
+export function createTraces(url: string, serverName: string, random: Random): Traces {
+  const resource = resourceFromAttributes({
+    "service.name": "drawbridge-bridge",
+    "service.version": manifest.version,
+    "service.namespace": serverName,
+  });
+  const exporter = new OTLPTraceExporter({ url, timeoutMillis: EXPORT_TIMEOUT_MS });
+  const processor = new BatchSpanProcessor({ exporter, exportTimeoutMillis: EXPORT_TIMEOUT_MS });
+  const record = (span: Pick<ReadableSpan, "name" | "kind" | "status" | "attributes"> & Placed) => {
+    const { context, parent, from, to, ...rest } = span;
+    processor.onEnd({
+      ...rest,
+      spanContext: () => context,
+      ...(parent !== undefined && { parentSpanContext: parent }),
+      startTime: hrTime(from),
+      endTime: hrTime(to),
+      duration: hrTime(to - from),
+      resource,
+      instrumentationScope: SCOPE,
+      links: [],
+      events: [],
+      ended: true,
+      droppedAttributesCount: 0,
+      droppedEventsCount: 0,
+      droppedLinksCount: 0,
+    });
+  };
+  return {
+    step: (delegation, { name, from, to, outcome, isError }) => {
+      const parent = contextOf(delegation.traceparent);
+      record({
+        name,
+        kind: SpanKind.CLIENT,
+        context: { ...parent, spanId: random.bytes(8).toString("hex") },
+        parent,
+        from,
+        to,
+        status: { code: isError ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
+        attributes: { "drawbridge.agent": delegation.agentId, "drawbridge.outcome": outcome },
+      });
+    },
+    ended: (delegation, { state, stage, reason }, at) =>
+      record({
+        name: "delegation",
+        kind: SpanKind.CONSUMER,
+        context: contextOf(delegation.traceparent),
+        from: delegation.admittedAt,
+        to: at,
+        status: { code: state === "failed" ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
+        attributes: {
+          "drawbridge.agent": delegation.agentId,
+          "drawbridge.delegation": delegation.lease.delegationId,
+          "drawbridge.state": state,
+          "drawbridge.stage": stage,
+          "drawbridge.reason": reason,
+        },
+      }),
+    close: () => processor.shutdown().catch(() => undefined),
+  };
+}
+
+interface Placed {
+  readonly context: SpanContext;
+  readonly parent?: SpanContext;
+  readonly from: number;
+  readonly to: number;
+}
+
+/** The span that a `traceparent` of the ledger names: `00-TRACE-SPAN-01`. */
+function contextOf(traceparent: string): SpanContext {
+  const [, traceId = "", spanId = ""] = traceparent.split("-");
+  return { traceId, spanId, traceFlags: TraceFlags.SAMPLED };
+}
+
+function hrTime(ms: number): HrTime {
+  const seconds = Math.trunc(ms / 1_000);
+  return [seconds, Math.round((ms - seconds * 1_000) * 1e6)];
+}

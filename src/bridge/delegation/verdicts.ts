@@ -1,0 +1,104 @@
+// How a step of a delegation ends: every ending's state, stage, reason and notice, named once.
+// docs/reference/delegation-outcomes.md is this table in words.
+
+import type { LimiterRefusal, Outcome } from "../ledger/delegations.ts";
+import type { DeferNote } from "../ledger/leases.ts";
+import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
+import type { A2aFailureKind } from "./a2a/classify-failure.ts";
+import type { Phase } from "./a2a/protocol.ts";
+import type { DeferReason } from "./dependencies.ts";
+
+/** Ended without an answer, after the agent was or could have been called; the room gets a notice. */
+export function failed(
+  stage: TerminalStage,
+  reason: TerminalReason,
+  notice: NoticeKind = "delegation_failed",
+): Outcome {
+  return { state: "failed", stage, reason, notice };
+}
+
+/** Refused before a request to the agent was made. */
+function denied(stage: TerminalStage, reason: TerminalReason, notice: NoticeKind): Outcome {
+  return { state: "denied", stage, reason, notice };
+}
+
+export const AGENT_REMOVED = denied("policy", "agent_removed", "policy_denied");
+export const SENDER_REJECTED = denied("policy", "sender_policy_rejected", "policy_denied");
+export const CARD_UNTRUSTED = denied("agent_card", "agent_card_untrusted", "delegation_stopped");
+export const rateLimited = (reason: LimiterRefusal) => denied("limiter", reason, "rate_limited");
+/** Trust was lost after the agent had been called. */
+export const TRUST_LOST = failed("follow", "agent_card_untrusted", "delegation_stopped");
+
+/** The ledger puts the reason of the cancellation in the place of this one, and writes the notice about it. */
+export function canceled(stage: TerminalStage): Outcome {
+  return { state: "canceled", stage, reason: "source_redacted" };
+}
+
+/** The outcome of a task that ended, or waits for a sign-in, without an answer; undefined for the other phases. */
+export function endOfPhase(phase: Phase, stage: TerminalStage): Outcome | undefined {
+  switch (phase) {
+    case "failed":
+    case "canceled":
+      return failed(stage, "agent_failed");
+    case "rejected":
+      return failed(stage, "agent_rejected");
+    case "auth_required":
+      return failed(stage, "auth_required");
+    case "input_required":
+    case "open":
+    case "completed":
+      return undefined;
+  }
+}
+
+/** What follows from a failed call. */
+export type FailureVerdict =
+  | { readonly kind: "end"; readonly reason: TerminalReason }
+  /** Try again; `undelivered` when the agent surely has nothing of it. */
+  | { readonly kind: "retry"; readonly reason: TerminalReason; readonly undelivered: boolean };
+
+const undelivered = (reason: TerminalReason): FailureVerdict => ({
+  kind: "retry",
+  reason,
+  undelivered: true,
+});
+const end = (reason: TerminalReason): FailureVerdict => ({ kind: "end", reason });
+
+/** The verdict on each failure of SendMessage and SendStreamingMessage. */
+export const SEND_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
+  not_delivered: undelivered("agent_unavailable"),
+  not_found: undelivered("agent_unavailable"),
+  throttled: undelivered("rate_limited"),
+  unauthenticated: undelivered("token_refused"),
+  ambiguous: { kind: "retry", reason: "agent_unavailable", undelivered: false },
+  forbidden: end("agent_refused"),
+  agent_error: end("agent_failed"),
+  not_a2a: end("agent_protocol_error"),
+  protocol: end("agent_protocol_error"),
+  unsupported: end("agent_protocol_error"),
+  task_not_found: end("agent_protocol_error"),
+  too_large: end("answer_too_large"),
+};
+
+/** The verdict on each failure to read a task that the agent has accepted. */
+export const FOLLOW_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
+  ...SEND_VERDICTS,
+  // The agent took the task, so that something before it speaks.
+  not_a2a: undelivered("agent_unavailable"),
+  task_not_found: end("agent_failed"),
+};
+
+export type Verdict =
+  | { readonly kind: "finish"; readonly outcome: Outcome }
+  | {
+      readonly kind: "defer";
+      /** Milliseconds since the Unix epoch. */
+      readonly wakeAt: number;
+      readonly reason: DeferReason;
+      /** The agent surely has nothing of this delegation. */
+      readonly undelivered: boolean;
+      /** Of a task that is followed. */
+      readonly followed?: DeferNote["followed"];
+    };
+
+export const finish = (outcome: Outcome): Verdict => ({ kind: "finish", outcome });

@@ -1,0 +1,68 @@
+// How far the database has come: which one it is, and a count that only grows. The homeserver keeps a copy, by which a
+// database that was put back from a backup is recognised (docs/decisions/0030).
+// Invariant: a database that was accepted after it was put back is another one from then on.
+import type { Pool } from "pg";
+import { createReadPositions } from "./ghosts.ts";
+import { createOperations } from "./operator-commands.ts";
+import { oneRow, rows, type Statement } from "./postgres.ts";
+
+export interface DatabaseMarker {
+  /** Undefined until a bridge has worked on it. */
+  readonly database: string | undefined;
+  readonly count: number;
+}
+
+const READ: Statement = {
+  name: "marker_read",
+  text: "SELECT database, count::float8 AS count FROM bridge_database_marker",
+};
+
+const ADVANCE: Statement = {
+  name: "marker_advance",
+  text: `UPDATE bridge_database_marker SET database = COALESCE(database, gen_random_uuid()), count = count + 1
+         WHERE database IS NOT DISTINCT FROM $1::uuid AND count >= $2
+         RETURNING database, count::float8 AS count`,
+};
+
+const RENEW: Statement = {
+  name: "marker_renew",
+  text: "UPDATE bridge_database_marker SET database = NULL, count = 0",
+};
+
+export function createDatabaseMarker(pool: Pool) {
+  type Row = { database: string | null; count: number };
+  const marker = ({ database, count }: Row): DatabaseMarker => ({ database: database ?? undefined, count });
+  return {
+    read: async () => marker(await oneRow<Row>(pool, READ, [])),
+    /** Undefined, and nothing is counted, when the database is not `seen` or has come less far. */
+    advance: async (seen: DatabaseMarker): Promise<DatabaseMarker | undefined> =>
+      (await rows<Row>(pool, ADVANCE, [seen.database ?? null, seen.count])).map(marker)[0],
+  };
+}
+
+export type DatabaseMarkers = ReturnType<typeof createDatabaseMarker>;
+
+/** What was ended because it may have been done since the backup. */
+export interface AcceptedDatabase {
+  readonly delegations: number;
+  readonly envelopes: number;
+}
+
+/**
+ * Has bridges work on a database that was put back: cancels what was open in it, forgets up to where rooms were read, and
+ * makes it another database. Each step may be repeated; the last one is what lets bridges start.
+ */
+export async function acceptDatabase(
+  pool: Pool,
+  now: number,
+  noticeIntervalMs: number,
+): Promise<AcceptedDatabase> {
+  const operations = createOperations(pool, noticeIntervalMs);
+  const delegations = await operations.delegations(now);
+  for (const { id } of delegations) await operations.cancelDelegation(id, now);
+  const envelopes = await operations.envelopes();
+  for (const { event } of envelopes) await operations.cancelEnvelope(event, now);
+  await createReadPositions(pool, "rooms_since").forget();
+  await rows(pool, RENEW, []);
+  return { delegations: delegations.length, envelopes: envelopes.length };
+}

@@ -1,0 +1,262 @@
+// Completes a removal at the remover: observes every plane again, states what both organisations have done and what
+// remains, and signs it; then puts the record together. Invariants: nothing is stated while a plane is open, a
+// signature is missing or something out of reach is not waived; the statement is made once; a removal is complete
+// only when its record has been verified, by the verifier that an auditor would use.
+import { isOfPurge, ownerAttested, showsPurge } from "../../../records/format/evidence-item.ts";
+import type {
+  CompletionPredicate,
+  StagePredicate,
+  StageStatement,
+} from "../../../records/format/predicates.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES, statementOrder } from "../../../records/format/stages.ts";
+import type { Trust } from "../../../records/format/trust.ts";
+import { assembleRecord } from "../../../records/sign/exchange.ts";
+import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
+import { completionStatement } from "../../../records/sign/make-statements.ts";
+import { signOnce } from "../../../records/sign/sign-once.ts";
+import type { Signer } from "../../../records/sign/signer.ts";
+import { placeOf } from "../../../records/verify/stage.ts";
+import type { PlaneName } from "../../plane-order.ts";
+import { timestamp } from "../../reconcile/context.ts";
+import { recentDrift } from "../../state/drift-records.ts";
+import { allHold } from "../../workflow/step-verdict.ts";
+import { type OffboardingContext, type Residual, signerOf } from "../run/context.ts";
+import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
+import { counterpartyOf, endRun, type Run, runFile } from "../run/run.ts";
+import {
+  envelopeAt,
+  type RunStatements,
+  readStatements,
+  signingKeyOf,
+  statementFile,
+  withEnvelope,
+  writeStatements,
+} from "../run/statements.ts";
+import { judgeStage } from "../stages/judge-stage.ts";
+import { observeStage } from "../stages/observe.ts";
+import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
+import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
+import { isLeftAlone, type RunView, viewOf } from "./view.ts";
+
+interface CompleteResult {
+  readonly run: Run;
+  /** Null while the partner's signature is missing. */
+  readonly recordFile: string | null;
+  readonly view: RunView;
+}
+
+/** @throws OffboardingBlocked with everything that is in the way; RecordRefused */
+export function complete(context: OffboardingContext, named?: string): Promise<CompleteResult> {
+  return withRun(context, named, async (run, trust) => {
+    const removal = removalOf(run, trust);
+    const view = viewOf(run, trust.parties);
+    if (view.completion.state === "none") {
+      requireOpen(run);
+      const missing = missingSignatures(view);
+      if (missing.length > 0) throw new OffboardingBlocked("the removal is not completed", missing);
+      await recheck(context, run, "the removal is not completed");
+      const residual = await context.residual(context, run);
+      const signer = signerOf(context.config);
+      const make = () => statementOf(context, run, removal, signer, residual);
+      const envelope = await signOnce(statementFile(run, "completion"), make, removal, signer);
+      const at = timestamp(context.federation.clock.now());
+      writeStatements(run, withEnvelope(readStatements(run), envelope), at);
+    }
+    const recordFile = finishRecord(context, run, trust);
+    return { run, recordFile, view: viewOf(run, trust.parties) };
+  });
+}
+
+function missingSignatures({ run, stages }: RunView): readonly StageBlock[] {
+  const common = { plane: null, probe: "signatures" } as const;
+  if (run.self !== run.remover) {
+    const found = `${run.remover} completes the removal; this organisation countersigns it`;
+    const hint = "Wait for its file; then import it, and sign.";
+    return [{ ...common, stage: null, condition: "remover", found, hint }];
+  }
+  const hint = "See drawbridge offboarding status: it says whose turn it is, and the command.";
+  return stages.flatMap(({ stage, own, other }) =>
+    [[run.self, own.state] as const, [counterpartyOf(run), other.state] as const]
+      .filter(([, state]) => state !== "countersigned")
+      .map(([name, state]) => {
+        const found = `${name}'s part is ${state}`;
+        return { ...common, stage, condition: "signed_by_both", found, hint };
+      }),
+  );
+}
+
+function statementOf(
+  context: OffboardingContext,
+  run: Run,
+  removal: OwnRemoval,
+  signer: Signer,
+  residual: Residual,
+) {
+  const statements = readStatements(run);
+  const found = stagesIn(statements.envelopes);
+  const stages = statementOrder(run.remover, run.partner).flatMap((slot) => found.get(placeOf(slot)) ?? []);
+  const facts = context.facts(run);
+  const other = counterpartyOf(run);
+  const theirs = stages.find(({ predicate }) => predicate.organisation === other && isDuties(predicate));
+  if (theirs === undefined) throw new RangeError("the other organisation has not stated its duties");
+  const theirEnvelope = envelopeAt(statements, placeOf({ organisation: other, stage: "data_duties" }));
+  const ends = stages.map(({ predicate }) => predicate.closed_at);
+  const now = [timestamp(context.federation.clock.now()), ...ends].sort().at(-1) ?? "";
+  const { run: id, kind, trigger, remover, partner } = run;
+  const testedAt = (organisation: string, at: string) => ({
+    ...{ organisation, command: STATIC_TESTS_COMMAND, passed: true as const, at },
+  });
+  return completionStatement(
+    {
+      ...{ run: id, kind, trigger, remover, partner },
+      attestations: [
+        { organisation: run.self, owner: facts.owner, key_id: signer.keyId, attested_at: now },
+        {
+          organisation: other,
+          owner: ownerIn(theirs.predicate),
+          key_id: signingKeyOf(theirEnvelope, other, removal.parties) ?? "",
+          attested_at: theirs.predicate.closed_at,
+        },
+      ],
+      references: facts.references,
+      static_tests: [testedAt(run.self, now), testedAt(other, testedIn(theirs.predicate))],
+      duties: {
+        purge: purgeOf(run, stages, statements, facts.purgeWaiver),
+        retention: facts.retention,
+        backup_expiry: { state: "attested", by: facts.backupsExpireBy },
+        replicated_history: "not_retracted",
+      },
+      residual,
+      out_of_reach: outOfReachOf(stages),
+      readmission: facts.readmission,
+      completed_at: now,
+    },
+    stages,
+    byDigest(statements.evidence),
+  );
+}
+
+function isDuties({ stage }: StagePredicate): boolean {
+  return stage === "data_duties";
+}
+
+/** Who attests for the other organisation, as it has signed itself. */
+function ownerIn({ organisation, attested }: StagePredicate): string {
+  const owner = ownerAttested(attested);
+  if (owner !== undefined) return owner;
+  throw unsaid(
+    "owner_named",
+    `${organisation} has not said who attests for it`,
+    "It has to name its owner in its private record before it signs stage data_duties.",
+  );
+}
+
+/** When the other organisation's static tests passed, as it has signed itself. */
+function testedIn({ organisation, attested, closed_at }: StagePredicate): string {
+  if (attested.includes(STATIC_TESTS_COMMAND)) return closed_at;
+  throw unsaid(
+    "static_tests_pass",
+    `${organisation} has not said that its static tests pass`,
+    `Its statement of stage data_duties has to attest ${STATIC_TESTS_COMMAND}, as drawbridge offboarding does.`,
+  );
+}
+
+function unsaid(condition: string, found: string, hint: string): OffboardingBlocked {
+  const block = { stage: "data_duties", condition, probe: "statement", found, hint } as const;
+  return blockedBy("the removal is not completed", block);
+}
+
+function purgeOf(
+  run: Run,
+  stages: readonly StageStatement[],
+  { evidence }: RunStatements,
+  waiver: string | null,
+): CompletionPredicate["duties"]["purge"] {
+  const own = stages.find(({ predicate }) => predicate.organisation === run.self && isDuties(predicate));
+  const named = new Set(own?.predicate.evidence);
+  const shown = evidence.filter((item) => named.has(item.digest) && isOfPurge(item));
+  return shown.some(showsPurge)
+    ? { state: "done", evidence: shown.map(({ digest }) => digest), waiver: null }
+    : { state: "waived", evidence: [], waiver };
+}
+
+function outOfReachOf(stages: readonly StageStatement[]): CompletionPredicate["out_of_reach"] {
+  const all = stages.flatMap(({ predicate }) => predicate.out_of_reach);
+  return [...new Map(all.map((entry) => [`${entry.subject} ${entry.reason}`, entry])).values()];
+}
+
+const RECORD = "record.json";
+
+/** Where the record stands, once it does. */
+export function recordFileOf(run: Run): string {
+  return run.state.file(`offboarding/${run.run}`, RECORD);
+}
+
+/**
+ * @returns the record's path; null while a signature is missing
+ * @throws RecordRefused with every reason why it does not verify
+ */
+export function finishRecord(context: OffboardingContext, run: Run, trust: Trust): string | null {
+  if (viewOf(run, trust.parties).completion.state !== "countersigned") return null;
+  const { run: id, remover, partner } = run;
+  const expected = { ...trust, expect: { remover, partner, run: id } };
+  run.state.writeText(runFile(id, RECORD), assembleRecord(readStatements(run), expected));
+  if (run.ended === null) {
+    endRun(run, { how: "completed", reason: null, at: timestamp(context.federation.clock.now()) });
+  }
+  return recordFileOf(run);
+}
+
+// Observes every plane again before a removal is completed. Invariants: nothing is repaired on the way, because what
+// was opened by hand must be noticed; every condition that does not hold, or is unknown, is reported.
+
+const DRIFT_MAX = 1_000;
+/** A stage that was signed, and whose progress is gone. */
+const FORGOTTEN = {
+  ...{ condition: "remembered", probe: "state", found: "what was done in this stage is not recorded here" },
+  hint: "Restore the run's folder below state/offboarding from a backup: every plane has to be observed again.",
+};
+
+/**
+ * @param what cannot be done if something does not hold
+ * @throws OffboardingBlocked
+ */
+export async function recheck(context: OffboardingContext, run: Run, what: string): Promise<void> {
+  const waivers = readWaivers(run);
+  const blocks: StageBlock[] = [];
+  for (const stage of STAGE_NAMES) {
+    if (isLeftAlone(run, stage)) continue;
+    context.say(`observing again: ${stage}`);
+    const plane = PLANE_OF_STAGE[stage];
+    const progress = readStage(run, stage);
+    if (progress === undefined) {
+      blocks.push({ ...{ stage, plane }, ...FORGOTTEN });
+      continue;
+    }
+    reportRepaired(context, progress, plane);
+    const observation = await observeStage(context, run, progress, "observe");
+    for (const judged of judgeStage(observation)) {
+      const { condition, probe, found, hint } = judged;
+      // Stage 5 restarts the homeserver after stage 4 was shown.
+      if (allHold([judged]) || condition === "no_restart") continue;
+      blocks.push({ stage, plane, condition, probe, found, hint });
+    }
+    for (const { subject, reason, hint } of observation.outOfReach) {
+      if (waivers.has(subject)) continue;
+      blocks.push({ stage, plane, condition: "out_of_reach", probe: subject, found: reason, hint });
+    }
+  }
+  if (blocks.length > 0) throw new OffboardingBlocked(what, blocks);
+}
+
+/** Reports what was changed by hand since the stage was shown and repaired by the reconciler; it blocks nothing. */
+function reportRepaired(
+  { federation, say }: OffboardingContext,
+  { proof }: StageProgress,
+  plane: PlaneName | null,
+): void {
+  for (const { plane: changed, subject, kind, at } of recentDrift(federation.state, DRIFT_MAX)) {
+    if (changed !== plane || proof === null || at < proof.at) continue;
+    say(`NOTE: the ${changed} plane was changed by hand and repaired at ${at}: ${subject} (${kind})`);
+  }
+}

@@ -1,0 +1,275 @@
+// One stage of one's own, from its opening to its proof. Invariants: that a stage is begun is written before anything
+// is changed; a proof is written as a whole; a step that is done again goes on from what is done.
+
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { startedAtOf } from "../../../records/conditions/evaluate.ts";
+import { isLeftOpen } from "../../../records/conditions/stage.ts";
+import { OWNER_WORD } from "../../../records/format/evidence-item.ts";
+import type { Scope } from "../../../records/format/fields.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
+import { setAsideLines } from "../../change/base.ts";
+import { commitChange } from "../../change/commit-change.ts";
+import { setPlane, setRetired } from "../../change/edit-partner.ts";
+import { PLANE_NUMBERS, type PlaneName } from "../../plane-order.ts";
+import { probeFromInside } from "../../probes/inside.ts";
+import { scopeOf } from "../../probes/scope.ts";
+import { goodState } from "../../reconcile/accept-head.ts";
+import { type Federation, timestamp } from "../../reconcile/context.ts";
+import { findPartner, partnerEntry } from "../../registry/find-partner.ts";
+import { applicantsOf, type Partner } from "../../registry/partner.ts";
+import { thumbprintsElsewhere } from "../../registry/retired-checks.ts";
+import { gitLine } from "../../repository/git.ts";
+import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
+import { removal } from "../../workflow/procedure.ts";
+import { allHold } from "../../workflow/step-verdict.ts";
+import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
+import type { OffboardingContext } from "../run/context.ts";
+import {
+  type Proof,
+  readDutiesEvidence,
+  readStage,
+  type StageProgress,
+  writeStage,
+} from "../run/progress.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+import { judgeStage, type Observation } from "../stages/judge-stage.ts";
+import { leftAlone, observeStage, roomsIn } from "../stages/observe.ts";
+import { OffboardingBlocked } from "./step.ts";
+import { isLeftAlone } from "./view.ts";
+
+/**
+ * Opens the stage if it is not open, closes its plane if it is not closed, and observes whether that holds.
+ * @param skipped why it is opened before both have signed the one before it
+ */
+export async function workStage(
+  context: OffboardingContext,
+  run: Run,
+  stage: StageName,
+  skipped: string | null,
+): Promise<StageProgress> {
+  const { federation } = context;
+  const plane = PLANE_OF_STAGE[stage];
+  const begun = readStage(run, stage);
+  const closing = isLeftAlone(run, stage) || (begun?.commit ?? null) !== null ? null : plane;
+  const admits = (partner: Partner) => {
+    if (closing !== null && run.kind === "partial") requireNamed(context, run, stage, closing, partner);
+  };
+  // Before the stage is opened, so that one that closes nothing is not open either; and again with the commit.
+  if (closing !== null && run.kind === "partial") {
+    const { desired } = await goodState(federation);
+    admits(findPartner(desired.registry, counterpartyOf(run)).partner);
+  }
+  let progress = begun ?? writeStage(run, await opened(context, run, stage, skipped));
+  const commit = async (plane: PlaneName) => {
+    const revision = await commitStage(federation, run, stage, plane, admits);
+    progress = writeStage(run, { ...progress, commit: revision });
+  };
+  const { proof } = await prove(
+    context,
+    run,
+    progress,
+    "apply",
+    closing === null ? undefined : () => commit(closing),
+  );
+  const proved = { ...progress, proof };
+  // After a restart of the homeserver, its process of now is the one to measure from.
+  const isRestarted = proved.proof?.conditions.some(
+    (one) => one.condition === "no_restart" && !allHold([one]),
+  );
+  if (isRestarted !== true) return writeStage(run, proved);
+  const started_at = proved.proof?.items.map(startedAtOf).find((at) => at !== null) ?? null;
+  return writeStage(run, { ...proved, scope: { ...proved.scope, started_at } });
+}
+
+/**
+ * Observes a stage that is closed, and judges it.
+ * @returns its progress with the new proof, which is written nowhere yet
+ */
+export async function prove(
+  context: OffboardingContext,
+  run: Run,
+  progress: StageProgress,
+  how: "apply" | "observe",
+  commit?: () => Promise<unknown>,
+): Promise<StageProgress> {
+  const observation = isLeftAlone(run, progress.stage)
+    ? leftAlone(context, run, progress)
+    : await observeStage(context, run, progress, how, commit);
+  return { ...progress, proof: proofOf(context, run, progress, observation) };
+}
+
+/** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
+function requireNamed(
+  { facts }: OffboardingContext,
+  run: Run,
+  stage: StageName,
+  plane: PlaneName,
+  partner: Partner,
+): void {
+  const unnamed = closedUnnamed(partner, facts(run).agents);
+  if (unnamed.length === 0) return;
+  throw new OffboardingBlocked(
+    `stage ${stage} closes nothing yet`,
+    unnamed.map((agent) => ({
+      ...{ stage, plane, condition: "named", probe: "private_record" },
+      found: `${agent} would be closed as well, and the private record does not name it`,
+      hint: NAME_OR_WITHDRAW,
+    })),
+  );
+}
+
+async function opened(
+  context: OffboardingContext,
+  run: Run,
+  stage: StageName,
+  skipped: string | null,
+): Promise<StageProgress> {
+  const now = timestamp(context.federation.clock.now());
+  // A purge may have been run before its stage was opened.
+  const duties = stage === "data_duties" ? readDutiesEvidence(run) : [];
+  return {
+    version: 1,
+    stage,
+    opened_at: [now, ...duties.map(({ at }) => timestamp(Date.parse(at)))].sort()[0] ?? now,
+    countersignature_skipped: skipped,
+    scope: await scopeNow(context, run, stage),
+    commit: null,
+    proof: null,
+  };
+}
+
+/** A partial removal covers what is left of the agents when the stage is opened: others may be withdrawn before. */
+async function scopeNow(context: OffboardingContext, run: Run, stage: StageName): Promise<Scope> {
+  const { federation } = context;
+  const { baseline } = run;
+  const { desired } = await goodState(federation);
+  const entry = partnerEntry(desired.registry, counterpartyOf(run));
+  const plane = PLANE_OF_STAGE[stage];
+  if (entry === undefined || plane === null || isLeftAlone(run, stage)) return baseline.scope;
+  const scope =
+    run.kind === "partial"
+      ? { ...scopeOf(federation.parts, entry.partner, desired), policy: baseline.scope.policy }
+      : baseline.scope;
+  if (plane !== "rooms" && plane !== "border") return scope;
+  const items = await probeFromInside(federation.planes, desired, entry, [plane], federation.clock);
+  if (plane === "rooms") return { ...scope, rooms: roomsIn(items) };
+  return { ...scope, started_at: items.map(startedAtOf).find((at) => at !== null) ?? null };
+}
+
+function proofOf(
+  context: OffboardingContext,
+  run: Run,
+  { stage, countersignature_skipped: skipped }: StageProgress,
+  observation: Observation,
+): Proof {
+  const conditions = judgeStage(observation);
+  const { closed_at: at, revision, render } = observation.work;
+  const named = new Set(conditions.flatMap(({ evidence }) => evidence));
+  const listed = new Set(observation.outOfReach.map(({ subject }) => subject));
+  // Where a condition does not hold, every item is kept, so that an operator can examine it. What is waived although it
+  // was observed open is always kept.
+  const items = observation.items.filter(
+    (item) => !allHold(conditions) || named.has(item.digest) || isLeftOpen(item, listed),
+  );
+  return {
+    ...{ at, revision, render, conditions: [...conditions] },
+    out_of_reach: [...observation.outOfReach],
+    items: [...new Map(items.map((item) => [item.digest, item])).values()],
+    attested: [
+      ...(skipped === null ? [] : [`${SKIPPED_WORD}${skipped}`]),
+      ...(stage === STAGE_NAMES[0] ? [`${TRIGGER_WORD}${run.trigger}`] : []),
+      ...(stage === "data_duties" ? attestedDuties(context, run) : []),
+    ],
+  };
+}
+
+/** Prefix of the word that says why a stage was opened before both had signed the one before it. */
+export const SKIPPED_WORD = "countersignature_skipped:";
+/** Prefix of the word by which an organisation says, in its first stage, why it removes the other. */
+export const TRIGGER_WORD = "trigger:";
+/** The tests that need no server, as they are named in records. */
+export const STATIC_TESTS_COMMAND = "check:federation";
+
+function attestedDuties(context: OffboardingContext, run: Run): readonly string[] {
+  try {
+    const { owner, retention, backupsExpireBy } = context.facts(run);
+    return [
+      `backups_expire_by:${backupsExpireBy}`,
+      `retention:${retention.state}${retention.until === null ? "" : `:${retention.until}`}`,
+      "replicated_history_not_retracted",
+      STATIC_TESTS_COMMAND,
+      `${OWNER_WORD}${owner}`,
+    ];
+  } catch {
+    // An objection to the condition `duties_recorded` says why the private record cannot be read.
+    return [];
+  }
+}
+
+// Closes one plane for the counterparty in a commit of its own; the last one retires its identities. Invariants: one
+// commit a stage of a run, however often it is tried: it is found again by what its message says; the branch moves
+// only from what the commit was built on.
+
+/**
+ * @param admits given the partner as it is on the head that the commit is built on, throws to have nothing happen;
+ *   called again where the branch has moved meanwhile
+ * @returns the commit that closes the plane in this run
+ * @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`; RegistryError
+ */
+export async function commitStage(
+  federation: Federation,
+  run: Run,
+  stage: StageName,
+  plane: PlaneName,
+  admits: (partner: Partner) => void,
+): Promise<Revision> {
+  let found: Revision | undefined;
+  const { revision } = await commitChange(federation, {
+    reason: `drawbridge: offboarding ${stage}`,
+    onBadHead: removal(run.kind).onBadHead,
+    propose: async (base) => {
+      found = await stageCommit(federation.repository, run, stage);
+      if (found !== undefined) return undefined;
+      const { file, partner } = findPartner(base.registry, counterpartyOf(run));
+      admits(partner);
+      const message = [
+        `Close the ${plane} plane for ${partner.serverName}`,
+        "",
+        `Plane ${PLANE_NUMBERS[plane]}, stage ${stage} of a removal (${run.kind}, ${run.trigger}).`,
+        ...setAsideLines(base),
+        "",
+        ...trailers(run, stage),
+        "",
+      ].join("\n");
+      const closed = setPlane(await base.textOf(file), plane, "closed");
+      const retires = removal(run.kind).steps.some((step) => step.name === stage && step.retires);
+      const text = retires
+        ? setRetired(
+            ...([closed, partner, thumbprintsElsewhere(base.registry, file)] as const),
+            applicantsOf(base.registry, partner),
+          )
+        : closed;
+      return { edits: new Map([[file, text]]), message };
+    },
+  });
+  return found ?? revision;
+}
+
+function trailers(run: Run, stage: StageName): readonly string[] {
+  return [`Offboarding-Run: ${run.run}`, `Offboarding-Stage: ${stage}`];
+}
+
+/** The first commit of the branch that says that it is this stage of this run. */
+async function stageCommit(
+  repository: Repository,
+  run: Run,
+  stage: StageName,
+): Promise<Revision | undefined> {
+  const patterns = trailers(run, stage).map((trailer) => `--grep=${trailer}`);
+  const args = ["log", "--format=%H", "--fixed-strings", "--all-match", ...patterns, repository.ref, "--"];
+  const listed = await gitLine(args, repository.call());
+  if (listed === "") return undefined;
+  const revision = parseRevision(listed.split("\n").at(-1));
+  if (revision === undefined) throw new DrawbridgeError("internal", "git log printed no commit");
+  return revision;
+}

@@ -1,0 +1,170 @@
+// Carries a run as far as it goes without a person: every step of one's own, signing, passing on, taking in what has
+// come, and countersigning. Invariants: it does nothing that the single commands would not do, in the order that
+// `stepsOf` gives; what only people can decide (a purge, a waiver) ends it; each step is found again after a kill.
+import type { StageName } from "../../../records/format/stages.ts";
+import { performAct } from "../../containment/act.ts";
+import { applyPlanes, type PlaneResult } from "../../containment/apply-planes.ts";
+import { timestamp } from "../../reconcile/context.ts";
+import { type OffboardingContext, trustOf } from "../run/context.ts";
+import { type StageProgress, writeContainedAt } from "../run/progress.ts";
+import { counterpartyOf, findRun, type Run } from "../run/run.ts";
+import { complete } from "./complete.ts";
+import { exportStatements, importStatements } from "./exchange.ts";
+import { SKIPPED_WORD, workStage } from "./prove-stage.ts";
+import { sign } from "./sign.ts";
+import { requireOpen, withRun } from "./step.ts";
+import { type RunView, type Steps, stepsOf, viewOf } from "./view.ts";
+import { wordOf } from "./waive-and-abort.ts";
+
+interface RunStepsOptions {
+  readonly run?: string | undefined;
+  /** What has come from the other organisation; undefined when nothing new has. */
+  readonly takeIn?: (() => Uint8Array | undefined) | undefined;
+  /** Passes everything that is signed on to the other organisation. */
+  readonly passOn?: ((text: string) => unknown) | undefined;
+  /** How long the other organisation is waited for, in milliseconds, since the last step here. */
+  readonly waitMs: number;
+  /** Ends before this stage is opened. */
+  readonly before?: StageName | undefined;
+}
+
+/**
+ * `blocked`: something does not hold, and the status names it; `paused`: the next stage is the one that was to be
+ * left; `waiting`: the other organisation has to act.
+ */
+export type RunEnd = "completed" | "blocked" | "paused" | "waiting";
+
+/** An exit condition may hold only once other programs have followed. */
+const PROVED_WITHIN_MS = 30_000;
+const PROVE_AGAIN_MS = 1_000;
+const LOOK_EVERY_MS = 100;
+
+/**
+ * @throws OffboardingBlocked when a plane is open that was signed for; RecordRefused when a statement does not hold;
+ *   and what the single steps throw
+ */
+export async function runSteps(
+  context: OffboardingContext,
+  options: RunStepsOptions,
+): Promise<{ readonly run: Run; readonly end: RunEnd }> {
+  const { federation, say } = context;
+  const { clock } = federation;
+  const { run: id } = findRun(federation.state, options.run);
+  const { parties } = trustOf(context.config);
+  const end = (how: RunEnd) => ({ run: findRun(federation.state, id), end: how });
+  let waitsUntil = clock.now() + options.waitMs;
+  let triesUntil: number | undefined;
+  // What was signed before an interruption may not have reached the other organisation.
+  let isUnsent = viewOf(findRun(federation.state, id), parties).statements.envelopes.length > 0;
+  for (;;) {
+    const arrived = options.takeIn?.();
+    if (arrived !== undefined) {
+      const { added } = await importStatements(context, arrived, id);
+      if (added.signatures > 0) waitsUntil = clock.now() + options.waitMs;
+    }
+    const run = findRun(federation.state, id);
+    const view = viewOf(run, parties);
+    const steps = stepsOf(view);
+    if (steps.sign.length > 0 || steps.countersign.length > 0) {
+      const { signed, countersigned } = await sign(context, id);
+      for (const stage of signed) say(`${stage}: signed`);
+      for (const place of countersigned) say(`${place}: countersigned`);
+      isUnsent = true;
+      continue;
+    }
+    if (isUnsent && options.passOn !== undefined && isAnySigned(view)) {
+      options.passOn((await exportStatements(context, id)).text);
+    }
+    isUnsent = false;
+    if (steps.ended !== null) return end(steps.ended === "completed" ? "completed" : "blocked");
+    if (steps.work !== null && steps.work === options.before && isPending(view, steps.work)) {
+      return end("paused");
+    }
+    if (steps.contain || steps.work !== null) {
+      const { did, stage, progress } = await next(context, { run: id });
+      if (did === "contained") say("planes 5, 4, 2 and 3: closed at once");
+      if (did === "proved") say(`${stage}: shown closed`);
+      waitsUntil = clock.now() + options.waitMs;
+      if (did !== "not_proved") {
+        triesUntil = undefined;
+        continue;
+      }
+      triesUntil ??= clock.now() + PROVED_WITHIN_MS;
+      const isUpToPeople = stage === "data_duties" || (progress?.proof?.out_of_reach.length ?? 0) > 0;
+      if (isUpToPeople || clock.now() >= triesUntil) return end("blocked");
+      await clock.sleep(PROVE_AGAIN_MS);
+      continue;
+    }
+    if (steps.complete) {
+      await complete(context, id);
+      say("completion: signed");
+      isUnsent = true;
+      continue;
+    }
+    if (clock.now() >= waitsUntil) return end("waiting");
+    await clock.sleep(LOOK_EVERY_MS);
+  }
+}
+
+function isAnySigned({ stages, completion }: RunView): boolean {
+  return (
+    completion.state !== "none" ||
+    stages.some(({ own }) => own.state === "signed" || own.state === "countersigned")
+  );
+}
+
+function isPending({ stages }: RunView, stage: StageName): boolean {
+  return stages.some((one) => one.stage === stage && one.own.state === "pending");
+}
+
+export interface NextResult {
+  readonly run: Run;
+  /** `proved`: the stage can be signed; `not_proved`: what does not hold is named; `idle`: see `steps`. */
+  readonly did: "contained" | "proved" | "not_proved" | "idle";
+  readonly stage: StageName | null;
+  readonly progress: StageProgress | undefined;
+  /** Of the emergency's first step. */
+  readonly planes: readonly PlaneResult[];
+  readonly view: RunView;
+  readonly steps: Steps;
+}
+
+/**
+ * @param options `skipCountersignature`: why the next stage is opened before both have signed the one before it
+ * @throws DrawbridgeError `usage`, `head_refused`, `repository_unusable`
+ */
+export function next(
+  context: OffboardingContext,
+  options: { readonly run?: string | undefined; readonly skipCountersignature?: string | undefined } = {},
+): Promise<NextResult> {
+  return withRun(context, options.run, async (run, { parties }) => {
+    requireOpen(run);
+    // The word is checked before it is written, because every later step reads what was written.
+    const skipped =
+      options.skipCountersignature === undefined
+        ? null
+        : wordOf("--skip-countersignature", options.skipCountersignature, SKIPPED_WORD);
+    const steps = stepsOf(viewOf(run, parties), skipped !== null);
+    const after = (did: NextResult["did"], more: Partial<NextResult> = {}): NextResult => {
+      const view = viewOf(run, parties);
+      return { run, did, stage: null, progress: undefined, planes: [], ...more, view, steps: stepsOf(view) };
+    };
+    if (steps.contain) return after("contained", { planes: await contain(context, run) });
+    const { work: stage } = steps;
+    if (stage === null) return after("idle");
+    const progress = await workStage(context, run, stage, skipped);
+    const isProved = viewOf(run, parties).stages.some(
+      (one) => one.stage === stage && one.own.state === "proved",
+    );
+    return after(isProved ? "proved" : "not_proved", { stage, progress });
+  });
+}
+
+/** The emergency's first step: planes 5, 4, 2 and 3 at once, before any stage is opened. */
+async function contain(context: OffboardingContext, run: Run): Promise<readonly PlaneResult[]> {
+  const { federation } = context;
+  const { partner } = await performAct(federation, "contain", counterpartyOf(run));
+  const planes = await applyPlanes(federation, "contain", partner);
+  writeContainedAt(run, timestamp(federation.clock.now()));
+  return planes;
+}

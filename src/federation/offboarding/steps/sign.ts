@@ -1,0 +1,222 @@
+// Signs this organisation's proved stages, and countersigns what the other organisation has stated of its stages.
+// Invariants: a stage whose conditions do not hold, or were shown more than a minute ago, is not signed; each statement
+// is made once and signed once (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence
+// first.
+
+import { shellWord } from "../../../domain/printable.ts";
+import type { StageStatement } from "../../../records/format/predicates.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
+import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
+import { stageStatement } from "../../../records/sign/make-statements.ts";
+import { countersignOnce, type Kept, signOnce } from "../../../records/sign/sign-once.ts";
+import type { Signer } from "../../../records/sign/signer.ts";
+import { placeOf } from "../../../records/verify/stage.ts";
+import { goodState } from "../../reconcile/accept-head.ts";
+import { timestamp } from "../../reconcile/context.ts";
+import { partnerEntry } from "../../registry/find-partner.ts";
+import { allHold } from "../../workflow/step-verdict.ts";
+import { type OffboardingContext, signerOf } from "../run/context.ts";
+import { readStage, writeStage } from "../run/progress.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+import {
+  envelopeAt,
+  readStatements,
+  statementFile,
+  withEnvelope,
+  writeStatements,
+} from "../run/statements.ts";
+import { declaredOpen } from "../stages/observe.ts";
+import { finishRecord, recheck } from "./complete.ts";
+import { prove } from "./prove-stage.ts";
+import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
+import { isLeftAlone, type RunView, type StageView, stepsOf, unwaivedIn, viewOf } from "./view.ts";
+
+interface SignResult {
+  readonly run: Run;
+  readonly signed: readonly StageName[];
+  readonly countersigned: readonly (StageName | "completion")[];
+  /** Path of the record, once both have signed the completion. */
+  readonly recordFile: string | null;
+  readonly view: RunView;
+}
+
+/**
+ * @throws OffboardingBlocked when there is nothing that may be signed; RecordRefused when a statement does not
+ *   hold; DrawbridgeError `secret_unavailable`, `program_failed`
+ */
+export function sign(context: OffboardingContext, named?: string): Promise<SignResult> {
+  return withRun(context, named, async (run, trust) => {
+    requireOpen(run);
+    const removal = removalOf(run, trust);
+    const { parties } = trust;
+    const before = viewOf(run, parties);
+    const steps = stepsOf(before);
+    if (steps.sign.length === 0 && steps.countersign.length === 0) throw nothingToSign(before);
+    const signer = signerOf(context.config);
+    const at = () => timestamp(context.federation.clock.now());
+    for (const stage of steps.sign) await signStage(context, run, stage, { removal, signer, at });
+    for (const place of steps.countersign) {
+      if (place === "completion") await recheck(context, run, "the completion is not countersigned");
+      await countersign(run, place, { removal, signer, at });
+    }
+    const recordFile = finishRecord(context, run, trust);
+    return {
+      run,
+      signed: steps.sign,
+      countersigned: steps.countersign,
+      recordFile,
+      view: viewOf(run, parties),
+    };
+  });
+}
+
+interface Signing {
+  readonly removal: OwnRemoval;
+  readonly signer: Signer;
+  readonly at: () => string;
+}
+
+async function signStage(
+  context: OffboardingContext,
+  run: Run,
+  stage: StageName,
+  { removal, signer, at }: Signing,
+): Promise<void> {
+  await requireStillClosed(context, run, stage);
+  const file = statementFile(run, `own-${stage}`);
+  await requireFresh(context, run, stage, file);
+  const envelope = await signOnce(file, () => statementOf(run, stage, removal), removal, signer);
+  const statements = readStatements(run);
+  const evidence = [
+    ...byDigest([...statements.evidence, ...(readStage(run, stage)?.proof?.items ?? [])]).values(),
+  ];
+  writeStatements(run, withEnvelope({ ...statements, evidence }, envelope), at());
+}
+
+function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): StageStatement {
+  const { stages, statements, waivers } = viewOf(run, parties);
+  const progress = stages.find((one) => one.stage === stage)?.progress;
+  if (progress?.proof == null) throw new RangeError(`${stage} has no proof`);
+  const { proof, opened_at: openedAt } = progress;
+  const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
+  const own = run.self;
+  const previous =
+    before === undefined
+      ? null
+      : (stagesIn(statements.envelopes).get(placeOf({ organisation: own, stage: before })) ?? null);
+  const closedAt = [proof.at, previous?.predicate.closed_at ?? proof.at].sort().at(-1) ?? proof.at;
+  const { run: id, kind, remover, partner } = run;
+  return stageStatement(
+    {
+      ...{ run: id, kind, remover, partner, organisation: own, stage },
+      revision: proof.revision,
+      render: proof.render,
+      scope: progress.scope,
+      evidence: proof.items.map(({ digest }) => digest),
+      out_of_reach: proof.out_of_reach.map(({ subject, reason }) => {
+        const waiver = waivers.get(subject);
+        return { subject, reason, waived_by: waiver?.by ?? null, waiver: waiver?.reason ?? null };
+      }),
+      attested: proof.attested,
+      opened_at: openedAt,
+      closed_at: closedAt,
+      previous,
+    },
+    byDigest(proof.items),
+  );
+}
+
+/** A plane that was opened in the registry since it was shown closed is not signed for. */
+async function requireStillClosed(
+  { federation }: OffboardingContext,
+  run: Run,
+  stage: StageName,
+): Promise<void> {
+  const plane = PLANE_OF_STAGE[stage];
+  if (plane === null || isLeftAlone(run, stage)) return;
+  const { desired } = await goodState(federation);
+  if (partnerEntry(desired.registry, counterpartyOf(run))?.partner.planes[plane] === "closed") return;
+  const block = { stage, plane, condition: "in_force", probe: "registry", ...declaredOpen(plane) };
+  throw blockedBy(`stage ${stage} is not signed`, block);
+}
+
+/** Evidence that is older than this is observed again before it is signed. */
+const FRESH_MS = 60_000;
+
+/**
+ * Observes a stage again that was shown closed some time ago: it may have been opened since. What is found replaces the
+ * proof, unless a statement was already made from that, which a crash kept from being signed.
+ * @throws OffboardingBlocked when the stage does not hold any more
+ */
+async function requireFresh(
+  context: OffboardingContext,
+  run: Run,
+  stage: StageName,
+  statement: Kept,
+): Promise<void> {
+  const progress = readStage(run, stage);
+  if (progress?.proof == null || isLeftAlone(run, stage)) return;
+  const ageMs = context.federation.clock.now() - Date.parse(progress.proof.at);
+  if (ageMs <= FRESH_MS) return;
+  context.say(`observing again before it is signed: ${stage}`);
+  let again = await prove(context, run, progress, "observe");
+  const failing = again.proof?.conditions.filter((condition) => !allHold([condition])) ?? [];
+  if (failing.every(({ condition }) => condition === "no_restart") && failing.length > 0) {
+    // A later stage has restarted the homeserver: from then on nothing is known of the process before.
+    const unmeasured = { ...progress, scope: { ...progress.scope, started_at: null } };
+    again = await prove(context, run, unmeasured, "observe");
+  }
+  if (statement.read() === undefined) writeStage(run, again);
+  const view = { stage, progress: again, unwaived: unwaivedIn(run, again) };
+  const blocks = blocksOf(view);
+  if (blocks.length > 0) throw new OffboardingBlocked(`stage ${stage} is not signed`, blocks);
+}
+
+async function countersign(
+  run: Run,
+  place: StageName | "completion",
+  { removal, signer, at }: Signing,
+): Promise<void> {
+  const statements = readStatements(run);
+  const name = place === "completion" ? place : placeOf({ organisation: counterpartyOf(run), stage: place });
+  const envelope = envelopeAt(statements, name);
+  if (envelope === undefined) throw new RangeError(`there is no statement of ${name}`);
+  const file = statementFile(run, place === "completion" ? place : `other-${place}`);
+  const signed = await countersignOnce(file, envelope, removal, statements, signer);
+  writeStatements(run, withEnvelope(statements, signed), at());
+}
+
+function nothingToSign(view: RunView): OffboardingBlocked {
+  const stage = view.stages.find(({ own }) => own.state === "closing" || own.state === "proving");
+  if (stage !== undefined) {
+    return new OffboardingBlocked(`stage ${stage.stage} is not signed`, blocksOf(stage));
+  }
+  const { waiting } = stepsOf(view);
+  return blockedBy("there is nothing to sign", {
+    ...{ stage: waiting?.stage ?? null, condition: "turn", probe: "status" },
+    found: waiting === null ? "the next step is not a signature" : `waiting for ${waiting.for}`,
+    hint: "See drawbridge offboarding status: it says whose turn it is, and the command.",
+  });
+}
+
+/** Why a stage cannot be signed yet. */
+export function blocksOf({
+  stage,
+  progress,
+  unwaived,
+}: Pick<StageView, "stage" | "progress" | "unwaived">): readonly StageBlock[] {
+  const plane = PLANE_OF_STAGE[stage];
+  if (progress?.proof == null) {
+    const found = "it has not been shown yet";
+    const hint = "Run drawbridge offboarding next.";
+    return [{ stage, plane, condition: "shown", probe: "next", found, hint }];
+  }
+  const open = progress.proof.conditions.filter((condition) => !allHold([condition]));
+  return [
+    ...open.map(({ condition, probe, found, hint }) => ({ stage, plane, condition, probe, found, hint })),
+    ...unwaived.map(({ subject, reason, hint }) => ({
+      ...{ stage, plane, condition: "out_of_reach", probe: subject, found: reason },
+      hint: `${hint} Or waive it: drawbridge offboarding waive ${shellWord(subject)} --reason WORD.`,
+    })),
+  ];
+}

@@ -1,0 +1,120 @@
+// The status of a run as an operator and a script read it: every stage, who waits for whom since when, and the exact
+// next command on either side. It follows from the run's files alone.
+import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
+import type { Trust } from "../../../records/format/trust.ts";
+import { type Plan, plan } from "../../workflow/plan.ts";
+import { labelOf, removal, type StepStatus } from "../../workflow/procedure.ts";
+import type { OffboardingContext } from "../run/context.ts";
+import { counterpartyOf, type Run } from "../run/run.ts";
+import { recordFileOf } from "./complete.ts";
+import { blocksOf } from "./sign.ts";
+import { withRun } from "./step.ts";
+import {
+  isSignedByBoth,
+  type OtherState,
+  type RunView,
+  type StageState,
+  type StageView,
+  type Steps,
+  stepsOf,
+  viewOf,
+  type Waiting,
+} from "./view.ts";
+
+export interface RunStatus {
+  readonly run: string;
+  readonly kind: Run["kind"];
+  readonly trigger: Run["trigger"];
+  readonly remover: string;
+  readonly partner: string;
+  readonly self: string;
+  readonly openedAt: string;
+  readonly ended: Run["ended"];
+  readonly containedAt: string | null;
+  readonly steps: readonly StepStatus<StageState, OtherState>[];
+  /** Conditions about parts that this organisation does not manage: they are not shown, and the record says so. */
+  readonly unmanaged: readonly { readonly step: StageName; readonly conditions: readonly string[] }[];
+  readonly completion: RunView["completion"];
+  readonly waiting: Waiting | null;
+  /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
+  readonly next: readonly string[];
+  /** The same for the other organisation, as far as it is known here. */
+  readonly otherNext: readonly string[];
+  readonly recordFile: string | null;
+}
+
+export function statusOf(run: Run, { parties }: Trust): RunStatus {
+  const view = viewOf(run, parties);
+  const { run: id, kind, trigger, remover, partner, self, opened_at: openedAt, ended } = run;
+  const steps = stepsOf(view);
+  return {
+    ...{ run: id, kind, trigger, remover, partner, self, openedAt, ended },
+    containedAt: view.containedAt,
+    steps: view.stages.map(stepStatus),
+    unmanaged: view.stages.flatMap(unmanagedIn),
+    completion: view.completion,
+    waiting: steps.waiting,
+    next: commandOf(steps),
+    otherNext: otherCommand(view),
+    recordFile: ended?.how === "completed" ? recordFileOf(run) : null,
+  };
+}
+
+function stepStatus(view: StageView): StepStatus<StageState, OtherState> {
+  const { stage, own, other, progress } = view;
+  const isStuck = own.state === "proving" && progress?.proof != null;
+  return {
+    ...labelOf({ name: stage, plane: PLANE_OF_STAGE[stage] }),
+    ...{ own, other },
+    commit: progress?.commit ?? null,
+    openedAt: progress?.opened_at ?? null,
+    provedAt: own.state === "closing" || isStuck ? null : (progress?.proof?.at ?? null),
+    blocks: isStuck ? blocksOf(view) : [],
+  };
+}
+
+function unmanagedIn({ stage, progress }: StageView): RunStatus["unmanaged"] {
+  const all = progress?.proof?.conditions ?? [];
+  const conditions = all.filter(({ verdict }) => verdict === "unmanaged").map(({ condition }) => condition);
+  return conditions.length === 0 ? [] : [{ step: stage, conditions }];
+}
+
+function commandOf({ ended, contain, work, sign, countersign, complete, waiting }: Steps): readonly string[] {
+  if (ended !== null) return [];
+  if (contain) return ["next"];
+  if (sign.length > 0 || countersign.length > 0) return ["sign"];
+  if (work !== null) return ["next"];
+  if (complete) return ["complete"];
+  return waiting === null ? [] : ["export", "FILE"];
+}
+
+/** What the other one has to do, if it has everything that was exported here. */
+function otherCommand({ run, stages, completion }: RunView): readonly string[] {
+  if (run.ended !== null) return [];
+  const isCompletedHere = completion.state === "signed" && run.self === run.remover;
+  if (isCompletedHere || stages.some(({ own }) => own.state === "signed")) {
+    return ["import", "FILE", "sign", "export", "FILE"];
+  }
+  if (stages.some(({ other }) => other.state === "unknown")) return ["next", "sign", "export", "FILE"];
+  return stages.every(isSignedByBoth) && counterpartyOf(run) === run.remover && completion.state === "none"
+    ? ["complete", "export", "FILE"]
+    : [];
+}
+
+const LEFT: readonly string[] = ["pending", "closing"];
+
+export function planRemoval(
+  context: OffboardingContext,
+  named?: string,
+): Promise<Plan & { readonly run: string }> {
+  return withRun(context, named, async (run, { parties }) => {
+    const states = new Map<string, string>(
+      viewOf(run, parties).stages.map(({ stage, own }) => [stage, own.state]),
+    );
+    const left = await plan(context.federation, removal(run.kind), counterpartyOf(run), ({ name }) => {
+      const state = states.get(name) ?? "";
+      return run.ended === null && LEFT.includes(state) ? state : undefined;
+    });
+    return { run: run.run, ...left };
+  });
+}

@@ -1,0 +1,79 @@
+// One step of a run at a time, and what keeps a step from being done: each obstacle with what was tried, what was
+// found and what to do. Invariant: a run that has ended is not worked on.
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { StageName } from "../../../records/format/stages.ts";
+import type { Trust } from "../../../records/format/trust.ts";
+import type { OwnRemoval } from "../../../records/sign/held-statements.ts";
+import type { Block } from "../../workflow/procedure.ts";
+import { type OffboardingContext, trustOf } from "../run/context.ts";
+import { counterpartyOf, findRun, type Run } from "../run/run.ts";
+
+/** What is in the way of a removal's step. */
+export interface StageBlock extends Block {
+  readonly stage: StageName | null;
+}
+
+/** One line a block; the hint is that of the first. */
+export class OffboardingBlocked extends DrawbridgeError {
+  readonly blocks: readonly StageBlock[];
+
+  constructor(what: string, blocks: readonly StageBlock[]) {
+    const lines = blocks.map(({ stage, plane, condition, probe, found }) => {
+      const where = [stage, plane === null ? undefined : `plane ${plane}`].filter(Boolean).join(", ");
+      return `  ${where === "" ? "" : `${where}: `}${condition} [${probe}]: ${found}`;
+    });
+    super("offboarding_blocked", [what, ...lines].join("\n"), { hint: blocks[0]?.hint ?? "" });
+    this.name = "OffboardingBlocked";
+    this.blocks = blocks;
+  }
+}
+
+/** A step that is blocked by one thing, which belongs to no plane. */
+export function blockedBy(
+  what: string,
+  block: Omit<StageBlock, "stage" | "plane"> & Partial<StageBlock>,
+): OffboardingBlocked {
+  return new OffboardingBlocked(what, [{ stage: null, plane: null, ...block }]);
+}
+
+/** A run as the records see it. @throws DrawbridgeError `config_invalid` when a party has no pinned key */
+export function removalOf(run: Run, { parties }: Trust): OwnRemoval {
+  for (const name of [run.self, counterpartyOf(run)]) {
+    if (parties.some(({ organisation }) => organisation === name)) continue;
+    throw new DrawbridgeError("config_invalid", `the trust file has no key of ${name}`, {
+      hint: "Add its public key to offboarding.trustFile, received by another way than the statements.",
+    });
+  }
+  const { run: id, kind, remover, partner, self } = run;
+  return { run: id, kind, remover, partner, self, parties };
+}
+
+/**
+ * Does one step of a run while no other process does.
+ * @param named the run, or the counterparty; the only open run when absent
+ */
+export async function withRun<Result>(
+  context: OffboardingContext,
+  named: string | undefined,
+  step: (run: Run, trust: Trust) => Promise<Result>,
+): Promise<Result> {
+  const { state, clock } = context.federation;
+  const { run: id } = findRun(state, named);
+  return state.locked(
+    `offboarding ${id}`,
+    clock,
+    async () => {
+      // The run may have ended while this step waited.
+      return step(findRun(state, id), trustOf(context.config));
+    },
+    () => context.say("waiting for another step of this run to end"),
+  );
+}
+
+/** @throws DrawbridgeError `usage` when the run was aborted, or has ended */
+export function requireOpen(run: Run): void {
+  if (run.ended === null) return;
+  throw new DrawbridgeError("usage", `run ${run.run} was ${run.ended.how} at ${run.ended.at}`, {
+    hint: "Nothing is left to do in it; open another run for another removal.",
+  });
+}

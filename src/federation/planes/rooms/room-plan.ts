@@ -1,0 +1,292 @@
+// Which steps close one room, in which order, what cannot be done there, and the state that a step leaves. Pure.
+// Invariants: the order is invite level, bans, ACL, read-only; a ban comes before the ACL, because a member
+// who was never banned goes on receiving; nothing is planned that the acting user has no power for; an ACL
+// that denies a server whose users stay is never planned; what holds already is not planned again.
+import { type EventId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, serverAcl, withDenied } from "./acl.ts";
+import {
+  banLevel,
+  inviteLevel,
+  levelOf,
+  mayBan,
+  maySend,
+  type PowerContent,
+  readOnly,
+} from "./power-levels.ts";
+import type { ClosingPartner, RoomsIntent } from "./render.ts";
+import type { RoomReason } from "./room-reasons.ts";
+import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
+
+export type RoomStep =
+  | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
+  | { readonly kind: "ban"; readonly partner: ServerName; readonly user: UserId }
+  | {
+      readonly kind: "set_acl";
+      readonly content: ServerAcl;
+      /** The room has this ACL already; it is sent anew for these servers alone. */
+      readonly lateServers?: readonly ServerName[];
+    }
+  | { readonly kind: "read_only"; readonly level: number; readonly content: PowerContent };
+
+export interface Obstacle {
+  readonly partner: ServerName;
+  readonly reason: RoomReason;
+}
+
+export interface RoomPlan {
+  /** The local user who takes the steps; undefined when nobody can. */
+  readonly actor: UserId | undefined;
+  /** In order. After bans the room is read again before anything else is planned. */
+  readonly steps: readonly RoomStep[];
+  readonly obstacles: readonly Obstacle[];
+  /** Closing partners that the room concerns: now present, or banned from it by us. */
+  readonly concerned: readonly ClosingPartner[];
+}
+
+export interface PlanContext {
+  readonly intent: RoomsIntent;
+  readonly operator: UserId;
+  /** Closing partners on whose account this plane has changed the room before. */
+  readonly journaled: ReadonlySet<string>;
+  /** Users for whom the homeserver lends no token. */
+  readonly unusable: ReadonlySet<UserId>;
+  /** Unix time in milliseconds. Absent: servers that joined after an ACL are not searched for. */
+  readonly now?: number;
+}
+
+/** Levels are integers up to this one (Matrix appendices, canonical JSON). */
+const LEVEL_MAX = 2 ** 53 - 1;
+const MODERATOR = 50;
+const ADMINISTRATOR = 100;
+
+/** Whether a room was created by a user of this homeserver. */
+export function isOurs(room: RoomState, own: string): boolean {
+  return room.creator !== undefined && serverOf(room.creator) === own;
+}
+
+export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
+  const { intent } = context;
+  const present = new Map(intent.closing.map((one) => [one.serverName, presentOf(room, one.serverName)]));
+  const concerned = intent.closing.filter(
+    ({ serverName }) => (present.get(serverName)?.length ?? 0) > 0 || context.journaled.has(serverName),
+  );
+  const { actor, reason: absence } = chooseActor(room, context);
+  const steps: RoomStep[] = [];
+  const obstacles: Obstacle[] = [];
+  const block = (partner: string, reason: RoomReason) => {
+    obstacles.push({ partner: partner as ServerName, reason });
+  };
+
+  if (room.unreadable.length > 0) {
+    for (const { serverName } of intent.closing) block(serverName, "unreadable_member");
+  }
+  if (actor === undefined) {
+    const isOpen = (server: string) => (present.get(server)?.length ?? 0) > 0 || !isDenied(room, server);
+    for (const { serverName } of concerned) if (isOpen(serverName)) block(serverName, absence ?? "left");
+    return { actor, steps, obstacles, concerned };
+  }
+
+  if (concerned.length > 0) {
+    const raised = raiseInvite(room, actor, intent);
+    if (raised !== undefined) steps.push(raised);
+  }
+  for (const { serverName } of concerned) {
+    const kept = new Set<RoomReason>();
+    for (const user of present.get(serverName) ?? []) {
+      if (mayBan(room.power, actor, user)) {
+        steps.push({ kind: "ban", partner: serverName as ServerName, user });
+      } else kept.add(whyNotBanned(room, actor, user));
+    }
+    for (const reason of kept) block(serverName, reason);
+  }
+  if (steps.some(({ kind }) => kind === "ban")) return { actor, steps, obstacles, concerned };
+
+  const acl = planAcl(room, actor, context, concerned);
+  if ("content" in acl) steps.push({ kind: "set_acl", ...acl });
+  else for (const one of acl.obstacles) block(one.partner, one.reason);
+
+  const ending = concerned.filter(({ after }) => after === "read_only" || after === "retire");
+  const step = ending.length === 0 ? undefined : makeReadOnly(room, actor);
+  if (step !== undefined && maySend(room.power, actor, "m.room.power_levels")) steps.push(step);
+  else if (step !== undefined) for (const { serverName } of ending) block(serverName, "not_read_only");
+  return { actor, steps, obstacles, concerned };
+}
+
+function isDenied(room: RoomState, server: string): boolean {
+  return room.acl !== undefined && deniedByEnforcement(room.acl.content, server);
+}
+
+/** The local user with the most power, the operator before others with the same; or why there is none. */
+function chooseActor(
+  room: RoomState,
+  { intent, operator, unusable }: PlanContext,
+): { readonly actor: UserId | undefined; readonly reason?: RoomReason } {
+  const local = joinedByServer(room).get(intent.own) ?? [];
+  if (local.length === 0) return { actor: undefined, reason: "left" };
+  const usable = local.filter((user) => !unusable.has(user));
+  const level = (user: UserId) => levelOf(room.power, user);
+  const [best] = [...usable].sort((a, b) => level(b) - level(a) || (a < b ? -1 : 1));
+  if (best === undefined) return { actor: undefined, reason: "no_actor" };
+  if (usable.includes(operator) && level(operator) >= level(best)) return { actor: operator };
+  return { actor: best };
+}
+
+function raiseInvite(room: RoomState, actor: UserId, { own, closing }: RoomsIntent): RoomStep | undefined {
+  const { content } = room.power;
+  if (content === undefined || !maySend(room.power, actor, "m.room.power_levels")) return undefined;
+  const closed = new Set<string>(closing.map(({ serverName }) => serverName));
+  let level = MODERATOR;
+  for (const [server, users] of joinedByServer(room)) {
+    if (server === own || closed.has(server)) continue;
+    for (const user of users) {
+      const other = levelOf(room.power, user);
+      if (Number.isFinite(other)) level = Math.max(level, other + 1);
+    }
+  }
+  level = Math.min(level, levelOf(room.power, actor), LEVEL_MAX);
+  if (inviteLevel(room.power) >= level) return undefined;
+  return { kind: "raise_invite", level, content: { ...content, invite: level } };
+}
+
+function whyNotBanned(room: RoomState, actor: UserId, user: UserId): RoomReason {
+  const { power } = room;
+  if (power.privileged.has(user)) return "partner_created";
+  if (levelOf(power, actor) < banLevel(power)) return "no_power";
+  return "partner_holds_power";
+}
+
+/** The ACL that a room should have, and whom it must not deny. */
+function planAcl(
+  room: RoomState,
+  actor: UserId,
+  { intent, now }: PlanContext,
+  concerned: readonly ClosingPartner[],
+):
+  | { readonly content: ServerAcl; readonly lateServers?: readonly ServerName[] }
+  | { readonly obstacles: readonly Obstacle[] } {
+  const closing = intent.closing.map(({ serverName }) => serverName);
+  const desired = desiredAcl(room, intent);
+  if (desired === undefined) return { obstacles: [] };
+  if (isSameAcl(room.acl?.content, desired)) {
+    const lateServers = now === undefined ? [] : joinedAfterAcl(room, intent, now);
+    const content = lateServers.length === 0 ? undefined : reorderedAcl(aclNames(room.acl?.content));
+    return content !== undefined && maySend(room.power, actor, "m.room.server_acl")
+      ? { content, lateServers }
+      : { obstacles: [] };
+  }
+  const isOwnRoom = isOurs(room, intent.own);
+  const affected = isOwnRoom ? closing : concerned.map(({ serverName }) => serverName);
+  const stillOpen = affected.filter((server) => !isDenied(room, server)) as ServerName[];
+  const obstacle = (reason: RoomReason) => ({
+    obstacles: stillOpen.map((partner) => ({ partner, reason })),
+  });
+  if (!maySend(room.power, actor, "m.room.server_acl")) return obstacle("no_power");
+  const cut = deniedRetained(room, desired, intent);
+  if (cut.length === 0) return { content: desired };
+  if (stillOpen.length > 0) return obstacle("would_deny_retained");
+  // No partner is closing: the servers that the registry does not know are named instead.
+  return {
+    obstacles: cut.map((server) => ({ partner: server as ServerName, reason: "would_deny_retained" })),
+  };
+}
+
+/** Servers that must stay and that an ACL would deny, sorted. */
+export function deniedRetained(room: RoomState, acl: ServerAcl, intent: RoomsIntent): readonly string[] {
+  const closing = new Set<string>(intent.closing.map(({ serverName }) => serverName));
+  const joined = [...joinedByServer(room).keys()].filter((server) => !closing.has(server));
+  const ours = isOurs(room, intent.own) ? intent.retained : [];
+  return (
+    [...new Set([intent.own, ...ours, ...joined])]
+      .filter((server) => deniedByEnforcement(acl, server))
+      // A server that the present ACL denies already loses nothing, unless it is our own.
+      .filter((server) => server === intent.own || !isDenied(room, server))
+      .sort()
+  );
+}
+
+/**
+ * The ACL that a room is to have; undefined where the one that stands there is right.
+ * In a room of ours it admits exactly whom the registry admits, unless that would cut off somebody who is in it; there,
+ * as in a room that somebody else made, the present ACL stays and the closing partners are denied.
+ * No server that the present ACL denies by name or by a wildcard is ever admitted.
+ */
+function desiredAcl(room: RoomState, intent: RoomsIntent): ServerAcl | undefined {
+  if (!isFederated(room, intent.own)) return undefined;
+  const found = room.acl?.content;
+  if (isOurs(room, intent.own)) {
+    const governed = serverAcl(intent.allow, found);
+    const cut = deniedRetained(room, governed, intent);
+    if (cut.length === 0 || cut.includes(intent.own) || intent.closing.length === 0) return governed;
+  }
+  const open = intent.closing
+    .map(({ serverName }) => serverName)
+    .filter((server) => found === undefined || !deniedByEnforcement(found, server));
+  if (open.length === 0) return undefined;
+  const strict = withDenied(found, open, intent.own);
+  return deniedRetained(room, strict, intent).length === 0
+    ? strict
+    : { ...strict, allow_ip_literals: aclNames(found).allow_ip_literals };
+}
+
+function makeReadOnly(room: RoomState, actor: UserId): RoomStep | undefined {
+  const { content } = room.power;
+  if (content === undefined) return undefined;
+  const level = Math.min(levelOf(room.power, actor), ADMINISTRATOR);
+  const raised = readOnly(content, level);
+  return raised === undefined ? undefined : { kind: "read_only", level, content: raised };
+}
+
+/**
+ * A room's state after one step of ours, if nobody else has changed the room since it was read: whoever relies on it
+ * reads the room once more at the end.
+ * @param event the event that the step has made
+ */
+export function stateAfter(state: RoomState, step: RoomStep, actor: UserId, event: EventId): RoomState {
+  switch (step.kind) {
+    case "ban": {
+      const banned = { membership: "ban", sender: actor, eventId: event } as const;
+      return { ...state, members: new Map(state.members).set(step.user, banned) };
+    }
+    case "set_acl": {
+      const content = { ...step.content };
+      const single = new Map(state.single).set("m.room.server_acl", content);
+      return { ...state, single, acl: { content, eventId: event } };
+    }
+    case "raise_invite":
+    case "read_only": {
+      const single = new Map(state.single).set("m.room.power_levels", step.content);
+      return { ...state, single, power: { ...state.power, content: step.content } };
+    }
+  }
+}
+
+/**
+ * Servers that joined a room after its ACL was set, and so may not enforce it. A homeserver that is invited looks up
+ * the ACL of a room of which it has no state, caches that there is none, and keeps that answer when the ACL comes with
+ * the join: Synapse drops it only with the next ACL event. Times are other servers' claims: one that lies in the
+ * future is ignored, so that a server whose clock is ahead is not sent the ACL again and again.
+ * @param now Unix time in milliseconds
+ */
+export function joinedAfterAcl(room: RoomState, { own, closing }: RoomsIntent, now: number): ServerName[] {
+  const setAt = room.acl?.at;
+  if (setAt === undefined || closing.length === 0) return [];
+  const passedOver = new Set([own, ...closing.map(({ serverName }) => serverName)]);
+  const isLate = new Map<ServerName, boolean>();
+  for (const [user, { membership, at }] of room.members) {
+    const server = serverOf(user);
+    if (membership !== "join" || passedOver.has(server)) continue;
+    // A user of it who was there before had every ACL since sent to that server.
+    const joinedLater = at !== undefined && at > setAt && at <= now;
+    isLate.set(server, joinedLater && isLate.get(server) !== false);
+  }
+  return [...isLate].flatMap(([server, late]) => (late ? [server] : [])).sort();
+}
+
+/** The same ACL in another order: a homeserver makes no event of content that the room has already. */
+export function reorderedAcl({ allow, deny, ...rest }: ServerAcl): ServerAcl | undefined {
+  const [first, ...others] = allow;
+  if (first !== undefined && others.length > 0) return { ...rest, allow: [...others, first], deny };
+  const [denied, ...more] = deny;
+  if (denied !== undefined && more.length > 0) return { ...rest, allow, deny: [...more, denied] };
+  return undefined;
+}

@@ -1,0 +1,234 @@
+// What became of each question, as everybody outside the bridge sees it: the rooms, the agent's tasks, the requests
+// that reached the agent, and the audit stream. Pure: it is told what was seen, and judges.
+// Invariants: nothing of the bridge's own tables is looked at; what is seen once stays seen, so that a late repetition
+// counts, too.
+import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
+import type { AskKind } from "./schedule.ts";
+
+export interface Question {
+  /** In its text, and so in the agent's task and in each request to the agent. */
+  readonly token: string;
+  readonly kind: AskKind;
+  readonly round: number;
+  readonly room: RoomId;
+  readonly ghost: GhostMxid;
+  readonly event: EventId;
+  /** What an answer to it has to say; empty where any answer will do. */
+  readonly answer: string;
+}
+
+/** What a ghost said. */
+export interface Said {
+  readonly event: string;
+  readonly room: RoomId;
+  readonly sender: string;
+  /** The event that it replies to. */
+  readonly to: string | undefined;
+  /** `asks`: the agent asks back. */
+  readonly kind: "answer" | "asks" | "notice";
+  readonly body: string;
+}
+
+export interface AuditLine {
+  readonly id: string;
+  readonly event: string;
+  readonly outcome: string;
+  readonly reason: string;
+  /** Whether a transaction brought the question, or the bridge read it back. */
+  readonly ingress: string;
+}
+
+interface Seen {
+  readonly question: Question;
+  readonly said: Readonly<Record<Said["kind"], Map<string, Said>>>;
+  readonly tasks: Set<string>;
+  readonly audit: AuditLine[];
+  /** Place of the first request about it among all requests that reached the agent. */
+  firstCall: number | undefined;
+}
+
+export interface Verdict {
+  /** Questions without an end that is visible and on record. */
+  readonly open: readonly Question[];
+  readonly answered: number;
+  /** Questions that ended without an answer, with a notice or because they were redacted. */
+  readonly ended: number;
+  /** Questions that no transaction brought. */
+  readonly readBack: number;
+  readonly violations: readonly string[];
+}
+
+export class Oracle {
+  readonly #seen = new Map<string, Seen>();
+  readonly #byToken = new Map<string, Seen>();
+  /** What was said and belongs to no question so far. */
+  readonly #strays = new Map<string, Said>();
+  /** Messages of people that are no question, such as `!cancel`: each bridge in the room may refuse it by one notice. */
+  readonly #asides = new Map<string, Map<string, Said>>();
+  /** Notices that reply to nothing, of a room as a whole. */
+  readonly #roomNotices = new Map<RoomId, Map<string, Said>>();
+  readonly #calls = new Map<string, number>();
+  /** Questions in the order of their room. */
+  readonly #orders = new Map<RoomId, string[]>();
+  #audit: AuditLine[] = [];
+  #tasks: { readonly token: string; readonly id: string }[] = [];
+
+  asked(question: Question): void {
+    const seen: Seen = {
+      question,
+      said: { answer: new Map(), asks: new Map(), notice: new Map() },
+      tasks: new Set(),
+      audit: [],
+      firstCall: undefined,
+    };
+    this.#seen.set(question.event, seen);
+    this.#byToken.set(question.token, seen);
+  }
+
+  aside(event: string): void {
+    this.#asides.set(event, new Map());
+  }
+
+  /** An event of a room, in the order in which the homeserver of the bridge shows them. */
+  inRoom(room: RoomId, event: string): void {
+    const order = this.#orders.get(room) ?? [];
+    this.#orders.set(room, order);
+    order.push(event);
+  }
+
+  said(said: Said): void {
+    this.#strays.set(said.event, said);
+  }
+
+  /** A request about a question reached the agent. */
+  called(token: string): void {
+    if (!this.#calls.has(token)) this.#calls.set(token, this.#calls.size);
+  }
+
+  task(token: string, id: string): void {
+    this.#tasks.push({ token, id });
+  }
+
+  audited(line: AuditLine): void {
+    this.#audit.push(line);
+  }
+
+  judge(): Verdict {
+    this.#assign();
+    const violations = [...this.#strays.values()].map(
+      ({ sender, event, room, body }) =>
+        `${sender} said ${event} in ${room}, which replies to no question: ${body.slice(0, 80)}`,
+    );
+    for (const [event, notices] of this.#asides) {
+      const senders = new Set([...notices.values()].map(({ sender }) => sender));
+      if (notices.size > senders.size)
+        violations.push(`${event} is refused more than once: ${shown(notices.values())}`);
+    }
+    const all = [...this.#seen.values()];
+    for (const seen of all) violations.push(...wrongWith(seen));
+    violations.push(...this.#outOfOrder());
+    const open = all.filter((seen) => !this.#hasEnded(seen)).map(({ question }) => question);
+    const answered = all.filter(({ said }) => said.answer.size > 0).length;
+    const readBack = all.filter(isReadBack).length;
+    return { open, answered, ended: all.length - open.length - answered, readBack, violations };
+  }
+
+  /** What was seen before the question was known to be asked belongs to it, too. */
+  #assign(): void {
+    for (const said of [...this.#strays.values()]) {
+      const { to, kind, event, room } = said;
+      const place =
+        to === undefined
+          ? kind === "notice"
+            ? this.#noticesOf(room)
+            : undefined
+          : (this.#seen.get(to)?.said[kind] ?? (kind === "notice" ? this.#asides.get(to) : undefined));
+      if (place === undefined) continue;
+      place.set(event, said);
+      this.#strays.delete(event);
+    }
+    this.#audit = this.#audit.filter((line) => this.#seen.get(line.event)?.audit.push(line) === undefined);
+    this.#tasks = this.#tasks.filter(
+      ({ token, id }) => this.#byToken.get(token)?.tasks.add(id) === undefined,
+    );
+    for (const [token, seen] of this.#byToken) seen.firstCall ??= this.#calls.get(token);
+  }
+
+  #noticesOf(room: RoomId): Map<string, Said> {
+    const notices = this.#roomNotices.get(room) ?? new Map();
+    this.#roomNotices.set(room, notices);
+    return notices;
+  }
+
+  /** Visible in the room, and recorded in the audit stream. */
+  #hasEnded({ question, said, audit }: Seen): boolean {
+    // A question that is redacted before the bridge sees it asks nothing.
+    if (question.kind === "redact") return true;
+    if (said.answer.size + said.notice.size > 0) return audit.length > 0;
+    // A key that does not come is told once an episode, to the whole room.
+    return audit.some(isExpired) && (this.#roomNotices.get(question.room)?.size ?? 0) > 0;
+  }
+
+  /**
+   * Questions of a room whose first request reached the agent before that of an earlier one. One that was read back
+   * takes its place when it is found.
+   */
+  #outOfOrder(): string[] {
+    const wrong: string[] = [];
+    for (const [room, events] of this.#orders) {
+      let last: Seen | undefined;
+      for (const event of events) {
+        const seen = this.#seen.get(event);
+        if (seen?.firstCall === undefined || seen.audit.length === 0) continue;
+        if (last?.firstCall !== undefined && seen.firstCall < last.firstCall) {
+          wrong.push(`${nameOf(seen)} reached the agent before ${nameOf(last)}, which is earlier in ${room}`);
+        }
+        if (!isReadBack(seen)) last = seen;
+      }
+    }
+    return wrong;
+  }
+}
+
+const isExpired = ({ outcome }: AuditLine) => outcome === "expired";
+const isReadBack = ({ audit }: Seen) => audit.some(({ ingress }) => ingress === "recovered");
+
+function nameOf({ question: { token, kind, event, room, round } }: Seen): string {
+  return `${kind} ${token} of round ${round} (${event} in ${room})`;
+}
+
+function shown(list: Iterable<Said>): string {
+  return [...list]
+    .map(({ event, sender, body }) => `${event} of ${sender}: ${body.slice(0, 80).replaceAll("\n", " ")}`)
+    .join("; ");
+}
+
+/** Reasons for which the person who asked ends a question. */
+const TAKEN_BACK: ReadonlySet<string> = new Set(["source_redacted", "sender_canceled"]);
+
+function wrongWith(seen: Seen): string[] {
+  const { said, tasks, audit, question } = seen;
+  const wrong: string[] = [];
+  const complain = (what: string) => wrong.push(`${nameOf(seen)} ${what}`);
+  for (const [kind, list] of Object.entries(said)) {
+    if (list.size > 1) complain(`has ${list.size} of ${kind}: ${shown(list.values())}`);
+  }
+  const isAnswered = said.answer.size > 0;
+  // A process that is killed between sending and recording leaves an answer, which a wish to cancel finds in the room.
+  const wasTaken = isAnswered && audit.some(({ reason }) => TAKEN_BACK.has(reason));
+  if (isAnswered && said.notice.size > 0 && !wasTaken)
+    complain(`has an answer and the notice ${shown(said.notice.values())}`);
+  for (const { body, event } of said.answer.values()) {
+    if (!body.includes(question.answer)) complain(`has the answer to another question: ${event}`);
+  }
+  if (tasks.size > 1) complain(`has ${tasks.size} tasks at the agent: ${[...tasks].join(", ")}`);
+  if (isAnswered && tasks.size === 0) complain("has an answer, and the agent has no task of it");
+  if (audit.length > 1) complain(`has ${audit.length} records in the audit stream`);
+  for (const { outcome, reason } of audit) {
+    const isVisible = isAnswered || said.notice.size > 0;
+    if (isVisible && !wasTaken && (outcome === "completed") !== isAnswered) {
+      complain(`is ${outcome} (${reason}) in the audit stream, and has ${said.answer.size} answers`);
+    }
+  }
+  return wrong;
+}

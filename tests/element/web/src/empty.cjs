@@ -1,0 +1,2 @@
+// What Node.js modules are in a browser.
+module.exports = {};

@@ -1,0 +1,491 @@
+// Questions from the agent, and the answers of the people who asked it.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
+import { aboutOf, derive } from "../../../../src/bridge/intake/derive-delegations.ts";
+import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
+import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import type { EventId } from "../../../../src/domain/identifiers.ts";
+import { conversation, DOCS, lastSent, NAMESPACE } from "../../../support/conversation.ts";
+import { databaseText } from "../../../support/database-text.ts";
+import {
+  type DelegationSetUp,
+  type DelegationSetUpOptions,
+  delegationSuite,
+} from "../../../support/delegation.ts";
+import { arrivals, claimEnvelope, envelope, T0 } from "../../../support/ledger.ts";
+
+const ASKS = { kind: "asks", questions: ["Which size?", "Which colour?"] } as const;
+
+function personOf({ fixture, harness }: DelegationSetUp) {
+  const { directory, clock } = harness.deps;
+  const said = conversation({ ledger: fixture.ledger, directory, clock });
+  return { ...said, lastSent: (purpose: string) => lastSent(fixture, purpose) };
+}
+
+describe("a question from the agent", () => {
+  const setUpDelegation = delegationSuite();
+  async function setUp(t: TestContext, options: DelegationSetUpOptions = {}) {
+    const made = await setUpDelegation(t, options);
+    made.agent.behaviour.plan = ASKS;
+    const row = await made.admit();
+    const bodies = () => made.harness.sent.map((send) => String(send.content["body"]));
+    const admitEnvelope = async (name: string) => {
+      await made.fixture.admit([], arrivals(envelope(name)));
+      return await claimEnvelope(made.fixture.ledger, name);
+    };
+    return { ...made, ...personOf(made), row, bodies, admitEnvelope };
+  }
+
+  for (const streaming of [true, false]) {
+    const how = streaming ? "streamed" : "polled";
+
+    it(`is posted to the person who asked, and the answer goes on in the same task, in two rounds (${how}) [DEL-6]`, async (t) => {
+      const { agent, harness, row, say, lastSent, bodies, fixture } = await setUp(t, { streaming });
+      const worker = harness.worker();
+      worker.start();
+      await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+      assert.match(bodies()[0] ?? "", /^Which size\?\n\nReply to this message/);
+      assert.deepEqual(harness.sent[0]?.content["m.mentions"], { user_ids: ["@alice:a.test"] });
+      await harness.until(() => row.dueAt > harness.clock.now());
+      const answered = await say("size", "large", { replyTo: await lastSent("question") });
+      assert.deepEqual([answered.answers, answered.admitted], [1, 0]);
+      worker.wake();
+      await harness.until(() => harness.sent.length === 2);
+      assert.match(bodies()[1] ?? "", /^Which colour\?/);
+      await say("colour", "blue", { replyTo: await lastSent("question") });
+      worker.wake();
+      await harness.until(() => row.outcome !== undefined);
+      assert.deepEqual(row.outcome, { state: "completed", stage: "reply", reason: "answered" });
+      assert.equal(bodies()[2], "large and blue");
+      const [, second, third] = agent.behaviour.addressed;
+      const [task] = await fixture.rows("SELECT a2a_task_id AS id FROM bridge_delegations");
+      assert.deepEqual([second?.taskId, third?.taskId], [task?.["id"], task?.["id"]]);
+      assert.equal(new Set(agent.behaviour.started).size, 3);
+    });
+  }
+
+  it("holds neither its room nor a worker, and several stay separate [DEL-6]", async (t) => {
+    const { harness, row, admit, say, fixture, bodies } = await setUp(t);
+    const other = await admit("q2");
+    const worker = harness.worker("one", { concurrency: 1 });
+    worker.start();
+    await harness.until(() => [row, other].every(({ state }) => state === "awaiting_input"));
+    await harness.until(() => harness.sent.length === 2);
+    const asked = await fixture.rows(
+      `SELECT s.event_id AS event FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id ORDER BY d.id`,
+    );
+    await say("a2", "second", { replyTo: String(asked[1]?.["event"]) });
+    await say("a1", "first", { replyTo: String(asked[0]?.["event"]) });
+    await harness.until(() => harness.sent.length === 4);
+    const next = await fixture.rows(
+      `SELECT d.matrix_event_id AS source, s.event_id AS event FROM bridge_sends s
+       JOIN bridge_delegations d ON d.id = s.delegation_id WHERE s.ordinal = 1 ORDER BY d.id`,
+    );
+    assert.deepEqual(
+      next.map((one) => one["source"]),
+      ["$q1", "$q2"],
+    );
+    for (const one of next) await say(`again-${one["source"]}`, "x", { replyTo: String(one["event"]) });
+    await harness.until(() => row.outcome !== undefined && other.outcome !== undefined);
+    assert.deepEqual(bodies().slice(4).sort(), ["first and x", "second and x"]);
+  });
+
+  it("is answered by the person who asked the agent alone, and once [DEL-6]", async (t) => {
+    const { harness, row, say, lastSent, fixture } = await setUp(t);
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+    await harness.until(
+      async () => (await fixture.rows("SELECT 1 FROM bridge_sends WHERE event_id IS NOT NULL")).length === 1,
+    );
+    const question = await lastSent("question");
+    const others = await say("bob", "mine", { sender: "@bob:a.test", replyTo: question });
+    assert.deepEqual([others.answers, others.admitted], [0, 1]);
+    assert.equal((await say("elsewhere", "no", { room: "!other", replyTo: question })).answers, 0);
+    assert.equal((await say("first", "large", { replyTo: question })).answers, 1);
+    assert.equal((await say("second", "small", { replyTo: question })).answers, 0);
+  });
+
+  it("in a thread is answered in the thread, but not by what mentions another agent [DEL-6]", async (t) => {
+    const made = await setUpDelegation(t);
+    made.agent.behaviour.plan = ASKS;
+    const { harness, fixture } = made;
+    const { say } = personOf(made);
+    await say("q", "a question", { thread: "$root", mentions: [DOCS] });
+    harness.worker().start();
+    await harness.until(() => harness.sent.length === 1);
+    assert.partialDeepStrictEqual(harness.sent[0]?.content["m.relates_to"], {
+      rel_type: "m.thread",
+      event_id: "$root",
+    });
+    await harness.until(
+      async () => (await fixture.rows("SELECT 1 FROM bridge_sends WHERE event_id IS NOT NULL")).length === 1,
+    );
+    assert.equal(
+      (await say("other", "you?", { thread: "$root", mentions: ["@agent_other:a.test"] })).answers,
+      0,
+    );
+    assert.equal((await say("answer", "large", { thread: "$root" })).answers, 1);
+  });
+
+  it("is answered by an encrypted event whose key comes late [DEL-6] [ENC-5]", async (t) => {
+    const { harness, row, fixture, bodies, lastSent, admitEnvelope } = await setUp(t);
+    const worker = harness.worker();
+    worker.start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    const held = await admitEnvelope("late");
+    await harness.clock.advance(60_000);
+    const message: MessageEvent = {
+      type: "message",
+      ...{ event: held.event, room: held.room, sender: held.sender, originServerTs: T0, position: 0 },
+      ...{ msgtype: "m.text", body: "large", mentions: [], isEdit: false, isAutomated: false },
+      ...{ threadRoot: undefined, inReplyTo: (await lastSent("question")) as EventId, sentAs: undefined },
+      ...{ indexDigest: Buffer.alloc(32, 1), replaces: undefined },
+    };
+    const { byGhost } = await harness.deps.directory.current();
+    const asked = {
+      ...{ candidates: [message], reactions: [], waiting: [], deadline: 0 },
+      ...{ plainInEncrypted: false, contextSince: 0 },
+    };
+    const { answers, admitted } = await fixture.ledger.envelopes.derive(
+      held,
+      {
+        about: aboutOf([message]),
+        derive: (known) => derive(asked, known, byGhost, NAMESPACE),
+        capacity: { room: 64, global: 4_096 },
+        noticeIntervalMs: 600_000,
+      },
+      harness.clock.now(),
+    );
+    assert.deepEqual([answers, admitted], [1, 0]);
+    worker.wake();
+    await harness.until(() => harness.sent.length === 2);
+    assert.match(bodies()[1] ?? "", /^Which colour\?/);
+    assert.deepEqual(await fixture.rows("SELECT state, jobs FROM bridge_encrypted_intake"), [
+      { state: "derived", jobs: 0 },
+    ]);
+  });
+
+  it("that nobody answers in time is canceled at the agent, and the asker is told [DEL-6]", async (t) => {
+    const { agent, harness, row, say, lastSent } = await setUp(t);
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+    const askedAt = harness.clock.now();
+    await harness.until(() => row.outcome !== undefined, 10_000);
+    assert.deepEqual(row.outcome, {
+      state: "failed",
+      stage: "follow",
+      reason: "input_wait_elapsed",
+      notice: "delegation_failed",
+    });
+    assert.ok(harness.clock.now() - askedAt >= 900_000);
+    assert.equal(agent.behaviour.canceled.length, 1);
+    assert.equal((await say("late", "large", { replyTo: await lastSent("question") })).answers, 0);
+  });
+
+  it("is answered by what is recorded at the instant at which the wait ends [DEL-6]", async (t) => {
+    const { agent, harness, row, say, lastSent, bodies } = await setUp(t);
+    const { worker, pause, kill } = harness.mortal();
+    t.after(kill);
+    const goOn = pause("endWait", "finish");
+    worker.start();
+    await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+    const question = await lastSent("question");
+    await harness.clock.advance(900_000);
+    await harness.until(() => row.dueAt > harness.clock.now(), 0);
+    assert.equal((await say("answer", "large", { replyTo: question })).answers, 1);
+    goOn();
+    await harness.until(() => harness.sent.length === 2);
+    assert.match(bodies()[1] ?? "", /^Which colour\?/);
+    assert.deepEqual(agent.behaviour.canceled, []);
+    await worker.drain();
+  });
+
+  it("goes on after the bridge was down for longer than the wait: the answer that was sent meanwhile counts [DEL-6] [INT-3]", async (t) => {
+    const { agent, harness, row, say, lastSent, bodies } = await setUp(t);
+    const before = harness.worker();
+    before.start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    const question = await lastSent("question");
+    await before.drain();
+    await harness.clock.advance(3_600_000);
+    const after = harness.worker("two");
+    after.start();
+    await harness.until(() => row.dueAt > harness.clock.now() && row.dueAt <= harness.clock.now() + 30_000);
+    const outcome: unknown = row.outcome;
+    assert.equal(outcome, undefined, "the homeserver has yet to bring what was said meanwhile");
+    const { answers, admitted } = await say("answer", "large", { replyTo: question });
+    assert.deepEqual([answers, admitted], [1, 0]);
+    after.wake();
+    await harness.until(() => harness.sent.length === 2);
+    assert.match(bodies()[1] ?? "", /^Which colour\?/);
+    assert.deepEqual(agent.behaviour.canceled, []);
+  });
+
+  it("ends after a downtime too, once its wait has passed again without an answer [DEL-6]", async (t) => {
+    const { harness, row } = await setUp(t);
+    const before = harness.worker();
+    before.start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    await before.drain();
+    await harness.clock.advance(3_600_000);
+    const backAt = harness.clock.now();
+    harness.worker("two").start();
+    await harness.until(() => row.outcome !== undefined, 10_000);
+    assert.equal(row.outcome?.reason, "input_wait_elapsed");
+    assert.ok(harness.clock.now() - backAt >= 900_000);
+  });
+
+  it("has its wait begun anew after the process could not claim for a while, its database being away [DEL-6]", async (t) => {
+    const { harness, row, say, lastSent } = await setUp(t);
+    let isAway = false;
+    const { ledger } = harness.deps;
+    const claim: typeof ledger.claim = async (request) => (isAway ? [] : await ledger.claim(request));
+    const worker = new DelegationWorker({
+      ...harness.deps,
+      ledger: { ...ledger, claim },
+      mayClaim: () => !isAway,
+    });
+    t.after(() => worker.drain());
+    worker.start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    isAway = true;
+    const backAt = harness.clock.now() + 1_200_000;
+    await harness.until(() => harness.clock.now() >= backAt, 20_000);
+    isAway = false;
+    await harness.until(() => row.outcome !== undefined || row.dueAt > harness.clock.now());
+    assert.equal((await say("answer", "large", { replyTo: await lastSent("question") })).answers, 1);
+  });
+
+  it("has no longer wait because one claim failed [DEL-6]", async (t) => {
+    const { harness, row } = await setUp(t);
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    const askedAt = harness.clock.now();
+    await harness.until(() => harness.clock.now() >= askedAt + 600_000, 10_000);
+    let fails = 1;
+    harness.onCall = (method) => {
+      if (method === "claim" && fails-- > 0) throw new DrawbridgeError("database_unavailable", "away");
+    };
+    await harness.until(() => row.outcome !== undefined, 10_000);
+    assert.equal(row.outcome?.reason, "input_wait_elapsed");
+    assert.ok(harness.clock.now() - askedAt < 1_200_000);
+  });
+
+  it("whose wait is ending, or that is to be canceled, is answered by one notice, and by no new task [DEL-6] [NOT-1]", async (t) => {
+    for (const way of ["elapsed", "canceled"]) {
+      const { harness, row, say, lastSent, fixture } = await setUp(t);
+      const { worker, pause, kill } = harness.mortal();
+      t.after(kill);
+      pause("finish");
+      worker.start();
+      await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+      const replyTo = await lastSent("question");
+      if (way === "canceled") await say("c", "!cancel", { replyTo });
+      else await harness.until(() => harness.calls.includes("endWait"), 10_000);
+      const late = { replyTo, mentions: [DOCS] };
+      const { answers, admitted } = await say("late", "large", late);
+      assert.deepEqual([answers, admitted, row.outcome], [0, 0, undefined], way);
+      assert.equal((await say("later", "large", late)).admitted, 0);
+      if (way === "elapsed") {
+        assert.equal((await say("inthread", "large", { thread: "$q1", mentions: [DOCS] })).admitted, 0);
+      }
+      assert.deepEqual(await fixture.rows("SELECT kind, reason FROM bridge_notices"), [
+        { kind: "answer_refused", reason: "already_ended" },
+      ]);
+    }
+  });
+
+  it("that no content key opens is given up at the reply deadline [DEL-3]", async (t) => {
+    const { agent, harness, row, fixture } = await setUp(t, {
+      harness: { limits: { replyDeadline: 300_000, inputWait: 200_000 } },
+    });
+    harness.sendResults.push({ kind: "retry", afterMs: 10_000 });
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    const askedAt = harness.clock.now();
+    await fixture.rows("UPDATE bridge_sends SET content = '\\x00'");
+    await harness.until(() => row.outcome !== undefined || harness.clock.now() > askedAt + 400_000, 5_000);
+    assert.equal(row.outcome?.reason, "reply_deadline_exceeded");
+    assert.equal(agent.behaviour.canceled.length, 1);
+  });
+
+  it("is not ended while an encrypted event of the asker waits for its key: it may be the answer [DEL-6] [ENC-5]", async (t) => {
+    const { harness, row, fixture, admitEnvelope } = await setUp(t);
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    const { event } = await admitEnvelope("unread");
+    await harness.clock.advance(900_000);
+    await harness.until(() => row.dueAt > harness.clock.now());
+    await harness.clock.advance(60_000);
+    await harness.until(() => row.dueAt > harness.clock.now());
+    const stillWaits: unknown = row.outcome;
+    assert.equal(stillWaits, undefined);
+    const operations = createOperations(fixture.pool, 600_000);
+    await operations.cancelEnvelope(event, harness.clock.now());
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "input_wait_elapsed");
+  });
+
+  it("that has ended is answered by one notice, and by no new task [DEL-6] [NOT-1]", async (t) => {
+    const { harness, row, say, lastSent, fixture } = await setUp(t);
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined, 10_000);
+    assert.equal(row.outcome?.reason, "input_wait_elapsed");
+    const endedAt = harness.clock.now();
+    const replyTo = await lastSent("question");
+    const late = { replyTo, mentions: [DOCS], sentAt: endedAt + 60_000 };
+    assert.equal((await say("late", "large", late)).admitted, 0);
+    assert.equal((await say("later", "large", late)).admitted, 0);
+    const inThread = { thread: "$q1", mentions: [DOCS] };
+    assert.equal((await say("sent-before", "large", { ...inThread, sentAt: endedAt - 1_000 })).admitted, 0);
+    const refused = "SELECT kind, reason, source_event_id FROM bridge_notices WHERE kind = 'answer_refused'";
+    assert.deepEqual(await fixture.rows(refused), [
+      { kind: "answer_refused", reason: "already_ended", source_event_id: "$q1" },
+    ]);
+    assert.equal((await say("anew", "what?", { ...inThread, sentAt: endedAt + 60_000 })).admitted, 1);
+    assert.equal((await say("bob", "I ask", { ...late, sender: "@bob:a.test" })).admitted, 1);
+  });
+
+  const STEPS: readonly [
+    string,
+    (method: string, when: "before" | "after", isAnswered: boolean) => boolean,
+  ][] = [
+    [
+      "recording the question and sending it",
+      (method, when) => method === "recordQuestion" && when === "after",
+    ],
+    ["the answer's admission and its claim", (method, _, isAnswered) => isAnswered && method === "claim"],
+    [
+      "beginning the dispatch and continuing the task",
+      (method, when, isAnswered) => isAnswered && method === "beginDispatch" && when === "after",
+    ],
+    ["recording the reply and sending it", (method, when) => method === "recordReply" && when === "after"],
+    ["sending the reply and ending", (method, when) => method === "finish" && when === "before"],
+  ];
+  for (const [step, isHere] of STEPS) {
+    it(`loses and repeats nothing when its process is killed between ${step} [DEL-6] [DEL-9]`, async (t) => {
+      const { agent, fixture, harness, row, say, lastSent, bodies } = await setUp(t);
+      agent.behaviour.plan = { kind: "asks", questions: ["Which size?"] };
+      let [isAnswered, isDead] = [false, false];
+      const mortal = harness.mortal();
+      mortal.onWrite = (method, when) => {
+        if (isDead || !isHere(method, when, isAnswered)) return;
+        isDead = true;
+        void mortal.kill();
+      };
+      mortal.worker.start();
+      const next = harness.worker("next");
+      const until = (holds: () => boolean | Promise<boolean>) =>
+        harness.until(() => {
+          if (isDead) next.start();
+          return holds();
+        });
+      const posted = `SELECT 1 FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id
+        WHERE s.event_id IS NOT NULL AND d.lease_holder IS NULL`;
+      await until(async () => (await fixture.rows(posted)).length === 1);
+      const question = await lastSent("question");
+      isAnswered = true;
+      assert.equal((await say("answer", "large", { replyTo: question })).answers, 1);
+      await until(() => row.outcome !== undefined);
+      assert.deepEqual([row.outcome?.reason, isDead], ["answered", true]);
+      assert.equal(agent.behaviour.started.length, 2, "the agent got the question and the answer once");
+      assert.equal(new Set(harness.sent.map(({ transactionId }) => transactionId)).size, 2);
+      assert.deepEqual([...new Set(bodies().map((body) => body.split("\n")[0]))], ["Which size?", "large"]);
+    });
+  }
+
+  it("is not repeated for ever: an agent that asks too often is canceled, and the asker is told [DEL-6]", async (t) => {
+    const { agent, harness, row, fixture } = await setUp(t);
+    await fixture.rows("UPDATE bridge_delegations SET asked = 64");
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, {
+      state: "failed",
+      stage: "follow",
+      reason: "questions_exceeded",
+      notice: "delegation_failed",
+    });
+    assert.equal(agent.behaviour.canceled.length, 1);
+    assert.deepEqual(harness.sent, []);
+  });
+
+  it("gets no answer once trust in the agent is lost, and the asker is told once [DEL-5]", async (t) => {
+    const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
+    const worker = harness.worker();
+    worker.start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now() + 20_000);
+    const seen = agent.seen.length;
+    harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+    await say("answer", "large", { replyTo: await lastSent("question") });
+    worker.wake();
+    await harness.until(() => row.outcome !== undefined);
+    const outcome = {
+      state: "failed",
+      stage: "follow",
+      reason: "agent_card_untrusted",
+      notice: "delegation_stopped",
+    };
+    assert.deepEqual(row.outcome, outcome);
+    await harness.clock.advance(60_000);
+    assert.equal(agent.seen.length, seen);
+    assert.equal((await fixture.rows("SELECT 1 FROM bridge_notices")).length, 1);
+  });
+
+  it("ends with a notice when trust is lost while nobody answers [DEL-5]", async (t) => {
+    const { agent, harness, row } = await setUp(t);
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now() + 20_000);
+    const seen = agent.seen.length;
+    harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "agent_card_untrusted");
+    assert.equal(row.outcome?.notice, "delegation_stopped");
+    assert.equal(agent.seen.length, seen);
+  });
+
+  it("waits for an answer from when it was posted, however long the homeserver was away [DEL-6]", async (t) => {
+    const { harness, row, say, lastSent } = await setUp(t);
+    for (let tries = 0; tries < 40; tries++) harness.sendResults.push({ kind: "retry", afterMs: 60_000 });
+    harness.worker().start();
+    await harness.until(() => harness.sent.length === 1, 10_000);
+    assert.equal(row.state, "awaiting_input");
+    assert.equal((await say("answer", "large", { replyTo: await lastSent("question") })).answers, 1);
+  });
+
+  it("is answered by text when no key opens its options, and the intake goes on [INT-5]", async (t) => {
+    const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
+    agent.behaviour.plan = { kind: "asks", questions: ["Which?"], options: ["one", "two"] };
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+    await fixture.rows("UPDATE bridge_delegations SET options = '\\x00'");
+    assert.equal((await say("answer", "one", { replyTo: await lastSent("question") })).answers, 1);
+  });
+
+  it("is sealed while it is open, and no table holds it, its options or its answer afterwards [AUD-2]", async (t) => {
+    const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
+    agent.behaviour.plan = {
+      kind: "asks",
+      questions: ["canary-question"],
+      options: ["canary-one", "canary-two"],
+    };
+    harness.sendResults.push({ kind: "retry", afterMs: 1_000 });
+    const worker = harness.worker();
+    worker.start();
+    const dump = async () =>
+      [...(await databaseText(async (query) => (await fixture.rows(query)) as never[])).values()].join("\n");
+    await harness.until(() => row.state === "awaiting_input", 0);
+    assert.doesNotMatch(await dump(), /canary/);
+    await harness.until(() => row.dueAt > harness.clock.now() + 20_000);
+    await say("answer", "canary-answer", { replyTo: await lastSent("question") });
+    assert.doesNotMatch(await dump(), /canary/);
+    worker.wake();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+    assert.deepEqual(await fixture.rows("SELECT prompt, options FROM bridge_delegations"), [
+      { prompt: null, options: null },
+    ]);
+    assert.deepEqual(await fixture.rows("SELECT 1 FROM bridge_sends WHERE content IS NOT NULL"), []);
+  });
+});

@@ -1,0 +1,193 @@
+// An agent that means harm to the people in a room, or to other rooms, by what it sends and how often. What it writes into
+// answers, questions, progress and files is in tests/unit/bridge/matrix and tests/unit/bridge/statuses.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { FAULTS_MAX } from "../../../../src/bridge/delegation/follow.ts";
+import { conversation, lastSent } from "../../../support/conversation.ts";
+import { type DelegationSetUp, delegationSuite, type Question } from "../../../support/delegation.ts";
+import { completes } from "../../../support/fault-agent-behaviour.ts";
+
+const OWN = "task-1";
+const ANSWERED = { state: "completed", stage: "reply", reason: "answered" };
+
+const status = (state: string, text = "", taskId = OWN, messageId = `m-${text}`) => ({
+  statusUpdate: {
+    taskId,
+    contextId: "c",
+    status: {
+      state: `TASK_STATE_${state}`,
+      ...(text !== "" && { message: { messageId, role: "ROLE_AGENT", parts: [{ text }] } }),
+    },
+  },
+});
+const artifact = (text: string, taskId = OWN) => ({
+  artifactUpdate: { taskId, contextId: "c", artifact: { artifactId: "a", parts: [{ text }] } },
+});
+const task = (state: string, id = OWN, text = "", messageId = "m") => ({
+  id,
+  contextId: "c",
+  status: {
+    state: `TASK_STATE_${state}`,
+    ...(text !== "" && { message: { messageId, role: "ROLE_AGENT", parts: [{ text }] } }),
+  },
+});
+
+/** An answer in place of the agent's own. */
+const instead = (body: object) =>
+  ({ kind: "garbage", type: "application/json", body: JSON.stringify(body) }) as const;
+const streamed = (...events: readonly object[]) =>
+  ({
+    kind: "garbage",
+    type: "text/event-stream",
+    body: events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(""),
+  }) as const;
+
+describe("a hostile agent", () => {
+  const setUpDelegation = delegationSuite();
+  const setUp = async (t: TestContext, streaming: boolean) => {
+    const made = await setUpDelegation(t, { streaming, card: { binding: "HTTP+JSON" } });
+    made.agent.behaviour.plan = completes("the answer of another room");
+    return made;
+  };
+  const bodies = ({ harness }: DelegationSetUp, { room }: Question) =>
+    harness.sent.filter(({ roomId }) => roomId === room).map(({ content }) => String(content["body"]));
+  /** A question in another room is answered as if nothing were. */
+  const othersAreServed = async (made: DelegationSetUp) => {
+    const other = await made.admit("other", "another");
+    await made.harness.until(() => other.outcome !== undefined);
+    assert.deepEqual(other.outcome, ANSWERED);
+    assert.deepEqual(bodies(made, other), ["the answer of another room"]);
+  };
+
+  it("that reports thousands of times a second costs a write every two seconds, and delays no other room [AGT-4] [DEL-6]", async (t) => {
+    const made = await setUp(t, true);
+    const { agent, harness } = made;
+    const reports = Array.from({ length: 5_000 }, (_, count) => status("WORKING", `step ${count}`));
+    const events = [{ task: task("WORKING") }, ...reports, artifact("done"), status("COMPLETED")];
+    agent.fault("stream", streamed(...events));
+    const row = await made.admit();
+    const since = harness.clock.now();
+    harness.worker().start();
+    await harness.until(() => agent.seenOf("stream").length === 1, 0);
+    await othersAreServed(made);
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, ANSWERED);
+    assert.deepEqual(bodies(made, row), ["done"]);
+    const written = harness.calls.filter((call) => call === "recordReport").length;
+    assert.ok(written >= 1 && written <= 1 + (harness.clock.now() - since) / 2_000, `${written} writes`);
+  });
+
+  it("whose states go backwards after the end has given its one answer [AGT-4] [DEL-7]", async (t) => {
+    const made = await setUp(t, true);
+    const backwards = ["WORKING", "SUBMITTED", "INPUT_REQUIRED", "FAILED", "COMPLETED"].map((state) =>
+      status(state, "again"),
+    );
+    made.agent.fault(
+      "stream",
+      streamed(
+        { task: task("WORKING") },
+        status("SUBMITTED"),
+        artifact("first"),
+        status("COMPLETED"),
+        ...backwards,
+        artifact("second"),
+      ),
+    );
+    const row = await made.admit();
+    made.harness.worker().start();
+    await made.harness.until(() => row.outcome !== undefined);
+    await othersAreServed(made);
+    assert.deepEqual(row.outcome, ANSWERED);
+    assert.deepEqual(bodies(made, row), ["first"]);
+  });
+
+  it("that streams updates of another task has none of them shown [AGT-4] [DEL-7]", async (t) => {
+    const made = await setUp(t, true);
+    const others = [
+      artifact("of another", "task-2"),
+      status("FAILED", "of another", "task-2"),
+      {
+        task: {
+          ...task("COMPLETED", "task-2"),
+          artifacts: [{ artifactId: "a", parts: [{ text: "of another" }] }],
+        },
+      },
+    ];
+    made.agent.fault(
+      "stream",
+      streamed({ task: task("WORKING") }, ...others, artifact("its own"), ...others, status("COMPLETED")),
+    );
+    const row = await made.admit();
+    made.harness.worker().start();
+    await made.harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, ANSWERED);
+    assert.deepEqual(bodies(made, row), ["its own"]);
+  });
+
+  it("that answers for another task when it is polled is given up, with nothing of it in the room [AGT-4] [DEL-7]", async (t) => {
+    const made = await setUp(t, false);
+    made.agent.fault("send", instead({ task: task("WORKING") }));
+    made.agent.fault("get", instead({ ...task("COMPLETED", "task-2", "of another") }), FAULTS_MAX);
+    const row = await made.admit();
+    made.harness.worker().start();
+    await made.harness.until(() => row.outcome !== undefined);
+    assert.partialDeepStrictEqual(row.outcome, { state: "failed", reason: "agent_protocol_error" });
+    assert.deepEqual(bodies(made, row), []);
+    await othersAreServed(made);
+  });
+
+  it("that asks a question every second for an hour is stopped, however willingly it is answered [AGT-4] [DEL-6]", async (t) => {
+    const made = await setUp(t, false);
+    const { agent, harness, fixture } = made;
+    const questions = Array.from({ length: 3_600 }, (_, count) => `Question ${count}?`);
+    agent.behaviour.plan = { kind: "asks", questions };
+    const row = await made.admit();
+    const { directory, clock } = harness.deps;
+    const person = conversation({ ledger: fixture.ledger, directory, clock });
+    const worker = harness.worker();
+    worker.start();
+    for (let answers = 0; row.outcome === undefined; answers++) {
+      assert.ok(answers < 100, "it asks without an end");
+      await harness.until(
+        () =>
+          row.outcome !== undefined ||
+          (row.state === "awaiting_input" &&
+            bodies(made, row).length === answers + 1 &&
+            row.dueAt > clock.now()),
+      );
+      if (row.outcome !== undefined) break;
+      if (answers === 10) {
+        agent.behaviour.plan = completes("the answer of another room");
+        await othersAreServed(made);
+        agent.behaviour.plan = { kind: "asks", questions };
+      }
+      await harness.clock.advance(1_000);
+      await person.say(`a${answers}`, "yes", { replyTo: await lastSent(fixture, "question") });
+      worker.wake();
+    }
+    assert.deepEqual(row.outcome, {
+      state: "failed",
+      stage: "follow",
+      reason: "questions_exceeded",
+      notice: "delegation_failed",
+    });
+    assert.equal(bodies(made, row).length, 64);
+    assert.equal(agent.behaviour.canceled.length, 1);
+  });
+
+  it("that changes its question every second while nobody answers has it posted once [AGT-4] [DEL-6]", async (t) => {
+    const made = await setUp(t, false);
+    const { agent, harness } = made;
+    agent.fault("send", instead({ task: task("INPUT_REQUIRED", OWN, "Which one?", "m-0") }));
+    for (let count = 1; count <= 3_600; count++) {
+      agent.fault("get", instead(task("INPUT_REQUIRED", OWN, `Answer me ${count}!`, `m-${count}`)));
+    }
+    const row = await made.admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.partialDeepStrictEqual(row.outcome, { state: "failed", reason: "input_wait_elapsed" });
+    assert.match(bodies(made, row).join("\n"), /^Which one\?\n\nReply to this message to answer\.$/);
+    agent.clearFaults();
+    await othersAreServed(made);
+  });
+});

@@ -1,0 +1,108 @@
+// Questions of agents and the answers to them as rows: what the conditions of their statements keep out.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import type { Derived, NewAnswer, Posted } from "../../../../src/bridge/ledger/admission-types.ts";
+import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
+import { BUCKET, event, ghost, job, ledgerFixture, PART, room, T0 } from "../../../support/ledger.ts";
+
+const NOTHING: Derived = { delegations: [], answers: [], cancels: [], envelopes: [], notices: [] };
+
+/** A question of the agent that is recorded, and whose delegation is leased. */
+async function setUp(t: TestContext) {
+  const fixture = await ledgerFixture(t);
+  const { delegations, admit, claimOne } = fixture;
+  await admit([job("q1")]);
+  const { lease } = await claimOne();
+  await delegations.beginDispatch(lease, BUCKET, T0);
+  const question = { parts: [PART], options: [], key: "k", taskId: "t", asked: 0, until: T0 + 900_000 };
+  const sends = await delegations.recordQuestion(
+    lease,
+    { ...question, contextId: undefined, agentVersion: undefined },
+    T0,
+  );
+  const [send] = sends === "canceled" ? [] : sends;
+  assert.ok(send);
+  /** A transaction with an event that means this. */
+  const brings = (name: string, derived: Partial<Derived>, receivedAt: number = T0) =>
+    admit([], {
+      receivedAt,
+      events: [{ room: room("r"), event: event(name) }],
+      about: { rooms: [room("r")], related: [] },
+      derive: () => ({ ...NOTHING, ...derived }),
+    });
+  const answer: NewAnswer = {
+    ...{ delegation: lease.delegationId, source: event("q1"), ghost: ghost(), room: room("r") },
+    ...{ threadRoot: undefined, event: event("answer"), text: "large" },
+  };
+  const cancel = { delegation: lease.delegationId, event: event("cancel") };
+  return { ...fixture, lease, send, brings, answer, cancel };
+}
+
+describe("questions of agents in the ledger", () => {
+  it("are due at once when their lease is given back, if an answer came meanwhile [DEL-6]", async (t) => {
+    const { brings, answer, delegations, lease, claimOne } = await setUp(t);
+    assert.equal((await brings("answer", { answers: [answer] })).answers, 1);
+    await delegations.defer(lease, T0 + 30_000);
+    const { resumedFrom, prompt } = await claimOne();
+    assert.deepEqual([resumedFrom, prompt], ["dispatching", "large"]);
+  });
+
+  it("are due at once when their lease is given back, if they were canceled meanwhile [DEL-6]", async (t) => {
+    const { brings, cancel, delegations, lease, claimOne } = await setUp(t);
+    assert.deepEqual((await brings("cancel", { cancels: [cancel] })).canceled, [lease.delegationId]);
+    await delegations.defer(lease, T0 + 30_000);
+    assert.equal((await claimOne()).cancelRequested, true);
+  });
+
+  it("take no answer once they are canceled, and whoever answers is told [DEL-6] [NOT-1]", async (t) => {
+    const { brings, answer, cancel, rows } = await setUp(t);
+    await brings("cancel", { cancels: [cancel] });
+    assert.equal((await brings("answer", { answers: [answer] })).answers, 0);
+    const stored = await rows("SELECT prompt, answer_event_id FROM bridge_delegations");
+    assert.deepEqual(stored, [{ prompt: null, answer_event_id: null }]);
+    assert.deepEqual(await rows("SELECT kind, reason FROM bridge_notices"), [
+      { kind: "answer_refused", reason: "already_ended" },
+    ]);
+  });
+
+  it("get their event ID from their own room and ghost alone, and only once they were attempted [DEL-6]", async (t) => {
+    const { send, admit, delegations, rows } = await setUp(t);
+    const posted: Posted = {
+      ...{ transaction: send.transactionId, event: event("posted"), room: room("r"), ghost: ghost() },
+    };
+    const state = async (one: Posted) => {
+      await admit([], { posted: [one] });
+      return (await rows("SELECT state, event_id FROM bridge_sends"))[0];
+    };
+    const pending = { state: "pending", event_id: null };
+    assert.deepEqual(await state(posted), pending, "it cannot have been sent yet");
+    await delegations.recordAttempt(send.sendId, T0);
+    assert.deepEqual(await state({ ...posted, room: room("other") }), pending);
+    assert.deepEqual(await state({ ...posted, ghost: ghost("other") }), pending);
+    assert.deepEqual(await state(posted), { state: "sent", event_id: "$posted" });
+  });
+
+  it("wait for the homeserver until they are posted, then for the asker; the wait begins anew with each step [OPS-1]", async (t) => {
+    const { pool, ledger, send, delegations, lease, claimOne, brings, answer } = await setUp(t);
+    const operations = createOperations(pool, 600_000);
+    const shown = async (now: number) => {
+      const found = await operations.delegation(lease.delegationId, now);
+      return [found?.waitsFor, found?.since];
+    };
+    await delegations.defer(lease, T0 + 30_000);
+    assert.deepEqual(await shown(T0 + 1), ["the_homeserver", T0]);
+    const posting = await claimOne({ now: T0 + 60_000 });
+    const times = { now: T0 + 60_000, until: T0 + 960_000 };
+    await delegations.recordAsked(posting.lease, send.sendId, event("sent"), times);
+    await delegations.defer(posting.lease, T0 + 90_000);
+    assert.deepEqual(await shown(T0 + 61_000), ["the_asker", T0 + 60_000]);
+    await brings("answer", { answers: [answer] }, T0 + 80_000);
+    await claimOne({ now: T0 + 80_000 });
+    assert.deepEqual(await shown(T0 + 81_000), ["nothing", T0 + 80_000]);
+    assert.equal((await ledger.waiting([])).oldestQuestionAt, T0 + 80_000);
+    assert.deepEqual(
+      (await operations.rooms()).map(({ since }) => since),
+      [T0 + 80_000],
+    );
+  });
+});

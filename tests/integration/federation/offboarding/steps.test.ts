@@ -1,0 +1,503 @@
+// A whole removal between two organisations that share nothing but files: its order, and what stops it.
+import assert from "node:assert/strict";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { parse } from "yaml";
+import { systemClock } from "../../../../src/domain/clock.ts";
+import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
+import { readStage, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
+import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
+import { complete } from "../../../../src/federation/offboarding/steps/complete.ts";
+import { next, runSteps } from "../../../../src/federation/offboarding/steps/run-steps.ts";
+import { sign } from "../../../../src/federation/offboarding/steps/sign.ts";
+import { planRemoval } from "../../../../src/federation/offboarding/steps/status.ts";
+import { OffboardingBlocked } from "../../../../src/federation/offboarding/steps/step.ts";
+import { abort, waive } from "../../../../src/federation/offboarding/steps/waive-and-abort.ts";
+import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
+import { runPass } from "../../../../src/federation/reconcile/pass.ts";
+import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
+import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
+import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
+import { commitRegistry } from "../../../support/control-repository.ts";
+import { A, B, openRunAt } from "../../../support/offboarding.ts";
+import {
+  assertOneEnd,
+  driveToEnd,
+  openParties,
+  stepAt,
+  stepsAt,
+  viewAt,
+} from "../../../support/offboarding-steps.ts";
+import { operatorGit } from "../../../support/repository.ts";
+
+describe("removal workflow", () => {
+  it("both organisations close six stages in order, countersign, and have one record that verifies [OFF-2]", async (t) => {
+    const { directory, a, b, pass } = await openParties(t);
+    for (const stage of STAGE_NAMES) {
+      for (const side of [a, b]) {
+        const { did, stage: done, progress } = await next(side.context);
+        assert.deepEqual(
+          [did, done],
+          ["proved", stage],
+          JSON.stringify(progress?.proof?.conditions, null, 1),
+        );
+        const again = await next(side.context);
+        assert.equal(again.did, "idle", "the next stage waits for both signatures");
+      }
+      assert.deepEqual((await sign(a.context)).signed, [stage]);
+      await pass(a, b);
+      const both = await sign(b.context);
+      assert.deepEqual([both.signed, both.countersigned], [[stage], [stage]]);
+      await assert.rejects(complete(a.context), OffboardingBlocked);
+      await pass(b, a);
+      assert.deepEqual((await sign(a.context)).countersigned, [stage]);
+      await pass(a, b);
+    }
+    assert.equal((await complete(a.context)).recordFile, null);
+    await pass(a, b);
+    assert.notEqual((await sign(b.context)).recordFile, null);
+    await pass(b, a);
+    await assertOneEnd(directory, [a, b]);
+  });
+
+  it("runSteps carries each side as far as the other's file allows, and ends before a stage that is named [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t);
+    const files = new Map<string, string>();
+    const goOn = (side: typeof a, more: { before?: "room" } = {}) => {
+      let inbox = files.get(side.other);
+      return runSteps(side.context, {
+        takeIn: () => {
+          const text = inbox;
+          inbox = undefined;
+          return text === undefined ? undefined : Buffer.from(text);
+        },
+        passOn: (text) => files.set(side.own, text),
+        ...{ waitMs: 0, ...more },
+      });
+    };
+    const ends = async (...sides: readonly (typeof a)[]) => {
+      const found: string[] = [];
+      for (const side of sides) found.push((await goOn(side, { before: "room" })).end);
+      return found;
+    };
+    assert.deepEqual(await ends(a, b, a), ["waiting", "waiting", "waiting"]);
+    assert.deepEqual(await ends(b, a, b), ["waiting", "paused", "paused"]);
+    const stateOf = (side: typeof a) => viewAt(side).stages.map(({ own }) => own.state);
+    assert.deepEqual(stateOf(a).slice(1, 3), ["countersigned", "pending"]);
+    // Something of the plane stays open: nothing is signed, and it is not tried for ever.
+    b.answers.set("make_join", { verdict: "open", status: 200, reason: "let_in" });
+    let now = b.context.federation.clock.now();
+    const sleep = async (ms: number) => {
+      now += ms;
+    };
+    const clock = { now: () => now, sleep };
+    const hasty = { ...b.context, federation: { ...b.context.federation, clock } };
+    assert.equal((await runSteps(hasty, { waitMs: 0 })).end, "blocked");
+    assert.equal(viewAt(b).stages[2]?.own.state, "proving");
+    b.answers.clear();
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+    assert.equal((await goOn(a)).end, "completed", "what is done is found");
+  });
+
+  it("plan shows what each remaining stage changes and restarts, and changes nothing [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    const head = await a.federation.repository.head();
+    const { steps } = await planRemoval(a.context);
+    assert.deepEqual(
+      steps.map(({ step }) => step),
+      STAGE_NAMES,
+    );
+    const diffs = new Map(steps.map(({ step: stage, files }) => [stage, files.map(({ path }) => path)]));
+    assert.deepEqual(diffs.get("policy_border"), ["rendered/border/policy.json"]);
+    assert.match(steps[3]?.files[0]?.diff ?? "", /^@@.*\n(.*\n)*-\s+"b\.test"/);
+    assert.deepEqual(
+      steps.filter(({ restarts }) => restarts !== null).map(({ step, restarts }) => [step, restarts]),
+      [["transport", "homeserver"]],
+    );
+    assert.equal(await a.federation.repository.head(), head);
+    await closeStages(1);
+    assert.equal((await planRemoval(a.context)).steps.length, 5);
+  });
+
+  it("sign refuses a stage whose exit condition does not hold, with probe, finding and hint [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    a.answers.set("invoke", { verdict: "open", status: 200, reason: "answered" });
+    assert.equal((await next(a.context)).did, "not_proved");
+    const blocked = await sign(a.context).catch((error: unknown) => error);
+    assert.ok(blocked instanceof OffboardingBlocked);
+    const [block, ...others] = blocked.blocks;
+    assert.deepEqual(others, []);
+    assert.deepEqual(
+      [block?.stage, block?.plane, block?.condition, block?.probe],
+      ["a2a_stop", "gateway", "invoke_refused", "invoke"],
+    );
+    assert.equal(block?.found, "invoke on docs-qa: open (gateway 200 answered)");
+    assert.match(blocked.hint ?? "", /drawbridge reconcile --once --plane gateway/);
+    assert.equal(viewAt(a).statements.envelopes.length, 0);
+
+    a.answers.clear();
+    assert.equal(
+      (await next(a.context)).did,
+      "proved",
+      "the same stage is shown again, without another commit",
+    );
+    assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
+  });
+
+  it("sign refuses a stage when a commit has opened its plane since the proof [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    await next(a.context);
+    const { repository } = a.federation;
+    const file = "registry/partners/b.yaml";
+    const text =
+      (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+    await commitRegistry(repository, new Map([[file, text.replace("gateway: closed", "gateway: open")]]));
+    await assert.rejects(
+      sign(a.context),
+      /in_force \[registry\]: the registry declares the gateway plane open/,
+    );
+    assert.equal(viewAt(a).statements.envelopes.length, 0);
+  });
+
+  it("sign observes again what was proved more than a minute ago, and refuses what was opened since [OFF-2]", async (t) => {
+    let ahead = 0;
+    const clock = { ...systemClock, now: () => systemClock.now() + ahead };
+    const { a } = await openParties(t, { clock });
+    await next(a.context);
+    assert.equal(viewAt(a).stages[0]?.own.state, "proved");
+    const file = join(a.parts, "gateway/invocation.yaml");
+    const closed = readFileSync(file, "utf8");
+    writeFileSync(file, `${closed}# - b-bridge\n`);
+    ahead = 61_000;
+    const blocked = await sign(a.context).catch((error: unknown) => error);
+    assert.ok(blocked instanceof OffboardingBlocked, String(blocked));
+    assert.match(blocked.message, /stage a2a_stop is not signed/);
+    assert.match(blocked.message, /partner_not_rendered|in_force/);
+    assert.equal(viewAt(a).statements.envelopes.length, 0);
+    // Put right, it is proved again by the next step, and signed on fresh evidence.
+    assert.equal((await next(a.context)).did, "proved");
+    ahead = 200_000;
+    assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
+    const [statement] = stagesIn(viewAt(a).statements.envelopes).values();
+    assert.ok(Date.parse(statement?.predicate.closed_at ?? "") >= systemClock.now() + 190_000);
+  });
+
+  it("next does not prove a stage that nobody has probed as the counterparty [OFF-2]", async (t) => {
+    const { a } = await openParties(t, { fromOutside: false });
+    const { did, progress } = await next(a.context);
+    assert.equal(did, "not_proved");
+    const open = progress?.proof?.conditions.filter(({ verdict }) => verdict === "unknown") ?? [];
+    assert.deepEqual(
+      open.map(({ condition, found }) => [condition, found]),
+      [
+        ["token_refused", "nobody has tried token_request as the counterparty"],
+        ["invoke_refused", "nobody has tried invoke as the counterparty"],
+      ],
+    );
+    assert.match(open[0]?.hint ?? "", /--probe-config/);
+  });
+
+  it("next measures from the new process when the homeserver was restarted during stage 4 [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    await closeStages(3);
+    const { federation } = a;
+    const { border } = federation.planes;
+    const apply = border.apply.bind(border);
+    border.apply = (...args) => {
+      a.startedAt = "2026-01-02T00:00:00.000Z";
+      return apply(...args);
+    };
+    const first = await next(a.context);
+    assert.deepEqual(
+      first.progress?.proof?.conditions
+        .filter(({ verdict }) => verdict !== "met")
+        .map(({ condition }) => condition),
+      ["no_restart"],
+    );
+    assert.equal((await next(a.context)).did, "proved");
+  });
+
+  it("complete refuses, and names the plane, when a signed plane was opened by hand [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    await closeStages(6);
+    assert.ok(stepsAt(a).complete);
+    const file = join(a.parts, "border/policy.json");
+    const policy = JSON.parse(readFileSync(file, "utf8")) as { allowed_servers: string[] };
+    policy.allowed_servers.push(B);
+    writeFileSync(file, JSON.stringify(policy));
+    const blocked = await complete(a.context).catch((error: unknown) => error);
+    assert.ok(blocked instanceof OffboardingBlocked);
+    assert.deepEqual(new Set(blocked.blocks.map(({ plane }) => plane)), new Set(["border"]));
+    assert.match(blocked.message, /border plane was changed by hand: .*policy\.json \(edited\)/);
+    assert.match(blocked.message, /policy_digest_changed \[policy_in_force\]: policy_in_force: open/);
+    assert.equal(viewAt(a).completion.state, "none");
+    assert.equal(
+      readFileSync(file, "utf8"),
+      JSON.stringify(policy),
+      "it is noticed, not put right on the way",
+    );
+  });
+
+  it("complete refuses when the progress of a signed stage is gone [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    await closeStages(6);
+    const run = findRun(a.federation.state);
+    rmSync(a.federation.state.file(`offboarding/${run.run}/stages`, "policy_border.json"));
+    await assert.rejects(complete(a.context), /policy_border, plane border: remembered \[state\]/);
+    assert.equal(viewAt(a).completion.state, "none");
+  });
+
+  it("complete states nothing of the other organisation that it has not signed [OFF-2]", async (t) => {
+    for (const [word, condition] of [
+      ["check:federation", "static_tests_pass"],
+      ["owner:", "owner_named"],
+    ] as const) {
+      const { a, b, pass, closeStages } = await openParties(t);
+      await closeStages(5);
+      for (const side of [a, b]) await next(side.context);
+      const run = findRun(b.federation.state);
+      const record = readStage(run, "data_duties");
+      assert.ok(record?.proof);
+      const attested = record.proof.attested.filter((one) => !one.startsWith(word));
+      writeStage(run, { ...record, proof: { ...record.proof, attested } });
+      for (const side of [a, b]) await sign(side.context);
+      await pass(a, b);
+      await sign(b.context);
+      await pass(b, a);
+      await sign(a.context);
+      await assert.rejects(complete(a.context), new RegExp(`${condition} \\[statement\\]`));
+    }
+  });
+
+  it("a removal retires the partner's identities, and a commit that opens any plane again is refused [OFF-5]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    const { repository } = a.federation;
+    const file = `registry/partners/${B[0]}.yaml`;
+    const textOf = async () =>
+      (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+    await closeStages(4);
+    assert.doesNotMatch(await textOf(), /^retired:/m);
+    await closeStages(1);
+    const text = await textOf();
+    const { azp, retired } = parse(text) as Record<string, unknown>;
+    const { clients, cardKeys } = retired as Record<string, readonly unknown[]>;
+    assert.deepEqual(clients, [azp]);
+    assert.equal(cardKeys?.length, 1);
+    const good = await repository.requireHead();
+    for (const plane of PLANE_NAMES) {
+      const opened = new Map([[file, setPlane(text, plane, "open")]]);
+      await commitRegistry(repository, opened, { render: false });
+      const { refusal, revision } = await runPass(a.federation);
+      assert.deepEqual([refusal?.reason, revision], ["registry_invalid", good], plane);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+    }
+  });
+
+  it("complete and its countersignature refuse when a commit has opened a plane again [OFF-2]", async (t) => {
+    const { a, b, pass, closeStages } = await openParties(t);
+    await closeStages(6);
+    const reopened = async (side: typeof a, other: string) => {
+      const file = `registry/partners/${other[0]}.yaml`;
+      const head = await side.federation.repository.requireHead();
+      const text = (await side.federation.repository.read(head, ["registry/partners"])).get(file) ?? "";
+      // As somebody would who takes back that the identities are retired as well.
+      const opened = editYaml(setPlane(text, "card", "open"), [{ path: ["retired"], value: undefined }]);
+      assert.notEqual(opened, text);
+      return {
+        open: () => commitRegistry(side.federation.repository, new Map([[file, opened]])),
+        close: () => commitRegistry(side.federation.repository, new Map([[file, text]])),
+      };
+    };
+    const at = await reopened(a, B);
+    await at.open();
+    await assert.rejects(complete(a.context), /no longer retires everything/);
+    await at.close();
+    // The planes never left what the registry says again.
+    await complete(a.context);
+    assert.equal(viewAt(a).completion.state, "signed");
+    await pass(a, b);
+    const there = await reopened(b, A);
+    await there.open();
+    await assert.rejects(sign(b.context), /no longer retires everything/);
+    assert.equal(viewAt(b).completion.state, "signed");
+  });
+
+  it("sign refuses a subject out of reach until it is waived by name, and the statement holds the waiver [OFF-2]", async (t) => {
+    const { directory, a, b, closeStages } = await openParties(t);
+    await closeStages(2);
+    const room = "!lost:a.test";
+    a.outOfReach.push({ partner: B, subject: room, reason: "no_power", hint: "Ask its administrator." });
+    assert.equal((await next(a.context)).did, "not_proved");
+    await assert.rejects(sign(a.context), /out_of_reach \[!lost:a\.test\]: no_power/);
+    await assert.rejects(
+      waive(a.context, "!other:a.test", { reason: "gone" }),
+      /nothing out of reach is called/,
+    );
+    await assert.rejects(waive(a.context, room, { reason: "call me: x@y.z" }), /is not a valid code/);
+    await assert.rejects(sign(a.context), OffboardingBlocked);
+    assert.deepEqual((await waive(a.context, room, { reason: "room_is_abandoned" })).left, []);
+    assert.deepEqual((await sign(a.context)).signed, ["room"]);
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+    const text = readFileSync(
+      join(a.federation.state.path, "offboarding", findRun(a.federation.state).run, "record.json"),
+      "utf8",
+    );
+    const completion = JSON.parse(
+      Buffer.from(JSON.parse(text).completion.payload, "base64").toString("utf8"),
+    );
+    assert.deepEqual(completion.predicate.out_of_reach, [
+      { subject: room, reason: "no_power", waived_by: "a-change-owner", waiver: "room_is_abandoned" },
+    ]);
+  });
+
+  it("an emergency closes planes 5, 4, 2 and 3 at once, then proves every stage [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t, { kind: "emergency" });
+    const order = () =>
+      readFileSync(join(a.parts, "order"), "utf8")
+        .trim()
+        .split("\n")
+        .map((line) => line.split(" ")[0]);
+    const before = order().length;
+    const { did, planes } = await next(a.context);
+    assert.deepEqual(
+      [did, planes.map(({ plane, done }) => [plane, done])],
+      ["contained", ["gateway", "card", "rooms", "border"].map((plane) => [plane, true])],
+    );
+    const applied = order().slice(before);
+    assert.deepEqual(
+      applied,
+      ["gateway", "card", "rooms", "border", "rooms"],
+      "the rooms again, behind the border",
+    );
+    assert.deepEqual((await next(a.context)).stage, "a2a_stop");
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+  });
+
+  it("next skips a missing countersignature only for a reason, which the statement holds [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t);
+    assert.equal((await next(a.context)).stage, "a2a_stop");
+    assert.equal((await next(a.context)).did, "idle");
+    for (const stage of STAGE_NAMES.slice(1)) {
+      const { did, stage: done } = await next(a.context, { skipCountersignature: "partner_is_silent" });
+      assert.deepEqual([did, done], ["proved", stage]);
+    }
+    assert.deepEqual((await sign(a.context)).signed, STAGE_NAMES);
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+    const statements = viewAt(b).statements.envelopes.map(({ payload }) =>
+      Buffer.from(payload, "base64").toString("utf8"),
+    );
+    assert.equal(
+      statements.filter((text) => text.includes('"countersignature_skipped:partner_is_silent"')).length,
+      5,
+    );
+  });
+
+  it("next refuses a reason that no statement can hold, and leaves the run as it was [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    await next(a.context);
+    const head = await a.federation.repository.head();
+    for (const skipCountersignature of ["because it is silent", "x".repeat(104), ""]) {
+      await assert.rejects(next(a.context, { skipCountersignature }), {
+        code: "usage",
+        message: /--skip-countersignature/,
+      });
+    }
+    assert.equal(await a.federation.repository.head(), head);
+    assert.equal(viewAt(a).stages[1]?.own.state, "pending");
+    assert.equal((await next(a.context, { skipCountersignature: "x".repeat(103) })).did, "proved");
+    assert.deepEqual((await sign(a.context)).signed, ["a2a_stop", "a2a_discovery"]);
+  });
+
+  it("a stage states a part that the organisation does not have, with its evidence [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t, { lacks: { [B]: ["card", "gateway"] } });
+    await driveToEnd(directory, [a, b]);
+    await assertOneEnd(directory, [a, b]);
+    const { stages } = viewAt(b);
+    const verdicts = stages[0]?.progress?.proof?.conditions.map(({ condition, verdict }) => [
+      condition,
+      verdict,
+    ]);
+    assert.deepEqual(verdicts, [
+      ["in_force", "met"],
+      ["partner_not_rendered", "met"],
+      ["token_refused", "met"],
+      ["invoke_refused", "not_applicable"],
+    ]);
+  });
+
+  it("a partial removal leaves rooms, border and transport alone [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t, { kind: "partial" });
+    const before = ["rooms/rooms.json", "border/policy.json", "transport/homeserver.yaml"].map((path) =>
+      readFileSync(join(a.parts, path), "utf8"),
+    );
+    await driveToEnd(directory, [a, b]);
+    const after = ["rooms/rooms.json", "border/policy.json", "transport/homeserver.yaml"].map((path) =>
+      readFileSync(join(a.parts, path), "utf8"),
+    );
+    assert.deepEqual(after, before);
+    assert.equal(findRun(a.federation.state).ended?.how, "completed");
+  });
+
+  it("a partial removal refuses to close an agent that the private record does not name [PRT-1]", async (t) => {
+    const { a } = await openParties(t, { kind: "partial" });
+    const named = a.facts.agents;
+    const files = ["gateway/invocation.yaml", "card/agents.yaml"];
+    const texts = () => files.map((path) => readFileSync(join(a.parts, path), "utf8"));
+    const [head, before] = [await a.federation.repository.head(), texts()];
+    Object.assign(a.facts, { agents: ["docs-qa"] });
+    await assert.rejects(next(a.context), (error) => {
+      assert.ok(error instanceof OffboardingBlocked);
+      const found = error.blocks.map((block) => [block.stage, block.condition, block.found.split(" ")[0]]);
+      assert.deepEqual(found, [["a2a_stop", "named", "b-docs-qa"]]);
+      assert.match(error.hint ?? "", /drawbridge agent withdraw/);
+      return true;
+    });
+    assert.equal(await a.federation.repository.head(), head);
+    assert.deepEqual(texts(), before);
+    assert.equal(readStage(findRun(a.federation.state), "a2a_stop"), undefined, "it has not begun either");
+    Object.assign(a.facts, { agents: named });
+    assert.equal((await next(a.context)).did, "proved");
+  });
+
+  it("a partial removal refuses an agent that a commit has added while it waited to commit [PRT-1]", async (t) => {
+    const { a } = await openParties(t, { kind: "partial" });
+    const { repository, state } = a.federation;
+    const file = "registry/partners/b.yaml";
+    const text =
+      (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+    const more = text.replace(
+      "  consumes:\n",
+      `  consumes:\n    newcomer: {cardUrl: "https://b.test/newcomer"}\n`,
+    );
+    assert.notEqual(more, text);
+    // The look before the stage is opened is over when the run waits for its turn to commit.
+    const held = await state.tryLock("commit");
+    const waits = Promise.withResolvers<void>();
+    const federation = { ...a.federation, onWait: waits.resolve };
+    const ended = next({ ...a.context, federation });
+    await Promise.race([waits.promise, ended]);
+    await commitRegistry(repository, new Map([[file, more]]));
+    const head = await repository.head();
+    await held?.release();
+    await assert.rejects(ended, /newcomer would be closed as well/);
+    assert.equal(await repository.head(), head, "nothing was committed");
+  });
+
+  it("abort leaves planes closed, reports them, and allows another run [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    await closeStages(2);
+    await assert.rejects(openRunAt(a), { code: "usage" });
+    const { run, closed } = await abort(a.context, { reason: "decided_otherwise" });
+    assert.deepEqual([run.ended?.how, closed], ["aborted", ["gateway", "card"]]);
+    for (const step of ["next", "sign", "complete", "import"] as const) {
+      await assert.rejects(stepAt(a.folder.slice(0, -A.length - 1), a, step), { code: "usage" }, step);
+    }
+    assert.doesNotMatch(readFileSync(join(a.parts, "gateway/invocation.yaml"), "utf8"), /b-bridge/);
+    assert.equal((await openRunAt(a)).ended, null);
+  });
+});

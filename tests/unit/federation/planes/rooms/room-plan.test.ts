@@ -1,0 +1,230 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifiers.ts";
+import {
+  aclAllow,
+  deniedByEnforcement,
+  type FoundAcl,
+} from "../../../../../src/federation/planes/rooms/acl.ts";
+import { levelOf } from "../../../../../src/federation/planes/rooms/power-levels.ts";
+import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
+import { isOurs, planRoom, type RoomStep } from "../../../../../src/federation/planes/rooms/room-plan.ts";
+import {
+  type Member,
+  presentOf,
+  type RoomState,
+  readRoomState,
+} from "../../../../../src/federation/planes/rooms/room-state.ts";
+
+const OWN = "a.test:1";
+const PARTNER = "b.test:2";
+const RETAINED = "c.test:3";
+const STRANGER = "d.test:4";
+const INTENT: RoomsIntent = {
+  version: 1,
+  own: OWN,
+  allow: aclAllow([OWN, RETAINED]),
+  retained: [RETAINED],
+  closing: [
+    { serverName: PARTNER, name: "org-b", mode: "contained", after: "read_only", unclosable: "list" },
+  ],
+  notInvitedAgain: [],
+};
+const USERS = [OWN, PARTNER, RETAINED, STRANGER].flatMap((server) =>
+  ["one", "two"].map((name) => `@${name}:${server}` as UserId),
+);
+const ORDER: Readonly<Record<RoomStep["kind"], number>> = {
+  raise_invite: 0,
+  ban: 1,
+  set_acl: 2,
+  read_only: 3,
+};
+
+const rooms: fc.Arbitrary<RoomState> = fc
+  .record({
+    creator: fc.constantFrom(...USERS),
+    memberships: fc.tuple(...USERS.map(() => fc.constantFrom("join", "invite", "knock", "leave", "ban"))),
+    levels: fc.tuple(...USERS.map(() => fc.constantFrom(0, 50, 100))),
+    isTwelve: fc.boolean(),
+    acl: fc.constantFrom(
+      undefined,
+      { allow: ["*"] },
+      { allow: ["*"], deny: ["evil.test", "*.bad.test"] },
+      { allow: INTENT.allow, allow_ip_literals: false },
+      { allow: INTENT.allow, deny: ["evil.test", "*.bad.test"], allow_ip_literals: false },
+    ),
+  })
+  .map(({ creator, memberships, levels, isTwelve, acl }) => ({
+    roomId: "!room" as RoomId,
+    version: isTwelve ? "12" : "10",
+    creator,
+    federates: true,
+    members: new Map(
+      USERS.map((user, index): [UserId, Member] => [
+        user,
+        { membership: memberships[index] as Member["membership"], sender: user, eventId: "$m" as EventId },
+      ]),
+    ),
+    power: {
+      content: { users: Object.fromEntries(USERS.map((user, index) => [user, levels[index]])), invite: 0 },
+      creator,
+      privileged: new Set(isTwelve ? [creator] : []),
+    },
+    acl: acl === undefined ? undefined : { content: acl, eventId: "$acl" as EventId },
+    unreadable: [],
+    joinRule: "invite",
+    single: new Map(),
+    predecessor: undefined,
+  }));
+
+const plan = (room: RoomState) =>
+  planRoom(room, {
+    intent: INTENT,
+    operator: `@root:${OWN}` as UserId,
+    journaled: new Set([PARTNER]),
+    unusable: new Set(),
+  });
+
+/** What a homeserver would make of the steps. */
+function afterSteps(room: RoomState, steps: readonly RoomStep[], by: UserId): RoomState {
+  const one = (state: RoomState, step: RoomStep): RoomState => {
+    switch (step.kind) {
+      case "ban":
+        return {
+          ...state,
+          members: new Map(state.members).set(step.user, {
+            membership: "ban",
+            sender: by,
+            eventId: "$b" as EventId,
+          }),
+        };
+      case "set_acl":
+        return { ...state, acl: { content: step.content, eventId: "$n" as EventId } };
+      default:
+        return {
+          ...state,
+          power: { ...state.power, content: { ...step.content, invite: Math.max(...invites(state, step)) } },
+        };
+    }
+  };
+  let state = room;
+  for (const step of steps) state = one(state, step);
+  return state;
+}
+
+function invites(state: RoomState, step: Extract<RoomStep, { content: object }>): number[] {
+  return [state.power.content, step.content as Record<string, unknown>].map((one) =>
+    Number(one?.["invite"] ?? 0),
+  );
+}
+
+describe("planRoom", () => {
+  it("in any room the steps come in order, within the actor's power, and never deny a server that stays [PLN-2]", () => {
+    fc.assert(
+      fc.property(rooms, (room) => {
+        const { steps, actor } = plan(room);
+        const kinds = steps.map(({ kind }) => ORDER[kind]);
+        assert.deepEqual(
+          kinds,
+          [...kinds].sort((one, other) => one - other),
+        );
+        if (steps.some(({ kind }) => kind === "ban"))
+          assert.ok(!steps.some(({ kind }) => kind === "set_acl"));
+        for (const step of steps) {
+          assert.ok(actor !== undefined);
+          if (step.kind === "ban") {
+            assert.ok(step.user.endsWith(`:${PARTNER}`));
+            assert.ok(levelOf(room.power, actor) > levelOf(room.power, step.user));
+          }
+          if (step.kind === "set_acl") {
+            const joined = [...room.members].filter(([, { membership }]) => membership === "join");
+            for (const [user] of joined) {
+              const server = user.slice(user.indexOf(":") + 1);
+              if (server !== PARTNER) assert.ok(!deniedByEnforcement(step.content, server), server);
+            }
+            assert.ok(!deniedByEnforcement(step.content, OWN));
+            assert.ok(deniedByEnforcement(step.content, PARTNER));
+            const moderated = (room.acl?.content.deny ?? []) as string[];
+            for (const name of moderated) assert.ok(step.content.deny.includes(name), name);
+          }
+        }
+      }),
+    );
+  });
+
+  it("a room needs two rounds, and then nothing is planned again [PLN-2]", () => {
+    fc.assert(
+      fc.property(rooms, (room) => {
+        let state = room;
+        for (let round = 0; round < 3; round++) {
+          const { steps, actor } = plan(state);
+          if (actor !== undefined) state = afterSteps(state, steps, actor);
+        }
+        const { steps, obstacles } = plan(state);
+        assert.deepEqual(steps, []);
+        if (obstacles.length === 0) assert.deepEqual(presentOf(state, PARTNER), []);
+      }),
+    );
+  });
+
+  const member = (membership: Member["membership"]): Member => ({
+    membership,
+    sender: "",
+    eventId: "$m" as EventId,
+  });
+
+  /** A room that a user of ours has made, with these others in it. */
+  function ours(acl: FoundAcl | undefined, ...others: readonly string[]): RoomState {
+    const creator = `@one:${OWN}` as UserId;
+    return {
+      ...{ roomId: "!room" as RoomId, version: "12", creator, federates: true, unreadable: [] },
+      members: new Map([creator, ...others].map((user) => [user as UserId, member("join")])),
+      power: { content: { invite: 100, events_default: 100 }, creator, privileged: new Set([creator]) },
+      acl: acl === undefined ? undefined : { content: acl, eventId: "$acl" as EventId },
+      ...{ joinRule: "invite", single: new Map(), predecessor: undefined },
+    };
+  }
+
+  it("a room of ours with a member of an unregistered server is closed by a denial [PLN-2]", () => {
+    const room = ours(undefined, `@x:${STRANGER}`);
+    const { steps, obstacles } = plan(room);
+    assert.deepEqual(obstacles, []);
+    const [step, ...more] = steps;
+    assert.deepEqual(more, []);
+    assert.ok(step?.kind === "set_acl");
+    assert.deepEqual(step.content, {
+      allow: ["*"],
+      deny: ["b.test", PARTNER],
+      allow_ip_literals: false,
+    });
+    assert.deepEqual(plan({ ...room, acl: { content: step.content, eventId: "$acl" as EventId } }).steps, []);
+  });
+
+  it("a moderator's denials stay in a room of ours, and let nobody back whom the registry admits [PLN-2]", () => {
+    const deny = ["*.bad.test", "c.test"];
+    const [step] = plan(ours({ allow: ["*"], deny })).steps;
+    assert.ok(step?.kind === "set_acl");
+    assert.deepEqual(step.content, { allow: [...INTENT.allow], deny, allow_ip_literals: false });
+    assert.equal(deniedByEnforcement(step.content, RETAINED), true);
+    assert.deepEqual(plan(ours({ allow: INTENT.allow, deny, allow_ip_literals: false })).steps, []);
+  });
+
+  it("users are banned by their raw IDs, and a membership that names no server is out of reach [PLN-2]", () => {
+    const raw = ["@a b", "@c\u00a0d", "@", "no-sigil"].map((name) => `${name}:${PARTNER}`);
+    const event = (type: string, state_key: string, content: object, sender = `@one:${OWN}`) => ({
+      ...{ type, state_key, sender, content: content as Record<string, unknown>, event_id: "$v1 \u00e9:x" },
+    });
+    const room = readRoomState("!r oom\u00e9" as RoomId, [
+      event("m.room.create", "", { room_version: "10" }, `@o ne:${OWN}`),
+      event("m.room.member", `@one:${OWN}`, { membership: "join" }),
+      event("m.room.power_levels", "", { users: { [`@one:${OWN}`]: 100 }, invite: 100 }),
+      ...raw.map((user) => event("m.room.member", user, { membership: "join" })),
+      event("m.room.member", "nobody", { membership: "join" }),
+    ]);
+    assert.equal(isOurs(room, OWN), true, "its creator's ID is outside the grammar as well");
+    const { steps, obstacles } = plan(room);
+    assert.deepEqual(steps.map((step) => (step.kind === "ban" ? step.user : "")).sort(), [...raw].sort());
+    assert.deepEqual(obstacles, [{ partner: PARTNER, reason: "unreadable_member" }]);
+  });
+});

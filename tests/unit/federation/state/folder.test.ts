@@ -1,0 +1,31 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
+import { StateFolder } from "../../../../src/federation/state/folder.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
+
+describe("StateFolder", () => {
+  it("locked lets one of several in, the next when it has ended or failed, and others elsewhere [GIT-1]", async (t) => {
+    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const seen: string[] = [];
+    const inside = Promise.withResolvers<void>();
+    const waiting = Promise.withResolvers<void>();
+    const first = state.locked("one", systemClock, async () => {
+      seen.push("first begins");
+      inside.resolve();
+      await waiting.promise;
+      await state.locked("other", systemClock, async () => seen.push("another lock"));
+      seen.push("first ends");
+      throw new Error("the work failed");
+    });
+    await inside.promise;
+    const second = state.locked("one", systemClock, async () => seen.push("second"), waiting.resolve);
+    // One that was let in too early never waits.
+    void second.then(() => waiting.resolve());
+    await Promise.all([assert.rejects(first, /the work failed/), second]);
+    assert.deepEqual(seen, ["first begins", "another lock", "first ends", "second"]);
+    const lock = await state.tryLock("one");
+    assert.notEqual(lock, undefined);
+    await lock?.release();
+  });
+});
