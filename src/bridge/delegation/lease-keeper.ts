@@ -1,7 +1,7 @@
 // Renews the leases of the delegations in progress together, at a third of their length.
 // Invariants: a lease that the ledger no longer grants is dropped at once and its flow interrupted; while the ledger
 // cannot be reached a lease counts as fresh only until its own end, so that no agent is called on a lease which
-// another process may already hold.
+// another process may already hold; leases that ran out meanwhile are renewed before this process claims anything.
 import type { Clock } from "../../domain/clock.ts";
 import type { Lease } from "../ledger/leases.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
@@ -65,29 +65,42 @@ export class LeaseKeeper {
 
   /** Renews every lease once; false when the ledger could not be reached. */
   async renewAll(): Promise<boolean> {
-    const asked = [...this.#held.values()];
-    if (asked.length === 0) return true;
-    const until = this.#options.clock.now() + this.#options.leaseMs;
     try {
-      const { held, canceled } = await this.#options.ledger.renew(
-        asked.map(({ lease }) => lease),
-        until,
-      );
-      for (const each of asked) {
-        const id = each.lease.delegationId;
-        // Dropped during the renewal: the flow has ended by itself.
-        if (this.#held.get(id) !== each) continue;
-        if (held.has(id)) each.until = until;
-        else {
-          this.#held.delete(id);
-          each.events.lost();
-        }
-        if (canceled.has(id)) each.events.canceled();
-      }
+      await this.#renew();
       return true;
     } catch (error) {
       this.#options.onError(error);
       return false;
+    }
+  }
+
+  /**
+   * Where a lease ran out while the process was stopped or the ledger away, renews all: a claim would give the work in
+   * progress to this process a second time. @throws what the ledger throws
+   */
+  async renewExpired(): Promise<void> {
+    const now = this.#options.clock.now();
+    for (const { until } of this.#held.values()) if (until <= now) return await this.#renew();
+  }
+
+  async #renew(): Promise<void> {
+    const asked = [...this.#held.values()];
+    if (asked.length === 0) return;
+    const until = this.#options.clock.now() + this.#options.leaseMs;
+    const { held, canceled } = await this.#options.ledger.renew(
+      asked.map(({ lease }) => lease),
+      until,
+    );
+    for (const each of asked) {
+      const id = each.lease.delegationId;
+      // Dropped during the renewal: the flow has ended by itself.
+      if (this.#held.get(id) !== each) continue;
+      if (held.has(id)) each.until = until;
+      else {
+        this.#held.delete(id);
+        each.events.lost();
+      }
+      if (canceled.has(id)) each.events.canceled();
     }
   }
 }

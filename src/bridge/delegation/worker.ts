@@ -131,6 +131,7 @@ export class DelegationWorker {
   async #claim(limit: number): Promise<Claim[]> {
     const { ledger, clock, holder, limits, metrics, mayClaim } = this.#deps;
     if (mayClaim?.() === false) return [];
+    await this.#keeper.renewExpired();
     const now = clock.now();
     const leaseUntil = now + limits.lease;
     const share = { most: this.#shareOfAgent, inProgress: this.#inProgressByAgent() };

@@ -52,6 +52,22 @@ describe("lease keeper", () => {
     await running;
   });
 
+  it("leases are renewed before a claim where one ran out, and only there [DEL-9]", async () => {
+    const { subject, clock, asked, answers, hold } = keeper();
+    hold("1");
+    await clock.advance(LEASE_MS - 1);
+    await subject.renewExpired();
+    assert.deepEqual(asked, []);
+    await clock.advance(1);
+    answers.isAway = true;
+    await assert.rejects(subject.renewExpired(), /away/);
+    answers.isAway = false;
+    await subject.renewExpired();
+    assert.deepEqual(asked, [["1"]]);
+    await subject.renewExpired();
+    assert.equal(asked.length, 1);
+  });
+
   it("a lease that is no longer granted is reported once and not renewed again [DEL-9]", async () => {
     const { subject, answers, asked, told, hold } = keeper();
     hold("1");
