@@ -97,19 +97,24 @@ describe("the transport plane on a real homeserver", () => {
     return items.find(({ probe }) => probe === "federation_send");
   }
 
-  /** An empty transaction, signed by `from`. */
-  function send(from: FederatedServer, to: FederatedServer) {
+  /**
+   * An empty transaction, signed by `from`. A homeserver that has just started may not be able to fetch a key yet and
+   * answers 401, which says nothing about its whitelist (that is read before the signature): asked again.
+   */
+  async function send(from: FederatedServer, to: FederatedServer) {
     const origin: SigningServer = {
       name: from.name,
       signingKey: from.signingKey,
       proxyUrl: from.proxyUrl,
       ca: readFileSync(from.caFile, "utf8"),
     };
-    const transaction = `t${systemClock.now()}`;
-    return signedRequest(origin, to.name, "PUT", `/_matrix/federation/v1/send/${transaction}`, {
-      origin: from.name,
-      origin_server_ts: systemClock.now(),
-      pdus: [],
-    });
+    for (let attempt = 0; ; attempt++) {
+      const path = `/_matrix/federation/v1/send/t${systemClock.now()}`;
+      const content = { origin: from.name, origin_server_ts: systemClock.now(), pdus: [] };
+      const answer = await signedRequest(origin, to.name, "PUT", path, content);
+      if (answer.status !== 401) return answer;
+      assert.ok(attempt < 20, `${JSON.stringify(answer.body)}\n${to.log().slice(-2_000)}`);
+      await systemClock.sleep(500);
+    }
   }
 });
