@@ -203,9 +203,6 @@ function shown(list: Iterable<Said>): string {
     .join("; ");
 }
 
-/** Reasons for which the person who asked ends a question. */
-const TAKEN_BACK: ReadonlySet<string> = new Set(["source_redacted", "sender_canceled"]);
-
 function wrongWith(seen: Seen): string[] {
   const { said, tasks, audit, question } = seen;
   const wrong: string[] = [];
@@ -214,9 +211,7 @@ function wrongWith(seen: Seen): string[] {
     if (list.size > 1) complain(`has ${list.size} of ${kind}: ${shown(list.values())}`);
   }
   const isAnswered = said.answer.size > 0;
-  // A process that is killed between sending and recording leaves an answer, which a wish to cancel finds in the room.
-  const wasTaken = isAnswered && audit.some(({ reason }) => TAKEN_BACK.has(reason));
-  if (isAnswered && said.notice.size > 0 && !wasTaken)
+  if (isAnswered && said.notice.size > 0)
     complain(`has an answer and the notice ${shown(said.notice.values())}`);
   for (const { body, event } of said.answer.values()) {
     if (!body.includes(question.answer)) complain(`has the answer to another question: ${event}`);
@@ -226,7 +221,7 @@ function wrongWith(seen: Seen): string[] {
   if (audit.length > 1) complain(`has ${audit.length} records in the audit stream`);
   for (const { outcome, reason } of audit) {
     const isVisible = isAnswered || said.notice.size > 0;
-    if (isVisible && !wasTaken && (outcome === "completed") !== isAnswered) {
+    if (isVisible && (outcome === "completed") !== isAnswered) {
       complain(`is ${outcome} (${reason}) in the audit stream, and has ${said.answer.size} answers`);
     }
   }

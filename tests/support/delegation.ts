@@ -107,7 +107,7 @@ export interface Harness {
   readonly logged: string[];
   /** What reached the homeserver, in order. */
   readonly sent: PendingSend[];
-  /** Results of the next sends; then every send succeeds. */
+  /** Results of the next sends, of which only those that succeed were attempted; then every send succeeds. */
   readonly sendResults: SendResult[];
   /** What agents.yaml says now; undefined: the agent was removed. */
   target: AgentTarget | undefined;
@@ -235,6 +235,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
         send: async (send) => {
           const planned = harness.sendResults.shift();
           if (planned !== undefined && planned.kind !== "sent") return planned;
+          await counted(options.ledger.recordAttempt(send.sendId, clock.now()));
           harness.sent.push(send);
           sentCount += 1;
           return planned ?? { kind: "sent", eventId: `$sent${sentCount}` as EventId };

@@ -2,8 +2,10 @@
 // before the first is sent, and sent in order; the last one's event ID is recorded by the statement that
 // ends the delegation, so no crash can leave an answered question open for long or answer it twice; a
 // holder whose lease may have run out between two parts sends no more of them; an answer that cannot be delivered is
-// given up at the reply deadline, which begins when it is recorded; one that is in the room ends as answered.
+// given up at the reply deadline, which begins when it is recorded; one that is in the room ends as answered, canceled
+// or not: a part whose sending was begun may be there, so that a cancellation sends it again and begins no other.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import type { Outcome } from "../ledger/delegations.ts";
 import type { PendingSend, ReplyPart } from "../ledger/replies.ts";
 import type { SendPurpose } from "../ledger/states.ts";
 import { type Answer, type AnswerSource, answerParts, relatesTo } from "../matrix/answer.ts";
@@ -66,24 +68,40 @@ async function passOn(
 }
 
 /** Sends the parts still unsent. @param known the parts just persisted; read from the ledger when absent */
-export async function deliver(flow: Flow, known: readonly PendingSend[] | undefined): Promise<Verdict> {
-  const { claimed, deps } = flow;
+export function deliver(flow: Flow, known: readonly PendingSend[] | undefined): Promise<Verdict> {
   flow.stage = "reply";
+  return sendParts(flow, known, undefined);
+}
+
+/** Ends a canceled delegation whose answer is recorded: as answered, if that turns out to be in the room. */
+export function cancelDelivery(flow: Flow): Promise<Verdict> {
+  return sendParts(flow, undefined, canceled("reply"));
+}
+
+/** @param cancellation how it ends instead of with a part whose sending was not begun, or with a failure */
+async function sendParts(
+  flow: Flow,
+  known: readonly PendingSend[] | undefined,
+  cancellation: Outcome | undefined,
+): Promise<Verdict> {
+  const { claimed, deps } = flow;
   const deadline = (claimed.replyAt ?? flow.now) + deps.limits.replyDeadline;
   const sends = known ?? (await unsent(flow, "reply", deadline));
-  if (sends === undefined) return finish(failed("reply", "reply_deadline_exceeded"));
+  const tooLate = finish(cancellation ?? failed("reply", "reply_deadline_exceeded"));
+  if (sends === undefined) return tooLate;
   for (const [index, send] of sends.entries()) {
+    if (cancellation !== undefined && send.firstAttemptedAt === undefined) return finish(cancellation);
     // While the part before was sent, another process may have taken the delegation over.
     if (index > 0 && !flow.isFresh) {
       throw new DrawbridgeError("lease_lost", `the lease on ${claimed.lease.delegationId} may have run out`);
     }
     const result = await flow.send(send);
     if (result.kind === "retry") {
-      if (flow.now >= deadline) return finish(failed("reply", "reply_deadline_exceeded"));
+      if (flow.now >= deadline) return tooLate;
       const wakeAt = flow.now + Math.max(result.afterMs, flow.backoff());
       return { kind: "defer", wakeAt, reason: "reply_retry", undelivered: false };
     }
-    if (result.kind === "refused") return finish(refused(result.reason));
+    if (result.kind === "refused") return finish(cancellation ?? refused(result.reason));
     if (index === sends.length - 1) {
       // The whole answer is in the room: a cancellation that came while it was sent came too late.
       if (flow.interrupted === "canceled") flow.renewSignal();

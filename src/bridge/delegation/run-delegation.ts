@@ -8,7 +8,7 @@ import { cancelTask } from "./cancel-task.ts";
 import type { DeferReason } from "./dependencies.ts";
 import { dispatch } from "./dispatch.ts";
 import { followAccepted } from "./follow.ts";
-import { deliver } from "./reply.ts";
+import { cancelDelivery, deliver } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
 import { canceled, finish, type Verdict } from "./verdicts.ts";
 
@@ -51,7 +51,8 @@ function route(flow: Flow): Promise<Verdict> {
 }
 
 async function cancel(flow: Flow): Promise<Verdict> {
-  if (flow.stage !== "reply") await cancelTask(flow, flow.taskId);
+  if (flow.stage === "reply") return await cancelDelivery(flow);
+  await cancelTask(flow, flow.taskId);
   return finish(canceled(flow.stage));
 }
 

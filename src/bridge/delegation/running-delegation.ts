@@ -114,12 +114,13 @@ export class Flow {
 
   async #whileInFlight<T>(what: "naming" | "sending", call: () => Promise<T>): Promise<T> {
     this.signal.throwIfAborted();
+    const isCanceling = this.#interrupted === "canceled";
     this.#inFlight = what;
     try {
       return await call();
     } finally {
       this.#inFlight = undefined;
-      if (this.#interrupted === "canceled") this.#controller.abort(new Interrupt("canceled"));
+      if (this.#interrupted === "canceled" && !isCanceling) this.#controller.abort(new Interrupt("canceled"));
     }
   }
 

@@ -2,8 +2,7 @@
 // envelopes expired. An answer
 // that the agent does not have yet counts as the question's event does.
 // Invariants: a cancellation is a durable intent; whoever holds the lease, in whichever process, ends the delegation; who
-// asked is told by the transition that ends it, for which an event that is being sent is waited; what the homeserver takes
-// of a request that it did not answer can still follow.
+// asked is told by the transition that ends it, once each event of the answer whose sending was begun is sent or refused.
 import type { Admission, NewCancel, NewNotice } from "./admission-types.ts";
 import { expireUnheld } from "./end-waiting-envelopes.ts";
 import { CANCEL_NOTICES } from "./notices.ts";

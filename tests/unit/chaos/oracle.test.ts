@@ -84,6 +84,16 @@ describe("the oracle of random faults", () => {
     assert.deepEqual(oracle.judge(), { open: [], answered: 1, ended: 1, readBack: 0, violations: [] });
   });
 
+  it("finds an answer in the room of a question that is canceled in the audit stream [CRA-2]", () => {
+    for (const reason of ["source_redacted", "sender_canceled"]) {
+      const oracle = asked();
+      oracle.said(reply("first"));
+      oracle.task("first", "task");
+      oracle.audited({ id: "1", event: "$first", outcome: "canceled", reason, ingress: "transaction" });
+      assert.match(wrong(oracle).join("\n"), /is canceled .* in the audit stream, and has 1 answers/);
+    }
+  });
+
   it("keeps a question open whose answer was withheld, although the audit stream says that it was answered [CRA-2]", () => {
     const oracle = asked();
     answer(oracle, "first");

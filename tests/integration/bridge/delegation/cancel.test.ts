@@ -5,6 +5,7 @@ import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
 import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
 import { conversation, DOCS, lastSent } from "../../../support/conversation.ts";
 import { type DelegationSetUp, delegationSuite } from "../../../support/delegation.ts";
+import { completes, type Plan } from "../../../support/fault-agent-behaviour.ts";
 
 const ASKS = {
   kind: "asks",
@@ -12,6 +13,7 @@ const ASKS = {
   options: ["small", { id: "2", label: "large" }],
 } as const;
 const SLOW = { kind: "slow", text: "at last" } as const;
+const ANSWERS = completes("the answer");
 
 function personOf({ fixture, harness }: DelegationSetUp) {
   const { directory, clock } = harness.deps;
@@ -21,7 +23,7 @@ function personOf({ fixture, harness }: DelegationSetUp) {
 
 describe("a conversation", () => {
   const setUpDelegation = delegationSuite();
-  async function setUp(t: TestContext, plan: typeof ASKS | typeof SLOW = ASKS) {
+  async function setUp(t: TestContext, plan: Plan = ASKS) {
     const made = await setUpDelegation(t);
     made.agent.behaviour.plan = plan;
     const row = await made.admit();
@@ -41,10 +43,22 @@ describe("a conversation", () => {
     return { ...made, ...person, row, worker, notices, asked };
   }
 
-  const WAYS: readonly [
-    string,
-    (made: Awaited<ReturnType<typeof setUp>>, question: string) => Promise<unknown>,
-  ][] = [
+  type Made = Awaited<ReturnType<typeof setUp>>;
+  /** The homeserver does not answer the first request to send. */
+  async function begun(t: TestContext, plan: Plan) {
+    const made = await setUp(t, plan);
+    const { deps } = made.harness;
+    let requests = 0;
+    const send: typeof deps.sender.send = async (event) => {
+      requests += 1;
+      if (requests > 1) return await deps.sender.send(event);
+      await deps.ledger.recordAttempt(event.sendId, deps.clock.now());
+      return { kind: "retry", afterMs: 1_000 };
+    };
+    return { ...made, deps: { ...deps, sender: { send } } };
+  }
+
+  const WAYS: readonly [string, (made: Made, question: string) => Promise<unknown>][] = [
     [
       "!cancel in reply to the agent's question",
       ({ say }, question) => say("c", "!cancel", { replyTo: question }),
@@ -219,6 +233,73 @@ describe("a conversation", () => {
       await worker.drain();
     });
   }
+
+  for (const [way, cancel] of [
+    ["canceled by the person", ({ say }: Made) => say("c", "!cancel", { replyTo: "$q1" })],
+    ["redacted", ({ redact, row }: Made) => redact(row)],
+  ] as const) {
+    it(`ends as answered when its answer is in the room, the process died before it recorded that, and it was ${way} then [DEL-6] [DEL-4]`, async (t) => {
+      const made = await setUp(t, ANSWERS);
+      const { harness, row, notices, fixture } = made;
+      const first = harness.mortal("first");
+      first.onWrite = (method, when) => {
+        if (method === "finish" && when === "before") void first.kill();
+      };
+      first.worker.start();
+      await harness.until(() => harness.sent.length === 1);
+      await cancel(made);
+      harness.worker("two").start();
+      await harness.until(() => row.outcome !== undefined, 1_000);
+      assert.equal(row.outcome?.reason, "answered");
+      assert.deepEqual(await notices(), []);
+      const [before, again, ...more] = harness.sent;
+      assert.equal(again?.transactionId, before?.transactionId);
+      assert.deepEqual(more, []);
+      assert.deepEqual(
+        await fixture.rows("SELECT state, content FROM bridge_sends WHERE purpose = 'reply'"),
+        [{ state: "sent", content: null }],
+      );
+    });
+  }
+
+  for (const [what, result, expected] of [
+    ["the homeserver has it", undefined, "answered"],
+    ["the homeserver refuses it", { kind: "refused", reason: "room_unreachable" }, "sender_canceled"],
+  ] as const) {
+    it(`tries an answer again that the homeserver did not answer, when it was canceled then: ${expected} when ${what} [DEL-6]`, async (t) => {
+      const { harness, row, say, notices, deps } = await begun(t, ANSWERS);
+      const worker = new DelegationWorker(deps);
+      worker.start();
+      await harness.until(() => row.state === "reply_pending" && row.dueAt > harness.clock.now());
+      if (result !== undefined) harness.sendResults.push(result);
+      await say("c", "!cancel", { replyTo: "$q1" });
+      worker.wake();
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(row.outcome?.reason, expected);
+      const told = expected === "answered" ? [] : ["delegation_canceled sender_canceled $q1"];
+      assert.deepEqual(await notices(), told);
+      await worker.drain();
+    });
+  }
+
+  it("begins no further part of an answer when it was canceled, and waits for the one that was begun [DEL-6]", async (t) => {
+    const long = "A paragraph of the answer.\n\n".repeat(4_000);
+    const { harness, row, say, fixture, deps, notices } = await begun(t, completes(long));
+    const worker = new DelegationWorker(deps);
+    worker.start();
+    await harness.until(() => row.state === "reply_pending" && row.dueAt > harness.clock.now());
+    await say("c", "!cancel", { replyTo: "$q1" });
+    worker.wake();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "sender_canceled");
+    assert.deepEqual(await notices(), ["delegation_canceled sender_canceled $q1"]);
+    const [first, ...others] = await fixture.rows("SELECT state, content FROM bridge_sends ORDER BY ordinal");
+    assert.deepEqual(first, { state: "sent", content: null });
+    assert.ok(others.length > 1);
+    assert.ok(others.every(({ state, content }) => state === "abandoned" && content === null));
+    assert.equal(row.replyEventId, "$sent1");
+    await worker.drain();
+  });
 
   it("is canceled at the agent when the process died before it knew the task [DEL-6] [DEL-7]", async (t) => {
     const { agent, harness, row, say } = await setUp(t, SLOW);
