@@ -1,7 +1,7 @@
 // Which message or reaction cancels which delegation. Pure.
 // Invariants: only the person who asked cancels; whoever else tries, or cancels what has ended, is told so politely; a
 // reaction counts on what a ghost says about a task alone, because on an answer it may be an opinion.
-import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { NewCancel, NewNotice, Subject } from "../ledger/admission-types.ts";
 import type { CancelRefusal, SendPurpose } from "../ledger/states.ts";
 import { sameKey } from "./reaction-keys.ts";
@@ -20,22 +20,20 @@ export type CancelResult =
 
 /** @param waiting the delegations whose questions are open */
 export function cancelByCommand(
-  { room, sender, event, inReplyTo, threadRoot }: MessageEvent,
+  { room, sender, event, indexDigest, inReplyTo, threadRoot }: MessageEvent,
   subjects: readonly Subject[],
   waiting: ReadonlySet<string>,
 ): CancelResult {
   const own = (named: EventId | undefined) =>
     subjects.filter((subject) => subject.room === room && subject.event === named);
   const replied = own(inReplyTo);
-  if (replied.length > 0) return resultOf(replied, { sender, event });
+  const by = { sender, event, indexDigest };
+  if (replied.length > 0) return resultOf(replied, by);
   const open = own(threadRoot).filter(
     (subject) => subject.sender === sender && subject.endedAt === undefined,
   );
   const asked = open.filter(({ delegation }) => waiting.has(delegation));
-  return resultOf((asked.length > 0 ? asked : open.length > 0 ? open : own(threadRoot)).slice(-1), {
-    sender,
-    event,
-  });
+  return resultOf((asked.length > 0 ? asked : open.length > 0 ? open : own(threadRoot)).slice(-1), by);
 }
 
 /** Undefined when the reaction is no wish to cancel. */
@@ -52,12 +50,13 @@ export function cancelByReaction(
 
 function resultOf(
   subjects: readonly Subject[],
-  by: { readonly sender: UserId; readonly event: EventId },
+  by: Pick<MessageEvent, "sender" | "event"> & Partial<Pick<MessageEvent, "indexDigest">>,
 ): CancelResult {
   const own = subjects.filter(({ sender }) => sender === by.sender);
   const open = own.findLast(({ endedAt }) => endedAt === undefined);
   if (open !== undefined) {
-    return { kind: "cancel", cancel: { delegation: open.delegation, event: by.event } };
+    const { event, indexDigest } = by;
+    return { kind: "cancel", cancel: { delegation: open.delegation, event, indexDigest } };
   }
   const reason =
     subjects.length === 0 ? "nothing_to_cancel" : own.length === 0 ? "not_the_asker" : "already_ended";

@@ -36,9 +36,10 @@ export function answerIn(
   return answerTo(question, message, chosen(question.options, text) ?? text);
 }
 
-function answerTo(question: OpenQuestion, { event }: MessageEvent | ReactionEvent, text: string): NewAnswer {
+function answerTo(question: OpenQuestion, by: MessageEvent | ReactionEvent, text: string): NewAnswer {
   const { delegation, source, ghost, room, threadRoot } = question;
-  return { delegation, source, ghost, room, threadRoot, event, text };
+  const indexDigest = by.type === "message" ? by.indexDigest : undefined;
+  return { delegation, source, ghost, room, threadRoot, event: by.event, indexDigest, text };
 }
 
 /**

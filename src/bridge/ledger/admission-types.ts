@@ -95,6 +95,8 @@ export interface NewAnswer {
   readonly room: RoomId;
   readonly threadRoot: EventId | undefined;
   readonly event: EventId;
+  /** As of a new delegation; absent of a reaction, which is not encrypted. */
+  readonly indexDigest?: Buffer | undefined;
   readonly text: string;
 }
 
@@ -116,6 +118,8 @@ export interface NewCancel {
   readonly delegation: string;
   /** The event that says so. */
   readonly event: EventId;
+  /** As of a new delegation; absent of a reaction, which is not encrypted. */
+  readonly indexDigest?: Buffer | undefined;
 }
 
 /** An event that a ghost sent, as it came back from the homeserver. */

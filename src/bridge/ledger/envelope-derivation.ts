@@ -17,7 +17,7 @@ import { recordAnswers } from "./agent-questions.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { editQuestions } from "./edits.ts";
-import { knownIndices, knownOpen, readKnown, recordIndices, toFacts } from "./facts.ts";
+import { indexOwners, knownOpen, readKnown, recordIndices, toFacts } from "./facts.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
@@ -114,25 +114,24 @@ async function deriveOn(
   const place =
     own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
   const row = await readKnown(client, about, now);
-  const used = await knownIndices(client, edit === undefined ? [] : [edit]);
+  const used = await indexOwners(client, edit === undefined ? [] : [edit], []);
   const withEdit = edit !== undefined && isFirstUse(used, edit);
   const derived = derive(toFacts(row, keys), withEdit);
-  const answers = derived.answers.filter((answer) => answer.event === event);
-  const tooLate = await recordAnswers(client, keys, answers, now);
-  const canceled = await cancelAsked(
-    client,
-    derived.cancels.filter((cancel) => cancel.event === event),
-    now,
-  );
   const found = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
-  const edits = (derived.edits ?? []).filter((one) => one.event === event && !own.outdated);
-  const indices = await knownIndices(client, [...found, ...edits]);
-  await editQuestions(
-    client,
-    keys,
-    edits.filter((one) => isFirstUse(indices, one)),
-    now,
-  );
+  const uses = [
+    ...found,
+    ...derived.answers.filter((answer) => answer.event === event),
+    ...derived.cancels.filter((cancel) => cancel.event === event),
+    ...(derived.edits ?? []).filter((one) => one.event === event && !own.outdated),
+    ...(withEdit ? [edit] : []),
+  ];
+  const indices = await indexOwners(client, uses, [event]);
+  const isOwn = (one: (typeof uses)[number]) => one.event === event && isFirstUse(indices, one);
+  const answers = derived.answers.filter(isOwn);
+  const tooLate = await recordAnswers(client, keys, answers, now);
+  const canceled = await cancelAsked(client, derived.cancels.filter(isOwn), now);
+  const edits = (derived.edits ?? []).filter((one) => isOwn(one) && !own.outdated);
+  await editQuestions(client, keys, edits, now);
   const open = await countOpen(client, knownOpen(row), { delegations: found, envelopes: [] }, capacity);
   const jobs = placeAt(Number(place), found, indices, open, capacity);
   const admitted = jobs.filter(({ denied }) => denied === null).length;
@@ -154,7 +153,7 @@ async function deriveOn(
     jobs.map(({ job }) => job.contextId ?? null),
   ]);
   if (touched !== 1) throw lost();
-  await recordIndices(client, [...found, ...edits, ...(withEdit ? [edit] : [])], now);
+  await recordIndices(client, uses, indices, now);
   const notices = [...derived.notices, ...tooLate, ...canceled.notices, ...refusedJobs(jobs)];
   await writeNotices(client, notices, now, noticeIntervalMs);
   return {

@@ -3,7 +3,7 @@ import type { EventId, GhostMxid, RoomId, ServerName } from "../../domain/identi
 import type {
   About,
   KnownFacts,
-  NewDelegation,
+  NewAnswer,
   OpenQuestion,
   RecentAnswer,
   Subject,
@@ -11,7 +11,7 @@ import type {
 } from "./admission-types.ts";
 import { openOptions } from "./agent-questions.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { indexKey, type KnownIndices, type KnownPlaces } from "./placement.ts";
+import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./placement.ts";
 import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 
 const KNOWN: Statement = {
@@ -173,15 +173,31 @@ const INDICES: Statement = {
   text: `SELECT index_digest, matrix_event_id FROM bridge_megolm_indices WHERE index_digest = ANY ($1::bytea[])`,
 };
 
-/** The events that used the message indices of these delegations and edits before. */
-export async function knownIndices(
+/** What an event is taken for that stood in a ciphertext. */
+type IndexUse = Pick<NewAnswer, "indexDigest" | "event">;
+
+/**
+ * The event that each of these message indices belongs to: the one that used it before, or the first of these.
+ * @param order events in the order in which they came
+ */
+export async function indexOwners(
   on: Queryable,
-  jobs: readonly Pick<NewDelegation, "indexDigest">[],
+  uses: readonly IndexUse[],
+  order: readonly EventId[],
 ): Promise<KnownIndices> {
-  const digests = jobs.flatMap(({ indexDigest }) => indexDigest ?? []);
+  const digests = uses.flatMap(({ indexDigest }) => indexDigest ?? []);
   if (digests.length === 0) return new Map();
   const found = await rows<{ index_digest: Buffer; matrix_event_id: string }>(on, INDICES, [digests]);
-  return new Map(found.map((row) => [indexKey(row.index_digest), row.matrix_event_id as EventId]));
+  const owners = new Map(found.map((row) => [indexKey(row.index_digest), row.matrix_event_id as EventId]));
+  const placeOf = new Map(order.map((event, place) => [event, place]));
+  const inOrder = uses.toSorted(
+    (left, right) => (placeOf.get(left.event) ?? 0) - (placeOf.get(right.event) ?? 0),
+  );
+  for (const { indexDigest, event } of inOrder) {
+    const key = indexDigest && indexKey(indexDigest);
+    if (key !== undefined && !owners.has(key)) owners.set(key, event);
+  }
+  return owners;
 }
 
 const RECORD_INDICES: Statement = {
@@ -192,14 +208,15 @@ const RECORD_INDICES: Statement = {
   ON CONFLICT DO NOTHING`,
 };
 
-/** Records the message indices of these delegations, refused ones included: an index belongs to its first event. */
+/** Records the message indices that events of their own used, refused ones included: an index belongs to its first event. */
 export async function recordIndices(
   on: Queryable,
-  jobs: readonly Pick<NewDelegation, "indexDigest" | "event">[],
+  uses: readonly IndexUse[],
+  owners: KnownIndices,
   now: number,
 ): Promise<void> {
-  const used = jobs.flatMap(({ indexDigest, event }) =>
-    indexDigest === undefined ? [] : { indexDigest, event },
+  const used = uses.flatMap(({ indexDigest, event }) =>
+    indexDigest === undefined || !isFirstUse(owners, { indexDigest, event }) ? [] : { indexDigest, event },
   );
   if (used.length === 0) return;
   await rows(on, RECORD_INDICES, [

@@ -12,7 +12,7 @@ import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
 import { editQuestions } from "./edits.ts";
 import { keysFound } from "./end-waiting-envelopes.ts";
-import { knownIndices, knownOpen, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
+import { indexOwners, knownOpen, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
@@ -134,13 +134,15 @@ async function admitOn(
     edits: (found.edits ?? []).filter(isFresh),
     notices: found.notices.filter(({ event, source }) => fresh.has(event ?? source)),
   };
+  // Whatever a ciphertext means, it means it once: who repeats one can neither ask, answer, edit nor cancel by it.
+  const readable = readableIn(derived);
+  const indices = await indexOwners(client, readable, all);
+  const isOwn = (one: (typeof readable)[number]) => isFirstUse(indices, one);
+  const answers = derived.answers.filter(isOwn);
   // Before the rooms are locked, as delegations are everywhere.
-  const tooLate = await recordAnswers(client, keys, derived.answers, receivedAt);
-  const canceledByAskers = await cancelAsked(client, derived.cancels, receivedAt);
-  const readable = [...derived.delegations, ...(derived.edits ?? [])];
-  const indices = await knownIndices(client, readable);
-  const edits = (derived.edits ?? []).filter((edit) => isFirstUse(indices, edit));
-  await editQuestions(client, keys, edits, receivedAt);
+  const tooLate = await recordAnswers(client, keys, answers, receivedAt);
+  const canceledByAskers = await cancelAsked(client, derived.cancels.filter(isOwn), receivedAt);
+  await editQuestions(client, keys, (derived.edits ?? []).filter(isOwn), receivedAt);
   const open = await countOpen(client, knownOpen(row), derived, admission.capacity);
   const placed = place(derived, row, indices, open, admission.capacity);
   const { jobs, envelopes } = placed;
@@ -188,7 +190,7 @@ async function admitOn(
     replayed: false,
     admitted: jobs.length - denied,
     denied,
-    answers: derived.answers.length - tooLate.length,
+    answers: answers.length - tooLate.length,
     envelopes: envelopes.length - envelopesDenied,
     envelopesDenied,
     malformed: admission.malformed.length,
@@ -200,11 +202,16 @@ async function admitOn(
     return { result, sent };
   await sent;
   if (envelopes.length > 0) await writeEnvelopes(client, admission, envelopes);
-  await recordIndices(client, readable, receivedAt);
+  await recordIndices(client, readable, indices, receivedAt);
   if (admission.malformed.length > 0) await writeMalformed(client, admission);
   if (result.admitted + result.envelopes > 0) await reorder(client, order, later, receivedAt);
   await writeNotices(client, notices, receivedAt, admission.noticeIntervalMs);
   return { result };
+}
+
+/** What was derived from events that people sent, in any form in which these may have stood in a ciphertext. */
+function readableIn({ delegations, answers, cancels, edits = [] }: Omit<Derived, "envelopes">) {
+  return [...delegations, ...answers, ...cancels, ...edits];
 }
 
 async function writeEnvelopes(

@@ -3,7 +3,7 @@
 // the events; an exchange in which nobody pauses ends after a few turns; the delegations of one event share its place and differ in their ordinals; of the events that use one
 // message index, only the first becomes delegations.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
-import type { Capacity, Derived, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
+import type { Capacity, Derived, NewAnswer, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
 import { type OpenCounts, Slots } from "./capacity.ts";
 import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 
@@ -19,7 +19,7 @@ export type KnownIndices = ReadonlyMap<string, EventId>;
 /** Whether no other event used the message index. */
 export function isFirstUse(
   indices: KnownIndices,
-  { indexDigest, event }: Pick<NewDelegation, "indexDigest" | "event">,
+  { indexDigest, event }: Pick<NewAnswer, "indexDigest" | "event">,
 ): boolean {
   const user = indexDigest && indices.get(indexKey(indexDigest));
   return user === undefined || user === event;

@@ -43,16 +43,18 @@ describe("a question from the agent", () => {
 
     it(`is posted to the person who asked, and the answer goes on in the same task, in two rounds (${how}) [DEL-6]`, async (t) => {
       const { agent, harness, row, say, lastSent, bodies, fixture } = await setUp(t, { streaming });
+      const isPosted = async (count: number) =>
+        (await fixture.rows("SELECT 1 FROM bridge_sends WHERE event_id IS NOT NULL")).length === count;
       const worker = harness.worker();
       worker.start();
-      await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+      await harness.until(() => isPosted(1));
       assert.match(bodies()[0] ?? "", /^Which size\?\n\nReply to this message/);
       assert.deepEqual(harness.sent[0]?.content["m.mentions"], { user_ids: ["@alice:a.test"] });
       await harness.until(() => row.dueAt > harness.clock.now());
       const answered = await say("size", "large", { replyTo: await lastSent("question") });
       assert.deepEqual([answered.answers, answered.admitted], [1, 0]);
       worker.wake();
-      await harness.until(() => harness.sent.length === 2);
+      await harness.until(() => isPosted(2));
       assert.match(bodies()[1] ?? "", /^Which colour\?/);
       await say("colour", "blue", { replyTo: await lastSent("question") });
       worker.wake();
@@ -162,6 +164,9 @@ describe("a question from the agent", () => {
     worker.wake();
     await harness.until(() => harness.sent.length === 2);
     assert.match(bodies()[1] ?? "", /^Which colour\?/);
+    assert.deepEqual(await fixture.rows("SELECT matrix_event_id AS event FROM bridge_megolm_indices"), [
+      { event: held.event },
+    ]);
     assert.deepEqual(await fixture.rows("SELECT state, jobs FROM bridge_encrypted_intake"), [
       { state: "derived", jobs: 0 },
     ]);

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import type { Derived, NewAnswer, Posted } from "../../../../src/bridge/ledger/admission-types.ts";
 import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
+import { sha256 } from "../../../../src/domain/digest.ts";
 import { BUCKET, event, ghost, job, ledgerFixture, PART, room, T0 } from "../../../support/ledger.ts";
 
 const NOTHING: Derived = { delegations: [], answers: [], cancels: [], envelopes: [], notices: [] };
@@ -62,6 +63,36 @@ describe("questions of agents in the ledger", () => {
     assert.deepEqual(stored, [{ prompt: null, answer_event_id: null }]);
     assert.deepEqual(await rows("SELECT kind, reason FROM bridge_notices"), [
       { kind: "answer_refused", reason: "already_ended" },
+    ]);
+  });
+
+  it("are neither answered nor canceled by a ciphertext that was sent before, in whatever sense [DEL-6] [ENC-9]", async (t) => {
+    const { brings, answer, cancel, admit, rows } = await setUp(t);
+    const [one, two] = [sha256("index one"), sha256("index two")];
+    await admit([job("q2", { indexDigest: one })]);
+    const replay = { ...answer, event: event("replay"), indexDigest: one };
+    assert.equal((await brings("replay", { answers: [replay] })).answers, 0);
+    assert.deepEqual(await rows("SELECT prompt FROM bridge_delegations WHERE matrix_event_id = '$q1'"), [
+      { prompt: null },
+    ]);
+    assert.equal((await brings("answer", { answers: [{ ...answer, indexDigest: two }] })).answers, 1);
+    assert.deepEqual((await brings("cancel", { cancels: [{ ...cancel, indexDigest: two }] })).canceled, []);
+    assert.equal((await admit([job("q3", { indexDigest: two })])).denied, 1);
+  });
+
+  it("are answered by the first of the events of a transaction that have one ciphertext [DEL-6] [ENC-9]", async (t) => {
+    const { answer, admit, rows } = await setUp(t);
+    const indexDigest = sha256("index");
+    const said = { ...answer, indexDigest };
+    const again = job("q2", { indexDigest });
+    const both = await admit([], {
+      events: [{ room: room("r"), event: answer.event }, again],
+      about: { rooms: [room("r")], related: [] },
+      derive: () => ({ ...NOTHING, answers: [said], delegations: [again] }),
+    });
+    assert.deepEqual([both.answers, both.denied], [1, 1]);
+    assert.deepEqual(await rows("SELECT matrix_event_id AS event FROM bridge_megolm_indices"), [
+      { event: answer.event },
     ]);
   });
 
