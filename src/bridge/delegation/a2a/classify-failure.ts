@@ -6,6 +6,7 @@ import { A2AError } from "@a2a-js/sdk/errors";
 import { retryAfterMs } from "../../../runtime/http.ts";
 import { NOT_PUBLIC_CODE } from "../../../runtime/public-addresses.ts";
 import type { Exchange } from "./exchange.ts";
+import { TimeUp } from "./time-limit.ts";
 
 export const A2A_FAILURES = [
   /** The request cannot have reached the agent. */
@@ -96,6 +97,8 @@ function kindOf(error: unknown, facts: ExchangeFacts): A2aFailureKind {
     if (error instanceof A2AError) return "unsupported";
     return isBeforeConnection(facts.networkCode ?? "") ? "not_delivered" : "ambiguous";
   }
+  // Headers came, and nothing that says what became of the request.
+  if (error instanceof TimeUp) return "ambiguous";
   if (status === 401) return "unauthenticated";
   if (status === 403) return "forbidden";
   if (status === 429) return "throttled";

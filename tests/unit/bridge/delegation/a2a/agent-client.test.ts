@@ -5,7 +5,7 @@ import { AgentClient } from "../../../../../src/bridge/delegation/a2a/agent-clie
 import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/classify-failure.ts";
 import type { AgentUpdate } from "../../../../../src/bridge/delegation/a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "../../../../../src/bridge/delegation/answer-text.ts";
-import { systemClock } from "../../../../../src/domain/clock.ts";
+import { type Clock, systemClock } from "../../../../../src/domain/clock.ts";
 import { cardOf } from "../../../../support/delegation.ts";
 
 const BINDINGS = [
@@ -21,12 +21,13 @@ function clientOf(
   binding: (typeof BINDINGS)[number],
   status: number,
   type: string,
-  body: string,
+  body: string | ReadableStream<Uint8Array>,
+  clock: Clock = systemClock,
 ): AgentClient {
   const card = cardOf("http://127.0.0.1:1", { binding: binding[0], version: binding[1], streaming: true });
   return AgentClient.to(
     {
-      clock: systemClock,
+      clock,
       requestTimeoutMs: 5_000,
       answerBytesMax: 100_000,
       tokens: { token: () => assert.fail("no token is needed") },
@@ -169,6 +170,19 @@ describe("agent client with hostile answers", () => {
     assert.ok(update.kind === "message");
     assert.ok(answerOf(update.parts).text.length < 1_000);
   });
+
+  for (const type of ["application/json", "text/event-stream"]) {
+    it(`headers at once and a body of ${type} that never comes leave in doubt what the agent did [DEL-7]`, async () => {
+      const asked = Promise.withResolvers<void>();
+      const body = new ReadableStream<Uint8Array>({ pull: () => asked.resolve() }, { highWaterMark: 0 });
+      const clock = { ...systemClock, sleep: () => asked.promise };
+      const client = clientOf(["JSONRPC", "1.0"], 200, type, body, clock);
+      const { signal } = new AbortController();
+      const call =
+        type === "application/json" ? client.send(QUESTION, signal) : all(client.stream(QUESTION, signal));
+      await assert.rejects(call, { name: "A2aFailure", kind: "ambiguous" });
+    });
+  }
 
   for (const binding of BINDINGS) {
     it(`any answer by ${binding.join(" ")} becomes an update or a failure, and is not printed`, async (t) => {

@@ -7,6 +7,7 @@ import {
   classify,
   type ExchangeFacts,
 } from "../../../../../src/bridge/delegation/a2a/classify-failure.ts";
+import { TimeUp } from "../../../../../src/bridge/delegation/a2a/time-limit.ts";
 import { FOLLOW_VERDICTS, SEND_VERDICTS } from "../../../../../src/bridge/delegation/verdicts.ts";
 import { TERMINAL_REASONS } from "../../../../../src/bridge/ledger/states.ts";
 
@@ -43,6 +44,7 @@ const TABLE: readonly [string, unknown, Partial<ExchangeFacts>, A2aFailureKind][
   ["closed before a response", OTHER, { networkCode: "UND_ERR_SOCKET" }, "ambiguous"],
   ["no response in time", OTHER, {}, "ambiguous"],
   ["an operation that 0.3 does not have", rpcError(-32_601), {}, "unsupported"],
+  ["no body in time", new TimeUp(), { status: 200 }, "ambiguous"],
   ["401", OTHER, { status: 401 }, "unauthenticated"],
   ["403", OTHER, { status: 403 }, "forbidden"],
   ["404", OTHER, { status: 404 }, "not_found"],
