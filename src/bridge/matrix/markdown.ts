@@ -2,14 +2,17 @@
 // msgtypes": `formatted_body` of `org.matrix.custom.html`).
 // Invariants: HTML in the answer is shown as text, never passed on; a link leads to http, https or mailto, and to no
 // person or room, which clients show as a mention; any other link is its words alone; showing an answer loads nothing from
-// elsewhere, so images stay links; formatting has a budget of bytes, table cells and time, above which a text stays plain,
+// elsewhere, so images stay links; formatting has a budget of bytes, table cells, depth and time, above which a text stays plain,
 // and it yields to the event loop after each piece.
 import MarkdownIt, { type Token } from "markdown-it";
 import type { Clock } from "../../domain/clock.ts";
 
-const LINK = /^(?:https?:\/\/|mailto:)/i;
+const WEBSITE = /^https?:\/\//i;
+const MAIL = /^mailto:/i;
 /** Clients show a link to a user, a room or a message as a mention. */
-const MENTION = /^https?:\/\/(?:www\.)?matrix\.to\b/i;
+const MENTION_HOST = /^(?:www\.)?matrix\.to\.?$/;
+/** Elements within each other. The specification advises clients to go no deeper than 100. */
+const DEPTH_MAX = 64;
 /** Names of files that end like a top-level domain: clients would make links to foreign hosts of them. */
 const FILE_NAME = /(?<![\w@:/.-])[\w./-]*\w\.(?:md|py|rs|sh|pl|so|zip)\b(?![\w/@-]|\.\w)/g;
 
@@ -28,7 +31,7 @@ function inline(children: readonly Token[]): Token[] {
   for (const token of children) {
     if (token.type === "link_open") {
       const href = String(token.attrGet("href") ?? "").trim();
-      links.push(LINK.test(href) && !MENTION.test(href));
+      links.push(MAIL.test(href) || isWebsite(href));
       if (links.at(-1)) kept.push(token);
     } else if (token.type === "link_close") {
       if (links.pop()) kept.push(token);
@@ -36,6 +39,24 @@ function inline(children: readonly Token[]): Token[] {
     else kept.push(token);
   }
   return kept;
+}
+
+/** Whether a link leads to a website, by the host that a browser reads in it, and shows no other one before an `@`. */
+function isWebsite(href: string): boolean {
+  if (!WEBSITE.test(href) || !URL.canParse(href)) return false;
+  const { hostname, username, password } = new URL(href);
+  return !MENTION_HOST.test(hostname) && username === "" && password === "";
+}
+
+/** How many elements stand within each other. */
+function depthOf(tokens: readonly Token[]): number {
+  let open = 0;
+  let most = 0;
+  for (const { nesting, children } of tokens) {
+    open += nesting;
+    most = Math.max(most, open + depthOf(children ?? []));
+  }
+  return most;
 }
 
 /** A text with its file names as code, in which no client looks for links. */
@@ -129,7 +150,9 @@ export async function renderMarkdownPieces(
     length += source.length;
     const isAffordable =
       length <= FORMATTED_LENGTH_MAX && clock.now() < deadline && cellsAtMost(source) <= CELLS_MAX;
-    rendered.push(isAffordable ? renderer.render(source).trim() : undefined);
+    const tokens = isAffordable ? renderer.parse(source, {}) : undefined;
+    const isShallow = tokens !== undefined && depthOf(tokens) <= DEPTH_MAX;
+    rendered.push(isShallow ? renderer.renderer.render(tokens, renderer.options, {}).trim() : undefined);
     await new Promise((resolve) => setImmediate(resolve));
   }
   return rendered;

@@ -66,10 +66,20 @@ describe("markdown", () => {
       "#part",
       "matrix:u/a:e.org",
       "https://matrix.to/#/@a:e.org",
+      "https://matrix%2Eto/#/@a:e.org",
+      "https:///www.matrix.to./#/@a:e.org",
+      "https://matrix.to%2F%23%2F%40a%3Ae.org@example.org/",
     ]) {
       assert.equal(await render(`see [the **words**](${target})`), "<p>see the <strong>words</strong></p>");
     }
     assert.doesNotMatch(await render("![x](https://example.org/x.png)"), /<img/);
+  });
+
+  it("a text whose elements stand in each other by the hundred stays plain", async () => {
+    const nested = (depth: number) => `${"**".repeat(depth)}a${"**".repeat(depth)}`;
+    const [shallow, deep] = await renderMarkdownPieces([nested(20), nested(500)], STILL);
+    assert.match(shallow ?? "", /^<p>(?:<strong>){20}a/);
+    assert.equal(deep, undefined);
   });
 
   it("any text becomes known elements alone, with a link's target and a code's language as the only attributes", async () => {
