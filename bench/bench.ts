@@ -1,6 +1,8 @@
 // What a benchmark is, and the page that its results make. One file a benchmark: bench/<name>.bench.ts,
-// exporting `bench`. Invariant: a number never stands alone: its reference was measured in the same run.
+// exporting `bench`. Invariants: a number never stands alone: its reference was measured in the same run; what is not
+// measured again stays on the page as it is, with its chart.
 import { availableParallelism, cpus, totalmem } from "node:os";
+import { renderChart } from "./chart.ts";
 
 export interface BenchRow {
   /** What was measured, with its unit: `intake, events/s`. */
@@ -12,6 +14,8 @@ export interface BenchRow {
   readonly bar: string;
   readonly outcome: string;
   readonly met: boolean;
+  /** The same two as numbers of one unit, where a chart can compare them. */
+  readonly numbers?: { readonly ours: number; readonly reference: number; readonly unit: string };
 }
 
 export interface BenchContext {
@@ -25,6 +29,8 @@ export interface BenchContext {
 
 export interface Bench {
   readonly name: string;
+  /** About how long it takes on a machine of two cores that does nothing else. */
+  readonly minutes: number;
   /** What is measured and how, for the page. */
   readonly description: string;
   run(context: BenchContext): Promise<readonly BenchRow[]>;
@@ -37,13 +43,31 @@ export interface BenchResult {
   readonly load: readonly [before: number, after: number];
 }
 
+/** The name of a result's chart in docs/images. */
+export const chartFile = ({ bench }: Pick<BenchResult, "bench">): string =>
+  `bench-${bench.name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.svg`;
+
+/** The charts of these results by their file names; a result whose rows have no numbers has none. */
+export function renderCharts(results: readonly BenchResult[]): ReadonlyMap<string, string> {
+  const charts = results.map(
+    (result) => [chartFile(result), renderChart(result.bench.name, result.rows)] as const,
+  );
+  return new Map(charts.filter((chart): chart is [string, string] => chart[1] !== undefined));
+}
+
 /**
  * The page docs/reference/benchmarks.md: what was measured now, and of `before`, the page as it is, what was not.
  */
 export function renderBenchmarks(results: readonly BenchResult[], before = ""): string {
   const machine = `${cpus()[0]?.model.trim() ?? "unknown processor"}, ${availableParallelism()} cores, ${Math.round(totalmem() / 1024 ** 3)} GiB, ${process.platform}, Node.js ${process.versions.node}`;
-  const measured = results.map(({ bench, rows, load }) =>
-    [
+  const charts = renderCharts(results);
+  const measured = results.map((result) => {
+    const { bench, rows, load } = result;
+    const file = chartFile(result);
+    const chart = charts.has(file)
+      ? [`![${bench.name}: Drawbridge beside its reference, as in the table](../images/${file})`, ""]
+      : [];
+    return [
       `## ${bench.name}`,
       "",
       bench.description,
@@ -57,8 +81,9 @@ export function renderBenchmarks(results: readonly BenchResult[], before = ""): 
           `| ${row.measure} | ${row.ours} | ${row.reference} | ${row.bar} | ${row.outcome} | ${row.met ? "yes" : "**no**"} |`,
       ),
       "",
-    ].join("\n"),
-  );
+      ...chart,
+    ].join("\n");
+  });
   const sections = new Map(
     [...before.split(/^(?=## )/m).slice(1), ...measured].map((text) => [text.split("\n")[0], text]),
   );

@@ -13,10 +13,11 @@ import { ROOT } from "../tests/support/temporary.ts";
 import type { Bench, BenchContext } from "./bench.ts";
 import { createDatabase } from "./support/create-database.ts";
 import { median } from "./support/measure.ts";
+import { size } from "./support/size.ts";
 
 const SOURCES = ["bench/support/open-ghost.ts", "src/bridge/crypto/thread.ts"];
-const ROUNDS = 5;
-const KEYS = [0, 1_000, 100_000] as const;
+const ROUNDS = size(5, 1);
+const KEYS = size([0, 1_000, 100_000], [0, 100, 1_000]);
 const OPEN_MS_MAX = 500;
 const RESIDENT_MIB_MAX = 120;
 
@@ -113,6 +114,7 @@ async function run({ postgresUrl, progress }: BenchContext) {
         bar: `≤ ${max} ${unit}`,
         outcome: `${(ours - none).toFixed(0)} ${unit} more`,
         met: ours <= max,
+        numbers: { ours, reference: none, unit },
       };
     }),
   );
@@ -120,6 +122,7 @@ async function run({ postgresUrl, progress }: BenchContext) {
 
 export const bench: Bench = {
   name: "Stores of room keys",
+  minutes: 2,
   description: `A process of its own opens one ghost's machine from its store in PostgreSQL; the thread and the library are loaded before. Memory is that of the whole process. Of each store's room keys one is real, the others are copies under other keys. Medians of ${ROUNDS} rounds.`,
   run,
 };

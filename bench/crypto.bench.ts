@@ -15,10 +15,11 @@ import { GhostSide, KeyServer, Person } from "../tests/support/crypto-world.ts";
 import type { Bench, BenchContext } from "./bench.ts";
 import { createDatabase } from "./support/create-database.ts";
 import { median } from "./support/measure.ts";
+import { size } from "./support/size.ts";
 
-const ROUNDS = 5;
-const SESSIONS = 100;
-const EVENTS = 400;
+const ROUNDS = size(5, 1);
+const SESSIONS = size(100, 10);
+const EVENTS = size(400, 50);
 const IN_FLIGHT = 50;
 /** Steps of one side before the other's turn. */
 const TURN = 50;
@@ -241,13 +242,15 @@ async function run({ postgresUrl, progress }: BenchContext) {
     of: string,
   ) => {
     const ratio = median(pairs.map(({ ours, reference }) => ours / reference));
+    const [ours, theirs] = [pairs.map((pair) => pair.ours), pairs.map((pair) => pair.reference)];
     return {
       measure,
-      ours: perSecond(pairs.map(({ ours }) => ours)),
-      reference: `${of}: ${perSecond(pairs.map(({ reference }) => reference))}`,
+      ours: perSecond(ours),
+      reference: `${of}: ${perSecond(theirs)}`,
       bar: `≥ ${atLeast} of the reference`,
       outcome: ratio.toFixed(2),
       met: ratio >= atLeast,
+      numbers: { ours: median(ours), reference: median(theirs), unit: "per second" },
     };
   };
   const against = (measure: string, rates: readonly Rates[], atLeast: number) => {
@@ -270,6 +273,7 @@ async function run({ postgresUrl, progress }: BenchContext) {
 
 export const bench: Bench = {
   name: "Encrypted rooms",
+  minutes: 4,
   description: `Room keys taken in one at a time, each durable on PostgreSQL before it is acknowledged; events decrypted ${IN_FLIGHT} at a time; both in threads. The reference is the official machine itself, its databases in memory and encrypted alike, called directly in one thread, one thing after the other; in parentheses, with the library's own volatile store. Medians of ${ROUNDS} rounds; the sides take turns of ${TURN}, of ${EVENTS} with several threads, where the next event is handed in as one is done.`,
   run,
 };

@@ -1,14 +1,15 @@
 // Draining many delegations that need no work, each room in order and under fences, beside two job queues that keep the
 // order of a key: graphile-worker with a serial queue a room, and pg-boss with strict FIFO by key.
-import { makeWorkerUtils, run as runWorker } from "graphile-worker";
+import { Logger, makeWorkerUtils, run as runWorker } from "graphile-worker";
 import { PgBoss } from "pg-boss";
 import { job, ledgerFixture, room, T0 } from "../tests/support/ledger.ts";
 import { TEST_POSTGRES_URL } from "../tests/support/test-server.ts";
 import type { Bench, BenchContext } from "./bench.ts";
 import { createDatabase } from "./support/create-database.ts";
+import { size } from "./support/size.ts";
 
-const JOBS = 20_000;
-const ROOMS = 1_000;
+const JOBS = size(20_000, 2_000);
+const ROOMS = size(1_000, 200);
 const INSERTED_AT_ONCE = 1_000;
 const CONNECTIONS = 16;
 /** What one claim or fetch of ours and of pg-boss takes at most. */
@@ -76,6 +77,8 @@ async function graphileWorker(postgresUrl: string): Promise<number> {
     const runner = await runWorker({
       connectionString,
       noHandleSignals: true,
+      // Else it writes a line for each job.
+      logger: new Logger(() => () => undefined),
       taskList: {
         nothing: async () => {
           ended += 1;
@@ -143,11 +146,13 @@ async function run({ postgresUrl, progress }: BenchContext) {
     bar: `≥ ${TIMES_FASTER_MIN} × the faster of them`,
     outcome: `${(own / rate).toFixed(1)} ×`,
     met: own >= TIMES_FASTER_MIN * fastest,
+    numbers: { ours: own, reference: rate, unit: "per second" },
   }));
 }
 
 export const bench: Bench = {
   name: "Drain",
+  minutes: 3,
   description:
     `${JOBS.toLocaleString("en")} delegations in ${ROOMS.toLocaleString("en")} rooms, which are claimed and ended with an audit record each, by the ledger's own functions on ` +
     `${CONNECTIONS} connections. Beside them the same number of jobs that do nothing: graphile-worker with a serial queue a room, ${CONNECTIONS} jobs at a time, a local queue and ` +

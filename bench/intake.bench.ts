@@ -8,10 +8,11 @@ import { migrate } from "../src/bridge/ledger/migrate.ts";
 import type { Bench, BenchContext } from "./bench.ts";
 import { createDatabase } from "./support/create-database.ts";
 import { median, ms, summarize, timed } from "./support/measure.ts";
+import { size } from "./support/size.ts";
 
 const EVENTS = 100;
-const TRANSACTIONS = 200;
-const ROUNDS = 5;
+const TRANSACTIONS = size(200, 10);
+const ROUNDS = size(5, 1);
 const ROOMS = 10;
 
 function transaction(round: string, index: number): string {
@@ -119,12 +120,17 @@ async function run({ postgresUrl, progress }: BenchContext) {
     if (count !== (ROUNDS + 1) * TRANSACTIONS * EVENTS) throw new Error(`only ${count} rows were recorded`);
     return [
       {
-        measure: "intake rate, transactions of 100 mentions/s, median of 5 rounds",
+        measure: "intake rate, transactions of 100 mentions/s, median of the rounds",
         ours: median(ours.map(rate)).toFixed(0),
         reference: median(theirs.map(rate)).toFixed(0),
         bar: "≥ 0.6 of the reference",
         outcome: `${ratio.toFixed(2)} of it`,
         met: ratio >= 0.6,
+        numbers: {
+          ours: median(ours.map(rate)),
+          reference: median(theirs.map(rate)),
+          unit: "transactions/s",
+        },
       },
       {
         measure: "acknowledgement, p99",
@@ -133,6 +139,7 @@ async function run({ postgresUrl, progress }: BenchContext) {
         bar: "≤ 10 ms above the reference",
         outcome: `${ms(p99.ours - p99.theirs)} above`,
         met: p99.ours - p99.theirs <= 10,
+        numbers: { ours: p99.ours, reference: p99.theirs, unit: "ms" },
       },
     ];
   } finally {
@@ -144,6 +151,7 @@ async function run({ postgresUrl, progress }: BenchContext) {
 
 export const bench: Bench = {
   name: "Intake",
+  minutes: 2,
   description:
     "Transactions of 100 events in 10 rooms, each a mention, sent by HTTP one after the other as a homeserver sends them, " +
     "and acknowledged when durable; beside them the same rows by one `unnest` insert and commit on the same server, " +

@@ -8,6 +8,7 @@ import type { Bench, BenchContext, BenchRow } from "./bench.ts";
 const CLOSED_BAR_MS = 5_000;
 const ROOMS_BAR_MS = 10_000;
 const ALL_BAR_MS = 30_000;
+const SIGNING_BAR_MS = 3_000;
 const ROOMS_PLANE = 2;
 /** The transport has no bar of its own: the homeserver restarts. It counts in all five. */
 const TRANSPORT_PLANE = 1;
@@ -35,6 +36,7 @@ function stageRow(stage: Stage): BenchRow {
         ? "nobody looked"
         : `others waited ${seconds(stage.interruptionMs)} at most`,
     met: bar === undefined || took <= bar,
+    numbers: { ours: took / 1_000, reference: stage.closedAfterMs / 1_000, unit: "s" },
   };
 }
 
@@ -42,13 +44,15 @@ function allPlanesRow(organisation: string, seen: readonly Stage[]): BenchRow {
   const planes = seen.filter((stage) => stage.organisation === organisation && stage.planeNumber !== null);
   const took = planes.reduce((sum, stage) => sum + tookMs(stage), 0);
   const sinceDecision = Math.max(...planes.map(({ closedAfterMs }) => closedAfterMs));
+  const signing = sinceDecision - took;
   return {
     measure: `${organisation}: decision to all five planes closed, signed by both between the stages`,
     ours: seconds(sinceDecision),
     reference: `${seconds(took)} (the five stages alone)`,
-    bar: `≤ ${seconds(ALL_BAR_MS)}`,
-    outcome: `${seconds(sinceDecision - took)} of signing and passing on`,
-    met: sinceDecision <= ALL_BAR_MS,
+    bar: `≤ ${seconds(ALL_BAR_MS)}, ≤ ${seconds(SIGNING_BAR_MS)} more than the reference`,
+    outcome: `${seconds(signing)} of signing and passing on`,
+    met: sinceDecision <= ALL_BAR_MS && signing <= SIGNING_BAR_MS,
+    numbers: { ours: sinceDecision / 1_000, reference: took / 1_000, unit: "s" },
   };
 }
 
@@ -85,6 +89,7 @@ async function run({ progress }: BenchContext): Promise<readonly BenchRow[]> {
 
 export const bench: Bench = {
   name: "Removal",
+  minutes: 5,
   description:
     "`./task fed:offboard` on a lab of its own, with a fourth organisation: org-a and org-b close their planes at " +
     "the same time, and sign for each other between the stages. Each stage is measured from its opening, by the " +

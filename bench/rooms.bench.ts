@@ -70,6 +70,7 @@ async function run({ postgresUrl, progress }: BenchContext): Promise<readonly Be
 
 export const bench: Bench = {
   name: "Rooms",
+  minutes: 30,
   description:
     "A hundred rooms, each with users of three homeservers on this machine. One partner is taken out of all of " +
     "them, 8 rooms at a time, and it is seen that the homeserver and the retained one enforce that. " +

@@ -1,16 +1,18 @@
 // How many questions a second one, two and four bridge processes carry from the homeserver's transaction to the answer in
 // the room, beside the commits a second that the same database makes.
+import { availableParallelism } from "node:os";
 import { Client } from "pg";
 import { Agent, request } from "undici";
 import { systemClock } from "../src/domain/clock.ts";
 import type { Bench, BenchContext } from "./bench.ts";
 import { type BenchBridge, startBenchBridge } from "./support/bridge-process.ts";
 import { createDatabase } from "./support/create-database.ts";
+import { size } from "./support/size.ts";
 
-const PROCESSES = [1, 2, 4] as const;
+const PROCESSES = size([1, 2, 4], [1, 2]);
 const ROOMS = 2_000;
 const EVENTS_PER_TRANSACTION_MAX = 100;
-const MEASURED_MS = 8_000;
+const MEASURED_MS = size(8_000, 2_000);
 /** Answers before it is measured, or this time. */
 const WARM_UP_ANSWERS = 300;
 const WARM_UP_MS_MAX = 60_000;
@@ -18,6 +20,9 @@ const COMMITTERS = 8;
 const COMMITS_MS = 2_000;
 /** The requirement on three processes. */
 const PER_SECOND_MIN = 50;
+const TIMES_WITH_TWO_MIN = 1.6;
+/** Two processes, homeserver, agent and database need processors of their own. */
+const CORES_TO_SCALE = 8;
 
 interface Load {
   readonly name: string;
@@ -137,6 +142,7 @@ async function carried(url: string, processes: number, load: Load): Promise<Carr
 async function run({ postgresUrl, progress }: BenchContext) {
   const rows = [];
   for (const [index, load] of LOADS.entries()) {
+    let alone = Number.NaN;
     for (const processes of PROCESSES) {
       const url = await createDatabase(postgresUrl, `bench_saturation_${index}_${processes}`);
       const floor = await commitFloor(url);
@@ -144,13 +150,20 @@ async function run({ postgresUrl, progress }: BenchContext) {
       progress(
         `${processes} processes, ${load.name}: ${rate.toFixed(0)} a second beside ${floor.toFixed(0)} commits, ${processorMs.toFixed(1)} ms of processor time each`,
       );
+      if (processes === 1) alone = rate;
+      const times = rate / alone;
+      const mustScale = processes === 2 && availableParallelism() >= CORES_TO_SCALE;
       rows.push({
         measure: `${processes} ${processes === 1 ? "process" : "processes"}, ${load.name}`,
         ours: `${rate.toFixed(0)} questions per second`,
         reference: `${floor.toFixed(0)} commits per second`,
-        bar: `≥ ${PER_SECOND_MIN} per second`,
-        outcome: `${(floor / rate).toFixed(1)} commits of the floor and ${processorMs.toFixed(1)} ms of processor time for each`,
-        met: rate >= PER_SECOND_MIN,
+        bar:
+          processes === 2
+            ? `≥ ${PER_SECOND_MIN} per second; ≥ ${TIMES_WITH_TWO_MIN} × one process on ${CORES_TO_SCALE} cores or more`
+            : `≥ ${PER_SECOND_MIN} per second`,
+        outcome: `${times.toFixed(2)} × one process; ${(floor / rate).toFixed(1)} commits of the floor and ${processorMs.toFixed(1)} ms of processor time for each`,
+        met: rate >= PER_SECOND_MIN && (!mustScale || times >= TIMES_WITH_TWO_MIN),
+        numbers: { ours: rate, reference: floor, unit: "per second" },
       });
     }
   }
@@ -159,6 +172,7 @@ async function run({ postgresUrl, progress }: BenchContext) {
 
 export const bench: Bench = {
   name: "Saturation",
+  minutes: 5,
   description:
     `Questions in ${ROOMS.toLocaleString("en")} plain rooms, from a homeserver that sends one transaction at a time to the processes in turn, ` +
     `until the answer is sent to the room; so many are kept open that the bridge always has work. The agent answers at once, or by a task ` +

@@ -7,10 +7,11 @@ import type { AgentBehaviour } from "./support/bench-agents.ts";
 import { type BenchBridge, type SentContent, startBenchBridge } from "./support/bridge-process.ts";
 import { createDatabase } from "./support/create-database.ts";
 import { median, ms, percentile } from "./support/measure.ts";
+import { size } from "./support/size.ts";
 
-const AGENTS = 200;
+const AGENTS = size(200, 40);
 const ROOMS = 2_000;
-const MINUTES = 3;
+const MINUTES = size(3, 0.5);
 const QUICK_PER_SECOND = 10;
 const HOSTILE_PER_SECOND = 2;
 /** Of the whole time: before anything is measured, and until the hostile ones begin. */
@@ -179,6 +180,7 @@ async function run({ postgresUrl, progress, minutes = MINUTES }: BenchContext) {
       bar: `≤ ${SLOWDOWN_MAX} × the reference`,
       outcome: `${slower.toFixed(2)} ×; p99 ${ms(percentile(hostile, 99))} beside ${ms(percentile(quiet, 99))}`,
       met: slower <= SLOWDOWN_MAX,
+      numbers: { ours: median(hostile), reference: median(quiet), unit: "ms" },
     },
     {
       measure: "quick questions without an answer",
@@ -195,12 +197,14 @@ async function run({ postgresUrl, progress, minutes = MINUTES }: BenchContext) {
       bar: `≤ ${GROWTH_MAX} × the reference`,
       outcome: `${(late / early).toFixed(2)} ×; highest ${Math.max(...memory).toFixed(0)} MiB`,
       met: late / early <= GROWTH_MAX,
+      numbers: { ours: late, reference: early, unit: "MiB" },
     },
   ];
 }
 
 export const bench: Bench = {
   name: "Soak",
+  minutes: 4,
   description:
     `${AGENTS} agents, each with ten of ${ROOMS.toLocaleString("en")} rooms; one tenth of the agents is hostile: wide tables, empty parts, ` +
     `answers without end, no answers, tasks without end, questions without end, 503. Hostile members of another server ask without permission and ` +

@@ -24,7 +24,9 @@ export interface Task {
 export const TASKS: readonly Task[] = [
   {
     name: "bench",
-    summary: "Benchmarks beside their references; arguments select, --write keeps them as a page.",
+    summary:
+      "Benchmarks beside their references; arguments select, --write keeps them as a page with charts.",
+    hasHelp: true,
     load: async () => (await import("./bench.ts")).runBenchmarks,
   },
   {
