@@ -229,7 +229,6 @@ export function derive(
   const notices: NewNotice[] = [];
   const open = new Set(known.openQuestions.map(({ delegation }) => delegation));
   const nameOf = (ghost: GhostMxid) => targets.get(ghost)?.entry.displayName;
-  const speakerIn = (room: RoomId) => [...(known.ghostsIn.get(room) ?? [])].sort()[0];
   // What this bridge knows nothing of may be a partner's, and of a partner's person that person's own bridge speaks.
   const isForPartner = ({ room, sender, ...by }: MessageEvent | ReactionEvent) => {
     const partners = known.partnersIn.get(room);
@@ -240,7 +239,7 @@ export function derive(
     if (result.kind === "cancel") {
       cancels.push(result.cancel);
     } else if (mayAskAnyone(targets, by.sender) && !(result.subject === undefined && isForPartner(by))) {
-      notices.push(...cancelRefused(result, by, speakerIn(by.room)));
+      notices.push(...cancelRefused(result, by, known.speakers.get(by.room)));
     }
   };
   for (const reaction of reactions) {
@@ -286,7 +285,7 @@ export function derive(
       if (isForgotten) continue;
       // The bridge of the sender's own server answers where it has a ghost too, so that there is one answer.
       if (known.partnersIn.get(message.room)?.has(serverOf(message.sender)) === true) continue;
-      const speaker = speakerIn(message.room);
+      const speaker = known.speakers.get(message.room);
       if (speaker !== undefined && mayAskAnyone(targets, message.sender)) {
         notices.push({
           kind: command,

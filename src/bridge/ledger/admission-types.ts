@@ -218,6 +218,8 @@ export interface KnownFacts {
   readonly ghostsIn: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
   /** Ghosts recorded as having left a room. */
   readonly ghostsGone: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
+  /** The ghost that sends what concerns no particular ghost, in each room with a joined one. */
+  readonly speakers: ReadonlyMap<RoomId, GhostMxid>;
   /** Servers of partners that have a ghost of their own in a room. Known only where `About.partnerGhosts` asks for it. */
   readonly partnersIn: ReadonlyMap<RoomId, ReadonlySet<ServerName>>;
   /** Rooms that are direct chats with exactly this ghost. */

@@ -126,6 +126,7 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
     ),
     ghostsIn,
     ghostsGone,
+    speakers: speakersOf(row),
     partnersIn,
     directWith,
     subjects: row.subjects ?? [],
@@ -149,12 +150,14 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
   };
 }
 
-/** The ghost that sends notices which concern no particular ghost: the first one that is joined. */
-export function speakerIn(row: KnownRow, room: RoomId): GhostMxid | undefined {
-  const joined = (row.ghosts ?? []).filter(
-    ([where, , membership]) => where === room && membership === "join",
-  );
-  return joined.map(([, ghost]) => ghost as GhostMxid).sort()[0];
+/**
+ * The first ghost of each room that is joined. One that is invited may never join: the invitation of a ghost that has no agent
+ * is held.
+ */
+export function speakersOf(row: KnownRow): ReadonlyMap<RoomId, GhostMxid> {
+  const joined = (row.ghosts ?? []).filter(([, , membership]) => membership === "join");
+  const inOrder = joined.toSorted(([, left], [, right]) => (left < right ? 1 : -1));
+  return new Map(inOrder.map(([room, ghost]) => [room as RoomId, ghost as GhostMxid]));
 }
 
 /** The counts that a row of facts holds. */

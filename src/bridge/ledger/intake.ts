@@ -12,7 +12,7 @@ import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
 import { editQuestions } from "./edits.ts";
 import { keysFound } from "./end-waiting-envelopes.ts";
-import { indexOwners, knownOpen, readKnown, recordIndices, speakerIn, toFacts } from "./facts.ts";
+import { indexOwners, knownOpen, readKnown, recordIndices, speakersOf, toFacts } from "./facts.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
 import { promptIdentity } from "./leases.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
@@ -179,12 +179,13 @@ async function admitOn(
     jobs.map(({ job }) => job.agentTurn),
     jobs.map(({ job }) => job.contextId ?? null),
   ]);
+  const speakers = speakersOf(row);
   const notices = [
     ...derived.notices,
     ...tooLate,
     ...canceledByAskers.notices,
     ...refusedJobs(jobs),
-    ...refusedEnvelopes(envelopes, (room) => speakerIn(row, room)),
+    ...refusedEnvelopes(envelopes, (room) => speakers.get(room)),
   ];
   const result = {
     replayed: false,

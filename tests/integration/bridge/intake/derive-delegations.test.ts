@@ -244,6 +244,15 @@ describe("which events ask a ghost", () => {
     ]);
   });
 
+  it("!agents is answered by a ghost that is in the room, though another one is invited and does not join [NOT-1]", async (t) => {
+    const fixture = await intakeFixture(t, { agents: ["docs", "absent"] });
+    await fixture.events("t1", member(ghost("docs"), "join"), member(ghost("absent"), "invite"));
+    await fixture.events("t2", question("cmd", {}, { body: "!agents" }));
+    assert.deepEqual(await fixture.rows("SELECT kind, ghost_mxid FROM bridge_notices"), [
+      { kind: "agent_directory", ghost_mxid: ghost("docs") },
+    ]);
+  });
+
   it("!agents of a partner's person is left to the partner's bridge where that has a ghost in the room [NOT-1]", async (t) => {
     const clock = new ManualClock(1_700_000_000_000);
     const fixture = await intakeFixture(t, {
