@@ -40,7 +40,8 @@ export async function ask(flow: Flow, asked: AskedBack): Promise<Verdict> {
     roomId: claimed.roomId,
     texts: deps.textsOf(claimed.roomId),
   };
-  const parts = await questionParts(answerOf(rest), options, source, deps.clock);
+  const asks = answerOf(rest, deps.limits.answerBytes);
+  const parts = await questionParts(asks, options, source, deps.clock);
   if (claimed.asked + parts.length > QUESTION_EVENTS_MAX) {
     await cancelTask(flow, asked.taskId);
     return finish(failed(flow.stage, "questions_exceeded"));

@@ -2,13 +2,15 @@
 // the chunks of one artifact are joined as they came; no more than the allowed bytes are kept, where each artifact and
 // each part has a cost besides its text, so that their number is bounded too; nothing is logged.
 import type { Answer } from "../matrix/answer.ts";
-import type { AnswerFile } from "../matrix/files.ts";
+import { type AnswerFile, fileName } from "../matrix/files.ts";
+import { plainLine } from "../matrix/plain-line.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import type { AgentUpdate, ArtifactView, ContentPart, Phase } from "./a2a/protocol.ts";
 
 const PART_SEPARATOR = "\n\n";
 /** Bytes that a part or an artifact counts besides its text, about what it takes in memory. */
 const PART_BYTES = 64;
+const MEDIA_TYPE_CHARACTERS_MAX = 100;
 
 function rendered(part: ContentPart): string {
   switch (part.kind) {
@@ -38,12 +40,26 @@ function filesIn(parts: readonly ContentPart[]): readonly AnswerFile[] {
 }
 
 /** What is said instead of a file that could not be passed on. */
-export function missingFile(file: AnswerFile): string {
-  return clean(`${label(file)}, ${file.content.length} bytes: sent as a file, which is not shown here.`);
+export function missingFile({ name, mediaType, content }: AnswerFile): string {
+  const shown = label({
+    name: name === "" ? "" : fileName(name),
+    mediaType: plainLine(mediaType, MEDIA_TYPE_CHARACTERS_MAX),
+  });
+  return clean(`${shown}, ${content.length} bytes: sent as a file, which is not shown here.`);
 }
 
-/** The answer that parts beside each other make, such as a message's. It may be empty. */
-export function answerOf(parts: readonly ContentPart[]): Answer {
+/** Bytes of what is kept of a part. Data may be many times as long as it came, by its indentation. */
+function bytesOf(part: ContentPart): number {
+  if (part.kind !== "file") return Buffer.byteLength(rendered(part));
+  return part.content.length + Buffer.byteLength(part.name) + Buffer.byteLength(part.mediaType);
+}
+
+/**
+ * The answer that parts beside each other make, such as a message's. It may be empty.
+ * @throws A2aFailure `too_large`
+ */
+export function answerOf(parts: readonly ContentPart[], bytesMax: number): Answer {
+  if (parts.reduce((sum, part) => sum + bytesOf(part), 0) > bytesMax) throw new A2aFailure("too_large");
   return { text: textOf(parts), mediaType: commonMediaType(parts), files: filesIn(parts) };
 }
 
@@ -72,7 +88,7 @@ class GrowingArtifact {
   /** Adds parts; with `chunked`, a text goes on where the last one ended. */
   add(parts: readonly ContentPart[], chunked: boolean): void {
     for (const part of parts) {
-      this.bytes += part.kind === "file" ? part.content.length : Buffer.byteLength(rendered(part));
+      this.bytes += bytesOf(part);
       const last = this.parts.at(-1);
       if (chunked && last?.kind === "text" && part.kind === "text") {
         this.parts[this.parts.length - 1] = { ...last, text: last.text + part.text };
@@ -118,12 +134,15 @@ export class AnswerAssembly {
     }
   }
 
-  /** The answer: the artifacts, else what the agent said with its last status. It may be empty. */
+  /**
+   * The answer: the artifacts, else what the agent said with its last status. It may be empty.
+   * @throws A2aFailure `too_large`
+   */
   answer(): Answer {
     const artifacts = [...this.#artifacts.values()].map(({ parts }) => parts);
     const texts = artifacts.map(textOf).filter((text) => text.trim() !== "");
     const files = filesIn(artifacts.flat());
-    if (texts.length === 0 && files.length === 0) return answerOf(this.#statusParts);
+    if (texts.length === 0 && files.length === 0) return answerOf(this.#statusParts, this.#bytesMax);
     return { text: texts.join(PART_SEPARATOR), mediaType: commonMediaType(artifacts.flat()), files };
   }
 

@@ -178,7 +178,10 @@ async function accepted(
 ): Promise<Verdict> {
   const { claimed, deps } = flow;
   const { agentVersion } = cleared;
-  if (update.kind === "message") return answer(flow, answerOf(update.parts), agentVersion, update.contextId);
+  if (update.kind === "message") {
+    const found = answerOf(update.parts, deps.limits.answerBytes);
+    return answer(flow, found, agentVersion, update.contextId);
+  }
 
   const { taskId, contextId } = update.kind === "task" ? update.task : update;
   // The answer to a question belongs to the task that asked it.

@@ -104,13 +104,13 @@ describe("answer text", () => {
   });
 
   it("a media type is kept only when the whole answer has it", () => {
-    assert.equal(answerOf([text("a", "text/plain"), text("b", "text/plain")]).mediaType, "text/plain");
-    assert.equal(answerOf([text("a", "text/plain"), text("b", "text/markdown")]).mediaType, undefined);
-    assert.equal(answerOf([text("a", "text/plain"), { kind: "data", json: "1" }]).mediaType, undefined);
+    assert.equal(answerOf([text("a", "text/plain"), text("b", "text/plain")], MAX).mediaType, "text/plain");
+    assert.equal(answerOf([text("a", "text/plain"), text("b", "text/markdown")], MAX).mediaType, undefined);
+    assert.equal(answerOf([text("a", "text/plain"), { kind: "data", json: "1" }], MAX).mediaType, undefined);
   });
 
   it("characters that no event may contain are replaced", () => {
-    assert.equal(answerOf([text("a\0b\ud800c")]).text, "a\u{fffd}b\u{fffd}c");
+    assert.equal(answerOf([text("a\0b\ud800c")], MAX).text, "a\u{fffd}b\u{fffd}c");
   });
 
   it("an answer over the bound is refused, in one piece and in chunks", () => {
