@@ -4,6 +4,8 @@ import fc from "fast-check";
 import type { AgentUpdate, ContentPart } from "../../../../src/bridge/delegation/a2a/protocol.ts";
 import { AnswerAssembly, answerOf, missingFile } from "../../../../src/bridge/delegation/answer-text.ts";
 
+const MAX = 10_000;
+
 type Update = Exclude<AgentUpdate, { kind: "message" }>;
 
 const text = (value: string, mediaType = ""): ContentPart => ({ kind: "text", text: value, mediaType });
@@ -87,11 +89,15 @@ describe("answer text", () => {
 
   it("parts that are not text are described in text, and files are passed on beside it", () => {
     const file = { kind: "file", name: "", mediaType: "image/png", content: Buffer.alloc(12) } as const;
-    const answer = answerOf([
-      { kind: "data", json: '{\n  "a": 1\n}' },
-      { kind: "link", name: "plan.pdf", mediaType: "application/pdf", url: "https://b.test/plan.pdf" },
-      file,
-    ]);
+    const link = "https://b.test/plan.pdf";
+    const answer = answerOf(
+      [
+        { kind: "data", json: '{\n  "a": 1\n}' },
+        { kind: "link", name: "plan.pdf", mediaType: "application/pdf", url: link },
+        file,
+      ],
+      MAX,
+    );
     assert.equal(
       answer.text,
       '```json\n{\n  "a": 1\n}\n```\n\nplan.pdf (application/pdf): https://b.test/plan.pdf',
@@ -111,6 +117,21 @@ describe("answer text", () => {
 
   it("characters that no event may contain are replaced", () => {
     assert.equal(answerOf([text("a\0b\ud800c")], MAX).text, "a\u{fffd}b\u{fffd}c");
+  });
+
+  it("what data become by their indentation, and the names of files, count as what they are [AGT-4]", () => {
+    const tooLarge = { name: "A2aFailure", kind: "too_large" };
+    const data: ContentPart = { kind: "data", json: `[\n${" ".repeat(MAX)}1\n]` };
+    assert.throws(() => answerOf([data], MAX), tooLarge);
+    assert.throws(() => assembled(completed(data)), tooLarge);
+    const file = {
+      kind: "file",
+      name: `${"n".repeat(6_000)}\n# a.png`,
+      mediaType: "",
+      content: Buffer.alloc(0),
+    } as const;
+    assert.throws(() => assembled(artifact("a", [file]), artifact("a", [file], true)), tooLarge);
+    assert.match(missingFile(file), /^n{99}…, 0 bytes: sent as a file/);
   });
 
   it("an answer over the bound is refused, in one piece and in chunks", () => {
