@@ -60,6 +60,8 @@ async function talk({ lab, from, publisher, room, question }: ChatRequest, clien
     prompt: PROMPT,
     ...(isTerminal && { output }),
   });
+  // From here on lines are kept: what a pipe brings while the first question is answered comes before anybody reads it.
+  const typed = lines[Symbol.asyncIterator]();
   // On a terminal Ctrl+C and Ctrl+D close it; the sync that is under way is not waited for.
   lines.once("close", () => isTerminal && ended.abort());
   if (isTerminal) prompt = () => lines.prompt(true);
@@ -79,7 +81,7 @@ async function talk({ lab, from, publisher, room, question }: ChatRequest, clien
   try {
     if (question !== undefined) await write(question);
     prompt();
-    for await (const line of lines) if (!(await write(line))) break;
+    for await (const line of typed) if (!(await write(line))) break;
     if (!isTerminal) {
       await chat.listen(() => chat.isIdle);
       await chat.listenToTheEnd();

@@ -87,7 +87,7 @@ export async function ensureRunning(
   try {
     if (portsChanged) progress.note("Another program has taken a port of this lab; it has other ports now.");
     const edited = await provision(lab, programs);
-    for (const file of edited.kept) progress.note(`Edited by hand, left as it is: ${file}`);
+    for (const file of edited.kept) progress.note(`Changed since the lab wrote it, left as it is: ${file}`);
     for (const file of edited.restored) progress.note(`Edited by hand, now as the registry says: ${file}`);
     progress.done(`configuration, keys and certificates of ${castOf(lab)}`);
     await startSupervisor(lab);

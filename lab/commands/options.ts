@@ -21,8 +21,10 @@ export const FLAG = { type: "boolean" } as const;
 export const TEXT = { type: "string" } as const;
 const COMMON: OptionSpec = { name: TEXT, help: { ...FLAG, short: "h" } };
 
+/** Its hint shows the usage lines alone: the whole help would push the error out of sight. */
 export function usageError(message: string, usage: string): DrawbridgeError {
-  return new DrawbridgeError("usage", message, { hint: usage.trim() });
+  const [lines = ""] = usage.trim().split("\n\n");
+  return new DrawbridgeError("usage", message, { hint: `${lines}\n       --help says more.` });
 }
 
 /**

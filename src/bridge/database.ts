@@ -34,6 +34,24 @@ export function openDatabase(config: BridgeConfig, log: Logger): Database {
   return { pool, url, close: () => pool.end() };
 }
 
+/** SQLSTATE 28: wrong user or password; 3D: no such database. */
+const isRefusal = (name: string) => /^(28|3D)/.test(name);
+
+/** What an operator is told when the database was not to be had: whether it is away, or refuses the URL's user or name. */
+export function databaseError(cause: unknown): DrawbridgeError {
+  if (cause instanceof DrawbridgeError) return cause;
+  const name = errorName(cause);
+  return isRefusal(name)
+    ? new DrawbridgeError("database_unavailable", `the database refuses the connection (${name})`, {
+        hint: "Correct user, password and database name in the URL that `database` names.",
+        cause,
+      })
+    : new DrawbridgeError("database_unavailable", `the bridge's database cannot be reached (${name})`, {
+        hint: "Start PostgreSQL, or correct host and port in the URL that `database` names.",
+        cause,
+      });
+}
+
 /** Migrates as soon as the database can be reached. Rejects with the signal's reason when aborted. */
 export async function migrateWhenReachable(
   pool: Pool,
@@ -49,13 +67,7 @@ export async function migrateWhenReachable(
     } catch (error) {
       // A migration that failed, or a database of a newer release: waiting does not help.
       if (errorName(error) === "database_unavailable") throw error;
-      // SQLSTATE 28: wrong user or password; 3D: no such database.
-      if (/^(28|3D)/.test(errorName(error))) {
-        throw new DrawbridgeError("database_unavailable", "the database refuses the connection", {
-          hint: "Correct user, password and database name in the URL that `database` names.",
-          cause: error,
-        });
-      }
+      if (isRefusal(errorName(error))) throw databaseError(error);
       log.warn({ code: errorName(error), waitMs }, "the database cannot be reached yet");
       await clock.sleep(waitMs, signal);
     }

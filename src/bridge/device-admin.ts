@@ -7,7 +7,7 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { type GhostMxid, ghostOf, parseAgentId, parseUserId } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { BridgeConfig } from "./config.ts";
-import { type Database, openDatabase } from "./database.ts";
+import { type Database, databaseError, openDatabase } from "./database.ts";
 import { createGhosts, type RecordedDevice } from "./ledger/ghosts.ts";
 import type { GhostLedger } from "./ledger/ledger.ts";
 import { migrate } from "./ledger/migrate.ts";
@@ -71,11 +71,7 @@ export class DeviceAdmin {
       return admin;
     } catch (cause) {
       await admin.close();
-      if (cause instanceof DrawbridgeError) throw cause;
-      throw new DrawbridgeError("database_unavailable", "the bridge's database cannot be reached", {
-        hint: "Start PostgreSQL, or correct `database` in the configuration.",
-        cause,
-      });
+      throw databaseError(cause);
     }
   }
 

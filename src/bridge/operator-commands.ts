@@ -1,9 +1,8 @@
 // The ledger as an operator's commands use it, whether bridges run or not.
 import type { Pool } from "pg";
 import { pino } from "pino";
-import { DrawbridgeError } from "../domain/errors.ts";
 import type { BridgeConfig } from "./config.ts";
-import { openDatabase } from "./database.ts";
+import { databaseError, openDatabase } from "./database.ts";
 import { type AcceptedDatabase, acceptDatabase } from "./ledger/database-marker.ts";
 import { migrate } from "./ledger/migrate.ts";
 import { createOperations, type Operations } from "./ledger/operator-commands.ts";
@@ -16,11 +15,7 @@ async function onDatabase<T>(
   const { pool, close } = openDatabase(config, pino({ level: "silent" }));
   try {
     const migrated = await migrate(pool).catch((cause: unknown) => {
-      if (cause instanceof DrawbridgeError) throw cause;
-      throw new DrawbridgeError("database_unavailable", "the bridge's database cannot be reached", {
-        hint: "Start PostgreSQL, or correct `database` in the configuration.",
-        cause,
-      });
+      throw databaseError(cause);
     });
     return await work(pool, migrated);
   } finally {

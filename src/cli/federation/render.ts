@@ -1,5 +1,6 @@
 // drawbridge federation render: writes what the registry means for every plane, or says what differs from it.
 import { resolve } from "node:path";
+import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../../federation/abuse/report.ts";
 import { renderAll } from "../../federation/planes/render.ts";
 import { loadRegistry } from "../../federation/registry/load.ts";
 import {
@@ -24,8 +25,16 @@ Exit codes:
   2  there is no registry, or it is invalid; nothing was written`,
   run(_, options) {
     const directory = resolve(options.directory);
-    const rendered = renderAll(loadRegistry(readRegistryFolder(directory)));
-    const changes = compareRendered(readRenderedFiles(directory), rendered);
+    const registry = readRegistryFolder(directory);
+    const rendered = new Map([
+      ...renderAll(loadRegistry(registry)),
+      [ABUSE_REPORT_SCHEMA, abuseReportSchema()],
+    ]);
+    const found = new Map([
+      ...readRenderedFiles(directory),
+      ...[...registry].filter(([path]) => path === ABUSE_REPORT_SCHEMA),
+    ]);
+    const changes = compareRendered(found, rendered);
     for (const { change, path } of changes) printText(`${change.padEnd(8)} ${path}\n`);
     if (options.check === true) {
       if (changes.length === 0) return ExitCode.ok;

@@ -57,7 +57,10 @@ export const AbuseReport = z.strictObject({
 });
 export type AbuseReport = z.output<typeof AbuseReport>;
 
-/** The text of registry/abuse-report.schema.json (JSON Schema, draft 2020-12). */
+/** Where the schema of reports stands in the repository. */
+export const ABUSE_REPORT_SCHEMA = "registry/abuse-report.schema.json";
+
+/** The text of that file (JSON Schema, draft 2020-12). */
 export function abuseReportSchema(): string {
   const title = "A report of abuse by a federated server";
   const json = z.toJSONSchema(AbuseReport, { io: "input", unrepresentable: "any" });

@@ -10,7 +10,7 @@ import { PolicyFile } from "../../rendered-files/border-policy.ts";
 import { InvocationFile, PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { ClientsFile } from "../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
-import { abuseReportSchema } from "../abuse/report.ts";
+import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
 import { assertAdmits } from "../planes/admitted.ts";
 import { BORDER_POLICY } from "../planes/border/render.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "../planes/card/render.ts";
@@ -33,8 +33,6 @@ interface CheckResult {
   readonly found: readonly string[];
 }
 
-const ABUSE_SCHEMA = "registry/abuse-report.schema.json";
-
 const TransportInclude = z.object({
   federation_domain_whitelist: z.array(z.string()),
   trusted_key_servers: z.array(z.object({ server_name: z.string() })),
@@ -56,7 +54,7 @@ export function checkRepository(
     const found = listProblems(() => check(registry));
     return { name, result: found.length === 0 ? "ok" : "failed", found };
   };
-  const abuse = checkAbuseSchema(registryFiles.get(ABUSE_SCHEMA));
+  const abuse = checkAbuseSchema(registryFiles.get(ABUSE_REPORT_SCHEMA));
   return [
     ...results,
     { name: "abuse-report schema", result: abuse.length === 0 ? "ok" : "failed", found: abuse },
@@ -109,13 +107,14 @@ function listProblems(check: () => readonly string[]): readonly string[] {
 }
 
 function checkAbuseSchema(text: string | undefined): readonly string[] {
-  if (text === undefined) return [`${ABUSE_SCHEMA} is missing`];
+  if (text === undefined)
+    return [`${ABUSE_REPORT_SCHEMA} is missing: \`drawbridge federation render\` writes it`];
   try {
     if (isDeepStrictEqual(JSON.parse(text), JSON.parse(abuseReportSchema()))) return [];
   } catch {
     // Reported below.
   }
-  return [`${ABUSE_SCHEMA} is not the schema that reports are read by`];
+  return [`${ABUSE_REPORT_SCHEMA} is not the schema that reports are read by`];
 }
 
 function checkWhitelist(registry: Registry, text: string | undefined): readonly string[] {

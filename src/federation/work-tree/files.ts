@@ -1,6 +1,6 @@
 // A work tree of the organisation's repository: its registry is read, its rendered files are compared and written.
 // Invariants: no symbolic link is followed, so nothing outside the tree is read or written; a file is replaced whole;
-// files outside the rendered folders are never touched.
+// only the paths that the caller renders are written or removed.
 import { lstatSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";

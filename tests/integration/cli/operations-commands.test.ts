@@ -44,4 +44,22 @@ describe("drawbridge delegation, envelope and room", () => {
     assert.doesNotMatch(listed.stdout + shown.stdout + ended.stdout, /content/);
     assert.deepEqual(await rows("SELECT state FROM bridge_delegations"), [{ state: "canceled" }]);
   });
+
+  it("say whether the database is away or refuses the connection, and by which code [OPS-1]", async (t) => {
+    const { url } = await ledgerFixture(t);
+    const folder = join(temporaryFolder(t), "bridge");
+    const given = ["--server-name", "a.test", "--homeserver-url", "http://127.0.0.1:8008"];
+    await runCli(["bridge", "init", "--directory", folder, ...given, "--database-env", "TEST_LEDGER_URL"]);
+    const withUrl = (change: Partial<URL>) =>
+      runCli(["room", "list", "--config", join(folder, "bridge.yaml")], {
+        env: { ...process.env, TEST_LEDGER_URL: Object.assign(new URL(url), change).href },
+      });
+    const other = await withUrl({ pathname: "/no_such_database" });
+    assert.equal(other.code, ExitCode.unavailable);
+    assert.match(other.stderr, /^error: the database refuses the connection \(3D000\)$/m);
+    assert.match(other.stderr, /^hint: Correct user, password and database name/m);
+    const away = await withUrl({ port: "1" });
+    assert.equal(away.code, ExitCode.unavailable);
+    assert.match(away.stderr, /^error: the bridge's database cannot be reached \(ECONNREFUSED\)$/m);
+  });
 });

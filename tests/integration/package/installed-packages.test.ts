@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { globSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, posix } from "node:path";
 import { after, before, describe, it } from "node:test";
 import manifest from "../../../package.json" with { type: "json" };
 import verifierManifest from "../../../packages/verify/package.json" with { type: "json" };
@@ -64,7 +64,7 @@ describe("npm package drawbridge", () => {
     installed = join(modules, "drawbridge");
   });
 
-  it("contains the guides, the alarm rules, the border module and the migrations", () => {
+  it("contains the guides, the alarm rules, the dashboard, the border module and the migrations", () => {
     const files = new Set(packed.drawbridge.files);
     const migrations = globSync("src/bridge/ledger/migrations/*.sql", { cwd: ROOT });
     assert.ok(migrations.length > 0);
@@ -72,7 +72,7 @@ describe("npm package drawbridge", () => {
       ...globSync("docs/operating/*.md", { cwd: ROOT }).filter((guide) => !guide.endsWith("the-lab.md")),
       ...globSync("docs/reference/*.md", { cwd: ROOT }),
       "docs/reference/schemas/bridge.schema.json",
-      ...globSync("deploy/prometheus/*", { cwd: ROOT }),
+      ...globSync("deploy/*/*", { cwd: ROOT }),
       "border/pyproject.toml",
       ...globSync("border/src/**/*.{py,typed}", { cwd: ROOT }),
       ...migrations.map((file) => file.replace("src/bridge/ledger", "dist")),
@@ -83,6 +83,22 @@ describe("npm package drawbridge", () => {
     ]) {
       assert.ok(files.has(file), `${file} is missing`);
     }
+  });
+
+  it("contains every page that a guide links to", () => {
+    const files = new Set(packed.drawbridge.files);
+    const links = packed.drawbridge.files
+      .filter((file) => /^docs\/operating\/.*\.md$/.test(file))
+      .flatMap((file) =>
+        [...readFileSync(join(ROOT, file), "utf8").matchAll(/\]\(([^)#:]+)(?:#[^)]*)?\)/g)].map(([, link]) =>
+          posix.normalize(posix.join(posix.dirname(file), link ?? "")),
+        ),
+      );
+    assert.ok(links.length > 50);
+    assert.deepEqual(
+      links.filter((link) => !files.has(link)),
+      [],
+    );
   });
 
   it("contains no lab, example, test, embedded database or Node.js binary", () => {

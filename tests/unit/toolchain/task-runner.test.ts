@@ -157,6 +157,16 @@ describe("task runner", () => {
     assert.equal(calls().length, 5);
   });
 
+  it("the help of a task that needs Python programs installs none of them", async (t) => {
+    const { task, calls } = madeUpClone(t);
+    const ended = await task("with:tools", "--help");
+    assert.equal(ended.code, 0, ended.stderr);
+    assert.deepEqual(
+      calls().map((call) => call.split(" ")[0]),
+      ["npm"],
+    );
+  });
+
   it("the border module's tools are installed into the same place, only for a task that needs them", async (t) => {
     const { root, task, calls } = madeUpClone(t);
     await task("with:python");

@@ -40,7 +40,7 @@ export async function runningWhitelist(
       {
         hint:
           answer.status === 404
-            ? "Set federation_whitelist_endpoint_enabled: true in homeserver.yaml."
+            ? "Have the homeserver read transport.includeFile beside homeserver.yaml (--config-path), and restart it once."
             : "Check the token that homeserver.operatorToken names.",
       },
     );

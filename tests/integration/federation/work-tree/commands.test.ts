@@ -98,6 +98,19 @@ describe("federation render and federation check", () => {
     assert.deepEqual([json.ok, json.checks.length], [true, 10]);
   });
 
+  it("render completes a registry that a person has begun with organisation.yaml alone, so that check succeeds [CHK-1]", (t) => {
+    const tree = temporaryFolder(t);
+    mkdirSync(join(tree, "registry"));
+    const entry = "version: 1\nserverName: gull.example\nquotas: {default: {perMinute: 60, burst: 20}}\n";
+    writeFileSync(join(tree, "registry/organisation.yaml"), entry);
+    const schema = "registry/abuse-report.schema.json";
+    assert.match(federation("render", "--directory", tree).stdout, new RegExp(`^added {4}${schema}$`, "m"));
+    assert.equal(federation("check", tree).status, 0);
+    assert.equal(readFileSync(join(tree, "registry/organisation.yaml"), "utf8"), entry);
+    writeFileSync(join(tree, schema), "{}\n");
+    assert.equal(federation("render", "--directory", tree, "--check").stdout, `changed  ${schema}\n`);
+  });
+
   it("a folder without a registry is an error of usage [CHK-1]", (t) => {
     assert.equal(federation("check", temporaryFolder(t)).status, 2);
   });
