@@ -350,9 +350,11 @@ const QUESTIONS = `
              WHERE n.source_event_id = d.matrix_event_id AND n.ghost_mxid = d.ghost_mxid))) END AS outcome
     FROM bridge_delegations d LEFT JOIN bridge_rooms r USING (room_id)`;
 
+// Not TRUNCATE: it changes the catalogue, after which every connection plans all of its statements again.
 const EMPTY = `
-  TRUNCATE bridge_handled_events, bridge_rooms, bridge_delegations, bridge_encrypted_intake, bridge_sends, bridge_notices,
-           bridge_limiter, bridge_audit RESTART IDENTITY CASCADE;
+  DELETE FROM bridge_handled_events; DELETE FROM bridge_statuses; DELETE FROM bridge_sends; DELETE FROM bridge_delegations;
+  DELETE FROM bridge_rooms; DELETE FROM bridge_encrypted_intake; DELETE FROM bridge_notices; DELETE FROM bridge_limiter;
+  DELETE FROM bridge_audit;
   UPDATE bridge_capacity SET admitted = 0, counted_open = 0, counted_at_admitted = 0`;
 
 export interface DelegationSetUp {
