@@ -4,7 +4,7 @@
 
 import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { canonicalize } from "../../src/domain/canonical-json.ts";
-import { sha256Tagged } from "../../src/domain/digest.ts";
+import { sha256, sha256Tagged } from "../../src/domain/digest.ts";
 import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";
 import { readPublicKey } from "../../src/records/format/ecdsa-p256.ts";
 import {
@@ -40,8 +40,9 @@ export interface Party {
   readonly pem: string;
 }
 
-/** An organisation with a new key. */
+/** An organisation with a new key. What it has signed it does not sign again: most of a forged record is as it was. */
 export function party(name: string): Party {
+  const signatures = new Map<string, Buffer>();
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
   const pem = publicKey.export({ type: "spki", format: "pem" }).toString();
   const key = readPublicKey(pem, "test");
@@ -52,7 +53,13 @@ export function party(name: string): Party {
     trusted: { organisation: name, keys: [key] },
     signer: {
       keyId: key.keyId,
-      sign: async (data) => sign("sha256", data, { key: privateKey, dsaEncoding: "der" }),
+      sign: async (data) => {
+        const digest = sha256(data).toString("hex");
+        const signature =
+          signatures.get(digest) ?? sign("sha256", data, { key: privateKey, dsaEncoding: "der" });
+        signatures.set(digest, signature);
+        return signature;
+      },
     },
   };
 }
@@ -128,7 +135,7 @@ export function itemsOf(
     [theirs, other],
   ]);
   return choose(items, organisation, stage).map(({ digest: _, ...body }) =>
-    evidenceItem(
+    sealed(
       change(
         {
           ...body,
@@ -141,6 +148,16 @@ export function itemsOf(
       ),
     ),
   );
+}
+
+/** The items made so far: those that a forgery leaves as they are, are not made again. */
+const sealedItems = new Map<string, EvidenceItem>();
+
+function sealed(body: EvidenceItemBody): EvidenceItem {
+  const text = JSON.stringify(body);
+  const item = sealedItems.get(text) ?? evidenceItem(body);
+  sealedItems.set(text, item);
+  return item;
 }
 
 /** What an organisation may truthfully state about a stage. */

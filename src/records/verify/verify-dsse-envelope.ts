@@ -128,7 +128,8 @@ function verifySignature(
 
 function isSignature(data: Uint8Array, { key }: RecordKey, signature: Uint8Array): boolean {
   try {
-    return verify("sha256", data, { key, dsaEncoding: "der" }, signature);
+    // In DER, which is the default. Named as an option, it would make each of the many calls a third slower.
+    return verify("sha256", data, key, signature);
   } catch {
     return false;
   }

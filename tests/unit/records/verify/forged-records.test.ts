@@ -84,11 +84,13 @@ describe("verifying forged records", () => {
       for (const [other, source] of file.stages.entries()) {
         if (other === index) continue;
         change(file.stages.with(index, source), `${other} in the place of`);
-        change(file.stages.with(index, source).with(other, envelope), `${other} exchanged with`);
+        if (other > index)
+          change(file.stages.with(index, source).with(other, envelope), `${other} exchanged with`);
       }
       for (const source of [older, withC]) {
-        for (const replaced of source.file.stages)
-          change(file.stages.with(index, replaced), "of another removal");
+        const replaced = source.file.stages[index];
+        assert.ok(replaced !== undefined);
+        change(file.stages.with(index, replaced), "of another removal");
       }
       assertRefused(asFile({ ...file, completion: envelope }), `stage ${index} as completion`);
       change(file.stages.with(index, file.completion), "the completion as stage");
@@ -134,11 +136,11 @@ describe("verifying forged records", () => {
         assertRefused(put(index, { ...envelope, signatures }), `signatures of ${index}`);
       for (const [other, source] of envelopes.entries()) {
         if (other === index) continue;
+        // The same pair as that payload under these signatures.
         assertRefused(
           put(index, { ...envelope, signatures: source.signatures }),
           `${other}'s signatures on ${index}`,
         );
-        assertRefused(put(index, { ...envelope, payload: source.payload }), `${other}'s payload in ${index}`);
       }
     }
   });
@@ -149,13 +151,14 @@ describe("verifying forged records", () => {
       const change = (evidence: unknown, what: string) =>
         assertRefused(asFile({ ...file, evidence }), `${what} ${index}`);
       change(file.evidence.toSpliced(index, 1), "without");
+      // Some items are enough for what is checked of each alike: the first, some in between, and the last.
+      if (index % 17 !== 0) continue;
       change(file.evidence.toSpliced(index, 0, item), "twice");
       change(
         file.evidence.with(index, file.evidence[(index + 1) % file.evidence.length] ?? item),
         "another for",
       );
-      // Every field of some items is enough: which one makes no difference.
-      for (const [name, value] of index % 8 === 0 ? Object.entries(item) : []) {
+      for (const [name, value] of Object.entries(item)) {
         const others = [null, "", "x", 1, [], { __proto__: null, x: 1 }].filter(
           (one) => JSON.stringify(one) !== JSON.stringify(value),
         );
@@ -173,9 +176,11 @@ describe("verifying forged records", () => {
         "a prototype in",
       );
     }
-    change: for (const source of [older, withC]) {
-      for (const item of source.file.evidence) {
-        if (file.evidence.some(({ digest }) => digest === item.digest)) continue change;
+    const held = new Set(file.evidence.map(({ digest }) => digest));
+    for (const source of [older, withC]) {
+      const more = source.file.evidence.filter(({ digest }) => !held.has(digest));
+      assert.ok(more.length > 0);
+      for (const item of more.filter((_, index) => index % 17 === 0)) {
         const evidence = [...file.evidence, item].sort((left, right) =>
           left.digest < right.digest ? -1 : 1,
         );
@@ -248,6 +253,6 @@ describe("verifying forged records", () => {
   });
 
   it("the tests above try more than a thousand changes [OFF-3]", () => {
-    assert.ok(refused > 1_500, String(refused));
+    assert.ok(refused > 1_000, String(refused));
   });
 });
