@@ -37,7 +37,8 @@ describe("a conversation", () => {
       ).map(({ kind, reason, source }) => [kind, reason, source].filter((each) => each !== null).join(" "));
     const asked = async () => {
       worker.start();
-      await made.harness.until(() => row.state === "awaiting_input" && row.dueAt > made.harness.clock.now());
+      const { harness } = made;
+      await harness.until(() => row.state === "awaiting_input" && harness.calls.includes("recordAsked"));
       return await person.lastSent("question");
     };
     return { ...made, ...person, row, worker, notices, asked };
