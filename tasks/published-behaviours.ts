@@ -17,7 +17,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "INT-5":
     "Anything but 2xx is answered only to bad credentials, to a malformed body, or when the database cannot commit.",
   "INT-6":
-    "Mentions, direct rooms, replies and threads trigger; edits, notices, marked messages and ghosts never; a redaction cancels and clears.",
+    "Mentions, direct rooms, replies and threads trigger, by text or a file; edits, notices, marked messages and ghosts never; a redaction cancels and clears.",
   "INT-7": "A malformed event is recorded and skipped; the others of its transaction are taken.",
   "INT-8":
     "What the homeserver loses when it stops is read back once it is there again, in its order, and taken once.",
@@ -28,7 +28,8 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "DEL-3": "The answer is recorded before it is sent; content is cleared at the terminal transition.",
   "DEL-4": "An answer is sent under a stored transaction ID, as the ghost's device, once.",
   "DEL-5": "When trust is lost while an agent works, following stops and the room is told.",
-  "DEL-6": "An agent may ask back: the answer of who asked goes on in the same task. Who asked can cancel.",
+  "DEL-6":
+    "An agent may ask back: the answer of who asked goes on in the same task. Who asked can cancel. Files go to agents that may get them, and come from agents.",
   "DEL-7":
     "A2A 1.0 by JSON-RPC and HTTP+JSON, streams, 0.3 peers; an accepted task is found again before anything is sent twice.",
   "DEL-8":

@@ -81,6 +81,21 @@ const Origin = z.string().refine((value) => URL.canParse(value) && new URL(value
   error: "must be an origin such as https://agents.example.org or http://10.0.0.5:8080",
 });
 
+/** The types of attachments that the bridge can tell by their content. */
+export const ATTACHMENT_TYPES = [
+  "text/plain",
+  "text/markdown",
+  "text/csv",
+  "application/json",
+  "application/pdf",
+  "image/png",
+  "image/jpeg",
+  "image/gif",
+  "image/webp",
+] as const;
+
+const MiB = 1024 * 1024;
+
 export const AgentEntry = z.strictObject({
   cardUrl: AddressWithoutSecret,
   /**
@@ -114,6 +129,18 @@ export const AgentEntry = z.strictObject({
       burst: z.int().min(1).default(20),
     })
     .prefault({}),
+  /** Which files that people attach to a question go to the agent, if its card accepts them too. Absent: none. */
+  attachments: z
+    .strictObject({
+      types: z.array(z.enum(ATTACHMENT_TYPES)).min(1),
+      /** The longest one. */
+      bytes: z
+        .int()
+        .min(1)
+        .max(16 * MiB)
+        .default(4 * MiB),
+    })
+    .optional(),
   /** How a long task is followed when the agent offers no stream. */
   pollInterval: durationMs("2s", { min: "100ms" }),
 });

@@ -5,8 +5,8 @@ import { parseOutsideJson } from "../domain/outside-json.ts";
 
 export type Body = AsyncIterable<Uint8Array> & { destroy(): unknown };
 
-/** The body as text; undefined when it is longer than the bound. */
-export async function readBounded(body: Body, bytesMax: number): Promise<string | undefined> {
+/** The body; undefined when it is longer than the bound. */
+export async function readBoundedBytes(body: Body, bytesMax: number): Promise<Buffer | undefined> {
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of body) {
@@ -17,7 +17,12 @@ export async function readBounded(body: Body, bytesMax: number): Promise<string 
     }
     chunks.push(chunk);
   }
-  return Buffer.concat(chunks).toString("utf8");
+  return Buffer.concat(chunks);
+}
+
+/** The body as text; undefined when it is longer than the bound. */
+export async function readBounded(body: Body, bytesMax: number): Promise<string | undefined> {
+  return (await readBoundedBytes(body, bytesMax))?.toString("utf8");
 }
 
 const BODY_BYTES_MAX = 64 * 1024 * 1024;

@@ -107,6 +107,8 @@ export interface Harness {
   readonly logged: string[];
   /** What reached the homeserver, in order. */
   readonly sent: PendingSend[];
+  /** The media repository; there is nothing in it. */
+  download: DelegationDependencies["download"];
   /** Results of the next sends, of which only those that succeed were attempted; then every send succeeds. */
   readonly sendResults: SendResult[];
   /** What agents.yaml says now; undefined: the agent was removed. */
@@ -202,6 +204,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
     logged,
     sent: [],
     sendResults: [],
+    download: async () => ({ kind: "refused", status: 404, errcode: "M_NOT_FOUND" }),
     target: {
       ...namedTarget("docs"),
       entry: { ...namedTarget("docs").entry, allowedOrigins, ...options.entry },
@@ -241,6 +244,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
           return planned ?? { kind: "sent", eventId: `$sent${sentCount}` as EventId };
         },
       },
+      download: async (...request) => await counted(harness.download(...request)),
       clock,
       random: { bytes: (length) => Buffer.alloc(length, 128) },
       log: pino({ level: "debug" }, { write: (line: string) => logged.push(line) }),

@@ -56,6 +56,8 @@ export class Behaviour {
   readonly started: string[] = [];
   readonly canceled: string[] = [];
   readonly prompts: string[] = [];
+  /** The files of each message, as text. */
+  readonly files: { readonly name: string; readonly mediaType: string; readonly text: string }[] = [];
   /** Task and context of each execution, as its message named them. */
   readonly addressed: { readonly taskId: string; readonly contextId: string }[] = [];
   readonly #answers = new Map<string, string[]>();
@@ -77,6 +79,10 @@ export class Behaviour {
     this.addressed.push({ taskId: userMessage.taskId, contextId: userMessage.contextId });
     const [first] = userMessage.parts;
     if (first?.content?.$case === "text") this.prompts.push(first.content.value);
+    for (const { content, filename, mediaType } of userMessage.parts) {
+      if (content?.$case !== "raw") continue;
+      this.files.push({ name: filename, mediaType, text: Buffer.from(content.value).toString() });
+    }
     const say = (text: string): Message => ({
       messageId: `answer-${this.started.length}`,
       contextId,

@@ -76,6 +76,8 @@ export interface FaultAgent {
   readonly url: string;
   readonly behaviour: Behaviour;
   readonly seen: SeenRequest[];
+  /** The messages that were sent to it, as they came, without what names the request. */
+  readonly bodies: unknown[];
   /** Bearer tokens that are taken; undefined: none is asked for. */
   tokens: Set<string> | undefined;
   /** Bytes written by `huge`. */
@@ -125,6 +127,8 @@ export async function startFaultAgent(
       version: request.headers["a2a-version"] as string | undefined,
       traceparent: request.headers["traceparent"] as string | undefined,
     });
+    const { message } = body.params ?? body;
+    if (message !== undefined) agent.bodies.push(message);
     if (agent.tokens !== undefined && !agent.tokens.has(authorization?.replace("Bearer ", "") ?? "")) {
       return end(response, 401);
     }
@@ -149,6 +153,7 @@ export async function startFaultAgent(
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     behaviour,
     seen: [],
+    bodies: [],
     tokens: undefined,
     hugeBytes: 0,
     fault: (operation, fault, times = 1) => faults.push({ operation, fault, times }),

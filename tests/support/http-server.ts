@@ -98,7 +98,8 @@ export async function scriptedHomeserver(t: TestContext, script: Script = WELL):
       return;
     }
     response.writeHead(scripted.status ?? 200, { "content-type": "application/json", ...scripted.headers });
-    response.end(typeof scripted.body === "string" ? scripted.body : JSON.stringify(scripted.body ?? {}));
+    const isRaw = typeof scripted.body === "string" || scripted.body instanceof Uint8Array;
+    response.end(isRaw ? scripted.body : JSON.stringify(scripted.body ?? {}));
   };
   server.listen(0, "127.0.0.1");
   await once(server, "listening");

@@ -7,7 +7,7 @@ import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
-import { createUploader } from "../matrix/files.ts";
+import { createDownloader, createUploader } from "../matrix/files.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send.ts";
 import { textsBy } from "../texts/catalogue.ts";
 import { createAgentHttp } from "./a2a/http.ts";
@@ -53,6 +53,7 @@ export function createDelegationWorker(options: {
       observe: (outcome) => metrics.tokenRequest(outcome),
     }),
     sender: createEventSender({ ...sending, ledger }),
+    download: createDownloader(sending),
     upload: createUploader({ ...sending, random, ledger: rooms }),
     typing: (room, ghost, isTyping) => {
       const { ghosts, homeserver } = sending;

@@ -7,7 +7,7 @@ import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
-import type { UploadFile } from "../matrix/files.ts";
+import type { DownloadFile, UploadFile } from "../matrix/files.ts";
 import type { EventSender } from "../matrix/send.ts";
 import type { TextsOf } from "../texts/catalogue.ts";
 import type { AgentOperation } from "./a2a/agent-client.ts";
@@ -39,6 +39,8 @@ export interface DelegationDependencies {
   readonly tokens: TokenSource;
   readonly http: AgentHttp;
   readonly sender: EventSender;
+  /** Gets the file that came with a question. */
+  readonly download: DownloadFile;
   /** Passes a file on. Without it the answer says that there was one. */
   readonly upload?: UploadFile;
   /** Shows in a room that a ghost is at work, or no longer. It is tried once, and nothing waits for it. */

@@ -1,5 +1,5 @@
 // From a claimed question, or the answer to one of the agent, to an agent that has it. Invariants: mapping, trust, sender, token of the issuer,
-// limiter, call: in this order; what is handed over spends one limiter token, before its first call; no remote request
+// attachment (and all of these again), limiter, call: in this order; what is handed over spends one limiter token, before its first call; no remote request
 // stands between that write and the call; a call whose outcome is not known is never simply repeated (after-failed-dispatch.ts).
 
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -8,10 +8,11 @@ import type { LimiterBucket, LimiterRefusal, Outcome } from "../ledger/delegatio
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
-import type { AgentUpdate } from "./a2a/protocol.ts";
+import type { AgentUpdate, FilePart, Question } from "./a2a/protocol.ts";
 import { again, dispatchDeadline, givenUp, settleEarlier } from "./after-failed-dispatch.ts";
 import { ask } from "./agent-question.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
+import { loadAttachment, refusalOf, withoutAttachment } from "./attachment.ts";
 import { cancelTask } from "./cancel-task.ts";
 import type { DelegationLimits } from "./dependencies.ts";
 import { askedIn, follow, isAnswered } from "./follow.ts";
@@ -75,6 +76,21 @@ async function handOver(flow: Flow): Promise<Verdict> {
   }
   const { prompt } = claimed;
   if (prompt === undefined) throw new DrawbridgeError("internal", "a question to dispatch has no prompt");
+  let file: FilePart | undefined;
+  if (prompt.attachment !== undefined) {
+    const isKnown = mayHave || claimed.a2aTaskId !== undefined;
+    const loaded = await loadAttachment(flow, gate.cleared, prompt.attachment);
+    if (loaded.kind === "refused") return finish(withoutAttachment(loaded.reason, isKnown));
+    if (loaded.kind === "unavailable") {
+      return again(flow, "attachment_unavailable", !mayHave, loaded.retryAfterMs);
+    }
+    // The download took time, so every check is repeated.
+    gate = await pass(flow, mayHave);
+    if (gate.kind === "closed") return gate.verdict;
+    file = loaded.file;
+    const refusal = refusalOf(gate.cleared, file);
+    if (refusal !== undefined) return finish(withoutAttachment(refusal, isKnown));
+  }
 
   const { perMinute, burst } = gate.cleared.target.entry.rate;
   const bucket = { key: `agent:${claimed.agentId}`, ratePerMinute: perMinute, burst };
@@ -85,7 +101,7 @@ async function handOver(flow: Flow): Promise<Verdict> {
     // An answer can wait for a token, because its question was asked.
     return claimed.a2aTaskId === undefined ? finish(rateLimited(begun)) : again(flow, begun, !mayHave);
   }
-  return call(flow, gate, prompt, mayHave);
+  return call(flow, gate, { text: prompt.text, file }, mayHave);
 }
 
 /** The buckets of the sender and of the sender's server, where the configuration limits them. */
@@ -129,7 +145,7 @@ async function pass(flow: Flow, mayHave: boolean): Promise<Gate> {
 async function call(
   flow: Flow,
   { cleared, client }: Extract<Gate, { kind: "open" }>,
-  prompt: string,
+  said: Pick<Question, "text" | "file">,
   mayHave: boolean,
 ): Promise<Verdict> {
   const { claimed, deps } = flow;
@@ -137,7 +153,7 @@ async function call(
   if (!flow.isFresh) return again(flow, "agent_unavailable", !mayHave);
   const question = {
     messageId: claimed.a2aMessageId,
-    text: prompt,
+    ...said,
     taskId: claimed.a2aTaskId,
     contextId: claimed.a2aContextId,
   };

@@ -1,5 +1,5 @@
 // From events to delegations: which message asks which ghost. Pure.
-// Invariants: only a person's text message triggers; an edit changes the text of its question alone; notices, what is marked as automated, and ghosts, the
+// Invariants: only a person's text or file triggers; an edit changes the text of its question alone; notices, what is marked as automated, and ghosts, the
 // bridge's own and those of a partner's, never do; a
 // message redacted in the same transaction does not; what stands in plain text in an encrypted room counts
 // only where the configuration allows it, and what cannot be opened yet keeps its position there as an intake envelope.
@@ -125,10 +125,11 @@ export function candidatesOf(
   return { plain, encrypted, reactions };
 }
 
-/** Whether a message is of the kind that can ask, or edit a question: text, and not marked as automated. */
+/** Whether a message is of the kind that can ask, or edit a question: text or a file, and not marked as automated. */
 export function couldAsk(message: MessageEvent): boolean {
   const isReadable = !message.isEdit || message.replaces !== undefined;
-  return message.msgtype === "m.text" && isReadable && !message.isAutomated;
+  const isSaid = message.msgtype === "m.text" || message.attachment !== undefined;
+  return isSaid && isReadable && !message.isAutomated;
 }
 
 export function redactedIn(events: readonly ReadableEvent[]): Admission["redacted"] {
@@ -337,6 +338,7 @@ export function derive(
         agentTurn: agentTurnOf(message, known.recentAnswers),
         contextId: target && contextOf(message, target, known.subjects, contextSince),
         prompt: promptOf(message, ghost, target?.entry.displayName),
+        attachment: message.attachment,
       });
     }
   }

@@ -32,10 +32,10 @@ export function editsWaiting(
 }
 
 export function editsOf(edit: MessageEvent, subjects: readonly Subject[], nameOf: NameOf): NewEdit[] {
-  const { event, room, sender, indexDigest } = edit;
+  const { event, room, sender, indexDigest, attachment } = edit;
   return editedBy(edit, subjects).map(({ delegation, source, ghost }) => {
     const prompt = promptOf(edit, ghost, nameOf(ghost));
-    return { delegation, source, ghost, event, room, sender, indexDigest, prompt };
+    return { delegation, source, ghost, event, room, sender, indexDigest, prompt, attachment };
   });
 }
 
@@ -47,7 +47,7 @@ export function editedHere(
 ): NewDelegation[] {
   return delegations.map((job) =>
     job.event === edit.replaces && job.room === edit.room && job.sender === edit.sender
-      ? { ...job, prompt: promptOf(edit, job.ghost, nameOf(job.ghost)) }
+      ? { ...job, prompt: promptOf(edit, job.ghost, nameOf(job.ghost)), attachment: edit.attachment }
       : job,
   );
 }

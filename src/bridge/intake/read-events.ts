@@ -12,8 +12,10 @@ import {
 } from "../../domain/identifiers.ts";
 import { isTooDeep } from "../../domain/outside-json.ts";
 import type { MalformedEvent } from "../ledger/admission-types.ts";
+import type { Attachment } from "../ledger/prompts.ts";
 import { transactionIdIn } from "../ledger/transaction-ids.ts";
 import { isMarkedAutomated } from "../matrix/automated.ts";
+import { readAttachment } from "./attachment.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -30,7 +32,9 @@ interface RoomEvent {
 export interface MessageEvent extends RoomEvent {
   readonly type: "message";
   readonly msgtype: string;
+  /** Of a message with a file: its caption, empty when there is none. */
   readonly body: string;
+  readonly attachment: Attachment | undefined;
   readonly mentions: readonly UserId[];
   readonly threadRoot: EventId | undefined;
   /** The event replied to, unless it only stands there for clients that know no threads. */
@@ -199,8 +203,13 @@ function replacedBy(content: Json): EventId | undefined {
     : undefined;
 }
 
-/** @param replaces what it replaces by a relation that stands outside its content */
-function readMessage(common: RoomEvent, content: Json, replaces?: EventId): MessageEvent | OtherEvent {
+/** @param outside of an encrypted one: what it replaces by a relation that stands outside its content */
+function readMessage(
+  common: RoomEvent,
+  content: Json,
+  outside?: Pick<EncryptedEvent, "replaces">,
+): MessageEvent | OtherEvent {
+  const replaces = outside?.replaces;
   // A redacted message has no content left, and is not malformed.
   if (Object.keys(content).length === 0) return { ...common, type: "other" };
   const replacement = content["m.new_content"];
@@ -213,11 +222,13 @@ function readMessage(common: RoomEvent, content: Json, replaces?: EventId): Mess
   if (typeof msgtype !== "string") throw new Malformed("msgtype");
   const body = shown["body"];
   if (typeof body !== "string") throw new Malformed("body");
+  const attached = readAttachment(shown, outside !== undefined);
   return {
     ...common,
     type: "message",
     msgtype,
-    body,
+    body: attached?.caption ?? body,
+    attachment: attached?.attachment,
     mentions: readMentions(content),
     isAutomated: isMarkedAutomated(content),
     sentAs: transactionIdIn(content),
@@ -346,7 +357,7 @@ export function readDecrypted(
   if (inside.type !== "m.room.message") return {};
   const { raw: _raw, isEdit, replaces, isAutomated, type: _type, ...common } = event;
   try {
-    const read = readMessage(common, inside.content, replaces);
+    const read = readMessage(common, inside.content, { replaces });
     if (read.type !== "message") return {};
     return {
       message: {

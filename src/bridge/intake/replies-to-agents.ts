@@ -33,7 +33,10 @@ export function answerIn(
   const question = replied ?? inThread;
   if (question === undefined) return undefined;
   const text = promptOf(message, question.ghost, nameOf(question.ghost));
-  return answerTo(question, message, chosen(question.options, text) ?? text);
+  return {
+    ...answerTo(question, message, chosen(question.options, text) ?? text),
+    attachment: message.attachment,
+  };
 }
 
 function answerTo(question: OpenQuestion, by: MessageEvent | ReactionEvent, text: string): NewAnswer {

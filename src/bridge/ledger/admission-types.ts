@@ -11,6 +11,7 @@ import type {
 } from "../../domain/identifiers.ts";
 import type { DeviceMail } from "./device-inbox.ts";
 import type { RoomOrder } from "./late-events.ts";
+import type { Attachment } from "./prompts.ts";
 import type { NoticeKind, NoticeReason, SendPurpose, TerminalReason } from "./states.ts";
 
 /** How an event arrived: by transaction, or by catchup. */
@@ -62,6 +63,7 @@ export interface NewDelegation {
   /** Its number in an exchange in which nobody paused: 1 for a person's question. */
   readonly agentTurn: number;
   readonly prompt: string;
+  readonly attachment?: Attachment | undefined;
   /** The agent's conversation that it continues. */
   readonly contextId?: string | undefined;
   /** Why it is refused whatever the capacity is. */
@@ -98,6 +100,7 @@ export interface NewAnswer {
   /** As of a new delegation; absent of a reaction, which is not encrypted. */
   readonly indexDigest?: Buffer | undefined;
   readonly text: string;
+  readonly attachment?: Attachment | undefined;
 }
 
 /** A new text of a question, by the person who asked it. */
@@ -111,6 +114,7 @@ export interface NewEdit {
   /** As of a new delegation. */
   readonly indexDigest: Buffer | undefined;
   readonly prompt: string;
+  readonly attachment?: Attachment | undefined;
 }
 
 /** Somebody's wish to cancel what they asked. */

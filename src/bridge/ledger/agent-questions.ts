@@ -9,8 +9,9 @@ import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/ide
 import type { NewAnswer, NewNotice, Posted, QuestionOption } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { sourceOf } from "./delegations.ts";
-import { assertHeld, HELD, heldBy, type Lease, promptIdentity } from "./leases.ts";
+import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
 import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { sealPrompt } from "./prompts.ts";
 import { insertSends, NewSends, type PendingSend, type ReplyPart } from "./replies.ts";
 import { advanceRoom } from "./room-order.ts";
 
@@ -142,7 +143,7 @@ export async function recordAnswers(
   const recorded = await rows<{ id: string }>(on, RECORD_ANSWERS, [
     answers.map(({ delegation }) => delegation),
     answers.map(({ event }) => event),
-    answers.map(({ text, source, ghost }) => keys.seal(text, promptIdentity(source, ghost))),
+    answers.map(({ source, ghost, ...prompt }) => sealPrompt(keys, source, ghost, prompt)),
     toTime(now),
   ]);
   const ids = new Set(recorded.map(({ id }) => id));

@@ -4,8 +4,8 @@
 // wait before the next attempt.
 import type { NewEdit } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { promptIdentity } from "./leases.ts";
 import { type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { sealPrompt } from "./prompts.ts";
 
 const EDIT_QUESTIONS: Statement = {
   name: "edit_questions",
@@ -44,7 +44,9 @@ export async function editQuestions(
   await rows(on, EDIT_QUESTIONS, [
     toTime(now),
     last.map(({ delegation }) => delegation),
-    last.map(({ prompt, source, ghost }) => keys.seal(prompt, promptIdentity(source, ghost))),
+    last.map(({ source, ghost, prompt: text, attachment }) =>
+      sealPrompt(keys, source, ghost, { text, attachment }),
+    ),
     last.map(({ sender }) => sender),
     last.map(({ room }) => room),
   ]);

@@ -19,10 +19,10 @@ import type { ContentKeys } from "./content-keys.ts";
 import { editQuestions } from "./edits.ts";
 import { indexOwners, knownOpen, readKnown, recordIndices, toFacts } from "./facts.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
-import { promptIdentity } from "./leases.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
 import { isFirstUse, placeAt, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, leaseLost, oneRow, rows, type Statement, toTime, type Work } from "./postgres.ts";
+import { sealPrompt } from "./prompts.ts";
 import { cancelAsked } from "./redaction.ts";
 import { settlePlaces } from "./room-order.ts";
 
@@ -145,7 +145,9 @@ async function deriveOn(
     jobs.map(({ job }) => job.targetFingerprint),
     jobs.map(({ job }) => job.threadRoot ?? null),
     jobs.map(({ job, denied }) =>
-      denied === null ? keys.seal(job.prompt, promptIdentity(job.event, job.ghost)) : null,
+      denied === null
+        ? sealPrompt(keys, job.event, job.ghost, { text: job.prompt, attachment: job.attachment })
+        : null,
     ),
     jobs.map(({ ordinal }) => ordinal),
     jobs.map(({ denied }) => denied),

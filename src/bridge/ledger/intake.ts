@@ -14,10 +14,10 @@ import { editQuestions } from "./edits.ts";
 import { keysFound } from "./end-waiting-envelopes.ts";
 import { indexOwners, knownOpen, readKnown, recordIndices, speakersOf, toFacts } from "./facts.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
-import { promptIdentity } from "./leases.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
 import { isFirstUse, type PlacedIntakeEnvelope, place, roomTotals, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, rows, type Statement, toTime, type Work } from "./postgres.ts";
+import { sealPrompt } from "./prompts.ts";
 import { cancelAsked, cancelRedacted } from "./redaction.ts";
 import { applyRoomState } from "./room-state.ts";
 
@@ -168,7 +168,9 @@ async function admitOn(
     jobs.map(({ job }) => job.originServerTs),
     jobs.map(({ job }) => job.threadRoot ?? null),
     jobs.map(({ job, denied: refused }) =>
-      refused === null ? keys.seal(job.prompt, promptIdentity(job.event, job.ghost)) : null,
+      refused === null
+        ? sealPrompt(keys, job.event, job.ghost, { text: job.prompt, attachment: job.attachment })
+        : null,
     ),
     jobs.map(({ seq }) => seq),
     jobs.map(({ ordinal }) => ordinal),

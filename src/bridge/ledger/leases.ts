@@ -19,6 +19,7 @@ import {
   type Statement,
   toTime,
 } from "./postgres.ts";
+import { openPrompt, type Prompt } from "./prompts.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { OpenState, TerminalReason } from "./states.ts";
 
@@ -54,11 +55,11 @@ export interface ClaimedDelegation {
   /** The thread that the question was asked in. */
   readonly threadRoot: EventId | undefined;
   /**
-   * The trimmed message that is to be handed over: the question, or the answer to one from the agent. Undefined once the
-   * agent has accepted it. Decrypted when it is read.
+   * What is to be handed over: the question, or the answer to one from the agent. Undefined once the agent has accepted
+   * it. Decrypted when it is read.
    * @throws DrawbridgeError `secret_unavailable` when no content key decrypts it
    */
-  readonly prompt: string | undefined;
+  readonly prompt: Prompt | undefined;
   /** The A2A `messageId` of what is handed over; the same after retries and crashes. */
   readonly a2aMessageId: string;
   /** How many events of questions from the agent were recorded. */
@@ -236,11 +237,6 @@ export function a2aMessageId(sourceEventId: string, ghost: string): string {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }
 
-/** The row identity that a prompt is sealed for. */
-export function promptIdentity(sourceEventId: string, ghost: string): string {
-  return `prompt\n${sourceEventId}\n${ghost}`;
-}
-
 function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
   const { id, fence, sealedPrompt, answerEventId, ...fields } = row;
   const { sourceEventId, ghost } = fields;
@@ -249,7 +245,7 @@ function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): Claim
     lease: { delegationId: id, holder, fence },
     // Decrypted on access: a prompt that no key decrypts must not fail the whole claim.
     get prompt() {
-      return sealedPrompt && keys.open(sealedPrompt, promptIdentity(sourceEventId, ghost));
+      return sealedPrompt && openPrompt(keys, sourceEventId, ghost, sealedPrompt);
     },
     a2aMessageId: a2aMessageId(answerEventId ?? sourceEventId, ghost),
   };

@@ -1,14 +1,16 @@
-// A file of an agent's answer as an event: uploaded to the media repository, encrypted for encrypted rooms.
+// Files in the media repository: of an agent's answer, encrypted for encrypted rooms, and of a person's question.
 // Invariants: a file is what its bytes say, not what the agent says: of a kind that is not recognised, nothing but bytes;
 // nothing that a browser runs is served under its own type; its name is a name, not a path; in an encrypted room nobody
 // but its members can read it (Matrix client-server API, "Sending encrypted attachments").
-import { createCipheriv } from "node:crypto";
+import { createCipheriv, createDecipheriv } from "node:crypto";
 import type { Random } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { AttachmentReference } from "../ledger/prompts.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import { plainLine } from "./plain-line.ts";
+import { mapValue, type Outcome } from "./request-result.ts";
 
 export interface AnswerFile {
   /** As the agent names it; may be empty. */
@@ -112,4 +114,42 @@ function encrypt(content: Uint8Array, random: Random) {
       hashes: { sha256: unpadded(sha256(bytes)) },
     },
   };
+}
+
+/** A file's bytes, `too_large`, or `damaged` where they are not what the sender encrypted. */
+export type DownloadedFile = Uint8Array | "too_large" | "damaged";
+
+/** Downloads a file as a ghost, and decrypts it. */
+export type DownloadFile = (
+  ghost: GhostMxid,
+  file: AttachmentReference,
+  bytesMax: number,
+  signal: AbortSignal,
+) => Promise<Outcome<DownloadedFile>>;
+
+export function createDownloader({
+  homeserver,
+  ghosts,
+}: Pick<UploaderDependencies, "homeserver" | "ghosts">): DownloadFile {
+  return async (ghost, { server, mediaId, encryption }, bytesMax, signal) => {
+    const stored = await ghosts.acting(
+      ghost,
+      (actor) => homeserver.download(actor, server, mediaId, bytesMax),
+      signal,
+    );
+    return mapValue(stored, (bytes) => {
+      if (bytes === undefined) return "too_large";
+      return encryption === undefined ? bytes : (decrypt(bytes, encryption) ?? "damaged");
+    });
+  };
+}
+
+/** Undefined when the digest is not that of the bytes: nothing is decrypted then. */
+function decrypt(
+  bytes: Uint8Array,
+  { key, iv, sha256: digest }: NonNullable<AttachmentReference["encryption"]>,
+): Uint8Array | undefined {
+  if (!sha256(bytes).equals(Buffer.from(digest, "base64"))) return undefined;
+  const cipher = createDecipheriv("aes-256-ctr", Buffer.from(key, "base64url"), Buffer.from(iv, "base64"));
+  return Buffer.concat([cipher.update(bytes), cipher.final()]);
 }

@@ -223,6 +223,24 @@ export class Homeserver {
     return mapValue(outcome, (stored) => stored.content_uri);
   }
 
+  /**
+   * `GET /_matrix/client/v1/media/download/{server}/{media}`, from the homeserver itself: no redirect is asked for, and none is
+   * followed. @returns undefined for a file that is longer than `bytesMax`
+   */
+  download(
+    actor: GhostActor,
+    server: ServerName,
+    mediaId: string,
+    bytesMax: number,
+  ): Promise<Outcome<Uint8Array | undefined>> {
+    return this.#http.request("download", "GET", ["media", "download", server, mediaId], {
+      base: "client/v1",
+      as: actor,
+      fileBytesMax: bytesMax,
+      schema: z.instanceof(Uint8Array).optional(),
+    });
+  }
+
   /** `PUT /rooms/{room}/typing/{user}`. @param timeoutMs how long it counts; 0 ends it */
   typing(actor: GhostActor, roomId: RoomId, timeoutMs: number): Promise<Outcome<undefined>> {
     return this.#http.request("typing", "PUT", ["rooms", roomId, "typing", actor.ghost], {

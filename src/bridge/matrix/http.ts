@@ -7,7 +7,7 @@ import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { parseOutsideJson } from "../../domain/outside-json.ts";
-import { readBounded } from "../../runtime/http.ts";
+import { readBounded, readBoundedBytes } from "../../runtime/http.ts";
 import { readThinned, type ThinBounds } from "./read-body.ts";
 import { classifyFailure, type Outcome, retry } from "./request-result.ts";
 
@@ -38,6 +38,8 @@ export interface ApiCall<Schema extends z.ZodType> {
   readonly as?: ActingGhost | undefined;
   /** The answer's; an answer without one has no value. */
   readonly schema?: Schema;
+  /** The answer is no JSON but a file: the schema gets its bytes, or undefined when it is longer. */
+  readonly fileBytesMax?: number;
   /** Longest response body read, instead of the bound that holds for every answer. */
   readonly bytesMax?: number;
   /** Instead of such a bound: too large objects of its lists are left out. */
@@ -118,12 +120,16 @@ export class HomeserverHttp {
         signal: AbortSignal.any([deadline, stopped.signal]),
         headers: {
           authorization: `Bearer ${this.#options.asToken}`,
-          accept: "application/json",
+          accept: call.fileBytesMax !== undefined ? "*/*" : "application/json",
           ...(call.body !== undefined && { "content-type": "application/json" }),
           ...(call.bytes !== undefined && { "content-type": call.bytes.mediaType }),
         },
         body: call.bytes?.content ?? (call.body === undefined ? null : JSON.stringify(call.body)),
       });
+      const isOk = response.statusCode >= 200 && response.statusCode <= 299;
+      if (isOk && call.fileBytesMax !== undefined) {
+        return outcomeOf(call, await readBoundedBytes(response.body, call.fileBytesMax));
+      }
       const text =
         call.thin === undefined
           ? await readBounded(
@@ -132,7 +138,7 @@ export class HomeserverHttp {
             )
           : await readThinned(response.body, call.thin);
       const body = text === undefined ? undefined : parseJson(text);
-      if (response.statusCode < 200 || response.statusCode > 299) {
+      if (!isOk) {
         const header = response.headers["retry-after"];
         return classifyFailure(
           response.statusCode,
@@ -142,8 +148,7 @@ export class HomeserverHttp {
         );
       }
       if (text === undefined) return retry("too_large");
-      const parsed = (call.schema ?? NO_VALUE).safeParse(body);
-      return parsed.success ? { kind: "ok", value: parsed.data as z.output<Schema> } : retry("malformed");
+      return outcomeOf(call, body);
     } catch {
       return retry(stopped.signal.aborted ? "stopped" : deadline.aborted ? "timeout" : "network");
     } finally {
@@ -163,6 +168,14 @@ export class HomeserverHttp {
     const escaped = path.map((segment) => encodeURIComponent(segment)).join("/");
     return `${this.#base}/_matrix/${base}/${escaped}${query.size === 0 ? "" : `?${query}`}`;
   }
+}
+
+function outcomeOf<Schema extends z.ZodType>(
+  call: ApiCall<Schema>,
+  answer: unknown,
+): Outcome<z.output<Schema>> {
+  const parsed = (call.schema ?? NO_VALUE).safeParse(answer);
+  return parsed.success ? { kind: "ok", value: parsed.data as z.output<Schema> } : retry("malformed");
 }
 
 function parseJson(text: string): unknown {

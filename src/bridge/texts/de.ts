@@ -58,6 +58,15 @@ export const DE: Texts = {
     agent_protocol_error:
       "Der Agent hat auf eine Weise geantwortet, die diese Bridge nicht versteht. Sein Betreiber kann dem nachgehen.",
     answer_too_large: "Die Antwort ist länger, als diese Bridge annimmt. Frag nach weniger auf einmal.",
+    attachment_refused:
+      "Dateien dieser Art bekommt dieser Agent hier nicht. Frag ohne die Datei; wer diese Bridge betreibt, entscheidet, " +
+      "welche er bekommt.",
+    attachment_too_large:
+      "Die Datei ist größer, als dieser Agent sie bekommen darf. Schick eine kleinere; wer diese Bridge betreibt, kann " +
+      "die Grenze erhöhen.",
+    attachment_unreadable:
+      "Die Datei lässt sich nicht lesen: Sie ist nicht mehr da, oder sie ist beschädigt. Schick sie noch einmal.",
+    attachment_unavailable: "Der Homeserver hat die Datei nicht geliefert. Schick sie später noch einmal.",
     auth_required:
       "Der Agent verlangt eine Anmeldung, die diese Bridge nicht leisten kann. Sein Betreiber kann helfen.",
     input_wait_elapsed:

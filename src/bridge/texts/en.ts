@@ -51,6 +51,12 @@ export const EN: Texts = {
     agent_protocol_error:
       "The agent answered in a way this bridge does not understand. Its operator can look into that.",
     answer_too_large: "The answer is longer than this bridge takes. Ask for less at a time.",
+    attachment_refused:
+      "This agent gets no files of this kind here. Ask without the file; whoever runs this bridge decides which files it gets.",
+    attachment_too_large:
+      "The file is larger than this agent may get. Send a smaller one; whoever runs this bridge can raise the limit.",
+    attachment_unreadable: "The file cannot be read: it is gone, or it is damaged. Send it again.",
+    attachment_unavailable: "The homeserver did not deliver the file. Send it again later.",
     auth_required: "The agent asks for a sign-in that this bridge cannot give. Its operator can help.",
     input_wait_elapsed:
       "The agent asked something back, and nobody answered in time. Ask again when you have time to answer.",

@@ -144,7 +144,7 @@ function assertClaimed(found: ClaimedDelegation, one: Delegation): void {
   const prompt = one.hasPrompt ? (answer ?? `prompt of ${one.event.slice(1)}`) : undefined;
   assert.deepEqual(
     {
-      prompt: found.prompt,
+      prompt: found.prompt?.text,
       task: found.a2aTaskId,
       unsettled: found.a2aUnsettled,
       canceled: found.cancelRequested,

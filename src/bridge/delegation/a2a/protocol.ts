@@ -17,7 +17,9 @@ import { A2aFailure } from "./classify-failure.ts";
 export interface Question {
   /** Stable: a repeated request carries the same one. */
   readonly messageId: string;
+  /** Empty when there is a file alone. */
   readonly text: string;
+  readonly file?: FilePart | undefined;
   /** The task that asked; undefined for a new one. */
   readonly taskId: string | undefined;
   /** The conversation that it continues. */
@@ -35,6 +37,20 @@ function textPart(text: string): Part {
   };
 }
 
+function filePart({ name, mediaType, content }: FilePart): Part {
+  return {
+    content: { $case: "raw", value: Buffer.from(content) },
+    metadata: undefined,
+    filename: name,
+    mediaType,
+  };
+}
+
+function partsToSend({ text, file }: Question): Part[] {
+  if (file === undefined) return [textPart(text)];
+  return text === "" ? [filePart(file)] : [textPart(text), filePart(file)];
+}
+
 /** SendMessage or SendStreamingMessage: returns as soon as a task stands, with no history in it. */
 export function sendRequest(question: Question): SendMessageRequest {
   const message: Message = {
@@ -42,7 +58,7 @@ export function sendRequest(question: Question): SendMessageRequest {
     contextId: question.contextId ?? "",
     taskId: question.taskId ?? "",
     role: Role.ROLE_USER,
-    parts: [textPart(question.text)],
+    parts: partsToSend(question),
     metadata: undefined,
     extensions: [],
     referenceTaskIds: [],
@@ -80,6 +96,8 @@ export type ContentPart =
       readonly mediaType: string;
       readonly content: Uint8Array;
     };
+
+export type FilePart = Omit<Extract<ContentPart, { kind: "file" }>, "kind">;
 
 export interface ArtifactView {
   readonly artifactId: string;

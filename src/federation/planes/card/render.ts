@@ -69,7 +69,8 @@ function entryOf(
   defaultServers: readonly string[],
   admitted: ReadonlySet<string>,
 ): Plain {
-  const { cardUrl, allowedOrigins, cardIdentity, displayName, credentials, rate, pollInterval } = entry;
+  const { cardUrl, allowedOrigins, cardIdentity, displayName, credentials, rate, attachments, pollInterval } =
+    entry;
   return {
     cardUrl,
     allowedOrigins: allowedOrigins.length === 0 ? undefined : allowedOrigins,
@@ -81,6 +82,7 @@ function entryOf(
     displayName,
     credentials,
     rate,
+    attachments,
     pollInterval: pollInterval % 1_000 === 0 ? `${pollInterval / 1_000}s` : `${pollInterval}ms`,
   } satisfies Record<keyof AgentEntry, Plain | undefined>;
 }

@@ -520,7 +520,7 @@ describe("IntakeEnvelopeWorker", () => {
       await worker.round();
     };
     const prompts = async ({ claim, clock }: Bridge) =>
-      (await claim({ now: clock.now() })).map(({ sourceEventId, prompt }) => [sourceEventId, prompt]);
+      (await claim({ now: clock.now() })).map(({ sourceEventId, prompt }) => [sourceEventId, prompt?.text]);
 
     it("counts when the question is derived, whether they came together or not; of several the last one [DEL-6] [ENC-3]", async (t) => {
       const bridge = await setUp(t);

@@ -141,7 +141,14 @@ describe("a question from the agent", () => {
     const message: MessageEvent = {
       type: "message",
       ...{ event: held.event, room: held.room, sender: held.sender, originServerTs: T0, position: 0 },
-      ...{ msgtype: "m.text", body: "large", mentions: [], isEdit: false, isAutomated: false },
+      ...{
+        msgtype: "m.text",
+        body: "large",
+        attachment: undefined,
+        mentions: [],
+        isEdit: false,
+        isAutomated: false,
+      },
       ...{ threadRoot: undefined, inReplyTo: (await lastSent("question")) as EventId, sentAs: undefined },
       ...{ indexDigest: Buffer.alloc(32, 1), replaces: undefined },
     };

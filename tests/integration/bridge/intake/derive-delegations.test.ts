@@ -26,7 +26,7 @@ describe("which events ask a ghost", () => {
       ),
       question("new-content", {}, { "m.new_content": { body: "x" } }),
       question("notice", {}, { msgtype: "m.notice" }),
-      question("image", {}, { msgtype: "m.image", url: "mxc://a/b" }),
+      question("emote", {}, { msgtype: "m.emote" }),
       question("ghost", { sender: ghost("docs") }),
       question("other-ghost", { sender: ghost("other") }),
       question("bot", { sender: "@drawbridge:a.test" }),

@@ -22,7 +22,7 @@ describe("delegations", () => {
     const { delegations, admit, claimOne, rows } = await ledgerFixture(t);
     assert.equal((await admit([job("q1")])).admitted, 1);
     const claimed = await claimOne();
-    assert.equal(claimed.prompt, "prompt of q1");
+    assert.equal(claimed.prompt?.text, "prompt of q1");
     assert.equal(claimed.resumedFrom, "queued");
     assert.equal(await delegations.beginDispatch(claimed.lease, BUCKET, T0), "begun");
     await delegations.recordAccepted(

@@ -1,11 +1,16 @@
 import assert from "node:assert/strict";
-import { createDecipheriv } from "node:crypto";
+import { createCipheriv, createDecipheriv } from "node:crypto";
 import { describe, it, type TestContext } from "node:test";
-import { createUploader, fileName, verifiedType } from "../../../../src/bridge/matrix/files.ts";
+import {
+  createDownloader,
+  createUploader,
+  fileName,
+  verifiedType,
+} from "../../../../src/bridge/matrix/files.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
-import type { GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
+import type { GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type ScriptedAnswer, scriptedHomeserver } from "../../../support/http-server.ts";
 
@@ -15,7 +20,7 @@ const SIGNAL = new AbortController().signal;
 
 async function setUp(t: TestContext, isEncrypted: boolean, answer: ScriptedAnswer) {
   const server = await scriptedHomeserver(t, ({ path }) =>
-    path.includes("/upload") ? answer : { body: {} },
+    path.includes("/upload") || path.includes("/download") ? answer : { body: {} },
   );
   const { homeserver, clock } = ghostSide(t, server.url);
   const device = { deviceId: "D", profileDigest: undefined };
@@ -24,7 +29,8 @@ async function setUp(t: TestContext, isEncrypted: boolean, answer: ScriptedAnswe
     ledger: { ghosts: { ensureDevice: async () => device, recordProfile: async () => {} } } as never,
   });
   const ledger = { isRoomEncrypted: async () => isEncrypted };
-  return { server, upload: createUploader({ homeserver, ghosts, ledger, random: systemRandom }) };
+  const upload = createUploader({ homeserver, ghosts, ledger, random: systemRandom });
+  return { server, upload, download: createDownloader({ homeserver, ghosts }) };
 }
 
 const STORED = { body: { content_uri: "mxc://a.test/1" } };
@@ -86,5 +92,67 @@ describe("files of an answer", () => {
     const { upload } = await setUp(t, false, { status: 413, body: { errcode: "M_TOO_LARGE" } });
     const file = { name: "a", mediaType: "text/plain", content: Buffer.from("x") };
     assert.equal(await upload(TO, file, SIGNAL), undefined);
+  });
+});
+
+const REFERENCE = {
+  ...{ server: "b.test:8448" as ServerName, mediaId: "AbC", name: "a.txt", mediaType: "text/plain" },
+};
+
+function sealed(content: string) {
+  const [key, iv] = [Buffer.alloc(32, 1), Buffer.alloc(16, 2)];
+  const cipher = createCipheriv("aes-256-ctr", key, iv);
+  const bytes = Buffer.concat([cipher.update(content), cipher.final()]);
+  const unpadded = (value: Buffer) => value.toString("base64").replace(/=+$/, "");
+  return {
+    bytes,
+    reference: {
+      ...REFERENCE,
+      encryption: { key: key.toString("base64url"), iv: unpadded(iv), sha256: unpadded(sha256(bytes)) },
+    },
+  };
+}
+
+describe("the file of a question", () => {
+  it("is downloaded from the homeserver as the ghost, by the authenticated media API [DEL-6]", async (t) => {
+    const { server, download } = await setUp(t, false, { body: Buffer.from([0, 255, 1]) });
+    const result = await download(TO.ghost, REFERENCE, 3, SIGNAL);
+    assert.deepEqual(result, { kind: "ok", value: Buffer.from([0, 255, 1]) });
+    const request = server.seen.find(({ path }) => path.includes("/download"));
+    assert.equal(request?.path, "/_matrix/client/v1/media/download/b.test:8448/AbC");
+    assert.equal(request?.query.get("user_id"), TO.ghost);
+  });
+
+  it("that is longer than allowed is not read to its end [DEL-6]", async (t) => {
+    const { download } = await setUp(t, false, { body: Buffer.alloc(4) });
+    assert.deepEqual(await download(TO.ghost, REFERENCE, 3, SIGNAL), { kind: "ok", value: "too_large" });
+  });
+
+  it("is never looked for where a redirect leads [DEL-6]", async (t) => {
+    const elsewhere = await scriptedHomeserver(t, () => ({ body: "secret" }));
+    const { download } = await setUp(t, false, { status: 307, headers: { location: elsewhere.url } });
+    const result = await download(TO.ghost, REFERENCE, 100, SIGNAL);
+    assert.partialDeepStrictEqual(result, { kind: "retry", cause: "malformed" });
+    assert.deepEqual(elsewhere.seen, []);
+  });
+
+  it("that the homeserver does not have is refused, and one that it cannot get now is tried again [DEL-6]", async (t) => {
+    const gone = await setUp(t, false, { status: 404, body: { errcode: "M_NOT_FOUND" } });
+    assert.partialDeepStrictEqual(await gone.download(TO.ghost, REFERENCE, 9, SIGNAL), { kind: "refused" });
+    const away = await setUp(t, false, { status: 502, body: { errcode: "M_UNKNOWN" } });
+    assert.partialDeepStrictEqual(await away.download(TO.ghost, REFERENCE, 9, SIGNAL), { kind: "retry" });
+  });
+
+  it("is decrypted only if its digest is the one that the sender named [DEL-6] [ENC-5]", async (t) => {
+    const { bytes, reference } = sealed("the secret file");
+    const whole = await setUp(t, true, { body: bytes });
+    const opened = await whole.download(TO.ghost, reference, 100, SIGNAL);
+    assert.deepEqual(opened, { kind: "ok", value: Buffer.from("the secret file") });
+    const bent = Buffer.from(bytes);
+    bent[0] = (bent[0] ?? 0) ^ 1;
+    const changed = await setUp(t, true, { body: bent });
+    assert.deepEqual(await changed.download(TO.ghost, reference, 100, SIGNAL), {
+      ...{ kind: "ok", value: "damaged" },
+    });
   });
 });
