@@ -87,6 +87,8 @@ export interface EncryptedBridgeOptions {
   readonly encryption?: Readonly<Record<string, unknown>>;
   readonly limits?: Readonly<Record<string, unknown>>;
   readonly agents?: readonly string[];
+  /** Further fields of each agent's entry in agents.yaml. */
+  readonly entry?: Readonly<Record<string, unknown>>;
   /** How its processes are started, on a configuration file; as the bridge's own program when absent. */
   readonly start?: (file: string) => Running;
   /** A database that somebody else disposes of. */
@@ -139,6 +141,7 @@ export async function encryptedBridge(
     allowedServers: ["a.test"],
     allowedSenders: ["*:a.test"],
     rate: { perMinute: 6_000, burst: 1_000 },
+    ...options.entry,
   };
   const names = options.agents ?? ["docs"];
   write(
