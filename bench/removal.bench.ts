@@ -4,6 +4,7 @@
 import type { Offboarded } from "../lab/offboard/offboard.ts";
 import { Fed } from "../tests/support/lab-session.ts";
 import type { Bench, BenchContext, BenchRow } from "./bench.ts";
+import { seconds } from "./support/measure.ts";
 
 const CLOSED_BAR_MS = 5_000;
 const ROOMS_BAR_MS = 10_000;
@@ -15,7 +16,6 @@ const TRANSPORT_PLANE = 1;
 
 type Stage = Offboarded["stages"][number];
 
-const seconds = (ms: number) => `${(ms / 1_000).toFixed(1)} s`;
 const tookMs = ({ openedAt, closedAt }: Stage) => closedAt - openedAt;
 
 function barMs({ planeNumber }: Stage): number | undefined {

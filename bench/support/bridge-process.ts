@@ -33,6 +33,9 @@ function startHomeserver(onSent: (content: SentContent) => void) {
       const user_id = acting.get("user_id") ?? "@drawbridge:a.test";
       return sendJson(response, { user_id, device_id: acting.get("device_id") ?? undefined });
     }
+    if (request.method === "GET" && path.includes("/account_data/")) {
+      return sendJson(response, { errcode: "M_NOT_FOUND", error: "Nothing is kept." }, 404);
+    }
     if (path.includes("/ping")) return sendJson(response, { duration_ms: 1 });
     events += 1;
     if (path.includes("/send/m.room.message/")) onSent(JSON.parse(body) as SentContent);
@@ -44,6 +47,8 @@ export interface BenchBridge {
   /** Of each process. */
   readonly intakeUrls: readonly string[];
   readonly hsToken: string;
+  /** From the start of the first process until it was ready, in milliseconds. */
+  readonly startMs: number;
   /** Processor time of all its processes so far, in milliseconds. */
   processorMs(): number;
   /** Memory of all its processes, in MiB. */
@@ -78,7 +83,7 @@ async function isReady(child: ChildProcess, observePort: number): Promise<void> 
     if (systemClock.now() > deadline || child.exitCode !== null) {
       throw new Error(`the bridge is not ready: ${await ready?.text()}`);
     }
-    await systemClock.sleep(100);
+    await systemClock.sleep(20);
   }
 }
 
@@ -145,6 +150,7 @@ export async function startBenchBridge(
   }
   const config = parse(files["bridge.yaml"] ?? "") as Readonly<Record<string, object>>;
   const intakeUrls: string[] = [];
+  let startMs = 0;
   try {
     for (let n = 0; n < processes; n++) {
       const ports = n === 0 ? [listenPort, observePort] : [await freePort(), await freePort()];
@@ -158,7 +164,9 @@ export async function startBenchBridge(
         stdio: ["ignore", "ignore", "inherit"],
       });
       children.push(child);
+      const begun = performance.now();
       await isReady(child, observes);
+      if (n === 0) startMs = performance.now() - begun;
       intakeUrls.push(`http://127.0.0.1:${listens}`);
     }
   } catch (error) {
@@ -167,6 +175,7 @@ export async function startBenchBridge(
   }
   return {
     intakeUrls,
+    startMs,
     hsToken: (files["secrets/hs-token"] ?? "").trim(),
     processorMs: () => sumOf(children, processorMs),
     residentMiB: () => sumOf(children, residentMiB),

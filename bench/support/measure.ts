@@ -56,4 +56,15 @@ export function residentMiB(pid: number): number {
   return Number(line?.[1] ?? 0) / 1024;
 }
 
+/** How long one step takes, in milliseconds, and its result. */
+export async function timedOnce<Result>(
+  step: () => Promise<Result>,
+): Promise<{ readonly ms: number; readonly value: Result }> {
+  const begun = performance.now();
+  const value = await step();
+  return { ms: performance.now() - begun, value };
+}
+
+export const seconds = (value: number): string => `${(value / 1_000).toFixed(1)} s`;
+
 export const ms = (value: number): string => `${value.toFixed(2)} ms`;
