@@ -76,6 +76,15 @@ export function parseStrictJson(bytes: Uint8Array, bytesMax: number): Json {
   return new Reader(text).document();
 }
 
+/** The same for bytes of which nothing is presumed; undefined for anything else than such a document. */
+export function strictJsonIn(bytes: Uint8Array, bytesMax: number): Json | undefined {
+  try {
+    return parseStrictJson(bytes, bytesMax);
+  } catch {
+    return undefined;
+  }
+}
+
 class Reader {
   readonly #text: string;
   #at = 0;

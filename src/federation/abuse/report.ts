@@ -8,7 +8,7 @@ import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
-import { parseStrictJson } from "../../domain/strict-json.ts";
+import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope } from "../../records/format/dsse-envelope.ts";
 import type { TrustedParty } from "../../records/format/trust.ts";
 import { dsseSignature, type Signer } from "../../records/sign/signer.ts";
@@ -83,10 +83,8 @@ function placeOf(path: readonly PropertyKey[]): string {
 
 /** Reads a report from bytes that anybody may have made; every problem is found at once. Never throws. */
 export function readReport(bytes: Uint8Array): ReadReport {
-  let value: unknown;
-  try {
-    value = parseStrictJson(bytes, REPORT_BYTES_MAX);
-  } catch {
+  const value = strictJsonIn(bytes, REPORT_BYTES_MAX);
+  if (value === undefined) {
     return {
       problems: [`the report: must be one JSON object, in UTF-8, of at most ${REPORT_BYTES_MAX} bytes`],
     };
@@ -156,12 +154,8 @@ function originOf(envelope: DsseEnvelope, payload: Buffer, trusted: readonly Tru
 }
 
 function envelopeOf(bytes: Uint8Array): DsseEnvelope | undefined {
-  try {
-    const { data } = DsseEnvelope.safeParse(parseStrictJson(bytes, ENVELOPE_BYTES_MAX));
-    return data?.payloadType === PAYLOAD_TYPE ? data : undefined;
-  } catch {
-    return undefined;
-  }
+  const { data } = DsseEnvelope.safeParse(strictJsonIn(bytes, ENVELOPE_BYTES_MAX));
+  return data?.payloadType === PAYLOAD_TYPE ? data : undefined;
 }
 
 /**

@@ -6,7 +6,7 @@ import { chmodSync } from "node:fs";
 import { type CardSigner, importSigningKey } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject, type Json } from "../../domain/json.ts";
-import { parseStrictJson } from "../../domain/strict-json.ts";
+import { strictJsonIn } from "../../domain/strict-json.ts";
 import { PublicEs256Jwk } from "../../rendered-files/agents-file.ts";
 import { versionControlProblems } from "../../runtime/private-file-location.ts";
 import { readInput } from "../../runtime/read-input.ts";
@@ -55,10 +55,8 @@ export async function signerOf({ text }: PrivateKeyFile, keyId: string): Promise
 export function readPublicIdentity(file: string, keyId: string | undefined): PinnedIdentity {
   const hint = "Name the file with the agent operator's public JWK, or JWK set.";
   const bytes = readInput(file, hint);
-  let value: Json;
-  try {
-    value = parseStrictJson(bytes, PUBLIC_FILE_BYTES_MAX);
-  } catch {
+  const value = strictJsonIn(bytes, PUBLIC_FILE_BYTES_MAX);
+  if (value === undefined) {
     throw new DrawbridgeError("config_unreadable", `cannot read ${file}: not strict JSON`, { hint });
   }
   const set = isJsonObject(value) ? value["keys"] : undefined;
@@ -96,13 +94,9 @@ export function readOldCard(file: string): Buffer {
 }
 
 function hasSignature(bytes: Uint8Array): boolean {
-  try {
-    const card = parseStrictJson(bytes, PUBLIC_FILE_BYTES_MAX);
-    const signatures = isJsonObject(card) ? card["signatures"] : undefined;
-    return Array.isArray(signatures) && signatures.length > 0;
-  } catch {
-    return false;
-  }
+  const card = strictJsonIn(bytes, PUBLIC_FILE_BYTES_MAX);
+  const signatures = isJsonObject(card) ? card["signatures"] : undefined;
+  return Array.isArray(signatures) && signatures.length > 0;
 }
 
 /** `key_ops` says nothing that is kept. */

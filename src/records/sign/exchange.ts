@@ -2,7 +2,7 @@
 // Invariants: a file is taken in whole or not at all; each DSSE envelope in it is signed by the other
 // organisation's pinned key, and each item is evidence that a statement rests on; taking in the same file
 // again changes nothing; a statement that contradicts one that is held is refused.
-import { parseStrictJson } from "../../domain/strict-json.ts";
+import { strictJsonIn } from "../../domain/strict-json.ts";
 import type { DsseEnvelope } from "../format/dsse-envelope.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
@@ -22,6 +22,7 @@ import { strayProblems } from "../verify/sequence.ts";
 import { placeOf, stageProblems } from "../verify/stage.ts";
 import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { verifyRecord } from "../verify/verify-record.ts";
+import { bySender } from "../verify/who-must-sign.ts";
 import {
   AnyStatement,
   byDigest,
@@ -47,15 +48,15 @@ const REFUSED = "the exchange file is refused, and nothing of it was taken in";
  * @throws RecordRefused (`record_refused`) when the other organisation would refuse a DSSE envelope
  */
 export function exportExchange(
-  { run, self, parties }: OwnRemoval,
+  removal: OwnRemoval,
   envelopes: readonly DsseEnvelope[],
   evidence: readonly EvidenceItem[],
 ): string {
+  const { run, self, parties } = removal;
   const problems = envelopes.flatMap((envelope, index) => {
-    const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, parties, ({ predicate }) => ({
-      must: [self],
-      may: [predicate.remover, predicate.partner],
-    }));
+    const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, parties, () =>
+      bySender(self, counterpartyIn(removal)),
+    );
     return opened.valid ? [] : opened.problems.map((one) => ({ ...one, where: `envelopes[${index}]` }));
   });
   refuseUnlessClean("this must not be passed on", problems);
@@ -105,10 +106,9 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
   let opened = 0;
   for (const [index, envelope] of file.envelopes.entries()) {
     const where = `envelopes[${index}]`;
-    const result = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
-      must: [other],
-      may: [removal.self, other],
-    }));
+    const result = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () =>
+      bySender(other, removal.self),
+    );
     if (!result.valid) {
       add(result.problems.map((problem) => ({ ...problem, where })));
       continue;
@@ -146,12 +146,9 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
 }
 
 function readExchange(bytes: Uint8Array): ExchangeFile {
-  let value: unknown;
-  try {
-    value = parseStrictJson(bytes, RECORD_BYTES_MAX);
-  } catch {
+  const value = strictJsonIn(bytes, RECORD_BYTES_MAX);
+  if (value === undefined)
     throw new RecordRefused(REFUSED, [{ reason: "exchange_malformed", where: "file" }]);
-  }
   const parsed = ExchangeFile.safeParse(value);
   if (parsed.success) return parsed.data;
   const detail = fieldOf(parsed.error);

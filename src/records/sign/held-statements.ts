@@ -4,7 +4,7 @@
 import { LRUCache } from "lru-cache";
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { parseStrictJson } from "../../domain/strict-json.ts";
+import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { STATEMENT_BYTES_MAX } from "../format/fields.ts";
@@ -37,18 +37,10 @@ const known = new LRUCache<string, { readonly statement: AnyStatement | undefine
 export function statementIn({ payload }: DsseEnvelope): AnyStatement | undefined {
   const before = known.get(payload);
   if (before !== undefined) return before.statement;
-  const statement = parseStatement(payload);
+  const value = strictJsonIn(Buffer.from(payload, "base64"), STATEMENT_BYTES_MAX);
+  const statement = AnyStatement.safeParse(value).data;
   known.set(payload, { statement });
   return statement;
-}
-
-function parseStatement(payload: string): AnyStatement | undefined {
-  try {
-    const bytes = Buffer.from(payload, "base64");
-    return AnyStatement.safeParse(parseStrictJson(bytes, STATEMENT_BYTES_MAX)).data;
-  } catch {
-    return undefined;
-  }
 }
 
 export function isCompletion(statement: AnyStatement): statement is CompletionStatement {

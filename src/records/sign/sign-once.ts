@@ -17,7 +17,7 @@
 // one statement for good. ECDSA signatures are random: a signature that was lost between the signer and the disk was
 // never passed on, and another is made over the same bytes.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { parseStrictJson } from "../../domain/strict-json.ts";
+import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, DsseEnvelopeDraft } from "../format/dsse-envelope.ts";
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
 import type { CompletionStatement, StageStatement } from "../format/predicates.ts";
@@ -29,6 +29,7 @@ import type { Problem } from "../verify/reasons.ts";
 import { strayProblems, successionProblems } from "../verify/sequence.ts";
 import { placeOf, stageProblems } from "../verify/stage.ts";
 import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
+import { bySender } from "../verify/who-must-sign.ts";
 import {
   AnyStatement,
   byDigest,
@@ -122,13 +123,7 @@ function keep(kept: Kept, envelope: DsseEnvelope): DsseEnvelope {
 function readKept({ read }: Kept): DsseEnvelope | undefined {
   const text = read();
   if (text === undefined) return undefined;
-  let value: unknown;
-  try {
-    value = parseStrictJson(Buffer.from(text, "utf8"), RECORD_BYTES_MAX);
-  } catch {
-    value = undefined;
-  }
-  const parsed = DsseEnvelopeDraft.safeParse(value);
+  const parsed = DsseEnvelopeDraft.safeParse(strictJsonIn(Buffer.from(text, "utf8"), RECORD_BYTES_MAX));
   if (parsed.success && statementIn(parsed.data) !== undefined) return parsed.data;
   throw new DrawbridgeError("state_unreadable", "the kept statement is not one that was written here", {
     hint: "Restore it from a backup. Without one, ask the other organisation for its copy: a second statement would contradict the first.",
@@ -151,10 +146,9 @@ export async function countersign(
   signer: Signer,
 ): Promise<DsseEnvelope> {
   const other = counterpartyIn(removal);
-  const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => ({
-    must: [other],
-    may: [removal.self, other],
-  }));
+  const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () =>
+    bySender(other, removal.self),
+  );
   if (!opened.valid) {
     const where = "envelope";
     throw new RecordRefused(

@@ -12,7 +12,7 @@ import { type Statement, statementDigest } from "../format/statement.ts";
 import { isAscending } from "./evidence-integrity.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
 import { type Evidence, placeOf } from "./stage.ts";
-import type { Signature } from "./verify-dsse-envelope.ts";
+import type { Signature } from "./who-must-sign.ts";
 
 type StageStatement = Statement<StagePredicate>;
 type Report = (reason: ReasonCode, detail?: string, where?: string) => void;

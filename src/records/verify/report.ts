@@ -9,7 +9,7 @@ import type { StageName } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import { type Problem, REASONS } from "./reasons.ts";
 import { type JudgedStage, placeOf } from "./stage.ts";
-import type { Signature } from "./verify-dsse-envelope.ts";
+import type { Signature } from "./who-must-sign.ts";
 
 /** The six parts of a complete record. */
 const PARTS = [

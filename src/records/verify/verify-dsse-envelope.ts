@@ -4,21 +4,17 @@
 // payload is read only after every signature was verified.
 import { verify } from "node:crypto";
 import type { z } from "zod";
-import { parseStrictJson } from "../../domain/strict-json.ts";
+import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope, type DsseSignature, preAuthenticationEncoding } from "../format/dsse-envelope.ts";
 import { isInOneForm, type RecordKey } from "../format/ecdsa-p256.ts";
 import { STATEMENT_BYTES_MAX } from "../format/fields.ts";
 import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../format/statement.ts";
 import type { TrustedParty } from "../format/trust.ts";
 import { type Problem, printable } from "./reasons.ts";
+import { type Signature, type SignatureRule, signatureProblems } from "./who-must-sign.ts";
 
 /** A record is verified once per process: compiling its schemas would cost more than it saves. */
 export const PARSE_ONCE = { jitless: true } as const;
-
-export interface Signature {
-  readonly organisation: string;
-  readonly keyId: string;
-}
 
 type DsseProblem = Pick<Problem, "reason" | "detail">;
 
@@ -30,12 +26,6 @@ export type VerifiedDsseEnvelope<S> =
       readonly signers: readonly Signature[];
     }
   | { readonly valid: false; readonly problems: readonly DsseProblem[] };
-
-/** Organisations of which each must have signed once, and those that may have. */
-export interface SignatureRule {
-  readonly must: readonly string[];
-  readonly may: readonly string[];
-}
 
 /**
  * Verifies a DSSE envelope.
@@ -55,7 +45,7 @@ export function verifyDsseEnvelope<S extends Statement<unknown>>(
   const { signers, problems } = verifySignatures(envelope, payload, trusted);
   if (problems.length > 0) return { valid: false, problems };
 
-  const statement = schema.safeParse(strictJson(payload), PARSE_ONCE);
+  const statement = schema.safeParse(strictJsonIn(payload, STATEMENT_BYTES_MAX), PARSE_ONCE);
   if (!statement.success) {
     const { issues } = statement.error;
     const isOfAnotherType = issues.some(({ path }) => path.length === 1 && path[0] === "predicateType");
@@ -66,16 +56,6 @@ export function verifyDsseEnvelope<S extends Statement<unknown>>(
   const owed = signatureProblems(signers, rule(statement.data));
   if (owed.length > 0) return { valid: false, problems: owed };
   return { valid: true, statement: statement.data, signers };
-}
-
-/** The rule of a record: both parties must have signed, and no other organisation. */
-export function byBothParties({ predicate: { remover, partner } }: Statement<Parties>): SignatureRule {
-  return { must: [remover, partner], may: [remover, partner] };
-}
-
-interface Parties {
-  readonly remover: string;
-  readonly partner: string;
 }
 
 function invalid(reason: DsseProblem["reason"], detail?: string) {
@@ -135,33 +115,10 @@ function isSignature(data: Uint8Array, { key }: RecordKey, signature: Uint8Array
   }
 }
 
-function signatureProblems(signers: readonly Signature[], { must, may }: SignatureRule): DsseProblem[] {
-  const missing = must
-    .filter((name) => !signers.some(({ organisation }) => organisation === name))
-    .map((name) => ({ reason: "signature_missing", detail: name }) as const);
-  const extra = signers
-    .filter(
-      ({ organisation }, index) =>
-        !may.includes(organisation) ||
-        signers.findIndex((other) => other.organisation === organisation) !== index,
-    )
-    .map(({ keyId }) => ({ reason: "signature_extra", detail: keyId }) as const);
-  return [...missing, ...extra];
-}
-
 /** The first field that a schema refuses, safe to print. */
 export function fieldOf(error: z.ZodError): string {
   const [issue] = error.issues;
   if (issue === undefined) return "";
   const names = issue.code === "unrecognized_keys" ? [...issue.path, issue.keys[0] ?? ""] : issue.path;
   return printable(names.map(String).join("."));
-}
-
-/** JSON without duplicate keys; undefined for anything else. */
-function strictJson(bytes: Uint8Array): unknown {
-  try {
-    return parseStrictJson(bytes, STATEMENT_BYTES_MAX);
-  } catch {
-    return undefined;
-  }
 }

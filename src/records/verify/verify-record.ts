@@ -6,7 +6,7 @@ import type { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { isJsonObject, type Json, type JsonObject } from "../../domain/json.ts";
-import { parseStrictJson } from "../../domain/strict-json.ts";
+import { strictJsonIn } from "../../domain/strict-json.ts";
 import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../format/fields.ts";
 import { CompletionStatement, StageStatement } from "../format/predicates.ts";
 import { RECORD_SCHEMA, RecordFile } from "../format/record-file.ts";
@@ -19,7 +19,8 @@ import type { Problem, ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { type Removal, sequenceProblems, strayProblems } from "./sequence.ts";
 import { type JudgedStage, judgeStage, placeOf } from "./stage.ts";
-import { byBothParties, type Signature, verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
+import { verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
+import { byBothParties, type Signature } from "./who-must-sign.ts";
 
 /**
  * Verifies a record file's bytes against whom the auditor trusts.
@@ -29,12 +30,8 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   const about = { digest: sha256Tagged(bytes), isRunExpected: trust.expect?.run !== undefined };
   const failed = (problem: Problem) =>
     reportOf({ ...about, problems: [problem], stages: [], judged: [], items: new Map(), signers: [] });
-  let value: Json;
-  try {
-    value = parseStrictJson(bytes, RECORD_BYTES_MAX);
-  } catch {
-    return failed({ reason: "record_unreadable", where: "file" });
-  }
+  const value = strictJsonIn(bytes, RECORD_BYTES_MAX);
+  if (value === undefined) return failed({ reason: "record_unreadable", where: "file" });
   const shape = shapeOf(value);
   if (shape === undefined) return failed({ reason: "record_malformed", where: "file" });
   // Before any signature or digest is computed: the lengths of these lists are not trusted yet.

@@ -42,7 +42,6 @@ interface CompleteResult {
   readonly run: Run;
   /** Null while the partner's signature is missing. */
   readonly recordFile: string | null;
-  readonly view: RunView;
 }
 
 /** @throws OffboardingBlocked with everything that is in the way; RecordRefused */
@@ -63,7 +62,7 @@ export function complete(context: OffboardingContext, named?: string): Promise<C
       writeStatements(run, withEnvelope(readStatements(run), envelope), at);
     }
     const recordFile = finishRecord(context, run, trust);
-    return { run, recordFile, view: viewOf(run, trust.parties) };
+    return { run, recordFile };
   });
 }
 

@@ -8,7 +8,6 @@ import { readStatements, signingKeyOf, writeStatements } from "../run/statements
 import { finishRecord } from "./complete.ts";
 import { TRIGGER_WORD } from "./prove-stage.ts";
 import { blockedBy, removalOf, requireOpen, withRun } from "./step.ts";
-import { type RunView, viewOf } from "./view.ts";
 
 /**
  * Everything that this organisation has signed, for the other one.
@@ -38,7 +37,6 @@ export interface ImportResult {
   readonly run: Run;
   readonly added: Imported["added"];
   readonly recordFile: string | null;
-  readonly view: RunView;
 }
 
 /**
@@ -57,7 +55,7 @@ export function importStatements(
     requireSameTrigger(run, imported.held);
     writeStatements(run, imported.held, timestamp(context.federation.clock.now()));
     const recordFile = finishRecord(context, run, trust);
-    return { run, added: imported.added, recordFile, view: viewOf(run, trust.parties) };
+    return { run, added: imported.added, recordFile };
   });
 }
 

@@ -13,7 +13,7 @@ import { exportStatements, importStatements } from "./exchange.ts";
 import { SKIPPED_WORD, workStage } from "./prove-stage.ts";
 import { sign } from "./sign.ts";
 import { requireOpen, withRun } from "./step.ts";
-import { type RunView, type Steps, stepsOf, viewOf } from "./view.ts";
+import { type RunView, stepsOf, viewOf } from "./view.ts";
 import { wordOf } from "./waive-and-abort.ts";
 
 interface RunStepsOptions {
@@ -119,14 +119,12 @@ function isPending({ stages }: RunView, stage: StageName): boolean {
 
 export interface NextResult {
   readonly run: Run;
-  /** `proved`: the stage can be signed; `not_proved`: what does not hold is named; `idle`: see `steps`. */
+  /** `proved`: the stage can be signed; `not_proved`: what does not hold is named; `idle`: see the status. */
   readonly did: "contained" | "proved" | "not_proved" | "idle";
   readonly stage: StageName | null;
   readonly progress: StageProgress | undefined;
   /** Of the emergency's first step. */
   readonly planes: readonly PlaneResult[];
-  readonly view: RunView;
-  readonly steps: Steps;
 }
 
 /**
@@ -145,10 +143,10 @@ export function next(
         ? null
         : wordOf("--skip-countersignature", options.skipCountersignature, SKIPPED_WORD);
     const steps = stepsOf(viewOf(run, parties), skipped !== null);
-    const after = (did: NextResult["did"], more: Partial<NextResult> = {}): NextResult => {
-      const view = viewOf(run, parties);
-      return { run, did, stage: null, progress: undefined, planes: [], ...more, view, steps: stepsOf(view) };
-    };
+    const after = (did: NextResult["did"], more: Partial<NextResult> = {}): NextResult => ({
+      ...{ run, did, stage: null, progress: undefined, planes: [] },
+      ...more,
+    });
     if (steps.contain) return after("contained", { planes: await contain(context, run) });
     const { work: stage } = steps;
     if (stage === null) return after("idle");

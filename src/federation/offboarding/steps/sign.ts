@@ -37,7 +37,6 @@ interface SignResult {
   readonly countersigned: readonly (StageName | "completion")[];
   /** Path of the record, once both have signed the completion. */
   readonly recordFile: string | null;
-  readonly view: RunView;
 }
 
 /**
@@ -60,13 +59,7 @@ export function sign(context: OffboardingContext, named?: string): Promise<SignR
       await countersign(run, place, { removal, signer, at });
     }
     const recordFile = finishRecord(context, run, trust);
-    return {
-      run,
-      signed: steps.sign,
-      countersigned: steps.countersign,
-      recordFile,
-      view: viewOf(run, parties),
-    };
+    return { run, signed: steps.sign, countersigned: steps.countersign, recordFile };
   });
 }
 

@@ -4,10 +4,10 @@ import type { Clock } from "../../../domain/clock.ts";
 import type { ServerName } from "../../../domain/identifiers.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { PlaneRuntime } from "../plane.ts";
-import { closeRooms } from "./close-rooms.ts";
+import { closeRooms } from "./close-all-rooms.ts";
 import { type DriftCursor, roomsDrift } from "./drift.ts";
 import { roomsEvidence } from "./probe.ts";
-import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
+import { markRemoved, reopenRooms } from "./reopen-all-rooms.ts";
 import { withSession } from "./session.ts";
 
 interface Dependencies {

@@ -12,7 +12,7 @@ import {
   enforceAtRetained,
   mustBeProven,
 } from "./acl-enforcement.ts";
-import { closeRoom, type SettledRoom, verifyRoom } from "./close-room.ts";
+import { closeRoom, type SettledRoom, verifyRoom } from "./close-one-room.ts";
 import { inviteLevel, levelOf } from "./power-levels.ts";
 import type { ClosingPartner } from "./render.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";

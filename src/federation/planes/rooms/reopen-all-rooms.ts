@@ -7,7 +7,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { OutOfReach } from "../plane.ts";
 import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
 import { type InvitationCounts, inviteAgain, replacementOf } from "./invite-again.ts";
-import { reopenAcl, reopenMembers } from "./reopen-room.ts";
+import { reopenAcl, reopenMembers } from "./reopen-one-room.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import type { RoomState } from "./room-state.ts";
 import { journalOf, ROOMS_AT_ONCE, type RoomsSession } from "./session.ts";
