@@ -8,19 +8,17 @@ import {
   type RoomId,
   type UserId,
 } from "../../domain/identifiers.ts";
-import { type ApiAnswer, expectSuccess, type HomeserverApi, refused } from "./api.ts";
+import { expectSuccess, type HomeserverAccess, refused } from "./api.ts";
 
 const CLIENT = ["_matrix", "client", "v3"] as const;
 
 export class ActingUser {
   readonly userId: UserId;
-  readonly #api: HomeserverApi;
-  readonly #token: string;
+  readonly #access: HomeserverAccess;
   readonly #isLent: boolean;
 
-  constructor(api: HomeserverApi, token: string, userId: UserId, isLent: boolean) {
-    this.#api = api;
-    this.#token = token;
+  constructor(access: HomeserverAccess, userId: UserId, isLent: boolean) {
+    this.#access = access;
     this.userId = userId;
     this.#isLent = isLent;
   }
@@ -37,7 +35,7 @@ export class ActingUser {
   ): Promise<EventId> {
     const operation = `to set ${type}`;
     const path = [...CLIENT, "rooms", room, "state", type, stateKey];
-    const answer = await this.#api.request(this.#token, { method: "PUT", operation, path, body: content });
+    const answer = await this.#access.call("PUT", operation, path, { body: content });
     const eventId = parseEventId(expectSuccess(answer, operation)["event_id"]);
     if (eventId === undefined) throw refused(operation, answer);
     return eventId;
@@ -72,25 +70,14 @@ export class ActingUser {
   /** Points an alias of this homeserver's at a room; whether that worked. */
   async putAlias(alias: string, room: RoomId): Promise<boolean> {
     const path = [...CLIENT, "directory", "room", alias];
-    const body = { room_id: room };
-    const answer = await this.#api.request(this.#token, {
-      method: "PUT",
-      operation: "to move an alias",
-      path,
-      body,
-    });
+    const answer = await this.#access.call("PUT", "to move an alias", path, { body: { room_id: room } });
     return answer.status === 200;
   }
 
   /** Aliases of this homeserver's that lead to a room which the user is in. */
   async localAliases(room: RoomId): Promise<readonly string[]> {
     const path = [...CLIENT, "rooms", room, "aliases"];
-    const answer = await this.#api.request(this.#token, {
-      method: "GET",
-      operation: "to read aliases",
-      path,
-    });
-    const { aliases } = answer.body;
+    const { aliases } = (await this.#access.call("GET", "to read aliases", path)).body;
     return Array.isArray(aliases) ? aliases.filter((alias) => typeof alias === "string") : [];
   }
 
@@ -99,7 +86,7 @@ export class ActingUser {
     if (this.#isLent) await this.#post("to give a token back", [...CLIENT, "logout"], {});
   }
 
-  #post(operation: string, path: readonly string[], body: unknown): Promise<ApiAnswer> {
-    return this.#api.request(this.#token, { method: "POST", operation, path, body });
+  #post(operation: string, path: readonly string[], body: unknown) {
+    return this.#access.call("POST", operation, path, { body });
   }
 }

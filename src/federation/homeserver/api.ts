@@ -114,8 +114,8 @@ export class HomeserverApi {
 
   #urlOf(call: ApiCall): string {
     const path = call.path.map((segment) => encodeURIComponent(segment)).join("/");
-    const query = call.query === undefined ? "" : `?${new URLSearchParams(call.query)}`;
-    return `${this.#options.url.replace(/\/+$/, "")}/${path}${query}`;
+    const query = String(new URLSearchParams(call.query ?? {}));
+    return `${this.#options.url.replace(/\/+$/, "")}/${path}${query === "" ? "" : `?${query}`}`;
   }
 }
 
@@ -142,13 +142,57 @@ export function refused(operation: string, answer: ApiAnswer): DrawbridgeError {
   );
 }
 
-/** A body in the form that its schema has. @throws DrawbridgeError `homeserver_refused` */
-export function parseAnswer<Schema extends z.ZodType>(
-  schema: Schema,
-  body: unknown,
-  operation: string,
-): z.output<Schema> {
-  const parsed = schema.safeParse(body);
+type Query = Readonly<Record<string, string>>;
+
+/** The homeserver as the user that one token belongs to. */
+export class HomeserverAccess {
+  readonly #api: HomeserverApi;
+  readonly #token: string;
+
+  constructor(api: HomeserverApi, token: string) {
+    this.#api = api;
+    this.#token = token;
+  }
+
+  /** The same homeserver as another user. */
+  as(token: string): HomeserverAccess {
+    return new HomeserverAccess(this.#api, token);
+  }
+
+  /** The answer, whatever its status. @throws DrawbridgeError `homeserver_unavailable` */
+  call(
+    method: ApiCall["method"],
+    operation: string,
+    path: readonly string[],
+    more: Pick<ApiCall, "query" | "body"> = {},
+  ): Promise<ApiAnswer> {
+    return this.#api.request(this.#token, { method, operation, path, ...more });
+  }
+
+  /** The body of a success. @throws DrawbridgeError `homeserver_refused`, also for another form */
+  async read<Schema extends z.ZodType>(
+    schema: Schema,
+    operation: string,
+    path: readonly string[],
+    query: Query = {},
+  ): Promise<z.output<Schema>> {
+    return parseAnswer(schema, await this.call("GET", operation, path, { query }), operation);
+  }
+
+  /** The same; undefined for what does not exist. */
+  async find<Schema extends z.ZodType>(
+    schema: Schema,
+    operation: string,
+    path: readonly string[],
+    query: Query = {},
+  ): Promise<z.output<Schema> | undefined> {
+    const answer = await this.call("GET", operation, path, { query });
+    return answer.status === 404 ? undefined : parseAnswer(schema, answer, operation);
+  }
+}
+
+function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: ApiAnswer, operation: string) {
+  const parsed = schema.safeParse(expectSuccess(answer, operation));
   if (parsed.success) return parsed.data;
   throw refused(`${operation} in the form that is documented`, { status: 200, errcode: undefined, body: {} });
 }

@@ -5,7 +5,7 @@ import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { parseUserId, type RoomId, type ServerName, type UserId } from "../../domain/identifiers.ts";
 import { ActingUser } from "./acting-user.ts";
-import { type ApiAnswer, type ApiCall, expectSuccess, type HomeserverApi, parseAnswer } from "./api.ts";
+import { expectSuccess, type HomeserverAccess } from "./api.ts";
 
 const StateEvent = z.object({
   type: z.string(),
@@ -30,14 +30,7 @@ const WhoAmI = z.object({
 });
 const State = z.object({ state: z.array(StateEvent) });
 const RoomPage = z.object({
-  rooms: z.array(
-    z.object({
-      room_id: ReportedRoomId,
-      joined_members: z.number(),
-      joined_local_members: z.number(),
-      federatable: z.boolean().nullish(),
-    }),
-  ),
+  rooms: z.array(z.object({ room_id: ReportedRoomId, federatable: z.boolean().nullish() })),
   next_batch: z.number().optional(),
 });
 const DestinationRooms = z.object({
@@ -46,65 +39,43 @@ const DestinationRooms = z.object({
 });
 const Memberships = z.object({ memberships: z.record(ReportedRoomId, z.string()) });
 
-interface ListedRoom {
-  readonly roomId: RoomId;
-  readonly localMembers: number;
-}
-
-interface LocalUser {
-  /** It belongs to an application service, such as the bridge's ghosts. */
-  readonly isAppservice: boolean;
-  readonly isDeactivated: boolean;
-}
-
+const LocalUser = z.object({
+  appservice_id: z.unknown().optional(),
+  deactivated: z.unknown().optional(),
+});
 const Deletions = z.object({
   results: z.array(z.object({ delete_id: z.string().optional(), status: z.string() })),
 });
-
-interface DeletionProgress {
-  readonly state: "running" | "complete" | "failed";
-}
+const Block = z.object({ block: z.unknown().optional() });
 
 const ADMIN = ["_synapse", "admin"] as const;
 const PAGE = 500;
 
 export class HomeserverOperator {
-  readonly #api: HomeserverApi;
-  readonly #token: string;
+  readonly #access: HomeserverAccess;
 
-  constructor(api: HomeserverApi, token: string) {
-    this.#api = api;
-    this.#token = token;
+  constructor(access: HomeserverAccess) {
+    this.#access = access;
   }
 
   /** Who the operator is. @throws DrawbridgeError when the token is not accepted */
   async whoami(): Promise<UserId> {
-    const body = await this.#read("whoami", ["_matrix", "client", "v3", "account", "whoami"]);
-    return parseAnswer(WhoAmI, body, "whoami").user_id;
+    return (await this.#access.read(WhoAmI, "whoami", ["_matrix", "client", "v3", "account", "whoami"]))
+      .user_id;
   }
 
   /** Acts as the operator's own user. */
   self(userId: UserId): ActingUser {
-    return new ActingUser(this.#api, this.#token, userId, false);
+    return new ActingUser(this.#access, userId, false);
   }
 
   /** Every room that the homeserver knows; rooms made within the last seconds may be missing. */
-  async rooms(): Promise<readonly ListedRoom[]> {
-    const found: ListedRoom[] = [];
+  async rooms(): Promise<readonly RoomId[]> {
+    const found: RoomId[] = [];
     for (let from = 0; ; ) {
-      const page = parseAnswer(
-        RoomPage,
-        await this.#read("list rooms", [...ADMIN, "v1", "rooms"], {
-          limit: String(PAGE),
-          from: String(from),
-          order_by: "size",
-        }),
-        "list rooms",
-      );
-      for (const room of page.rooms) {
-        if (room.federatable === false) continue;
-        found.push({ roomId: room.room_id, localMembers: room.joined_local_members });
-      }
+      const query = { limit: String(PAGE), from: String(from), order_by: "size" };
+      const page = await this.#access.read(RoomPage, "list rooms", [...ADMIN, "v1", "rooms"], query);
+      found.push(...page.rooms.flatMap((room) => (room.federatable === false ? [] : room.room_id)));
       if (page.next_batch === undefined) return found;
       from = page.next_batch;
     }
@@ -115,10 +86,9 @@ export class HomeserverOperator {
     const found: RoomId[] = [];
     const path = [...ADMIN, "v1", "federation", "destinations", server, "rooms"];
     for (let from = "0"; ; ) {
-      const answer = await this.#call("read a destination's rooms", path, { limit: String(PAGE), from });
-      if (answer.status === 404) return found;
-      const body = expectSuccess(answer, "read a destination's rooms");
-      const page = parseAnswer(DestinationRooms, body, "read a destination's rooms");
+      const query = { limit: String(PAGE), from };
+      const page = await this.#access.find(DestinationRooms, "read a destination's rooms", path, query);
+      if (page === undefined) return found;
       found.push(...page.rooms.map(({ room_id }) => room_id));
       if (page.next_token === undefined) return found;
       from = page.next_token;
@@ -127,33 +97,21 @@ export class HomeserverOperator {
 
   /** Rooms of any user, remote ones too, with the membership there. */
   async memberships(user: UserId): Promise<ReadonlyMap<RoomId, string>> {
-    const answer = await this.#call("read memberships", [...ADMIN, "v1", "users", user, "memberships"]);
-    if (answer.status === 404) return new Map();
-    const { memberships } = parseAnswer(
-      Memberships,
-      expectSuccess(answer, "read memberships"),
-      "read memberships",
-    );
-    return new Map(Object.entries(memberships) as [RoomId, string][]);
+    const path = [...ADMIN, "v1", "users", user, "memberships"];
+    const found = await this.#access.find(Memberships, "read memberships", path);
+    return new Map(Object.entries(found?.memberships ?? {}) as [RoomId, string][]);
   }
 
   /** The whole current state of a room; undefined when the homeserver does not know the room. */
   async roomState(room: RoomId): Promise<readonly StateEvent[] | undefined> {
-    const answer = await this.#call("read a room's state", [...ADMIN, "v1", "rooms", room, "state"]);
-    if (answer.status === 404) return undefined;
-    const body = expectSuccess(answer, "read a room's state");
-    return parseAnswer(State, body, "read a room's state").state;
+    const path = [...ADMIN, "v1", "rooms", room, "state"];
+    return (await this.#access.find(State, "read a room's state", path))?.state;
   }
 
-  /** What the homeserver knows of a local user; undefined when there is none of this name. */
-  async localUser(user: UserId): Promise<LocalUser | undefined> {
-    const answer = await this.#call("read a user", [...ADMIN, "v2", "users", user]);
-    if (answer.status === 404) return undefined;
-    const body = expectSuccess(answer, "read a user");
-    return {
-      isAppservice: typeof body["appservice_id"] === "string",
-      isDeactivated: body["deactivated"] === true,
-    };
+  /** Whether a local user is a person's that is in use, and no application service's, such as the bridge's ghosts are. */
+  async isPerson(user: UserId): Promise<boolean> {
+    const found = await this.#access.find(LocalUser, "read a user", [...ADMIN, "v2", "users", user]);
+    return found !== undefined && typeof found.appservice_id !== "string" && found.deactivated !== true;
   }
 
   /**
@@ -163,12 +121,12 @@ export class HomeserverOperator {
    * @returns undefined when the homeserver does not allow it
    */
   async actAs(user: UserId, validUntil: number): Promise<ActingUser | undefined> {
-    const answer = await this.#send("POST", "act as a user", [...ADMIN, "v1", "users", user, "login"], {
-      valid_until_ms: validUntil,
-    });
+    const path = [...ADMIN, "v1", "users", user, "login"];
+    const body = { valid_until_ms: validUntil };
+    const answer = await this.#access.call("POST", "act as a user", path, { body });
     const token = answer.body["access_token"];
     return answer.status === 200 && typeof token === "string"
-      ? new ActingUser(this.#api, token, user, true)
+      ? new ActingUser(this.#access.as(token), user, true)
       : undefined;
   }
 
@@ -179,7 +137,8 @@ export class HomeserverOperator {
    */
   async deleteRoom(room: RoomId, purge: boolean): Promise<string | undefined> {
     const body = { block: true, purge, force_purge: false };
-    const answer = await this.#send("DELETE", "delete a room", [...ADMIN, "v2", "rooms", room], body);
+    const path = [...ADMIN, "v2", "rooms", room];
+    const answer = await this.#access.call("DELETE", "delete a room", path, { body });
     // 400 means that a deletion of this room is under way already.
     if (answer.status === 400) return undefined;
     return String(expectSuccess(answer, "delete a room")["delete_id"]);
@@ -190,62 +149,43 @@ export class HomeserverOperator {
    * room, and lists a new one a moment late.
    * @param id one deletion; all of the room's when absent
    */
-  async deletion(room: RoomId, id?: string): Promise<DeletionProgress | undefined> {
+  async deletion(room: RoomId, id?: string): Promise<"running" | "complete" | "failed" | undefined> {
     const path = [...ADMIN, "v2", "rooms", room, "delete_status"];
-    const answer = await this.#call("read a deletion's status", path);
-    if (answer.status === 404) return undefined;
-    const body = expectSuccess(answer, "read a deletion's status");
-    const { results } = parseAnswer(Deletions, body, "read a deletion's status");
-    const states = results
+    const found = await this.#access.find(Deletions, "read a deletion's status", path);
+    const states = (found?.results ?? [])
       .filter(({ delete_id }) => id === undefined || delete_id === id)
       .map(({ status }) => status);
     if (states.length === 0) return undefined;
     if (states.some((state) => state === "active" || state === "scheduled" || state === "purging"))
-      return { state: "running" };
-    return { state: states.includes("complete") ? "complete" : "failed" };
+      return "running";
+    return states.includes("complete") ? "complete" : "failed";
   }
 
   /** Whether nobody here can join or be invited to a room any more. */
   async isBlocked(room: RoomId): Promise<boolean> {
-    const body = await this.#read("read a room's block", [...ADMIN, "v1", "rooms", room, "block"]);
-    return body["block"] === true;
+    const path = [...ADMIN, "v1", "rooms", room, "block"];
+    return (await this.#access.read(Block, "read a room's block", path)).block === true;
   }
 
   /** Lets local users join a room again, and be invited to it. */
   async unblock(room: RoomId): Promise<void> {
     const path = [...ADMIN, "v1", "rooms", room, "block"];
-    expectSuccess(await this.#send("PUT", "unblock a room", path, { block: false }), "unblock a room");
+    const answer = await this.#access.call("PUT", "unblock a room", path, { body: { block: false } });
+    expectSuccess(answer, "unblock a room");
   }
 
   /** Takes away an alias of this homeserver's; not there any more is as good. */
   async deleteAlias(alias: string): Promise<void> {
     const path = ["_matrix", "client", "v3", "directory", "room", alias];
-    const answer = await this.#send("DELETE", "take away an alias", path);
+    const answer = await this.#access.call("DELETE", "take away an alias", path);
     if (answer.status !== 404) expectSuccess(answer, "take away an alias");
   }
 
   /** The room that an alias leads to; undefined when there is none. */
   async roomOfAlias(alias: string): Promise<RoomId | undefined> {
     const path = ["_matrix", "client", "v3", "directory", "room", alias];
-    const answer = await this.#call("look up an alias", path);
+    const answer = await this.#access.call("GET", "look up an alias", path);
     return answer.status === 200 ? ReportedRoomId.safeParse(answer.body["room_id"]).data : undefined;
-  }
-
-  #call(operation: string, path: readonly string[], query?: Readonly<Record<string, string>>) {
-    return this.#api.request(this.#token, { method: "GET", operation, path, ...(query && { query }) });
-  }
-
-  async #read(operation: string, path: readonly string[], query?: Readonly<Record<string, string>>) {
-    return expectSuccess(await this.#call(operation, path, query), operation);
-  }
-
-  #send(
-    method: ApiCall["method"],
-    operation: string,
-    path: readonly string[],
-    body?: unknown,
-  ): Promise<ApiAnswer> {
-    return this.#api.request(this.#token, { method, operation, path, ...(body !== undefined && { body }) });
   }
 }
 

@@ -3,13 +3,7 @@
 // reading (a room is read forwards, because backwards Synapse backfills).
 import { z } from "zod";
 import { parseUserId, type RoomId, serverOf } from "../../../domain/identifiers.ts";
-import {
-  type ApiCall,
-  expectSuccess,
-  type HomeserverApi,
-  parseAnswer,
-  refused,
-} from "../../homeserver/api.ts";
+import { expectSuccess, type HomeserverAccess, refused } from "../../homeserver/api.ts";
 
 export interface EventCounts {
   readonly own: number;
@@ -37,14 +31,13 @@ const Media = z.object({
   }),
 });
 const RoomMedia = z.object({ remote: z.array(z.string()) });
+const Purge = z.object({ status: z.unknown().optional() });
 
 export class DutiesHomeserver {
-  readonly #api: HomeserverApi;
-  readonly #token: string;
+  readonly #access: HomeserverAccess;
 
-  constructor(api: HomeserverApi, token: string) {
-    this.#api = api;
-    this.#token = token;
+  constructor(access: HomeserverAccess) {
+    this.#access = access;
   }
 
   /** Events in a room's timeline up to a time, by whose they are; undefined when the room is not known. */
@@ -58,10 +51,8 @@ export class DutiesHomeserver {
     const path = [...ADMIN, "v1", "rooms", room, "messages"];
     for (let from: string | undefined; ; ) {
       const query = { dir: "f", limit: String(PAGE), ...(from !== undefined && { from }) };
-      const operation = "read a room's events";
-      const answer = await this.#call("GET", operation, path, query);
-      if (answer.status === 404) return undefined;
-      const page = parseAnswer(Page, expectSuccess(answer, operation), operation);
+      const page = await this.#access.find(Page, "read a room's events", path, query);
+      if (page === undefined) return undefined;
       for (const { sender, origin_server_ts } of page.chunk) {
         if (origin_server_ts > untilMs) continue;
         const user = parseUserId(sender);
@@ -75,38 +66,35 @@ export class DutiesHomeserver {
 
   /** Files of another server that are named by events of a room which are not encrypted. */
   async mediaInRoom(room: RoomId, server: string): Promise<readonly string[]> {
-    const operation = "list a room's media";
-    const answer = await this.#call("GET", operation, [...ADMIN, "v1", "room", room, "media"]);
-    if (answer.status === 404) return [];
-    const { remote } = parseAnswer(RoomMedia, expectSuccess(answer, operation), operation);
-    return remote.map((uri) => mediaIdIn(uri, server)).filter((id) => id !== undefined);
+    const path = [...ADMIN, "v1", "room", room, "media"];
+    const found = await this.#access.find(RoomMedia, "list a room's media", path);
+    return (found?.remote ?? []).flatMap((uri) => mediaIdIn(uri, server) ?? []);
   }
 
   /** A cached file; undefined when it is not cached. */
   async media(server: string, mediaId: string): Promise<MediaInfo | undefined> {
-    const operation = "look at a file";
-    const answer = await this.#call("GET", operation, [...ADMIN, "v1", "media", server, mediaId]);
-    if (answer.status === 404) return undefined;
-    const { media_info: info } = parseAnswer(Media, expectSuccess(answer, operation), operation);
-    return {
-      isQuarantined: typeof info.quarantined_by === "string",
-      lastAccessMs: info.last_access_ts ?? info.created_ts ?? 0,
-    };
+    const path = [...ADMIN, "v1", "media", server, mediaId];
+    const info = (await this.#access.find(Media, "look at a file", path))?.media_info;
+    return (
+      info && {
+        isQuarantined: typeof info.quarantined_by === "string",
+        lastAccessMs: info.last_access_ts ?? info.created_ts ?? 0,
+      }
+    );
   }
 
   async releaseFromQuarantine(server: string, mediaId: string): Promise<void> {
     const operation = "release a file from quarantine";
     const path = [...ADMIN, "v1", "media", "unquarantine", server, mediaId];
-    expectSuccess(await this.#call("POST", operation, path, undefined, {}), operation);
+    expectSuccess(await this.#access.call("POST", operation, path, { body: {} }), operation);
   }
 
   /** Deletes every cached file of any server that was last used before; those in quarantine stay. */
-  async purgeMediaCache(beforeMs: number): Promise<number> {
+  async purgeMediaCache(beforeMs: number): Promise<void> {
     const operation = "purge cached files";
+    const request = { query: { before_ts: String(beforeMs) }, body: {} };
     const path = [...ADMIN, "v1", "purge_media_cache"];
-    const answer = await this.#call("POST", operation, path, { before_ts: String(beforeMs) }, {});
-    const { deleted } = expectSuccess(answer, operation);
-    return typeof deleted === "number" ? deleted : 0;
+    expectSuccess(await this.#access.call("POST", operation, path, request), operation);
   }
 
   /**
@@ -116,8 +104,9 @@ export class DutiesHomeserver {
   async purgeHistory(room: RoomId, untilMs: number): Promise<string | undefined> {
     const operation = "purge a room's history";
     const body = { purge_up_to_ts: untilMs, delete_local_events: false };
-    const path = [...ADMIN, "v1", "purge_history", room];
-    const answer = await this.#call("POST", operation, path, undefined, body);
+    const answer = await this.#access.call("POST", operation, [...ADMIN, "v1", "purge_history", room], {
+      body,
+    });
     if (answer.status === 404) return undefined;
     const { purge_id: id } = expectSuccess(answer, operation);
     if (typeof id !== "string") throw refused(operation, answer);
@@ -126,34 +115,16 @@ export class DutiesHomeserver {
 
   /** How a purge of history goes; undefined when the homeserver remembers none. */
   async historyPurge(id: string): Promise<"active" | "complete" | "failed" | undefined> {
-    const operation = "read a purge's status";
-    const answer = await this.#call("GET", operation, [...ADMIN, "v1", "purge_history_status", id]);
-    if (answer.status === 404) return undefined;
-    const { status } = expectSuccess(answer, operation);
-    return status === "complete" || status === "failed" ? status : "active";
+    const path = [...ADMIN, "v1", "purge_history_status", id];
+    const found = await this.#access.find(Purge, "read a purge's status", path);
+    if (found === undefined) return undefined;
+    return found.status === "complete" || found.status === "failed" ? found.status : "active";
   }
 
   /** Whether the homeserver remembers the server as a destination, which nothing can delete. */
   async isDestination(server: string): Promise<boolean> {
-    const operation = "look at a destination";
-    const answer = await this.#call("GET", operation, [...ADMIN, "v1", "federation", "destinations", server]);
-    if (answer.status === 404) return false;
-    expectSuccess(answer, operation);
-    return true;
-  }
-
-  #call(
-    method: ApiCall["method"],
-    operation: string,
-    path: readonly string[],
-    query?: Readonly<Record<string, string>>,
-    body?: unknown,
-  ) {
-    return this.#api.request(this.#token, {
-      ...{ method, operation, path },
-      ...(query !== undefined && { query }),
-      ...(body !== undefined && { body }),
-    });
+    const path = [...ADMIN, "v1", "federation", "destinations", server];
+    return (await this.#access.find(z.unknown(), "look at a destination", path)) !== undefined;
   }
 }
 

@@ -214,7 +214,7 @@ async function purgeRoom({ operator, clock }: DutiesSession, planned: PlannedRoo
     let idle = 0;
     await poll(clock, `room ${room}`, async () => {
       // Between two of its steps a deletion is listed as none.
-      idle = (await operator.deletion(room))?.state === "running" ? 0 : idle + 1;
+      idle = (await operator.deletion(room)) === "running" ? 0 : idle + 1;
       return idle >= IDLE_POLLS || (await isGone());
     });
   }

@@ -6,7 +6,7 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { parseServerName, type RoomId, type ServerName, serverOf } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
-import { HomeserverApi, Pacer } from "../../homeserver/api.ts";
+import { HomeserverAccess, HomeserverApi, Pacer } from "../../homeserver/api.ts";
 import { HomeserverOperator } from "../../homeserver/operator.ts";
 import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
@@ -41,11 +41,11 @@ export async function withDuties<T>(
   const partner = parseServerName(counterpartyOf(run));
   if (own === undefined || partner === undefined) throw new RangeError("a run is of servers");
   const api = new HomeserverApi({ url: homeserver.url, clock, pacer: new Pacer(clock, rooms.pace) });
-  const token = readSecret(homeserver.operatorToken, resolve(directory));
+  const access = new HomeserverAccess(api, readSecret(homeserver.operatorToken, resolve(directory)));
   const session = {
     ...{ own, partner, clock, say },
-    operator: new HomeserverOperator(api, token),
-    homeserver: new DutiesHomeserver(api, token),
+    operator: new HomeserverOperator(access),
+    homeserver: new DutiesHomeserver(access),
   };
   try {
     const operatorId = await session.operator.whoami();
@@ -72,7 +72,7 @@ export async function partnerRooms(session: DutiesSession): Promise<readonly Par
   const { operator, partner, tables } = session;
   const sentTo = new Set(await operator.destinationRooms(partner));
   const counted = [...((await tables?.eventsByRoom(partner))?.keys() ?? [])].map((room) => room as RoomId);
-  const listed = (await operator.rooms()).map(({ roomId }) => roomId);
+  const listed = await operator.rooms();
   const found: PartnerRoom[] = [];
   await mapConcurrent([...new Set([...listed, ...sentTo, ...counted])], ROOMS_AT_ONCE, async (room) => {
     const events = await operator.roomState(room);

@@ -131,8 +131,7 @@ async function chooseCreator(session: RoomsSession, state: RoomState): Promise<U
   const level = (user: UserId) => levelOf(state.power, user);
   local.sort((a, b) => level(b) - level(a) || (a < b ? -1 : 1));
   for (const user of local) {
-    const known = await session.operator.localUser(user);
-    if (known === undefined || known.isAppservice || known.isDeactivated) continue;
+    if (!(await session.operator.isPerson(user))) continue;
     const isUsable = await session.tokens.once(user, async () => true);
     if (isUsable === true) return user;
   }
@@ -255,8 +254,7 @@ async function moveEverybody(
   // A ghost accepts its invitation by itself, as the bridge does with every other.
   const people = await mapConcurrent(members, MOVES_AT_ONCE, async (user) => {
     if (user === creator) return true;
-    const known = await session.operator.localUser(user);
-    if (known === undefined || known.isDeactivated || known.isAppservice) return undefined;
+    if (!(await session.operator.isPerson(user))) return undefined;
     if (isIn.get(user) === "join") return true;
     return (await session.tokens.once(user, (acting) => acting.join(to))) === true;
   });
@@ -286,8 +284,8 @@ async function takeAway(session: RoomsSession, room: RoomId, purge: boolean): Pr
   const deletionId = await operator.deleteRoom(room, purge);
   for (const deadline = clock.now() + DELETION_TIMEOUT_MS; clock.now() < deadline; ) {
     const deletion = await operator.deletion(room, deletionId);
-    if (deletion?.state === "failed") return false;
-    if (deletion?.state === "complete") break;
+    if (deletion === "failed") return false;
+    if (deletion === "complete") break;
     await clock.sleep(DELETION_POLL_MS);
   }
   const events = await operator.roomState(room);

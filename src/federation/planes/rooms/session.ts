@@ -8,7 +8,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { HomeserverApi, Pacer } from "../../homeserver/api.ts";
+import { HomeserverAccess, HomeserverApi, Pacer } from "../../homeserver/api.ts";
 import { HomeserverOperator, LentTokens } from "../../homeserver/operator.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
@@ -115,7 +115,8 @@ export async function withSession<T>(
   const inside = (path: string) => resolve(config.directory, path);
   const folder = join(inside(config.state), "rooms");
   const api = new HomeserverApi({ url: homeserver.url, clock, pacer: new Pacer(clock, rooms.pace) });
-  const operator = new HomeserverOperator(api, readSecret(homeserver.operatorToken, config.directory));
+  const token = readSecret(homeserver.operatorToken, config.directory);
+  const operator = new HomeserverOperator(new HomeserverAccess(api, token));
   const signed = new SignedRequests({
     name: intent.own as ServerName,
     signingKey: readPath(inside(homeserver.signingKeyFile)),
@@ -181,7 +182,7 @@ export async function listRooms(
     operator.rooms(),
     ...partners.map((server) => operator.destinationRooms(server)),
   ]);
-  return [...new Set([...listed.map(({ roomId }) => roomId), ...sentTo.flat()])];
+  return [...new Set([...listed, ...sentTo.flat()])];
 }
 
 /** Further rooms that the partners' users found so far are in, or invited to. */
