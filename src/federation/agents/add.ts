@@ -5,7 +5,6 @@
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/base.ts";
 import type { Proposal } from "../change/commit-change.ts";
@@ -13,17 +12,10 @@ import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Organisation } from "../registry/organisation.ts";
 import type { Registry } from "../registry/partner.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
-import { PIN } from "../workflow/procedure.ts";
-import {
-  commitIdentity,
-  type IdentityContext,
-  type IdentityResult,
-  identityResult,
-  proveIdentity,
-} from "./commit-identity.ts";
+import { commitIdentity, type IdentityContext, type IdentityResult, provePin } from "./commit-identity.ts";
 import { cardIdentityOf } from "./consumption.ts";
 import { refuse, refuseRetired } from "./guards.ts";
-import { type AgentParts, partsOf, proveByBridge, proveIdentities, sealFor } from "./proof.ts";
+import type { AgentParts } from "./proof.ts";
 
 type Consumption = Organisation["consumes"][string];
 
@@ -118,17 +110,8 @@ export async function addAgent(
   const committed = await commitIdentity(context, "drawbridge: add agent", (base) =>
     proposeAddition(base, options),
   );
-  const own = committed.base.registry.organisation.serverName;
-  const seal = sealFor(own, agent, parts.clock);
-  const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: cardIdentityOf(identity) });
-  const proved = await proveIdentity(context, {
-    ...{ procedure: PIN, agent, partner: own, parts: partsOf(parts), fingerprint },
-    observe: async () => [
-      ...(await proveIdentities({ seal, old: undefined, fresh: identity, oldCards: [], served })),
-      ...(await proveByBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
-    ],
-  });
-  return identityResult(committed, seal, proved, {
-    ...{ act: "add", agent, partner: own, keyId: identity.keyId, oldKeyId: null, notes: [] },
+  return provePin(context, committed, parts, {
+    ...{ act: "add", agent, partner: committed.base.registry.organisation.serverName, cardUrl },
+    ...{ old: undefined, fresh: identity, oldCards: [], served },
   });
 }

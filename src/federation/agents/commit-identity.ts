@@ -6,6 +6,7 @@ import { conditionsOf } from "../../records/conditions/conditions-of-planes.ts";
 import { evaluate, isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { Part } from "../../records/format/fields.ts";
+import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import type { ChangeBase } from "../change/base.ts";
 import { type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
@@ -14,11 +15,20 @@ import { planeOfPath, renderAll } from "../planes/render.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import type { Registry } from "../registry/partner.ts";
 import { DeclaredEvidence } from "../workflow/declared-evidence.ts";
-import type { Procedure } from "../workflow/procedure.ts";
+import { PIN, type Procedure } from "../workflow/procedure.ts";
 import { type Reached, runStep } from "../workflow/run-step.ts";
 import { type JudgedCondition, judgeConditions } from "../workflow/step-verdict.ts";
+import { cardIdentityOf } from "./consumption.ts";
 import { refuse } from "./guards.ts";
-import type { Seal } from "./proof.ts";
+import {
+  type AgentParts,
+  type IdentityProofInput,
+  partsOf,
+  proveByBridge,
+  proveIdentities,
+  type Seal,
+  sealFor,
+} from "./proof.ts";
 
 export interface IdentityContext extends Federation {
   readonly onWait?: () => void;
@@ -68,15 +78,11 @@ export async function commitIdentity(
   return { ...committed, untouched };
 }
 
-interface ProvedIdentity {
-  readonly items: readonly EvidenceItem[];
-  readonly conditions: readonly JudgedCondition[];
-}
-
-/** What is proved of a changed identity. */
-interface ChangedIdentity {
+/** What is proved of a changed identity, once it is committed. */
+interface ChangedIdentity
+  extends Pick<IdentityResult, "act" | "agent" | "keyId" | "oldKeyId">,
+    Partial<Pick<IdentityResult, "notes">> {
   readonly procedure: Procedure;
-  readonly agent: string;
   /** Server name: whose agent it is. */
   readonly partner: string;
   /** The programs that can confirm it: our bridge, where one carries the agent. */
@@ -84,74 +90,79 @@ interface ChangedIdentity {
   /** Of the target that is pinned now. */
   readonly fingerprint?: string;
   /** What was observed of the agent itself, once the plane is in force; undefined: the plane is only to be in force. */
-  readonly observe: (plane: PlaneName, reached: Reached) => Promise<readonly EvidenceItem[] | undefined>;
+  readonly observe: (
+    seal: Seal,
+    plane: PlaneName,
+    reached: Reached,
+  ) => Promise<readonly EvidenceItem[] | undefined>;
 }
 
 /** Brings the planes of a procedure into force, and evaluates each. @throws DrawbridgeError `head_refused` */
 export async function proveIdentity(
   context: IdentityContext,
-  { procedure, agent, partner, parts, fingerprint, observe }: ChangedIdentity,
-): Promise<ProvedIdentity> {
-  const proved: ProvedIdentity[] = [];
+  { change, revision, untouched }: CommittedIdentity,
+  { procedure, parts, fingerprint, observe, ...about }: ChangedIdentity,
+): Promise<IdentityResult> {
+  const { agent, partner } = about;
+  const seal = sealFor(partner, agent, context.clock);
+  const items: EvidenceItem[] = untouchedItems(untouched, seal);
+  const conditions: JudgedCondition[] = [];
   for (const { plane, direction } of procedure.steps) {
     if (plane === null) continue;
     const declared = new DeclaredEvidence(partner, plane, context.clock);
-    const { seen, conditions } = await runStep(context, {
+    const step = await runStep(context, {
       ...{ plane, partner, how: "apply" },
       observe: async (reached) => {
-        const found = await observe(plane, reached);
+        const found = await observe(seal, plane, reached);
         const inForce = declared.reconciled(reached.applied, direction, reached.desired);
         return { isOfAgent: found !== undefined, items: [...inForce, ...(found ?? [])] };
       },
-      evaluate: ({ desired }, { isOfAgent, items }) => {
+      evaluate: ({ desired }, { isOfAgent, items: seen }) => {
         const own = desired.registry.organisation.serverName;
         const all = conditionsOf(plane, direction, "agent");
-        const evaluated = evaluate(isOfAgent ? all : all.filter(({ name }) => name === "in_force"), items, {
+        const evaluated = evaluate(isOfAgent ? all : all.filter(({ name }) => name === "in_force"), seen, {
           ...{ organisation: own, partner, plane, from: null, until: null, outOfReach: new Set() },
           ...{ revision: desired.revision, render: desired.planes[plane].digest },
           scope: {
-            parts: [...parts],
-            ...{
-              client: own,
-              applicants: [],
-              agents: [],
-              pins: [agent],
-              rooms: null,
-              policy: null,
-              started_at: null,
-            },
+            ...{ parts: [...parts], client: own, applicants: [], agents: [], pins: [agent] },
+            ...{ rooms: null, policy: null, started_at: null },
           },
           ...(fingerprint !== undefined && { fingerprints: new Map([[agent, fingerprint]]) }),
         });
-        return judgeConditions(evaluated, { items, fromOutside: false });
+        return judgeConditions(evaluated, { items: seen, fromOutside: false });
       },
     });
-    proved.push({
-      items: seen.items,
-      conditions: conditions.map((one) =>
-        one.condition === "in_force" ? { ...one, condition: `${plane}_in_force` } : one,
-      ),
-    });
+    items.push(...step.seen.items);
+    for (const one of step.conditions) {
+      conditions.push(one.condition === "in_force" ? { ...one, condition: `${plane}_in_force` } : one);
+    }
   }
   return {
-    items: proved.flatMap(({ items }) => items),
-    conditions: proved.flatMap(({ conditions }) => conditions),
+    ...{ notes: [], ...about, revision, committed: change !== undefined, untouched, items, conditions },
+    complete: conditions.every(isSettled),
   };
 }
 
-/** The result of a change, from its commit and everything that was observed of it. */
-export function identityResult(
-  { change, revision, untouched }: CommittedIdentity,
-  seal: Seal,
-  { items, conditions }: ProvedIdentity,
-  rest: Pick<IdentityResult, "act" | "agent" | "partner" | "keyId" | "oldKeyId" | "notes">,
-): IdentityResult {
-  return {
-    ...rest,
-    ...{ revision, committed: change !== undefined, untouched, conditions },
-    items: [...untouchedItems(untouched, seal), ...items],
-    complete: conditions.every(isSettled),
-  };
+/** A target pinned to a key: what is served verifies by it, and the bridge has verified it. */
+export async function provePin(
+  context: IdentityContext,
+  committed: CommittedIdentity,
+  parts: AgentParts,
+  pinned: Omit<IdentityProofInput, "seal"> & { readonly cardUrl: string } & Pick<
+      IdentityResult,
+      "act" | "agent" | "partner"
+    >,
+): Promise<IdentityResult> {
+  const { act, agent, partner, cardUrl, old, fresh } = pinned;
+  const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: cardIdentityOf(fresh) });
+  return proveIdentity(context, committed, {
+    ...{ act, agent, partner, keyId: fresh.keyId, oldKeyId: old?.keyId ?? null },
+    ...{ procedure: PIN, parts: partsOf(parts), fingerprint },
+    observe: async (seal) => [
+      ...(await proveIdentities({ seal, ...pinned })),
+      ...(await proveByBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
+    ],
+  });
 }
 
 /** Writes what was observed to a file of the state folder, and returns its path. */

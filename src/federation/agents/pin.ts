@@ -3,30 +3,15 @@
 // remembered until the proof is complete, so that a run after a kill proves the same; the last card that a pin
 // has verified is kept, so that the old identity can be observed to fail when the publisher has rotated first.
 import { z } from "zod";
-import { CardIdentity, targetFingerprint } from "../../rendered-files/agents-file.ts";
+import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/base.ts";
 import type { Proposal } from "../change/commit-change.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
-import { PIN } from "../workflow/procedure.ts";
-import {
-  commitIdentity,
-  type IdentityContext,
-  type IdentityResult,
-  identityResult,
-  proveIdentity,
-} from "./commit-identity.ts";
+import { commitIdentity, type IdentityContext, type IdentityResult, provePin } from "./commit-identity.ts";
 import { cardIdentityOf, consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
 import { refuse, refuseRetired } from "./guards.ts";
-import {
-  type AgentParts,
-  isSignedByPin,
-  partsOf,
-  proveByBridge,
-  proveIdentities,
-  sealFor,
-  unusedCardNotes,
-} from "./proof.ts";
+import { type AgentParts, isSignedByPin, unusedCardNotes } from "./proof.ts";
 
 export interface PinOptions {
   /** A partner, or the organisation's own server for an agent of its own. */
@@ -133,29 +118,19 @@ export async function pinAgent(
     }
   }
 
-  const partner = consumer.serverName;
-  const seal = sealFor(partner, agent, parts.clock);
   const oldCards = oldCard === null ? [] : [Buffer.from(oldCard, "base64")];
-  const fingerprint = targetFingerprint(agent, { cardUrl, cardIdentity: cardIdentityOf(identity) });
-  const proved = await proveIdentity(context, {
-    ...{ procedure: PIN, agent, partner, parts: partsOf(parts), fingerprint },
-    observe: async () => [
-      ...(await proveIdentities({ seal, old, fresh: identity, oldCards, served })),
-      ...(await proveByBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
-    ],
+  const proved = await provePin(context, committed, parts, {
+    ...{ act: "pin", agent, partner: consumer.serverName, cardUrl },
+    ...{ old, fresh: identity, oldCards, served },
   });
-  const result = identityResult(committed, seal, proved, {
-    ...{ act: "pin", agent, partner },
-    ...{ keyId: identity.keyId, oldKeyId: old?.keyId ?? null },
-    notes: await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]),
-  });
+  const notes = await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]);
   if (served.fetched && (await isSignedByPin(served.bytes, identity))) {
     const card = Buffer.from(served.bytes).toString("base64");
     // The card of the old key stays in the other file for as long as it is needed.
     state.write(lastCardFile(options), { version: 1, pin: cardIdentityOf(identity), card });
   }
-  if (result.complete) state.remove(memory);
-  return result;
+  if (proved.complete) state.remove(memory);
+  return { ...proved, notes };
 }
 
 function memoryFile({ partner, agent }: PinOptions): string {

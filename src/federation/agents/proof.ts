@@ -48,7 +48,7 @@ export function sealFor(partner: string, agent: string, clock: Clock): Seal {
   return (finding) => operatorItem(clock.now(), { partner, subject: agent, ...finding });
 }
 
-interface IdentityProofInput {
+export interface IdentityProofInput {
   readonly seal: Seal;
   /** Undefined: nothing was pinned before. */
   readonly old: PinnedIdentity | undefined;

@@ -25,13 +25,12 @@ import {
   commitIdentity,
   type IdentityContext,
   type IdentityResult,
-  identityResult,
   proveIdentity,
 } from "./commit-identity.ts";
 import { cardIdentityOf } from "./consumption.ts";
 import { guardRotation } from "./guards.ts";
 import { isUnderVersionControl, readPrivateKey, signerOf } from "./key-files.ts";
-import { type AgentParts, isSignedByPin, proveIdentities, sealFor, unusedCardNotes } from "./proof.ts";
+import { type AgentParts, isSignedByPin, proveIdentities, unusedCardNotes } from "./proof.ts";
 
 export interface RotateOptions {
   readonly agent: string;
@@ -240,7 +239,6 @@ async function publishAndProve(
   if (!isAt(rotation, "published")) writeRotation(context.state, { ...rotation, step: "published" });
   const { registry } = committed.change?.before ?? committed.base;
   const { serverName } = registry.organisation;
-  const seal = sealFor(serverName, agent, parts.clock);
   const url = options.cardUrl(registry);
   const own = () => ({ fetched: true, bytes: cardAt(rotation.card_file) }) as const;
   const oldCards: Uint8Array[] = rotation.old_cards.map((card) => Buffer.from(card, "base64"));
@@ -248,10 +246,11 @@ async function publishAndProve(
   if (oldCard !== undefined) {
     for (const pin of old) if (await isSignedByPin(oldCard, pin)) oldCards.push(oldCard);
   }
-  const { items, conditions } = await proveIdentity(context, {
-    // Which bridges carry our agent is for those to say who pin it.
-    ...{ procedure: ROTATE, agent, partner: serverName, parts: ["homeserver"] },
-    observe: async () =>
+  const proved = await proveIdentity(context, committed, {
+    ...{ act: "rotate", agent, partner: serverName, procedure: ROTATE, parts: ["homeserver"] },
+    ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },
+    notes: await unusedCardNotes(oldCard, old),
+    observe: async (seal) =>
       proveIdentities({
         seal,
         old: old[0],
@@ -260,14 +259,9 @@ async function publishAndProve(
         served: url === undefined ? own() : await parts.fetch(url),
       }),
   });
-  const proved = { items, conditions: conditions.filter(({ verdict }) => verdict !== "unmanaged") };
-  const result = identityResult(committed, seal, proved, {
-    ...{ act: "rotate", agent, partner: serverName },
-    ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },
-    notes: await unusedCardNotes(oldCard, old),
-  });
-  if (result.complete) writeRotation(context.state, { ...rotation, step: "proved" });
-  return result;
+  if (proved.complete) writeRotation(context.state, { ...rotation, step: "proved" });
+  // Which bridges carry our agent is for those to say who pin it.
+  return { ...proved, conditions: proved.conditions.filter(({ verdict }) => verdict !== "unmanaged") };
 }
 
 function stagedKey(keyFile: string): string {

@@ -21,11 +21,10 @@ import {
   commitIdentity,
   type IdentityContext,
   type IdentityResult,
-  identityResult,
   proveIdentity,
 } from "./commit-identity.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
-import { type AgentParts, partsOf, proveByBridge, type Seal, sealFor } from "./proof.ts";
+import { type AgentParts, partsOf, proveByBridge, type Seal } from "./proof.ts";
 
 export interface WithdrawOptions {
   /** Ourselves when absent. */
@@ -101,16 +100,17 @@ export async function withdrawAgent(
       hint: "Name an agent that its file consumes or invokes; nothing was changed.",
     });
   }
-  const seal = sealFor(serverName, agent, parts.clock);
   const isOffered = isOurs && kind !== "pinned";
   const azp =
     serverName === registry.organisation.serverName
       ? undefined
       : findPartner(registry, serverName).partner.azp;
-  const proved = await proveIdentity(context, {
-    ...{ procedure: isOffered ? WITHDRAW_OFFERED : WITHDRAW_PINNED, agent, partner: serverName },
+  return proveIdentity(context, committed, {
+    act: options.keepsKey === true ? "remove" : "withdraw",
+    ...{ agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null },
+    procedure: isOffered ? WITHDRAW_OFFERED : WITHDRAW_PINNED,
     parts: partsOf(parts),
-    observe: async (plane, { desired }) => {
+    observe: async (seal, plane, { desired }) => {
       if (plane === "gateway") return [notInvoked(desired, agent, azp, seal)];
       if (isOffered) return undefined;
       const shown = notCarried(desired, agent, seal);
@@ -118,10 +118,6 @@ export async function withdrawAgent(
       const more = shown.verdict === "closed" ? { undecided: "not_in_agents_file" } : {};
       return [shown, ...(await proveByBridge(parts, { agent, seal, wanted: "quarantined" }, more))];
     },
-  });
-  return identityResult(committed, seal, proved, {
-    act: options.keepsKey === true ? "remove" : "withdraw",
-    ...{ agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null, notes: [] },
   });
 }
 
