@@ -29,7 +29,7 @@ function session(count: number, stale: readonly string[] = []): RoomsSession {
     home: { differing: async (rooms: readonly string[]) => rooms.filter((room) => stale.includes(room)) },
     clock: { now: () => now, sleep: async () => undefined },
     operator: {
-      rooms: async () => Array.from({ length: count }, (_, n) => ({ roomId: `!${n}:a.test` })),
+      rooms: async () => Array.from({ length: count }, (_, n) => `!${n}:a.test`),
       roomState: async () => {
         now += READ_MS;
         return room;

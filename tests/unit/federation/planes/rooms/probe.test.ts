@@ -32,7 +32,7 @@ function session(
     },
     signed: { request: async () => ({ status: 403, errcode: undefined, isJson: true, body: {} }) },
     operator: {
-      rooms: async () => [{ roomId }],
+      rooms: async () => [roomId],
       destinationRooms: async () => [],
       roomState: async () => room,
     },
