@@ -2,13 +2,7 @@
 import { z } from "zod";
 import { renderTable } from "../../src/cli/lib/output.ts";
 import { DIRECT_COLUMNS, leakRows, leakSummary } from "../../src/federation/evidence/leak-rows.ts";
-import {
-  CLOSING_ORDER,
-  OPENING_ORDER,
-  PLANE_NAMES,
-  PLANE_NUMBERS,
-  type PlaneName,
-} from "../../src/federation/plane-order.ts";
+import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, planeLabel } from "../../src/federation/plane-order.ts";
 import { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import type { Observed, Timed } from "../observe/attempt-watch.ts";
 import type { ProgramsAfter } from "../observe/restarts.ts";
@@ -82,10 +76,6 @@ function tableOf(act: "contain" | "restore", observed: readonly Observed[]): str
       ? ["FIRST REFUSED", "LAST LET IN", "REFUSED BY"]
       : ["FIRST LET IN", "LAST REFUSED", "LET IN BY"];
   return renderTable(["PLANE", "ATTEMPT AS THE PARTNER", ...times, "LET IN", "REFUSED", "UNCLEAR"], rows);
-}
-
-function planeLabel(plane: PlaneName): string {
-  return `${PLANE_NUMBERS[plane]} ${plane}`;
 }
 
 /** Since the command was given. */

@@ -3,7 +3,7 @@
 import process from "node:process";
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { PLANE_NAMES } from "../federation/plane-order.ts";
+import { PLANE_NAMES, planeLabel } from "../federation/plane-order.ts";
 import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
 import { follow } from "../federation/reconcile/follow.ts";
 import { reconcilerMetrics, serveMetrics } from "../federation/reconcile/metrics.ts";
@@ -14,7 +14,6 @@ import { ExitCode } from "./lib/exit-codes.ts";
 import { openForCommand } from "./lib/federation.ts";
 import { CONFIG } from "./lib/options.ts";
 import { print, renderTable, short } from "./lib/output.ts";
-import { planeLabel } from "./lib/progress.ts";
 
 const OPTIONS = [
   CONFIG.federation,

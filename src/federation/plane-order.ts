@@ -17,6 +17,11 @@ export const PLANE_NUMBERS: Readonly<Record<PlaneName, 1 | 2 | 3 | 4 | 5>> = {
   gateway: 5,
 };
 
+/** A plane in a table or after the word: `2 rooms`. */
+export function planeLabel(plane: PlaneName): string {
+  return `${PLANE_NUMBERS[plane]} ${plane}`;
+}
+
 /** All five, in the order of a removal's stages: planes 5, 4, 2, 3, 1. */
 export const CLOSING_ORDER: readonly PlaneName[] = STAGE_NAMES.flatMap(
   (stage) => PLANE_OF_STAGE[stage] ?? [],

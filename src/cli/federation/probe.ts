@@ -1,6 +1,12 @@
 // drawbridge federation probe: is a partner as the registry says, from inside and from outside?
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { CLOSING_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../../federation/plane-order.ts";
+import {
+  CLOSING_ORDER,
+  PLANE_NAMES,
+  PLANE_NUMBERS,
+  type PlaneName,
+  planeLabel,
+} from "../../federation/plane-order.ts";
 import { judge } from "../../federation/probes/expected-results.ts";
 import { PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
 import { defineCommand } from "../lib/command.ts";
@@ -8,7 +14,6 @@ import { ExitCode } from "../lib/exit-codes.ts";
 import { probePartner } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "../lib/options.ts";
 import { print, renderTable } from "../lib/output.ts";
-import { planeLabel } from "../lib/progress.ts";
 
 /** Planes by name or number; all of them, in closing order, when none is named. */
 function planesOf(named: string | undefined): readonly PlaneName[] {

@@ -1,11 +1,12 @@
 // drawbridge federation status: who is contained, and what is in force on every plane.
 import { type FederationStatus, federationStatus } from "../../federation/containment/status.ts";
+import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print, renderTable, short } from "../lib/output.ts";
-import { planeLabel, planeWords } from "../lib/progress.ts";
+import { planeWords } from "../lib/progress.ts";
 
 export const command = defineCommand({
   options: [CONFIG.federation, JSON_OPTION],

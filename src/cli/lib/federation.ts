@@ -10,6 +10,7 @@ import { type Federation, openFederation } from "../../federation/reconcile/cont
 import type { Reporter } from "../../federation/reconcile/events.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";
 import type { PartnerEntry } from "../../federation/registry/partner.ts";
+import type { ObserveFromOutside } from "../../federation/workflow/observe-plane.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { requireConfigFile } from "./options.ts";
 import { say, short } from "./output.ts";
@@ -26,29 +27,20 @@ export async function openForCommand(
   return { config, federation };
 }
 
-/** How a partner is probed from outside, with what a probe file lends. */
-interface OutsideProbe {
-  /**
-   * @param own the server that is to be probed; whichever the file names when absent
-   * @throws DrawbridgeError `usage` when the file is about another server or another partner
-   */
-  requireAbout(partner: PartnerEntry, own?: string): void;
-  run(
-    partner: PartnerEntry,
-    planes: readonly PlaneName[],
-    inside: readonly EvidenceItem[],
-  ): Promise<readonly EvidenceItem[]>;
-}
-
-/** Undefined when no probe file is named. */
-export function outsideProbe(config: FederationConfig, file: string | undefined): OutsideProbe | undefined {
+/**
+ * How a partner is probed from outside, with what a probe file lends; undefined when none is named.
+ * @returns what throws DrawbridgeError `usage` when the file is about another server or another partner
+ */
+export function outsideProbe(
+  config: FederationConfig,
+  file: string | undefined,
+): ObserveFromOutside | undefined {
   if (file === undefined) return undefined;
   const probe = loadProbeConfig(file);
   const sources = { clock: systemClock, random: systemRandom };
-  return {
-    requireAbout: (partner, own = probe.target.serverName) =>
-      requireAbout(probe, own, partner.partner.serverName),
-    run: (partner, planes, inside) => observeFromOutside({ config, probe, sources }, partner, planes, inside),
+  return async (own, partner, planes, inside) => {
+    requireAbout(probe, own, partner.partner.serverName);
+    return observeFromOutside({ config, probe, sources }, partner, planes, inside);
   };
 }
 
@@ -79,8 +71,7 @@ export async function probePartner(
   const partner = findPartner(registry, name);
   const { planes } = options;
   const probe = outsideProbe(config, options.probeConfig);
-  probe?.requireAbout(partner, registry.organisation.serverName);
   const inside = await probeFromInside(federation.planes, current.desired, partner, planes, systemClock);
-  const outside = (await probe?.run(partner, planes, inside)) ?? [];
+  const outside = (await probe?.(registry.organisation.serverName, partner, planes, inside)) ?? [];
   return { config, current, partner, inside, outside };
 }

@@ -8,12 +8,12 @@ import { recordFacts } from "../../federation/offboarding/private-record/consist
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun } from "../../federation/offboarding/run/run.ts";
 import { type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
+import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { openForCommand, outsideProbe } from "./federation.ts";
 import { CONFIG, JSON_OPTION } from "./options.ts";
 import { say } from "./output.ts";
-import { planeLabel } from "./progress.ts";
 
 const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
 export const PROBE_CONFIG = [
@@ -36,20 +36,13 @@ export async function openOffboarding(
   options: Pick<RunOptions, "config" | "probeConfig">,
 ): Promise<OffboardingContext> {
   const { config, federation } = await openForCommand(options.config);
-  const probe = outsideProbe(config, options.probeConfig);
   return {
     federation,
     config,
     random: systemRandom,
     facts: recordFacts,
     residual: residualStatement,
-    outside:
-      probe === undefined
-        ? undefined
-        : (own, partner, planes, inside) => {
-            probe.requireAbout(partner, own);
-            return probe.run(partner, planes, inside);
-          },
+    outside: outsideProbe(config, options.probeConfig),
     say,
   };
 }

@@ -10,11 +10,6 @@ export function planeWords(plane: PlaneName): string {
   return `plane ${PLANE_NUMBERS[plane]} (${plane})`;
 }
 
-/** A plane in a table or after the word: `2 rooms`. */
-export function planeLabel(plane: PlaneName): string {
-  return `${PLANE_NUMBERS[plane]} ${plane}`;
-}
-
 export const progressReporter: Reporter = {
   event: (event) => {
     const text = textOf(event);

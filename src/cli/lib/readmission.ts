@@ -1,6 +1,7 @@
 // What the commands of a re-admission share: how they open a deployment, and what they print.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { shellWord } from "../../domain/printable.ts";
+import { planeLabel } from "../../federation/plane-order.ts";
 import { currentStage, type Readmission } from "../../federation/readmission/readmission.ts";
 import { ROOMS_CHOICES } from "../../federation/readmission/readmission-record.ts";
 import { readmissionRooms } from "../../federation/readmission/rooms.ts";
@@ -8,7 +9,7 @@ import { readmissionStatus } from "../../federation/readmission/status.ts";
 import type { WorkflowContext } from "../../federation/readmission/workflow.ts";
 import { openForCommand, outsideProbe } from "./federation.ts";
 import { say, short } from "./output.ts";
-import { planeLabel, planeWords } from "./progress.ts";
+import { planeWords } from "./progress.ts";
 import { stepTable } from "./steps.ts";
 
 export const ROOMS_OPTION = [
@@ -23,7 +24,6 @@ export async function openReadmission(options: {
   readonly probeConfig?: string | undefined;
 }): Promise<WorkflowContext> {
   const { config, federation } = await openForCommand(options.config);
-  const probe = outsideProbe(config, options.probeConfig);
   const { state } = federation;
   return {
     ...federation,
@@ -35,12 +35,7 @@ export async function openReadmission(options: {
     }),
     say,
     onWait: () => say("another change is being made; waiting"),
-    ...(probe !== undefined && {
-      outside: async (partner, planes, inside) => {
-        probe.requireAbout(partner);
-        return probe.run(partner, planes, inside);
-      },
-    }),
+    outside: outsideProbe(config, options.probeConfig),
   };
 }
 

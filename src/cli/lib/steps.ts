@@ -1,10 +1,10 @@
 // How the steps of a procedure are printed, whichever procedure it is: where each stands, and its conditions.
 
+import { planeLabel } from "../../federation/plane-order.ts";
 import type { Plan, PlannedStep } from "../../federation/workflow/plan.ts";
 import type { StepStatus } from "../../federation/workflow/procedure.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
 import { renderTable, short } from "./output.ts";
-import { planeLabel } from "./progress.ts";
 
 /** How a verdict is marked. */
 const MARKS: Readonly<Record<Verdict, string>> = {

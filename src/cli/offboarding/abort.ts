@@ -1,10 +1,10 @@
 // drawbridge offboarding abort: ends a removal without completing it.
 import { counterpartyOf } from "../../federation/offboarding/run/run.ts";
 import { abort } from "../../federation/offboarding/steps/waive-and-abort.ts";
+import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";
 import { openOffboarding, RUN_OPTIONS } from "../lib/offboarding.ts";
 import { print } from "../lib/output.ts";
-import { planeLabel } from "../lib/progress.ts";
 
 export const command = defineCommand({
   options: [["--reason <word>", "why, as a code or a reference", { required: true }], ...RUN_OPTIONS],

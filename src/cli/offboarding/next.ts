@@ -1,10 +1,10 @@
 // drawbridge offboarding next: does the next thing that is this organisation's to do.
 import { type NextResult, next } from "../../federation/offboarding/steps/run-steps.ts";
+import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { blockLines, nextLine, openOffboarding, PROBING_RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
 import { print, short } from "../lib/output.ts";
-import { planeLabel } from "../lib/progress.ts";
 
 export const command = defineCommand({
   options: [

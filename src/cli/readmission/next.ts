@@ -1,11 +1,12 @@
 // drawbridge readmission next: opens the next plane.
+
+import { planeLabel } from "../../federation/plane-order.ts";
 import { readmissionStatus } from "../../federation/readmission/status.ts";
 import { nextStep, type StepResult } from "../../federation/readmission/workflow.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
-import { planeLabel } from "../lib/progress.ts";
 import { nextCommand, nextLine, openReadmission, ROOMS_OPTION, textOf } from "../lib/readmission.ts";
 import { conditionText } from "../lib/steps.ts";
 

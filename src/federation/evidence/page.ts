@@ -2,7 +2,7 @@
 
 import { hexOfDigest } from "../../domain/digest.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
+import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName, planeLabel } from "../plane-order.ts";
 import { LEAK_TITLES, type LeakCell, type LeakColumn, leakRows, leakSummary } from "./leak-rows.ts";
 import type { EvidencePack } from "./pack.ts";
 
@@ -41,7 +41,7 @@ function planes(pack: EvidencePack): string {
   const rows = CLOSING_ORDER.map((plane: PlaneName) => {
     const of = (items: readonly EvidenceItem[]) => tally(tried(items).filter((item) => item.plane === plane));
     const declared = pack.closed_planes.includes(plane) ? "closed" : "open";
-    return [`${PLANE_NUMBERS[plane]} ${plane}`, declared, of(pack.inside), of(pack.outside)];
+    return [planeLabel(plane), declared, of(pack.inside), of(pack.outside)];
   });
   return table(["plane", "declared", "seen from inside", "seen from outside"], rows);
 }

@@ -1,5 +1,5 @@
 // What probes found, as a table for a tired person: what is not as it should be stands first.
-import { CLOSING_ORDER, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
+import { CLOSING_ORDER, planeLabel } from "../plane-order.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { Judged, Judgement } from "./expected-results.ts";
 
@@ -19,10 +19,6 @@ const URGENCY: readonly Judged["outcome"][] = [
 ];
 
 export const PROBE_HEADER = ["", "plane", "probe", "on", "seen by", "verdict", "what answered"] as const;
-
-export function planeLabel(plane: PlaneName): string {
-  return `${PLANE_NUMBERS[plane]} ${plane}`;
-}
 
 /** Rows of the table: what is wrong first, then in the order in which planes are closed. */
 export function probeRows({ items }: Judgement): string[][] {

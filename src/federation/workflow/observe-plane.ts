@@ -17,8 +17,9 @@ import { DeclaredEvidence } from "./declared-evidence.ts";
 import type { Reached } from "./run-step.ts";
 import { type JudgedCondition, judgeConditions } from "./step-verdict.ts";
 
-/** Tries this organisation's planes as the partner. */
+/** Tries the planes of this organisation, `own`, as the partner. */
 export type ObserveFromOutside = (
+  own: string,
   partner: PartnerEntry,
   planes: readonly PlaneName[],
   inside: readonly EvidenceItem[],
@@ -55,7 +56,7 @@ export async function observePlane(
     Record<PlaneName, string[]>
   >;
   const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering[plane] ?? []);
-  const tried = (await outside?.(entry, [plane], inside)) ?? [];
+  const tried = (await outside?.(desired.registry.organisation.serverName, entry, [plane], inside)) ?? [];
   const staying = inside.filter((item) => item.probe === "card_fetch" && isPublicForOthers(item));
   const agents = new Set(staying.flatMap(({ subject }) => subject ?? []));
   const own = [

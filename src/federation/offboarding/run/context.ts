@@ -3,27 +3,17 @@ import { resolve } from "node:path";
 import type { Random } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { readPublicKey } from "../../../records/format/ecdsa-p256.ts";
-import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import type { CompletionPredicate } from "../../../records/format/predicates.ts";
 import { loadTrust, type Trust } from "../../../records/format/trust.ts";
 import { commandSigner, fileSigner, type Signer } from "../../../records/sign/signer.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import type { FederationConfig } from "../../config.ts";
-import type { PlaneName } from "../../plane-order.ts";
 import type { Federation } from "../../reconcile/context.ts";
-import type { PartnerEntry } from "../../registry/partner.ts";
+import type { ObserveFromOutside } from "../../workflow/observe-plane.ts";
 import type { RecordFacts } from "../private-record/consistency.ts";
 import type { Run } from "./run.ts";
 
 export type Residual = CompletionPredicate["residual"];
-
-/** Probes this organisation, `own`, from outside, as the counterparty. */
-export type ObserveFromOutside = (
-  own: string,
-  partner: PartnerEntry,
-  planes: readonly PlaneName[],
-  inside: readonly EvidenceItem[],
-) => Promise<readonly EvidenceItem[]>;
 
 export interface OffboardingContext {
   readonly federation: Federation;

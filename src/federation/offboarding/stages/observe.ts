@@ -179,7 +179,7 @@ async function evidenceOf(
   const stop = stage === "a2a_discovery" ? (readStage(run, "a2a_stop")?.proof?.items ?? []) : [];
   const { items } = await observePlane(federation, reached, {
     ...{ plane, direction: "closed", scope, before: await entryBefore(context, run, reached) },
-    outside: outside && ((...asked) => outside(run.self, ...asked)),
+    outside,
     refusals: (agent) =>
       stop.filter(
         ({ probe, verdict, subject }) => probe === "invoke" && verdict === "closed" && subject === agent,
