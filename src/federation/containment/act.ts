@@ -82,10 +82,9 @@ function commitMessage(record: ContainmentRecord, entry: PartnerEntry, base: Cha
 
 // What a containment and its restore cannot do, as the operator reads it.
 
-/**
- * @param closedAtMs when the gateway plane was closed; undefined when that is not known yet
- */
-export function limitsOfContainment(serverName: string, closedAtMs: number | undefined): readonly string[] {
+/** @param closedAtMs when the gateway plane was closed; undefined when that is not known yet */
+export function limitsOf(act: Act, serverName: string, closedAtMs?: number): readonly string[] {
+  if (act === "restore") return limitsOfRestore(serverName);
   const until =
     closedAtMs === undefined
       ? `for up to ${TOKEN_LIFE_S} s after the gateway plane is closed`
@@ -98,15 +97,11 @@ export function limitsOfContainment(serverName: string, closedAtMs: number | und
   ];
 }
 
-export function limitsOfRestore(serverName: string): readonly string[] {
+function limitsOfRestore(serverName: string): readonly string[] {
   return [
     `Nobody of ${serverName} is put back into a room: who was in it is invited again, and comes back by accepting.`,
     "Rooms that were replaced or retired stay so: the invitations are to the rooms that replace them.",
     "History that it has replicated was never taken back, and what it learned before stays known.",
     "What was said while it was contained arrives with its next events in rooms that were kept, on both sides.",
   ];
-}
-
-export function limitsOf(act: Act, serverName: string, closedAtMs?: number): readonly string[] {
-  return act === "contain" ? limitsOfContainment(serverName, closedAtMs) : limitsOfRestore(serverName);
 }

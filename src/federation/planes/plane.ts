@@ -103,6 +103,11 @@ export interface Drift {
   readonly file?: string;
 }
 
+/** What a plane's runtime is made with besides the configuration. */
+export interface RuntimeDependencies {
+  readonly clock: Clock;
+}
+
 /** The half that works on the real parts of one deployment. */
 export interface PlaneRuntime {
   readonly name: PlaneName;

@@ -17,19 +17,9 @@ export interface ReadmissionStatus
 }
 
 export function readmissionStatus(readmission: Readmission): ReadmissionStatus {
-  const {
-    id,
-    partner,
-    approval,
-    rooms,
-    touched,
-    stages,
-    opened_at: openedAt,
-    completion,
-    done,
-  } = readmission;
+  const { id, partner, approval, rooms, touched, stages, completion, done } = readmission;
   return {
-    ...{ id, partner, approval, rooms, touched, openedAt, done },
+    ...{ id, partner, approval, rooms, touched, openedAt: readmission.opened_at, done },
     completedAt: done ? (completion?.at ?? null) : null,
     steps: READMISSION.steps.map((step) => {
       const stage = stages.find(({ plane }) => plane === step.plane);

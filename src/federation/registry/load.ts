@@ -53,7 +53,8 @@ export function loadRegistry(
   partners.sort((a, b) => (a.partner.serverName < b.partner.serverName ? -1 : 1));
 
   const own = files.get(ORGANISATION_FILE);
-  const organisation = own === undefined ? undefined : readOrganisation(textOf(own));
+  const organisation =
+    own === undefined ? undefined : readRegistryFile(Organisation, textOf(own), ORGANISATION_FILE);
   if (organisation === undefined) {
     problems.push({
       ...{ file: ORGANISATION_FILE, line: 1, path: "", rule: "organisation_missing" },
@@ -105,10 +106,6 @@ function readPartner(
   const read = readRegistryFile(Partner, textOf(file), path);
   if (read.value !== undefined && blobId !== undefined) cache?.parsed.set(blobId, read.value);
   return read;
-}
-
-function readOrganisation(text: string): ReadFile<Organisation> {
-  return readRegistryFile(Organisation, text, ORGANISATION_FILE);
 }
 
 /** Cross-file problems with their lines, for which their files are parsed once more. */

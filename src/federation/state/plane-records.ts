@@ -15,7 +15,6 @@ const Time = z.iso.datetime();
 
 /** A state of a plane: its revision and the digest of its rendered files. */
 const Mark = z.strictObject({ revision: RevisionField, digest: Sha256Digest, at: Time });
-export type Mark = z.output<typeof Mark>;
 
 export const OutcomeName = z.enum(["in_force", "incomplete", "deferred", "failed"]);
 

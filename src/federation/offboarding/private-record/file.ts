@@ -61,8 +61,7 @@ export function requireRecord(path: string): PrivateRecord {
   throw new RecordError(path, missing.map(missingProblem));
 }
 
-/** A field that nobody has filled in yet, as a problem. */
-export function missingProblem(field: string): RecordProblem {
+function missingProblem(field: string): RecordProblem {
   return {
     ...{ rule: "record.missing", field, line: 0, message: "is missing" },
     hint: `drawbridge offboarding set ${field} VALUE --record FILE`,

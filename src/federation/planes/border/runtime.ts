@@ -16,6 +16,7 @@ import {
   observeInside,
   type PlaneOutcome,
   type PlaneRuntime,
+  type RuntimeDependencies,
   renderedFile,
 } from "../plane.ts";
 import { BORDER_POLICY } from "./render.ts";
@@ -26,12 +27,8 @@ const POLL_MS = 50;
 const IN_FORCE_WITHIN_MS = 5_000;
 const RETRY_MS = 5_000;
 
-interface Dependencies {
-  readonly clock: Clock;
-}
-
 /** The border plane of one deployment. */
-export function borderRuntime(config: FederationConfig, { clock }: Dependencies): PlaneRuntime {
+export function borderRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
   const target = resolve(config.directory, config.border.policyFile);
   const module = borderStatus(config);
   return {

@@ -15,6 +15,7 @@ import {
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
+  type RuntimeDependencies,
   renderedText,
 } from "../plane.ts";
 import { bridgeAgentsDigest, untilAgentsInForce } from "./bridge-health.ts";
@@ -22,10 +23,6 @@ import { probePlane } from "./probe.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "./render.ts";
 
 const RETRY_MS = 5_000;
-
-interface Dependencies {
-  readonly clock: Clock;
-}
 
 /** A file of this plane, and the program that reads it. */
 interface Part {
@@ -45,7 +42,7 @@ interface Part {
 }
 
 /** The card plane of one deployment. */
-export function cardRuntime(config: FederationConfig, { clock }: Dependencies): PlaneRuntime {
+export function cardRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
   const parts = [...gatewayPart(config, clock), ...bridgePart(config, clock)];
   if (parts.length === 0) return absentPlane("card");
   return {

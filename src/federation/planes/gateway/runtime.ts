@@ -20,6 +20,7 @@ import {
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
+  type RuntimeDependencies,
   renderedFile,
   renderedText,
 } from "../plane.ts";
@@ -30,12 +31,8 @@ import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
 
 const RETRY_MS = 5_000;
 
-interface Dependencies {
-  readonly clock: Clock;
-}
-
 /** The gateway plane of one deployment. */
-export function gatewayRuntime(config: FederationConfig, { clock }: Dependencies): PlaneRuntime {
+export function gatewayRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
   const { gateway } = config;
   if (gateway === undefined) return absentPlane("gateway");
   const target = resolve(config.directory, gateway.invocationFile);

@@ -23,17 +23,13 @@ import {
   journalOf,
   listRooms,
   ROOMS_AT_ONCE,
+  type RoomsPass,
   type RoomsSession,
   readRoom,
   recordOf,
   roomsOfUsers,
   usersOf,
 } from "./session.ts";
-
-export interface PassResult {
-  readonly changed: boolean;
-  readonly outOfReach: readonly OutOfReach[];
-}
 
 /** How many times rooms that appear while the pass is under way are included. */
 const WAVES_MAX = 4;
@@ -48,7 +44,7 @@ const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
 ]);
 
 /** Brings every room to the intent. */
-export async function closeRooms(session: RoomsSession): Promise<PassResult> {
+export async function closeRooms(session: RoomsSession): Promise<RoomsPass> {
   const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
   const pass = new ClosingPass(session, partners);
   await pass.closeAll();

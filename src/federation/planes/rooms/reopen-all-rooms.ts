@@ -10,16 +10,14 @@ import { type InvitationCounts, inviteAgain, replacementOf } from "./invite-agai
 import { reopenAcl, reopenMembers } from "./reopen-one-room.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import type { RoomState } from "./room-state.ts";
-import { journalOf, ROOMS_AT_ONCE, type RoomsSession } from "./session.ts";
+import { journalOf, ROOMS_AT_ONCE, type RoomsPass, type RoomsSession } from "./session.ts";
 import type { RoomRecord } from "./undo-journal.ts";
 
-export interface Reopened {
-  readonly changed: boolean;
-  readonly outOfReach: readonly OutOfReach[];
-}
-
 /** Takes back what the journals of these partners hold. */
-export async function reopenRooms(session: RoomsSession, partners: readonly ServerName[]): Promise<Reopened> {
+export async function reopenRooms(
+  session: RoomsSession,
+  partners: readonly ServerName[],
+): Promise<RoomsPass> {
   const outOfReach: OutOfReach[] = [];
   let changed = false;
   for (const partner of partners) {

@@ -1,21 +1,16 @@
 // Plane 2 on a homeserver: finds the rooms, brings each to the intent, and verifies it.
 // What is closed and how it is taken back: docs/reference/rooms-plane.md.
-import type { Clock } from "../../../domain/clock.ts";
 import type { ServerName } from "../../../domain/identifiers.ts";
 import type { FederationConfig } from "../../config.ts";
-import type { PlaneRuntime } from "../plane.ts";
+import type { PlaneRuntime, RuntimeDependencies } from "../plane.ts";
 import { closeRooms } from "./close-all-rooms.ts";
 import { type DriftCursor, roomsDrift } from "./drift.ts";
 import { roomsEvidence } from "./probe.ts";
 import { markRemoved, reopenRooms } from "./reopen-all-rooms.ts";
 import { withSession } from "./session.ts";
 
-interface Dependencies {
-  readonly clock: Clock;
-}
-
 /** The rooms plane of one deployment. */
-export function roomsRuntime(config: FederationConfig, { clock }: Dependencies): PlaneRuntime {
+export function roomsRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
   const quiet = { clock, note: () => undefined, writes: false } as const;
   const cursor: DriftCursor = {};
   return {

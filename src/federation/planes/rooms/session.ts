@@ -12,7 +12,7 @@ import { HomeserverAccess, HomeserverApi, Pacer } from "../../homeserver/api.ts"
 import { HomeserverOperator, LentTokens } from "../../homeserver/operator.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
-import { type DesiredPlane, renderedFile } from "../plane.ts";
+import { type DesiredPlane, type OutOfReach, renderedFile } from "../plane.ts";
 import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
 import { type PlanContext, planRoom, type RoomPlan } from "./room-plan.ts";
 import { presentOf, type RoomState, readRoomState } from "./room-state.ts";
@@ -42,6 +42,12 @@ export interface RoomsSession {
   /** How long home and retained servers may take to enforce, milliseconds. */
   readonly enforcementTimeoutMs: number;
   readonly note: (text: string) => void;
+}
+
+/** What a pass over the rooms has come to. */
+export interface RoomsPass {
+  readonly changed: boolean;
+  readonly outOfReach: readonly OutOfReach[];
 }
 
 /** Rooms worked on at once. */

@@ -4,7 +4,6 @@
 // intent to restart is durable before the file changes; restarts stay within their limit across crashes; the
 // plane is in force only when the running homeserver names exactly the declared servers.
 import { resolve } from "node:path";
-import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
@@ -12,19 +11,21 @@ import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { assertAdmits } from "../admitted.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
-import { type Drift, observeInside, type PlaneOutcome, type PlaneRuntime } from "../plane.ts";
+import {
+  type Drift,
+  observeInside,
+  type PlaneOutcome,
+  type PlaneRuntime,
+  type RuntimeDependencies,
+} from "../plane.ts";
 import { desiredInclude, TRANSPORT_INCLUDE } from "./render.ts";
 import { Restart, RestartRecordFile } from "./restart.ts";
 import { isInForce, runningWhitelist } from "./whitelist.ts";
 
 const RETRY_MS = 5_000;
 
-interface Dependencies {
-  readonly clock: Clock;
-}
-
 /** The transport plane of one deployment. */
-export function transportRuntime(config: FederationConfig, { clock }: Dependencies): PlaneRuntime {
+export function transportRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
   const target = resolve(config.directory, config.transport.includeFile);
   const record = new RestartRecordFile(
     resolve(config.directory, config.state),
