@@ -143,3 +143,9 @@ export function member(user: string, membership: string, changes: Record<string,
     ...changes,
   };
 }
+
+/** The events that became delegations, in order. */
+export async function jobs({ rows }: Pick<IntakeFixture, "rows">): Promise<unknown[]> {
+  const admitted = await rows("SELECT matrix_event_id AS event FROM bridge_delegations ORDER BY id");
+  return admitted.map(({ event }) => event);
+}

@@ -18,6 +18,7 @@ import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { PinnedIdentity } from "../../src/federation/registry/retired.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
 import type { StateFolder } from "../../src/federation/state/folder.ts";
+import { targetFingerprint } from "../../src/rendered-files/agents-file.ts";
 import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { bytesOf, minimalCard } from "./cards.ts";
 import { commitRegistry, controlRepository, LIGHTHOUSE, openControl } from "./control-repository.ts";
@@ -29,6 +30,13 @@ import { temporaryFolder, writeFile } from "./temporary.ts";
 
 export const ORGANISATION = "registry/organisation.yaml";
 export const WEATHER = "lighthouse-weather";
+const WEATHER_CARD = "https://agents.lighthouse.example/weather/.well-known/agent-card.json";
+
+/** What the bridge knows that agent by, when this key is pinned. */
+export function fingerprintOf({ keyId, jwk }: { keyId: string; jwk: { x: string; y: string } }): string {
+  const cardIdentity = { keyId, jwk: { kty: "EC", crv: "P-256", ...jwk } } as const;
+  return targetFingerprint(WEATHER, { cardUrl: WEATHER_CARD, cardIdentity });
+}
 const SAMPLE = {
   own: [
     "harbour-card-2026",

@@ -10,15 +10,14 @@ import type { Guard } from "../../../../src/federation/agents/guards.ts";
 import { readPublicIdentity } from "../../../../src/federation/agents/key-files.ts";
 import { pinAgent } from "../../../../src/federation/agents/pin.ts";
 import { rotateAgent, writeRotation } from "../../../../src/federation/agents/rotate.ts";
-import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../../../src/federation/registry/retired.ts";
 import { isIntact } from "../../../../src/records/format/evidence-item.ts";
-import { targetFingerprint } from "../../../../src/rendered-files/agents-file.ts";
 import { LIGHTHOUSE } from "../../../support/control-repository.ts";
 import {
   cardBy,
   cardKey,
+  fingerprintOf,
   identities,
   type Key,
   ORGANISATION,
@@ -26,8 +25,6 @@ import {
 } from "../../../support/readmission.ts";
 import { changedPaths, operatorGit } from "../../../support/repository.ts";
 import { writeFile } from "../../../support/temporary.ts";
-
-const CARD_URL = "https://agents.lighthouse.example/weather/.well-known/agent-card.json";
 
 async function refusedBy(guard: Guard, work: () => Promise<unknown> | unknown): Promise<void> {
   await assert.rejects(
@@ -320,11 +317,6 @@ describe("changing an agent's identity", () => {
     ]);
   });
 
-  function fingerprintOf({ keyId, jwk }: { keyId: string; jwk: { x: string; y: string } }): string {
-    const cardIdentity = { keyId, jwk: { kty: "EC", crv: "P-256", ...jwk } } as const;
-    return targetFingerprint(WEATHER, { cardUrl: CARD_URL, cardIdentity });
-  }
-
   it("a pin after the publisher's rotation stays incomplete until a card of the old key is observed to fail [PRT-1]", async (t) => {
     const { federation, parts, weather, serve, decide } = await identities(t);
     let told = "";
@@ -371,42 +363,5 @@ describe("changing an agent's identity", () => {
     const result = await pinAgent(federation, parts, options);
     assert.equal(result.complete, false);
     assert.equal(result.items.find(({ probe }) => probe === "new_identity")?.verdict, "unknown");
-  });
-
-  it("a withdrawal removes one pinned agent, retires its pin, and requires that the bridge trusts it no more [PRT-1]", async (t) => {
-    const { federation, parts, weather, decide, repository } = await identities(t);
-    const fingerprint = fingerprintOf(weather.identity);
-    decide({ accepted: true, fingerprint });
-    const options = { partner: "matrix.lighthouse.example:8448", agent: WEATHER };
-    const first = await withdrawAgent(federation, parts, options);
-    assert.equal(first.complete, false);
-    decide({ accepted: false, fingerprint });
-    const second = await withdrawAgent(federation, parts, options);
-    assert.deepEqual([second.complete, second.committed], [true, false], JSON.stringify(second.conditions));
-    const { partner } =
-      loadRegistry(await repository.read(second.revision as never, ["registry"])).partners[1] ??
-      assert.fail();
-    assert.deepEqual(Object.keys(partner.card.consumes), []);
-    assert.equal(partner.retired.cardKeys[0]?.keyId, "lighthouse-card-1");
-    assert.deepEqual(partner.gateway?.invokes, ["docs-qa", "berth_planner"], "nothing else of it");
-  });
-
-  it("a withdrawal takes an agent of ours from one partner on planes 5 and 4 alone [PRT-1]", async (t) => {
-    const { federation, parts, repository, folder } = await identities(t);
-    const before = await repository.requireHead();
-    const result = await withdrawAgent(federation, parts, { partner: "lighthouse", agent: "berth_planner" });
-    assert.equal(result.complete, true, JSON.stringify(result.conditions));
-    const changed = changedPaths(repository, before, result.revision as never);
-    assert.ok(
-      changed.every((path) =>
-        /^(registry\/partners\/lighthouse|(rendered|kubernetes)\/(card|gateway)\/)/.test(path),
-      ),
-      changed.join(),
-    );
-    assert.doesNotMatch(readFileSync(join(folder, "card/publication.yaml"), "utf8"), /berth_planner/);
-    await assert.rejects(
-      withdrawAgent(federation, parts, { partner: "lighthouse", agent: "no-such-agent" }),
-      (error) => error instanceof DrawbridgeError && error.code === "usage",
-    );
   });
 });

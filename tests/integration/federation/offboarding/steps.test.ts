@@ -13,19 +13,18 @@ import { next, runSteps } from "../../../../src/federation/offboarding/steps/run
 import { sign } from "../../../../src/federation/offboarding/steps/sign.ts";
 import { planRemoval } from "../../../../src/federation/offboarding/steps/status.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/steps/step.ts";
-import { abort, waive } from "../../../../src/federation/offboarding/steps/waive-and-abort.ts";
+import { waive } from "../../../../src/federation/offboarding/steps/waive-and-abort.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
-import { A, B, openRunAt } from "../../../support/offboarding.ts";
+import { A, B } from "../../../support/offboarding.ts";
 import {
   assertOneEnd,
   driveToEnd,
   openParties,
-  stepAt,
   stepsAt,
   viewAt,
 } from "../../../support/offboarding-steps.ts";
@@ -351,153 +350,5 @@ describe("removal workflow", () => {
     assert.deepEqual(completion.predicate.out_of_reach, [
       { subject: room, reason: "no_power", waived_by: "a-change-owner", waiver: "room_is_abandoned" },
     ]);
-  });
-
-  it("an emergency closes planes 5, 4, 2 and 3 at once, then proves every stage [OFF-2]", async (t) => {
-    const { directory, a, b } = await openParties(t, { kind: "emergency" });
-    const order = () =>
-      readFileSync(join(a.parts, "order"), "utf8")
-        .trim()
-        .split("\n")
-        .map((line) => line.split(" ")[0]);
-    const before = order().length;
-    const { did, planes } = await next(a.context);
-    assert.deepEqual(
-      [did, planes.map(({ plane, done }) => [plane, done])],
-      ["contained", ["gateway", "card", "rooms", "border"].map((plane) => [plane, true])],
-    );
-    const applied = order().slice(before);
-    assert.deepEqual(
-      applied,
-      ["gateway", "card", "rooms", "border", "rooms"],
-      "the rooms again, behind the border",
-    );
-    assert.deepEqual((await next(a.context)).stage, "a2a_stop");
-    await driveToEnd(directory, [a, b]);
-    await assertOneEnd(directory, [a, b]);
-  });
-
-  it("next skips a missing countersignature only for a reason, which the statement holds [OFF-2]", async (t) => {
-    const { directory, a, b } = await openParties(t);
-    assert.equal((await next(a.context)).stage, "a2a_stop");
-    assert.equal((await next(a.context)).did, "idle");
-    for (const stage of STAGE_NAMES.slice(1)) {
-      const { did, stage: done } = await next(a.context, { skipCountersignature: "partner_is_silent" });
-      assert.deepEqual([did, done], ["proved", stage]);
-    }
-    assert.deepEqual((await sign(a.context)).signed, STAGE_NAMES);
-    await driveToEnd(directory, [a, b]);
-    await assertOneEnd(directory, [a, b]);
-    const statements = viewAt(b).statements.envelopes.map(({ payload }) =>
-      Buffer.from(payload, "base64").toString("utf8"),
-    );
-    assert.equal(
-      statements.filter((text) => text.includes('"countersignature_skipped:partner_is_silent"')).length,
-      5,
-    );
-  });
-
-  it("next refuses a reason that no statement can hold, and leaves the run as it was [OFF-2]", async (t) => {
-    const { a } = await openParties(t);
-    await next(a.context);
-    const head = await a.federation.repository.head();
-    for (const skipCountersignature of ["because it is silent", "x".repeat(104), ""]) {
-      await assert.rejects(next(a.context, { skipCountersignature }), {
-        code: "usage",
-        message: /--skip-countersignature/,
-      });
-    }
-    assert.equal(await a.federation.repository.head(), head);
-    assert.equal(viewAt(a).stages[1]?.own.state, "pending");
-    assert.equal((await next(a.context, { skipCountersignature: "x".repeat(103) })).did, "proved");
-    assert.deepEqual((await sign(a.context)).signed, ["a2a_stop", "a2a_discovery"]);
-  });
-
-  it("a stage states a part that the organisation does not have, with its evidence [OFF-2]", async (t) => {
-    const { directory, a, b } = await openParties(t, { lacks: { [B]: ["card", "gateway"] } });
-    await driveToEnd(directory, [a, b]);
-    await assertOneEnd(directory, [a, b]);
-    const { stages } = viewAt(b);
-    const verdicts = stages[0]?.progress?.proof?.conditions.map(({ condition, verdict }) => [
-      condition,
-      verdict,
-    ]);
-    assert.deepEqual(verdicts, [
-      ["in_force", "met"],
-      ["partner_not_rendered", "met"],
-      ["token_refused", "met"],
-      ["invoke_refused", "not_applicable"],
-    ]);
-  });
-
-  it("a partial removal leaves rooms, border and transport alone [OFF-2]", async (t) => {
-    const { directory, a, b } = await openParties(t, { kind: "partial" });
-    const before = ["rooms/rooms.json", "border/policy.json", "transport/homeserver.yaml"].map((path) =>
-      readFileSync(join(a.parts, path), "utf8"),
-    );
-    await driveToEnd(directory, [a, b]);
-    const after = ["rooms/rooms.json", "border/policy.json", "transport/homeserver.yaml"].map((path) =>
-      readFileSync(join(a.parts, path), "utf8"),
-    );
-    assert.deepEqual(after, before);
-    assert.equal(findRun(a.federation.state).ended?.how, "completed");
-  });
-
-  it("a partial removal refuses to close an agent that the private record does not name [PRT-1]", async (t) => {
-    const { a } = await openParties(t, { kind: "partial" });
-    const named = a.facts.agents;
-    const files = ["gateway/invocation.yaml", "card/agents.yaml"];
-    const texts = () => files.map((path) => readFileSync(join(a.parts, path), "utf8"));
-    const [head, before] = [await a.federation.repository.head(), texts()];
-    Object.assign(a.facts, { agents: ["docs-qa"] });
-    await assert.rejects(next(a.context), (error) => {
-      assert.ok(error instanceof OffboardingBlocked);
-      const found = error.blocks.map((block) => [block.stage, block.condition, block.found.split(" ")[0]]);
-      assert.deepEqual(found, [["a2a_stop", "named", "b-docs-qa"]]);
-      assert.match(error.hint ?? "", /drawbridge agent withdraw/);
-      return true;
-    });
-    assert.equal(await a.federation.repository.head(), head);
-    assert.deepEqual(texts(), before);
-    assert.equal(readStage(findRun(a.federation.state), "a2a_stop"), undefined, "it has not begun either");
-    Object.assign(a.facts, { agents: named });
-    assert.equal((await next(a.context)).did, "proved");
-  });
-
-  it("a partial removal refuses an agent that a commit has added while it waited to commit [PRT-1]", async (t) => {
-    const { a } = await openParties(t, { kind: "partial" });
-    const { repository, state } = a.federation;
-    const file = "registry/partners/b.yaml";
-    const text =
-      (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
-    const more = text.replace(
-      "  consumes:\n",
-      `  consumes:\n    newcomer: {cardUrl: "https://b.test/newcomer"}\n`,
-    );
-    assert.notEqual(more, text);
-    // The look before the stage is opened is over when the run waits for its turn to commit.
-    const held = await state.tryLock("commit");
-    const waits = Promise.withResolvers<void>();
-    const federation = { ...a.federation, onWait: waits.resolve };
-    const ended = next({ ...a.context, federation });
-    await Promise.race([waits.promise, ended]);
-    await commitRegistry(repository, new Map([[file, more]]));
-    const head = await repository.head();
-    await held?.release();
-    await assert.rejects(ended, /newcomer would be closed as well/);
-    assert.equal(await repository.head(), head, "nothing was committed");
-  });
-
-  it("abort leaves planes closed, reports them, and allows another run [OFF-2]", async (t) => {
-    const { a, closeStages } = await openParties(t);
-    await closeStages(2);
-    await assert.rejects(openRunAt(a), { code: "usage" });
-    const { run, closed } = await abort(a.context, { reason: "decided_otherwise" });
-    assert.deepEqual([run.ended?.how, closed], ["aborted", ["gateway", "card"]]);
-    for (const step of ["next", "sign", "complete", "import"] as const) {
-      await assert.rejects(stepAt(a.folder.slice(0, -A.length - 1), a, step), { code: "usage" }, step);
-    }
-    assert.doesNotMatch(readFileSync(join(a.parts, "gateway/invocation.yaml"), "utf8"), /b-bridge/);
-    assert.equal((await openRunAt(a)).ended, null);
   });
 });

@@ -7,11 +7,7 @@ import { parse } from "yaml";
 import { z } from "zod";
 import { checkRecordText, valueAt } from "../../../../../src/federation/offboarding/private-record/check.ts";
 import { registryProblems } from "../../../../../src/federation/offboarding/private-record/consistency.ts";
-import {
-  fieldValue,
-  requireField,
-  setField,
-} from "../../../../../src/federation/offboarding/private-record/file.ts";
+import { setField } from "../../../../../src/federation/offboarding/private-record/file.ts";
 import {
   PrivateRecord,
   RECORD_FIELDS,
@@ -24,7 +20,7 @@ const privateKey = generateKeyPairSync("ec", { namedCurve: "P-256" }).privateKey
 const jwt = `eyJhbGciOiJFUzI1NiJ9.${Buffer.from('{"azp":"b"}').toString("base64url")}.c2lnbmF0dXJl`;
 const random = Buffer.alloc(32, "b7Q!x").toString("base64url");
 
-describe("checkRecordText and setField", () => {
+describe("checkRecordText", () => {
   it("checkRecordText accepts a record of the specification's fields, as YAML and as JSON [OFF-1]", () => {
     for (const text of [COMPLETE_RECORD, recordJson()]) {
       const { record, missing, problems } = checkRecordText(text);
@@ -303,39 +299,6 @@ describe("checkRecordText and setField", () => {
       assert.deepEqual([checked.record, checked.missing, checked.problems], [undefined, [missing], []]);
     }
     assert.ok(checkRecordText(recordWith("duties.purge", { ...keepAll, waiver: "contract_14" })).record);
-  });
-
-  it("setField changes one field alone, and keeps comments [OFF-1]", () => {
-    const changed = setField(COMPLETE_RECORD, "technical.rollbackOwner", "S-9");
-    assert.match(changed, /# the on-call engineer of that night/);
-    const before = parse(COMPLETE_RECORD) as Record<string, unknown>;
-    setIn(before, "technical.rollbackOwner", "S-9");
-    assert.deepEqual(parse(changed), before);
-    const json = setField(recordJson(), "technical.rollbackOwner", "S-9");
-    assert.deepEqual(JSON.parse(json), before);
-    assert.equal(
-      parse(setField(changed, "technical.rollbackOwner", undefined)).technical.rollbackOwner,
-      null,
-    );
-  });
-
-  it("fieldValue reads the words of a field by its type, or refuses them [OFF-1]", () => {
-    assert.deepEqual(fieldValue(requireField("duties.purge.rooms"), ["!a=b:c=room", "!d=keep"]), [
-      { room: "!a=b:c", how: "room" },
-      { room: "!d", how: "keep" },
-    ]);
-    assert.equal(fieldValue(requireField("readmission.possible"), ["false"]), false);
-    assert.deepEqual(fieldValue(requireField("affected.routes"), ["/a", "/b"]), ["/a", "/b"]);
-    for (const [field, words] of [
-      ["duties.purge.rooms", ["!a=purge"]],
-      ["readmission.possible", ["yes"]],
-      ["technical.owner", ["a", "b"]],
-    ] as const) {
-      assert.throws(() => fieldValue(requireField(field), words), { code: "usage" });
-    }
-    for (const path of ["technical", "run", "version", "__proto__", "nothing.here"]) {
-      assert.throws(() => requireField(path), { code: "usage" });
-    }
   });
 
   it("checkRecordText never throws, hangs or returns an invalid record for random texts [OFF-1]", () => {

@@ -1,0 +1,104 @@
+// What a ghost does about invitations, and about rooms that it or the people in them leave.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { intakeFixture, member } from "../../../support/intake.ts";
+import { ghost, T0 } from "../../../support/ledger.ts";
+
+describe("memberships of ghosts", () => {
+  it("a ghost answers invitations, reads the room after joining, and leaves when the last person has left", async (t) => {
+    const fixture = await intakeFixture(t);
+    const tasks = () => fixture.rows("SELECT membership, task FROM bridge_ghost_rooms");
+    await fixture.events("t1", member(ghost("docs"), "invite", { sender: "@alice:a.test" }));
+    assert.deepEqual(await tasks(), [{ membership: "invite", task: "answer_invite" }]);
+    const now = Date.now() + 1_000;
+    const request = { limit: 5, now, leaseUntil: now + 1_000 };
+    const [invited] = await fixture.ledger.memberships.claim(request);
+    assert.equal(invited?.inviter, "@alice:a.test");
+    assert.ok(invited);
+    await fixture.ledger.memberships.recordJoined(invited, now);
+    const [settling] = await fixture.ledger.memberships.claim(request);
+    assert.equal(settling?.task, "settle");
+    assert.ok(settling);
+    const facts = { encrypted: false, members: ["@alice:a.test", ghost("docs")] as never[] };
+    await fixture.ledger.memberships.recordRoomFacts(settling, facts, now);
+    assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
+    // Its own join event, arriving late, asks for nothing again.
+    await fixture.events("t2", member(ghost("docs"), "join"));
+    assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
+    await fixture.events("t3", member("@alice:a.test", "leave"));
+    // Whether that is so is asked first: the event may be an old one that was held up.
+    assert.deepEqual(await tasks(), [{ membership: "join", task: "settle" }]);
+    const later = { ...request, now: Date.now() + 2_000 };
+    const [looking] = await fixture.ledger.memberships.claim(later);
+    assert.ok(looking);
+    await fixture.ledger.memberships.recordRoomFacts(looking, { ...facts, members: [ghost("docs")] }, now);
+    assert.deepEqual(await tasks(), [{ membership: "join", task: "leave" }]);
+  });
+
+  it("a ghost's reported leave counts, and is verified with the homeserver [INT-8]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const tasks = () => fixture.rows("SELECT membership, task FROM bridge_ghost_rooms");
+    const claim = async () => {
+      const now = Date.now() + 1_000;
+      const [claimed] = await fixture.ledger.memberships.claim({ limit: 1, now, leaseUntil: now + 1_000 });
+      return claimed ?? assert.fail();
+    };
+    const facts = { encrypted: false, members: ["@alice:a.test", ghost("docs")] as never[] };
+    await fixture.events("t1", member(ghost("docs"), "join"));
+    await fixture.ledger.memberships.recordRoomFacts(await claim(), facts, Date.now());
+    // Held up behind what was read back: it has long come again.
+    await fixture.events("t2", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
+    assert.deepEqual(await tasks(), [{ membership: "leave", task: "settle" }]);
+    await fixture.ledger.memberships.recordRoomFacts(await claim(), facts, Date.now());
+    assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
+    await fixture.events("t3", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
+    await fixture.ledger.memberships.recordLeft(await claim(), T0);
+    assert.deepEqual(await tasks(), [{ membership: "leave", task: null }]);
+  });
+
+  it("a ghost's leave that is reported twice is still verified with the homeserver [INT-8]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const sender = "@alice:a.test";
+    await fixture.events("t1", member(ghost("docs"), "join"));
+    await fixture.events("t2", member(ghost("docs"), "ban", { sender }));
+    await fixture.events("t3", member(ghost("docs"), "leave", { sender }));
+    assert.deepEqual(await fixture.rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "leave", task: "settle" },
+    ]);
+  });
+
+  it("a ghost reads its rooms again when events may have been missed [INT-8]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const tasks = () => fixture.rows("SELECT room_id, task FROM bridge_ghost_rooms ORDER BY room_id");
+    const rooms = ["!a", "!b", "!c"];
+    for (const room_id of rooms) await fixture.events(room_id, member(ghost("docs"), "join", { room_id }));
+    const now = Date.now() + 1_000;
+    const facts = { encrypted: false, members: ["@alice:a.test"] as never[] };
+    for (const one of await fixture.ledger.memberships.claim({ limit: 5, now, leaseUntil: now })) {
+      if (one.roomId === "!c") await fixture.ledger.memberships.recordLeft(one, T0);
+      else await fixture.ledger.memberships.recordRoomFacts(one, facts, now);
+    }
+    await fixture.ledger.memberships.catchupRoomState(ghost("docs"), ["!b", "!c"] as never[], now);
+    const told = (a: string | null) => [
+      { room_id: "!a", task: a },
+      { room_id: "!b", task: "settle" },
+      { room_id: "!c", task: null },
+    ];
+    assert.deepEqual(await tasks(), told(null));
+    await fixture.ledger.memberships.catchupRoomState(ghost("docs"), undefined, now);
+    assert.deepEqual(await tasks(), told("settle"));
+  });
+
+  it("an answer to an old invitation never overwrites later membership changes", async (t) => {
+    const fixture = await intakeFixture(t);
+    await fixture.events("t1", member(ghost("docs"), "invite", { sender: "@alice:a.test" }));
+    const now = Date.now() + 1_000;
+    const [stale] = await fixture.ledger.memberships.claim({ limit: 5, now, leaseUntil: now + 1_000 });
+    assert.ok(stale);
+    await fixture.events("t2", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
+    await fixture.ledger.memberships.recordJoined(stale, now);
+    assert.deepEqual(await fixture.rows("SELECT membership, task FROM bridge_ghost_rooms"), [
+      { membership: "leave", task: null },
+    ]);
+  });
+});

@@ -1,0 +1,49 @@
+// Withdrawing an agent: one that a partner offers, and one of this organisation's.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
+import { loadRegistry } from "../../../../src/federation/registry/load.ts";
+import { fingerprintOf, identities, WEATHER } from "../../../support/readmission.ts";
+import { changedPaths } from "../../../support/repository.ts";
+
+describe("withdrawing an agent", () => {
+  it("a withdrawal removes one pinned agent, retires its pin, and requires that the bridge trusts it no more [PRT-1]", async (t) => {
+    const { federation, parts, weather, decide, repository } = await identities(t);
+    const fingerprint = fingerprintOf(weather.identity);
+    decide({ accepted: true, fingerprint });
+    const options = { partner: "matrix.lighthouse.example:8448", agent: WEATHER };
+    const first = await withdrawAgent(federation, parts, options);
+    assert.equal(first.complete, false);
+    decide({ accepted: false, fingerprint });
+    const second = await withdrawAgent(federation, parts, options);
+    assert.deepEqual([second.complete, second.committed], [true, false], JSON.stringify(second.conditions));
+    const { partner } =
+      loadRegistry(await repository.read(second.revision as never, ["registry"])).partners[1] ??
+      assert.fail();
+    assert.deepEqual(Object.keys(partner.card.consumes), []);
+    assert.equal(partner.retired.cardKeys[0]?.keyId, "lighthouse-card-1");
+    assert.deepEqual(partner.gateway?.invokes, ["docs-qa", "berth_planner"], "nothing else of it");
+  });
+
+  it("a withdrawal takes an agent of ours from one partner on planes 5 and 4 alone [PRT-1]", async (t) => {
+    const { federation, parts, repository, folder } = await identities(t);
+    const before = await repository.requireHead();
+    const result = await withdrawAgent(federation, parts, { partner: "lighthouse", agent: "berth_planner" });
+    assert.equal(result.complete, true, JSON.stringify(result.conditions));
+    const changed = changedPaths(repository, before, result.revision as never);
+    assert.ok(
+      changed.every((path) =>
+        /^(registry\/partners\/lighthouse|(rendered|kubernetes)\/(card|gateway)\/)/.test(path),
+      ),
+      changed.join(),
+    );
+    assert.doesNotMatch(readFileSync(join(folder, "card/publication.yaml"), "utf8"), /berth_planner/);
+    await assert.rejects(
+      withdrawAgent(federation, parts, { partner: "lighthouse", agent: "no-such-agent" }),
+      (error) => error instanceof DrawbridgeError && error.code === "usage",
+    );
+  });
+});
