@@ -250,7 +250,7 @@ describe("encrypted events at intake", () => {
     };
     const prompts = async ({ claim }: IntakeFixture) => {
       const claimed = await claim({ now: Date.now() + 3_600_000 });
-      return claimed.map(({ sourceEventId, prompt }) => [sourceEventId, prompt]);
+      return claimed.map(({ sourceEventId, prompt }) => [sourceEventId, prompt?.text]);
     };
     const encryption = {
       ...member("@alice:a.test", "join"),
