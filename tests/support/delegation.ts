@@ -238,7 +238,8 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
         send: async (send) => {
           const planned = harness.sendResults.shift();
           if (planned !== undefined && planned.kind !== "sent") return planned;
-          await counted(options.ledger.recordAttempt(send.sendId, clock.now()));
+          const earlier = await counted(options.ledger.recordAttempt(send.sendId, clock.now()));
+          if (earlier !== undefined) return { kind: "sent", eventId: earlier };
           harness.sent.push(send);
           sentCount += 1;
           return planned ?? { kind: "sent", eventId: `$sent${sentCount}` as EventId };

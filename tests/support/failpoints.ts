@@ -10,9 +10,11 @@ import type { TransactionId } from "../../src/domain/identifiers.ts";
 
 type Args = readonly unknown[];
 
+/** Whose methods: a part of the ledger, the client of the homeserver, or the writer of the ghosts' stores. */
+type Part = "intake" | "delegations" | "statuses" | "envelopes" | "homeserver" | "stores";
+
 export interface Failpoint {
-  /** Whose methods: a part of the ledger, the client of the homeserver, or the writer of the ghosts' stores. */
-  readonly of: "intake" | "delegations" | "statuses" | "envelopes" | "homeserver" | "stores";
+  readonly of: Part | readonly Part[];
   readonly methods: readonly string[];
   readonly when: "before" | "after";
   /** Which calls count; all of them when absent. */
@@ -28,6 +30,9 @@ const isSpoken = (event: { readonly type?: string; readonly sender?: string }) =
 /** A transaction with something that a person said; the homeserver repeats it as it was. */
 const spoken = ([admission]: Args) =>
   (admission as { events: readonly { type?: string; sender?: string }[] }).events.some(isSpoken);
+/** A transaction with a question that an agent asked. */
+const posted = ([admission]: Args) =>
+  ((admission as { posted?: readonly unknown[] }).posted ?? []).length > 0;
 const outcome = (args: Args) => args[1] as { readonly state: string; readonly sent?: object };
 const sentFor =
   (purpose: "reply" | "progress", type?: string) =>
@@ -61,8 +66,13 @@ export const FAILPOINTS = {
     methods: ["recordAccepted", "recordReply"],
     when: "before",
   },
-  /** The room has the agent's question, and that is not recorded. */
-  question_accepted_pre_record: { of: "delegations", methods: ["recordAsked"], when: "before" },
+  /** The room has the agent's question, and neither who sent it nor the homeserver's delivery of it has recorded that. */
+  question_accepted_pre_record: {
+    of: ["delegations", "intake"],
+    methods: ["recordAsked", "admit"],
+    when: "before",
+    counts: (args, method) => method === "recordAsked" || posted(args),
+  },
   /** The room has the status message, and that is not recorded. */
   progress_accepted_pre_record: {
     of: "homeserver",
@@ -172,9 +182,10 @@ export class ArmedKills {
 }
 
 /** Replaces the methods of `target` at which some failpoint is. */
-export function killing<T extends object>(target: T, of: Failpoint["of"], kills: ArmedKills): T {
+export function killing<T extends object>(target: T, of: Part, kills: ArmedKills): T {
   for (const [name, point] of Object.entries(FAILPOINTS) as [FailpointName, Failpoint][]) {
-    if (point.of === of) for (const method of point.methods) replace(target, method, name, point, kills);
+    if (![point.of].flat().includes(of)) continue;
+    for (const method of point.methods) if (method in target) replace(target, method, name, point, kills);
   }
   return target;
 }

@@ -1,5 +1,5 @@
 // The events that a delegation sends: stored sealed with their transaction IDs, then sent one by one.
-// Invariants: an attempt is recorded before it is made, and refused once the event was sent or abandoned; the event
+// Invariants: an attempt is recorded before it is made, and none is made once the event was sent or abandoned; the event
 // ID is a fact about the homeserver, so it is recorded whoever reports it; a sent event keeps no content.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
@@ -141,6 +141,11 @@ const RECORD_ATTEMPT: Statement = {
          WHERE id = $1 AND state = 'pending' RETURNING id`,
 };
 
+const SENT_AS: Statement = {
+  name: "sent_as",
+  text: `SELECT event_id AS event FROM bridge_sends WHERE id = $1 AND state = 'sent'`,
+};
+
 const RECORD_SENT: Statement = {
   name: "record_sent",
   text: `UPDATE bridge_sends SET state = 'sent', event_id = $2, content = NULL WHERE id = $1 AND state = 'pending'`,
@@ -191,11 +196,15 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
 
     /**
      * Records that a request for this event is about to be made. Keeps the time of the first attempt.
-     * @throws DrawbridgeError `lease_lost` when the event was sent or abandoned meanwhile: it must not be sent
+     * @returns the event ID when the event was sent meanwhile: no request is needed
+     * @throws DrawbridgeError `lease_lost` when the event was abandoned meanwhile: it must not be sent
      */
-    async recordAttempt(sendId: string, now: number): Promise<void> {
+    async recordAttempt(sendId: string, now: number): Promise<EventId | undefined> {
       const touched = await rows(pool, RECORD_ATTEMPT, [sendId, toTime(now)]);
-      if (touched.length !== 1) throw leaseLost(`event ${sendId}`);
+      if (touched.length === 1) return undefined;
+      const [sent] = await rows<{ event: EventId }>(pool, SENT_AS, [sendId]);
+      if (sent === undefined) throw leaseLost(`event ${sendId}`);
+      return sent.event;
     },
 
     /** Records the event ID that the homeserver gave, and clears the content. */

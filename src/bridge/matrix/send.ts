@@ -55,8 +55,11 @@ export interface OutgoingEvent {
   /** The event it answers; an earlier send is searched from there on. */
   readonly sourceEventId: EventId | undefined;
   readonly firstAttemptedAt: number | undefined;
-  /** Records that a request is about to be made; rejects when the right to make it was lost. */
-  readonly recordAttempt: (now: number) => Promise<void>;
+  /**
+   * Records that a request is about to be made; rejects when the right to make it was lost. Resolves to the event ID when
+   * the event turns out to have been sent meanwhile.
+   */
+  readonly recordAttempt: (now: number) => Promise<EventId | undefined>;
 }
 
 export type EventContent = Pick<OutgoingEvent, "eventType" | "content" | "forAllDevices">;
@@ -120,7 +123,8 @@ export async function sendOnce(
     ...AUTOMATED_MARKS,
     [TRANSACTION_KEY]: event.transactionId,
   };
-  await event.recordAttempt(deps.clock.now());
+  const known = await event.recordAttempt(deps.clock.now());
+  if (known !== undefined) return { kind: "sent", eventId: known };
   const outcome = await deps.ghosts.acting(
     event.ghost,
     (actor) => deps.homeserver.sendEvent(actor, event.roomId, eventType, event.transactionId, content),

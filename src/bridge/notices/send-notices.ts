@@ -70,7 +70,10 @@ async function sendNotice(
       transactionId: notice.transactionId,
       sourceEventId: notice.sourceEventId,
       firstAttemptedAt: notice.firstAttemptedAt,
-      recordAttempt: (now) => ledger.notices.recordAttempt(notice, now),
+      recordAttempt: async (now) => {
+        await ledger.notices.recordAttempt(notice, now);
+        return undefined;
+      },
     },
     signal,
   );

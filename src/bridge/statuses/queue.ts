@@ -114,7 +114,10 @@ function send(
       ...{ roomId, ghost, content, sourceEventId, eventType: "m.room.message" },
       transactionId: replyTransactionId(sourceEventId, ghost, "progress", ordinal),
       firstAttemptedAt: ordinal === 0 ? firstAttemptedAt : undefined,
-      recordAttempt: (now) => deps.ledger.statuses.recordAttempt(status, now),
+      recordAttempt: async (now) => {
+        await deps.ledger.statuses.recordAttempt(status, now);
+        return undefined;
+      },
     },
     signal,
   );

@@ -5,6 +5,7 @@ import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
 import { aboutOf, derive } from "../../../../src/bridge/intake/derive-delegations.ts";
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
 import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
+import { TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import { conversation, DOCS, lastSent, NAMESPACE } from "../../../support/conversation.ts";
@@ -67,6 +68,39 @@ describe("a question from the agent", () => {
       assert.equal(new Set(agent.behaviour.started).size, 3);
     });
   }
+
+  it("that the homeserver brings and the person answers while it is sent again goes on at once [DEL-6]", async (t) => {
+    const { harness, row, events, say, bodies } = await setUp(t);
+    const { deps } = harness;
+    let requests = 0;
+    const send: typeof deps.sender.send = async (event) => {
+      requests += 1;
+      if (requests === 1) {
+        await deps.ledger.recordAttempt(event.sendId, deps.clock.now());
+        return { kind: "retry", afterMs: 1_000 };
+      }
+      if (requests === 2) {
+        const content = { ...event.content, [TRANSACTION_KEY]: event.transactionId };
+        const common = { type: "m.room.message", room_id: "!r", origin_server_ts: T0 };
+        await events({ ...common, event_id: "$posted", sender: DOCS, content });
+        await say("size", "large", { replyTo: "$posted" });
+      }
+      return await deps.sender.send(event);
+    };
+    const worker = new DelegationWorker({ ...deps, sender: { send } });
+    worker.start();
+    await harness.until(() => requests === 1);
+    const from = harness.clock.now();
+    await harness.until(() => bodies().some((body) => body.startsWith("Which colour?")));
+    assert.ok(
+      harness.clock.now() - from < 10_000,
+      `${harness.clock.now() - from} ms: no lease had to run out`,
+    );
+    assert.equal(harness.metrics.count("leaseLost"), 0);
+    assert.equal(bodies().length, 1, "the first one was not sent again");
+    assert.equal(row.state, "awaiting_input");
+    await worker.drain();
+  });
 
   it("holds neither its room nor a worker, and several stay separate [DEL-6]", async (t) => {
     const { harness, row, admit, say, fixture, bodies } = await setUp(t);

@@ -111,6 +111,11 @@ describe("questions of agents in the ledger", () => {
     assert.deepEqual(await state({ ...posted, room: room("other") }), pending);
     assert.deepEqual(await state({ ...posted, ghost: ghost("other") }), pending);
     assert.deepEqual(await state(posted), { state: "sent", event_id: "$posted" });
+    assert.equal(
+      await delegations.recordAttempt(send.sendId, T0),
+      "$posted",
+      "who is about to send it need not",
+    );
   });
 
   it("wait for the homeserver until they are posted, then for the asker; the wait begins anew with each step [OPS-1]", async (t) => {

@@ -28,6 +28,7 @@ async function fixture(t: TestContext, script: Script = WELL) {
     firstAttemptedAt: undefined,
     recordAttempt: async (now) => {
       attempts.push(now);
+      return undefined;
     },
   };
   const requests = (part: string) => server.seen.filter(({ path }) => path.includes(part));
@@ -58,6 +59,14 @@ describe("sending an event", () => {
       throw new Error("the database is away");
     };
     await assert.rejects(sendOnce(side, { ...outgoing, recordAttempt }), /the database is away/);
+    assert.equal(requests("/send/").length, 0);
+  });
+
+  it("no request is made for an event that turns out to be sent when the attempt is recorded [DEL-4]", async (t) => {
+    const { side, outgoing, requests } = await fixture(t);
+    const recordAttempt = async () => event("earlier");
+    const sent = { kind: "sent", eventId: event("earlier") };
+    assert.deepEqual(await sendOnce(side, { ...outgoing, recordAttempt }), sent);
     assert.equal(requests("/send/").length, 0);
   });
 

@@ -50,7 +50,7 @@ async function say(
       transactionId: `db1.test.${++sends}` as TransactionId,
       sourceEventId: undefined,
       firstAttemptedAt: undefined,
-      recordAttempt: async () => {},
+      recordAttempt: async () => undefined,
     },
   );
   assert.equal(result.kind, "sent", JSON.stringify(result));

@@ -38,7 +38,7 @@ const sender = (bridge: GhostSide, ghosts = bridge.ghosts): EventSender =>
     homeserver: bridge.homeserver,
     ghosts,
     clock: bridge.clock,
-    ledger: { recordAttempt: async () => {} },
+    ledger: { recordAttempt: async () => undefined },
   });
 
 /** A room of Alice's with joined ghosts and her question. */
