@@ -45,7 +45,7 @@ describe("questions of agents in the ledger", () => {
     assert.equal((await brings("answer", { answers: [answer] })).answers, 1);
     await delegations.defer(lease, T0 + 30_000);
     const { resumedFrom, prompt } = await claimOne();
-    assert.deepEqual([resumedFrom, prompt], ["dispatching", "large"]);
+    assert.deepEqual([resumedFrom, prompt], ["dispatching", { text: "large" }]);
   });
 
   it("are due at once when their lease is given back, if they were canceled meanwhile [DEL-6]", async (t) => {
