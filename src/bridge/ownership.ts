@@ -70,11 +70,6 @@ export class Ownership {
     return this.#owned.has(name) && this.#connection?.broken.aborted === false;
   }
 
-  /** Whether the process has a connection that the other processes know it by. */
-  get isConnected(): boolean {
-    return this.#connection?.broken.aborted === false;
-  }
-
   /** Resolves after the first look, which releases the leases of processes that have ended; or when `stop` aborts. */
   async start(stop: AbortSignal): Promise<void> {
     const first = Promise.withResolvers<void>();

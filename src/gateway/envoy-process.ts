@@ -36,16 +36,13 @@ function inPath(name: string, searchPath: string): string | undefined {
  * The path of the Envoy program.
  * @throws DrawbridgeError `program_failed` when there is none
  */
-export function findEnvoy(
-  configured: string | undefined,
-  searchPath: string = process.env["PATH"] ?? "",
-): string {
+export function findEnvoy(configured: string | undefined): string {
   if (configured?.includes("/")) {
     if (isExecutable(configured)) return configured;
     throw new DrawbridgeError("program_failed", `${configured} is not a program`, { hint: INSTALL_HINT });
   }
   const name = configured ?? "envoy";
-  const found = inPath(name, searchPath);
+  const found = inPath(name, process.env["PATH"] ?? "");
   if (found !== undefined) return found;
   throw new DrawbridgeError("program_failed", `there is no program "${name}" in PATH`, {
     hint: INSTALL_HINT,

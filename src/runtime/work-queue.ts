@@ -17,7 +17,6 @@ export interface WorkQueueOptions<Item> {
   readonly work: (item: Item, draining?: AbortSignal) => Promise<void>;
   /** Told of a claim, or an item, that failed. */
   readonly onError: (error: unknown) => void;
-  readonly pollIntervalMs?: number | undefined;
   /** Gives back items that a claim brings after the drain began. Without it they are begun, under an aborted signal. */
   readonly giveBack?: (items: readonly Item[]) => Promise<void>;
 }
@@ -33,7 +32,6 @@ export class WorkQueue<Item> {
       clock: options.clock,
       round: (signal) => this.#fill(signal),
       onError: options.onError,
-      ...(options.pollIntervalMs !== undefined && { pollIntervalMs: options.pollIntervalMs }),
     });
   }
 

@@ -56,8 +56,6 @@ export interface WatchedDirectoryOptions {
   readonly log: Logger;
   /** Called for each version that is refused. */
   readonly onRejected?: () => void;
-  /** How often the file is checked while nothing reads the directory. */
-  readonly pollIntervalMs?: number;
 }
 
 // File systems stamp modification times by a coarse clock: within this time of a change, the same stamp
@@ -102,7 +100,6 @@ export class WatchedAgentDirectory implements AgentDirectory {
         return false;
       },
       onError: (error) => options.log.error({ event: "agents_file_check_failed", err: error }),
-      pollIntervalMs: options.pollIntervalMs ?? 1_000,
     });
     this.#loop.start();
   }

@@ -71,11 +71,6 @@ export function createLedger(
 }
 
 export type Ledger = ReturnType<typeof createLedger>;
-export type IntakeLedger = Ledger["intake"];
 export type DelegationLedger = Ledger["delegations"];
-export type IntakeEnvelopeLedger = Ledger["envelopes"];
-export type NoticeLedger = Ledger["notices"];
-export type MembershipLedger = Ledger["memberships"];
 export type GhostLedger = Ledger["ghosts"];
-export type TargetLedger = Ledger["targets"];
 export type AuditOutbox = Ledger["audit"];

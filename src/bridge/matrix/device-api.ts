@@ -201,14 +201,10 @@ export class DeviceApi {
   }
 
   /** `POST /keys/query` for one of the ghost's own devices; undefined when it has no keys there. */
-  async publishedDevice(
-    ghost: GhostMxid,
-    deviceId: string,
-    signal?: AbortSignal,
-  ): Promise<Outcome<PublishedDevice | undefined>> {
+  async publishedDevice(ghost: GhostMxid, deviceId: string): Promise<Outcome<PublishedDevice | undefined>> {
     const outcome = await this.#http.request("own_keys", "POST", ["keys", "query"], {
       body: { device_keys: { [ghost]: [deviceId] } },
-      as: { ghost, signal },
+      as: { ghost },
       schema: OwnKeys,
     });
     if (outcome.kind !== "ok") return outcome;
@@ -225,13 +221,13 @@ export class DeviceApi {
   }
 
   /** What the homeserver keeps about the ghost's device; undefined when nothing was ever written. */
-  async deviceRecord(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<DeviceRecord | undefined>> {
+  async deviceRecord(ghost: GhostMxid): Promise<Outcome<DeviceRecord | undefined>> {
     const outcome = await this.#http.request(
       "device_record",
       "GET",
       ["user", ghost, "account_data", DEVICE_RECORD_TYPE],
       {
-        as: { ghost, signal },
+        as: { ghost },
         schema: DeviceRecord,
       },
     );
@@ -241,14 +237,14 @@ export class DeviceApi {
     );
   }
 
-  setDeviceRecord(ghost: GhostMxid, record: DeviceRecord, signal?: AbortSignal): Promise<Outcome<undefined>> {
+  setDeviceRecord(ghost: GhostMxid, record: DeviceRecord): Promise<Outcome<undefined>> {
     return this.#http.request(
       "set_device_record",
       "PUT",
       ["user", ghost, "account_data", DEVICE_RECORD_TYPE],
       {
         body: { device_id: record.deviceId, epoch: String(record.epoch) },
-        as: { ghost, signal },
+        as: { ghost },
       },
     );
   }

@@ -185,14 +185,13 @@ export class Homeserver {
     );
   }
 
-  /** `GET /rooms/{room}/state/{type}/{key}`. That there is none is a value: undefined. */
+  /** `GET /rooms/{room}/state/{type}`, with the empty state key. That there is none is a value: undefined. */
   async stateEvent(
     actor: GhostActor,
     roomId: RoomId,
     type: string,
-    stateKey = "",
   ): Promise<Outcome<Readonly<Record<string, unknown>> | undefined>> {
-    const outcome = await this.#http.request("state", "GET", ["rooms", roomId, "state", type, stateKey], {
+    const outcome = await this.#http.request("state", "GET", ["rooms", roomId, "state", type, ""], {
       as: actor,
       schema: z.record(z.string(), z.unknown()),
     });

@@ -39,12 +39,11 @@ export interface MembershipDependencies {
   readonly log: Logger;
   /** Called before it is recorded that a ghost is in a room no more. */
   readonly onLeft?: ((ghost: GhostMxid, room: RoomId) => Promise<void>) | undefined;
-  readonly pollIntervalMs?: number;
 }
 
 /** The queue of what ghosts have to do about their memberships. */
 export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
-  const { ledger, agents, clock, log, pollIntervalMs } = deps;
+  const { ledger, agents, clock, log } = deps;
   const tasks = new MembershipTasks(deps);
   /** The ghosts with agents whose held invitations were queued. */
   let queued = "";
@@ -62,7 +61,6 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
     },
     work: (membership, draining) => tasks.work(membership, draining),
     onError: (error) => log.warn({ err: errorName(error) }, "memberships could not be worked on"),
-    pollIntervalMs,
   });
 }
 

@@ -31,12 +31,11 @@ export interface NoticeDependencies extends SenderDependencies {
   readonly log: Logger;
   /** Whether ghosts take part in encrypted rooms (`encryption.mode: on`). */
   readonly readsEncrypted: boolean;
-  readonly pollIntervalMs?: number;
 }
 
 /** The queue of notices that are to be sent. */
 export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNotice> {
-  const { ledger, clock, log, pollIntervalMs } = deps;
+  const { ledger, clock, log } = deps;
   return new WorkQueue({
     clock,
     concurrency: BATCH,
@@ -46,7 +45,6 @@ export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNo
     },
     work: (notice, draining) => sendNotice(deps, notice, draining),
     onError: (error) => log.warn({ err: errorName(error) }, "notices could not be worked on"),
-    pollIntervalMs,
   });
 }
 

@@ -19,7 +19,6 @@ const BATCH = 16;
 const LEASE_MS = 60_000;
 /** How often a message is looked at, and so the least time between two edits of it. */
 const LOOK_MS = 3_000;
-const POLL_MS = 1_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 60_000 };
 /** In the place of a digest: what the message says is not known. */
 const UNKNOWN = "unknown";
@@ -29,7 +28,6 @@ export interface StatusDependencies extends SenderDependencies {
   readonly textsOf: TextsOf;
   readonly log: Logger;
   readonly onError: (error: unknown) => void;
-  readonly pollIntervalMs?: number;
 }
 
 export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedStatus> {
@@ -46,7 +44,6 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
       deps.log.warn({ err: errorName(error) }, "a status message could not be worked on");
       deps.onError(error);
     },
-    pollIntervalMs: deps.pollIntervalMs ?? POLL_MS,
   });
 }
 

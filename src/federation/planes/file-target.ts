@@ -50,21 +50,12 @@ export interface FileDrift {
   readonly file?: string;
 }
 
-/**
- * Compares a target with the text that should stand there.
- * @param lastAppliedDigest SHA-256, tagged, of an older text that this program put there: a target that
- *   still holds it is behind, which is no drift
- */
-export function fileDrift(
-  target: string,
-  desiredText: string,
-  lastAppliedDigest?: string,
-): FileDrift | undefined {
+/** Compares a target with the text that should stand there. */
+export function fileDrift(target: string, desiredText: string): FileDrift | undefined {
   const kind = kindOf(target);
   if (kind === "folder" || kind === "other") return { subject: target, kind: "edited", found: null };
   const text = readIfPresent(target);
   if (text === undefined) return { subject: target, kind: "missing", found: null, file: target };
   if (text === desiredText) return undefined;
-  const found = sha256Tagged(text);
-  return found === lastAppliedDigest ? undefined : { subject: target, kind: "edited", found, file: target };
+  return { subject: target, kind: "edited", found: sha256Tagged(text), file: target };
 }
