@@ -6,6 +6,7 @@
 import {
   type EventId,
   type GhostMxid,
+  localpartOf,
   type RoomId,
   serverOf,
   type UserId,
@@ -205,11 +206,23 @@ export interface Asked {
   readonly contextSince: number;
 }
 
-/** The command may follow the mention of a ghost. */
+/** A mention and the command. */
+const CANCEL_LENGTH_MAX = 512;
+
+/**
+ * The command may follow the mention of a ghost. Anybody may mention a thousand ghosts that do not exist, so that the text
+ * is read once, and only a short one is compared with their names.
+ */
 function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
-  const ghosts = message.mentions.filter((user) => namespace.isGhost(user));
-  return [textOf(message), ...ghosts.map((ghost) => promptOf(message, ghost, undefined))].includes(
-    CANCEL_COMMAND,
+  const body = textOf(message);
+  if (!body.endsWith(CANCEL_COMMAND) || body.length > CANCEL_LENGTH_MAX) return false;
+  if (body === CANCEL_COMMAND) return true;
+  const said = { body, inReplyTo: undefined, threadRoot: undefined };
+  return [...new Set(message.mentions)].some(
+    (user) =>
+      namespace.isGhost(user) &&
+      body.toLowerCase().includes(localpartOf(user).toLowerCase()) &&
+      promptOf(said, user, undefined) === CANCEL_COMMAND,
   );
 }
 

@@ -27,10 +27,15 @@ function leadingMention(ghost: GhostMxid, name: string | undefined): RegExp {
 
 type Said = Pick<MessageEvent, "body" | "inReplyTo" | "threadRoot">;
 
-/** What a message says itself: of a reply without the quoted fallback. */
-export function textOf({ body, inReplyTo, threadRoot }: Said): string {
+let said: { readonly message: Said; readonly text: string } | undefined;
+
+/** What a message says itself: of a reply without the quoted fallback. Made again only when the message differs from the last. */
+export function textOf(message: Said): string {
+  if (said?.message === message) return said.text;
+  const { body, inReplyTo, threadRoot } = message;
   const isReply = inReplyTo !== undefined || threadRoot !== undefined;
-  return (isReply ? body.replace(REPLY_FALLBACK, "") : body).trim();
+  said = { message, text: (isReply ? body.replace(REPLY_FALLBACK, "") : body).trim() };
+  return said.text;
 }
 
 /**
