@@ -1,4 +1,4 @@
-// drawbridge federation status: who is contained, and what is in force on every plane.
+// drawbridge federation status: who is contained or not admitted, and what is in force on every plane.
 import { type FederationStatus, federationStatus } from "../../federation/containment/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";
@@ -48,7 +48,7 @@ function textOf({ head, accepted, refused, contained, removed, planes, drift }: 
       ? []
       : [
           renderTable(
-            ["REMOVED", "SERVER"],
+            ["NOT ADMITTED", "SERVER"],
             removed.map((one) => [one.name, one.serverName]),
           ),
         ]),

@@ -173,7 +173,8 @@ function stepLines(act: Act, { partner }: ActResult, config: string): readonly s
   ];
 }
 
-function stateOf(act: Act, { done, verdict, outcome, reason, repairedAt }: PlaneResult): string {
+/** How a plane is after an act, in words. */
+export function stateOf(act: Act, { done, verdict, outcome, reason, repairedAt }: PlaneResult): string {
   if (verdict === "unmanaged") return "not managed here; whoever runs its part has to do it";
   if (verdict === "unknown") return `${WORDS[act].notDone} (nothing shows it: ${reason ?? "unknown"})`;
   if (!done) return `${WORDS[act].notDone} (${reason ?? outcome ?? "not applied"})`;

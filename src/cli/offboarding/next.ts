@@ -2,8 +2,16 @@
 import { type NextResult, next } from "../../federation/offboarding/steps/run-steps.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";
+import { stateOf } from "../lib/containment.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { blockLines, nextLine, openOffboarding, PROBING_RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
+import {
+  blockLines,
+  nextLine,
+  openOffboarding,
+  PROBING_RUN_OPTIONS,
+  shownWords,
+  statusNow,
+} from "../lib/offboarding.ts";
 import { print, short } from "../lib/output.ts";
 
 export const command = defineCommand({
@@ -29,7 +37,9 @@ Exit codes:
       run: options.runId,
       skipCountersignature: options.skipCountersignature,
     });
-    const isOpen = result.did === "not_proved" || result.planes.some(({ done }) => !done);
+    const isOpen =
+      result.did === "not_proved" ||
+      result.planes.some(({ done, verdict }) => !done && verdict !== "unmanaged");
     const status = statusNow(context, result.run.run);
     const lines = [...resultLines(result, status), nextLine(status, options)];
     print(options, jsonOf(result, status), () => `${lines.join("\n")}\n`);
@@ -51,17 +61,14 @@ function resultLines(
   status: ReturnType<typeof statusNow>,
 ): readonly string[] {
   if (did === "contained") {
-    return planes.map(({ plane, done, reason }) => {
-      const state = done ? "closed" : `NOT CLOSED YET (${reason ?? "not applied"})`;
-      return `plane ${planeLabel(plane)}: ${state}`;
-    });
+    return planes.map((one) => `plane ${planeLabel(one.plane)}: ${stateOf("contain", one)}`);
   }
   if (did === "idle" || stage === null) return [];
   const commit = progress?.commit === null ? "" : `, commit ${short(progress?.commit)}`;
   const conditions = progress?.proof?.conditions ?? [];
   if (did === "proved") {
     return [
-      `${stage}: closed, and shown${commit}`,
+      `${stage}: ${shownWords(conditions)}${commit}`,
       ...conditions.map(
         ({ condition, verdict, evidence }) => `  ${condition}: ${verdict} (${evidence.length} observed)`,
       ),

@@ -1,0 +1,28 @@
+// What the commands of a removal say about planes that the organisation does not manage.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { stateOf } from "../../../src/cli/lib/containment.ts";
+import { shownWords } from "../../../src/cli/lib/offboarding.ts";
+import type { PlaneResult } from "../../../src/federation/containment/apply-planes.ts";
+
+const plane = (changes: Partial<PlaneResult>): PlaneResult => ({
+  ...{ plane: "gateway", verdict: "met", done: true, outcome: "in_force", reason: null },
+  ...{ triedAt: null, at: null, repairedAt: null, outOfReach: [], conditions: [], evidence: [] },
+  ...changes,
+});
+
+describe("words about planes", () => {
+  it("a plane that is not managed here is neither closed nor still to be closed [ADO-1]", () => {
+    assert.match(stateOf("contain", plane({ verdict: "unmanaged", done: false })), /^not managed here/);
+    assert.match(stateOf("contain", plane({ verdict: "not_met", done: false })), /^NOT CLOSED YET/);
+    assert.equal(stateOf("contain", plane({})), "closed");
+  });
+
+  it("a stage is called shown only for conditions that are managed here [ADO-1]", () => {
+    const words = (...verdicts: ("met" | "unmanaged" | "not_applicable")[]) =>
+      shownWords(verdicts.map((verdict) => ({ verdict })));
+    assert.equal(words("met", "not_applicable"), "closed, and shown");
+    assert.equal(words("met", "unmanaged"), "closed and shown as far as it is managed here");
+    assert.equal(words("unmanaged", "unmanaged"), "not managed here, so not shown");
+  });
+});
