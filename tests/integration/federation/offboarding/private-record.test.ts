@@ -4,7 +4,9 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse, stringify } from "yaml";
+import { systemClock } from "../../../../src/domain/clock.ts";
 import { valueAt } from "../../../../src/federation/offboarding/private-record/check.ts";
+import { changeRecordFile, fieldValue } from "../../../../src/federation/offboarding/private-record/file.ts";
 import { RECORD_FIELDS } from "../../../../src/federation/offboarding/private-record/schema.ts";
 import { controlRepository } from "../../../support/control-repository.ts";
 import { COMPLETE_RECORD } from "../../../support/sample-files.ts";
@@ -42,7 +44,10 @@ describe("private record commands", () => {
     const known = parse(readFileSync(record, "utf8")) as Record<string, unknown>;
     const wanted = parse(COMPLETE_RECORD) as Record<string, unknown>;
     assert.equal(valueAt(known, ["partner", "serverName"]), "matrix.lighthouse.example:8448");
-    for (const { path, holds } of RECORD_FIELDS) {
+    // One field of each kind is set by the command, and the others by what the command calls: a start takes its time.
+    const kinds = new Set<string>();
+    for (const field of RECORD_FIELDS) {
+      const { path, holds } = field;
       if (valueAt(known, path.split(".")) != null || path.startsWith("affected.")) continue;
       const value = valueAt(wanted, path.split("."));
       if (value === undefined) continue;
@@ -50,6 +55,11 @@ describe("private record commands", () => {
         holds === "rooms"
           ? (value as { room: string; how: string }[]).map(({ room, how }) => `${room}=${how}`)
           : [value].flat().map(String);
+      if (kinds.has(holds)) {
+        await changeRecordFile(record, new Map([[path, fieldValue(field, words)]]), systemClock);
+        continue;
+      }
+      kinds.add(holds);
       const set = await drawbridge("set", path, ...words);
       assert.ok(set.code === 5 || set.code === 0, `${path}: ${set.stderr}`);
     }
