@@ -8,7 +8,7 @@ import { type Clock, systemRandom } from "../../src/domain/clock.ts";
 import { closeServer } from "../../src/runtime/http.ts";
 import { describeAgent, prepareCard } from "./card.ts";
 import type { DocsQaConfig } from "./config.ts";
-import { composeAnswer } from "./search/answer.ts";
+import { answerFromFiles, composeAnswer } from "./search/answer.ts";
 import { readDocuments } from "./search/documents.ts";
 import { DocumentSearch } from "./search/search.ts";
 import { createAgentServer } from "./server.ts";
@@ -40,7 +40,10 @@ function skillOf(config: DocsQaConfig, { clock, log, answer }: AgentOptions): Sk
   const search = new DocumentSearch(sections);
   log.info({ event: "documents_read", sections: sections.length });
   const { organisation, surveyTime } = config;
-  const fromDocuments: Answer = async (question) => composeAnswer(search.find(question), organisation);
+  const fromDocuments: Answer = async (question, files) =>
+    files.length === 0
+      ? composeAnswer(search.find(question), `the documents of ${organisation} do`)
+      : answerFromFiles(question, files);
   return selectingSkill({
     "answer-from-documents": answerSkill(answer ?? fromDocuments),
     "answer-as-file": fileSkill(answer ?? fromDocuments),

@@ -1,5 +1,6 @@
 // The answer as Markdown: the sections that were found, quoted, each with its file and heading.
-import { type Found, normalizeTerm, tokenize } from "./search.ts";
+import { splitSections } from "./documents.ts";
+import { DocumentSearch, type Found, normalizeTerm, tokenize } from "./search.ts";
 
 export const ANSWER_MEDIA_TYPE = "text/markdown";
 const QUOTE_CHARACTERS_MAX = 1_200;
@@ -59,10 +60,26 @@ function source({ section }: Found): string {
   return heading === "" ? `\`${section.file}\`` : `\`${section.file}\` — **${heading}**`;
 }
 
-/** The answer to a question; a plain "not found" when `found` is empty. */
-export function composeAnswer(found: readonly Found[], organisation: string): string {
-  if (found.length === 0) {
-    return `Not found: the documents of ${organisation} do not say anything that matches this question well.`;
-  }
+/**
+ * The answer to a question; a plain "not found" when `found` is empty.
+ * @param who subject and verb of what was searched, such as `the documents of org A do`
+ */
+export function composeAnswer(found: readonly Found[], who: string): string {
+  if (found.length === 0) return `Not found: ${who} not say anything that matches this question well.`;
   return found.map((one) => `${source(one)}\n\n${quote(excerpt(one.section.text, one.terms))}`).join("\n\n");
+}
+
+const FIRST_SECTIONS = 3;
+
+/** The answer from files that came with a question; how they begin, where there is no question. */
+export function answerFromFiles(
+  question: string,
+  files: readonly { readonly name: string; readonly text: string }[],
+): string {
+  const sections = files.flatMap(({ name, text }) => splitSections(name.replaceAll("`", ""), text));
+  const found =
+    question === ""
+      ? sections.slice(0, FIRST_SECTIONS).map((section) => ({ section, terms: [] }))
+      : new DocumentSearch(sections).find(question);
+  return composeAnswer(found, "the attached file does");
 }

@@ -1,10 +1,10 @@
 // The skills that answer at once: the quotation as text, or as a file.
 import type { Part } from "@a2a-js/sdk";
 import { ANSWER_MEDIA_TYPE } from "../search/answer.ts";
-import { type Skill, textPart } from "./skill.ts";
+import { type Skill, type TextFile, textPart } from "./skill.ts";
 
-/** Answers a question in Markdown. */
-export type Answer = (question: string) => Promise<string>;
+/** Answers a question in Markdown: from the files that came with it, where there are any. */
+export type Answer = (question: string, files: readonly TextFile[]) => Promise<string>;
 
 const FILE_NAME = "answer.md";
 
@@ -18,14 +18,18 @@ function filePart(text: string): Part {
 }
 
 export function answerSkill(answer: Answer): Skill {
-  return async function* ([question = ""]) {
-    yield { kind: "artifact", name: "answer", part: textPart(await answer(question), ANSWER_MEDIA_TYPE) };
+  return async function* ([question = ""], _signal, files) {
+    yield {
+      kind: "artifact",
+      name: "answer",
+      part: textPart(await answer(question, files), ANSWER_MEDIA_TYPE),
+    };
   };
 }
 
 export function fileSkill(answer: Answer): Skill {
-  return async function* ([question = ""]) {
-    const text = await answer(question);
+  return async function* ([question = ""], _signal, files) {
+    const text = await answer(question, files);
     yield {
       kind: "artifact",
       name: "summary",

@@ -17,7 +17,7 @@ export function cardSkills(organisation: string): CardSkill[] {
     {
       id: "answer-from-documents",
       name: "Answer from documents",
-      description: `Quotes what the documents of ${organisation} say, with file and heading.`,
+      description: `Quotes what the documents of ${organisation} say, or a text file that comes with the question, with file and heading.`,
       tags: ["documents", "questions", "search"],
       examples: ["How is a client's secret rotated?"],
     },
@@ -64,8 +64,8 @@ export function selectSkill(question: string): { readonly id: SkillId; readonly 
 
 /** One skill that runs the one of `skills` that the first message selects. */
 export function selectingSkill(skills: Readonly<Record<SkillId, Skill>>): Skill {
-  return ([first = "", ...replies], signal) => {
+  return ([first = "", ...replies], signal, files) => {
     const { id, question } = selectSkill(first);
-    return skills[id]([question, ...replies], signal);
+    return skills[id]([question, ...replies], signal, files);
   };
 }

@@ -35,7 +35,10 @@ export function chooseSkill(search: DocumentSearch, organisation: string): Skill
       yield { kind: "ask", text, options };
       return;
     }
-    const text = composeAnswer(chosen === undefined ? [] : [{ section: chosen, terms: [] }], organisation);
+    const text = composeAnswer(
+      chosen === undefined ? [] : [{ section: chosen, terms: [] }],
+      `the documents of ${organisation} do`,
+    );
     yield { kind: "artifact", name: "answer", part: textPart(text, ANSWER_MEDIA_TYPE) };
   };
 }

@@ -10,8 +10,21 @@ export type Step =
   /** A question back. The task waits for the caller's next message. */
   | { readonly kind: "ask"; readonly text: string; readonly options: readonly string[] };
 
-/** Works on the caller's messages of the task, the first one first, as text, until the signal says that it is cancelled. */
-export type Skill = (messages: readonly string[], signal: AbortSignal) => AsyncIterable<Step>;
+/** A text file that came with a message. */
+export interface TextFile {
+  readonly name: string;
+  readonly text: string;
+}
+
+/**
+ * Works on the caller's messages of the task, the first one first, as text, until the signal says that it is cancelled.
+ * @param files those of all the messages
+ */
+export type Skill = (
+  messages: readonly string[],
+  signal: AbortSignal,
+  files: readonly TextFile[],
+) => AsyncIterable<Step>;
 
 export function textPart(text: string, mediaType = "text/plain"): Part {
   return { content: { $case: "text", value: text }, mediaType, filename: "", metadata: undefined };

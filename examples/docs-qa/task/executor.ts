@@ -18,7 +18,7 @@ import {
 } from "@a2a-js/sdk/server";
 import type { Logger } from "pino";
 import type { Clock, Random } from "../../../src/domain/clock.ts";
-import { optionsPart, type Skill, type Step, textPart } from "../skills/skill.ts";
+import { optionsPart, type Skill, type Step, type TextFile, textPart } from "../skills/skill.ts";
 import { callerMessages, isFinal } from "./store.ts";
 
 export interface SkillExecutorOptions {
@@ -33,6 +33,16 @@ function textOf({ parts }: Message): string {
     .map((part) => (part.content?.$case === "text" ? part.content.value : ""))
     .join("\n")
     .trim();
+}
+
+const TEXT_TYPES: ReadonlySet<string> = new Set(["text/plain", "text/markdown"]);
+
+function textFilesOf({ parts }: Message): TextFile[] {
+  return parts.flatMap(({ content, mediaType, filename }) =>
+    content?.$case === "raw" && TEXT_TYPES.has(mediaType)
+      ? [{ name: filename, text: Buffer.from(content.value).toString("utf8") }]
+      : [],
+  );
 }
 
 function artifactOf({ name, part }: Step & { kind: "artifact" }): Artifact {
@@ -118,13 +128,15 @@ export class SkillExecutor implements AgentExecutor {
     const name = { taskId: task.id, contextId: task.contextId };
     const status = (state: TaskState, parts?: Part[]) =>
       ({ kind: "status", status: this.#status(name, state, parts) }) as const;
-    const messages = callerMessages(task).map(textOf);
-    if (messages.at(-1) === "") {
+    const said = callerMessages(task);
+    const messages = said.map(textOf);
+    const files = said.flatMap(textFilesOf);
+    if (messages.at(-1) === "" && files.length === 0) {
       yield status(TaskState.TASK_STATE_REJECTED);
       return;
     }
     try {
-      for await (const step of this.#skill(messages, signal)) {
+      for await (const step of this.#skill(messages, signal, files)) {
         if (step.kind === "artifact") yield { kind: "artifact", artifact: artifactOf(step) };
         else if (step.kind === "progress") yield status(TaskState.TASK_STATE_WORKING, [textPart(step.text)]);
         else {

@@ -208,6 +208,31 @@ describe("the sample agent", () => {
     assert.match(Buffer.from(file.content.value).toString(), /> Green tea is steeped for two minutes\.\n$/);
   });
 
+  it("a text file that comes with a question is answered from, and one without a question is quoted", async (t) => {
+    const agent = await testAgent(t);
+    const client = await agent.client("org-b-client");
+    const text = "# Voyage\n## Cargo\nTwelve barrels of herring.\n## Crew\nFour sailors and a cook.\n";
+    const file = {
+      ...{ filename: "voyage.md", mediaType: "text/markdown" },
+      raw: Buffer.from(text).toString("base64"),
+    };
+    const asked = async (messageId: string, ...parts: object[]) => {
+      const message = { messageId, role: "ROLE_USER", parts };
+      return answerOf(asTask(await client.sendMessage(SendMessageRequest.fromJSON({ message }))));
+    };
+    assert.equal(
+      await asked("m1", { text: "How many barrels of herring?" }, file),
+      "`voyage.md` — **Voyage › Cargo**\n\n> Twelve barrels of herring.",
+    );
+    assert.match(
+      await asked("m2", { text: "How long is green tea steeped?" }, file),
+      /^Not found: the attached/,
+    );
+    assert.match(await asked("m3", file), /Twelve barrels.*Four sailors/s);
+    const other = await asked("m4", { text: "green tea?" }, { ...file, mediaType: "image/png" });
+    assert.match(other, /two minutes/);
+  });
+
   it("a question that the documents do not answer is answered by not found", async (t) => {
     const agent = await testAgent(t);
     const client = await agent.client("org-b-client");

@@ -62,14 +62,14 @@ describe("searching the documents", () => {
 
   it("an answer quotes the text and names file and headings", () => {
     assert.equal(
-      composeAnswer(search.find("rotate client secret").slice(0, 1), "org A"),
+      composeAnswer(search.find("rotate client secret").slice(0, 1), "the documents of org A do"),
       "`gateway.md` — **Gateway › Rotating a client's secret**\n\n" +
         "> Write the new secret into its file. The issuer reads it at the next request.",
     );
   });
 
   it("without a match the answer says so and repeats nothing of the question", () => {
-    const answer = composeAnswer(search.find("xyzzy plugh"), "org A");
+    const answer = composeAnswer(search.find("xyzzy plugh"), "the documents of org A do");
     assert.match(answer, /^Not found:/);
     assert.doesNotMatch(answer, /xyzzy/);
   });
