@@ -31,15 +31,16 @@ const TIMES = {
 
 /** Keys and indices are made after the rows, which is much faster. */
 const PREPARE = `
+  CREATE TEMP TABLE kept_keys AS SELECT conrelid::regclass AS owner, conname, contype, pg_get_constraintdef(oid) AS definition
+    FROM pg_constraint WHERE contype IN ('p', 'u') AND conrelid = 'bridge_delegations'::regclass
+      OR contype = 'f' AND confrelid = 'bridge_delegations'::regclass;
   CREATE TEMP TABLE kept AS SELECT indexdef FROM pg_indexes i WHERE tablename = 'bridge_delegations'
     AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conname = i.indexname);
-  DO $$ DECLARE name text; BEGIN
-    ALTER TABLE bridge_sends DROP CONSTRAINT bridge_sends_delegation_id_fkey;
-    FOR name IN SELECT conname FROM pg_constraint
-      WHERE conrelid = 'bridge_delegations'::regclass AND contype IN ('p', 'u')
-    LOOP EXECUTE format('ALTER TABLE bridge_delegations DROP CONSTRAINT %I', name); END LOOP;
-    FOR name IN SELECT indexname FROM pg_indexes WHERE tablename = 'bridge_delegations'
-    LOOP EXECUTE format('DROP INDEX %I', name); END LOOP;
+  DO $$ DECLARE one record; BEGIN
+    FOR one IN SELECT * FROM kept_keys ORDER BY contype
+    LOOP EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', one.owner, one.conname); END LOOP;
+    FOR one IN SELECT indexname FROM pg_indexes WHERE tablename = 'bridge_delegations'
+    LOOP EXECUTE format('DROP INDEX %I', one.indexname); END LOOP;
   END $$`;
 const FILL = `
   INSERT INTO bridge_delegations (matrix_event_id, ghost_mxid, room_id, room_seq, room_ordinal, room_siblings,
@@ -51,10 +52,9 @@ const FILL = `
   FROM (SELECT n, $1::timestamptz - interval '2 years' * (1 - n / $3::float8) AS at
         FROM generate_series($2::bigint, $4::bigint) n) rows`;
 const FINISH = `
-  ALTER TABLE bridge_delegations ADD PRIMARY KEY (id), ADD UNIQUE (matrix_event_id, ghost_mxid),
-    ADD UNIQUE (room_id, room_seq, room_ordinal);
-  ALTER TABLE bridge_sends ADD FOREIGN KEY (delegation_id) REFERENCES bridge_delegations;
-  DO $$ DECLARE statement text; BEGIN
+  DO $$ DECLARE one record; statement text; BEGIN
+    FOR one IN SELECT * FROM kept_keys ORDER BY contype DESC
+    LOOP EXECUTE format('ALTER TABLE %s ADD CONSTRAINT %I %s', one.owner, one.conname, one.definition); END LOOP;
     FOR statement IN SELECT indexdef FROM kept LOOP EXECUTE statement; END LOOP;
   END $$;
   INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, state, event_id)

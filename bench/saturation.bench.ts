@@ -1,11 +1,11 @@
 // How many questions a second one, two and four bridge processes carry from the homeserver's transaction to the answer in
 // the room, beside the commits a second that the same database makes.
 import { availableParallelism } from "node:os";
-import { Client } from "pg";
 import { Agent, request } from "undici";
 import { systemClock } from "../src/domain/clock.ts";
 import type { Bench, BenchContext } from "./bench.ts";
 import { type BenchBridge, startBenchBridge } from "./support/bridge-process.ts";
+import { commitFloor } from "./support/commit-floor.ts";
 import { createDatabase } from "./support/create-database.ts";
 import { size } from "./support/size.ts";
 
@@ -17,7 +17,6 @@ const MEASURED_MS = size(8_000, 2_000);
 const WARM_UP_ANSWERS = 300;
 const WARM_UP_MS_MAX = 60_000;
 const COMMITTERS = 8;
-const COMMITS_MS = 2_000;
 /** The requirement on three processes. */
 const PER_SECOND_MIN = 50;
 const TIMES_WITH_TWO_MIN = 1.6;
@@ -35,31 +34,6 @@ const LOADS: readonly Load[] = [
   { name: "an instant agent", answerMs: 0, open: 300 },
   { name: "answers after 20 s", answerMs: 20_000, open: 1_200 },
 ];
-
-/** Commits a second of one row each, on several connections. */
-async function commitFloor(url: string): Promise<number> {
-  const clients = Array.from({ length: COMMITTERS }, () => new Client({ connectionString: url }));
-  await Promise.all(clients.map((client) => client.connect()));
-  await clients[0]?.query(
-    "CREATE TABLE IF NOT EXISTS commit_floor (n bigint GENERATED ALWAYS AS IDENTITY, t text)",
-  );
-  const end = performance.now() + COMMITS_MS;
-  let commits = 0;
-  await Promise.all(
-    clients.map(async (client) => {
-      while (performance.now() < end) {
-        await client.query({
-          name: "commit",
-          text: "INSERT INTO commit_floor (t) VALUES ($1)",
-          values: ["one"],
-        });
-        commits += 1;
-      }
-    }),
-  );
-  await Promise.all(clients.map((client) => client.end()));
-  return (commits * 1_000) / COMMITS_MS;
-}
 
 interface Asking {
   /** Questions asked. */
@@ -145,7 +119,7 @@ async function run({ postgresUrl, progress }: BenchContext) {
     let alone = Number.NaN;
     for (const processes of PROCESSES) {
       const url = await createDatabase(postgresUrl, `bench_saturation_${index}_${processes}`);
-      const floor = await commitFloor(url);
+      const floor = await commitFloor(url, COMMITTERS);
       const { perSecond: rate, processorMs } = await carried(url, processes, load);
       progress(
         `${processes} processes, ${load.name}: ${rate.toFixed(0)} a second beside ${floor.toFixed(0)} commits, ${processorMs.toFixed(1)} ms of processor time each`,

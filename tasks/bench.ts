@@ -1,5 +1,6 @@
-// Runs the benchmarks one after the other, so that none disturbs another. Invariants: each ends within a bound; one that
-// fails keeps no other from being measured; with --write a benchmark is on the page as soon as it has ended.
+// Runs the benchmarks one after the other, so that none disturbs another. Invariants: each ends within a bound, and the
+// programs that it has started end with it; one that fails keeps no other from being measured; with --write a benchmark is
+// on the page as soon as it has ended.
 import { globSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { loadavg } from "node:os";
 import { basename, join } from "node:path";
@@ -7,6 +8,7 @@ import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { type Bench, type BenchResult, renderBenchmarks, renderCharts } from "../bench/bench.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
+import { Fed } from "../tests/support/lab-session.ts";
 import { startTestServer } from "../tests/support/test-server.ts";
 import { ROOT } from "./run-program.ts";
 
@@ -15,6 +17,7 @@ const CHARTS = join(ROOT, "docs", "images");
 /** No benchmark runs longer than this many times what it says, and some minutes for starting programs. */
 const TIMES_LONGER_MAX = 4;
 const STARTING_MINUTES = 5;
+const SIGNALS = ["SIGINT", "SIGTERM"] as const;
 
 const USAGE = `
 Usage: ./task bench [NAME...] [--short] [--write] [--minutes=N]
@@ -56,7 +59,7 @@ export async function runBenchmarks(args: readonly string[]): Promise<number> {
     process.stderr.write(`${nameOf(file)} failed: ${(error as Error).stack}\n`);
     failed.push(nameOf(file));
   };
-  let isOverrun = false;
+  let isCutShort = false;
   for (const { file, bench } of found) {
     const server = await startTestServer();
     try {
@@ -72,16 +75,16 @@ export async function runBenchmarks(args: readonly string[]): Promise<number> {
       if (values.write) write(results.slice(-1));
     } catch (error) {
       fail(file, error);
-      isOverrun = error instanceof Overrun;
+      isCutShort = error instanceof CutShort;
     } finally {
       await server.stop();
     }
     // It may still be at work, and would disturb the others.
-    if (isOverrun) break;
+    if (isCutShort) break;
   }
   process.stdout.write(renderBenchmarks(results));
   if (failed.length > 0) process.stderr.write(`failed: ${failed.join(", ")}\n`);
-  if (isOverrun) endChildren();
+  if (isCutShort) await endPrograms();
   return failed.length === 0 && results.every(({ rows }) => rows.every(({ met }) => met)) ? 0 : 1;
 }
 
@@ -116,32 +119,39 @@ function listed(found: readonly FoundBench[]): string {
   );
 }
 
-class Overrun extends Error {}
+class CutShort extends Error {}
 
-/** What a benchmark that did not end has started. */
-function endChildren(): void {
+/** What a benchmark that did not end has started, labs included. */
+async function endPrograms(): Promise<void> {
   for (const thread of readdirSync("/proc/self/task")) {
     const children = readFileSync(`/proc/self/task/${thread}/children`, "utf8").split(" ");
     for (const child of children.filter((one) => one !== "")) process.kill(Number(child), "SIGKILL");
   }
+  for (const fed of Fed.open) {
+    await fed.task("fed:down", "--purge");
+    fed.remove();
+  }
 }
 
-/** @throws Overrun when it does not end in its time */
+/** @throws CutShort when it does not end in its time, or this process is told to end */
 async function bounded<Result>(
   { name, minutes }: Bench,
   longer: number | undefined,
   run: () => Promise<Result>,
 ): Promise<Result> {
   const minutesMax = STARTING_MINUTES + TIMES_LONGER_MAX * Math.max(minutes, longer ?? 0);
-  const overrun = Promise.withResolvers<never>();
+  const cut = Promise.withResolvers<never>();
+  const interrupt = () => cut.reject(new CutShort(`${name} was interrupted`));
+  for (const signal of SIGNALS) process.once(signal, interrupt);
   const timer = setTimeout(
-    () => overrun.reject(new Overrun(`${name} has not ended within ${minutesMax} minutes`)),
+    () => cut.reject(new CutShort(`${name} has not ended within ${minutesMax} minutes`)),
     minutesMax * 60_000,
   );
   try {
-    return await Promise.race([run(), overrun.promise]);
+    return await Promise.race([run(), cut.promise]);
   } finally {
     clearTimeout(timer);
+    for (const signal of SIGNALS) process.removeListener(signal, interrupt);
   }
 }
 

@@ -16,6 +16,7 @@ import { processorMs, residentMiB } from "./measure.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url));
 const READY_TIMEOUT_MS = 120_000;
+const STOP_MS_MAX = 60_000;
 
 export interface SentContent {
   readonly body?: string;
@@ -108,7 +109,9 @@ export async function startBenchBridge(
         if (child.exitCode !== null) return;
         const exited = new Promise((resolve) => child.once("exit", resolve));
         child.kill("SIGTERM");
+        const patience = setTimeout(() => child.kill("SIGKILL"), STOP_MS_MAX);
         await exited;
+        clearTimeout(patience);
       }),
     );
     await Promise.all([close(homeserver.server), close(agent.server)]);

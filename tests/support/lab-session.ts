@@ -32,11 +32,14 @@ export interface ProofOutput extends Proof {
 }
 
 export class Fed {
+  /** Labs whose files are not removed yet. */
+  static readonly open = new Set<Fed>();
   /** With a space in its name, and closed to other users. */
   readonly state: string;
 
   constructor() {
     this.state = mkdtempSync(join(tmpdir(), "drawbridge lab "));
+    Fed.open.add(this);
   }
 
   task(name: string, ...args: string[]): Promise<Finished> {
@@ -87,6 +90,7 @@ export class Fed {
 
   remove(): void {
     rmSync(this.state, { recursive: true, force: true });
+    Fed.open.delete(this);
   }
 }
 
