@@ -99,6 +99,9 @@ export function witnessEntry(lab: Lab): z.input<typeof Partner> {
   };
 }
 
+/** The sample agent takes requests of 1 MiB; in base64 a file is longer by a third. */
+const ATTACHMENT_BYTES = 512 * 1024;
+
 function consumption(
   lab: Lab,
   organisation: CompleteOrganisation,
@@ -119,6 +122,7 @@ function consumption(
       resource: endpoints.audience,
     },
     rate: QUOTA,
+    attachments: { types: ["text/plain", "text/markdown"], bytes: ATTACHMENT_BYTES },
   };
 }
 

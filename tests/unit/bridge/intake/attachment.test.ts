@@ -145,6 +145,13 @@ describe("the file of a message", () => {
     assert.ok(whole > 100, `${whole} were readable`);
   });
 
+  it("has no type where its declared one is none, or longer than any [INT-6]", () => {
+    for (const mimetype of [undefined, 7, {}, "x".repeat(128)]) {
+      const read = readAttachment({ ...PLAIN, info: { mimetype } }, false);
+      assert.partialDeepStrictEqual(read?.attachment, { mediaType: "" });
+    }
+  });
+
   it("that cannot be read makes no event malformed [INT-6]", () => {
     const event = {
       type: "m.room.message",
