@@ -67,8 +67,12 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
       ...homeserverReadiness.checks,
       {
         name: "taking_transactions",
-        ok: !stop.aborted,
-        ...(stop.aborted && { hint: "The process is ending." }),
+        ok: intake.server.listening && !stop.aborted,
+        ...(stop.aborted
+          ? { hint: "The process is ending." }
+          : !intake.server.listening && {
+              hint: "It waits for its address, or for the homeserver to say how far the database had come; the log says which.",
+            }),
       },
       ...((await encryption?.readiness()) ?? []),
     ],

@@ -16,7 +16,7 @@ import type { ClaimedNotice } from "../ledger/notices.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send.ts";
 import type { TextsOf } from "../texts/catalogue.ts";
 import type { DirectoryLine } from "./agent-list.ts";
-import { noticeContent } from "./texts.ts";
+import { noticeContent } from "./notice-event.ts";
 
 const BATCH = 16;
 const LEASE_MS = 3 * 60_000;

@@ -3,14 +3,14 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { NOTICE_KINDS, NOTICE_REASONS } from "../../../../src/bridge/ledger/states.ts";
 import type { DirectoryLine } from "../../../../src/bridge/notices/agent-list.ts";
-import { noticeContent } from "../../../../src/bridge/notices/texts.ts";
+import { noticeContent } from "../../../../src/bridge/notices/notice-event.ts";
 import { CATALOGUES } from "../../../../src/bridge/texts/catalogue.ts";
 import { event, ghost } from "../../../support/ledger.ts";
 
 const context = { texts: CATALOGUES.en, readsEncrypted: true, directory: [] } as const;
 const facts = { reason: undefined, sourceEventId: undefined, threadRoot: undefined } as const;
 
-describe("texts of notices", () => {
+describe("the event of a notice", () => {
   it("every kind with every reason is an m.notice of whole sentences that mentions nobody [NOT-1]", () => {
     for (const kind of NOTICE_KINDS) {
       for (const reason of [undefined, ...NOTICE_REASONS]) {
