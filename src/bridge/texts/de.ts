@@ -40,9 +40,9 @@ export const DE: Texts = {
     agent_card_untrusted:
       "Die Identität dieses Agenten ist im Moment nicht bestätigt. Wer diese Bridge betreibt, kann sie wieder " +
       "bestätigen; frag dann noch einmal.",
-    sender_rate_limited: "Sie haben sehr oft gefragt. Fragen Sie in einer Minute noch einmal.",
+    sender_rate_limited: "Du hast sehr oft gefragt. Frag in einer Minute noch einmal.",
     server_rate_limited:
-      "Die Nutzer Ihres Servers haben sehr oft gefragt. Fragen Sie in einer Minute noch einmal. Wer diese Bridge betreibt, kann ihre Rate erhöhen.",
+      "Die Leute deines Servers haben sehr oft gefragt. Frag in einer Minute noch einmal. Wer diese Bridge betreibt, kann ihre Rate erhöhen.",
     rate_limited:
       "Frag in einer Minute noch einmal. Wer diese Bridge betreibt, kann die Rate dieses Agenten erhöhen.",
     token_refused:
