@@ -318,7 +318,7 @@ describe("the lab", () => {
     for (const file of [agentsFile, configFile]) appendFileSync(file, "# edited by hand\n");
     const { code, stderr } = await fed.task("fed:up");
     assert.equal(code, 0, stderr);
-    assert.ok(stderr.includes(`Edited by hand, left as it is: ${configFile}`));
+    assert.ok(stderr.includes(`Changed since the lab wrote it, left as it is: ${configFile}`));
     assert.ok(stderr.includes(`Edited by hand, now as the registry says: ${agentsFile}`));
     const now = await fed.status();
     assert.match(readFileSync(configFile, "utf8"), /# edited by hand\n$/);
