@@ -6,12 +6,12 @@ import { GHOST_PREFIX, homeserverEndpoints } from "../../lab/endpoints.ts";
 import type { Lab } from "../../lab/lab.ts";
 import type { OrganisationName } from "../../lab/organisations.ts";
 import type { Seed } from "../../lab/seed/seed-file.ts";
-import { isFor, transactionIdIn } from "../../src/bridge/ledger/transaction-ids.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";
 import { Serial } from "../../src/runtime/concurrency.ts";
 import { devicesOf } from "../support/encrypted-bridge.ts";
 import { EncryptingClient, repliesTo } from "../support/encrypting-client.ts";
+import { isStatus } from "../support/lab-questions.ts";
 import { type RoomMessage, type TestUser, userOf } from "../support/synapse.ts";
 import type { Said } from "./oracle.ts";
 import { asksBack } from "./topics.ts";
@@ -163,9 +163,8 @@ function eventsOf(sync: Readonly<Record<string, unknown>>): SeenEvent[] {
 /** What a ghost says; a status message, an edit and a file are none of it. */
 function saidIn({ type, sender, content, event_id, room }: SeenEvent): Said[] {
   const relation = content["m.relates_to"] as { rel_type?: unknown } | undefined;
-  const id = transactionIdIn(content);
-  const isStatus = relation?.rel_type === "m.replace" || (id !== undefined && isFor(id, "progress"));
-  if (type !== "m.room.message" || !sender.startsWith(`@${GHOST_PREFIX}`) || isStatus) return [];
+  if (type !== "m.room.message" || !sender.startsWith(`@${GHOST_PREFIX}`)) return [];
+  if (relation?.rel_type === "m.replace" || isStatus(content)) return [];
   const body = String(content["body"]);
   const kind = content["msgtype"] === "m.notice" ? "notice" : asksBack(body) ? "asks" : "answer";
   const to = repliesTo({ type, sender, content, event_id });

@@ -24,7 +24,7 @@ import { databaseText } from "./database-text.ts";
 import { eventually, type LabSession } from "./lab-session.ts";
 
 /** Whether an event is the status message of a question that takes long, or an edit of it: it is no notice. */
-function isStatus(content: RoomEvent["content"]): boolean {
+export function isStatus(content: RoomEvent["content"]): boolean {
   const id = transactionIdIn(content);
   return id !== undefined && isFor(id, "progress");
 }

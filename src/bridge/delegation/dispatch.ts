@@ -1,6 +1,7 @@
-// From a claimed question, or the answer to one of the agent, to an agent that has it. Invariants: mapping, trust, sender, token of the issuer,
-// attachment (and all of these again), limiter, call: in this order; what is handed over spends one limiter token, before its first call; no remote request
-// stands between that write and the call; a call whose outcome is not known is never simply repeated (after-failed-dispatch.ts).
+// Hands a claimed question, or the answer to a question of the agent, over to the agent.
+// Invariants: mapping, trust, sender, token of the issuer, attachment (and all of these again), limiter and call come in
+// this order; what is handed over spends one limiter token, before its first call; no remote request is made between
+// that write and the call; a call whose outcome is not known is never simply repeated (after-failed-dispatch.ts).
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
