@@ -16,8 +16,10 @@ export interface AskRequest {
   readonly seed: Seed;
   /** The organisation whose first user asks, by a ghost of its own bridge. */
   readonly from: CompleteOrganisation;
-  /** The organisation whose agent is asked. */
+  /** The organisation whose agent is asked; `from` where an added one is. */
   readonly publisher: CompleteOrganisation;
+  /** The ghost of an agent that fed:agent has added: no gateway of the lab is on the way to it. */
+  readonly addedGhost?: GhostMxid;
   /** The publisher's shared room when absent. */
   readonly room?: SeededRoom;
   /** A question that the agent can answer when absent. */
@@ -82,7 +84,7 @@ export async function ask(request: AskRequest): Promise<AskResult> {
 async function askAs(clients: Clients, room: SeededRoom, request: AskRequest): Promise<AskResult> {
   const { lab, from, publisher, timeoutMs = TIMEOUT_MS } = request;
   const question = request.question ?? TRAITS[publisher].sampleQuestion;
-  const ghost = ghostFor(lab, from, publisher);
+  const ghost = request.addedGhost ?? ghostFor(lab, from, publisher);
   const roomId = room.roomId as RoomId;
   const asker = clients[from];
   const watchers = await Promise.all(
@@ -125,7 +127,8 @@ async function askAs(clients: Clients, room: SeededRoom, request: AskRequest): P
     views: Object.fromEntries(views),
     audit: record,
     answeredAt: answer?.at(-1)?.origin_server_ts ?? null,
-    gateway: await findInvocation(accessLog, record, isCaller, clock),
+    gateway:
+      request.addedGhost === undefined ? await findInvocation(accessLog, record, isCaller, clock) : null,
   };
 }
 

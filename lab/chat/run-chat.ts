@@ -1,9 +1,8 @@
 // The terminal's side of a conversation with an agent: reads lines from standard input, prompts on a terminal, and ends at
 // `!quit`, the end of the input or Ctrl+C. Invariant: a device that was logged in for an encrypted room is logged out.
 import { createInterface } from "node:readline";
-import type { RoomId } from "../../src/domain/identifiers.ts";
+import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 import { EncryptingUser } from "../encrypting-user/encrypting-user.ts";
-import { ghostFor } from "../endpoints.ts";
 import { type Lab, SOURCES } from "../lab.ts";
 import type { CompleteOrganisation } from "../organisations.ts";
 import { paletteFor } from "../progress.ts";
@@ -15,8 +14,8 @@ export interface ChatRequest {
   readonly seed: Seed;
   /** The organisation whose first user asks. */
   readonly from: CompleteOrganisation;
-  /** The organisation whose agent is asked. */
-  readonly publisher: CompleteOrganisation;
+  /** Of the agent that is asked. */
+  readonly ghost: GhostMxid;
   readonly room: SeededRoom;
   /** Asked before the first line is read. */
   readonly question: string | undefined;
@@ -37,11 +36,10 @@ export async function runChat(request: ChatRequest): Promise<void> {
   }
 }
 
-async function talk({ lab, from, publisher, room, question }: ChatRequest, client: Client): Promise<void> {
+async function talk({ ghost, room, question }: ChatRequest, client: Client): Promise<void> {
   const { stdin: input, stdout: output } = process;
   const isTerminal = input.isTTY === true && output.isTTY === true;
   const palette = paletteFor(output);
-  const ghost = ghostFor(lab, from, publisher);
   const ended = new AbortController();
   let prompt = () => {};
   const print = (text: string) => {

@@ -23,8 +23,8 @@ Usage: ./task fed:agent add NAME --card-url URL --jwks FILE [--key-id ID] [--org
        ./task fed:agent remove NAME [--org ORG] [--json] [--name LAB]
 
 "add" runs "drawbridge agent add" as the organisation's operator: the card is verified by the key, the registry names
-the agent, and its ghost is registered. Invite the ghost to a room and mention it with a question. "remove" runs
-"drawbridge agent remove".
+the agent, and its ghost is registered: ./task fed:ask --from ORG --to NAME "QUESTION" asks it, and so does whoever
+invites the ghost to a room and mentions it. "remove" runs "drawbridge agent remove".
 
   --card-url URL  where the agent serves its signed card
   --jwks FILE     the public key that signs the card: a JWK or a JWK set (drawbridge card keygen, card sign)

@@ -1,10 +1,13 @@
 // fed:ask: asks an agent as a person of the lab does, and shows the answer and its time line; or talks with it.
 import { renderJson } from "../../src/cli/lib/output.ts";
 import { parseDurationMs } from "../../src/domain/duration.ts";
+import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
+import { carriedAgents } from "../agents.ts";
 import { ask } from "../ask/ask.ts";
 import { timelineOf } from "../ask/timeline.ts";
 import { runChat } from "../chat/run-chat.ts";
-import { agentsOf } from "../endpoints.ts";
+import { ghostFor } from "../endpoints.ts";
+import type { Lab } from "../lab.ts";
 import {
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
@@ -14,7 +17,8 @@ import {
 } from "../organisations.ts";
 import { paletteFor } from "../progress.ts";
 import { renderQuestion, renderTimeline, renderViews } from "../proof/render.ts";
-import { roomOf, type Seed, type SeededRoom } from "../seed/seed-file.ts";
+import { joinGhost } from "../seed/memberships.ts";
+import { personOf, roomOf, type Seed, type SeededRoom } from "../seed/seed-file.ts";
 import { closedNote, closedPartners, explainRefusal } from "../status/closed-partners.ts";
 import {
   FLAG,
@@ -36,10 +40,10 @@ With --chat it goes on: each line of standard input is a question, the answer to
 command: !cancel, !agents, !help, !quit. What the agent says is printed, its progress included.
 
   --from ORG      the organisation whose user asks; org-b when absent
-  --to ORG|AGENT  the agent of that organisation, or an agent by its name in agents.yaml; when absent the
-                  partner's
+  --to ORG|AGENT  the agent of that organisation, or an agent by its name in the agents.yaml of the one that asks,
+                  also one that fed:agent has added, which is invited first; when absent the partner's
   --room ROOM     the room that this organisation created, a room's ID or alias; when absent the room of the
-                  organisation asked
+                  organisation asked, for an added agent that of the one that asks
   --encrypted     in the encrypted form of that organisation's room, with clients that encrypt; a room that
                   is named by its ID or alias is encrypted or not by itself
   --chat          talk with the agent; without a terminal the next line is read when the agent has answered the last
@@ -67,8 +71,8 @@ export async function askTask(args: readonly string[]): Promise<number> {
   }
   const lab = namedLab(options);
   const seed = runningSeed(lab);
-  const from = organisationOf(options, "from") ?? "org-b";
-  const publisher = publisherOf(options, from);
+  const from = askerOf(options) ?? "org-b";
+  const { publisher, addedGhost } = askedAgent(options, lab, from);
   const room = chosenRoom(options, seed, publisher);
   const timeoutMs = parseDurationMs(options.text("timeout") ?? "60s");
   if (timeoutMs === undefined) throw wrong("--timeout must be a duration such as 90s");
@@ -78,12 +82,20 @@ export async function askTask(args: readonly string[]): Promise<number> {
   const explain = (error: unknown) => {
     throw explainRefusal(lab.name, error, closed);
   };
+  if (addedGhost !== undefined) {
+    const people = { host: personOf(lab, seed, room.createdBy), guest: personOf(lab, seed, from) };
+    await joinGhost(room.roomId as RoomId, people, addedGhost).catch(explain);
+  }
   if (isChat) {
-    await runChat({ lab, seed, from, publisher, room, question }).catch(explain);
+    const ghost = addedGhost ?? ghostFor(lab, from, publisher);
+    await runChat({ lab, seed, from, ghost, room, question }).catch(explain);
     return 0;
   }
-  const asked = { lab, seed, from, publisher, room, timeoutMs, ...(question !== undefined && { question }) };
-  const result = await ask(asked).catch(explain);
+  const result = await ask({
+    ...{ lab, seed, from, publisher, room, timeoutMs },
+    ...(question !== undefined && { question }),
+    ...(addedGhost !== undefined && { addedGhost }),
+  }).catch(explain);
   const palette = paletteFor(process.stdout);
   process.stdout.write(
     options.flag("json")
@@ -99,21 +111,35 @@ export async function askTask(args: readonly string[]): Promise<number> {
   return result.audit.outcome === "completed" ? 0 : 1;
 }
 
-function organisationOf(options: ParsedOptions, name: string): CompleteOrganisation | undefined {
-  const text = options.text(name);
+function askerOf(options: ParsedOptions): CompleteOrganisation | undefined {
+  const text = options.text("from");
   if (text === undefined) return undefined;
   const organisation = parseOrganisation(text);
   if (organisation === undefined || !isComplete(organisation)) {
-    throw wrong(`--${name} must be ${COMPLETE_ORGANISATIONS.join(" or ")}`);
+    throw wrong(`--from must be ${COMPLETE_ORGANISATIONS.join(" or ")}`);
   }
   return organisation;
 }
 
-function publisherOf(options: ParsedOptions, from: CompleteOrganisation): CompleteOrganisation {
+function askedAgent(
+  options: ParsedOptions,
+  lab: Lab,
+  from: CompleteOrganisation,
+): { readonly publisher: CompleteOrganisation; readonly addedGhost?: GhostMxid } {
   const text = options.text("to");
-  if (text === undefined) return partnerOf(from);
-  const byAgent = agentsOf(from).find(({ agentId }) => agentId === text);
-  return byAgent?.publisher ?? organisationOf(options, "to") ?? from;
+  if (text === undefined) return { publisher: partnerOf(from) };
+  const agents = carriedAgents(lab, from);
+  const named = agents.find(({ agentId }) => agentId === text);
+  if (named !== undefined) {
+    const { publisher, ghost } = named;
+    return publisher === undefined ? { publisher: from, addedGhost: ghost } : { publisher };
+  }
+  const organisation = parseOrganisation(text);
+  if (organisation !== undefined && isComplete(organisation)) return { publisher: organisation };
+  const names = agents.map(({ agentId }) => agentId).join(", ");
+  throw wrong(
+    `--to must be ${COMPLETE_ORGANISATIONS.join(" or ")}, or an agent of ${from}'s bridge: ${names}`,
+  );
 }
 
 function chosenRoom(options: ParsedOptions, seed: Seed, publisher: CompleteOrganisation): SeededRoom {

@@ -55,6 +55,17 @@ export async function bringGhost(
   if (!shown) throw notIn(room, ghost, membership);
 }
 
+/**
+ * Brings a ghost into a room, and waits until its bridge has joined it.
+ * @throws DrawbridgeError `homeserver_unavailable`; `program_failed` when it has not joined in time
+ */
+export async function joinGhost(room: RoomId, people: HostAndGuest, ghost: UserId): Promise<void> {
+  await bringGhost(room, people, ghost);
+  const membership = () => people.guest.membership(room, ghost);
+  const joined = await pollFor(async () => ((await membership()) === "join" ? true : undefined), ACCEPTED);
+  if (!joined) throw notIn(room, ghost, await membership());
+}
+
 /** Somebody who did not come into a room, and what the homeserver answered instead. */
 export function notIn(room: RoomId, user: string, found: string): DrawbridgeError {
   return new DrawbridgeError("program_failed", `${user} does not come into ${room}: ${found}`, {

@@ -11,9 +11,10 @@ import {
 import { ClientsFile, type DeclaredClient } from "../../src/rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
+import { carriedAgents } from "../agents.ts";
 import { BRIDGE_SECRETS, outsiderFiles } from "../configuration/credentials.ts";
 import { HOMESERVER_FILES } from "../configuration/synapse-config.ts";
-import { agentsOf, ghostFor, homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
+import { homeserverEndpoints, serviceEndpoints } from "../endpoints.ts";
 import { readJson } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import {
@@ -222,10 +223,8 @@ async function serviceStatus(sources: Sources, name: CompleteOrganisation) {
       agentsFile: paths.agentsFile,
       auditFile: paths.auditFile,
       logFile: paths.bridgeLog,
-      ghosts: agentsOf(name).map(({ agentId, publisher }) => ({
-        userId: ghostFor(lab, name, publisher),
-        agent: agentId,
-        cardUrl: serviceEndpoints(lab, publisher).cardUrl,
+      ghosts: carriedAgents(lab, name).map(({ ghost, agentId, cardUrl }) => ({
+        ...{ userId: ghost, agent: agentId, cardUrl },
       })),
     },
     federation: await federationStatus(lab, name),

@@ -52,6 +52,31 @@ describe("the status of a lab", () => {
     assert.deepEqual(await listed(), [], "which of them the issuer goes on with, nobody else knows");
   });
 
+  it("the ghosts of a bridge are those of both organisations' agents and of the agents that were added", async (t) => {
+    const lab = paperLab(temporaryFolder(t));
+    const listed = async () =>
+      (await collectStatus(lab)).organisations["org-b"].bridge?.ghosts.map(({ agent, userId, cardUrl }) => [
+        ...[agent, userId, new URL(cardUrl).pathname],
+      ]);
+    const served = "/agents/docs-qa/.well-known/agent-card.json";
+    const both = [
+      ["docs-qa", "@agent_docs-qa:org-b.test:20012", served],
+      ["org-a-docs-qa", "@agent_org-a-docs-qa:org-b.test:20012", served],
+    ];
+    assert.deepEqual(await listed(), both, "before the lab was first started");
+    const entry = (cardUrl: string) => ({ cardUrl, allowedServers: [], allowedSenders: [] });
+    const agents = {
+      timetable: entry("http://127.0.0.1:9100/card.json"),
+      "docs-qa": entry("http://127.0.0.1:9/"),
+    };
+    const { agentsFile } = lab.paths.organisation("org-b");
+    writeFile(agentsFile, stringify({ version: 1, agents }));
+    const added = ["timetable", "@agent_timetable:org-b.test:20012", "/card.json"];
+    assert.deepEqual(await listed(), [...both, added]);
+    writeFile(agentsFile, "version: 1\nagents: {");
+    assert.deepEqual(await listed(), both, "the file cannot be read");
+  });
+
   it("a room that a containment has left is listed with the one that has replaced it", async (t) => {
     const lab = paperLab(temporaryFolder(t));
     const room = (createdBy: "org-a" | "org-b", roomId: string) => ({
