@@ -1,6 +1,5 @@
 // /livez, /readyz and /metrics, on a port of their own.
-// Alive: the process answers. Ready: the database answers, this bridge leads, and the self-check with the homeserver
-// has passed. Checks that concern one ghost alone are shown without blocking. /readyz also shows the digest of the
+// Alive: the process answers. Ready: the database answers, and the self-check with the homeserver has passed. Checks that concern one ghost alone are shown without blocking. /readyz also shows the digest of the
 // agents.yaml in force, so that its author can tell when a change has taken effect.
 import Fastify, { type FastifyInstance } from "fastify";
 import type { Registry } from "prom-client";

@@ -1,6 +1,6 @@
 // Which conversation with an agent a message continues. Pure.
-// Invariants: only a reply to what the agent's ghost said, or a message in a thread of its, continues one; only one in the
-// same room, with the agent as it was pinned then, and that ended a configured time ago at most.
+// Invariants: only a reply to what the agent's ghost said, or a message in the thread of such a question or answer,
+// continues one; only one in the same room, with the agent as it was pinned then, and that ended a configured time ago at most.
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import type { Subject } from "../ledger/admission-types.ts";
 import type { MessageEvent } from "./read-events.ts";

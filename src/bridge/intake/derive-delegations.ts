@@ -1,8 +1,8 @@
 // From events to delegations: which message asks which ghost. Pure.
-// Invariants: only a person's text or file triggers; an edit changes the text of its question alone; notices, what is marked as automated, and ghosts, the
-// bridge's own and those of a partner's, never do; a
-// message redacted in the same transaction does not; what stands in plain text in an encrypted room counts
-// only where the configuration allows it, and what cannot be opened yet keeps its position there as an intake envelope.
+// Invariants: only a person's text or file asks an agent; notices, messages marked as automated, messages of ghosts (the
+// bridge's own and those of partners' bridges), and messages redacted in the same transaction never do; an edit changes
+// the text of its question alone; what stands in plain text in an encrypted room counts only where the configuration
+// allows it, and what cannot be opened yet keeps its position there as an intake envelope.
 import {
   type EventId,
   type GhostMxid,

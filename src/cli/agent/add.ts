@@ -1,4 +1,4 @@
-// drawbridge agent add: an agent of this organisation, or of nobody's that is a partner, becomes a ghost of its bridge.
+// drawbridge agent add: an agent that no partner publishes gets a ghost of this organisation's bridge.
 import { addAgent } from "../../federation/agents/add.ts";
 import { readPublicIdentity } from "../../federation/agents/key-files.ts";
 import { changeIdentity, IDENTITY_EXIT_CODES } from "../lib/agent-identity.ts";

@@ -1,3 +1,4 @@
+// drawbridge offboarding set: changes one field of a private record, and names the fields that are missing.
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import {

@@ -1,4 +1,4 @@
-// What probes found, as a table for a tired person: what is not as it should be stands first.
+// What probes found, as a table for people: what is not as it should be stands first.
 import { CLOSING_ORDER, planeLabel } from "../plane-order.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { Judged, Judgement } from "./expected-results.ts";

@@ -1,5 +1,5 @@
 // Plane 1 as a file: the homeserver's include with its whitelist and key servers, rendered and read back.
-// Invariant: containment never changes it, so that it never costs a restart at night.
+// Invariant: containment never changes it, so that a containment never restarts the homeserver.
 import { z } from "zod";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { Registry } from "../../registry/partner.ts";
