@@ -60,19 +60,32 @@ describe("hostile agents.yaml", () => {
       .map(([key, value]) =>
         Buffer.from(JSON.stringify({ version: 1, agents: { one: { ...entry, [key]: value } } })),
       );
+    const listsAreOther = fc
+      .record({
+        allowedServers: fc.array(fc.constantFrom("b.test", "c.test:8448", "d.test", "*.test"), {
+          maxLength: 3,
+        }),
+        allowedSenders: fc.array(fc.constantFrom("*:b.test", "@p:c.test:8448", "@p:d.test", "*:*.test"), {
+          maxLength: 3,
+        }),
+      })
+      .map((lists) => Buffer.from(JSON.stringify({ version: 1, agents: { one: { ...entry, ...lists } } })));
+    let named = 0;
     await fc.assert(
-      fc.asyncProperty(fc.oneof(anyFile, mangled, oneKeyIsOther), async (content) => {
+      fc.asyncProperty(fc.oneof(anyFile, mangled, oneKeyIsOther, listsAreOther), async (content) => {
         const before = await put(GOOD);
         const after = await put(content);
         const text = content.toString("utf8");
         for (const { entry } of after.revision === before.revision ? [] : after.byGhost.values()) {
           for (const name of [...entry.allowedServers, ...entry.allowedSenders]) {
             assert.ok(text.includes(name), `${name} is let in by ${JSON.stringify(text)}`);
+            named += 1;
           }
         }
         assert.deepEqual([...(await put(GOOD)).byGhost.keys()], [ONE]);
       }),
       { numRuns: 300 },
     );
+    assert.ok(named > 5, `only ${named} names were let in`);
   });
 });

@@ -5,14 +5,14 @@ import { planeOfPath, renderAll } from "../../../../src/federation/planes/render
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { ClientsFile } from "../../../../src/rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../../src/runtime/load-yaml.ts";
-import { assertGolden } from "../../../support/golden.ts";
+import { assertGoldens } from "../../../support/golden.ts";
 import { harbourWith, registryFiles, withText } from "../../../support/sample-files.ts";
 
 const rendered = renderAll(loadRegistry(registryFiles()));
 
 describe("renderAll", () => {
   it("every plane of the sample organisation is rendered as the reviewed files [GIT-1]", () => {
-    for (const [path, text] of rendered) assertGolden(`federation/harbour/${path}`, text);
+    assertGoldens("federation/harbour", rendered);
   });
 
   it("the order in which files are read changes no byte [GIT-1]", () => {

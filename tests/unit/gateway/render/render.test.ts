@@ -6,7 +6,7 @@ import { bothClusters } from "../../../../src/gateway/envoy-files.ts";
 import { renderQuotaFile } from "../../../../src/gateway/render/limiter.ts";
 import { render } from "../../../../src/gateway/render/render.ts";
 import { type AdmissionInput, testIntent } from "../../../support/gateway-files.ts";
-import { assertGolden } from "../../../support/golden.ts";
+import { assertGolden, assertGoldens } from "../../../support/golden.ts";
 
 const DIRECTORY = "/var/lib/drawbridge/envoy";
 
@@ -89,13 +89,13 @@ describe("rendering Envoy's files", () => {
   ] as const) {
     it(`the ${name} configuration renders to its goldens`, () => {
       const { files } = rendered(config);
-      for (const [path, content] of Object.entries(files)) assertGolden(`gateway/${name}/${path}`, content);
+      assertGoldens(`gateway/${name}`, Object.entries(files));
     });
   }
 
   it("the shared limiter's quotas render to their golden, one for each azp and one for the others [PLN-5]", () => {
     const { quotas } = testIntent({ agents: FULL.agents, quotas: FULL.quotas });
-    assertGolden("gateway/full/quotas.yaml", renderQuotaFile("gateway", quotas));
+    assertGolden("gateway/quotas.yaml", renderQuotaFile("gateway", quotas));
   });
 
   it("with a shared limiter a changed quota changes no file of Envoy's [PLN-5]", () => {

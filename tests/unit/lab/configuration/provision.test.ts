@@ -26,7 +26,7 @@ import { IssuerConfigFile } from "../../../../src/issuer/config.ts";
 import { AgentsFile } from "../../../../src/rendered-files/agents-file.ts";
 import { InvocationFile } from "../../../../src/rendered-files/gateway-files.ts";
 import { parseYaml } from "../../../../src/runtime/load-yaml.ts";
-import { assertGolden } from "../../../support/golden.ts";
+import { assertGolden, assertGoldens } from "../../../support/golden.ts";
 import { paperLab } from "../../../support/paper-lab.ts";
 
 const lab = paperLab();
@@ -104,9 +104,11 @@ describe("the configuration of an organisation", () => {
 
   it("the registry is written as an operator would write it", () => {
     for (const organisation of COMPLETE_ORGANISATIONS) {
-      for (const [path, text] of registryFiles(lab, organisation, identities)) {
-        assertGolden(`lab/${organisation}/${path}`, text);
-      }
+      const files = [...registryFiles(lab, organisation, identities)];
+      assertGoldens(
+        `lab/${organisation}/registry`,
+        files.map(([path, text]) => [path.replace(/^registry\//, ""), text]),
+      );
     }
   });
 
