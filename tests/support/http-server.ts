@@ -58,6 +58,9 @@ export interface ScriptedAnswer {
 /** What to answer; `hang` never answers, `reset` closes the connection without a word. */
 export type Script = (request: SeenRequest) => ScriptedAnswer | "hang" | "reset";
 
+/** A script whose answers may take a while. */
+export type SlowScript = (request: SeenRequest) => Promise<ReturnType<Script>>;
+
 export interface ScriptedHomeserver {
   readonly url: string;
   readonly seen: readonly SeenRequest[];
@@ -70,9 +73,13 @@ export interface ScriptedHomeserver {
 export const WELL: Script = ({ path }) =>
   path.includes("/send/") ? { body: { event_id: "$sent" } } : { body: {} };
 
-export async function scriptedHomeserver(t: TestContext, script: Script = WELL): Promise<ScriptedHomeserver> {
+export async function scriptedHomeserver(
+  t: TestContext,
+  script: Script | SlowScript = WELL,
+): Promise<ScriptedHomeserver> {
   const seen: SeenRequest[] = [];
-  const made = { url: "", seen, script, dropConnections: () => server.closeAllConnections() };
+  const close = () => server.closeAllConnections();
+  const made = { url: "", seen, script: script as Script, dropConnections: close };
   const server = createServer((request, response) => {
     void answer(request, response).catch(() => response.destroy());
   });
@@ -91,7 +98,7 @@ export async function scriptedHomeserver(t: TestContext, script: Script = WELL):
       body: text === "" ? undefined : isJson ? JSON.parse(text) : text,
     };
     seen.push(one);
-    const scripted = made.script(one);
+    const scripted = await made.script(one);
     if (scripted === "hang") return;
     if (scripted === "reset") {
       request.socket.destroy();

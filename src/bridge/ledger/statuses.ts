@@ -1,6 +1,7 @@
 // The status message of a delegation that takes long: which event it is, what it says now, and what the agent said last.
 // Invariants: at most one a delegation; its row goes when the delegation has ended and the message says so; what the
-// agent said is sealed, and goes with the row; a worker's writes are fenced.
+// agent said is sealed, and goes with the row; a worker's writes are fenced, except that what it has shown and pinned is
+// recorded whoever reports it: of a late report it is not known what the message says now, and the row is worked on again.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./content-keys.ts";
@@ -39,13 +40,14 @@ export interface ClaimedStatus {
   /** The status message; undefined before it was sent. */
   readonly eventId: EventId | undefined;
   readonly firstAttemptedAt: number | undefined;
-  /** How many edits were made. */
-  readonly edits: number;
-  /** Digest of what it says now. */
+  /** Digest of what it says now, or {@link UNKNOWN}. */
   readonly shown: string | undefined;
   readonly pinned: boolean;
   readonly attempts: number;
 }
+
+/** In the place of a digest: what the message says is not known. */
+export const UNKNOWN = "unknown";
 
 type StatusRow = Omit<ClaimedStatus, "report"> & { readonly report: Buffer | undefined };
 
@@ -76,7 +78,7 @@ const CLAIM: Statement = {
   RETURNING s.delegation_id AS "delegationId", s.fence, d.room_id AS "roomId", d.ghost_mxid AS ghost,
     d.matrix_event_id AS "sourceEventId", d.thread_root AS "threadRoot", d.state,
     COALESCE(d.state = 'queued' AND r.head_seq < d.room_seq, false) AS "isBehind", d.retry_reason AS "retryReason",
-    s.report, s.event_id AS "eventId", s.first_attempted_at AS "firstAttemptedAt", s.edits, s.shown, s.pinned,
+    s.report, s.event_id AS "eventId", s.first_attempted_at AS "firstAttemptedAt", s.shown, s.pinned,
     s.attempts`,
 };
 
@@ -96,16 +98,26 @@ const ATTEMPTED: Statement = {
   text: `UPDATE bridge_statuses SET first_attempted_at = COALESCE(first_attempted_at, $3) ${OWN} RETURNING 1`,
 };
 
-// What a reply or a reaction to the message is about is found by the events that a delegation has sent.
+// A late holder's message is edited anew, and unpinned at the end, by whoever has the row next, though another holder may
+// have ended it meanwhile. What a reply or a reaction to the message is about is found by the events that a delegation
+// has sent.
 const SHOWN: Statement = {
   name: "status_shown",
   text: `
   WITH own AS (
-    UPDATE bridge_statuses SET event_id = $3, shown = $4, edits = $5, pinned = $6, due_at = $7, holder = NULL, attempts = 0
+    UPDATE bridge_statuses SET event_id = $3, shown = $4, pinned = $5, due_at = $6, holder = NULL, attempts = 0
     ${OWN} RETURNING delegation_id
+  ), late AS (
+    INSERT INTO bridge_statuses AS s (delegation_id, fence, event_id, shown, pinned, due_at)
+    SELECT id, $2 + 1, $3, '${UNKNOWN}', $5, $6 FROM bridge_delegations WHERE id = $1 AND NOT EXISTS (SELECT FROM own)
+    ON CONFLICT (delegation_id) DO UPDATE SET
+      event_id = COALESCE(s.event_id, excluded.event_id), shown = excluded.shown, pinned = s.pinned OR excluded.pinned,
+      due_at = excluded.due_at, holder = NULL, fence = s.fence + 1
+    RETURNING delegation_id
   )
   INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, state, event_id)
-  SELECT delegation_id, 'progress', 0, $8, 'm.room.message', 'sent', $3 FROM own
+  SELECT delegation_id, 'progress', 0, $7, 'm.room.message', 'sent', $3
+  FROM (SELECT delegation_id FROM own UNION ALL SELECT delegation_id FROM late) shown
   ON CONFLICT DO NOTHING`,
 };
 
@@ -120,7 +132,6 @@ const ENDED: Statement = { name: "status_ended", text: `DELETE FROM bridge_statu
 export interface Shown {
   readonly eventId: EventId;
   readonly digest: string;
-  readonly edits: number;
   readonly pinned: boolean;
 }
 
@@ -151,6 +162,7 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
       if (touched.length !== 1) throw leaseLost(`status ${delegationId}`);
     },
 
+    /** Records what was shown, also without the right to the row. */
     async recordShown(status: ClaimedStatus, shown: Shown, dueAt: number): Promise<void> {
       const { delegationId, fence, sourceEventId, ghost } = status;
       await rows(pool, SHOWN, [
@@ -158,7 +170,6 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
         fence,
         shown.eventId,
         shown.digest,
-        shown.edits,
         shown.pinned,
         toTime(dueAt),
         replyTransactionId(sourceEventId, ghost, "progress", 0),

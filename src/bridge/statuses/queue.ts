@@ -1,6 +1,7 @@
 // Shows how far delegations are that take long: one message each, edited in place, pinned while the work goes on.
 // Invariants: the message is sent once, under one transaction ID; it is edited at most every few seconds, and only when it
-// says something else, as far as is known; a status that cannot be shown delays no answer; nothing of it is left pinned by
+// says something else, as far as is known; each try of an edit has a transaction ID of its own, so that the homeserver does
+// not take it for an earlier one that says something else; a status that cannot be shown delays no answer; nothing of it is left pinned by
 // a delegation that has ended, whatever outage or kill came between, unless the room refuses.
 import type { Logger } from "pino";
 import { errorName } from "../../domain/errors.ts";
@@ -8,7 +9,7 @@ import type { EventId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { ClaimedStatus } from "../ledger/statuses.ts";
+import { type ClaimedStatus, UNKNOWN } from "../ledger/statuses.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";
 import { type SenderDependencies, type SendResult, sendOnce } from "../matrix/send.ts";
 import type { TextsOf } from "../texts/catalogue.ts";
@@ -20,8 +21,6 @@ const LEASE_MS = 60_000;
 /** How often a message is looked at, and so the least time between two edits of it. */
 const LOOK_MS = 3_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 60_000 };
-/** In the place of a digest: what the message says is not known. */
-const UNKNOWN = "unknown";
 
 export interface StatusDependencies extends SenderDependencies {
   readonly ledger: Pick<Ledger, "statuses">;
@@ -73,27 +72,23 @@ async function showStatus(
   const isSaid = text.digest === status.shown;
   if (isSaid && isOpen) return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
 
-  const edits = eventId === undefined ? 0 : status.edits + 1;
   const content = eventId === undefined ? firstContent(text, status) : editContent(text, eventId);
   const sent: SendResult =
-    isSaid && eventId !== undefined
-      ? { kind: "sent", eventId }
-      : await send(deps, status, content, edits, signal);
+    isSaid && eventId !== undefined ? { kind: "sent", eventId } : await send(deps, status, content, signal);
   if (sent.kind === "retry") return await again(deps, status, sent.afterMs);
   const message = eventId ?? (sent.kind === "sent" ? sent.eventId : undefined);
-  if (message === undefined) return await ledger.statuses.end(status);
-
   const goesOn = isOpen && sent.kind === "sent";
-  const pinned = await pin(deps, status, message, goesOn, signal);
-  if (sent.kind === "sent" && !isSaid) {
+  const pinned = message !== undefined && (await pin(deps, status, message, goesOn, signal));
+  if (message !== undefined && sent.kind === "sent" && !isSaid) {
     // Of a message that was attempted before, the room may have what it said then.
     const digest = eventId === undefined && wasAttempted ? UNKNOWN : text.digest;
-    const shown = { eventId: message, digest, edits, pinned };
+    const shown = { eventId: message, digest, pinned };
     await ledger.statuses.recordShown(status, shown, clock.now() + LOOK_MS);
     if (digest === UNKNOWN) return;
   }
   if (goesOn) return;
-  if (pinned) await again(deps, status, signal?.aborted === true ? 0 : LOOK_MS);
+  // The room may refuse the message now and not later. Without its row it would be new work at once.
+  if (pinned || isOpen) await again(deps, status, signal?.aborted === true ? 0 : LOOK_MS);
   else await ledger.statuses.end(status);
 }
 
@@ -101,10 +96,10 @@ function send(
   deps: StatusDependencies,
   status: ClaimedStatus,
   content: Readonly<Record<string, unknown>>,
-  ordinal: number,
   signal?: AbortSignal,
 ): Promise<SendResult> {
-  const { roomId, ghost, sourceEventId, firstAttemptedAt } = status;
+  const { roomId, ghost, sourceEventId, eventId, firstAttemptedAt } = status;
+  const ordinal = eventId === undefined ? 0 : deps.clock.now();
   return sendOnce(
     deps,
     {

@@ -89,7 +89,6 @@ export interface Notice {
 export interface Status {
   readonly key: string;
   event: string | null;
-  edits: number;
   dueAt: number;
   isHeld: boolean;
   fence: number;

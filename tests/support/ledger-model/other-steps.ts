@@ -22,7 +22,7 @@ export interface OtherSteps {
   claim_notices: { limit: number; fault?: Fault };
   notice: { which: number; how: "attempted" | "sent" | "dropped" | "deferred"; fault?: Fault };
   claim_statuses: { limit: number };
-  status: { which: number; how: "shown" | "ended"; fault?: Fault };
+  status: { which: number; how: "attempted" | "shown" | "ended"; fault?: Fault };
   prune: Record<string, never>;
   wait: { ms: number };
 }
@@ -165,21 +165,20 @@ export const OTHER_STEPS: {
       );
       return;
     }
-    const attempt = () => statuses.recordAttempt(claimed, w.now);
-    const attempted = await w.perform(undefined, attempt, () => (own() === undefined ? "lost" : undefined));
-    if (attempted === "lost") return;
+    if (one.isAttempted !== true) {
+      const attempt = () => statuses.recordAttempt(claimed, w.now);
+      const attempted = await w.perform(undefined, attempt, () => (own() === undefined ? "lost" : undefined));
+      if (attempted === "lost") return;
+      one.isAttempted = true;
+    }
+    if (how === "attempted") return;
     const event = `$status-${w.name()}` as EventId;
-    const edits = claimed.edits + 1;
-    const call = () =>
-      statuses.recordShown(
-        claimed,
-        { eventId: event, digest: "digest", edits, pinned: false },
-        w.now + LEASE_MS,
-      );
+    const shown = { eventId: event, digest: "digest", pinned: false };
+    const dueAt = w.now + LEASE_MS;
     await w.perform(
       fault,
-      call,
-      () => void Object.assign(own() ?? {}, { event, edits, dueAt: w.now + LEASE_MS, isHeld: false }),
+      () => statuses.recordShown(claimed, shown, dueAt),
+      () => w.model.shown(key, Number(claimed.fence), event, dueAt),
     );
   },
   prune: async (w) => {

@@ -127,7 +127,21 @@ export class ModelRows {
       const isLong =
         ["queued", "dispatching", "following"].includes(state) && admittedAt <= now - STATUS_AFTER_MS;
       if (!isLong || this.statuses.has(key)) continue;
-      this.statuses.set(key, { key, event: null, edits: 0, dueAt: now, isHeld: false, fence: 0 });
+      this.statuses.set(key, { key, event: null, dueAt: now, isHeld: false, fence: 0 });
+    }
+  }
+
+  /** A status message was shown: also whoever lost it says so, and then it is worked on again. */
+  shown(key: string, fence: number, event: string, dueAt: number): void {
+    const status = this.statuses.get(key);
+    if (status === undefined) {
+      if (!this.delegations.has(key)) return;
+      this.statuses.set(key, { key, event, dueAt, isHeld: false, fence: fence + 1 });
+    } else if (status.fence === fence) {
+      Object.assign(status, { event, dueAt, isHeld: false });
+    } else {
+      const late = { event: status.event ?? event, fence: status.fence + 1 };
+      Object.assign(status, { ...late, dueAt, isHeld: false });
     }
   }
 

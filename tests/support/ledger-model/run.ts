@@ -112,7 +112,7 @@ const COMMANDS = fc.oneof(
   of(2, "claim_notices", { limit }),
   of(2, "notice", { which, how: fc.constantFrom("attempted", "sent", "dropped", "deferred") }),
   of(2, "claim_statuses", { limit }, false),
-  of(2, "status", { which, how: fc.constantFrom("shown", "ended") }),
+  of(2, "status", { which, how: fc.constantFrom("attempted", "shown", "ended") }),
   of(1, "prune", {}, false),
   of(
     9,

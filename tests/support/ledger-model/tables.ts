@@ -44,7 +44,7 @@ const READ = `SELECT json_build_object(
       holder IS NOT NULL AS "isHeld", fence, attempts
     FROM bridge_notices ORDER BY id`)},
   'statuses', ${array(`
-    SELECT d.matrix_event_id || ' ' || d.ghost_mxid AS key, s.event_id AS event, s.edits, ${ms("s.due_at")} AS "dueAt",
+    SELECT d.matrix_event_id || ' ' || d.ghost_mxid AS key, s.event_id AS event, ${ms("s.due_at")} AS "dueAt",
       s.holder IS NOT NULL AS "isHeld", s.fence
     FROM bridge_statuses s JOIN bridge_delegations d ON d.id = s.delegation_id ORDER BY 1`)},
   'audit', ARRAY(SELECT concat_ws(' ', record->>'event_id', COALESCE(record->'target'->>'ghost', '-'), record->>'outcome',

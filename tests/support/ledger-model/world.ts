@@ -41,7 +41,11 @@ export class World {
   readonly claims: ClaimedDelegation[] = [];
   readonly envelopes: ClaimedIntakeEnvelope[] = [];
   readonly notices: { readonly claimed: ClaimedNotice; readonly notice: Notice }[] = [];
-  readonly statuses: { readonly claimed: ClaimedStatus; readonly key: string }[] = [];
+  readonly statuses: {
+    readonly claimed: ClaimedStatus;
+    readonly key: string;
+    isAttempted?: boolean;
+  }[] = [];
   readonly transactions: (readonly Arrival[])[] = [];
   readonly answers: { readonly key: string; readonly event: string }[] = [];
   readonly sent = new Map<string, SentEvent>();

@@ -389,10 +389,9 @@ CREATE TABLE bridge_statuses (
   delegation_id bigint PRIMARY KEY REFERENCES bridge_delegations ON DELETE CASCADE,
   -- Sealed: what the agent said last about its work.
   report bytea,
-  -- The status message. Its later forms are edits of it, which are counted: each has a transaction ID of its own.
+  -- The status message. Its later forms are edits of it.
   event_id text,
-  edits integer NOT NULL DEFAULT 0,
-  -- Digest of what it says now.
+  -- Digest of what it says now, or `unknown`.
   shown text,
   pinned boolean NOT NULL DEFAULT false,
   due_at timestamptz NOT NULL,

@@ -6,7 +6,7 @@ import { createStatusQueue } from "../../../../src/bridge/statuses/queue.ts";
 import { CATALOGUES } from "../../../../src/bridge/texts/catalogue.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
-import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
+import { type SlowScript, scriptedHomeserver } from "../../../support/http-server.ts";
 import { job, ledgerFixture, T0 } from "../../../support/ledger.ts";
 import { recordedLog } from "../../../support/recorded-log.ts";
 
@@ -18,15 +18,24 @@ async function setUp(t: TestContext, refusesPins = false) {
   const sent = new Map<string, string>();
   let isAway = false;
   let losesPins = false;
-  const script: Script = ({ method, path, body }) => {
+  let isMuted = false;
+  let hanging: { reached: () => void; goneOn: Promise<void> } | undefined;
+  const script: SlowScript = async ({ method, path, body }) => {
     if (isAway) return { status: 503, body: {} };
     if (path.includes("/send/")) {
+      if (isMuted) return { status: 403, body: { errcode: "M_FORBIDDEN" } };
       const event = sent.get(path) ?? `$s${sent.size + 1}`;
       sent.set(path, event);
       return { body: { event_id: event } };
     }
     if (!path.includes("m.room.pinned_events")) return { body: {} };
-    if (method === "GET") return { body: { pinned } };
+    if (method === "GET") {
+      const [read, here] = [pinned, hanging];
+      hanging = undefined;
+      here?.reached();
+      await here?.goneOn;
+      return { body: { pinned: read } };
+    }
     if (refusesPins) return { status: 403, body: { errcode: "M_FORBIDDEN" } };
     pinned = (body as { pinned: unknown }).pinned;
     if (losesPins) return { status: 504, body: {} };
@@ -51,14 +60,20 @@ async function setUp(t: TestContext, refusesPins = false) {
     await clock.advance(now - clock.now());
     await queue.round();
   };
-  const set = (now: { isAway?: boolean; losesPins?: boolean }) => {
-    ({ isAway = false, losesPins = false } = now);
+  const set = (now: { isAway?: boolean; losesPins?: boolean; isMuted?: boolean }) => {
+    ({ isAway = false, losesPins = false, isMuted = false } = now);
+  };
+  /** The next process that reads what is pinned hangs there, until it is told to go on. */
+  const hang = () => {
+    const [reached, goneOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    hanging = { reached: reached.resolve, goneOn: goneOn.promise };
+    return { reached: reached.promise, goOn: goneOn.resolve };
   };
   /** Looks as often as the queue does, until then. */
   const until = async (end: number, stepMs: number) => {
     for (let now = clock.now() + stepMs; now <= end; now += stepMs) await at(now);
   };
-  return { ...fixture, server, clock, at, until, set, bodies, pinned: () => pinned };
+  return { ...fixture, server, clock, at, until, set, hang, bodies, pinned: () => pinned };
 }
 
 const WORKING = /^The agent is working on this question\./;
@@ -181,6 +196,66 @@ describe("status messages", () => {
     await at(LATER + 10_000);
     assert.match(JSON.stringify(bodies().at(-1)?.["m.new_content"]), /ended without an answer/);
     assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
+  });
+
+  it("a message that a process pins after another one has shown its end and unpinned it is unpinned again [DEL-6]", async (t) => {
+    const { admit, at, hang, bodies, pinned, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one")]);
+    const { lease } = await claimOne();
+    const { reached, goOn } = hang();
+    const hung = at(LATER);
+    await reached;
+    await rows("UPDATE bridge_statuses SET holder = NULL, fence = fence + 1, due_at = $1", [new Date(LATER)]);
+    await delegations.finish(lease, FAILED, LATER + 1_000);
+    await at(LATER + 1_000);
+    await at(LATER + 5_000);
+    assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
+
+    goOn();
+    await hung;
+    assert.deepEqual(pinned(), ["$older", "$s1"]);
+    await at(LATER + 10_000);
+    assert.match(JSON.stringify(bodies().at(-1)?.["m.new_content"]), /ended without an answer/);
+    assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
+  });
+
+  it("an edit that a process sent and did not record does not stand in for the end [DEL-6]", async (t) => {
+    const { admit, at, server, bodies, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one")]);
+    const { lease } = await claimOne();
+    await at(LATER);
+    const [before] = await rows("SELECT shown FROM bridge_statuses");
+    await delegations.recordAccepted(
+      lease,
+      { taskId: "t1", contextId: undefined, agentVersion: undefined },
+      LATER,
+    );
+    await delegations.recordReport(lease, "Reading");
+    await at(LATER + 3_000);
+    await rows("UPDATE bridge_statuses SET shown = $1, fence = fence + 1, due_at = $2", [
+      before?.["shown"],
+      new Date(LATER),
+    ]);
+    await delegations.finish(lease, FAILED, LATER + 3_001);
+    await at(LATER + 3_002);
+    assert.match(JSON.stringify(bodies().at(-1)?.["m.new_content"]), /ended without an answer/);
+    const sent = server.seen.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
+    assert.deepEqual([sent.length, new Set(sent).size], [3, 3], "each has a transaction ID of its own");
+  });
+
+  it("in a room that refuses it, it is tried at growing intervals while its question is open [DEL-6]", async (t) => {
+    const { admit, at, until, set, server, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one")]);
+    const { lease } = await claimOne();
+    const tries = () => server.seen.filter(({ path }) => path.includes("/send/")).length;
+    set({ isMuted: true });
+    for (let looks = 0; looks < 5; looks++) await at(LATER);
+    assert.equal(tries(), 1);
+    await until(LATER + 600_000, 1_000);
+    assert.ok(tries() <= 16, `${tries()} tries in ten minutes`);
+    await delegations.finish(lease, FAILED, LATER + 600_000);
+    await until(LATER + 700_000, 10_000);
+    assert.deepEqual(await rows("SELECT 1 FROM bridge_statuses"), []);
   });
 
   it("an outage of an hour leaves no message pinned, whether its delegation ended before or meanwhile [DEL-6]", async (t) => {
