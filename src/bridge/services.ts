@@ -112,7 +112,10 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     observe,
     owns: (ghost) => ownership.owns(ghost),
   });
-  const sending = { homeserver, ghosts, clock, encryptEvent: encryption?.encryptEvent };
+  const sending = {
+    ...{ homeserver, ghosts, clock },
+    encryptEvent: encryption?.encryptEvent ?? plainRoomsOnly(ledger.memberships),
+  };
   const audit = new AuditExporter({
     outbox: ledger.audit,
     clock,
@@ -149,6 +152,8 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   const notices = createNoticeQueue({
     ...sending,
     ...{ ledger, agents, cards: trust, textsOf: textsBy(config.language), log, readsEncrypted },
+    // A notice holds no content: an encrypted room is told in plain text that it is refused.
+    encryptEvent: encryption?.encryptEvent,
   });
   const statuses = createStatusQueue({
     ...sending,
@@ -163,7 +168,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     directory: agents,
     trust,
     mayClaim: () => ownership.claimant !== undefined,
-    sending: { ...sending, encryptEvent: encryption?.encryptEvent ?? plainRoomsOnly(ledger.memberships) },
+    sending,
     metrics: delegationMetrics(metrics, wakeups.ended),
   });
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.

@@ -44,6 +44,7 @@ const ANSWERS_MAX = 10;
 const TYPES = [
   "m.room.message",
   "m.room.encrypted",
+  "m.reaction",
   "m.room.redaction",
   "m.room.member",
   "m.room.encryption",

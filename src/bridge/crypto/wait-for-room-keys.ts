@@ -211,10 +211,11 @@ export class IntakeEnvelopeWorker {
     const edit = await this.#laterEdit({ envelope, ghosts }, draining);
     // Of the edits of one question the last one counts.
     const isOutdated = envelope.edits !== undefined && edit !== undefined;
-    const candidates = message !== undefined && couldAsk(message) && !isOutdated ? [message] : [];
-    const about = aboutOf(candidates, partnerGhosts);
+    const readable = message !== undefined && couldAsk(message) && !isOutdated ? [message] : [];
+    const about = aboutOf(readable, partnerGhosts);
     const now = clock.now();
     const asked = {
+      candidates: edit === undefined || isOutdated ? readable : [...readable, edit],
       reactions: [],
       waiting: [],
       deadline: 0,
@@ -225,11 +226,7 @@ export class IntakeEnvelopeWorker {
       envelope,
       {
         about: { ...about, rooms: [envelope.room] },
-        edit: envelope.edits === undefined ? edit : undefined,
-        derive: (known, withEdit) => {
-          const all = edit !== undefined && withEdit ? [...candidates, edit] : candidates;
-          return derive({ ...asked, candidates: all }, known, byGhost, namespace);
-        },
+        derive: (known) => derive(asked, known, byGhost, namespace),
         capacity: this.#deps.capacity,
         noticeIntervalMs: this.#deps.noticeIntervalMs,
       },

@@ -63,7 +63,7 @@ export async function ask(flow: Flow, asked: AskedBack): Promise<Verdict> {
   }
   flow.stage = "follow";
   flow.host.wake();
-  return post(flow, asked.taskId, sends, question.until);
+  return post(flow, asked.taskId, sends);
 }
 
 /** Goes on with a delegation whose task awaits input. */
@@ -78,7 +78,7 @@ export async function awaitInput(flow: Flow): Promise<Verdict> {
   const deadline = until - inputWait + Math.max(inputWait, replyDeadline);
   const sends = await unsent(flow, "question", deadline);
   if (sends === undefined || sends.length > 0) {
-    if (sends !== undefined && flow.now < deadline) return post(flow, taskId, sends, until);
+    if (sends !== undefined && flow.now < deadline) return post(flow, taskId, sends);
     await cancelTask(flow, taskId);
     return finish(failed("reply", "reply_deadline_exceeded"));
   }
@@ -86,7 +86,7 @@ export async function awaitInput(flow: Flow): Promise<Verdict> {
   const end = Math.max(until, flow.host.upSince + inputWait);
   if (flow.now < end) return look(flow, taskId, end);
   const ended = await flow.persist(() => deps.ledger.endWait(claimed.lease));
-  return ended ? unanswered(flow, taskId) : wait(flow, flow.now + LOOK_MS, LOOK_MS);
+  return ended ? unanswered(flow, taskId) : wait(flow.now + LOOK_MS);
 }
 
 /** The wait was ended, so that no answer can be recorded any more. */
@@ -95,38 +95,32 @@ async function unanswered(flow: Flow, taskId: string): Promise<Verdict> {
   return finish(failed("follow", "input_wait_elapsed"));
 }
 
-async function post(
-  flow: Flow,
-  taskId: string,
-  sends: readonly PendingSend[],
-  recordedUntil: number,
-): Promise<Verdict> {
+async function post(flow: Flow, taskId: string, sends: readonly PendingSend[]): Promise<Verdict> {
   const { claimed, deps } = flow;
-  let until = recordedUntil;
   for (const [index, send] of sends.entries()) {
     // While the event before was sent, another process may have taken the delegation over.
     if (index > 0 && !flow.isFresh) {
       throw new DrawbridgeError("lease_lost", `the lease on ${claimed.lease.delegationId} may have run out`);
     }
     const result = await flow.send(send);
-    if (result.kind === "retry") return wait(flow, until, Math.max(result.afterMs, flow.backoff()));
+    if (result.kind === "retry") return wait(flow.now + Math.max(result.afterMs, flow.backoff()));
     if (result.kind === "refused") {
       await cancelTask(flow, taskId);
       return finish(refused(result.reason));
     }
     const { now } = flow;
-    until = now + deps.limits.inputWait;
-    const times = { now, until };
+    const times = { now, until: now + deps.limits.inputWait };
     await flow.persist(() => deps.ledger.recordAsked(claimed.lease, send.sendId, result.eventId, times));
   }
-  return wait(flow, until, LOOK_MS);
+  return wait(flow.now + Math.min(LOOK_MS, deps.limits.inputWait));
 }
 
 /** The agent may end its task without an answer, or lose its trust. */
 async function look(flow: Flow, taskId: string, until: number): Promise<Verdict> {
   const check = await recheck(flow.deps, flow.claimed);
   if (check.kind === "stopped") return finish(stoppedFollowing(check));
-  if (check.kind === "unknown") return wait(flow, until, LOOK_MS);
+  const later = () => wait(Math.min(flow.now + LOOK_MS, until));
+  if (check.kind === "unknown") return later();
   try {
     const task = await flow.connect(check).getTask(taskId, flow.signal);
     const assembly = new AnswerAssembly(flow.deps.limits.answerBytes);
@@ -139,11 +133,10 @@ async function look(flow: Flow, taskId: string, until: number): Promise<Verdict>
     const verdict = FOLLOW_VERDICTS[error.kind];
     if (verdict.kind === "end" && error.kind !== "protocol") return finish(failed("follow", verdict.reason));
   }
-  return wait(flow, until, LOOK_MS);
+  return later();
 }
 
 /** Releases the delegation; an answer makes it due at once. */
-function wait(flow: Flow, until: number, ms: number): Verdict {
-  const wakeAt = Math.min(flow.now + ms, until);
+function wait(wakeAt: number): Verdict {
   return { kind: "defer", wakeAt, reason: "input_open", undelivered: false };
 }

@@ -39,7 +39,7 @@ import {
   cancelRefused,
 } from "./cancels.ts";
 import { contextOf } from "./contexts.ts";
-import { editedBy, editedHere, editsOf, editsWaiting } from "./edits.ts";
+import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, textOf } from "./prompt.ts";
@@ -236,7 +236,7 @@ export function derive(
   targets: ReadonlyMap<GhostMxid, AgentTarget>,
   namespace: Namespace,
 ): Derived {
-  let delegations: NewDelegation[] = [];
+  const delegations: NewDelegation[] = [];
   const edits: NewEdit[] = [];
   const answers: NewAnswer[] = [];
   const cancels: NewCancel[] = [];
@@ -289,8 +289,7 @@ export function derive(
     const isPlain = message.indexDigest === undefined;
     if (isPlain && !plainInEncrypted && known.encryptedRooms.has(message.room)) continue;
     if (message.replaces !== undefined) {
-      edits.push(...editsOf(message, known.subjects, nameOf));
-      delegations = editedHere(message, delegations, nameOf);
+      edits.push(...editsOf(message, known.subjects, delegations, nameOf));
       continue;
     }
     const isForgotten = message.originServerTs < known.forgottenBefore;

@@ -31,23 +31,19 @@ export function editsWaiting(
   return waiting.some((one) => one.event === replaces && one.room === room && one.sender === sender);
 }
 
-export function editsOf(edit: MessageEvent, subjects: readonly Subject[], nameOf: NameOf): NewEdit[] {
-  const { event, room, sender, indexDigest, attachment } = edit;
-  return editedBy(edit, subjects).map(({ delegation, source, ghost }) => {
+/** The new texts that an edit gives. @param added the delegations of earlier events of the same transaction */
+export function editsOf(
+  edit: MessageEvent,
+  subjects: readonly Subject[],
+  added: readonly NewDelegation[],
+  nameOf: NameOf,
+): NewEdit[] {
+  const { event, room, sender, replaces, indexDigest, attachment } = edit;
+  const here = added
+    .filter((job) => job.event === replaces && job.room === room && job.sender === sender)
+    .map((job) => ({ delegation: undefined, source: job.event, ghost: job.ghost }));
+  return [...editedBy(edit, subjects), ...here].map(({ delegation, source, ghost }) => {
     const prompt = promptOf(edit, ghost, nameOf(ghost));
     return { delegation, source, ghost, event, room, sender, indexDigest, prompt, attachment };
   });
-}
-
-/** Delegations of the same transaction, with the text of an edit that follows their question there. */
-export function editedHere(
-  edit: MessageEvent,
-  delegations: readonly NewDelegation[],
-  nameOf: NameOf,
-): NewDelegation[] {
-  return delegations.map((job) =>
-    job.event === edit.replaces && job.room === edit.room && job.sender === edit.sender
-      ? { ...job, prompt: promptOf(edit, job.ghost, nameOf(job.ghost)), attachment: edit.attachment }
-      : job,
-  );
 }

@@ -105,7 +105,8 @@ export interface NewAnswer {
 
 /** A new text of a question, by the person who asked it. */
 export interface NewEdit {
-  readonly delegation: string;
+  /** Undefined of a question that is admitted with it. */
+  readonly delegation: string | undefined;
   readonly source: EventId;
   readonly ghost: GhostMxid;
   readonly event: EventId;

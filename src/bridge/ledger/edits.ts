@@ -2,7 +2,7 @@
 // Invariants: a question that an agent has, or may have, keeps the text that it was asked with; only the person who asked
 // edits it, in its room; an edit takes the question from a worker that is about to hand the old text over, and shortens no
 // wait before the next attempt.
-import type { NewEdit } from "./admission-types.ts";
+import type { NewDelegation, NewEdit } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
@@ -32,6 +32,20 @@ const EDIT_QUESTIONS: Statement = {
     AND r.head_at IS NOT NULL`,
 };
 
+/** New delegations with the texts of the edits that came with them. */
+export function editedAtOnce(
+  delegations: readonly NewDelegation[],
+  edits: readonly NewEdit[],
+): readonly NewDelegation[] {
+  return delegations.map((job) => {
+    const last = edits.findLast(
+      ({ delegation, source, ghost }) =>
+        delegation === undefined && source === job.event && ghost === job.ghost,
+    );
+    return last === undefined ? job : { ...job, prompt: last.prompt, attachment: last.attachment };
+  });
+}
+
 /** Gives questions their new texts; of several edits of one question the last one counts. */
 export async function editQuestions(
   on: Queryable,
@@ -39,8 +53,9 @@ export async function editQuestions(
   edits: readonly NewEdit[],
   now: number,
 ): Promise<void> {
-  if (edits.length === 0) return;
-  const last = [...new Map(edits.map((edit) => [edit.delegation, edit])).values()];
+  const recorded = edits.filter(({ delegation }) => delegation !== undefined);
+  if (recorded.length === 0) return;
+  const last = [...new Map(recorded.map((edit) => [edit.delegation, edit])).values()];
   await rows(on, EDIT_QUESTIONS, [
     toTime(now),
     last.map(({ delegation }) => delegation),

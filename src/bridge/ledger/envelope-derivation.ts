@@ -10,13 +10,12 @@ import {
   type Capacity,
   type Derived,
   type KnownFacts,
-  type NewEdit,
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
 import { recordAnswers } from "./agent-questions.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { editQuestions } from "./edits.ts";
+import { editedAtOnce, editQuestions } from "./edits.ts";
 import { indexOwners, knownOpen, readKnown, recordIndices, toFacts } from "./facts.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
@@ -92,10 +91,8 @@ const DERIVE: Statement = {
 /** What an intake envelope is derived with, once it is decrypted; as in an admission. */
 export interface Derivation {
   readonly about: About;
-  /** Derives from the decrypted event, and from its edit if that counts; the `envelopes` that it returns must be empty. */
-  readonly derive: (known: KnownFacts, withEdit: boolean) => Derived;
-  /** The latest edit of the question that can be opened with it. */
-  readonly edit?: Pick<NewEdit, "event" | "indexDigest"> | undefined;
+  /** Derives from the decrypted event, and from an edit that was opened with it; the `envelopes` that it returns must be empty. */
+  readonly derive: (known: KnownFacts) => Derived;
   readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
 }
@@ -104,7 +101,7 @@ async function deriveOn(
   client: PoolClient,
   keys: ContentKeys,
   envelope: ClaimedIntakeEnvelope,
-  { about, derive, edit, capacity, noticeIntervalMs }: Derivation,
+  { about, derive, capacity, noticeIntervalMs }: Derivation,
   now: number,
 ): Promise<Work<Admitted>> {
   const { event, fence } = envelope;
@@ -114,24 +111,25 @@ async function deriveOn(
   const place =
     own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
   const row = await readKnown(client, about, now);
-  const used = await indexOwners(client, edit === undefined ? [] : [edit], []);
-  const withEdit = edit !== undefined && isFirstUse(used, edit);
-  const derived = derive(toFacts(row, keys), withEdit);
-  const found = derived.delegations.filter((job) => job.event === event && job.room === envelope.room);
-  const uses = [
-    ...found,
-    ...derived.answers.filter((answer) => answer.event === event),
-    ...derived.cancels.filter((cancel) => cancel.event === event),
-    ...(derived.edits ?? []).filter((one) => one.event === event && !own.outdated),
-    ...(withEdit ? [edit] : []),
-  ];
+  const derived = derive(toFacts(row, keys));
+  const isOfEvent = (one: { readonly event: string }) => one.event === event;
+  const asked = derived.delegations.filter((job) => isOfEvent(job) && job.room === envelope.room);
+  const given = {
+    answers: derived.answers.filter(isOfEvent),
+    cancels: derived.cancels.filter(isOfEvent),
+    edits: (derived.edits ?? []).filter(
+      (one) => one.delegation === undefined || (isOfEvent(one) && !own.outdated),
+    ),
+  };
+  const uses = [...asked, ...given.answers, ...given.cancels, ...given.edits];
   const indices = await indexOwners(client, uses, [event]);
-  const isOwn = (one: (typeof uses)[number]) => one.event === event && isFirstUse(indices, one);
-  const answers = derived.answers.filter(isOwn);
+  const isFirst = (one: (typeof uses)[number]) => isFirstUse(indices, one);
+  const answers = given.answers.filter(isFirst);
   const tooLate = await recordAnswers(client, keys, answers, now);
-  const canceled = await cancelAsked(client, derived.cancels.filter(isOwn), now);
-  const edits = (derived.edits ?? []).filter((one) => isOwn(one) && !own.outdated);
+  const canceled = await cancelAsked(client, given.cancels.filter(isFirst), now);
+  const edits = given.edits.filter(isFirst);
   await editQuestions(client, keys, edits, now);
+  const found = editedAtOnce(asked, edits);
   const open = await countOpen(client, knownOpen(row), { delegations: found, envelopes: [] }, capacity);
   const jobs = placeAt(Number(place), found, indices, open, capacity);
   const admitted = jobs.filter(({ denied }) => denied === null).length;

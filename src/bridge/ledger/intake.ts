@@ -10,7 +10,7 @@ import { recordAnswers, recordPosted } from "./agent-questions.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
-import { editQuestions } from "./edits.ts";
+import { editedAtOnce, editQuestions } from "./edits.ts";
 import { keysFound } from "./end-waiting-envelopes.ts";
 import { indexOwners, knownOpen, readKnown, recordIndices, speakersOf, toFacts } from "./facts.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
@@ -142,9 +142,11 @@ async function admitOn(
   // Before the rooms are locked, as delegations are everywhere.
   const tooLate = await recordAnswers(client, keys, answers, receivedAt);
   const canceledByAskers = await cancelAsked(client, derived.cancels.filter(isOwn), receivedAt);
-  await editQuestions(client, keys, (derived.edits ?? []).filter(isOwn), receivedAt);
+  const edits = (derived.edits ?? []).filter(isOwn);
+  await editQuestions(client, keys, edits, receivedAt);
   const open = await countOpen(client, knownOpen(row), derived, admission.capacity);
-  const placed = place(derived, row, indices, open, admission.capacity);
+  const asked = { delegations: editedAtOnce(derived.delegations, edits), envelopes: derived.envelopes };
+  const placed = place(asked, row, indices, open, admission.capacity);
   const { jobs, envelopes } = placed;
   const denied = jobs.filter((entry) => entry.denied !== null).length;
   const envelopesDenied = envelopes.filter((entry) => entry.denied !== null).length;

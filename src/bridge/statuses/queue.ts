@@ -11,7 +11,7 @@ import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { type ClaimedStatus, UNKNOWN } from "../ledger/statuses.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";
-import { type SenderDependencies, type SendResult, sendOnce } from "../matrix/send.ts";
+import { type EncryptEvent, type SenderDependencies, type SendResult, sendOnce } from "../matrix/send.ts";
 import type { TextsOf } from "../texts/catalogue.ts";
 import { editContent, firstContent, statusText } from "./content.ts";
 import { setPinned } from "./pins.ts";
@@ -24,6 +24,8 @@ const BACKOFF = { firstMs: 2_000, maxMs: 60_000 };
 
 export interface StatusDependencies extends SenderDependencies {
   readonly ledger: Pick<Ledger, "statuses">;
+  /** Required, because the message shows what the agent says. */
+  readonly encryptEvent: EncryptEvent;
   readonly textsOf: TextsOf;
   readonly log: Logger;
   readonly onError: (error: unknown) => void;

@@ -13,6 +13,10 @@ import { type ScriptedAnswer, scriptedHomeserver } from "../../../support/http-s
 
 const { ghost } = namedTarget("docs");
 const signal = new AbortController().signal;
+interface Filter {
+  readonly types?: string[];
+}
+
 const ROOMS = ["!a", "!b"];
 const EVENTS = 250;
 const PAGE = 100;
@@ -29,6 +33,7 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
     pages: [] as string[],
     since: [] as string[],
     settled: [] as unknown[],
+    types: [] as string[][],
   };
   /** Pages of the past, newest first; `from` is how many events come before it. */
   const page = (room: string, from: string, again: boolean): ScriptedAnswer => {
@@ -41,6 +46,9 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
     };
   };
   const homeserver = await scriptedHomeserver(t, ({ path, query }) => {
+    const filter = JSON.parse(query.get("filter") ?? "{}") as Filter & { room?: { timeline?: Filter } };
+    const types = filter.types ?? filter.room?.timeline?.types;
+    if (types !== undefined) state.types.push(types);
     const [, room] = /rooms\/(.*)\/messages$/.exec(path) ?? [];
     const from = query.get("from") ?? "";
     if (room !== undefined) {
@@ -99,6 +107,16 @@ const all = (from = 0) =>
 const FEW = { charactersMax: 10_000, eventsMax: 10_000 };
 
 describe("RoomCatchup", () => {
+  it("asks the homeserver for every type of event that intake reads, reactions too [INT-8]", async (t) => {
+    const { rooms, state } = await reading(t, FEW, 10_000);
+    await rooms.afterDowntime([ghost], signal);
+    const read = ["message", "encrypted", "redaction", "member", "encryption"].map(
+      (name) => `m.room.${name}`,
+    );
+    for (const types of state.types) assert.deepEqual(types.toSorted(), ["m.reaction", ...read].toSorted());
+    assert.ok(state.types.length > 3, "answers and pages");
+  });
+
   it("events whose contents exceed the memory bound are read again, in order [INT-8]", async (t) => {
     for (const changesBytesMax of [undefined, 10_000]) {
       const { rooms, positions, taken } = await reading(t, FEW, changesBytesMax);

@@ -36,7 +36,11 @@ describe("a question from the agent", () => {
       await made.fixture.admit([], arrivals(envelope(name)));
       return await claimEnvelope(made.fixture.ledger, name);
     };
-    return { ...made, ...personOf(made), row, bodies, admitEnvelope };
+    const { harness } = made;
+    const isPosted = () => row.state === "awaiting_input" && harness.calls.includes("recordAsked");
+    /** How often a worker has given it back, to be looked at later. */
+    const looks = () => harness.metrics.count("deferred:input_open");
+    return { ...made, ...personOf(made), row, bodies, admitEnvelope, isPosted, looks };
   }
 
   for (const streaming of [true, false]) {
@@ -44,18 +48,17 @@ describe("a question from the agent", () => {
 
     it(`is posted to the person who asked, and the answer goes on in the same task, in two rounds (${how}) [DEL-6]`, async (t) => {
       const { agent, harness, row, say, lastSent, bodies, fixture } = await setUp(t, { streaming });
-      const isPosted = async (count: number) =>
+      const arePosted = async (count: number) =>
         (await fixture.rows("SELECT 1 FROM bridge_sends WHERE event_id IS NOT NULL")).length === count;
       const worker = harness.worker();
       worker.start();
-      await harness.until(() => isPosted(1));
+      await harness.until(() => arePosted(1));
       assert.match(bodies()[0] ?? "", /^Which size\?\n\nReply to this message/);
       assert.deepEqual(harness.sent[0]?.content["m.mentions"], { user_ids: ["@alice:a.test"] });
-      await harness.until(() => row.dueAt > harness.clock.now());
       const answered = await say("size", "large", { replyTo: await lastSent("question") });
       assert.deepEqual([answered.answers, answered.admitted], [1, 0]);
       worker.wake();
-      await harness.until(() => isPosted(2));
+      await harness.until(() => arePosted(2));
       assert.match(bodies()[1] ?? "", /^Which colour\?/);
       await say("colour", "blue", { replyTo: await lastSent("question") });
       worker.wake();
@@ -166,10 +169,10 @@ describe("a question from the agent", () => {
   });
 
   it("is answered by an encrypted event whose key comes late [DEL-6] [ENC-5]", async (t) => {
-    const { harness, row, fixture, bodies, lastSent, admitEnvelope } = await setUp(t);
+    const { harness, fixture, bodies, lastSent, admitEnvelope, isPosted } = await setUp(t);
     const worker = harness.worker();
     worker.start();
-    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    await harness.until(isPosted);
     const held = await admitEnvelope("late");
     await harness.clock.advance(60_000);
     const message: MessageEvent = {
@@ -249,16 +252,17 @@ describe("a question from the agent", () => {
   });
 
   it("goes on after the bridge was down for longer than the wait: the answer that was sent meanwhile counts [DEL-6] [INT-3]", async (t) => {
-    const { agent, harness, row, say, lastSent, bodies } = await setUp(t);
+    const { agent, harness, row, say, lastSent, bodies, isPosted, looks } = await setUp(t);
     const before = harness.worker();
     before.start();
-    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    await harness.until(isPosted);
     const question = await lastSent("question");
     await before.drain();
     await harness.clock.advance(3_600_000);
     const after = harness.worker("two");
+    const looked = looks();
     after.start();
-    await harness.until(() => row.dueAt > harness.clock.now() && row.dueAt <= harness.clock.now() + 30_000);
+    await harness.until(() => looks() > looked);
     const outcome: unknown = row.outcome;
     assert.equal(outcome, undefined, "the homeserver has yet to bring what was said meanwhile");
     const { answers, admitted } = await say("answer", "large", { replyTo: question });
@@ -270,10 +274,10 @@ describe("a question from the agent", () => {
   });
 
   it("ends after a downtime too, once its wait has passed again without an answer [DEL-6]", async (t) => {
-    const { harness, row } = await setUp(t);
+    const { harness, row, isPosted } = await setUp(t);
     const before = harness.worker();
     before.start();
-    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    await harness.until(isPosted);
     await before.drain();
     await harness.clock.advance(3_600_000);
     const backAt = harness.clock.now();
@@ -284,7 +288,7 @@ describe("a question from the agent", () => {
   });
 
   it("has its wait begun anew after the process could not claim for a while, its database being away [DEL-6]", async (t) => {
-    const { harness, row, say, lastSent } = await setUp(t);
+    const { harness, row, say, lastSent, isPosted, looks } = await setUp(t);
     let isAway = false;
     const { ledger } = harness.deps;
     const claim: typeof ledger.claim = async (request) => (isAway ? [] : await ledger.claim(request));
@@ -295,19 +299,20 @@ describe("a question from the agent", () => {
     });
     t.after(() => worker.drain());
     worker.start();
-    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    await harness.until(isPosted);
     isAway = true;
     const backAt = harness.clock.now() + 1_200_000;
     await harness.until(() => harness.clock.now() >= backAt, 20_000);
+    const looked = looks();
     isAway = false;
-    await harness.until(() => row.outcome !== undefined || row.dueAt > harness.clock.now());
+    await harness.until(() => row.outcome !== undefined || looks() > looked);
     assert.equal((await say("answer", "large", { replyTo: await lastSent("question") })).answers, 1);
   });
 
   it("has no longer wait because one claim failed [DEL-6]", async (t) => {
-    const { harness, row } = await setUp(t);
+    const { harness, row, isPosted } = await setUp(t);
     harness.worker().start();
-    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    await harness.until(isPosted);
     const askedAt = harness.clock.now();
     await harness.until(() => harness.clock.now() >= askedAt + 600_000, 10_000);
     let fails = 1;
@@ -321,12 +326,12 @@ describe("a question from the agent", () => {
 
   it("whose wait is ending, or that is to be canceled, is answered by one notice, and by no new task [DEL-6] [NOT-1]", async (t) => {
     for (const way of ["elapsed", "canceled"]) {
-      const { harness, row, say, lastSent, fixture } = await setUp(t);
+      const { harness, row, say, lastSent, fixture, isPosted } = await setUp(t);
       const { worker, pause, kill } = harness.mortal();
       t.after(kill);
       pause("finish");
       worker.start();
-      await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+      await harness.until(isPosted);
       const replyTo = await lastSent("question");
       if (way === "canceled") await say("c", "!cancel", { replyTo });
       else await harness.until(() => harness.calls.includes("endWait"), 10_000);
@@ -344,12 +349,12 @@ describe("a question from the agent", () => {
   });
 
   it("that no content key opens is given up at the reply deadline [DEL-3]", async (t) => {
-    const { agent, harness, row, fixture } = await setUp(t, {
+    const { agent, harness, row, fixture, looks } = await setUp(t, {
       harness: { limits: { replyDeadline: 300_000, inputWait: 200_000 } },
     });
     harness.sendResults.push({ kind: "retry", afterMs: 10_000 });
     harness.worker().start();
-    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    await harness.until(() => looks() === 1);
     const askedAt = harness.clock.now();
     await fixture.rows("UPDATE bridge_sends SET content = '\\x00'");
     await harness.until(() => row.outcome !== undefined || harness.clock.now() > askedAt + 400_000, 5_000);
@@ -358,14 +363,15 @@ describe("a question from the agent", () => {
   });
 
   it("is not ended while an encrypted event of the asker waits for its key: it may be the answer [DEL-6] [ENC-5]", async (t) => {
-    const { harness, row, fixture, admitEnvelope } = await setUp(t);
+    const { harness, row, fixture, admitEnvelope, isPosted, looks } = await setUp(t);
     harness.worker().start();
-    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+    await harness.until(isPosted);
     const { event } = await admitEnvelope("unread");
-    await harness.clock.advance(900_000);
-    await harness.until(() => row.dueAt > harness.clock.now());
-    await harness.clock.advance(60_000);
-    await harness.until(() => row.dueAt > harness.clock.now());
+    for (const ms of [900_000, 60_000]) {
+      const looked = looks();
+      await harness.clock.advance(ms);
+      await harness.until(() => looks() > looked);
+    }
     const stillWaits: unknown = row.outcome;
     assert.equal(stillWaits, undefined);
     const operations = createOperations(fixture.pool, 600_000);
@@ -458,10 +464,10 @@ describe("a question from the agent", () => {
   });
 
   it("gets no answer once trust in the agent is lost, and the asker is told once [DEL-5]", async (t) => {
-    const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
+    const { agent, harness, row, say, lastSent, fixture, isPosted } = await setUp(t);
     const worker = harness.worker();
     worker.start();
-    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now() + 20_000);
+    await harness.until(isPosted);
     const seen = agent.seen.length;
     harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
     await say("answer", "large", { replyTo: await lastSent("question") });
@@ -480,9 +486,9 @@ describe("a question from the agent", () => {
   });
 
   it("ends with a notice when trust is lost while nobody answers [DEL-5]", async (t) => {
-    const { agent, harness, row } = await setUp(t);
+    const { agent, harness, row, isPosted } = await setUp(t);
     harness.worker().start();
-    await harness.until(() => row.state === "awaiting_input" && row.dueAt > harness.clock.now() + 20_000);
+    await harness.until(isPosted);
     const seen = agent.seen.length;
     harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
     await harness.until(() => row.outcome !== undefined);
@@ -500,6 +506,18 @@ describe("a question from the agent", () => {
     assert.equal((await say("answer", "large", { replyTo: await lastSent("question") })).answers, 1);
   });
 
+  it("is not tried without a pause when the homeserver is away for longer than the wait for an answer [DEL-6]", async (t) => {
+    const { harness } = await setUp(t);
+    harness.worker().start();
+    const isAway = { kind: "retry", afterMs: 1_000 } as const;
+    for (let tries = 0; tries < 2_000; tries++) harness.sendResults.push(isAway);
+    const end = harness.clock.now() + 1_800_000;
+    await harness.until(() => harness.clock.now() >= end, 1_000);
+    const tries = 2_000 - harness.sendResults.length;
+    assert.ok(tries > 30 && tries < 150, `${tries} tries in half an hour`);
+    harness.sendResults.length = 0;
+  });
+
   it("is answered by text when no key opens its options, and the intake goes on [INT-5]", async (t) => {
     const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
     agent.behaviour.plan = { kind: "asks", questions: ["Which?"], options: ["one", "two"] };
@@ -510,7 +528,7 @@ describe("a question from the agent", () => {
   });
 
   it("is sealed while it is open, and no table holds it, its options or its answer afterwards [AUD-2]", async (t) => {
-    const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
+    const { agent, harness, row, say, lastSent, fixture, isPosted } = await setUp(t);
     agent.behaviour.plan = {
       kind: "asks",
       questions: ["canary-question"],
@@ -523,7 +541,7 @@ describe("a question from the agent", () => {
       [...(await databaseText(async (query) => (await fixture.rows(query)) as never[])).values()].join("\n");
     await harness.until(() => row.state === "awaiting_input", 0);
     assert.doesNotMatch(await dump(), /canary/);
-    await harness.until(() => row.dueAt > harness.clock.now() + 20_000);
+    await harness.until(isPosted);
     await say("answer", "canary-answer", { replyTo: await lastSent("question") });
     assert.doesNotMatch(await dump(), /canary/);
     worker.wake();

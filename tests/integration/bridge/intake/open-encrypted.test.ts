@@ -296,6 +296,22 @@ describe("encrypted events at intake", () => {
       ]);
     });
 
+    it("that comes with its question is used once too, and only its own ciphertext counts [DEL-6] [ENC-9]", async (t) => {
+      const fixture = await setUp(t);
+      const first = edit("e1", "q", "what?");
+      const events = [sealed("q"), first];
+      await fixture.put("t1", JSON.stringify({ events, ...keyFor() }));
+      const { ciphertext } = first.content;
+      const replayed = edit("e2", "q2", "ignored");
+      await fixture.events("t2", sealed("q2"), {
+        ...replayed,
+        content: { ...replayed.content, ciphertext },
+      });
+      assert.deepEqual(await prompts(fixture), [["$q", "what?"]]);
+      await fixture.rows("UPDATE bridge_rooms SET head_seq = 2, head_at = '2026-01-01' WHERE room_id = '!r'");
+      assert.deepEqual(await prompts(fixture), [["$q2", "question q2"]]);
+    });
+
     it("whose key is missing waits for it only if it edits an open question of its sender [DEL-6] [ENC-3]", async (t) => {
       const fixture = await setUp(t);
       await fixture.put("t1", JSON.stringify({ events: [sealed("q")], ...keyFor() }));

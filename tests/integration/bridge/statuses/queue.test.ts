@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
+import { plainRoomsOnly } from "../../../../src/bridge/matrix/send.ts";
 import { createStatusQueue } from "../../../../src/bridge/statuses/queue.ts";
 import { CATALOGUES } from "../../../../src/bridge/texts/catalogue.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
@@ -48,6 +49,7 @@ async function setUp(t: TestContext, refusesPins = false) {
   const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
   const queue = createStatusQueue({
     ...{ ledger, homeserver, ghosts, clock, log, textsOf: () => CATALOGUES.en },
+    encryptEvent: plainRoomsOnly(ledger.memberships),
     onError: (error) => {
       throw error;
     },
@@ -241,6 +243,22 @@ describe("status messages", () => {
     assert.match(JSON.stringify(bodies().at(-1)?.["m.new_content"]), /ended without an answer/);
     const sent = server.seen.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
     assert.deepEqual([sent.length, new Set(sent).size], [3, 3], "each has a transaction ID of its own");
+  });
+
+  it("what the agent says does not go into a room that became encrypted where ghosts take no part [DEL-6] [ENC-7]", async (t) => {
+    const { admit, at, bodies, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one")]);
+    const { lease } = await claimOne();
+    await at(LATER);
+    await rows("UPDATE bridge_rooms SET encrypted = true");
+    await delegations.recordAccepted(
+      lease,
+      { taskId: "t1", contextId: undefined, agentVersion: undefined },
+      LATER,
+    );
+    await delegations.recordReport(lease, "canary");
+    await at(LATER + 10_000);
+    assert.doesNotMatch(JSON.stringify(bodies()), /canary/);
   });
 
   it("in a room that refuses it, it is tried at growing intervals while its question is open [DEL-6]", async (t) => {
