@@ -56,7 +56,7 @@ const KNOWN: Statement = {
        FROM bridge_delegations d
        WHERE cardinality($2::text[]) > 0 AND d.room_id = ANY ($1)
          AND (d.state = 'reply_pending' OR d.terminal_reason IN ('answered', 'agent_turns_exceeded'))
-         AND (d.terminal_at IS NULL OR d.terminal_at > $3)) AS answers,
+         AND COALESCE(d.terminal_at, 'infinity') > $3) AS answers,
     (SELECT json_agg(json_build_object('delegation', d.id::text, 'room', d.room_id, 'source', d.matrix_event_id,
          'threadRoot', d.thread_root, 'ghost', d.ghost_mxid, 'sender', d.sender_mxid,
          'options', encode(d.options, 'base64'), 'said', ARRAY (

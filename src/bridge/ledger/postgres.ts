@@ -21,6 +21,8 @@ const PLANNER = [
   "enable_hashjoin=off",
   "enable_mergejoin=off",
   "jit=off",
+  // A worker process takes longer to start than any of these statements.
+  "max_parallel_workers_per_gather=0",
   // Each connection plans a statement once: with the settings above there is only one plan to choose.
   "plan_cache_mode=force_generic_plan",
 ]

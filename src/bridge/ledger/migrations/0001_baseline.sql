@@ -291,7 +291,7 @@ CREATE TABLE bridge_delegations (
 CREATE INDEX bridge_delegations_due ON bridge_delegations (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX bridge_delegations_open ON bridge_delegations (room_id, room_seq, room_ordinal) WHERE terminal_at IS NULL;
 -- What a question may be a reaction to.
-CREATE INDEX bridge_delegations_answered ON bridge_delegations (room_id, terminal_at)
+CREATE INDEX bridge_delegations_answered ON bridge_delegations (room_id, COALESCE(terminal_at, 'infinity'))
   WHERE state = 'reply_pending' OR terminal_reason IN ('answered', 'agent_turns_exceeded');
 CREATE INDEX bridge_delegations_asking ON bridge_delegations (room_id) WHERE state = 'awaiting_input';
 CREATE INDEX bridge_delegations_answer ON bridge_delegations (answer_event_id) WHERE answer_event_id IS NOT NULL;

@@ -101,6 +101,21 @@ async function download(user: FederatedUser, server: string, media: string): Pro
   const answer = await fetch(url, { headers: { authorization: `Bearer ${user.accessToken}` } });
   assert.equal(answer.status, 200);
   await answer.arrayBuffer();
+  // Synapse writes the time of this access up to a minute late, and a purge leaves what was used after its plan.
+  await query("UPDATE remote_media_cache SET last_access_ts = last_access_ts + 3600000 WHERE media_id = $1", [
+    media,
+  ]);
+}
+
+/** A query on A's Synapse. */
+async function query(text: string, values: readonly unknown[]) {
+  const client = new pg.Client({ connectionString: federation.servers.a.databaseUrl });
+  await client.connect();
+  try {
+    return (await client.query(text, [...values])).rows;
+  } finally {
+    await client.end();
+  }
 }
 
 async function admin(method: string, path: string): Promise<number> {
@@ -264,7 +279,7 @@ describe("data duties on a real homeserver", () => {
   });
 
   it("a purge deletes exactly what was shown, continues after an interruption, and proves it by counts [OFF-2]", async () => {
-    const { a, b } = federation.servers;
+    const { b } = federation.servers;
     const { context, run } = deployment("purge", everything(), true);
     const plan = await dryRun(context, run);
     assert.equal(plan.media.files.length, 2);
@@ -283,17 +298,13 @@ describe("data duties on a real homeserver", () => {
     assert.equal(await admin("GET", `/rooms/${encodeURIComponent(rooms.kept)}`), 200);
     assert.deepEqual(await alice.heard(rooms.theirs), ["five"]);
     assert.equal((await alice.heard(rooms.kept)).filter((text) => text === "the berth is free").length, 1);
-    const client = new pg.Client({ connectionString: a.databaseUrl });
-    await client.connect();
-    const { rows } = await client.query("SELECT 1 FROM event_json WHERE room_id = $1", [rooms.whole]);
-    const left = await client.query("SELECT sender, type FROM events WHERE room_id = $1 AND sender LIKE $2", [
+    assert.deepEqual(await query("SELECT 1 FROM event_json WHERE room_id = $1", [rooms.whole]), []);
+    const left = await query("SELECT sender, type FROM events WHERE room_id = $1 AND sender LIKE $2", [
       rooms.history,
       `%:${b.name}`,
     ]);
-    await client.end();
-    assert.equal(rows.length, 0);
     // Synapse leaves the state and the last message; the evidence counts them.
-    assert.deepEqual(left.rows.map(({ type }) => type).sort(), ["m.room.member", "m.room.message"]);
+    assert.deepEqual(left.map(({ type }) => type).sort(), ["m.room.member", "m.room.message"]);
 
     assert.equal(done.begun?.before?.["remote_media_cache"], 2);
     assert.equal(done.done?.after?.["remote_media_cache"], 0);
