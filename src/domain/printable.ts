@@ -20,6 +20,11 @@ export function printableText(text: string): string {
   return text.split("\n").map(printableLine).join("\n");
 }
 
+/** A number of things in words: `1 server`, `2 servers`. */
+export function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? "" : "s"}`;
+}
+
 /** A text as a quoted string that is safe on a terminal, in JSON and in YAML. */
 export function quoted(text: string): string {
   return printableLine(JSON.stringify(text));

@@ -155,6 +155,10 @@ function answersOf(
         },
       ];
     case "rooms":
+      if (rooms.length === 0) {
+        const none = { probe: "rooms_shared", layer: "homeserver", reason: "no_room_in_scope" };
+        return [{ ...none, subject: null, verdict: "closed" }];
+      }
       return rooms.flatMap((subject) => [
         { probe: "room_acl", layer: "room_acl", subject, status: 200 },
         { probe: "room_enforcement", layer: "homeserver", subject, status: 200 },

@@ -41,6 +41,7 @@ Exit codes:
 /** What is printed of an act; a containment closes planes, a restore opens them. */
 const WORDS = {
   contain: {
+    verb: "close",
     order: "closing",
     already: "contained already",
     committed: "contained",
@@ -50,6 +51,7 @@ const WORDS = {
     limits: "What cannot be taken back:",
   },
   restore: {
+    verb: "open",
     order: "opening",
     already: "not contained",
     committed: "restored",
@@ -173,10 +175,22 @@ function stepLines(act: Act, { partner }: ActResult, config: string): readonly s
   ];
 }
 
+/** What was shown not to be there, where a plane has nothing for the partner. */
+const NOTHING: Readonly<Partial<Record<PlaneName, string>>> = {
+  rooms: "no room is shared with this partner, or open to other servers",
+  card: "no agent is offered to this partner, and none of its agents is used",
+  gateway: "no agent is offered to this partner",
+};
+
 /** How a plane is after an act, in words. */
-export function stateOf(act: Act, { done, verdict, outcome, reason, repairedAt }: PlaneResult): string {
+export function stateOf(
+  act: Act,
+  { plane, done, verdict, outcome, reason, repairedAt }: PlaneResult,
+): string {
   if (verdict === "unmanaged") return "not managed here; whoever runs its part has to do it";
   if (verdict === "unknown") return `${WORDS[act].notDone} (nothing shows it: ${reason ?? "unknown"})`;
+  if (verdict === "not_applicable")
+    return `nothing to ${WORDS[act].verb}: ${NOTHING[plane] ?? "nothing is there"}`;
   if (!done) return `${WORDS[act].notDone} (${reason ?? outcome ?? "not applied"})`;
   const repaired = repairedAt === null ? "" : `; something of it may have been otherwise until ${repairedAt}`;
   return `${WORDS[act].done}${repaired}`;

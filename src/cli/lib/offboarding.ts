@@ -10,6 +10,7 @@ import { findRun } from "../../federation/offboarding/run/run.ts";
 import { type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
+import { verdictOf } from "../../federation/workflow/step-verdict.ts";
 import type { Evaluated } from "../../records/conditions/condition.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { openForCommand, outsideProbe } from "./federation.ts";
@@ -105,7 +106,8 @@ export function nextLine({ next, waiting, ended }: RunStatus, options: RunOption
 }
 
 /** What a settled stage's conditions show: a part that is not managed here is never called closed. */
-export function shownWords(conditions: readonly Pick<Evaluated, "verdict">[]): string {
+export function shownWords(conditions: readonly Pick<Evaluated, "condition" | "verdict">[]): string {
+  if (verdictOf(conditions) === "not_applicable") return "nothing to close, and that is shown";
   const has = (verdict: Evaluated["verdict"]) => conditions.some((one) => one.verdict === verdict);
   if (!has("unmanaged")) return "closed, and shown";
   return has("met") ? "closed and shown as far as it is managed here" : "not managed here, so not shown";

@@ -1,6 +1,7 @@
 // A verified record, or one that is not, on one screen.
 // Invariants: the answer is the first word; a list that would not fit is cut, with how much was cut, and
 // `--json` has all of it; no text from an unverified file can send control sequences to a terminal.
+import { counted } from "../../domain/printable.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { REASONS, type ReasonCode } from "../../records/verify/reasons.ts";
 import type { RecordReport } from "../../records/verify/report.ts";
@@ -34,10 +35,6 @@ function headline({ outcome, problems: wrong, unmanaged }: RecordReport): string
       return `NOT VERIFIED: ${counted(reasons, "reason")}, at ${counted(wrong.length, "place")}.`;
     }
   }
-}
-
-function counted(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? "" : "s"}`;
 }
 
 function about({ removal, digest, signers, statements }: RecordReport): string[] {

@@ -8,6 +8,7 @@ import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
+import { counted } from "../../domain/printable.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope } from "../../records/format/dsse-envelope.ts";
 import type { TrustedParty } from "../../records/format/trust.ts";
@@ -101,7 +102,7 @@ export function readReport(bytes: Uint8Array): ReadReport {
 function describeIssue(issue: z.core.$ZodIssue): string {
   const place = placeOf(issue.path);
   if (issue.code === "unrecognized_keys") {
-    return `${place}: has ${issue.keys.length} unknown field${issue.keys.length === 1 ? "" : "s"}; a report refers to events and quotes nothing`;
+    return `${place}: has ${counted(issue.keys.length, "unknown field")}; a report refers to events and quotes nothing`;
   }
   if (issue.path[0] === "evidence_refs" && issue.path.length > 1) {
     return `${place}: must be an event ID, a policy digest (sha256:…) or a key ID (ed25519:…, kid:…)`;

@@ -59,10 +59,14 @@ function outcomeOf(item: EvidenceItem, wanted: Wanted): Judged["outcome"] {
   return isForWantOfMembers(item) ? "nobody_there" : "otherwise";
 }
 
-/** The partner's own server may have given a room up, and let nobody of its own in any more: so after a removal. */
+/**
+ * No room is shared; or the partner's own server may have given a room up, and let nobody of its own in any more: so
+ * after a removal.
+ */
 function isForWantOfMembers({ probe, layer, verdict, reason }: EvidenceItem): boolean {
   const isGivenUp = reason === "room_blocked" && probe.startsWith("remote_join");
-  return verdict === "closed" && (probe === "room_members" || layer === "room_membership" || isGivenUp);
+  const isOfMembers = probe === "room_members" || probe === "rooms_shared";
+  return verdict === "closed" && (isOfMembers || layer === "room_membership" || isGivenUp);
 }
 
 /** Holds what was found against the registry. */

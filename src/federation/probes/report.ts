@@ -51,8 +51,11 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
     lines.push(`Plane ${planeLabel(plane)} is closed in the registry, and nothing here shows it closed.`);
   }
   const empty = judgement.items.filter(({ outcome }) => outcome === "nobody_there");
-  if (empty.length > 0) {
-    const rooms = new Set(empty.map(({ item }) => item.subject ?? ""));
+  const rooms = new Set(empty.flatMap(({ item }) => item.subject ?? []));
+  if (judgement.items.some(({ item }) => item.probe === "rooms_shared")) {
+    lines.push(`No room is shared with ${name}, or open to other servers.`);
+  }
+  if (rooms.size > 0) {
     lines.push(
       `Marked -: nobody of ${name}, or nobody here, is in ${[...rooms].join(", ")}. An open plane lets people in and puts nobody there.`,
     );

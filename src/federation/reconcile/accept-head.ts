@@ -3,9 +3,8 @@
 // reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
-import type { Registry } from "../registry/partner.ts";
 import { RegistryError } from "../registry/problems.ts";
-import { lostRetirement } from "../registry/retired-checks.ts";
+import { lostRetirement, type Retirement, retirementsIn } from "../registry/retired-checks.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 import { canReadSigners, unsignedCommits } from "../repository/signatures.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
@@ -88,44 +87,62 @@ export async function assess(
 ): Promise<Assessment> {
   const refusal = await assessOrigin(revision, context, options);
   if (refusal !== undefined) return { good: false, ...refusal };
-  const before = await acceptedRegistry(revision, context, options);
   const files = await readRevision(context.repository, revision, context.cache);
-  return assessFiles(revision, files, context.cache, before);
+  return assessFiles(revision, files, context.cache, await retiredBefore(revision, context, options));
 }
 
 /**
- * What was accepted before another revision; undefined when that is nothing. A meant rewind may be to a repository
- * that does not have the earlier revision.
+ * What was retired before a revision: by the one that was accepted last, and by every one in between, or of the whole
+ * history, that would have been accepted had a pass come across it. A meant rewind may be to a repository that does not
+ * have the earlier revision.
  */
-async function acceptedRegistry(
+async function retiredBefore(
   revision: Revision,
-  { repository, state, cache }: HeadContext,
+  context: HeadContext,
   { allowNonFastForward = false }: AssessOptions,
-): Promise<Registry | undefined> {
+): Promise<readonly Retirement[]> {
+  const { repository, state, cache, signing } = context;
   const accepted = readHead(state).accepted?.revision;
-  if (accepted === undefined || accepted === revision) return undefined;
+  if (accepted === revision) return [];
+  const before: Retirement[] = [];
   try {
-    return registryOf(await readRevision(repository, accepted, cache), cache);
+    if (accepted !== undefined) {
+      const registry = registryOf(await readRevision(repository, accepted, cache), cache);
+      before.push(...retirementsIn(registry, ORGANISATION_FILE));
+    }
   } catch (error) {
-    if (allowNonFastForward && error instanceof DrawbridgeError) return undefined;
-    throw error;
+    if (!allowNonFastForward || !(error instanceof DrawbridgeError)) throw error;
   }
+  const changes = await repository.changesSince(accepted ?? signing?.trustedBase, revision, "registry");
+  const texts = await repository.blobs([...changes.values()].flat().map(({ blobId }) => blobId));
+  for (const [commit, written] of changes) {
+    const retiring = new Set(
+      written.filter(({ blobId }) => texts.get(blobId)?.includes("retired")).map(({ path }) => path),
+    );
+    if (commit === revision || retiring.size === 0) continue;
+    const files = await readRevision(repository, commit, cache);
+    const assessment = assessFiles(commit, files, cache, []);
+    if (!assessment.good) continue;
+    const all = retirementsIn(assessment.desired.registry, ORGANISATION_FILE);
+    before.push(...all.filter(({ file }) => retiring.has(file)));
+  }
+  return before;
 }
 
 function assessFiles(
   revision: Revision,
   files: RevisionFiles,
   cache: PartnerCache,
-  before: Registry | undefined,
+  before: readonly Retirement[],
 ): Assessment {
   try {
     const registry = registryOf(files, cache);
-    const [lost] = before === undefined ? [] : lostRetirement(before, registry, ORGANISATION_FILE);
+    const [lost] = lostRetirement(before, registry);
     if (lost !== undefined) {
       return {
         good: false,
         reason: "retirement_withdrawn",
-        detail: `${lost} no longer retires everything that it did when a head was last accepted`,
+        detail: `${lost} no longer retires everything that it did before`,
         hint: "Put its `retired` list back, or the whole entry if it was deleted; a removed partner comes back by drawbridge readmission open.",
       };
     }

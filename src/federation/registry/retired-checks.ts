@@ -8,6 +8,7 @@ import {
   type PinnedIdentity,
   type Retired,
   type RetiredCardKey,
+  type RetiredOwn,
   thumbprintOf,
   withCardKeys,
 } from "./retired.ts";
@@ -114,21 +115,30 @@ export function checkRetired({ organisation, partners }: Registry, own: string):
   return problems;
 }
 
+/** What one file has retired. */
+export interface Retirement {
+  readonly file: string;
+  /** The partner; null for the organisation itself. */
+  readonly serverName: string | null;
+  readonly retired: RetiredOwn & Partial<Retired>;
+}
+
+export function retirementsIn({ organisation, partners }: Registry, own: string): readonly Retirement[] {
+  return [
+    { file: own, serverName: null, retired: organisation.retired },
+    ...partners.map(({ file, partner: { serverName, retired } }) => ({ file, serverName, retired })),
+  ];
+}
+
 /**
- * The files of the earlier registry whose retired identities the later one does not hold completely. Entries are
- * compared by server name, so that a file may be renamed, and never deleted while it retires anything.
+ * The files of earlier retirements that a later registry does not hold completely. Entries are compared by server name,
+ * so that a file may be renamed, and never deleted while it retires anything.
  */
-export function lostRetirement(earlier: Registry, later: Registry, own: string): string[] {
-  const now = new Map(later.partners.map(({ partner }) => [partner.serverName, partner.retired]));
-  const lost = earlier.partners.filter(
-    ({ partner }) => !holdsAll(now.get(partner.serverName) ?? NOTHING, partner.retired),
+export function lostRetirement(earlier: readonly Retirement[], later: Registry): string[] {
+  const now = new Map(retirementsIn(later, "").map(({ serverName, retired }) => [serverName, retired]));
+  return earlier.flatMap(({ file, serverName, retired }) =>
+    holdsAll({ ...NOTHING, ...now.get(serverName) }, { ...NOTHING, ...retired }) ? [] : [file],
   );
-  const ownKeys = [later.organisation.retired, earlier.organisation.retired].map((one) => ({
-    ...NOTHING,
-    ...one,
-  }));
-  const [ownNow = NOTHING, ownBefore = NOTHING] = ownKeys;
-  return [...(holdsAll(ownNow, ownBefore) ? [] : [own]), ...lost.map(({ file }) => file)];
 }
 
 const NOTHING: Retired = { cardKeys: [], clients: [], serverKeys: [] };

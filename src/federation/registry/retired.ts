@@ -19,6 +19,7 @@ export type RetiredCardKey = z.output<typeof RetiredCardKey>;
 
 /** Of an organisation itself: keys that its own cards were signed with. */
 export const RetiredOwn = z.strictObject({ cardKeys: z.array(RetiredCardKey).default([]) });
+export type RetiredOwn = z.output<typeof RetiredOwn>;
 
 /** Of a partner. */
 export const Retired = RetiredOwn.extend({

@@ -161,6 +161,34 @@ export class Repository {
     return (await gitLine(args, this.call())).split("\n").flatMap((line) => parseRevision(line) ?? []);
   }
 
+  /**
+   * The commits from a revision back to another one, along first parents, that have changed anything below a folder;
+   * each with the files that it has written there.
+   * @param since absent: the whole history
+   */
+  async changesSince(
+    since: Revision | undefined,
+    revision: Revision,
+    folder: string,
+  ): Promise<ReadonlyMap<Revision, readonly Omit<TreeEntry, "mode">[]>> {
+    const range = since === undefined ? [revision] : [revision, `^${since}`];
+    const format = ["--format=%H", "--raw", "--no-abbrev", "--no-renames", "--diff-merges=first-parent"];
+    const args = ["log", "--first-parent", "--ignore-missing", ...format, ...range, "--", folder];
+    const listed = await gitLine(args, this.call({ settings: ["log.showRoot=true"] }));
+    const changes = new Map<Revision, Omit<TreeEntry, "mode">[]>();
+    let files: Omit<TreeEntry, "mode">[] = [];
+    for (const line of listed.split("\n")) {
+      const commit = parseRevision(line);
+      if (commit !== undefined) {
+        files = [];
+        changes.set(commit, files);
+      }
+      const [, mode, blobId, path] = /^:\d+ (\d+) \w+ (\w+) \w+\t(.*)$/.exec(line) ?? [];
+      if (mode === "100644" && blobId !== undefined && path !== undefined) files.push({ path, blobId });
+    }
+    return changes;
+  }
+
   /** Everything that a revision has at or below the given paths, submodules included. */
   async list(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
     const args = ["ls-tree", "-r", "-z", "--full-tree", revision, "--", ...folders];

@@ -135,19 +135,16 @@ export class DeclaredEvidence {
     return items;
   }
 
-  /** Rooms of which nothing was found: those in scope; or, where there are none at all, that there are none. */
+  /** Rooms in scope of which nothing was found. */
   missingRooms({ rooms }: Scope, inside: readonly EvidenceItem[]): readonly EvidenceItem[] {
     if (inside.some(({ probe }) => probe === "plane")) return [];
     const found = new Set(inside.filter(isOfRoom).map(({ subject }) => subject));
     const lost = (rooms ?? []).filter((room) => !found.has(room));
-    const layer = "homeserver";
-    return found.size + lost.length === 0
-      ? [this.item({ probe: "rooms_shared", layer, verdict: "closed", reason: "no_room_in_scope" })]
-      : lost.flatMap((subject) =>
-          ["room_acl", "room_enforcement", "room_members"].map((probe) =>
-            this.item({ probe, layer, subject, verdict: "unknown", reason: "not_observed" }),
-          ),
-        );
+    return lost.flatMap((subject) =>
+      ["room_acl", "room_enforcement", "room_members"].map((probe) =>
+        this.item({ probe, layer: "homeserver", subject, verdict: "unknown", reason: "not_observed" }),
+      ),
+    );
   }
 
   /** Whether the use of cards that stay public for others was seen to be refused. */

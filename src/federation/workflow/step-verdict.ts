@@ -60,9 +60,15 @@ export function allHold(conditions: readonly Pick<JudgedCondition, "verdict">[])
   return conditions.every(isSettled);
 }
 
-/** The verdict of a whole step. What nobody manages is never reported as met. */
-export function verdictOf(conditions: readonly Pick<JudgedCondition, "verdict">[]): Verdict {
+/**
+ * The verdict of a whole step. What nobody manages is never reported as met; nor is a plane on which there is nothing
+ * for the partner, although the reconciler has applied it.
+ */
+export function verdictOf(conditions: readonly Pick<JudgedCondition, "condition" | "verdict">[]): Verdict {
   const has = (verdict: Verdict) => conditions.some((one) => one.verdict === verdict);
+  const besides = conditions.filter(({ condition }) => condition !== "in_force");
+  if (allHold(conditions) && besides.length > 0 && besides.every((one) => one.verdict === "not_applicable"))
+    return "not_applicable";
   for (const verdict of ["not_met", "unknown", "met", "not_applicable"] as const)
     if (has(verdict)) return verdict;
   return "unmanaged";

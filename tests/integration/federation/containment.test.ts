@@ -278,6 +278,12 @@ describe("containing and restoring a partner", () => {
     const closed = await apply(await contain());
     assert.deepEqual(parts.applied, ["gateway", "card", "rooms", "border"]);
     assert.ok(closed.every(({ done, evidence }) => done && evidence.length > 0));
+    // No room is shared, and the rooms plane shows that: there was nothing to be closed.
+    const verdicts = (results: typeof closed) => results.map(({ plane, verdict }) => `${plane} ${verdict}`);
+    assert.deepEqual(verdicts(closed), ["gateway met", "card met", "rooms not_applicable", "border met"]);
+    parts.rooms.push("!harbour:harbour.example");
+    assert.deepEqual(verdicts(await apply(await contain()))[2], "rooms met");
+    parts.rooms.length = 0;
     assert.deepEqual(
       (await federationStatus(federation)).contained.map(({ name }) => name),
       ["dredger", "lighthouse"],
@@ -410,7 +416,7 @@ describe("containing and restoring a partner", () => {
       [
         ["gateway", "unmanaged", false, true],
         ["card", "met", true, true],
-        ["rooms", "met", true, true],
+        ["rooms", "not_applicable", true, true],
         ["border", "unknown", false, false],
       ],
     );
@@ -434,7 +440,7 @@ describe("containing and restoring a partner", () => {
       applied.map((one) => [one.plane, one.verdict, one.reason]),
       [
         ["border", "not_met", "server_not_allowed"],
-        ["rooms", "met", null],
+        ["rooms", "not_applicable", null],
         ["card", "met", null],
         ["gateway", "met", null],
       ],

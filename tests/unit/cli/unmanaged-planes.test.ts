@@ -1,4 +1,4 @@
-// What the commands of a removal say about planes that the organisation does not manage.
+// What the commands say about planes that the organisation does not manage, and those that have nothing to be closed.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { stateOf } from "../../../src/cli/lib/containment.ts";
@@ -18,10 +18,20 @@ describe("words about planes", () => {
     assert.equal(stateOf("contain", plane({})), "closed");
   });
 
+  it("a plane on which there is nothing for the partner is not called closed or in force [ADO-1]", () => {
+    const nothing = { plane: "rooms", verdict: "not_applicable" } as const;
+    assert.match(stateOf("contain", plane(nothing)), /^nothing to close: no room is shared/);
+    assert.match(stateOf("restore", plane(nothing)), /^nothing to open: no room is shared/);
+  });
+
   it("a stage is called shown only for conditions that are managed here [ADO-1]", () => {
     const words = (...verdicts: ("met" | "unmanaged" | "not_applicable")[]) =>
-      shownWords(verdicts.map((verdict) => ({ verdict })));
-    assert.equal(words("met", "not_applicable"), "closed, and shown");
+      shownWords([
+        { condition: "in_force", verdict: verdicts[0] ?? "met" },
+        ...verdicts.slice(1).map((verdict) => ({ condition: "enforced", verdict })),
+      ]);
+    assert.equal(words("met", "met", "not_applicable"), "closed, and shown");
+    assert.equal(words("met", "not_applicable"), "nothing to close, and that is shown");
     assert.equal(words("met", "unmanaged"), "closed and shown as far as it is managed here");
     assert.equal(words("unmanaged", "unmanaged"), "not managed here, so not shown");
   });

@@ -4,6 +4,7 @@
 import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { counted } from "../../../domain/printable.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
@@ -42,7 +43,7 @@ export function borderRuntime(config: FederationConfig, { clock }: RuntimeDepend
       if (status === undefined) {
         return { state: "deferred", reason: "homeserver_unavailable", retryAfterMs: RETRY_MS };
       }
-      progress.note(`policy ${status.policy_digest} is in force for ${status.servers} servers`);
+      progress.note(`policy ${status.policy_digest} is in force for ${counted(status.servers, "server")}`);
       if (status.alarm !== null) progress.note(`the border module raises an alarm: ${status.alarm}`);
       return { state: "in_force", changed };
     },

@@ -3,6 +3,7 @@
 // server were observed to be right; one room's failure does not keep others from being closed; every room that is
 // not where it should be is named with its reason.
 import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
+import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { OutOfReach } from "../plane.ts";
 import {
@@ -180,10 +181,6 @@ class ClosingPass {
         (resent === 0 ? "" : `; ${counted(resent, "ACL")} sent again to servers that stay in the rooms`),
     );
   }
-}
-
-function counted(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? "" : "s"}`;
 }
 
 /** Whether this pass has to prove that the room's state is enforced. */

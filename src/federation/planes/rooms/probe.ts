@@ -19,7 +19,8 @@ const RETAINED_TIMEOUT_MS = 5_000;
 type Found = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
 
 /**
- * Every room of ours that other servers can be in, every one that the partner is in, and those it was in.
+ * Every room of ours that other servers can be in, every one that the partner is in, and those it was in; or that there
+ * is none of these.
  * @param covering rooms that a removal began with, and that its partner may have put our users out of since
  */
 export async function roomsEvidence(
@@ -45,7 +46,14 @@ export async function roomsEvidence(
       }),
     );
   });
-  return items.flat();
+  const found = items.flat();
+  const none = {
+    probe: "rooms_shared",
+    layer: "homeserver",
+    verdict: "closed",
+    reason: "no_room_in_scope",
+  } as const;
+  return found.length > 0 ? found : [operatorItem(session.clock.now(), { plane: "rooms", partner, ...none })];
 }
 
 async function roomFindings(

@@ -6,8 +6,9 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
 import { federationStatus } from "../../../../src/federation/containment/status.ts";
-import type { PlaneName } from "../../../../src/federation/plane-order.ts";
+import { PLANE_NAMES, type PlaneName } from "../../../../src/federation/plane-order.ts";
 import { acceptedState } from "../../../../src/federation/reconcile/accept-head.ts";
 import { stepPlane } from "../../../../src/federation/reconcile/apply-plane.ts";
 import { follow } from "../../../../src/federation/reconcile/follow.ts";
@@ -322,6 +323,42 @@ describe("reconcile pass", () => {
     );
     assert.equal((await pass()).refusal, undefined, "a longer list, and another file name");
     assert.equal(readHead(federation.state).accepted?.revision, await repository.requireHead());
+  });
+
+  it("a commit that takes back what one before it retired is refused, whether a pass came in between or nothing was accepted yet [GIT-1] [RDM-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const mine = signingKey(keys, "mine");
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const { pass, repository, directory, clock } = await control(t, { allowedSignersFile });
+    assert.equal((await pass()).refusal, undefined);
+    const good = await repository.requireHead();
+    const text = registryFiles().get(PILOTS) ?? "";
+    const closed = PLANE_NAMES.reduce((found, plane) => setPlane(found, plane, "closed"), text);
+    const retire = (found: string) => `${found}retired: {clients: [pilot-gone]}\n`;
+    const commit = (found: string, render = true) =>
+      commitRegistry(repository, new Map([[PILOTS, found]]), { render, signingKeyFile: mine.file });
+
+    // What could not have been accepted either has retired nothing.
+    await commit(retire(closed), false);
+    await commit(text);
+    assert.equal((await pass()).refusal, undefined, "the files that it renders were never committed");
+    const base = await repository.requireHead();
+
+    await commit(retire(closed));
+    const removed = await repository.requireHead();
+    await commit(text);
+    const { refusal, revision } = await pass();
+    assert.equal(refusal?.reason, "retirement_withdrawn");
+    assert.ok(refusal.detail.startsWith(PILOTS), refusal.detail);
+    assert.equal(revision, base);
+
+    const fresh = async (trustedBase: string) => {
+      rmSync(join(directory, "state"), { recursive: true });
+      const other = await openControl(directory, repository, clock, { allowedSignersFile, trustedBase });
+      return (await runPass(other.federation)).refusal?.reason;
+    };
+    assert.equal(await fresh(good), "retirement_withdrawn");
+    assert.equal(await fresh(removed), undefined, "the history up to the trusted base is trusted");
   });
 
   it("a head whose files in kubernetes/ are not what the registry renders is refused [GIT-1]", async (t) => {

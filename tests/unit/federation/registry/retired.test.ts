@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { setRetired } from "../../../../src/federation/change/edit-partner.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { retireAll, thumbprintOf, withCardKeys } from "../../../../src/federation/registry/retired.ts";
-import { lostRetirement } from "../../../../src/federation/registry/retired-checks.ts";
+import { lostRetirement, retirementsIn } from "../../../../src/federation/registry/retired-checks.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { harbourWith, problemsOf, registryFiles } from "../../../support/sample-files.ts";
 
@@ -67,7 +67,7 @@ describe("retired identities", () => {
     const one = { keyId: "old", thumbprint: `sha256:${"1".repeat(64)}` };
     const two = { keyId: "older" };
     const lost = (earlier: object[], later: object[]) =>
-      lostRetirement(retiring(...earlier), retiring(...later), ORGANISATION);
+      lostRetirement(retirementsIn(retiring(...earlier), ORGANISATION), retiring(...later));
     assert.deepEqual(lost([one], [two, one]), []);
     assert.deepEqual(lost([two], [{ ...two, thumbprint: one.thumbprint }]), [], "more is known of it");
     assert.deepEqual(lost([one, two], [one]), [ORGANISATION]);
