@@ -115,13 +115,14 @@ export async function offboard(
       closed: (stage) => void closed.push(stage),
     });
     completedAt = clock.now();
+    progress.note("waiting until every attempt of the partner is refused");
     await watch.until(isShut, SETTLE_MS);
   } finally {
     attempts = await watch.stop();
     neighbours = await traffic.stop();
     await close();
   }
-  progress.doing("two verifiers read the record");
+  progress.note("two verifiers read the record");
   const verified = await verify(lab, recordFile, [remover, partner]);
   const recorded = stagesIn(recordFile, lab);
   const stages = recorded.map(({ outOfReach: _, ...stage }): StageSeen => {

@@ -79,6 +79,8 @@ const TRIES_MAX = 4;
 const WAIT_S = 120;
 /** What `offboarding run` writes about each step that is done. */
 const STEP_LINE = /: (?:shown closed|signed|countersigned|closed at once)$/;
+/** What it writes before a step that takes its time. */
+const BEGUN_LINE = /: (?:closing plane|collecting)|^waiting for /;
 /** What no operator can reach, with the reason for which its owner waives it. */
 const WAIVED: ReadonlyMap<string, string> = new Map([
   [NOT_PURGEABLE, "homeserver_keeps_it"],
@@ -160,6 +162,7 @@ class Side {
     ];
     const onLine = (line: string) => {
       if (STEP_LINE.test(line)) this.#hooks.step(operator.organisation, line);
+      else if (BEGUN_LINE.test(line)) this.#hooks.note(`${operator.organisation}: ${line}`);
     };
     for (let tries = 1; ; tries++) {
       const result = await this.#command(words, { onLine, signal });

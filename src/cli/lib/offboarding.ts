@@ -8,6 +8,7 @@ import { recordFacts } from "../../federation/offboarding/private-record/consist
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun } from "../../federation/offboarding/run/run.ts";
 import { type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
+import { waitedFor } from "../../federation/offboarding/steps/view.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";
@@ -96,10 +97,9 @@ export function nextLine({ next, waiting, ended }: RunStatus, options: RunOption
   ].join(" ");
   const command = `drawbridge offboarding ${next.join(" ")} ${where}`;
   if (waiting === null) return next.length === 0 ? "Nothing is left to do here." : `Next: ${command}`;
-  const what = `${waiting.what.replaceAll("_", " ")}${waiting.stage === null ? "" : ` of ${waiting.stage}`}`;
   const since = waiting.since === null ? "" : `, since ${waiting.since}`;
   return [
-    `Waiting for ${waiting.for}: ${what}${since}.`,
+    `Waiting for ${waiting.for}: ${waitedFor(waiting)}${since}.`,
     `If it lacks a file: ${command}`,
     `When its file has come: drawbridge offboarding import FILE --config ${shellWord(config)}`,
   ].join("\n");

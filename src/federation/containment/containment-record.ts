@@ -2,15 +2,13 @@
 // field is an identifier, a revision or a time; the file's name says when, whom and what.
 // Published as docs/reference/schemas/svc.federation.containment.v1.schema.json.
 import { z } from "zod";
+import { GitRevision, Identifier, Instant } from "../../records/format/fields.ts";
 import { CONTAINMENT_ORDER } from "../plane-order.ts";
 import type { Partner } from "../registry/partner.ts";
-import { parseRevision, type Revision } from "../repository/repository.ts";
+import type { Revision } from "../repository/repository.ts";
 
 export const Act = z.enum(["contain", "restore"]);
 export type Act = z.output<typeof Act>;
-
-/** An identifier as protocols write it: no white space, no control characters. */
-const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/);
 
 export const ContainmentRecord = z.strictObject({
   schema: z.literal("svc.federation.containment.v1"),
@@ -20,9 +18,8 @@ export const ContainmentRecord = z.strictObject({
   azp: Identifier,
   classification: z.enum(["public", "internal", "confidential", "restricted"]),
   /** The commit whose registry the re-render was made from, this act's change aside. */
-  git_revision: z.string().refine((value) => parseRevision(value) !== undefined),
-  /** UTC, ISO 8601 with milliseconds. */
-  timestamp: z.iso.datetime(),
+  git_revision: GitRevision,
+  timestamp: Instant,
   /** The planes that the act closes or opens, in the safe order. */
   planes: z.tuple([z.literal("gateway"), z.literal("card"), z.literal("rooms"), z.literal("border")]),
 });

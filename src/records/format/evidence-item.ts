@@ -6,7 +6,7 @@
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
-import { Identifier, Word } from "./fields.ts";
+import { Identifier, Instant, Word } from "./fields.ts";
 import { RECORD_PLANES } from "./stages.ts";
 
 /** Who observed: the operator from inside, the partner from outside, the neutral witness, a retained server. */
@@ -33,8 +33,7 @@ export const EvidenceItemBody = z.strictObject({
   reason: Word.nullable(),
   /** Identifiers that the observation rests on: event IDs, policy digests, key IDs, revisions. */
   references: z.array(Identifier).max(256),
-  /** UTC, ISO 8601 with milliseconds. */
-  at: z.iso.datetime(),
+  at: Instant,
   duration_ms: z.number().min(0).nullable(),
 });
 export type EvidenceItemBody = z.output<typeof EvidenceItemBody>;

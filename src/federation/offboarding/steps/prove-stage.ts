@@ -207,8 +207,8 @@ function attestedDuties(context: OffboardingContext, run: Run): readonly string[
 }
 
 // Closes one plane for the counterparty in a commit of its own; the last one retires its identities. Invariants: one
-// commit a stage of a run, however often it is tried: it is found again by what its message says; the branch moves
-// only from what the commit was built on.
+// commit a stage of a run, however often it is tried: where the file says already what it would say, it is found again by
+// its message; the branch moves only from what the commit was built on.
 
 /**
  * @param admits given the partner as it is on the head that the commit is built on, throws to have nothing happen;
@@ -228,9 +228,19 @@ export async function commitStage(
     reason: `drawbridge: offboarding ${stage}`,
     onBadHead: removal(run.kind).onBadHead,
     propose: async (base) => {
-      found = await stageCommit(federation.repository, run, stage);
-      if (found !== undefined) return undefined;
       const { file, partner } = findPartner(base.registry, counterpartyOf(run));
+      const before = await base.textOf(file);
+      const closed = setPlane(before, plane, "closed");
+      const retires = removal(run.kind).steps.some((step) => step.name === stage && step.retires);
+      const text = retires
+        ? setRetired(
+            ...([closed, partner, thumbprintsElsewhere(base.registry, file)] as const),
+            applicantsOf(base.registry, partner),
+          )
+        : closed;
+      // Anybody may write the same words into a message: what counts is what stands in the file.
+      found = text === before ? await stageCommit(federation.repository, run, stage) : undefined;
+      if (found !== undefined) return undefined;
       admits(partner);
       const message = [
         `Close the ${plane} plane for ${partner.serverName}`,
@@ -241,14 +251,6 @@ export async function commitStage(
         ...trailers(run, stage),
         "",
       ].join("\n");
-      const closed = setPlane(await base.textOf(file), plane, "closed");
-      const retires = removal(run.kind).steps.some((step) => step.name === stage && step.retires);
-      const text = retires
-        ? setRetired(
-            ...([closed, partner, thumbprintsElsewhere(base.registry, file)] as const),
-            applicantsOf(base.registry, partner),
-          )
-        : closed;
       return { edits: new Map([[file, text]]), message };
     },
   });

@@ -1,9 +1,10 @@
 // Carries a run as far as it goes without a person: every step of one's own, signing, passing on, taking in what has
 // come, and countersigning. Invariants: it does nothing that the single commands would not do, in the order that
 // `stepsOf` gives; what only people can decide (a purge, a waiver) ends it; each step is found again after a kill.
-import type { StageName } from "../../../records/format/stages.ts";
+import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
 import { performAct } from "../../containment/act.ts";
 import { applyPlanes, type PlaneResult } from "../../containment/apply-planes.ts";
+import { planeLabel } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
 import { type StageProgress, writeContainedAt } from "../run/progress.ts";
@@ -13,7 +14,7 @@ import { exportStatements, importStatements } from "./exchange.ts";
 import { SKIPPED_WORD, workStage } from "./prove-stage.ts";
 import { sign } from "./sign.ts";
 import { requireOpen, withRun } from "./step.ts";
-import { type RunView, stepsOf, viewOf } from "./view.ts";
+import { isLeftAlone, type RunView, stepsOf, viewOf, waitedFor } from "./view.ts";
 import { wordOf } from "./waive-and-abort.ts";
 
 interface RunStepsOptions {
@@ -54,6 +55,12 @@ export async function runSteps(
   const end = (how: RunEnd) => ({ run: findRun(federation.state, id), end: how });
   let waitsUntil = clock.now() + options.waitMs;
   let triesUntil: number | undefined;
+  let begun = "";
+  /** What takes its time is said before it begins, and once. */
+  const begin = (text: string) => {
+    if (text !== begun) say(text);
+    begun = text;
+  };
   // What was signed before an interruption may not have reached the other organisation.
   let isUnsent = viewOf(findRun(federation.state, id), parties).statements.envelopes.length > 0;
   for (;;) {
@@ -81,9 +88,11 @@ export async function runSteps(
       return end("paused");
     }
     if (steps.contain || steps.work !== null) {
+      begin(steps.work === null ? "closing planes 5, 4, 2 and 3 at once" : beginning(run, steps.work));
       const { did, stage, progress } = await next(context, { run: id });
       if (did === "contained") say("planes 5, 4, 2 and 3: closed at once");
       if (did === "proved") say(`${stage}: shown closed`);
+      if (did === "not_proved" && triesUntil === undefined) say(`${stage}: not shown closed yet`);
       waitsUntil = clock.now() + options.waitMs;
       if (did !== "not_proved") {
         triesUntil = undefined;
@@ -96,14 +105,25 @@ export async function runSteps(
       continue;
     }
     if (steps.complete) {
+      begin("completion: observing every plane again");
       await complete(context, id);
-      say("completion: signed");
+      if (view.completion.state === "none") say("completion: signed");
       isUnsent = true;
       continue;
     }
     if (clock.now() >= waitsUntil) return end("waiting");
+    const { waiting } = steps;
+    if (waiting !== null) begin(`waiting for ${waiting.for}: ${waitedFor(waiting)}`);
     await clock.sleep(LOOK_EVERY_MS);
   }
+}
+
+function beginning(run: Run, stage: StageName): string {
+  if (isLeftAlone(run, stage)) return `${stage}: left alone by a ${run.kind} removal`;
+  const plane = PLANE_OF_STAGE[stage];
+  return plane === null
+    ? `${stage}: collecting what shows them`
+    : `${stage}: closing plane ${planeLabel(plane)}, and observing it`;
 }
 
 function isAnySigned({ stages, completion }: RunView): boolean {

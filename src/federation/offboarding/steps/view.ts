@@ -130,6 +130,11 @@ export interface Waiting {
   readonly since: string | null;
 }
 
+/** Such as `countersignature of room`. */
+export function waitedFor({ what, stage }: Waiting): string {
+  return `${what.replaceAll("_", " ")}${stage === null ? "" : ` of ${stage}`}`;
+}
+
 /** The next steps of this organisation. */
 export interface Steps {
   readonly ended: "completed" | "aborted" | null;
@@ -141,6 +146,7 @@ export interface Steps {
   readonly sign: readonly StageName[];
   /** Statements of the other's that wait for this organisation's signature: stages, or `completion`. */
   readonly countersign: readonly (StageName | "completion")[];
+  /** The completion is to be stated; or both have signed it, and a kill has kept the record from being written. */
   readonly complete: boolean;
   readonly waiting: Waiting | null;
 }
@@ -165,7 +171,9 @@ export function stepsOf(view: RunView, skips = false): Steps {
     work: contain ? null : workOf(stages, skips),
     sign: signableOf(stages),
     countersign,
-    complete: isRemover && completion.state === "none" && stages.every(isSignedByBoth),
+    complete:
+      completion.state === "countersigned" ||
+      (isRemover && completion.state === "none" && stages.every(isSignedByBoth)),
   };
   const isIdle =
     !contain && steps.work === null && steps.sign.length === 0 && countersign.length === 0 && !steps.complete;

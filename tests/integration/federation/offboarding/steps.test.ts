@@ -7,7 +7,7 @@ import { parse } from "yaml";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
 import { readStage, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
-import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
+import { findRun, writeRun } from "../../../../src/federation/offboarding/run/run.ts";
 import { complete } from "../../../../src/federation/offboarding/steps/complete.ts";
 import { next, runSteps } from "../../../../src/federation/offboarding/steps/run-steps.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign.ts";
@@ -28,7 +28,7 @@ import {
   stepsAt,
   viewAt,
 } from "../../../support/offboarding-steps.ts";
-import { operatorGit } from "../../../support/repository.ts";
+import { commitOnTop, operatorGit } from "../../../support/repository.ts";
 
 describe("removal workflow", () => {
   it("both organisations close six stages in order, countersign, and have one record that verifies [OFF-2]", async (t) => {
@@ -292,6 +292,55 @@ describe("removal workflow", () => {
       assert.deepEqual([refusal?.reason, revision], ["registry_invalid", good], plane);
       operatorGit(repository.path, "update-ref", "refs/heads/main", good);
     }
+  });
+
+  it("a commit that only says that it closes a plane does not keep the stage from closing it and retiring the partner [OFF-2] [OFF-5]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    const { repository } = a.federation;
+    await closeStages(4);
+    const said = `Offboarding-Run: ${findRun(a.federation.state).run}\nOffboarding-Stage: transport`;
+    const forged = await commitOnTop(repository, new Map([["README.md", "x"]]), {
+      message: `Tidy up\n\n${said}\n`,
+    });
+    const { did, progress } = await next(a.context);
+    assert.equal(did, "proved", JSON.stringify(progress?.proof?.conditions));
+    assert.notEqual(progress?.commit, forged);
+    const file = `registry/partners/${B[0]}.yaml`;
+    const texts = await repository.read(await repository.requireHead(), ["registry/partners"]);
+    assert.match(texts.get(file) ?? "", /transport: closed[\s\S]*^retired:/m);
+  });
+
+  it("a record that a kill has kept from being written is written by the next run, on either side [OFF-2]", async (t) => {
+    const { a, b, pass, closeStages } = await openParties(t);
+    await closeStages(6);
+    await complete(a.context);
+    await pass(a, b);
+    const forgetEnd = (side: typeof a) => {
+      const { state, ended, ...file } = findRun(side.federation.state);
+      assert.equal(ended?.how, "completed");
+      writeRun(state, { ...file, ended: null });
+      rmSync(state.file(`offboarding/${file.run}`, "record.json"));
+    };
+    await sign(b.context);
+    await pass(b, a);
+    for (const side of [b, a]) {
+      forgetEnd(side);
+      assert.ok(stepsAt(side).complete);
+      assert.equal((await runSteps(side.context, { waitMs: 0 })).end, "completed");
+    }
+  });
+
+  it("runSteps says what it begins and what it waits for, each once [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    const lines: string[] = [];
+    const context = { ...a.context, say: (text: string) => lines.push(text) };
+    await runSteps(context, { waitMs: 300 });
+    assert.deepEqual(lines, [
+      "a2a_stop: closing plane 5 gateway, and observing it",
+      "a2a_stop: shown closed",
+      "a2a_stop: signed",
+      `waiting for ${B}: countersignature of a2a_stop`,
+    ]);
   });
 
   it("complete and its countersignature refuse when a commit has opened a plane again [OFF-2]", async (t) => {

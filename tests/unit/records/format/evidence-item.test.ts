@@ -6,6 +6,7 @@ import {
   EvidenceItem,
   evidenceItem,
   isIntact,
+  operatorItem,
   Vantage,
 } from "../../../../src/records/format/evidence-item.ts";
 import { RECORD_PLANES } from "../../../../src/records/format/stages.ts";
@@ -14,6 +15,15 @@ const word = fc.stringMatching(/^[A-Za-z0-9._:-]{1,20}$/);
 const identifier = fc.stringMatching(/^[\x21-\x7e]{1,40}$/);
 
 describe("evidenceItem", () => {
+  it("an item has one form of its time, which is compared as text with the times of its stage [OFF-2]", () => {
+    const body = { plane: "rooms", partner: "b.test", probe: "room_acl", layer: "room_acl" } as const;
+    const item = operatorItem(0, { ...body, verdict: "closed" });
+    for (const at of ["2026-01-02T03:04Z", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.0001Z"]) {
+      assert.equal(EvidenceItem.safeParse({ ...item, at }).success, false, at);
+    }
+    assert.ok(EvidenceItem.safeParse({ ...item, at: "2026-01-02T03:04:05.000Z" }).success);
+  });
+
   it("an item is intact when it is made, and not after a change of any field", () => {
     fc.assert(
       fc.property(

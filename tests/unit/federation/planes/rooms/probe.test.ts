@@ -67,7 +67,11 @@ describe("roomsEvidence", () => {
     // Synapse keeps no state of a room that nobody of its own is in; it has forgotten one that was purged.
     for (const state of [[], undefined]) {
       assert.deepEqual(await found(state, "!room:b.test"), [left]);
-      assert.deepEqual(await found(state), [["rooms_shared", "closed", "no_room_in_scope", null]], "no other");
+      assert.deepEqual(
+        await found(state),
+        [["rooms_shared", "closed", "no_room_in_scope", null]],
+        "no other",
+      );
     }
     const present = await found(await scene.operator.roomState("!room:b.test" as RoomId), "!room:b.test");
     assert.ok(present.length > 0 && present.every(([probe]) => probe !== "room_left"), "still in it");
