@@ -1,8 +1,9 @@
 // The file that came with a question, from its reference to the part that the agent gets.
 // Invariants: nothing is downloaded before agents.yaml and the verified card allow a type, and nothing goes to the agent
 // whose type, by its bytes, both do not; a file goes whole, as its sender encrypted it, or the question ends; it is kept
-// in memory for one try.
+// in memory for one try; files that do not come take a part of an agent's slots alone, because a download spends no token.
 import type { AgentCard } from "../../cards/agent-card.ts";
+import { serverOf } from "../../domain/identifiers.ts";
 import type { Outcome } from "../ledger/delegations.ts";
 import type { Attachment } from "../ledger/prompts.ts";
 import type { TerminalReason } from "../ledger/states.ts";
@@ -15,20 +16,26 @@ import { failed } from "./verdicts.ts";
 export type Loaded =
   | { readonly kind: "loaded"; readonly file: FilePart }
   | { readonly kind: "refused"; readonly reason: TerminalReason }
-  /** The homeserver does not have it just now. */
+  /** The homeserver does not have it just now, or others are being downloaded. */
   | { readonly kind: "unavailable"; readonly retryAfterMs: number };
 
 const refused = (reason: TerminalReason): Loaded => ({ kind: "refused", reason });
 
 export async function loadAttachment(
-  { claimed, deps, signal }: Flow,
+  flow: Flow,
   cleared: ClearedTarget,
   attachment: Attachment,
 ): Promise<Loaded> {
+  const { claimed, deps, host, signal } = flow;
   const { bytes: bytesMax } = cleared.target.entry.attachments ?? {};
   if (bytesMax === undefined || acceptedTypes(cleared).length === 0) return refused("attachment_refused");
   if (attachment === "unreadable") return refused("attachment_unreadable");
-  const downloaded = await deps.download(claimed.ghost, attachment, bytesMax, signal);
+  if (!host.mayDownload(claimed.agentId, serverOf(claimed.sender)))
+    return { kind: "unavailable", retryAfterMs: 0 };
+  flow.isDownloading = true;
+  const downloaded = await deps.download(claimed.ghost, attachment, bytesMax, signal).finally(() => {
+    flow.isDownloading = false;
+  });
   signal.throwIfAborted();
   if (downloaded.kind === "retry") return { kind: "unavailable", retryAfterMs: downloaded.afterMs };
   if (downloaded.kind === "refused" || downloaded.value === "damaged")

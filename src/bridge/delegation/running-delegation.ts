@@ -4,7 +4,7 @@
 // is pending, so a repetition can do no harm; a cancellation waits for a call that names the task and for an event that
 // is being sent, so that neither comes after its end.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { AgentId } from "../../domain/identifiers.ts";
+import type { AgentId, ServerName } from "../../domain/identifiers.ts";
 import { jitteredBackoffMs } from "../../runtime/backoff.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
 import type { PendingSend } from "../ledger/replies.ts";
@@ -38,6 +38,8 @@ export interface FlowHost {
   wake(): void;
   /** Whether one more flow may hold a stream, and with it its slot. */
   mayStream(agent: AgentId): boolean;
+  /** Whether one more flow for this agent, and for a user of this server, may download an attachment. */
+  mayDownload(agent: AgentId, server: ServerName): boolean;
   /** Since when the bridge has been up without a gap, milliseconds since the Unix epoch. */
   readonly upSince: number;
 }
@@ -54,6 +56,8 @@ export class Flow {
   mayHaveTask: boolean;
   /** The task is followed on a stream, which some agents do not survive the end of. */
   holdsStream = false;
+  /** An attachment is being downloaded, for as long as the homeserver of its sender lets it take. */
+  isDownloading = false;
   /** Set by the worker before the flow runs. */
   lease: HeldLease | undefined;
   #controller = new AbortController();

@@ -1,11 +1,11 @@
 // The delegation worker: claims delegations that are due and runs each as a flow of its own.
 // Invariants: never more flows than `limits.concurrency`, of one agent than its share of them (so that one that hangs does
-// not keep others waiting), and no more than half of either on streams, which last: the others
-// are requests, or polls of tasks, and end soon; leases are renewed while flows run; a drain leaves every
+// not keep others waiting), and no more than half of either on streams, which last, or of an agent's share on downloads of
+// attachments: the others are requests, or polls of tasks, and end soon; leases are renewed while flows run; a drain leaves every
 // delegation finished or given back, and ends in its time: what a database that does not answer keeps, its lease
 // gives back.
 
-import type { AgentId } from "../../domain/identifiers.ts";
+import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
@@ -54,6 +54,7 @@ export class DelegationWorker {
     this.#host = {
       wake: () => this.#queue.wake(),
       mayStream: (agent) => this.#mayStream(agent),
+      mayDownload: (agent, server) => this.#mayDownload(agent, server),
       get upSince() {
         return upSince();
       },
@@ -112,6 +113,15 @@ export class DelegationWorker {
     );
     const isOver = ofAgent.length >= Math.floor(this.#shareOfAgent / 2);
     return !isOver && this.slots.stream < Math.floor(this.#deps.limits.concurrency / 2);
+  }
+
+  /** Half of an agent's share for all senders, and a quarter of it for those of one server. */
+  #mayDownload(agent: AgentId, server: ServerName): boolean {
+    const downloading = [...this.#active.values()].filter(({ isDownloading }) => isDownloading);
+    const ofAgent = downloading.filter(({ claimed }) => claimed.agentId === agent);
+    const ofServer = downloading.filter(({ claimed }) => serverOf(claimed.sender) === server);
+    const part = (of: number) => Math.max(1, Math.floor(this.#shareOfAgent / of));
+    return ofAgent.length < part(2) && ofServer.length < part(4);
   }
 
   /** The most slots that one agent's delegations take. */

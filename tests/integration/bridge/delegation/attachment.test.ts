@@ -17,6 +17,12 @@ const TEXT = Buffer.from("the log says: ahoy");
 const PNG = Buffer.from("\x89PNG\r\n\x1a\n rest", "latin1");
 const ALLOWED = { types: [...ATTACHMENT_TYPES], bytes: 100 };
 
+const ALLOWED_BOTH = {
+  attachments: ALLOWED,
+  allowedServers: ["a.test", "b.test"],
+  allowedSenders: ["*:a.test", "*:b.test"],
+};
+
 /** A file with a caption, as clients send it. */
 function fileEvent(content: Record<string, unknown> = {}, name = "q1", relation?: object) {
   return {
@@ -236,6 +242,30 @@ describe("a file that came with a question", () => {
       },
     });
     assert.equal(agent.behaviour.files.length, 1);
+  });
+
+  it("that does not come keeps no slot from questions, nor from files of another server's users [DEL-7]", async (t) => {
+    const { harness, events, ended } = await setUp(t, { harness: { entry: { ...ALLOWED_BOTH } } });
+    let hanging = 0;
+    harness.download = async (_ghost, { mediaId }, _bytesMax, signal) => {
+      if (mediaId !== "slow") return { kind: "ok", value: TEXT };
+      hanging += 1;
+      await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+      return { kind: "retry", cause: "stopped", afterMs: 0, errcode: undefined };
+    };
+    const slow = (index: number) => ({
+      ...fileEvent({ url: "mxc://b.test/slow" }, `slow${index}`),
+      ...{ room_id: `!b${index}`, sender: `@mallory${index}:b.test` },
+    });
+    await events(...Array.from({ length: 40 }, (_, index) => slow(index)));
+    const worker = harness.worker("one", { concurrency: 32, agentConcurrency: 8 });
+    worker.start();
+    await harness.until(() => harness.metrics.count("deferred:attachment_unavailable") === 38, 0);
+    await events(fileEvent({ msgtype: "m.text", body: "quick?" }), fileEvent({}, "q2"));
+    worker.wake();
+    assert.partialDeepStrictEqual(await ended("$q1"), { reason: "answered" });
+    assert.partialDeepStrictEqual(await ended("$q2"), { reason: "answered" });
+    assert.equal(hanging, 2, "a quarter of the agent's share");
   });
 
   it("is repeated as it was, under the same message ID, when the agent's answer was lost [DEL-7]", async (t) => {
