@@ -137,7 +137,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
   const profiles = new ProfileSync({
     directory: agents,
     gate: trust,
-    setProfile: (ghost, displayName, signal) => ghosts.setProfile(ghost, displayName, signal),
+    setProfile: (...profile) => ghosts.setProfile(...profile),
     clock,
     log,
     onError: () => metrics.workerErrors.inc({ worker: "profiles" }),

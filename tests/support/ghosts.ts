@@ -15,13 +15,14 @@ export function memoryGhostLedger(): {
   const devices = new Map<GhostMxid, GhostDevice>();
   const ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile"> = {
     ensureDevice: async (ghost, freshDeviceId) => {
-      const device = devices.get(ghost) ?? { ghost, deviceId: freshDeviceId, profileDigest: undefined };
+      const none = { profileDigest: undefined, profileSetAt: undefined };
+      const device = devices.get(ghost) ?? { ghost, deviceId: freshDeviceId, ...none };
       devices.set(ghost, device);
       return device;
     },
-    recordProfile: async (ghost, profileDigest) => {
+    recordProfile: async (ghost, profileDigest, profileSetAt) => {
       const device = devices.get(ghost);
-      if (device !== undefined) devices.set(ghost, { ...device, profileDigest });
+      if (device !== undefined) devices.set(ghost, { ...device, profileDigest, profileSetAt });
     },
   };
   return { ghosts, recorded: devices };

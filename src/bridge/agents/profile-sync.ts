@@ -23,6 +23,7 @@ export interface ProfileSyncOptions {
   readonly setProfile: (
     ghost: GhostMxid,
     displayName: string,
+    chosenBy: "operator" | "card",
     signal?: AbortSignal,
   ) => Promise<{ readonly kind: string }>;
   readonly clock: Clock;
@@ -110,7 +111,8 @@ export class ProfileSync {
       if (decision.trust === "quarantined") nextMs = QUARANTINED_MS;
       else if (decision.trust === "unknown") nextMs = Math.min(decision.retryAfterMs, RETRY_MS);
       else {
-        const profile = await setProfile(target.ghost, ghostName(target, decision.card), signal);
+        const chosenBy = target.entry.displayName === undefined ? "card" : "operator";
+        const profile = await setProfile(target.ghost, ghostName(target, decision.card), chosenBy, signal);
         if (profile.kind === "ok") nextMs = REFRESH_MS;
       }
     } catch (error) {

@@ -3,6 +3,7 @@
 // same transaction; every write about a device names it, so that it never touches a newer device; an epoch only grows;
 // a read position is moved only from the position that the caller has read.
 import type { Pool } from "pg";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { type DeviceIdentity, IDENTITY } from "./crypto-stores.ts";
 import { entities, inTransaction, leaseLost, oneRow, rows, type Statement, toTime } from "./postgres.ts";
@@ -14,6 +15,8 @@ export interface GhostDevice {
   readonly deviceId: string;
   /** Digest of the profile last set on the homeserver; undefined when none was. */
   readonly profileDigest: string | undefined;
+  /** When it was set. */
+  readonly profileSetAt: number | undefined;
 }
 
 /** What a ghost's avatar was made from. */
@@ -28,6 +31,8 @@ export interface GhostAvatar {
 export interface AvatarUpload {
   readonly uploadDigest: string | undefined;
   readonly uploadUrl: string | undefined;
+  /** When the last image was uploaded, whether it is the avatar or not. */
+  readonly uploadedAt: number | undefined;
 }
 
 /** A ghost's device as recorded. */
@@ -52,23 +57,23 @@ const DEVICE: Statement = {
   text: `
   WITH made AS (
     INSERT INTO bridge_ghosts (ghost_mxid, device_id, created_at) VALUES ($1, $2, $3)
-    ON CONFLICT (ghost_mxid) DO NOTHING RETURNING device_id, profile_digest
+    ON CONFLICT (ghost_mxid) DO NOTHING RETURNING device_id, profile_digest, profile_set_at
   )
-  SELECT device_id, profile_digest FROM made
-  UNION ALL SELECT device_id, profile_digest FROM bridge_ghosts WHERE ghost_mxid = $1
+  SELECT device_id AS "deviceId", profile_digest AS "profileDigest", profile_set_at AS "profileSetAt" FROM made
+  UNION ALL SELECT device_id, profile_digest, profile_set_at FROM bridge_ghosts WHERE ghost_mxid = $1
   LIMIT 1`,
 };
 
 const PROFILE: Statement = {
   name: "ghost_profile",
-  text: `UPDATE bridge_ghosts SET profile_digest = $2 WHERE ghost_mxid = $1`,
+  text: `UPDATE bridge_ghosts SET profile_digest = $2, profile_set_at = $3 WHERE ghost_mxid = $1`,
 };
 
 const AVATAR: Statement = {
   name: "ghost_avatar",
   text: `
   SELECT avatar_card_digest AS "cardDigest", avatar_content_digest AS "contentDigest",
-    avatar_upload_digest AS "uploadDigest", avatar_upload_url AS "uploadUrl"
+    avatar_upload_digest AS "uploadDigest", avatar_upload_url AS "uploadUrl", avatar_uploaded_at AS "uploadedAt"
   FROM bridge_ghosts WHERE ghost_mxid = $1`,
 };
 
@@ -83,7 +88,8 @@ const AVATAR_SET: Statement = {
 const AVATAR_UPLOADED: Statement = {
   name: "ghost_avatar_uploaded",
   text: `
-  UPDATE bridge_ghosts SET avatar_upload_digest = $2, avatar_upload_url = $3 WHERE ghost_mxid = $1 RETURNING 1`,
+  UPDATE bridge_ghosts SET avatar_upload_digest = $2, avatar_upload_url = $3, avatar_uploaded_at = $4
+  WHERE ghost_mxid = $1 RETURNING 1`,
 };
 
 const RECORDED = `
@@ -190,15 +196,17 @@ export function createGhosts(pool: Pool) {
   return {
     /** Returns the ghost's device; a ghost without one gets `freshDeviceId`. */
     async ensureDevice(ghost: GhostMxid, freshDeviceId: string, now: number): Promise<GhostDevice> {
-      type Made = { device_id: string; profile_digest: string | null };
+      type Made = Omit<GhostDevice, "ghost">;
       const values = [ghost, freshDeviceId, toTime(now)];
       // When two processes insert at once, the loser sees neither row in its snapshot, and reads again.
-      const row = (await rows<Made>(pool, DEVICE, values))[0] ?? (await oneRow<Made>(pool, DEVICE, values));
-      return { ghost, deviceId: row.device_id, profileDigest: row.profile_digest ?? undefined };
+      const read = async () => (await entities<Made>(pool, DEVICE, values))[0];
+      const row = (await read()) ?? (await read());
+      if (row === undefined) throw new DrawbridgeError("internal", `the device of ${ghost} was not recorded`);
+      return { ghost, ...row };
     },
 
-    async recordProfile(ghost: GhostMxid, profileDigest: string): Promise<void> {
-      await rows(pool, PROFILE, [ghost, profileDigest]);
+    async recordProfile(ghost: GhostMxid, profileDigest: string, now: number): Promise<void> {
+      await rows(pool, PROFILE, [ghost, profileDigest, toTime(now)]);
     },
 
     /** Undefined when the ghost was not made yet. */
@@ -207,8 +215,8 @@ export function createGhosts(pool: Pool) {
     },
 
     /** Called between the upload of an image and its use, so that another attempt does not upload it again. */
-    async recordAvatarUpload(ghost: GhostMxid, digest: string, url: string): Promise<void> {
-      await oneRow(pool, AVATAR_UPLOADED, [ghost, digest, url]);
+    async recordAvatarUpload(ghost: GhostMxid, digest: string, url: string, now: number): Promise<void> {
+      await oneRow(pool, AVATAR_UPLOADED, [ghost, digest, url, toTime(now)]);
     },
 
     /** Called after the homeserver has taken the avatar. */

@@ -1,7 +1,7 @@
 // Gives each ghost the icon of its agent's verified card as its avatar.
 // Invariants: only a verified card gives an icon; it is requested under the rules of every request to the agent's side, with
 // no token, and bounded; it is an image of a kind that no browser runs, by its bytes; it is uploaded once, however many
-// processes, restarts and refusals there are, and again only when a changed card brings other bytes; nothing else waits for any of it.
+// processes, restarts and refusals there are, and again only when a changed card brings other bytes, once in an hour at most; nothing else waits for any of it.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/agent-card.ts";
 import { type FetchFailure, fetchIcon } from "../../cards/fetch.ts";
@@ -18,7 +18,7 @@ import type { CardTrustGate } from "../agents/trust.ts";
 import type { GhostAvatar } from "../ledger/ghosts.ts";
 import type { GhostLedger } from "../ledger/ledger.ts";
 import { verifiedType } from "./files.ts";
-import type { Ghosts } from "./ghosts.ts";
+import { CARD_CHANGE_INTERVAL_MS, type Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { Outcome } from "./request-result.ts";
 
@@ -123,7 +123,7 @@ export class Avatars {
   }
 
   async #bringUpToDate(target: AgentTarget, card: AgentCard, signal?: AbortSignal): Promise<Why | undefined> {
-    const { ledger, homeserver, ghosts, isOn } = this.#deps;
+    const { ledger, homeserver, ghosts, isOn, clock } = this.#deps;
     const { ghost } = target;
     const recorded = await ledger.ghosts.avatar(ghost);
     const iconUrl = isOn ? card.iconUrl : undefined;
@@ -139,12 +139,15 @@ export class Avatars {
       if (recorded?.uploadUrl !== undefined && recorded.uploadDigest === contentDigest) {
         avatar = recorded.uploadUrl;
       } else if (contentDigest !== recorded?.contentDigest) {
+        const { uploadedAt = Number.NEGATIVE_INFINITY } = recorded ?? {};
+        // It is looked at again when the card is verified the next time.
+        if (clock.now() < uploadedAt + CARD_CHANGE_INTERVAL_MS) return undefined;
         const upload = (actor: Parameters<Homeserver["upload"]>[0]) =>
           homeserver.upload(actor, icon.bytes, icon.mediaType);
         const uploaded = await ghosts.acting(ghost, upload, signal);
         if (uploaded.kind !== "ok") return "homeserver";
         avatar = uploaded.value;
-        await ledger.ghosts.recordAvatarUpload(ghost, contentDigest, avatar);
+        await ledger.ghosts.recordAvatarUpload(ghost, contentDigest, avatar, clock.now());
       }
     }
     if (avatar !== "" || iconUrl === undefined) {

@@ -6,7 +6,8 @@
 // - registering and putting the device are repeatable, done once a process for each ghost, one at a time;
 // - a device that ever had keys is never put again: what was deleted with it cannot be made again;
 // - a refusal of the ghost itself is never handed on as a refusal of what it wanted to do;
-// - a display name is set only when it differs from the one last set.
+// - a display name is set only when it differs from the one last set, and one that its agent's card chose once in an hour
+//   at most, because each change is an event in every room of the ghost.
 
 import type { Clock, Random } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
@@ -19,6 +20,8 @@ import { type Outcome, type Refused, type Retry, retry } from "./request-result.
 /** Shown in device lists. */
 const DEVICE_NAME = "Drawbridge";
 const DEVICE_ID_BYTES = 10;
+/** The least time between two changes of a ghost that its agent's card decides: its name, its picture. */
+export const CARD_CHANGE_INTERVAL_MS = 60 * 60_000;
 /** The homeserver does not know the device that a request names. */
 const UNKNOWN_DEVICE = "M_UNKNOWN_DEVICE";
 
@@ -126,10 +129,14 @@ export class Ghosts {
     return put.kind === "refused" ? retry("ghost_refused", undefined, put.errcode) : put;
   }
 
-  /** Sets the display name if it differs from the one last set. */
+  /**
+   * Sets the display name if it differs from the one last set. One that comes too soon is left for a later call.
+   * @param chosenBy who decides the name
+   */
   async setProfile(
     ghost: GhostMxid,
     displayName: string,
+    chosenBy: "operator" | "card",
     signal?: AbortSignal,
   ): Promise<Outcome<"set" | "unchanged">> {
     const actor = await this.readyGhost(ghost, signal);
@@ -140,10 +147,13 @@ export class Ghosts {
       actor.value.deviceId,
       this.#deps.clock.now(),
     );
-    if (device.profileDigest === digest) return { kind: "ok", value: "unchanged" };
+    const { profileSetAt = Number.NEGATIVE_INFINITY } = device;
+    const now = this.#deps.clock.now();
+    const isTooSoon = chosenBy === "card" && now < profileSetAt + CARD_CHANGE_INTERVAL_MS;
+    if (device.profileDigest === digest || isTooSoon) return { kind: "ok", value: "unchanged" };
     const outcome = await this.#deps.homeserver.setDisplayName(actor.value, displayName);
     if (outcome.kind !== "ok") return outcome;
-    await this.#deps.ledger.ghosts.recordProfile(ghost, digest);
+    await this.#deps.ledger.ghosts.recordProfile(ghost, digest, now);
     return { kind: "ok", value: "set" };
   }
 

@@ -96,13 +96,14 @@ describe("avatars of ghosts", () => {
   });
 
   it("replaces the avatar when the card changes its icon, and uploads the same image no second time [AGT-2]", async (t) => {
-    const { process, server, icon, say, told } = await fixture(t);
+    const { process, server, icon, say, told, clock } = await fixture(t);
     const avatars = process();
     await avatars.round();
     told();
     say(`${server.url}/icon.png`, { version: "2.2.0" });
     await avatars.round();
     assert.deepEqual(told(), [], "another card with the same image");
+    await clock.advance(HOUR);
     icon(OTHER_PNG);
     say(`${server.url}/icon.png`, { version: "2.3.0" });
     await avatars.round();
@@ -112,6 +113,19 @@ describe("avatars of ghosts", () => {
     assert.deepEqual(told(), [""], "a card without an icon");
     await process().round();
     assert.deepEqual(told(), []);
+  });
+
+  it("uploads one image in an hour of a card that changes its icon all the time [AGT-4]", async (t) => {
+    const { process, server, icon, say, told, clock } = await fixture(t);
+    for (let minute = 0; minute < 180; minute += 4) {
+      icon(Buffer.concat([PNG, Buffer.from(String(minute))]));
+      say(minute % 8 === 0 ? `${server.url}/icon.png` : undefined, { version: String(minute) });
+      await process().round();
+      await clock.advance(4 * 60_000);
+    }
+    const seen = told();
+    assert.equal(seen.filter((one) => one === "upload").length, 3);
+    assert.ok(seen.length <= 9, `${seen.length} requests`);
   });
 
   it("takes an icon that stands in the card itself without a request", async (t) => {
@@ -217,6 +231,7 @@ describe("avatars of ghosts", () => {
     const avatars = process();
     await avatars.round();
     told();
+    await clock.advance(HOUR);
     icon(OTHER_PNG);
     say(`${server.url}/new.png`);
     const { script } = homeserver;
@@ -244,6 +259,7 @@ describe("avatars of ghosts", () => {
     await avatars.round();
     await process().round();
     assert.deepEqual(told(), ["mxc://a.test/1", "mxc://a.test/1"]);
+    await clock.advance(HOUR);
     icon(OTHER_PNG);
     await process().round();
     assert.deepEqual(told(), ["upload", "mxc://a.test/2"]);

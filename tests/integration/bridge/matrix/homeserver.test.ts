@@ -160,11 +160,29 @@ describe("requests to a faulty homeserver", () => {
     const names = () =>
       server.seen.filter(({ path }) => path.endsWith("/displayname")).map(({ body }) => body);
     server.script = ({ path }) => (path.endsWith("/displayname") ? { status: 500 } : {});
-    assert.equal((await side.ghosts.setProfile(ghost(), "Docs")).kind, "retry");
+    assert.equal((await side.ghosts.setProfile(ghost(), "Docs", "card")).kind, "retry");
     server.script = () => ({});
-    assert.deepEqual(await side.ghosts.setProfile(ghost(), "Docs"), { kind: "ok", value: "set" });
-    assert.deepEqual(await side.restarted().setProfile(ghost(), "Docs"), { kind: "ok", value: "unchanged" });
-    assert.deepEqual(await side.ghosts.setProfile(ghost(), "Docs 2"), { kind: "ok", value: "set" });
+    assert.deepEqual(await side.ghosts.setProfile(ghost(), "Docs", "card"), { kind: "ok", value: "set" });
+    const again = await side.restarted().setProfile(ghost(), "Docs", "card");
+    assert.deepEqual(again, { kind: "ok", value: "unchanged" });
+    const changed = await side.ghosts.setProfile(ghost(), "Docs 2", "operator");
+    assert.deepEqual(changed, { kind: "ok", value: "set" });
     assert.deepEqual(names(), [{ displayname: "Docs" }, { displayname: "Docs" }, { displayname: "Docs 2" }]);
+  });
+
+  it("a card that changes its name all the time changes a ghost's once in an hour [AGT-4]", async (t) => {
+    const server = await scriptedHomeserver(t);
+    const side = ghostSide(t, server.url);
+    for (let minute = 0; minute < 180; minute += 4) {
+      const { kind } = await side.restarted().setProfile(ghost(), `Docs ${minute}`, "card");
+      assert.equal(kind, "ok");
+      await side.clock.advance(4 * 60_000);
+    }
+    const names = server.seen.filter(({ path }) => path.endsWith("/displayname")).map(({ body }) => body);
+    assert.deepEqual(names, [
+      { displayname: "Docs 0" },
+      { displayname: "Docs 60" },
+      { displayname: "Docs 120" },
+    ]);
   });
 });

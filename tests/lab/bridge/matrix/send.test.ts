@@ -166,7 +166,7 @@ describe("sending an event", () => {
     const first = await bridge.ghosts.ensureGhost(ghost("again"));
     assert.equal(first.kind, "ok");
     assert.deepEqual(await bridge.restarted().ensureGhost(ghost("again")), first);
-    assert.deepEqual(await bridge.ghosts.setProfile(ghost("again"), "Again & again"), {
+    assert.deepEqual(await bridge.ghosts.setProfile(ghost("again"), "Again & again", "card"), {
       kind: "ok",
       value: "set",
     });

@@ -63,8 +63,8 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
         await state.missing();
       },
     },
-    setProfile: async (ghost, name) => {
-      asked.push(`${ghost} is ${name}`);
+    setProfile: async (ghost, name, chosenBy) => {
+      asked.push(`${ghost} is ${name}${chosenBy === "card" ? "" : ", as configured"}`);
       return await state.profile();
     },
     clock,
@@ -119,7 +119,7 @@ describe("profile sync", () => {
     assert.deepEqual(taken(), [], "nothing that trust or name depends on");
     change([agentTarget(key, { displayName: "Papers" })]);
     await clock.advance(0);
-    assert.deepEqual(taken(), ["check docs", "@agent_docs:a.test is Papers"]);
+    assert.deepEqual(taken(), ["check docs", "@agent_docs:a.test is Papers, as configured"]);
     change([]);
     await clock.advance(0);
     assert.deepEqual(taken(), ["revoke docs"]);
