@@ -42,7 +42,7 @@ const KNOWN: Statement = {
        UNION ALL SELECT id, thread_root, NULL FROM bridge_delegations
          WHERE room_id = ANY ($1) AND thread_root = ANY ($2) AND terminal_at IS NULL
        UNION ALL SELECT max(id), thread_root, NULL FROM bridge_delegations
-         WHERE room_id = ANY ($1) AND thread_root = ANY ($2) GROUP BY room_id, thread_root, ghost_mxid
+         WHERE room_id = ANY ($1) AND thread_root = ANY ($2) GROUP BY room_id, thread_root, ghost_mxid, sender_mxid
      ) about JOIN bridge_delegations d ON d.id = about.id) AS subjects,
     (SELECT json_agg(json_build_object('event', matrix_event_id, 'room', room_id, 'sender', sender_mxid))
        FROM bridge_encrypted_intake

@@ -382,11 +382,17 @@ describe("a conversation", () => {
     assert.notEqual(await ask("fresh", {}), first);
     assert.equal(await ask("reply", { replyTo: answer ?? "" }), first);
     assert.equal(await ask("thread", { thread: "$q1" }), first);
-    assert.equal(await ask("bob", { sender: "@bob:a.test", thread: "$q1" }), first);
+    const bob = { sender: "@bob:a.test" };
+    // Whoever came later may not have read what was said before, and would be told it by the agent.
+    const own = await ask("bob", { ...bob, thread: "$q1" });
+    assert.notEqual(own, first, "the conversation of somebody else");
+    assert.notEqual(await ask("bob2", { ...bob, replyTo: answer ?? "" }), first);
+    assert.equal(await ask("bob3", { ...bob, thread: "$q1" }), own);
+    assert.equal(await ask("thread2", { thread: "$q1" }), first, "though somebody else asked there last");
     assert.notEqual(await ask("elsewhere", { replyTo: answer ?? "", room: "!other" }), first);
     assert.equal(
       new Set(agent.behaviour.addressed.map(({ taskId }) => taskId)).size,
-      6,
+      9,
       "each is a task of its own",
     );
     await harness.clock.advance(86_400_001);
