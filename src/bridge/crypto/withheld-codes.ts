@@ -1,12 +1,16 @@
 // Why senders withhold keys, as they said it to one machine. The library keeps such codes too, but not who sent them.
 // Invariants: a code counts for events of the user who sent it alone, because everybody in a room sees the IDs of the
-// others' sessions; it is in memory alone, so after a restart an event waits for its key as if nothing had been said.
+// others' sessions; what is kept is bounded in number and length; it is in memory alone, so after a restart an event waits for its key as if nothing had been said.
 // Protocol: Matrix client-server API, "m.room_key.withheld".
 import { LRUCache } from "lru-cache";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 
 const CODES_MAX = 10_000;
 const CODE_LENGTH_MAX = 100;
+/** As of every identifier of Matrix; that of a Megolm session has 43 characters. */
+const ID_LENGTH_MAX = 255;
+
+const isId = (value: unknown): value is string => typeof value === "string" && value.length <= ID_LENGTH_MAX;
 
 const nameOf = (sender: unknown, room: unknown, session: unknown) => JSON.stringify([sender, room, session]);
 
@@ -17,8 +21,8 @@ export class WithheldCodes {
     for (const { type, sender, content } of messages) {
       if (type !== "m.room_key.withheld" || typeof content !== "object" || content === null) continue;
       const { room_id, session_id, code } = content as Readonly<Record<string, unknown>>;
-      if (typeof session_id !== "string" || typeof code !== "string" || code.length > CODE_LENGTH_MAX)
-        continue;
+      if (!isId(room_id) || !isId(session_id)) continue;
+      if (typeof code !== "string" || code.length > CODE_LENGTH_MAX) continue;
       this.#codes.set(nameOf(sender, room_id, session_id), code);
     }
   }
