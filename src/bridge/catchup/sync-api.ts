@@ -32,12 +32,14 @@ export type Reader = Pick<GhostActor, "ghost" | "signal">;
 /** How long a request is held open that only detects a stop of the homeserver. */
 export const WATCH_MS = 30_000;
 const WATCH_GRACE_MS = 15_000;
-/** A page of a room's past: a hundred events, each with its aggregated relations. */
-const RESPONSE_BYTES_MAX = 64 * 1024 * 1024;
+/** Size of a page of a room's past, above which a smaller one is requested, each event with its aggregated relations. */
+const PAGE_BYTES_MAX = 64 * 1024 * 1024;
 /** Size of one answer about all rooms of a ghost, above which a smaller one is requested. */
 const CHANGES_BYTES_MAX = 16 * 1024 * 1024;
 const TIMELINE_LIMIT = 50;
 const PAGE_LIMIT = 100;
+/** Of a page that is too large. Written as ASCII, an event with an edit and an edited thread is below a megabyte. */
+const LARGE_PAGE_LIMIT = 10;
 const ANSWERS_MAX = 10;
 
 /** The types that intake reads. */
@@ -85,10 +87,15 @@ export class SyncApi {
   readonly #reading: HomeserverHttp;
   readonly #watching: HomeserverHttp;
   readonly #changesBytesMax: number;
+  readonly #pageBytesMax: number;
 
-  constructor(options: HomeserverOptions, changesBytesMax: number = CHANGES_BYTES_MAX) {
-    this.#changesBytesMax = changesBytesMax;
-    this.#reading = new HomeserverHttp({ ...options, responseBytesMax: RESPONSE_BYTES_MAX });
+  constructor(
+    options: HomeserverOptions,
+    bounds: { readonly changesBytesMax?: number; readonly pageBytesMax?: number } = {},
+  ) {
+    this.#changesBytesMax = bounds.changesBytesMax ?? CHANGES_BYTES_MAX;
+    this.#pageBytesMax = bounds.pageBytesMax ?? PAGE_BYTES_MAX;
+    this.#reading = new HomeserverHttp({ ...options, responseBytesMax: PAGE_BYTES_MAX });
     this.#watching = new HomeserverHttp({ ...options, requestTimeoutMs: WATCH_MS + WATCH_GRACE_MS });
   }
 
@@ -157,21 +164,29 @@ export class SyncApi {
     });
   }
 
-  /** `GET /rooms/{room}/messages`, backwards from `from`, to `since` if given; newest first. */
+  /**
+   * `GET /rooms/{room}/messages`, backwards from `from`, to `since` if given; newest first. Of messages that make it too
+   * large, which anybody in the room may write, a smaller page.
+   */
   async pageBack(
     reader: Reader,
     room: RoomId,
     from: string,
     since: string | undefined,
   ): Promise<Outcome<{ readonly events: readonly RawEvent[]; readonly next: string | undefined }>> {
-    const outcome = await this.#reading.request("messages_back", "GET", ["rooms", room, "messages"], {
-      query: {
-        ...(since !== undefined && { to: since }),
-        ...{ dir: "b", from, limit: String(PAGE_LIMIT), filter: PAGE_FILTER },
-      },
-      as: reader,
-      schema: Page,
-    });
+    const read = (limit: number) =>
+      this.#reading.request("messages_back", "GET", ["rooms", room, "messages"], {
+        query: {
+          ...(since !== undefined && { to: since }),
+          ...{ dir: "b", from, limit: String(limit), filter: PAGE_FILTER },
+        },
+        as: reader,
+        schema: Page,
+        bytesMax: this.#pageBytesMax,
+      });
+    const page = await read(PAGE_LIMIT);
+    const isTooLarge = page.kind === "retry" && page.cause === "too_large";
+    const outcome = isTooLarge ? await read(LARGE_PAGE_LIMIT) : page;
     if (outcome.kind !== "ok") return outcome;
     const { chunk, end } = outcome.value;
     return {

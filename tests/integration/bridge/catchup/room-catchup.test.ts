@@ -19,7 +19,6 @@ interface Filter {
 
 const ROOMS = ["!a", "!b"];
 const EVENTS = 250;
-const PAGE = 100;
 const text = (room: string, index: number) => ({
   event_id: `$${room.slice(1)}${index}`,
   type: "m.room.message",
@@ -27,7 +26,9 @@ const text = (room: string, index: number) => ({
   content: { body: "x".repeat(500) },
 });
 
-async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: number) {
+type AnswerBounds = ConstructorParameters<typeof SyncApi>[1];
+
+async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBounds) {
   const state = {
     fail: (_from: string, _again: boolean): boolean => false,
     pages: [] as string[],
@@ -36,10 +37,10 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
     types: [] as string[][],
   };
   /** Pages of the past, newest first; `from` is how many events come before it. */
-  const page = (room: string, from: string, again: boolean): ScriptedAnswer => {
+  const page = (room: string, from: string, limit: number, again: boolean): ScriptedAnswer => {
     if (state.fail(from, again)) return { status: 502, body: {} };
     const end = from === "s1" ? EVENTS : Number(from);
-    const begin = Math.max(0, end - PAGE);
+    const begin = Math.max(0, end - limit);
     const indices = Array.from({ length: end - begin }, (_, index) => end - 1 - index);
     return {
       body: { chunk: indices.map((index) => text(room, index)), ...(begin > 0 && { end: `${begin}` }) },
@@ -53,7 +54,7 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
     const from = query.get("from") ?? "";
     if (room !== undefined) {
       state.pages.push(from);
-      return page(room, from, !query.has("to"));
+      return page(room, from, Number(query.get("limit")), !query.has("to"));
     }
     if (!path.endsWith("/sync")) return { body: {} };
     state.since.push(query.get("since") ?? "");
@@ -70,7 +71,7 @@ async function reading(t: TestContext, bounds: FoundBounds, changesBytesMax?: nu
   });
   const side = ghostSide(t, homeserver.url);
   const options = { url: homeserver.url, asToken: "t", requestTimeoutMs: 5_000, clock: side.clock };
-  const api = new SyncApi(options, changesBytesMax);
+  const api = new SyncApi(options, answers);
   t.after(() => api.close());
   const positions = new Map<GhostMxid, string>([[ghost, "s0"]]);
   const taken: string[] = [];
@@ -108,7 +109,7 @@ const FEW = { charactersMax: 10_000, eventsMax: 10_000 };
 
 describe("RoomCatchup", () => {
   it("asks the homeserver for every type of event that intake reads, reactions too [INT-8]", async (t) => {
-    const { rooms, state } = await reading(t, FEW, 10_000);
+    const { rooms, state } = await reading(t, FEW, { changesBytesMax: 10_000 });
     await rooms.afterDowntime([ghost], signal);
     const read = ["message", "encrypted", "redaction", "member", "encryption"].map(
       (name) => `m.room.${name}`,
@@ -118,12 +119,23 @@ describe("RoomCatchup", () => {
   });
 
   it("events whose contents exceed the memory bound are read again, in order [INT-8]", async (t) => {
-    for (const changesBytesMax of [undefined, 10_000]) {
-      const { rooms, positions, taken } = await reading(t, FEW, changesBytesMax);
+    for (const answers of [undefined, { changesBytesMax: 10_000 }]) {
+      const { rooms, positions, taken } = await reading(t, FEW, answers);
       assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
       assert.deepEqual(taken, all());
       assert.equal(positions.get(ghost), "s1");
     }
+  });
+
+  it("messages that make a page too large keep nothing from being read [INT-8]", async (t) => {
+    const { rooms, positions, taken } = await reading(
+      t,
+      { ...FEW, charactersMax: 1e9 },
+      { pageBytesMax: 20_000 },
+    );
+    assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+    assert.deepEqual(taken, all());
+    assert.equal(positions.get(ghost), "s1");
   });
 
   it("the position stays while a found event cannot be read again [INT-8]", async (t) => {

@@ -190,7 +190,7 @@ describe("the catchup of rooms on a real homeserver", () => {
       clock: systemClock,
     };
     // No answer about rooms is small enough for it.
-    const sparing = new SyncApi(options, 1_000);
+    const sparing = new SyncApi(options, { changesBytesMax: 1_000 });
     t.after(() => sparing.close());
     const rooms = [await roomOf(GHOST), await roomOf(GHOST, OTHER)];
     const since = await Promise.all([GHOST, OTHER].map(positionOf));
