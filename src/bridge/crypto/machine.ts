@@ -201,8 +201,8 @@ export class GhostMachine {
   }
 
   receive(changes: DeviceChanges): Promise<readonly RoomId[]> {
-    this.#withheld.received(changes.toDevice);
-    return this.#run((machine) => receiveChanges(machine, changes));
+    const toDevice = this.#withheld.takeFrom(changes.toDevice);
+    return this.#run((machine) => receiveChanges(machine, { ...changes, toDevice }));
   }
 
   decrypt(event: EncryptedRoomEvent): Promise<Decryption> {

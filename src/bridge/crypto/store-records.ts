@@ -20,8 +20,8 @@ import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import { isWithin } from "./idb-keys.ts";
 import { notDurable, patiently, type StoreHolder, type StoreWriter } from "./store-writer.ts";
 
-/** Room sessions, hashes of Olm messages, and withheld sessions: what comes without end, and is deleted by age. */
-const AGING: ReadonlySet<string> = new Set(["inbound_group_sessions3", "olm_hashes", "withheld_sessions"]);
+/** Room sessions and hashes of Olm messages: what comes without end, and is deleted by age. */
+const AGING: ReadonlySet<string> = new Set(["inbound_group_sessions3", "olm_hashes"]);
 /** The day of the last use is written when it is this much out of date, not at each use. */
 const USE_NOTED_DAYS = 7;
 /** A read of more records would fill the memory; the machine ends instead. */

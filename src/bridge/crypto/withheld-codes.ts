@@ -1,4 +1,5 @@
-// Why senders withhold keys, as they said it to one machine. The library keeps such codes too, but not who sent them.
+// Why senders withhold keys, as they said it to one machine. The library would store such codes too, of whatever length and
+// without who sent them.
 // Invariants: a code counts for events of the user who sent it alone, because everybody in a room sees the IDs of the
 // others' sessions; what is kept is bounded in number and length; it is in memory alone, so after a restart an event waits for its key as if nothing had been said.
 // Protocol: Matrix client-server API, "m.room_key.withheld".
@@ -12,19 +13,23 @@ const ID_LENGTH_MAX = 255;
 
 const isId = (value: unknown): value is string => typeof value === "string" && value.length <= ID_LENGTH_MAX;
 
+const isWithheld = ({ type }: DeviceChanges["toDevice"][number]) => type === "m.room_key.withheld";
 const nameOf = (sender: unknown, room: unknown, session: unknown) => JSON.stringify([sender, room, session]);
 
 export class WithheldCodes {
   readonly #codes = new LRUCache<string, string>({ max: CODES_MAX });
 
-  received(messages: DeviceChanges["toDevice"]): void {
-    for (const { type, sender, content } of messages) {
-      if (type !== "m.room_key.withheld" || typeof content !== "object" || content === null) continue;
+  /** Takes the codes out of these messages; returns the others. */
+  takeFrom(messages: DeviceChanges["toDevice"]): DeviceChanges["toDevice"] {
+    const [withheld, others] = [messages.filter(isWithheld), messages.filter((one) => !isWithheld(one))];
+    for (const { sender, content } of withheld) {
+      if (typeof content !== "object" || content === null) continue;
       const { room_id, session_id, code } = content as Readonly<Record<string, unknown>>;
       if (!isId(room_id) || !isId(session_id)) continue;
       if (typeof code !== "string" || code.length > CODE_LENGTH_MAX) continue;
       this.#codes.set(nameOf(sender, room_id, session_id), code);
     }
+    return others;
   }
 
   /** What the sender of an event said about its session. */

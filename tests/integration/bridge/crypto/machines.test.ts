@@ -202,10 +202,14 @@ describe("Machines", () => {
 
   it("the code of a sender that withholds its key is returned, and nobody else's code for that session [ENC-6]", async (t) => {
     const server = new KeyServer();
-    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    const scene = await machinesScene(t);
+    const ghost = new GhostSide(server, scene.start().machines, GHOST);
     const alice = await pair(ghost, server);
     await alice.share(ROOM, BOB);
     const said = await alice.say(ROOM, "not for you");
+    const stored = async () =>
+      (await scene.database.pool.query("SELECT FROM bridge_crypto_records")).rowCount;
+    const before = await stored();
     const { session_id, sender_key } = said.raw["content"] as Record<string, unknown>;
     const withhold = (sender: string, code: string) => {
       const named = { algorithm: "m.megolm.v1.aes-sha2", room_id: ROOM, session_id, sender_key };
@@ -222,6 +226,7 @@ describe("Machines", () => {
     assert.deepEqual(await withheld(), { withheld: "m.unverified" });
     await withhold(BOB, "m.no_olm");
     assert.deepEqual(await withheld(), { withheld: "m.unverified" });
+    assert.equal(await stored(), before, "nothing of it is stored, because anybody may send any number");
   });
 
   it("a forwarded key is not taken, also from the device that made it [ENC-9]", async (t) => {

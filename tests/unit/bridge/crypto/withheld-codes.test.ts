@@ -11,9 +11,9 @@ const withheld = (content: object, sender = event.sender) => ({
 describe("codes of withheld keys", () => {
   it("count for the events of whoever sent them alone [ENC-6]", () => {
     const codes = new WithheldCodes();
-    codes.received([withheld({}, "@mallory:b.test")]);
+    codes.takeFrom([withheld({}, "@mallory:b.test")]);
     assert.equal(codes.codeOf(event, "session"), undefined);
-    codes.received([withheld({})]);
+    codes.takeFrom([withheld({})]);
     assert.equal(codes.codeOf(event, "session"), "m.unverified");
     assert.equal(codes.codeOf({ ...event, room: "!other" }, "session"), undefined);
   });
@@ -21,8 +21,8 @@ describe("codes of withheld keys", () => {
   it("are not kept for what is no identifier, however much of it another server sends [ENC-10]", () => {
     const codes = new WithheldCodes();
     const long = "s".repeat(256);
-    codes.received([withheld({ session_id: long }), withheld({ room_id: long }), withheld({ code: long })]);
-    codes.received([withheld({ session_id: ["session"] }), withheld({ room_id: { long } })]);
+    codes.takeFrom([withheld({ session_id: long }), withheld({ room_id: long }), withheld({ code: long })]);
+    codes.takeFrom([withheld({ session_id: ["session"] }), withheld({ room_id: { long } })]);
     assert.deepEqual(
       [long, "session"].map((session) => codes.codeOf(event, session)),
       [undefined, undefined],
