@@ -14,8 +14,12 @@ import { assemblePack, packProblems } from "../src/federation/evidence/pack.ts";
 import { CONTAINMENT_ORDER } from "../src/federation/plane-order.ts";
 import { runPass } from "../src/federation/reconcile/pass.ts";
 import { PolicyFile } from "../src/rendered-files/border-policy.ts";
-import { controlConfig, controlRepository, openControl } from "../tests/support/control-repository.ts";
-import { changedPaths } from "../tests/support/repository.ts";
+import {
+  changedPaths,
+  controlConfig,
+  controlRepository,
+  openControl,
+} from "../tests/support/control-repository.ts";
 
 const PARTNER = "lighthouse";
 

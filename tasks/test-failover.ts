@@ -5,8 +5,8 @@ import { existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writ
 import { join } from "node:path";
 import { canEnter, reachableDirectory, unprivilegedUser } from "../lab/postgres/unprivileged-user.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
+import { PATRONI_PROGRAMS } from "../tests/failover/patroni.ts";
 import { FAILOVERS } from "../tests/support/kills.ts";
-import { PATRONI_PROGRAMS } from "../tests/support/patroni.ts";
 import { ROOT, runProgram } from "./run-program.ts";
 import { runTests } from "./run-tests.ts";
 

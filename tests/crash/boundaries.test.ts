@@ -4,19 +4,23 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import type { EventId } from "../../src/domain/identifiers.ts";
-import { BOUNDARIES, type Boundary, CANARY, Exchange, lastWord } from "../support/crash-boundaries.ts";
-import {
-  auditedOf,
-  type CrashScene,
-  crashScene,
-  PATIENCE_MS,
-  type RoomKind,
-  saidBy,
-} from "../support/crash-scene.ts";
-import { databaseText } from "../support/database-text.ts";
+import { databaseText } from "../support/database.ts";
 import { eventually, GHOST } from "../support/encrypted-bridge.ts";
 import type { FailpointName } from "../support/failpoints.ts";
 import { isShortRun } from "../support/kills.ts";
+import {
+  auditedOf,
+  BOUNDARIES,
+  type Boundary,
+  CANARY,
+  type CrashScene,
+  crashScene,
+  Exchange,
+  lastWord,
+  PATIENCE_MS,
+  type RoomKind,
+  saidBy,
+} from "./boundaries.ts";
 
 interface Case {
   readonly name: FailpointName;

@@ -11,9 +11,8 @@ import { CONTAINMENT_ORDER, PLANE_NAMES } from "../../src/federation/plane-order
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { readPlane } from "../../src/federation/state/plane-records.ts";
-import { controlRepository, openControl } from "../support/control-repository.ts";
+import { controlRepository, openControl, operatorGit } from "../support/control-repository.ts";
 import { killsOf, runUntilKilled } from "../support/kills.ts";
-import { operatorGit } from "../support/repository.ts";
 import { temporaryFolder } from "../support/temporary.ts";
 
 const contain = (directory: string, killAfterMs?: number) =>

@@ -12,9 +12,9 @@ import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../src/federation/registry/retired.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
+import { operatorGit } from "../support/control-repository.ts";
 import { runUntilKilled } from "../support/kills.ts";
 import { identitiesIn, removedPartner, SERVER } from "../support/readmission.ts";
-import { operatorGit } from "../support/repository.ts";
 import { temporaryFolder } from "../support/temporary.ts";
 
 const run = (procedure: string, directory: string, killAfterMs?: number) =>

@@ -7,7 +7,8 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
-import { A, B, makeParties, openRunAt, openSide, type Side } from "../support/offboarding.ts";
+import { makeParties, openRunAt, openSide, type Side } from "../support/offboarding.ts";
+import { A, B } from "../support/offboarding-planes.ts";
 import { assertOneEnd, driveToEnd, type Step, stepAt, viewAt } from "../support/offboarding-steps.ts";
 import { temporaryFolder } from "../support/temporary.ts";
 

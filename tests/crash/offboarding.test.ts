@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import { killsOf, runUntilKilled } from "../support/kills.ts";
-import { A, B, makeParties, openRunAt, openSide } from "../support/offboarding.ts";
+import { makeParties, openRunAt, openSide } from "../support/offboarding.ts";
+import { A, B } from "../support/offboarding-planes.ts";
 import { assertOneEnd, viewAt } from "../support/offboarding-steps.ts";
 import { temporaryFolder } from "../support/temporary.ts";
 

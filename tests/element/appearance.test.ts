@@ -8,9 +8,9 @@ import type { Locator } from "playwright-core";
 import { parse, stringify } from "yaml";
 import { TRAITS } from "../../lab/organisations.ts";
 import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
-import { ElementWeb } from "../support/element/browser.ts";
 import { Questions } from "../support/lab-questions.ts";
 import { eventually, LabSession } from "../support/lab-session.ts";
+import { ElementWeb } from "./browser.ts";
 
 const { DRAWBRIDGE_TEST_CHROMIUM, DRAWBRIDGE_TEST_ELEMENT, DRAWBRIDGE_TEST_PICTURES } = process.env;
 /** So long that the answer mentions who asked. */

@@ -14,8 +14,8 @@ import {
 } from "../support/encrypted-bridge.ts";
 import { EncryptingClient, encryptedRoom, repliesTo } from "../support/encrypting-client.ts";
 import { failoversOf } from "../support/kills.ts";
-import { startPatroni } from "../support/patroni.ts";
 import { type RoomMessage, startSynapse, type TestSynapse } from "../support/synapse.ts";
+import { startPatroni } from "./patroni.ts";
 
 const FAILOVERS = failoversOf(20);
 const ROOMS = { plain: 6, encrypted: 2 };

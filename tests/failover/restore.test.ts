@@ -9,9 +9,9 @@ import { freePort } from "../../lab/ports.ts";
 import type { EventId } from "../../src/domain/identifiers.ts";
 import { encryptedBridge, eventually, GHOST, questionTo } from "../support/encrypted-bridge.ts";
 import { repliesTo } from "../support/encrypting-client.ts";
-import { startPatroni } from "../support/patroni.ts";
 import { startSynapse, type TestSynapse } from "../support/synapse.ts";
 import { CLI_MAIN, start, writeFile } from "../support/temporary.ts";
+import { startPatroni } from "./patroni.ts";
 
 let synapse: TestSynapse;
 before(async () => {

@@ -1,9 +1,13 @@
-// A real PostgreSQL database for a test, of its own and already migrated.
+// A real PostgreSQL database for a test, of its own and already migrated; and everything that a database holds as text, in
+// which planted content can be searched for.
 // Invariants: databases are cloned from one template, so tests never see each other's rows; a connection
 // that a test leaves open fails that test. The server is the run's (TEST_POSTGRES_URL, set by `./task test`)
-// or, for a file run by itself, one that lives as long as this process.
+// or, for a file run by itself, one that lives as long as this process. Binary columns are searched as what they encode:
+// bytes, and records of cryptographic stores as their keys and values.
 import { after, type TestContext } from "node:test";
-import pg from "pg";
+import { deserialize } from "node:v8";
+import pg, { type QueryResultRow } from "pg";
+import { decodeStringKey } from "../../src/bridge/crypto/idb-keys.ts";
 import { migrate } from "../../src/bridge/ledger/migrate.ts";
 import { createLedgerPool } from "../../src/bridge/ledger/postgres.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
@@ -157,4 +161,39 @@ export async function testDatabase(
     await dropDatabase(server, name);
   });
   return { url, pool, name };
+}
+
+/** Runs a query on the database. */
+export type Query = <Row extends QueryResultRow>(text: string) => Promise<readonly Row[]>;
+
+/** Characters are those of Latin 1, so that bytes can be found in it. */
+function binaryText(bytes: Buffer): string {
+  const forms = [bytes.toString("latin1"), bytes.toString("utf8")];
+  const decoders = [(): unknown => deserialize(bytes), () => decodeStringKey(bytes)];
+  for (const decode of decoders) {
+    try {
+      forms.push(JSON.stringify(decode()));
+    } catch {
+      // It is something else.
+    }
+  }
+  return forms.join("\n");
+}
+
+const cellText = (cell: unknown): string => (Buffer.isBuffer(cell) ? binaryText(cell) : JSON.stringify(cell));
+
+/** The text of each table, by its name. */
+export async function databaseText(query: Query): Promise<ReadonlyMap<string, string>> {
+  const tables = await query<{ name: string }>(
+    "SELECT quote_ident(relname) AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace",
+  );
+  const texts = new Map<string, string>();
+  for (const { name } of tables) {
+    // As one text too, in which bytes are hexadecimal.
+    const rows = await query<{ all_columns: string }>(
+      `SELECT t::text AS all_columns, t.* FROM public.${name} t`,
+    );
+    texts.set(name, rows.map((row) => Object.values(row).map(cellText).join(" ")).join("\n"));
+  }
+  return texts;
 }

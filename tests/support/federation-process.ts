@@ -32,7 +32,8 @@ const PROCEDURES: Readonly<Record<string, (...args: string[]) => Promise<void>>>
 
   /** Both sides of a removal, until both hold the record. */
   async offboarding(folder = "") {
-    const { A, B, openSide } = await import("./offboarding.ts");
+    const { openSide } = await import("./offboarding.ts");
+    const { A, B } = await import("./offboarding-planes.ts");
     const { driveToEnd } = await import("./offboarding-steps.ts");
     const sides = [await openSide(folder, A), await openSide(folder, B)];
     say("begun");

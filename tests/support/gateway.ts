@@ -1,5 +1,5 @@
-// A real gateway for tests: Envoy run by `drawbridge gateway`, tokens by the real issuer's key, and agents
-// that are test doubles or real ones.
+// A real gateway for tests: its files from one value that tests like to write, Envoy run by `drawbridge gateway`, tokens by
+// the real issuer's key, and agents that are test doubles or real ones.
 import { once } from "node:events";
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
@@ -12,14 +12,71 @@ import { freePort } from "../../lab/ports.ts";
 import { findPrograms } from "../../lab/programs.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { GatewayConfigFile } from "../../src/gateway/config.ts";
+import { type AccessRules, mergeAccessRules } from "../../src/gateway/merge-access-files.ts";
 import { loadIssuerConfig } from "../../src/issuer/config.ts";
 import { startIssuer } from "../../src/issuer/server.ts";
 import { generateSigningKeys, type SigningKeySet } from "../../src/issuer/signing-keys.ts";
+import {
+  InvocationFile,
+  type InvokedAgent,
+  PublicationFile,
+  type PublishedCard,
+} from "../../src/rendered-files/gateway-files.ts";
 import { GatewayState } from "../../src/rendered-files/gateway-state.ts";
+import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
-import { type AdmissionInput, admissionFiles } from "./gateway-files.ts";
 import { recordedLog } from "./recorded-log.ts";
 import { CLI_MAIN, type Running, start, writeFile } from "./temporary.ts";
+
+/** An agent with its card and its callers; without `cardPath` its card is not public. */
+export type AgentInput = Omit<z.input<typeof PublishedCard>, "cardPath"> & {
+  readonly cardPath?: string;
+} & z.input<typeof InvokedAgent>;
+
+export interface AdmissionInput {
+  readonly agents: Readonly<Record<string, AgentInput>>;
+  readonly quotas: z.input<typeof InvocationFile>["quotas"];
+}
+
+export function admissionFiles({ agents, quotas }: AdmissionInput): {
+  readonly publication: z.input<typeof PublicationFile>;
+  readonly invocation: z.input<typeof InvocationFile>;
+} {
+  const all = Object.entries(agents);
+  return {
+    publication: {
+      version: 1,
+      cards: Object.fromEntries(
+        all.flatMap(([name, { upstream, upstreamCardPath, cardPath }]) =>
+          cardPath === undefined
+            ? []
+            : [[name, { upstream, cardPath, ...(upstreamCardPath && { upstreamCardPath }) }]],
+        ),
+      ),
+    },
+    invocation: {
+      version: 1,
+      agents: Object.fromEntries(
+        all.map(([name, { cardPath: _, upstreamCardPath: __, ...invocation }]) => [name, invocation]),
+      ),
+      quotas,
+    },
+  };
+}
+
+/** @throws ConfigError as the gateway would */
+export function testIntent(input: AdmissionInput): AccessRules {
+  const { publication, invocation } = admissionFiles(input);
+  const [cards, callers] = [stringify(publication), stringify(invocation)];
+  return mergeAccessRules(
+    {
+      file: "publication.yaml",
+      text: cards,
+      value: parseYaml(PublicationFile, cards, "publication.yaml"),
+    },
+    { file: "invocation.yaml", text: callers, value: parseYaml(InvocationFile, callers, "invocation.yaml") },
+  );
+}
 
 export const AUDIENCE = "https://agents.org-a.example";
 

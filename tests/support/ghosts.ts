@@ -1,9 +1,11 @@
-// Ghosts for tests, with devices kept in memory as the ledger keeps them: made once, never changed.
+// Ghosts for tests, with devices kept in memory as the ledger keeps them: made once, never changed; and what their notices
+// need besides.
 import type { TestContext } from "node:test";
 import type { GhostDevice } from "../../src/bridge/ledger/ghosts.ts";
 import type { GhostLedger } from "../../src/bridge/ledger/ledger.ts";
 import { Ghosts } from "../../src/bridge/matrix/ghosts.ts";
 import { Homeserver } from "../../src/bridge/matrix/homeserver.ts";
+import { CATALOGUES } from "../../src/bridge/texts/catalogue.ts";
 import { systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid } from "../../src/domain/identifiers.ts";
 import { ManualClock } from "./manual-clock.ts";
@@ -59,3 +61,8 @@ export function ghostSide(
   const make = () => new Ghosts({ homeserver, ledger, clock, random: systemRandom });
   return { homeserver, ghosts: make(), clock, ledger, operations, restarted: make };
 }
+
+export const noticeTexts = {
+  textsOf: () => CATALOGUES.en,
+  cards: { verifiedCard: () => undefined },
+};

@@ -20,7 +20,7 @@ import { a2aMessageId } from "../../src/bridge/ledger/leases.ts";
 import { isFor, transactionIdIn } from "../../src/bridge/ledger/transaction-ids.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
-import { databaseText } from "./database-text.ts";
+import { databaseText } from "./database.ts";
 import { eventually, type LabSession } from "./lab-session.ts";
 
 /** Whether an event is the status message of a question that takes long, or an edit of it: it is no notice. */

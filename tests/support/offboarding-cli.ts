@@ -1,11 +1,11 @@
 // Loaded before the command line (node --import): the planes, the probes from outside and the count of what
-// remains are scripted, as in offboarding.ts; everything else is what an operator runs.
+// remains are scripted, as in offboarding-planes.ts; everything else is what an operator runs.
 import { registerHooks } from "node:module";
 
 const INSTEAD: readonly (readonly [string, string])[] = [
-  ["/src/federation/planes/runtimes.ts", "offboarding-cli-planes.ts"],
-  ["/src/federation/probes/outside.ts", "offboarding-cli-planes.ts"],
-  ["/src/federation/offboarding/duties/residual.ts", "offboarding-cli-planes.ts"],
+  ["/src/federation/planes/runtimes.ts", "offboarding-planes.ts"],
+  ["/src/federation/probes/outside.ts", "offboarding-planes.ts"],
+  ["/src/federation/offboarding/duties/residual.ts", "offboarding-planes.ts"],
 ];
 
 registerHooks({

@@ -18,8 +18,9 @@ import { type Kind, PLANE_OF_STAGE, STAGE_NAMES, type Trigger } from "../../src/
 import { placeOfStatement, statementIn } from "../../src/records/sign/held-statements.ts";
 import { verifyRecord } from "../../src/records/verify/verify-record.ts";
 import { writeWhole } from "../../src/runtime/write-file.ts";
-import { A, B, makeParties, openRunAt, openSide, type Side, type SideOptions } from "./offboarding.ts";
-import { operatorGit } from "./repository.ts";
+import { operatorGit } from "./control-repository.ts";
+import { makeParties, openRunAt, openSide, type Side, type SideOptions } from "./offboarding.ts";
+import { A, B } from "./offboarding-planes.ts";
 import { temporaryFolder } from "./temporary.ts";
 
 export type Step = "next" | "sign" | "export" | "import" | "complete";

@@ -21,10 +21,9 @@ import type { StateFolder } from "../../src/federation/state/folder.ts";
 import { targetFingerprint } from "../../src/rendered-files/agents-file.ts";
 import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { bytesOf, minimalCard } from "./cards.ts";
-import { commitRegistry, controlRepository, LIGHTHOUSE, openControl } from "./control-repository.ts";
+import { AT, commitRegistry, controlRepository, LIGHTHOUSE, openControl } from "./control-repository.ts";
 import { ManualClock } from "./manual-clock.ts";
-import { NO_SCOPE } from "./real-evidence.ts";
-import { AT } from "./repository.ts";
+import { NO_SCOPE } from "./removal.ts";
 import { registryFiles } from "./sample-files.ts";
 import { temporaryFolder, writeFile } from "./temporary.ts";
 

@@ -1,10 +1,13 @@
-// A whole removal of one organisation by another, stated and signed by both, and forgeries of it.
-// Its evidence is real (real-evidence.ts). The forgeries are signed with the keys of both organisations: what a
+// A whole removal of one organisation by another, stated and signed by both, and forgeries of it. Its evidence is that of a
+// real removal: what the probes of the lab's two organisations found in each stage, with no content and no key in it
+// (tests/fixtures/records/removal-evidence.json). The forgeries are signed with the keys of both organisations: what a
 // signature cannot show is what they are for.
-
 import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { canonicalize } from "../../src/domain/canonical-json.ts";
 import { sha256, sha256Tagged } from "../../src/domain/digest.ts";
+import type { Circumstances, Condition } from "../../src/records/conditions/condition.ts";
+import { conditionsOf, DUTIES } from "../../src/records/conditions/conditions-of-planes.ts";
 import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";
 import { readPublicKey } from "../../src/records/format/ecdsa-p256.ts";
 import {
@@ -14,22 +17,95 @@ import {
   isOfPurge,
   OWNER_WORD,
 } from "../../src/records/format/evidence-item.ts";
+import type { Scope } from "../../src/records/format/fields.ts";
 import {
   COMPLETION_PREDICATE_TYPE,
   type CompletionPredicate,
   completionSubjects,
+  type OutOfReachEntry,
   STAGE_PREDICATE_TYPE,
   type StagePredicate,
   stageSubjects,
 } from "../../src/records/format/predicates.ts";
 import { fileText, RECORD_SCHEMA, type RecordFile } from "../../src/records/format/record-file.ts";
-import { positionOf, type StageName, statementOrder } from "../../src/records/format/stages.ts";
-import { STATEMENT_TYPE, type Statement, statementDigest } from "../../src/records/format/statement.ts";
+import {
+  PLANE_OF_STAGE,
+  positionOf,
+  type StageName,
+  statementOrder,
+} from "../../src/records/format/stages.ts";
+import {
+  STATEMENT_PAYLOAD_TYPE,
+  STATEMENT_TYPE,
+  type Statement,
+  statementBytes,
+  statementDigest,
+} from "../../src/records/format/statement.ts";
 import type { Trust, TrustedParty } from "../../src/records/format/trust.ts";
+import type { Kept } from "../../src/records/sign/sign-once.ts";
 import { addSignature, type Signer } from "../../src/records/sign/signer.ts";
 import { evidenceOf, revisionsOf } from "../../src/records/verify/completion.ts";
-import { REAL } from "./real-evidence.ts";
-import { signStatement } from "./signed-statements.ts";
+import { PRIVATE, readIfPresent, writeWhole } from "../../src/runtime/write-file.ts";
+
+export interface RealStage {
+  readonly opened_at: string;
+  readonly closed_at: string;
+  readonly revision: string | null;
+  readonly render: string | null;
+  readonly scope: Scope;
+  readonly out_of_reach: readonly Pick<OutOfReachEntry, "subject" | "reason">[];
+  readonly attested: readonly string[];
+  readonly items: readonly EvidenceItem[];
+}
+
+type Side = Readonly<Record<StageName, RealStage>>;
+export interface RealRemoval {
+  readonly remover: string;
+  readonly partner: string;
+  readonly at_remover: Side;
+  readonly at_partner: Side;
+}
+
+export const REAL: RealRemoval = JSON.parse(
+  readFileSync(new URL("../fixtures/records/removal-evidence.json", import.meta.url), "utf8"),
+);
+
+export function conditionsOfStage(stage: StageName): readonly Condition[] {
+  const plane = PLANE_OF_STAGE[stage];
+  return plane === null ? DUTIES : conditionsOf(plane, "closed");
+}
+
+/** In what a stage of the remover's, or of the partner's, was observed. */
+export function circumstancesOf(
+  side: "at_remover" | "at_partner",
+  stage: StageName,
+  change: Partial<Circumstances> = {},
+): Circumstances {
+  const { remover, partner } = REAL;
+  const { scope, opened_at, closed_at, revision, render, out_of_reach } = REAL[side][stage];
+  const [organisation, other] = side === "at_remover" ? [remover, partner] : [partner, remover];
+  return {
+    ...{ organisation, partner: other, plane: PLANE_OF_STAGE[stage], scope },
+    ...{ from: opened_at, until: closed_at, revision, render },
+    outOfReach: new Set(out_of_reach.map(({ subject }) => subject)),
+    ...change,
+  };
+}
+
+/** A scope with nothing in it but the homeserver. */
+export const NO_SCOPE: Scope = {
+  ...{ parts: ["homeserver"], client: "client", applicants: [], agents: [], pins: [] },
+  ...{ rooms: null, policy: null, started_at: null },
+};
+
+export function signStatement(statement: Statement<unknown>, signer: Signer): Promise<DsseEnvelope> {
+  const payload = statementBytes(statement).toString("base64");
+  return addSignature({ payloadType: STATEMENT_PAYLOAD_TYPE, payload, signatures: [] }, signer);
+}
+
+export function keptAt(file: string): Kept {
+  return { read: () => readIfPresent(file), write: (text) => writeWhole(file, text, PRIVATE) };
+}
 
 export interface Party {
   readonly name: string;

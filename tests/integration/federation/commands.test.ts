@@ -11,8 +11,7 @@ import { signReport } from "../../../src/federation/abuse/report.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
 import { StateFolder } from "../../../src/federation/state/folder.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
-import { controlRepository, PILOTS } from "../../support/control-repository.ts";
-import { commitOnTop, operatorGit } from "../../support/repository.ts";
+import { commitOnTop, controlRepository, operatorGit, PILOTS } from "../../support/control-repository.ts";
 import { CLI_MAIN, ROOT, run, runCli, start, temporaryFolder } from "../../support/temporary.ts";
 
 /** A deployment whose real parts are all down. */

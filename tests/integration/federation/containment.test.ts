@@ -18,22 +18,20 @@ import { plan } from "../../../src/federation/workflow/plan.ts";
 import { CONTAIN } from "../../../src/federation/workflow/procedure.ts";
 import { isSettled } from "../../../src/records/conditions/evaluate.ts";
 import {
-  commitRegistry,
-  controlRepository,
-  LIGHTHOUSE,
-  openControl,
-  PILOTS,
-} from "../../support/control-repository.ts";
-import { ManualClock } from "../../support/manual-clock.ts";
-import { HastyClock } from "../../support/readmission.ts";
-import {
   AT,
   allowedSigners,
   changedPaths,
   commitOnTop,
+  commitRegistry,
+  controlRepository,
+  LIGHTHOUSE,
+  openControl,
   operatorGit,
+  PILOTS,
   signingKey,
-} from "../../support/repository.ts";
+} from "../../support/control-repository.ts";
+import { ManualClock } from "../../support/manual-clock.ts";
+import { HastyClock } from "../../support/readmission.ts";
 import { registryFiles } from "../../support/sample-files.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 

@@ -16,7 +16,7 @@ import { nextStep, type WorkflowContext } from "../../../src/federation/readmiss
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import type { Repository } from "../../../src/federation/repository/repository.ts";
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
-import { commitRegistry, LIGHTHOUSE } from "../../support/control-repository.ts";
+import { commitRegistry, LIGHTHOUSE, operatorGit } from "../../support/control-repository.ts";
 import {
   APPROVAL,
   begunRemoval,
@@ -27,7 +27,6 @@ import {
   SERVER,
   scriptedRooms,
 } from "../../support/readmission.ts";
-import { operatorGit } from "../../support/repository.ts";
 
 const PARTNER = { partner: "lighthouse" } as const;
 const OPEN = { ...PARTNER, approval: APPROVAL, identities: FRESH };

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, describe, it, type TestContext } from "node:test";
 import { Attachment } from "@matrix-org/matrix-sdk-crypto-wasm";
 import type { RoomId } from "../../../src/domain/identifiers.ts";
-import { databaseText } from "../../support/database-text.ts";
+import { databaseText } from "../../support/database.ts";
 import { encryptedBridge, eventually, GHOST } from "../../support/encrypted-bridge.ts";
 import { EncryptingClient, encryptedRoom, repliesTo } from "../../support/encrypting-client.ts";
 import { startSynapse, type TestUser } from "../../support/synapse.ts";

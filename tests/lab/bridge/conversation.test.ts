@@ -13,10 +13,10 @@ import { personOf, requireRoom } from "../../../lab/seed/seed-file.ts";
 import { a2aMessageId } from "../../../src/bridge/ledger/leases.ts";
 import type { RoomId } from "../../../src/domain/identifiers.ts";
 import { assertGolden } from "../../support/golden.ts";
-import { ENDS, LabConversation, SAID_ONCE, TEN_TURNS, transcriptOf } from "../../support/lab-conversation.ts";
 import { eventually, LabSession } from "../../support/lab-session.ts";
 import { startLoadBalancer } from "../../support/load-balancer.ts";
 import { CLI_MAIN, type Running, start } from "../../support/temporary.ts";
+import { ENDS, LabConversation, SAID_ONCE, TEN_TURNS, transcriptOf } from "./conversation-turns.ts";
 
 const lab = await LabSession.start();
 after(() => lab.end());

@@ -9,6 +9,7 @@ import { sha256Tagged } from "../../../src/domain/digest.ts";
 import {
   type AgentDouble,
   AUDIENCE,
+  admissionFiles,
   agentDouble,
   endGateway,
   eventually,
@@ -18,7 +19,6 @@ import {
   testGateway,
   testIssuer,
 } from "../../support/gateway.ts";
-import { admissionFiles } from "../../support/gateway-files.ts";
 
 const RPC = "/agents/docs-qa/rpc";
 

@@ -4,9 +4,9 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { verifyCard } from "../../../src/cards/verify.ts";
 import { bytesOf } from "../../support/cards.ts";
-import * as content from "../../support/forged-content.ts";
-import { type Forgery, ours, SIGNATURE, SIGNED, withSignatures } from "../../support/forged-content.ts";
-import * as signatures from "../../support/forged-signatures.ts";
+import * as content from "./forged-content.ts";
+import { type Forgery, ours, SIGNATURE, SIGNED, withSignatures } from "./forged-content.ts";
+import * as signatures from "./forged-signatures.ts";
 
 const SUITES: readonly (readonly [string, () => Forgery[], least: number])[] = [
   ["wrong types", content.wrongTypes, 300],

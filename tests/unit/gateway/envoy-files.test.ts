@@ -6,7 +6,7 @@ import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts"
 import { NO_STATS } from "../../../src/gateway/envoy-admin.ts";
 import { applyLive, placeAll, placeFile } from "../../../src/gateway/envoy-files.ts";
 import { LIVE_FILES, type LiveFile, render } from "../../../src/gateway/render/render.ts";
-import { testIntent } from "../../support/gateway-files.ts";
+import { testIntent } from "../../support/gateway.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 describe("placeFile", () => {

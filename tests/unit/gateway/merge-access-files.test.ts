@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { callersOf, keepQuotas } from "../../../src/gateway/merge-access-files.ts";
 import { ConfigError } from "../../../src/runtime/load-yaml.ts";
-import { type AdmissionInput, type AgentInput, testIntent } from "../../support/gateway-files.ts";
+import { type AdmissionInput, type AgentInput, testIntent } from "../../support/gateway.ts";
 
 function agent(name: string, more: Partial<AgentInput> = {}): AgentInput {
   return {

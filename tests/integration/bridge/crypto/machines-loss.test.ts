@@ -10,7 +10,6 @@ import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { interrupted } from "../../../support/crypto-records.ts";
 import {
   asEvent,
   GhostSide,
@@ -20,7 +19,8 @@ import {
   Person,
   storeKey,
 } from "../../../support/crypto-world.ts";
-import { databaseText } from "../../../support/database-text.ts";
+import { databaseText } from "../../../support/database.ts";
+import { interrupted } from "../../../support/ledger.ts";
 
 const GHOST = "@agent_docs:a.test";
 const OTHER_GHOST = "@agent_math:a.test";

@@ -11,8 +11,8 @@ import {
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import { createRetention } from "../../../../src/bridge/ledger/retention.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { finishedStore, interrupted, record, stored } from "../../../support/crypto-records.ts";
 import { testDatabase } from "../../../support/database.ts";
+import { finishedStore, interrupted, record, stored } from "../../../support/ledger.ts";
 
 const ONE = "@agent_one:a.test" as GhostMxid;
 const DAY_MS = 24 * 60 * 60 * 1_000;

@@ -7,8 +7,8 @@ import { createCryptoStore, findCryptoStore } from "../../../../src/bridge/ledge
 import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { finishedStore, IDENTITY, record, stored } from "../../../support/crypto-records.ts";
 import { testDatabase } from "../../../support/database.ts";
+import { finishedStore, IDENTITY, record, stored } from "../../../support/ledger.ts";
 
 const ONE = "@agent_one:a.test" as GhostMxid;
 const TWO = "@agent_two:a.test" as GhostMxid;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { freePort } from "../../../../lab/ports.ts";
 import type { TerminalReason } from "../../../../src/bridge/ledger/states.ts";
-import { delegationSuite } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation-suite.ts";
 import type { Fault } from "../../../support/fault-agent.ts";
 import { T0 } from "../../../support/ledger.ts";
 

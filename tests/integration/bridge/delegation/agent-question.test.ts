@@ -9,12 +9,12 @@ import { TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.t
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import { conversation, DOCS, lastSent, NAMESPACE } from "../../../support/conversation.ts";
-import { databaseText } from "../../../support/database-text.ts";
+import { databaseText } from "../../../support/database.ts";
 import {
   type DelegationSetUp,
   type DelegationSetUpOptions,
   delegationSuite,
-} from "../../../support/delegation.ts";
+} from "../../../support/delegation-suite.ts";
 import { arrivals, claimEnvelope, envelope, T0 } from "../../../support/ledger.ts";
 
 const ASKS = { kind: "asks", questions: ["Which size?", "Which colour?"] } as const;

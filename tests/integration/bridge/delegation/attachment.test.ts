@@ -4,13 +4,9 @@ import { describe, it, type TestContext } from "node:test";
 import type { EventId, RoomId } from "../../../../src/domain/identifiers.ts";
 import { ATTACHMENT_TYPES } from "../../../../src/rendered-files/agents-file.ts";
 import { conversation, DOCS, lastSent } from "../../../support/conversation.ts";
-import { databaseText } from "../../../support/database-text.ts";
-import {
-  type CardOptions,
-  cardOf,
-  type DelegationSetUpOptions,
-  delegationSuite,
-} from "../../../support/delegation.ts";
+import { databaseText } from "../../../support/database.ts";
+import { type CardOptions, cardOf } from "../../../support/delegation.ts";
+import { type DelegationSetUpOptions, delegationSuite } from "../../../support/delegation-suite.ts";
 import { T0 } from "../../../support/ledger.ts";
 
 const TEXT = Buffer.from("the log says: ahoy");

@@ -4,7 +4,7 @@ import { describe, it, type TestContext } from "node:test";
 import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
 import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
 import { conversation, DOCS, lastSent } from "../../../support/conversation.ts";
-import { type DelegationSetUp, delegationSuite } from "../../../support/delegation.ts";
+import { type DelegationSetUp, delegationSuite } from "../../../support/delegation-suite.ts";
 import { completes, type Plan } from "../../../support/fault-agent-behaviour.ts";
 
 const ASKS = {

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { TerminalReason } from "../../../../src/bridge/ledger/states.ts";
-import { delegationSuite, type Harness } from "../../../support/delegation.ts";
+import type { Harness } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { startTestIssuer } from "../../../support/http-server.ts";
 import { T0 } from "../../../support/ledger.ts";
 

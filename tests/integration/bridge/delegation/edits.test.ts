@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { conversation, DOCS } from "../../../support/conversation.ts";
-import { delegationSuite } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { T0 } from "../../../support/ledger.ts";
 
 interface Edit {

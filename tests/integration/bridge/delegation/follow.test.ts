@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { FAULTS_MAX } from "../../../../src/bridge/delegation/follow.ts";
-import { delegationSuite } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 import { BUCKET, T0 } from "../../../support/ledger.ts";
 import { ROOT } from "../../../support/temporary.ts";

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { FAULTS_MAX } from "../../../../src/bridge/delegation/follow.ts";
 import { conversation, lastSent } from "../../../support/conversation.ts";
-import { type DelegationSetUp, delegationSuite, type Question } from "../../../support/delegation.ts";
+import { type DelegationSetUp, delegationSuite, type Question } from "../../../support/delegation-suite.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 
 const OWN = "task-1";

@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { TaskState } from "@a2a-js/sdk";
 import { replyTransactionId } from "../../../../src/bridge/ledger/transaction-ids.ts";
 import { namedTarget } from "../../../support/agents.ts";
-import { delegationSuite } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 
 describe("replies", () => {

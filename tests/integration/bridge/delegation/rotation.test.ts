@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { EN } from "../../../../src/bridge/texts/en.ts";
-import { delegationSuite } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation-suite.ts";
 
 describe("rotation of an agent's key", () => {
   const setUpDelegation = delegationSuite();

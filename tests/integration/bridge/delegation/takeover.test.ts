@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { delegationSuite } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation-suite.ts";
 import type { FaultAgentOptions } from "../../../support/fault-agent.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { createTraces } from "../../../../src/bridge/delegation/traces.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
-import { delegationSuite } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 import { httpServer } from "../../../support/http-server.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import type { AgentId } from "../../../../src/domain/identifiers.ts";
-import { delegationSuite } from "../../../support/delegation.ts";
+import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 import { ghost, job, room } from "../../../support/ledger.ts";
 

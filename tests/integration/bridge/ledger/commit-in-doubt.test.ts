@@ -16,13 +16,12 @@ import { createLedgerPool } from "../../../../src/bridge/ledger/postgres.ts";
 import { isPassing } from "../../../../src/bridge/ledger/servers.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
-import { finishedStore, record, stored } from "../../../support/crypto-records.ts";
-import { databaseProxy } from "../../../support/database-proxy.ts";
 import {
   ACCEPTED,
   arrivals,
   BUCKET,
   event,
+  finishedStore,
   ghost,
   job,
   LEASE_MS,
@@ -30,9 +29,12 @@ import {
   NOTICE_INTERVAL_MS,
   PART,
   ROOM_GATE_MS,
+  record,
+  stored,
   T0,
 } from "../../../support/ledger.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
+import { databaseProxy } from "./database-proxy.ts";
 
 /** A ledger whose database answers by way of a proxy, and one that looks at the same rows directly. */
 async function doubtful(t: TestContext) {

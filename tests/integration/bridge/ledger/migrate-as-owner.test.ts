@@ -9,18 +9,19 @@ import { openProcessConnection, releaseEnded } from "../../../../src/bridge/ledg
 import type { RetentionTimes } from "../../../../src/bridge/ledger/retention.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
-import { finishedStore, stored } from "../../../support/crypto-records.ts";
 import { testDatabase } from "../../../support/database.ts";
 import {
   ACCEPTED,
   arrivals,
   BUCKET,
+  finishedStore,
   ghost,
   job,
   LEASE_MS,
   NOTICE_INTERVAL_MS,
   PART,
   ROOM_GATE_MS,
+  stored,
   T0,
 } from "../../../support/ledger.ts";
 

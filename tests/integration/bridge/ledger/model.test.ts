@@ -1,12 +1,12 @@
-// The ledger's tables beside its reference model (tests/support/ledger-model), step by step, under random interleavings
+// The ledger's tables beside its reference model (tests/integration/bridge/ledger/model), step by step, under random interleavings
 // of three workers and crashes between statements; and that the comparison finds a mistake of each kind.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { testDatabase } from "../../../support/database.ts";
 import { MODEL_RUNS, ORDERS_SEED } from "../../../support/kills.ts";
-import type { Planted } from "../../../support/ledger-model/faulty-pool.ts";
-import { findDisagreement } from "../../../support/ledger-model/run.ts";
+import type { Planted } from "./model/faulty-pool.ts";
+import { findDisagreement } from "./model/run.ts";
 
 const RUNS_SHORT = 25;
 const RUNS = Number(process.env[MODEL_RUNS] ?? RUNS_SHORT);

@@ -5,8 +5,8 @@ import { after, before, describe, it } from "node:test";
 import pg from "pg";
 import { createLedgerPool, inTransaction } from "../../../../src/bridge/ledger/postgres.ts";
 import { connectToServer, isPassing } from "../../../../src/bridge/ledger/servers.ts";
-import { databaseProxy } from "../../../support/database-proxy.ts";
 import { startTestServer, type TestServer } from "../../../support/test-server.ts";
+import { databaseProxy } from "./database-proxy.ts";
 
 const SOON_MS = 300;
 const AT_MOST_MS = 5_000;

@@ -9,10 +9,9 @@ import { systemRandom } from "../../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { TransactionId, UserId } from "../../../../src/domain/identifiers.ts";
 import { testDirectory } from "../../../support/agents.ts";
-import { ghostSide } from "../../../support/ghosts.ts";
+import { ghostSide, noticeTexts } from "../../../support/ghosts.ts";
 import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { event, ghost, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
-import { noticeTexts } from "../../../support/notices.ts";
 
 async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000) {
   const { ledger, admit, rows } = await ledgerFixture(t);

@@ -7,13 +7,16 @@ import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { type AbuseReport, fileReport } from "../../../../src/federation/abuse/report.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import {
+  AT,
+  allowedSigners,
+  commitOnTop,
   commitRegistry,
   controlRepository,
   openControl,
   PILOTS,
+  signingKey,
 } from "../../../support/control-repository.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
-import { AT, allowedSigners, commitOnTop, signingKey } from "../../../support/repository.ts";
 import { registryFiles } from "../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 

@@ -13,7 +13,7 @@ import { rotateAgent, writeRotation } from "../../../../src/federation/agents/ro
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../../../src/federation/registry/retired.ts";
 import { isIntact } from "../../../../src/records/format/evidence-item.ts";
-import { LIGHTHOUSE } from "../../../support/control-repository.ts";
+import { changedPaths, LIGHTHOUSE, operatorGit } from "../../../support/control-repository.ts";
 import {
   cardBy,
   cardKey,
@@ -23,7 +23,6 @@ import {
   ORGANISATION,
   WEATHER,
 } from "../../../support/readmission.ts";
-import { changedPaths, operatorGit } from "../../../support/repository.ts";
 import { writeFile } from "../../../support/temporary.ts";
 
 async function refusedBy(guard: Guard, work: () => Promise<unknown> | unknown): Promise<void> {

@@ -6,8 +6,8 @@ import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
+import { changedPaths } from "../../../support/control-repository.ts";
 import { fingerprintOf, identities, WEATHER } from "../../../support/readmission.ts";
-import { changedPaths } from "../../../support/repository.ts";
 
 describe("withdrawing an agent", () => {
   it("a withdrawal removes one pinned agent, retires its pin, and requires that the bridge trusts it no more [PRT-1]", async (t) => {

@@ -7,7 +7,8 @@ import { commitStage } from "../../../../src/federation/offboarding/steps/prove-
 import { next } from "../../../../src/federation/offboarding/steps/run-steps.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
-import { A, B, makeParties, openRunAt, openSide } from "../../../support/offboarding.ts";
+import { makeParties, openRunAt, openSide } from "../../../support/offboarding.ts";
+import { A, B } from "../../../support/offboarding-planes.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const ORGANISATION = "registry/organisation.yaml";

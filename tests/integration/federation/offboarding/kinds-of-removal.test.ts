@@ -12,7 +12,8 @@ import { OffboardingBlocked } from "../../../../src/federation/offboarding/steps
 import { abort } from "../../../../src/federation/offboarding/steps/waive-and-abort.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
-import { A, B, openRunAt } from "../../../support/offboarding.ts";
+import { openRunAt } from "../../../support/offboarding.ts";
+import { A, B } from "../../../support/offboarding-planes.ts";
 import { assertOneEnd, driveToEnd, openParties, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
 
 describe("kinds of removal", () => {

@@ -9,9 +9,9 @@ import { sign } from "../../../../src/federation/offboarding/steps/sign.ts";
 import { prepareRooms } from "../../../../src/federation/readmission/rooms.ts";
 import { assessBranch } from "../../../../src/federation/reconcile/accept-head.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
-import { commitRegistry } from "../../../support/control-repository.ts";
-import { A, makeParties, openRunAt, openSide } from "../../../support/offboarding.ts";
-import { allowedSigners, signingKey } from "../../../support/repository.ts";
+import { allowedSigners, commitRegistry, signingKey } from "../../../support/control-repository.ts";
+import { makeParties, openRunAt, openSide } from "../../../support/offboarding.ts";
+import { A } from "../../../support/offboarding-planes.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const ENTRY = "registry/partners/b.yaml";

@@ -19,8 +19,8 @@ import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
-import { commitRegistry } from "../../../support/control-repository.ts";
-import { A, B } from "../../../support/offboarding.ts";
+import { commitOnTop, commitRegistry, operatorGit } from "../../../support/control-repository.ts";
+import { A, B } from "../../../support/offboarding-planes.ts";
 import {
   assertOneEnd,
   driveToEnd,
@@ -28,7 +28,6 @@ import {
   stepsAt,
   viewAt,
 } from "../../../support/offboarding-steps.ts";
-import { commitOnTop, operatorGit } from "../../../support/repository.ts";
 
 describe("removal workflow", () => {
   it("both organisations close six stages in order, countersign, and have one record that verifies [OFF-2]", async (t) => {

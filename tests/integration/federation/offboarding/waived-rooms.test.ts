@@ -7,7 +7,8 @@ import { findRun } from "../../../../src/federation/offboarding/run/run.ts";
 import { next } from "../../../../src/federation/offboarding/steps/run-steps.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign.ts";
 import { waive } from "../../../../src/federation/offboarding/steps/waive-and-abort.ts";
-import { B, type Side } from "../../../support/offboarding.ts";
+import type { Side } from "../../../support/offboarding.ts";
+import { B } from "../../../support/offboarding-planes.ts";
 import { assertOneEnd, driveToEnd, openParties } from "../../../support/offboarding-steps.ts";
 
 const ROOM = "!room:a.test";

@@ -16,15 +16,19 @@ import { type PassOptions, runPass } from "../../../../src/federation/reconcile/
 import { recentDrift } from "../../../../src/federation/state/drift-records.ts";
 import { readHead, readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
 import {
+  AT,
+  allowedSigners,
+  commitOnTop,
   commitRegistry,
   controlRepository,
   LIGHTHOUSE,
   openControl,
+  operatorGit,
   PILOTS,
   partnerFile,
+  signingKey,
 } from "../../../support/control-repository.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
-import { AT, allowedSigners, commitOnTop, operatorGit, signingKey } from "../../../support/repository.ts";
 import { registryFiles } from "../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 

@@ -12,7 +12,7 @@ import {
   commitOnTop,
   operatorGit,
   workTree,
-} from "../../../support/repository.ts";
+} from "../../../support/control-repository.ts";
 import { run, temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 const FILES = {

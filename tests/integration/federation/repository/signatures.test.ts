@@ -16,7 +16,7 @@ import {
   bareRepository,
   operatorGit,
   signingKey,
-} from "../../../support/repository.ts";
+} from "../../../support/control-repository.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 async function signers(t: TestContext) {

@@ -7,8 +7,8 @@ import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { testDatabase } from "../../../support/database.ts";
 import { eventually, toDeviceOf } from "../../../support/encrypted-bridge.ts";
 import { EncryptingClient, encryptedRoom } from "../../../support/encrypting-client.ts";
-import { type DeviceSide, deviceWorld, otherStoreKey } from "../../../support/ghost-devices.ts";
 import { startSynapse, type TestSynapse } from "../../../support/synapse.ts";
+import { type DeviceSide, deviceWorld, otherStoreKey } from "./ghost-devices.ts";
 
 let synapse: TestSynapse;
 before(async () => {

@@ -7,8 +7,8 @@ import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../../../src/domain/identifiers.ts";
 import { eventually } from "../../../support/encrypted-bridge.ts";
 import { EncryptingClient, encryptedRoom } from "../../../support/encrypting-client.ts";
-import { type DeviceSide, deviceWorld } from "../../../support/ghost-devices.ts";
 import { type RoomMessage, startSynapse, type TestSynapse, type TestUser } from "../../../support/synapse.ts";
+import { type DeviceSide, deviceWorld } from "./ghost-devices.ts";
 
 let synapse: TestSynapse;
 before(async () => {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, describe, it, type TestContext } from "node:test";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
-import { databaseText } from "../../../support/database-text.ts";
+import { databaseText } from "../../../support/database.ts";
 import {
   devicesOf,
   encryptedBridge,

@@ -3,12 +3,8 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as realPause } from "node:timers/promises";
 import { conversation, lastSent } from "../../../support/conversation.ts";
-import {
-  type CardOptions,
-  cardOf,
-  type DelegationSetUp,
-  delegationSuite,
-} from "../../../support/delegation.ts";
+import { type CardOptions, cardOf } from "../../../support/delegation.ts";
+import { type DelegationSetUp, delegationSuite } from "../../../support/delegation-suite.ts";
 import { type PythonSdk, pythonWith, startPythonAgent } from "../../../support/python.ts";
 
 type Spoken = Required<Pick<CardOptions, "binding" | "version">>;

@@ -15,9 +15,8 @@ import { createNoticeQueue } from "../../../../src/bridge/notices/send-notices.t
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
 import { type TestAgent, testDirectory } from "../../../support/agents.ts";
-import { ghostSide } from "../../../support/ghosts.ts";
+import { ghostSide, noticeTexts } from "../../../support/ghosts.ts";
 import { ghost, ledgerFixture } from "../../../support/ledger.ts";
-import { noticeTexts } from "../../../support/notices.ts";
 import { startSynapse, type TestSynapse, type TestUser } from "../../../support/synapse.ts";
 
 let synapse: TestSynapse;

@@ -6,7 +6,8 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { parse, stringify } from "yaml";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
-import { A, B, makeParties } from "../../../support/offboarding.ts";
+import { makeParties } from "../../../support/offboarding.ts";
+import { A, B } from "../../../support/offboarding-planes.ts";
 import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";
 
 const SCRIPTED = join(ROOT, "tests/support/offboarding-cli.ts");

@@ -17,7 +17,7 @@ import { type Run, runFile, writeRun } from "../../../../src/federation/offboard
 import { StateFolder } from "../../../../src/federation/state/folder.ts";
 import { type FederatedUser, type Federation, startFederation, until } from "../../../support/federation.ts";
 import { FEDERATION_PROCESS } from "../../../support/kills.ts";
-import { NO_SCOPE } from "../../../support/real-evidence.ts";
+import { NO_SCOPE } from "../../../support/removal.ts";
 import { recordWith } from "../../../support/sample-files.ts";
 import { start, writeFile } from "../../../support/temporary.ts";
 

@@ -7,7 +7,7 @@ import { describe, it } from "node:test";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EvidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { endGateway, eventually } from "../../../support/gateway.ts";
-import { type GatewayDeployment, gatewayDeployment, ORG_B } from "../../../support/gateway-deployment.ts";
+import { type GatewayDeployment, gatewayDeployment, ORG_B } from "./gateway-deployment.ts";
 
 const CLOSED = { gateway: "closed" } as const;
 const CARD_CLOSED = { card: "closed" } as const;

@@ -7,8 +7,8 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import { eventually } from "../../../support/gateway.ts";
-import { type GatewayDeployment, gatewayDeployment } from "../../../support/gateway-deployment.ts";
 import { anyFile, HOSTILE } from "../../../support/hostile-yaml.ts";
+import { type GatewayDeployment, gatewayDeployment } from "./gateway-deployment.ts";
 
 const RANDOM_FILES = fc.sample(anyFile, { numRuns: 15, seed: 20_261_121 });
 const CONTENTS = [...HOSTILE.map(([, content]) => Buffer.from(content)), ...RANDOM_FILES];

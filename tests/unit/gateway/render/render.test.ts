@@ -5,7 +5,7 @@ import { GatewayConfigFile, resolvePaths } from "../../../../src/gateway/config.
 import { bothClusters } from "../../../../src/gateway/envoy-files.ts";
 import { renderQuotaFile } from "../../../../src/gateway/render/limiter.ts";
 import { render } from "../../../../src/gateway/render/render.ts";
-import { type AdmissionInput, testIntent } from "../../../support/gateway-files.ts";
+import { type AdmissionInput, testIntent } from "../../../support/gateway.ts";
 import { assertGolden, assertGoldens } from "../../../support/golden.ts";
 
 const DIRECTORY = "/var/lib/drawbridge/envoy";

@@ -27,7 +27,7 @@ import { AgentsFile } from "../../../../src/rendered-files/agents-file.ts";
 import { InvocationFile } from "../../../../src/rendered-files/gateway-files.ts";
 import { parseYaml } from "../../../../src/runtime/load-yaml.ts";
 import { assertGolden, assertGoldens } from "../../../support/golden.ts";
-import { paperLab } from "../../../support/paper-lab.ts";
+import { paperLab } from "../paper-lab.ts";
 
 const lab = paperLab();
 // The public key of RFC 7515, appendix A.3.

@@ -14,7 +14,7 @@ import { renderProof } from "../../../../lab/proof/render.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { assertGolden } from "../../../support/golden.ts";
-import { paperLab } from "../../../support/paper-lab.ts";
+import { paperLab } from "../paper-lab.ts";
 
 const SENT_AT = Date.UTC(2026, 10, 21, 9, 0, 0);
 const at = (ms: number) => new Date(SENT_AT + ms).toISOString();

@@ -6,8 +6,8 @@ import { collectStatus } from "../../../../lab/status/collect.ts";
 import { renderStatus } from "../../../../lab/status/render.ts";
 import { FedStatus } from "../../../../lab/status/schema.ts";
 import { assertGolden } from "../../../support/golden.ts";
-import { paperLab } from "../../../support/paper-lab.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
+import { paperLab } from "../paper-lab.ts";
 
 describe("the status of a lab", () => {
   it("the status of a lab that does not run says so, and keeps to its schema", async () => {

@@ -6,7 +6,7 @@ import { conditionsOf, fromInside } from "../../../../src/records/conditions/con
 import { evaluate, ITEM_AGE_MAX_MS, isSettled } from "../../../../src/records/conditions/evaluate.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { RECORD_PLANES, STAGE_NAMES, type StageName } from "../../../../src/records/format/stages.ts";
-import { circumstancesOf, conditionsOfStage, REAL } from "../../../support/real-evidence.ts";
+import { circumstancesOf, conditionsOfStage, REAL } from "../../../support/removal.ts";
 
 function verdicts(
   stage: StageName,

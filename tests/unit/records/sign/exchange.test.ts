@@ -27,9 +27,9 @@ import {
   type Party,
   party,
   RUN,
+  signStatement,
   stageInput,
 } from "../../../support/removal.ts";
-import { signStatement } from "../../../support/signed-statements.ts";
 
 const A = party("a.test");
 const B = party("b.test");

@@ -7,8 +7,16 @@ import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.
 import { byDigest, type OwnRemoval, stagesIn } from "../../../../src/records/sign/held-statements.ts";
 import { stageStatement } from "../../../../src/records/sign/make-statements.ts";
 import { countersignOnce, type Kept, signOnce } from "../../../../src/records/sign/sign-once.ts";
-import { itemsOf, type Party, party, RUN, removalOf, stageInput } from "../../../support/removal.ts";
-import { keptAt, signStatement } from "../../../support/signed-statements.ts";
+import {
+  itemsOf,
+  keptAt,
+  type Party,
+  party,
+  RUN,
+  removalOf,
+  signStatement,
+  stageInput,
+} from "../../../support/removal.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const A = party("a.test");

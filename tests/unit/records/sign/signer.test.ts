@@ -8,7 +8,7 @@ import { isInOneForm, readPublicKey } from "../../../../src/records/format/ecdsa
 import { STATEMENT_TYPE } from "../../../../src/records/format/statement.ts";
 import { createKeyPair } from "../../../../src/records/sign/key-pair.ts";
 import { commandSigner, fileSigner } from "../../../../src/records/sign/signer.ts";
-import { signStatement } from "../../../support/signed-statements.ts";
+import { signStatement } from "../../../support/removal.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const DATA = Buffer.from("what is signed");

@@ -15,7 +15,7 @@ import { STATEMENT_TYPE, type Statement, statementOf } from "../../../../src/rec
 import type { TrustedParty } from "../../../../src/records/format/trust.ts";
 import { addSignature, fileSigner, type Signer } from "../../../../src/records/sign/signer.ts";
 import { verifyDsseEnvelope } from "../../../../src/records/verify/verify-dsse-envelope.ts";
-import { signStatement } from "../../../support/signed-statements.ts";
+import { signStatement } from "../../../support/removal.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const Predicate = z.strictObject({ stage: z.string(), step: z.int() });

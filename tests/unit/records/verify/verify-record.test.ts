@@ -21,8 +21,8 @@ import {
   RUN,
   removalOf,
   resealed,
+  signStatement,
 } from "../../../support/removal.ts";
-import { signStatement } from "../../../support/signed-statements.ts";
 import { ROOT } from "../../../support/temporary.ts";
 
 const A = party("a.test");

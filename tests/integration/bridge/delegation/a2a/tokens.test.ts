@@ -9,7 +9,7 @@ import {
   createTokenSource,
   TokenFailure,
 } from "../../../../../src/bridge/delegation/a2a/tokens.ts";
-import { delegationSuite } from "../../../../support/delegation.ts";
+import { delegationSuite } from "../../../../support/delegation-suite.ts";
 import { startTestIssuer } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
 import { writeFile } from "../../../../support/temporary.ts";

@@ -14,7 +14,7 @@ import { writeRun } from "../../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { type Script, type SeenRequest, scriptedHomeserver } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
-import { NO_SCOPE } from "../../../../support/real-evidence.ts";
+import { NO_SCOPE } from "../../../../support/removal.ts";
 import { recordWith } from "../../../../support/sample-files.ts";
 import { temporaryFolder, writeFile } from "../../../../support/temporary.ts";
 

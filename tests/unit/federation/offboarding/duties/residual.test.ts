@@ -9,7 +9,7 @@ import { writeRun } from "../../../../../src/federation/offboarding/run/run.ts";
 import { parseRevision } from "../../../../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { readPlane, writePlane } from "../../../../../src/federation/state/plane-records.ts";
-import { NO_SCOPE } from "../../../../support/real-evidence.ts";
+import { NO_SCOPE } from "../../../../support/removal.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
 
 const REVISION = parseRevision("0".repeat(40)) ?? assert.fail();

@@ -10,7 +10,7 @@ import {
   writeRun,
 } from "../../../../../src/federation/offboarding/run/run.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
-import { NO_SCOPE } from "../../../../support/real-evidence.ts";
+import { NO_SCOPE } from "../../../../support/removal.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
 
 const OWN = "own.test";

@@ -11,7 +11,7 @@ import { allHold } from "../../../../../src/federation/workflow/step-verdict.ts"
 import { conditionsOfStage } from "../../../../../src/records/conditions/stage.ts";
 import { evidenceItem } from "../../../../../src/records/format/evidence-item.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../../../src/records/format/stages.ts";
-import { REAL } from "../../../../support/real-evidence.ts";
+import { REAL } from "../../../../support/removal.ts";
 
 function seen(stage: StageName, change: Partial<Observation> = {}): Observation {
   const { remover, partner } = REAL;

@@ -4,24 +4,30 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { Registry as MetricsRegistry } from "prom-client";
-import { WatchedAgentDirectory } from "../../src/bridge/agents/loaded-agents.ts";
-import { createObserveServer } from "../../src/bridge/health/observe-server.ts";
-import { systemClock } from "../../src/domain/clock.ts";
-import type { ServerName } from "../../src/domain/identifiers.ts";
-import type { FederationConfig } from "../../src/federation/config.ts";
-import { cardRender } from "../../src/federation/planes/card/render.ts";
-import { cardRuntime } from "../../src/federation/planes/card/runtime.ts";
-import { gatewayRender } from "../../src/federation/planes/gateway/render.ts";
-import { gatewayRuntime } from "../../src/federation/planes/gateway/runtime.ts";
-import type { DesiredPlane, PlaneRuntime } from "../../src/federation/planes/plane.ts";
-import { Organisation } from "../../src/federation/registry/organisation.ts";
-import { Partner, type PartnerEntry } from "../../src/federation/registry/partner.ts";
-import { testKey } from "./cards.ts";
-import { type AgentDouble, agentDouble, endGateway, type TestGateway, testGateway } from "./gateway.ts";
-import { AUDIENCE, declaredIssuer, type IssuerUnderTest } from "./issuers.ts";
-import { recordedLog } from "./recorded-log.ts";
-import { deployment } from "./sample-files.ts";
-import { temporaryFolder } from "./temporary.ts";
+import { WatchedAgentDirectory } from "../../../../src/bridge/agents/loaded-agents.ts";
+import { createObserveServer } from "../../../../src/bridge/health/observe-server.ts";
+import { systemClock } from "../../../../src/domain/clock.ts";
+import type { ServerName } from "../../../../src/domain/identifiers.ts";
+import type { FederationConfig } from "../../../../src/federation/config.ts";
+import { cardRender } from "../../../../src/federation/planes/card/render.ts";
+import { cardRuntime } from "../../../../src/federation/planes/card/runtime.ts";
+import { gatewayRender } from "../../../../src/federation/planes/gateway/render.ts";
+import { gatewayRuntime } from "../../../../src/federation/planes/gateway/runtime.ts";
+import type { DesiredPlane, PlaneRuntime } from "../../../../src/federation/planes/plane.ts";
+import { Organisation } from "../../../../src/federation/registry/organisation.ts";
+import { Partner, type PartnerEntry } from "../../../../src/federation/registry/partner.ts";
+import { testKey } from "../../../support/cards.ts";
+import {
+  type AgentDouble,
+  agentDouble,
+  endGateway,
+  type TestGateway,
+  testGateway,
+} from "../../../support/gateway.ts";
+import { AUDIENCE, declaredIssuer, type IssuerUnderTest } from "../../../support/issuers.ts";
+import { recordedLog } from "../../../support/recorded-log.ts";
+import { deployment } from "../../../support/sample-files.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
 
 export const ORG_B = "org-b.test:8448";
 export const ORG_C = "org-c.test:8448";

@@ -3,19 +3,19 @@
 import { createServer } from "node:http";
 import type { TestContext } from "node:test";
 import { pino } from "pino";
-import { GhostDevices } from "../../src/bridge/crypto/ghost-devices.ts";
-import { Machines } from "../../src/bridge/crypto/machines.ts";
-import { createNamespace } from "../../src/bridge/intake/namespace.ts";
-import { readDevicePart } from "../../src/bridge/intake/transaction-extensions.ts";
-import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
-import { createLedger, type Ledger } from "../../src/bridge/ledger/ledger.ts";
-import type { DeviceStopReason } from "../../src/bridge/ledger/states.ts";
-import { Ghosts } from "../../src/bridge/matrix/ghosts.ts";
-import { Homeserver } from "../../src/bridge/matrix/homeserver.ts";
-import { systemClock, systemRandom } from "../../src/domain/clock.ts";
-import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
-import { type TestDatabase, testDatabase } from "./database.ts";
-import type { TestSynapse } from "./synapse.ts";
+import { GhostDevices } from "../../../../src/bridge/crypto/ghost-devices.ts";
+import { Machines } from "../../../../src/bridge/crypto/machines.ts";
+import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
+import { readDevicePart } from "../../../../src/bridge/intake/transaction-extensions.ts";
+import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
+import { createLedger, type Ledger } from "../../../../src/bridge/ledger/ledger.ts";
+import type { DeviceStopReason } from "../../../../src/bridge/ledger/states.ts";
+import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
+import { Homeserver } from "../../../../src/bridge/matrix/homeserver.ts";
+import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
+import type { GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
+import { type TestDatabase, testDatabase } from "../../../support/database.ts";
+import type { TestSynapse } from "../../../support/synapse.ts";
 
 const storeKey = (byte: number): string => Buffer.alloc(32, byte).toString("base64");
 

@@ -1,10 +1,10 @@
 // A lab that exists on paper only: fixed names, ports and paths.
 
-import type { Lab } from "../../lab/lab.ts";
-import { labPaths } from "../../lab/layout.ts";
-import { organisationsWith } from "../../lab/organisations.ts";
-import { portsOfBlock } from "../../lab/ports.ts";
-import type { ServerName } from "../../src/domain/identifiers.ts";
+import type { Lab } from "../../../lab/lab.ts";
+import { labPaths } from "../../../lab/layout.ts";
+import { organisationsWith } from "../../../lab/organisations.ts";
+import { portsOfBlock } from "../../../lab/ports.ts";
+import type { ServerName } from "../../../src/domain/identifiers.ts";
 
 const BASE = 20_000;
 

@@ -9,7 +9,7 @@ import pg from "pg";
 import { freePort } from "../../lab/ports.ts";
 import { unprivilegedUser } from "../../lab/postgres/unprivileged-user.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
-import { temporaryFolder, writeFile } from "./temporary.ts";
+import { temporaryFolder, writeFile } from "../support/temporary.ts";
 
 /** Where the task has put the programs: Patroni's and etcd's own, and the folder of PostgreSQL's. */
 export const PATRONI_PROGRAMS = {

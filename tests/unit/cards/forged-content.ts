@@ -1,7 +1,7 @@
 // Forged and odd cards, made place by place from one correct card whose content is changed.
-import { canonicalize } from "../../src/domain/canonical-json.ts";
-import type { Json, JsonObject } from "../../src/domain/json.ts";
-import { bytesOf, fullCard, signedCard, signText, testKey } from "./cards.ts";
+import { canonicalize } from "../../../src/domain/canonical-json.ts";
+import type { Json, JsonObject } from "../../../src/domain/json.ts";
+import { bytesOf, fullCard, signedCard, signText, testKey } from "../../support/cards.ts";
 
 /** What is wrong with it, and its bytes. */
 export type Forgery = readonly [what: string, card: Uint8Array];

@@ -3,13 +3,12 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import type { Pool } from "pg";
-import { LEASE_MS } from "../ledger.ts";
+import { LEASE_MS } from "../../../../support/ledger.ts";
 import type { Fault, Planted } from "./faulty-pool.ts";
 import { LedgerModel } from "./model.ts";
 import { OTHER_STEPS, type OtherSteps } from "./other-steps.ts";
-import { GHOSTS, LIMITS, OUTCOMES, ROOMS } from "./scene.ts";
 import { STEPS, type Steps } from "./steps.ts";
-import { World } from "./world.ts";
+import { GHOSTS, LIMITS, OUTCOMES, ROOMS, World } from "./world.ts";
 
 type AllSteps = Steps & OtherSteps;
 const HANDLERS = { ...STEPS, ...OTHER_STEPS };

@@ -9,7 +9,7 @@ import type {
   SendPurpose,
   TerminalReason,
   TerminalState,
-} from "../../../src/bridge/ledger/states.ts";
+} from "../../../../../src/bridge/ledger/states.ts";
 import {
   type Arrival,
   agentOf,
@@ -18,9 +18,9 @@ import {
   type Envelope,
   isOpen,
   keyOf,
+  ModelLeases,
   type Send,
-} from "./entities.ts";
-import { ModelLeases } from "./leases.ts";
+} from "./rows.ts";
 
 /** What is said to the person whose question was canceled. */
 const CANCEL_NOTICES: Readonly<Record<CancelReason, NoticeKind | undefined>> = {

@@ -2,10 +2,10 @@
 // organisation see it; and ten turns of one: two questions of the agent, a cancellation, a wait that runs out.
 // Invariant: what the agent says counts in the order in which the person's homeserver gives it; each event once.
 import assert from "node:assert/strict";
-import { type Said, type SaidKind, saidBy } from "../../lab/chat/said.ts";
-import type { MatrixUser, RoomEvent } from "../../lab/matrix-user.ts";
-import { systemClock } from "../../src/domain/clock.ts";
-import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
+import { type Said, type SaidKind, saidBy } from "../../../lab/chat/said.ts";
+import type { MatrixUser, RoomEvent } from "../../../lab/matrix-user.ts";
+import { systemClock } from "../../../src/domain/clock.ts";
+import type { EventId, GhostMxid, RoomId } from "../../../src/domain/identifiers.ts";
 
 export type Client = Pick<MatrixUser, "userId" | "send" | "sync">;
 

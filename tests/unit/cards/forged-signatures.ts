@@ -1,7 +1,7 @@
 // Forged and odd cards: the card's words are untouched, its signature is not what it should be.
 import { createHmac, generateKeyPairSync, sign } from "node:crypto";
-import { canonicalize } from "../../src/domain/canonical-json.ts";
-import { base64url, signText } from "./cards.ts";
+import { canonicalize } from "../../../src/domain/canonical-json.ts";
+import { base64url, signText } from "../../support/cards.ts";
 import {
   attacker,
   CARD,

@@ -6,15 +6,26 @@ import type {
   Derived,
   NewDelegation,
   NewIntakeEnvelope,
-} from "../../../src/bridge/ledger/admission-types.ts";
-import type { ClaimedDelegation } from "../../../src/bridge/ledger/leases.ts";
-import type { DelegationState } from "../../../src/bridge/ledger/states.ts";
-import type { EventId, GhostMxid, RoomId, UserId } from "../../../src/domain/identifiers.ts";
-import { arrivals, envelope, job, LEASE_MS, PART } from "../ledger.ts";
-import { type Arrival, agentOf, type Delegation, keyOf, type Send } from "./entities.ts";
+} from "../../../../../src/bridge/ledger/admission-types.ts";
+import type { ClaimedDelegation } from "../../../../../src/bridge/ledger/leases.ts";
+import type { DelegationState } from "../../../../../src/bridge/ledger/states.ts";
+import type { EventId, GhostMxid, RoomId, UserId } from "../../../../../src/domain/identifiers.ts";
+import { arrivals, envelope, job, LEASE_MS, PART } from "../../../../support/ledger.ts";
 import type { Fault } from "./faulty-pool.ts";
-import { ended, GHOSTS, KEY_WAIT_MS, LIMITS, MANY, OUTCOMES, ROOMS, recent, SENDERS } from "./scene.ts";
-import { claimOf, type World } from "./world.ts";
+import { type Arrival, agentOf, type Delegation, keyOf, type Send } from "./rows.ts";
+import {
+  claimOf,
+  ended,
+  GHOSTS,
+  KEY_WAIT_MS,
+  LIMITS,
+  MANY,
+  OUTCOMES,
+  ROOMS,
+  recent,
+  SENDERS,
+  type World,
+} from "./world.ts";
 
 export interface Steps {
   admit: { room: number; sender: number; what: readonly number[]; fault?: Fault };

@@ -1,13 +1,12 @@
 // The steps of a run besides those of delegations: of intake envelopes, notices, status messages, retention and time.
 import assert from "node:assert/strict";
-import type { ClaimedIntakeEnvelope } from "../../../src/bridge/ledger/intake-envelopes.ts";
-import type { ClaimedNotice } from "../../../src/bridge/ledger/notices.ts";
-import type { AgentId, EventId, UserId } from "../../../src/domain/identifiers.ts";
-import { asking, job, LEASE_MS } from "../ledger.ts";
-import { agentOf, type Envelope, keyOf, type Notice } from "./entities.ts";
+import type { ClaimedIntakeEnvelope } from "../../../../../src/bridge/ledger/intake-envelopes.ts";
+import type { ClaimedNotice } from "../../../../../src/bridge/ledger/notices.ts";
+import type { AgentId, EventId, UserId } from "../../../../../src/domain/identifiers.ts";
+import { asking, job, LEASE_MS } from "../../../../support/ledger.ts";
 import type { Fault } from "./faulty-pool.ts";
-import { GHOSTS, LIMITS, ROOMS, recent } from "./scene.ts";
-import { envelopeClaim, type World } from "./world.ts";
+import { agentOf, type Envelope, keyOf, type Notice } from "./rows.ts";
+import { envelopeClaim, GHOSTS, LIMITS, ROOMS, recent, type World } from "./world.ts";
 
 /** Rows that ended longer ago are deleted. */
 const KEPT_MS = 3_600_000;
