@@ -1,20 +1,15 @@
 // A removed partner comes back, on a real repository over scripted planes: in order, as a new one, seen to be open.
+
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { describe, it } from "node:test";
-import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import type { Guard } from "../../../src/federation/agents/guards.ts";
 import { performAct } from "../../../src/federation/containment/act.ts";
 import { endRun } from "../../../src/federation/offboarding/run/run.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order.ts";
-import { renderAll } from "../../../src/federation/planes/render.ts";
 import { NewIdentities } from "../../../src/federation/readmission/new-identities.ts";
 import { openReadmission } from "../../../src/federation/readmission/open.ts";
-import { ReadmissionRecord } from "../../../src/federation/readmission/readmission-record.ts";
 import { planReadmission } from "../../../src/federation/readmission/status.ts";
 import { nextStep, type WorkflowContext } from "../../../src/federation/readmission/workflow.ts";
-import { loadRegistry } from "../../../src/federation/registry/load.ts";
-import type { Repository } from "../../../src/federation/repository/repository.ts";
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { commitRegistry, LIGHTHOUSE, operatorGit } from "../../support/control-repository.ts";
 import {
@@ -27,37 +22,7 @@ import {
   SERVER,
   scriptedRooms,
 } from "../../support/readmission.ts";
-
-const PARTNER = { partner: "lighthouse" } as const;
-const OPEN = { ...PARTNER, approval: APPROVAL, identities: FRESH };
-
-async function entryOf(repository: Repository) {
-  const files = await repository.read(await repository.requireHead(), ["registry", "rendered", "kubernetes"]);
-  const registry = loadRegistry(files);
-  const rendered = [...files].filter(([path]) => !path.startsWith("registry/")).sort();
-  assert.deepEqual(rendered, [...renderAll(registry)].sort(), "what is committed is what is rendered");
-  return registry.partners.find(({ name }) => name === "lighthouse")?.partner ?? assert.fail();
-}
-
-async function refusedBy(guard: Guard, work: Promise<unknown>): Promise<void> {
-  await assert.rejects(work, (error) => {
-    assert.ok(error instanceof DrawbridgeError && error.code === "guard_refused", String(error));
-    assert.ok(error.message.endsWith(`[${guard}]`), error.message);
-    return true;
-  });
-}
-
-async function records(repository: Repository): Promise<ReadmissionRecord[]> {
-  const files = await repository.read(await repository.requireHead(), ["records/readmission"]);
-  const all = [...files.values()].map((text) => ReadmissionRecord.parse(JSON.parse(text)));
-  return all.sort((left, right) => (left.act < right.act ? 1 : -1));
-}
-
-async function walkAll(context: WorkflowContext, rooms?: "new" | "reopen") {
-  const steps = [];
-  for (const _plane of PLANE_NAMES) steps.push(await nextStep(context, { ...PARTNER, rooms }));
-  return steps;
-}
+import { entryOf, OPEN, PARTNER, records, refusedBy, walkAll } from "./readmission-steps.ts";
 
 describe("re-admission workflow", () => {
   it("nextStep opens the five planes in the specification's order, one commit each, each proved before the next [RDM-1]", async (t) => {

@@ -1,69 +1,27 @@
 // One pass after another over a real repository, with planes of files.
+
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import process from "node:process";
-import { describe, it, type TestContext } from "node:test";
+import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
-import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
 import { federationStatus } from "../../../../src/federation/containment/status.ts";
-import { PLANE_NAMES, type PlaneName } from "../../../../src/federation/plane-order.ts";
-import { acceptedState } from "../../../../src/federation/reconcile/accept-head.ts";
+import type { PlaneName } from "../../../../src/federation/plane-order.ts";
 import { stepPlane } from "../../../../src/federation/reconcile/apply-plane.ts";
 import { follow } from "../../../../src/federation/reconcile/follow.ts";
 import { type PassOptions, runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { recentDrift } from "../../../../src/federation/state/drift-records.ts";
-import { readHead, readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
+import { readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
 import {
   AT,
-  allowedSigners,
-  commitOnTop,
   commitRegistry,
-  controlRepository,
   LIGHTHOUSE,
   openControl,
-  operatorGit,
   PILOTS,
   partnerFile,
-  signingKey,
 } from "../../../support/control-repository.ts";
-import { ManualClock } from "../../../support/manual-clock.ts";
 import { registryFiles } from "../../../support/sample-files.ts";
-import { temporaryFolder } from "../../../support/temporary.ts";
-
-async function control(t: TestContext, settings: Readonly<Record<string, unknown>> = {}) {
-  const directory = temporaryFolder(t);
-  const repository = await controlRepository(join(directory, "control.git"));
-  const clock = new ManualClock(AT);
-  const opened = await openControl(directory, repository, clock, settings);
-  const pass = async (options: PassOptions = {}) => {
-    opened.parts.applied.length = 0;
-    opened.events.length = 0;
-    return runPass(opened.federation, options);
-  };
-  const close = (plane: PlaneName) =>
-    commitRegistry(
-      repository,
-      new Map([
-        [
-          LIGHTHOUSE,
-          partnerFile(
-            LIGHTHOUSE,
-            "classification: confidential\n",
-            `classification: confidential\nplanes:\n  ${plane}: closed\n`,
-          ),
-        ],
-      ]),
-    );
-  const target = (path: string) => join(opened.folder, path);
-  return { ...opened, directory, repository, clock, pass, close, target };
-}
-
-function lighthouseWith(line: string): string {
-  const anchor = "classification: confidential\n";
-  return partnerFile(LIGHTHOUSE, anchor, `${anchor}${line}\n`);
-}
+import { control, lighthouseWith } from "./pass-repository.ts";
 
 const CLOSING = ["gateway", "card", "rooms", "border", "transport"];
 
@@ -187,219 +145,6 @@ describe("reconcile pass", () => {
     assert.equal(readPlane(federation.state, "border").applied?.outcome, "in_force");
   });
 
-  it("an invalid registry, a differing render, a rewind and a missing branch leave the last good revision in force [GIT-1]", async (t) => {
-    const { pass, events, parts, federation, repository, target } = await control(t);
-    await pass();
-    const good = await repository.requireHead();
-    const policy = readFileSync(target("border/policy.json"), "utf8");
-    const bad = {
-      registry_invalid: () =>
-        commitOnTop(repository, new Map([[PILOTS, "version: 1\nallowed: everybody\n"]])),
-      render_differs: () =>
-        commitOnTop(repository, new Map([["rendered/border/policy.json", '{"allowed_servers":["x"]}\n']])),
-      not_descendant: async () => {
-        const made = operatorGit(repository.path, "commit-tree", "-m", "Anew", `${good}^{tree}`);
-        operatorGit(repository.path, "update-ref", "refs/heads/main", made);
-      },
-      branch_missing: async () => void operatorGit(repository.path, "update-ref", "-d", "refs/heads/main"),
-    };
-    for (const [reason, make] of Object.entries(bad)) {
-      await make();
-      const result = await pass({ checkDrift: true });
-      assert.equal(result.refusal?.reason, reason);
-      assert.equal(result.revision, good, "the last good revision");
-      assert.deepEqual(parts.applied, []);
-      assert.equal(events.find(({ event }) => event === "head_refused")?.event, "head_refused");
-      assert.equal((await federationStatus(federation)).refused?.reason, reason);
-      assert.equal(readHead(federation.state).refused?.reason, reason);
-      // What is in force is still looked after.
-      writeFileSync(target("border/policy.json"), "by hand");
-      await pass({ checkDrift: true });
-      assert.equal(readFileSync(target("border/policy.json"), "utf8"), policy);
-      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
-    }
-    assert.equal((await pass()).refusal, undefined);
-    assert.equal(readHead(federation.state).refused, null);
-  });
-
-  it("an extra file below rendered/ makes the render differ [GIT-1]", async (t) => {
-    const { pass, repository } = await control(t);
-    await commitOnTop(repository, new Map([["rendered/border/extra.json", "{}\n"]]));
-    const { refusal, planes } = await pass();
-    assert.equal(refusal?.reason, "render_differs");
-    assert.deepEqual(planes, [], "nothing was ever good, so nothing is applied");
-  });
-
-  it("a rewind is accepted only with allowNonFastForward [GIT-1]", async (t) => {
-    const { pass, close, repository } = await control(t);
-    const first = await repository.requireHead();
-    await close("card");
-    await pass();
-    operatorGit(repository.path, "update-ref", "refs/heads/main", first);
-    assert.equal((await pass()).refusal?.reason, "not_descendant");
-    const result = await pass({ allowNonFastForward: true });
-    assert.equal(result.revision, first);
-    assert.equal((await pass()).refusal, undefined);
-  });
-
-  it("a signed commit on top of an unsigned one is refused, and the end of a containment in it has no effect [GIT-1]", async (t) => {
-    const keys = temporaryFolder(t);
-    const mine = signingKey(keys, "mine");
-    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
-    const { pass, parts, federation, repository } = await control(t, { allowedSignersFile });
-    const sign = { signingKeyFile: mine.file };
-    await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: true")]]), sign);
-    assert.equal((await pass()).refusal, undefined);
-    const good = await repository.requireHead();
-
-    await commitRegistry(repository, new Map([[LIGHTHOUSE, registryFiles().get(LIGHTHOUSE) ?? ""]]));
-    const unsigned = await repository.requireHead();
-    assert.equal((await pass()).refusal?.reason, "signature_not_allowed");
-    await commitOnTop(repository, new Map([["README.md", "A word corrected"]]), sign);
-    const { refusal, revision } = await pass();
-    assert.equal(refusal?.reason, "signature_not_allowed");
-    assert.ok(refusal.detail.startsWith(unsigned), "the commit that nobody signed is named");
-    assert.equal(revision, good);
-    assert.deepEqual(parts.applied, []);
-    const { contained } = await federationStatus(federation);
-    assert.deepEqual(contained.map(({ name }) => name).sort(), ["dredger", "lighthouse"]);
-  });
-
-  it("nothing is accepted for the first time while any commit since the trusted base is unsigned [GIT-1]", async (t) => {
-    const keys = temporaryFolder(t);
-    const [mine, foreign] = [signingKey(keys, "mine"), signingKey(keys, "foreign")];
-    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
-    const { pass, parts, repository, directory, clock } = await control(t, { allowedSignersFile });
-    await commitOnTop(repository, new Map([["README.md", "1"]]), { signingKeyFile: foreign.file });
-    assert.equal((await pass()).refusal?.reason, "signature_not_allowed");
-    await commitOnTop(repository, new Map([["README.md", "2"]]), { signingKeyFile: mine.file });
-    assert.equal((await pass()).refusal?.reason, "signature_not_allowed");
-    assert.deepEqual(parts.applied, []);
-    const trustedBase = operatorGit(repository.path, "rev-parse", "main^");
-    const other = await openControl(directory, repository, clock, { allowedSignersFile, trustedBase });
-    assert.equal((await runPass(other.federation)).refusal, undefined);
-  });
-
-  it("a head that retires less than the last accepted one is refused, whatever else it changes [GIT-1] [RDM-1]", async (t) => {
-    const { pass, federation, repository } = await control(t);
-    const closed =
-      "planes: {transport: closed, rooms: closed, border: closed, card: closed, gateway: closed}";
-    const key = `{keyId: card-3, thumbprint: "sha256:${"a".repeat(64)}"}`;
-    const pilots = (...lines: string[]) => [registryFiles().get(PILOTS)?.trimEnd(), ...lines, ""].join("\n");
-    const withLines = (...lines: string[]) => new Map([[PILOTS, pilots(...lines)]]);
-    const retired = `retired: {cardKeys: [${key}], clients: [gone, gone-2], serverKeys: ["ed25519:old"]}`;
-    await commitRegistry(repository, withLines(closed, retired));
-    assert.equal((await pass()).refusal, undefined);
-    const good = await repository.requireHead();
-
-    const renamed = "registry/partners/renamed.yaml";
-    const weaker: Readonly<Record<string, ReadonlyMap<string, string | null>>> = {
-      "the planes opened again without the list": new Map([[PILOTS, registryFiles().get(PILOTS) ?? ""]]),
-      "the list gone while all stays closed": withLines(closed),
-      "a client gone": withLines(closed, retired.replace(", gone-2", "")),
-      "a server key exchanged": withLines(closed, retired.replace("ed25519:old", "ed25519:new")),
-      "a card key without its thumbprint": withLines(closed, retired.replace(key, "{keyId: card-3}")),
-      "the entry deleted": new Map([[PILOTS, null]]),
-      "the entry renamed, without the list": new Map([
-        [PILOTS, null],
-        [renamed, pilots(closed)],
-      ]),
-    };
-    for (const [name, changes] of Object.entries(weaker)) {
-      await commitRegistry(repository, changes);
-      const { refusal, revision } = await pass();
-      assert.equal(refusal?.reason, "retirement_withdrawn", name);
-      assert.ok(refusal.detail.startsWith(PILOTS), refusal.detail);
-      assert.equal(revision, good, name);
-      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
-    }
-    const before = await repository.history(good, 2);
-    operatorGit(repository.path, "update-ref", "refs/heads/main", before[1] ?? assert.fail());
-    assert.equal((await pass({ allowNonFastForward: true })).refusal?.reason, "retirement_withdrawn");
-    operatorGit(repository.path, "update-ref", "refs/heads/main", good);
-
-    await commitRegistry(
-      repository,
-      new Map([
-        [PILOTS, null],
-        [renamed, pilots(closed, retired.replace("[gone,", "[gone-3, gone,"))],
-      ]),
-    );
-    assert.equal((await pass()).refusal, undefined, "a longer list, and another file name");
-    assert.equal(readHead(federation.state).accepted?.revision, await repository.requireHead());
-  });
-
-  it("a commit that takes back what one before it retired is refused, whether a pass came in between or nothing was accepted yet [GIT-1] [RDM-1]", async (t) => {
-    const keys = temporaryFolder(t);
-    const mine = signingKey(keys, "mine");
-    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
-    const { pass, repository, directory, clock } = await control(t, { allowedSignersFile });
-    assert.equal((await pass()).refusal, undefined);
-    const good = await repository.requireHead();
-    const text = registryFiles().get(PILOTS) ?? "";
-    const closed = PLANE_NAMES.reduce((found, plane) => setPlane(found, plane, "closed"), text);
-    const retire = (found: string) => `${found}retired: {clients: [pilot-gone]}\n`;
-    const commit = (found: string, render = true) =>
-      commitRegistry(repository, new Map([[PILOTS, found]]), { render, signingKeyFile: mine.file });
-
-    // What could not have been accepted either has retired nothing.
-    await commit(retire(closed), false);
-    await commit(text);
-    assert.equal((await pass()).refusal, undefined, "the files that it renders were never committed");
-    const base = await repository.requireHead();
-
-    await commit(retire(closed));
-    const removed = await repository.requireHead();
-    await commit(text);
-    const { refusal, revision } = await pass();
-    assert.equal(refusal?.reason, "retirement_withdrawn");
-    assert.ok(refusal.detail.startsWith(PILOTS), refusal.detail);
-    assert.equal(revision, base);
-
-    const fresh = async (trustedBase: string) => {
-      rmSync(join(directory, "state"), { recursive: true });
-      const other = await openControl(directory, repository, clock, { allowedSignersFile, trustedBase });
-      return (await runPass(other.federation)).refusal?.reason;
-    };
-    assert.equal(await fresh(good), "retirement_withdrawn");
-    assert.equal(await fresh(removed), undefined, "the history up to the trusted base is trusted");
-  });
-
-  it("a head whose files in kubernetes/ are not what the registry renders is refused [GIT-1]", async (t) => {
-    const { pass, repository, directory, close } = await control(t);
-    const opened = (await repository.read(await repository.requireHead(), ["kubernetes/gateway"])).entries();
-    const before = new Map(opened);
-    assert.ok(before.size > 0);
-    await close("gateway");
-    await pass();
-    const good = await repository.requireHead();
-    // A submodule, which a program that follows the folder would check out as well.
-    const submodule = `160000,${good},kubernetes/gateway/more`;
-    const changes: Readonly<Record<string, () => unknown>> = {
-      "the closed client again": () => commitOnTop(repository, before),
-      "a file that nothing renders": () =>
-        commitOnTop(repository, new Map([["kubernetes/kustomization.yaml", "patches: []\n"]])),
-      "a submodule": () => {
-        const env = { GIT_INDEX_FILE: join(directory, "index") };
-        const git = (...args: readonly string[]) =>
-          execFileSync("git", args, { cwd: repository.path, env: { ...process.env, ...env } });
-        git("read-tree", good);
-        git("update-index", "--add", "--cacheinfo", submodule);
-        const tree = git("write-tree").toString().trim();
-        const made = operatorGit(repository.path, "commit-tree", "-m", "More", "-p", good, tree);
-        operatorGit(repository.path, "update-ref", "refs/heads/main", made);
-      },
-    };
-    for (const [what, make] of Object.entries(changes)) {
-      await make();
-      const { refusal, revision } = await pass();
-      assert.equal(refusal?.reason, "render_differs", what);
-      assert.match(refusal.detail, /^kubernetes\//, what);
-      assert.equal(revision, good, what);
-      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
-    }
-  });
-
   it("a plane that fails, waits or stays incomplete is retried with back-off and blocks no other [GIT-1]", async (t) => {
     const { pass, parts, clock, federation } = await control(t);
     parts.instead.set("gateway", () =>
@@ -476,19 +221,6 @@ describe("reconcile pass", () => {
     parts.onApply = () => clock.advance(5);
     await pass({ force: true });
     assert.equal(readPlane(federation.state, "rooms").applied?.outcome, "in_force");
-  });
-
-  it("a head that moves during a pass is accepted at the next plane [GIT-1]", async (t) => {
-    const { pass, parts, repository, close } = await control(t);
-    let moved = false;
-    parts.onApply = async (plane) => {
-      if (plane !== "card" || moved) return;
-      moved = true;
-      await close("gateway");
-    };
-    const { revision } = await pass();
-    assert.equal(revision, await repository.requireHead());
-    assert.deepEqual(parts.applied, ["gateway", "card", "gateway", "rooms", "border", "transport"]);
   });
 
   it("two passes at once never apply an older revision over a newer one [GIT-1]", async (t) => {
@@ -654,19 +386,5 @@ describe("reconcile pass", () => {
     await later();
     parts.instead.delete("gateway");
     assert.deepEqual(await later(), [9_000, null], "it was not closed since the first time");
-  });
-
-  it("probes are judged by the accepted revision, never by a head that is refused [EVD-1]", async (t) => {
-    const { pass, federation, repository } = await control(t);
-    const bad = new Map([["rendered/transport/homeserver.yaml", "federation_domain_whitelist: []\n"]]);
-    const good = await repository.requireHead();
-    await commitOnTop(repository, bad);
-    await assert.rejects(acceptedState(federation), { code: "head_refused" });
-    operatorGit(repository.path, "update-ref", "refs/heads/main", good);
-    assert.equal((await acceptedState(federation)).desired.revision, good, "a good head needs no pass");
-    await pass();
-    await commitOnTop(repository, bad);
-    const { desired, refusal } = await acceptedState(federation);
-    assert.deepEqual([desired.revision, refusal?.reason], [good, "render_differs"]);
   });
 });

@@ -1,0 +1,264 @@
+// One act on a real repository: what is committed, and what each bad night ends in.
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import { performAct } from "../../../../src/federation/containment/act.ts";
+import { applyPlanes } from "../../../../src/federation/containment/apply-planes.ts";
+import { CONTAINMENT_ORDER } from "../../../../src/federation/plane-order.ts";
+import { planeOfPath } from "../../../../src/federation/planes/render.ts";
+import { runPass } from "../../../../src/federation/reconcile/pass.ts";
+import { loadRegistry } from "../../../../src/federation/registry/load.ts";
+import { plan } from "../../../../src/federation/workflow/plan.ts";
+import { CONTAIN } from "../../../../src/federation/workflow/procedure.ts";
+import {
+  allowedSigners,
+  changedPaths,
+  commitOnTop,
+  commitRegistry,
+  LIGHTHOUSE,
+  openControl,
+  operatorGit,
+  PILOTS,
+  signingKey,
+} from "../../../support/control-repository.ts";
+import { registryFiles } from "../../../support/sample-files.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
+import { containedIn, control } from "./containment-repository.ts";
+
+const SERVER = "matrix.lighthouse.example:8448";
+
+describe("containing and restoring a partner", () => {
+  it("contain makes one commit of flag, re-render and record, and restore reverts flag and render [CON-1]", async (t) => {
+    const { repository, contain, restore, records, assertWhole, clock } = await control(t);
+    const before = await repository.requireHead();
+    const rendered = await repository.read(before, ["rendered", "kubernetes"]);
+    const { revision, record, recordPath } = await contain(SERVER);
+    assert.equal(await repository.head(), revision);
+    assert.equal(operatorGit(repository.path, "rev-parse", `${revision}^`), before);
+    assert.deepEqual(record, {
+      schema: "svc.federation.containment.v1",
+      act: "contain",
+      server_name: SERVER,
+      azp: "lighthouse-bridge",
+      classification: "confidential",
+      git_revision: before,
+      timestamp: "2026-01-02T03:04:05.000Z",
+      planes: ["gateway", "card", "rooms", "border"],
+    });
+    assert.equal(
+      recordPath,
+      "records/containment/20260102T030405.000Z-matrix.lighthouse.example_8448-contain.json",
+    );
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+    const changed = changedPaths(repository, before, revision);
+    assert.ok(
+      changed.includes("rendered/border/policy.json") && changed.includes("rendered/gateway/clients.yaml"),
+    );
+    assert.ok(!changed.some((path) => path.includes("transport")), "containment never touches the transport");
+
+    await clock.advance(60_000);
+    const restored = await restore();
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger"]);
+    const after = await repository.read(restored.revision, ["rendered", "kubernetes"]);
+    assert.deepEqual(after, rendered, "what is rendered is what it was before");
+    assert.deepEqual(
+      (await records()).map(({ act }) => act),
+      ["contain", "restore"],
+    );
+  });
+
+  it("contain writes no second record when the partner is contained already [CON-1]", async (t) => {
+    const { contain, restore, records, repository } = await control(t);
+    await restore();
+    assert.deepEqual(await records(), []);
+    await contain();
+    const head = await repository.head();
+    const again = await contain();
+    assert.equal(again.record, undefined);
+    assert.equal(await repository.head(), head);
+    assert.equal((await records()).length, 1);
+  });
+
+  it("contain refuses an unknown partner with similar names, and the own server [CON-1]", async (t) => {
+    const { contain, repository } = await control(t);
+    const head = await repository.head();
+    const hintOf = async (name: string) => {
+      const error = await contain(name).then(
+        () => assert.fail("it was taken"),
+        (error: unknown) => error,
+      );
+      assert.ok(error instanceof DrawbridgeError);
+      assert.equal(error.code, "usage");
+      return `${error.message} ${error.hint}`;
+    };
+    assert.match(await hintOf("lighthosue"), /Did you mean lighthouse/);
+    assert.match(await hintOf("matrix.lighthouse.example"), /Did you mean matrix\.lighthouse\.example:8448/);
+    // `dredgers` is one edit from `dredger`, and others are further away: they are not offered.
+    assert.match(await hintOf("dredgers"), /Did you mean dredger\?/);
+    assert.match(await hintOf("nobody-at-all.test"), /no partner is called/);
+    assert.match(await hintOf("\u001b[2Jx"), /no partner is called \?\[2Jx/);
+    const own = loadRegistry(registryFiles()).organisation.serverName;
+    assert.match(await hintOf(own), /own server/);
+    assert.equal(await repository.head(), head);
+  });
+
+  it("concurrent containments make one record for one partner, and one for each of two [CON-1]", async (t) => {
+    const one = await control(t);
+    const other = await openControl(join(one.directory, "other state"), one.repository, one.clock);
+    const act = (name: string, federation = one.federation) => performAct(federation, "contain", name);
+    const same = await Promise.all([act("lighthouse"), act("lighthouse", other.federation)]);
+    assert.equal(same.filter(({ record }) => record !== undefined).length, 1);
+    assert.equal((await one.records()).length, 1);
+    await one.clock.advance(1_000);
+    await one.restore();
+    await one.clock.advance(1_000);
+    await Promise.all([act("lighthouse"), act("pilot-station", other.federation)]);
+    assert.deepEqual(containedIn(await one.assertWhole()), ["dredger", "lighthouse", "pilot-station"]);
+    assert.equal((await one.records()).length, 4);
+  });
+
+  it("contain puts another partner's broken file back to the last good revision [CON-1]", async (t) => {
+    const { contain, restore, repository, federation, assertWhole } = await control(t);
+    await runPass(federation);
+    const good = await repository.requireHead();
+    await commitOnTop(
+      repository,
+      new Map([
+        [PILOTS, "version: 1\nallowed: everybody\n"],
+        ["registry/partners/gull.yaml", "not: [valid\n"],
+      ]),
+    );
+    await assert.rejects(restore("dredger"), { code: "head_refused" }, "a restore waits for a good registry");
+    const { setAside } = await contain();
+    assert.deepEqual(setAside, {
+      reason: "registry_invalid",
+      lastGood: good,
+      paths: ["registry/partners/gull.yaml", PILOTS],
+    });
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+    assert.equal((await runPass(federation)).refusal, undefined);
+  });
+
+  it("contain uses the last good revision of the partner's own file when that is broken [CON-1]", async (t) => {
+    const { contain, repository, federation, assertWhole } = await control(t);
+    await runPass(federation);
+    await commitOnTop(repository, new Map([[LIGHTHOUSE, "version: 1\n"]]));
+    await contain(SERVER);
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  });
+
+  it("contain puts all files back that are each valid and contradict one another [CON-1]", async (t) => {
+    const { contain, repository, assertWhole } = await control(t);
+    const twin = (registryFiles().get(PILOTS) ?? "").replace("azp: ", "azp: lighthouse-bridge # ");
+    await commitOnTop(repository, new Map([["registry/partners/twin.yaml", twin]]));
+    const { setAside } = await contain();
+    assert.equal(setAside?.reason, "registry_invalid");
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  });
+
+  it("contain renders and records when somebody has set the flag without rendering [CON-1]", async (t) => {
+    const { contain, repository, assertWhole } = await control(t);
+    const text = `${registryFiles().get(LIGHTHOUSE)}contained: true\n`;
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]), { render: false });
+    const { record } = await contain();
+    assert.notEqual(record, undefined);
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  });
+
+  it("contain leaves out what a head holds that may not be taken up [CON-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const mine = signingKey(keys, "mine");
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const settings = { allowedSignersFile, signingKeyFile: mine.file };
+    const { contain, restore, repository, federation, assertWhole } = await control(t, { settings });
+    const base = await repository.requireHead();
+    await commitOnTop(repository, new Map([["README.md", "unsigned"]]));
+    await assert.rejects(contain(), { code: "head_refused" }, "nothing was ever good");
+    operatorGit(repository.path, "update-ref", "refs/heads/main", base);
+    await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
+    await runPass(federation);
+    const good = await repository.requireHead();
+    const evil = (registryFiles().get(PILOTS) ?? "").replaceAll("pilot", "evil");
+    await commitRegistry(repository, new Map([["registry/partners/evil.yaml", evil]]));
+    const unsigned = await repository.requireHead();
+    await assert.rejects(restore("dredger"), { code: "head_refused" });
+    const { revision, setAside } = await contain();
+    assert.deepEqual(setAside, { reason: "head_refused", lastGood: good, paths: [] });
+    const parents = operatorGit(repository.path, "log", "-1", "--format=%P", `${revision}^`);
+    assert.equal(parents, `${good} ${unsigned}`, "a merge keeps what was refused in the history alone");
+    const registry = await assertWhole();
+    assert.deepEqual(containedIn(registry), ["dredger", "lighthouse"]);
+    assert.ok(!registry.partners.some(({ name }) => name === "evil"));
+    assert.equal((await runPass(federation)).refusal, undefined);
+  });
+
+  it("contain refuses to commit what the reconciler would refuse for its signature [CON-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const [mine, other] = [signingKey(keys, "mine"), signingKey(keys, "other")];
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const refused = async (settings: Readonly<Record<string, string>>, message: RegExp) => {
+      const { contain, repository, federation } = await control(t, {
+        settings: { allowedSignersFile, ...settings },
+      });
+      await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
+      await runPass(federation);
+      const head = await repository.head();
+      await assert.rejects(contain(), { code: "config_invalid", message });
+      assert.equal(await repository.head(), head);
+      assert.equal((await runPass(federation)).refusal, undefined);
+    };
+    await refused({}, /signingKeyFile is not set; nothing was changed/);
+    await refused({ signingKeyFile: other.file }, /the key of repository\.signingKeyFile is not among them/);
+  });
+
+  it("contain works when the branch was moved to another history [CON-1]", async (t) => {
+    const { contain, repository, federation, assertWhole } = await control(t);
+    await runPass(federation);
+    const good = await repository.requireHead();
+    operatorGit(
+      repository.path,
+      "update-ref",
+      "refs/heads/main",
+      operatorGit(repository.path, "commit-tree", "-m", "Anew", `${good}^{tree}`),
+    );
+    const { revision } = await contain();
+    assert.ok(await repository.isAncestor(good, revision));
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+    assert.equal((await runPass(federation)).refusal, undefined);
+  });
+
+  it("plan shows what a containment changes on each plane, and changes nothing [CON-1]", async (t) => {
+    const { repository, federation } = await control(t);
+    const head = await repository.head();
+    const { steps } = await plan(federation, CONTAIN, "lighthouse");
+    assert.deepEqual(
+      steps.map(({ plane, restarts }) => [plane, restarts]),
+      CONTAINMENT_ORDER.map((plane) => [plane, null]),
+    );
+    const border = steps.find(({ plane }) => plane === "border")?.files ?? [];
+    assert.match(
+      border.find(({ path }) => path === "rendered/border/policy.json")?.diff ?? "",
+      new RegExp(`^-.*${SERVER}`, "m"),
+    );
+    assert.ok(steps.every(({ plane, files }) => files.every(({ path }) => planeOfPath(path) === plane)));
+    assert.equal(await repository.head(), head);
+  });
+
+  it("contain works around a refused commit that was pushed on top of the act when it is run again [CON-1]", async (t) => {
+    const { contain, repository, federation } = await control(t);
+    await runPass(federation);
+    const { partner } = await contain();
+    await commitRegistry(repository, new Map([[PILOTS, "version: 0\n"]]), { render: false });
+    await assert.rejects(applyPlanes(federation, "contain", partner), (error: unknown) => {
+      assert.ok(error instanceof DrawbridgeError);
+      assert.match(error.message, /what was committed is not in force/);
+      assert.match(error.hint ?? "", /^Give the same command again/);
+      return true;
+    });
+    const again = await contain();
+    assert.equal(again.setAside?.reason, "registry_invalid");
+    assert.ok((await applyPlanes(federation, "contain", again.partner)).every(({ done }) => done));
+  });
+});
