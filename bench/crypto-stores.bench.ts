@@ -15,7 +15,7 @@ import { createDatabase } from "./support/create-database.ts";
 import { median } from "./support/measure.ts";
 import { size } from "./support/size.ts";
 
-const SOURCES = ["bench/support/open-ghost.ts", "src/bridge/crypto/thread.ts"];
+const SOURCES = ["bench/support/open-ghost.ts", "src/bridge/crypto/machine-thread-entry.ts"];
 const ROUNDS = size(5, 1);
 const KEYS = size([0, 1_000, 100_000], [0, 100, 1_000]);
 const OPEN_MS_MAX = 500;

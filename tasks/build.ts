@@ -29,7 +29,7 @@ interface Package {
 const PACKAGES = {
   drawbridge: {
     folder: ".",
-    entries: { main: "src/cli/main.ts", thread: "src/bridge/crypto/thread.ts" },
+    entries: { main: "src/cli/main.ts", "machine-thread-entry": "src/bridge/crypto/machine-thread-entry.ts" },
     assets: [{ files: "src/bridge/ledger/migrations/*.sql", into: "migrations" }],
   },
   "drawbridge-verify": {

@@ -1,14 +1,19 @@
-// The bridge's metrics (Prometheus). Labels come from closed sets alone: no room, user, event or text.
-
+// The bridge's metrics (Prometheus), and the gauges of what waits in the database, read when the metrics are scraped.
+// Invariants: labels come from closed sets alone: no room, user, event or text; at most one query for the gauges in a few
+// seconds, however often and by however many the metrics are scraped; a database that does not answer delays a scrape for a
+// bounded time, and then what is unknown is NaN, never zero.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import manifest from "../../package.json" with { type: "json" };
+import type { Clock } from "../domain/clock.ts";
+import type { GhostMxid } from "../domain/identifiers.ts";
 import type { CatchupMetrics } from "./catchup/catchup.ts";
 import type { DeviceObserver, DeviceStatus } from "./crypto/ghost-device.ts";
 import type { KeyDelivery } from "./crypto/key-delivery-check.ts";
 import type { IntakeEnvelopeObserver } from "./crypto/wait-for-room-keys.ts";
 import type { DelegationObserver } from "./delegation/dependencies.ts";
 import type { IntakeObserver } from "./intake/server.ts";
-import { INTAKE_ENVELOPE_REASONS } from "./ledger/states.ts";
+import type { Waiting } from "./ledger/gauges.ts";
+import { INTAKE_ENVELOPE_REASONS, OPEN_STATES } from "./ledger/states.ts";
 
 /** Every `outcome` of drawbridge_encrypted_events_total. */
 export const ENCRYPTED_OUTCOMES = [
@@ -270,4 +275,50 @@ export function catchupMetrics(metrics: Metrics): CatchupMetrics {
     },
     failed: () => metrics.workerErrors.inc({ worker: "catchup" }),
   };
+}
+
+const KEPT_MS = 5_000;
+const PATIENCE_MS = 2_000;
+
+export interface WaitingGaugesOptions {
+  readonly metrics: Metrics;
+  readonly read: (ghosts: readonly GhostMxid[]) => Promise<Waiting>;
+  /** The ghosts that have agents. */
+  readonly ghosts: () => Promise<readonly GhostMxid[]>;
+  readonly clock: Clock;
+}
+
+/** Returns what brings the gauges up to date; it never rejects. */
+export function waitingGauges({ metrics, read, ghosts, clock }: WaitingGaugesOptions): () => Promise<void> {
+  let reading: Promise<void> | undefined;
+  let known: { readonly waiting: Waiting | undefined; readonly at: number } | undefined;
+  const look = async () => {
+    const waiting = await read(await ghosts()).catch(() => undefined);
+    known = { waiting, at: clock.now() };
+    reading = undefined;
+  };
+  return async () => {
+    const now = clock.now();
+    if (known === undefined || now >= known.at + KEPT_MS) {
+      reading ??= look();
+      const patience = new AbortController();
+      const waited = clock.sleep(PATIENCE_MS, patience.signal).catch(() => undefined);
+      await Promise.race([reading, waited]);
+      patience.abort();
+    }
+    const isKnown = known !== undefined && clock.now() < known.at + KEPT_MS;
+    set(metrics, isKnown ? known?.waiting : undefined, clock.now());
+  };
+}
+
+function set(metrics: Metrics, waiting: Waiting | undefined, now: number): void {
+  const isUnknown = waiting === undefined;
+  const value = (number: number | undefined) => (isUnknown ? Number.NaN : (number ?? 0));
+  const age = (at: number | undefined) => value(at === undefined ? 0 : Math.max(0, now - at) / 1_000);
+  for (const state of OPEN_STATES) metrics.delegationsOpen.set({ state }, value(waiting?.delegations[state]));
+  metrics.oldestQuestion.set(age(waiting?.oldestQuestionAt));
+  metrics.intakeEnvelopes.set({ reason: "key_missing" }, value(waiting?.envelopes.holding));
+  metrics.intakeEnvelopes.set({ reason: "key_late" }, value(waiting?.envelopes.passed));
+  metrics.auditLag.set(age(waiting?.oldestAuditAt));
+  metrics.agentsQuarantined.set(value(waiting?.quarantined));
 }

@@ -10,7 +10,7 @@ import { readSecret } from "../runtime/secrets.ts";
 import { WatchedAgentDirectory } from "./agents/loaded-agents.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
-import { createObserveServer } from "./health/observe-server.ts";
+import { createObserveServer } from "./health/health-server.ts";
 import { databaseReadiness, HomeserverReadiness } from "./health/readiness.ts";
 import { selfCheck } from "./health/self-check.ts";
 import { ContentKeys } from "./ledger/content-keys.ts";

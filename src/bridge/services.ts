@@ -22,19 +22,19 @@ import { throughFailover } from "./intake/through-failover.ts";
 import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import type { ClaimRequest } from "./ledger/postgres.ts";
 import { openProcessConnection, releaseEnded } from "./ledger/processes.ts";
-import { waitingGauges } from "./ledger-gauges.ts";
 import { Avatars } from "./matrix/avatars.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
 import { createMembershipQueue } from "./matrix/membership-queue.ts";
-import { plainRoomsOnly } from "./matrix/send.ts";
+import { plainRoomsOnly } from "./matrix/send-event.ts";
 import {
   catchupMetrics,
   delegationMetrics,
   intakeEnvelopeMetrics,
   intakeMetrics,
   type Metrics,
+  waitingGauges,
 } from "./metrics.ts";
 import { createNoticeQueue } from "./notices/send-notices.ts";
 import { Ownership } from "./ownership.ts";

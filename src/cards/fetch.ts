@@ -5,7 +5,7 @@
 import { Agent, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
 import { assertPublicHost, NOT_PUBLIC_CODE, publicLookup } from "../runtime/public-addresses.ts";
-import { CARD_BYTES_MAX } from "./card-faults.ts";
+import { CARD_BYTES_MAX } from "./reject-reasons.ts";
 
 export const FETCH_FAILURES = [
   /** No connection, or it broke. */

@@ -3,8 +3,8 @@
 // its own way, so a card that has none of these verifies everywhere.
 
 import { isJsonObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
-import { CardFault, readCardJson } from "./card-faults.ts";
-import { checkCard } from "./check-card.ts";
+import { checkCard } from "./card-fields.ts";
+import { CardFault, readCardJson } from "./reject-reasons.ts";
 
 export interface LintFinding {
   /** A JSON pointer into the card, or `offset N` in its text. */

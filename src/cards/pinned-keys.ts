@@ -4,7 +4,7 @@
 import { type CryptoKey, importJWK } from "jose";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { isJsonObject, type JsonObject } from "../domain/json.ts";
-import { readCardJson } from "./card-faults.ts";
+import { readCardJson } from "./reject-reasons.ts";
 
 export interface PinnedKey {
   readonly keyId: string;

@@ -5,9 +5,9 @@ import { type CryptoKey, exportJWK, FlattenedSign, generateKeyPair, importJWK, i
 import { canonicalize } from "../domain/canonical-json.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { emptyObject, isJsonObject, type Json } from "../domain/json.ts";
-import { CardFault, type CardProblem, readCardJson } from "./card-faults.ts";
-import { type CardSignature, checkCard } from "./check-card.ts";
-import { readSignatureEntry } from "./signatures.ts";
+import { type CardSignature, checkCard } from "./card-fields.ts";
+import { CardFault, type CardProblem, readCardJson } from "./reject-reasons.ts";
+import { readSignatureEntry } from "./verify.ts";
 
 export interface CardSigner {
   readonly key: CryptoKey;

@@ -11,7 +11,7 @@ import type { EnvoyAdmin } from "./envoy-admin.ts";
 import { applyLive, placeAll, placeFile, placeWatched } from "./envoy-files.ts";
 import { validateFile } from "./envoy-process.ts";
 import { type AccessRules, keepQuotas, mergeAccessRules } from "./merge-access-files.ts";
-import { renderQuotaFile } from "./render/limiter.ts";
+import { renderQuotaFile } from "./render/rate-limit.ts";
 import { type RenderedGateway, render, TWIN_FILE } from "./render/render.ts";
 import {
   fingerprint,

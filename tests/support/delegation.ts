@@ -6,7 +6,7 @@ import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
 import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/loaded-agents.ts";
 import type { TrustDecision } from "../../src/bridge/agents/trust.ts";
-import { createAgentHttp } from "../../src/bridge/delegation/a2a/http.ts";
+import { createAgentHttp } from "../../src/bridge/delegation/a2a/connections.ts";
 import { createTokenSource } from "../../src/bridge/delegation/a2a/tokens.ts";
 import type {
   DelegationDependencies,
@@ -15,7 +15,7 @@ import type {
 } from "../../src/bridge/delegation/dependencies.ts";
 import { DelegationWorker } from "../../src/bridge/delegation/worker.ts";
 import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
-import type { SendResult } from "../../src/bridge/matrix/send.ts";
+import type { SendResult } from "../../src/bridge/matrix/send-event.ts";
 import { CATALOGUES } from "../../src/bridge/texts/catalogue.ts";
 import { type AgentCard, MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/agent-card.ts";
 import type { EventId } from "../../src/domain/identifiers.ts";

@@ -1,7 +1,7 @@
 """What policy.json says, read so that nothing in it is guessed.
 
 Invariants: a policy is taken whole or refused whole, for one reason of a closed set; two texts that mean the
-same have one digest, and it is the digest that the renderer computes (src/rendered-files/policy-file.ts).
+same have one digest, and it is the digest that the renderer computes (src/rendered-files/border-policy.ts).
 """
 
 import hashlib

@@ -8,9 +8,9 @@
 // - of an unverified card only name, version and digest are logged or recorded.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/agent-card.ts";
-import type { RejectReason } from "../../cards/card-faults.ts";
 import { type FetchFailure, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
+import type { RejectReason } from "../../cards/reject-reasons.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseServerName, type ServerName } from "../../domain/identifiers.ts";

@@ -1,7 +1,7 @@
 // What is wrong with ghosts' devices, and a hint for each problem: for /readyz and `drawbridge doctor`.
 // Invariant: one ghost's problem is shown and does not make the bridge unready, because the others go on.
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import type { Readiness } from "../health/observe-server.ts";
+import type { Readiness } from "../health/health-server.ts";
 import { DEVICE_STOP_REASONS, type DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceStatus } from "./ghost-device.ts";
 import type { GhostDevices } from "./ghost-devices.ts";

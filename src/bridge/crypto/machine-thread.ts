@@ -15,7 +15,10 @@ import {
 } from "./thread-protocol.ts";
 
 // Run from its source or, in the npm package, compiled beside this file.
-const ENTRY = new URL(import.meta.url.endsWith(".ts") ? "./thread.ts" : "./thread.js", import.meta.url);
+const ENTRY = new URL(
+  import.meta.url.endsWith(".ts") ? "./machine-thread-entry.ts" : "./machine-thread-entry.js",
+  import.meta.url,
+);
 
 /** Without a limit the garbage of many small reads makes up most of a thread's memory. */
 const YOUNG_GENERATION_MB_MAX = 6;

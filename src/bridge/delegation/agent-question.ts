@@ -1,10 +1,10 @@
 // A question of the agent: posted in the room, and waited for while the delegation is released.
 // Invariants: the question's events are stored with their transaction IDs before the first is sent; while the answer is
-// waited for the policy (recheck.ts) is applied anew at least every half minute, and nothing is sent to the agent once it
+// waited for the policy (recheck-policy.ts) is applied anew at least every half minute, and nothing is sent to the agent once it
 // refuses; the wait has an end, and so has the number of questions. The answer is handed over by dispatch.ts.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { PendingSend } from "../ledger/replies.ts";
-import { questionParts } from "../matrix/agent-question.ts";
+import { questionParts } from "../matrix/agent-question-event.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import type { ContentPart } from "./a2a/protocol.ts";
 import { optionsOf } from "./agent-question-options.ts";

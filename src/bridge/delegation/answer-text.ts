@@ -1,7 +1,7 @@
 // An agent's answer as text, assembled from the updates of its task. Invariants: artifacts and parts keep their order;
 // the chunks of one artifact are joined as they came; no more than the allowed bytes are kept, where each artifact and
 // each part has a cost besides its text, so that their number is bounded too; nothing is logged.
-import type { Answer } from "../matrix/answer.ts";
+import type { Answer } from "../matrix/answer-events.ts";
 import { type AnswerFile, fileName } from "../matrix/files.ts";
 import { plainLine } from "../matrix/plain-line.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";

@@ -3,7 +3,7 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import type { Readiness } from "./observe-server.ts";
+import type { Readiness } from "./health-server.ts";
 
 const SELF_CHECK_RETRY_MS = 5_000;
 const DATABASE_PROBE_MS = 2_000;

@@ -3,7 +3,7 @@
 // who can repair it; nobody is mentioned.
 import type { EventId } from "../../domain/identifiers.ts";
 import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
-import { relatesTo } from "../matrix/answer.ts";
+import { relatesTo } from "../matrix/answer-events.ts";
 import { renderMarkdown } from "../matrix/markdown.ts";
 import type { Texts } from "../texts/texts.ts";
 import { type DirectoryLine, directoryBodies } from "./agent-list.ts";

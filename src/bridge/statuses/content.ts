@@ -4,7 +4,7 @@
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { EventId } from "../../domain/identifiers.ts";
 import type { ClaimedStatus } from "../ledger/statuses.ts";
-import { relatesTo } from "../matrix/answer.ts";
+import { relatesTo } from "../matrix/answer-events.ts";
 import { renderMarkdown } from "../matrix/markdown.ts";
 import { plainLine } from "../matrix/plain-line.ts";
 import type { Texts } from "../texts/texts.ts";

@@ -1,6 +1,6 @@
 // drawbridge bridge accept-restored-database: has bridges start again on a database that was put back from a backup.
 import { loadBridgeConfig } from "../../bridge/config.ts";
-import { acceptRestoredDatabase } from "../../bridge/operator-commands.ts";
+import { acceptRestoredDatabase } from "../../bridge/database.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { defineCommand } from "../lib/command.ts";
 import { CONFIG, JSON_OPTION, requireConfigFile } from "../lib/options.ts";

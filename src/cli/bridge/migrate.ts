@@ -1,7 +1,7 @@
 // drawbridge bridge migrate: brings the bridge's database to this release's version, such as by a role that owns the tables
 // while the bridge's own may not change them.
 import { loadBridgeConfig } from "../../bridge/config.ts";
-import { migrateDatabase } from "../../bridge/operator-commands.ts";
+import { migrateDatabase } from "../../bridge/database.ts";
 import { defineCommand } from "../lib/command.ts";
 import { CONFIG, JSON_OPTION, requireConfigFile } from "../lib/options.ts";
 import { print } from "../lib/output.ts";

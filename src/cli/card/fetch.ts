@@ -3,8 +3,7 @@
 import { exportJWK } from "jose";
 import { fetchCard } from "../../cards/fetch.ts";
 import type { PinnedKey } from "../../cards/pinned-keys.ts";
-import { readSignatureEntry } from "../../cards/signatures.ts";
-import { type ReadCard, readCard, verifyCard } from "../../cards/verify.ts";
+import { type ReadCard, readCard, readSignatureEntry, verifyCard } from "../../cards/verify.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { quoted } from "../../domain/printable.ts";

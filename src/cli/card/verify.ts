@@ -1,7 +1,7 @@
 // drawbridge card verify: is each of these cards signed by one of these keys?
 
-import { REJECT_REASONS, type RejectReason } from "../../cards/card-faults.ts";
 import type { PinnedKey } from "../../cards/pinned-keys.ts";
+import { REJECT_REASONS, type RejectReason } from "../../cards/reject-reasons.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import { readCardFile, readJwkSet } from "../lib/card-input.ts";
 import { defineCommand } from "../lib/command.ts";

@@ -1,8 +1,8 @@
 // drawbridge delegation list: which questions are open, and what each waits for.
 import { defineCommand } from "../lib/command.ts";
-import { delegationTable, inJson, onLedger } from "../lib/operations.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
+import { delegationTable, inJson, onLedger } from "../lib/waiting-work.ts";
 
 export const command = defineCommand({
   options: [

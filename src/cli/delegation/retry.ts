@@ -1,9 +1,9 @@
 // drawbridge delegation retry: tries a delegation now, with a new deadline.
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { delegationId, onLedger } from "../lib/operations.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
+import { delegationId, onLedger } from "../lib/waiting-work.ts";
 
 export const command = defineCommand({
   arguments: [["<id>", "the delegation's number"]],

@@ -1,8 +1,8 @@
 // drawbridge delegation show: one delegation, open or ended.
 import { defineCommand } from "../lib/command.ts";
-import { delegationId, delegationTable, found, inJson, onLedger } from "../lib/operations.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
+import { delegationId, delegationTable, found, inJson, onLedger } from "../lib/waiting-work.ts";
 
 export const command = defineCommand({
   arguments: [["<id>", "the delegation's number"]],

@@ -1,8 +1,8 @@
 // drawbridge envelope list: which encrypted events wait for their keys.
 import { defineCommand } from "../lib/command.ts";
-import { envelopeTable, inJson, onLedger } from "../lib/operations.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
+import { envelopeTable, inJson, onLedger } from "../lib/waiting-work.ts";
 
 export const command = defineCommand({
   options: [CONFIG.bridge, ["--room <room>", "only those of this room"], JSON_OPTION],

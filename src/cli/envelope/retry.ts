@@ -1,9 +1,9 @@
 // drawbridge envelope retry: looks for a key now.
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { onLedger } from "../lib/operations.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
+import { onLedger } from "../lib/waiting-work.ts";
 
 export const command = defineCommand({
   arguments: [["<event>", "the event ID of the encrypted event"]],

@@ -1,8 +1,8 @@
 // drawbridge envelope show: one encrypted event that waited, or waits, for its key.
 import { defineCommand } from "../lib/command.ts";
-import { envelopeTable, found, inJson, onLedger } from "../lib/operations.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
+import { envelopeTable, found, inJson, onLedger } from "../lib/waiting-work.ts";
 
 export const command = defineCommand({
   arguments: [["<event>", "the event ID of the encrypted event"]],

@@ -1,7 +1,7 @@
 // Reading the cards and key sets that an operator names on the command line.
 import { readFileSync, statSync } from "node:fs";
-import { CARD_BYTES_MAX } from "../../cards/card-faults.ts";
 import { importJwkSet, type PinnedKey } from "../../cards/pinned-keys.ts";
+import { CARD_BYTES_MAX } from "../../cards/reject-reasons.ts";
 import { readInput } from "../../runtime/read-input.ts";
 
 /** A card's bytes, or undefined when it cannot be read. A file too large to be a card is cut behind the limit. */

@@ -1,8 +1,8 @@
 // drawbridge room list: which rooms have open work, and what is at the head of each.
 import { defineCommand } from "../lib/command.ts";
-import { inJson, onLedger, roomTable } from "../lib/operations.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
+import { inJson, onLedger, roomTable } from "../lib/waiting-work.ts";
 
 export const command = defineCommand({
   options: [CONFIG.bridge, JSON_OPTION],

@@ -1,8 +1,8 @@
 // drawbridge room show: why a room waits, since when, and behind what.
 import { defineCommand } from "../lib/command.ts";
-import { delegationTable, envelopeTable, found, inJson, onLedger, roomTable } from "../lib/operations.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print } from "../lib/output.ts";
+import { delegationTable, envelopeTable, found, inJson, onLedger, roomTable } from "../lib/waiting-work.ts";
 
 export const command = defineCommand({
   arguments: [["<room>", "the room ID"]],

@@ -5,7 +5,7 @@
 import { renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { z } from "zod";
-import { readCardJson } from "../../cards/card-faults.ts";
+import { readCardJson } from "../../cards/reject-reasons.ts";
 import { generateCardKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject } from "../../domain/json.ts";

@@ -5,7 +5,7 @@ import { isIP } from "node:net";
 import type { JsonObject } from "../../domain/json.ts";
 import type { GatewayConfig } from "../config.ts";
 import type { AccessRules } from "../merge-access-files.ts";
-import { LIMITER_CLUSTER } from "./limiter.ts";
+import { LIMITER_CLUSTER } from "./rate-limit.ts";
 import { extension, typed } from "./resource.ts";
 
 const SYSTEM_CA_FILE = "/etc/ssl/certs/ca-certificates.crt";

@@ -9,7 +9,7 @@ import type { JsonObject } from "../../domain/json.ts";
 import type { GatewayConfig } from "../config.ts";
 import type { Quotas } from "../merge-access-files.ts";
 import { ISSUER_CLUSTER } from "./clusters.ts";
-import { JWT_FILTER, PAYLOAD_KEY, renderLimiter } from "./limiter.ts";
+import { JWT_FILTER, PAYLOAD_KEY, renderLimiter } from "./rate-limit.ts";
 import { extension, typed } from "./resource.ts";
 
 /** A gateway's statistics are named `http.gateway.…`. */

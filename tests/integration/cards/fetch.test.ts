@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { describe, it } from "node:test";
-import { CARD_BYTES_MAX } from "../../../src/cards/card-faults.ts";
 import { fetchCard } from "../../../src/cards/fetch.ts";
+import { CARD_BYTES_MAX } from "../../../src/cards/reject-reasons.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { httpServer, json } from "../../support/http-server.ts";
 import { ManualClock } from "../../support/manual-clock.ts";

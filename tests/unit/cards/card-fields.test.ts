@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { MESSAGES } from "../../../src/cards/check-card.ts";
+import { MESSAGES } from "../../../src/cards/card-fields.ts";
 import { fixture } from "../../support/cards.ts";
 
 interface DeclaredField {

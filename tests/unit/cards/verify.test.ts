@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { importJwkSet, importPinnedKey } from "../../../src/cards/pinned-keys.ts";
-import { isSignedBy } from "../../../src/cards/signatures.ts";
-import { verifyCard } from "../../../src/cards/verify.ts";
+import { isSignedBy, verifyCard } from "../../../src/cards/verify.ts";
 import { canonicalize } from "../../../src/domain/canonical-json.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { Json } from "../../../src/domain/json.ts";

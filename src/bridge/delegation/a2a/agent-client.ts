@@ -8,8 +8,8 @@ import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/agent-card.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { type AgentEntry, mayBePrivate } from "../../../rendered-files/agents-file.ts";
 import { A2aFailure, type A2aFailureKind, classify } from "./classify-failure.ts";
-import { Exchange } from "./exchange.ts";
-import type { AgentHttp } from "./http.ts";
+import type { AgentHttp } from "./connections.ts";
+import { Exchange } from "./http-exchange.ts";
 import {
   type AgentUpdate,
   type Question,

@@ -5,7 +5,7 @@
 import { A2AError } from "@a2a-js/sdk/errors";
 import { retryAfterMs } from "../../../runtime/http.ts";
 import { NOT_PUBLIC_CODE } from "../../../runtime/public-addresses.ts";
-import type { Exchange } from "./exchange.ts";
+import type { Exchange } from "./http-exchange.ts";
 import { TimeUp } from "./time-limit.ts";
 
 export const A2A_FAILURES = [

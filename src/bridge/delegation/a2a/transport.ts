@@ -11,7 +11,7 @@ import {
 } from "@a2a-js/sdk/client";
 import type { AgentCard } from "../../../cards/agent-card.ts";
 import { type Destinations, mayRequest } from "../../../rendered-files/agents-file.ts";
-import type { Exchange } from "./exchange.ts";
+import type { Exchange } from "./http-exchange.ts";
 
 /** What the bridge reads of a verified card. */
 export type PeerCard = Pick<AgentCard, "supportedInterfaces" | "capabilities">;

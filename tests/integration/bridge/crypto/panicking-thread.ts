@@ -18,4 +18,4 @@ OlmMachine.prototype.decryptRoomEvent = async function (event, ...rest) {
   return await decryptRoomEvent.call(this, event, ...rest);
 };
 
-await import("../../../../src/bridge/crypto/thread.ts");
+await import("../../../../src/bridge/crypto/machine-thread-entry.ts");

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { Registry as MetricsRegistry } from "prom-client";
 import { WatchedAgentDirectory } from "../../../../src/bridge/agents/loaded-agents.ts";
-import { createObserveServer } from "../../../../src/bridge/health/observe-server.ts";
+import { createObserveServer } from "../../../../src/bridge/health/health-server.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import type { FederationConfig } from "../../../../src/federation/config.ts";

@@ -4,7 +4,7 @@ import type { Clock } from "../../domain/clock.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
 import { CATALOGUES } from "../texts/catalogue.ts";
-import { type Answer, type AnswerSource, answerParts, isPlain } from "./answer.ts";
+import { type Answer, type AnswerSource, answerParts, isPlain } from "./answer-events.ts";
 
 export function questionParts(
   question: Answer,

@@ -1,12 +1,12 @@
 // What the commands about waiting work share: how they open the ledger, and how they show what waits.
 import { loadBridgeConfig } from "../../bridge/config.ts";
+import { withOperations } from "../../bridge/database.ts";
 import type {
   OpenDelegation,
   OpenEnvelope,
   Operations,
   WaitingRoom,
 } from "../../bridge/ledger/operator-commands.ts";
-import { withOperations } from "../../bridge/operator-commands.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { requireConfigFile } from "./options.ts";

@@ -3,12 +3,12 @@ import assert from "node:assert/strict";
 import { after, before, describe, it, type TestContext } from "node:test";
 import type { PendingSend, ReplyPart } from "../../../../src/bridge/ledger/replies.ts";
 import { replyTransactionId, TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
-import { answerParts } from "../../../../src/bridge/matrix/answer.ts";
+import { answerParts } from "../../../../src/bridge/matrix/answer-events.ts";
 import {
   createEventSender,
   type EventSender,
   TRANSACTION_MEMORY_MS,
-} from "../../../../src/bridge/matrix/send.ts";
+} from "../../../../src/bridge/matrix/send-event.ts";
 import {
   type EventId,
   type GhostMxid,

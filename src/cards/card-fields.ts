@@ -3,7 +3,7 @@
 // every problem is collected; what comes back contains exactly what A2A 1.0, section 8.4.1 has signed.
 import { emptyObject, isJsonObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
 import type { AgentCard } from "./agent-card.ts";
-import type { CardProblem, RejectReason } from "./card-faults.ts";
+import type { CardProblem, RejectReason } from "./reject-reasons.ts";
 
 export interface CardSignature {
   readonly protected: string;

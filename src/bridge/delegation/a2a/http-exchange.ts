@@ -4,7 +4,7 @@
 // one request, so nothing is shared between calls.
 
 import { type BodyFault, boundedBody, boundedEvents } from "./body-guard.ts";
-import type { AgentHttp } from "./http.ts";
+import type { AgentHttp } from "./connections.ts";
 
 /** Statuses that are the gateway's or the connection's own: their bodies say nothing in A2A. */
 const NOT_THE_AGENTS = new Set([401, 403, 408, 429, 502, 503, 504]);

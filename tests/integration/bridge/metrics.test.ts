@@ -1,8 +1,7 @@
 // The gauges of what waits, read from a real database at a scrape.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { waitingGauges } from "../../../src/bridge/ledger-gauges.ts";
-import { createMetrics } from "../../../src/bridge/metrics.ts";
+import { createMetrics, waitingGauges } from "../../../src/bridge/metrics.ts";
 import { arrivals, envelope, ghost, job, ledgerFixture, room, T0 } from "../../support/ledger.ts";
 import { ManualClock } from "../../support/manual-clock.ts";
 

@@ -6,7 +6,7 @@ import {
   type AnswerSource,
   CONTENT_BYTES_MAX,
   answerParts as partsOf,
-} from "../../../../src/bridge/matrix/answer.ts";
+} from "../../../../src/bridge/matrix/answer-events.ts";
 import { jsonBytes, splitText } from "../../../../src/bridge/matrix/split-text.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
