@@ -10,7 +10,7 @@ from synapse.module_api.errors import ConfigError
 from synapse.storage.controllers.state import server_acl_evaluator_from_event
 
 from drawbridge_border import BorderModule
-from drawbridge_border.enforcement import EnforcedAcls
+from drawbridge_border.enforced_acls import EnforcedAcls
 from support import PARTNER, event, now
 
 if TYPE_CHECKING:

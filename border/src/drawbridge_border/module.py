@@ -9,10 +9,10 @@ import time
 from synapse.module_api import ModuleApi
 from synapse.module_api.errors import ConfigError
 
-from .border import Border
+from .admission import Border
 from .callbacks import Callbacks
 from .config import BorderConfig, parse_config
-from .enforcement import EnforcedAcls, UnsupportedHomeserverError
+from .enforced_acls import EnforcedAcls, UnsupportedHomeserverError
 from .status import (
     PREFIX,
     AclDifferences,
