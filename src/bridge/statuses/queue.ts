@@ -11,7 +11,12 @@ import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { type ClaimedStatus, UNKNOWN } from "../ledger/statuses.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";
-import { type EncryptEvent, type SenderDependencies, type SendResult, sendOnce } from "../matrix/send-event.ts";
+import {
+  type EncryptEvent,
+  type SenderDependencies,
+  type SendResult,
+  sendOnce,
+} from "../matrix/send-event.ts";
 import type { TextsOf } from "../texts/catalogue.ts";
 import { editContent, firstContent, statusText } from "./content.ts";
 import { setPinned } from "./pins.ts";

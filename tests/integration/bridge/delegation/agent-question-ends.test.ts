@@ -1,14 +1,13 @@
 // Questions from the agent that nobody answers, or that end while they are answered.
-import { agentQuestions } from "./asking-agent.ts";
-import { delegationSuite } from "../../../support/delegation-suite.ts";
+
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
 import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
-import { DOCS, lastSent } from "../../../support/conversation.ts";
-
-
+import { DOCS } from "../../../support/conversation.ts";
+import { delegationSuite } from "../../../support/delegation-suite.ts";
+import { agentQuestions } from "./asking-agent.ts";
 
 describe("a question from the agent", () => {
   const setUp = agentQuestions(delegationSuite());

@@ -1,5 +1,5 @@
 // Questions from the agent, and the answers of the people who asked it.
-import { ASKS, personOf, agentQuestions } from "./asking-agent.ts";
+
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
@@ -7,10 +7,11 @@ import { aboutOf, derive } from "../../../../src/bridge/intake/derive-delegation
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
 import { TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
-import { DOCS, lastSent, NAMESPACE } from "../../../support/conversation.ts";
+import { DOCS, NAMESPACE } from "../../../support/conversation.ts";
 import { databaseText } from "../../../support/database.ts";
 import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { T0 } from "../../../support/ledger.ts";
+import { ASKS, agentQuestions, personOf } from "./asking-agent.ts";
 
 describe("a question from the agent", () => {
   const setUpDelegation = delegationSuite();

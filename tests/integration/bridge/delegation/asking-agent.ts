@@ -1,7 +1,11 @@
 // What tests of an agent's questions begin with: an agent that asks, and the people in its room.
-import { it, type TestContext } from "node:test";
+import type { TestContext } from "node:test";
 import { conversation, lastSent } from "../../../support/conversation.ts";
-import { type DelegationSetUp, type DelegationSetUpOptions, type delegationSuite } from "../../../support/delegation-suite.ts";
+import type {
+  DelegationSetUp,
+  DelegationSetUpOptions,
+  delegationSuite,
+} from "../../../support/delegation-suite.ts";
 import { arrivals, claimEnvelope, envelope } from "../../../support/ledger.ts";
 
 export const ASKS = { kind: "asks", questions: ["Which size?", "Which colour?"] } as const;
