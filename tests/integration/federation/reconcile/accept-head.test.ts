@@ -1,14 +1,14 @@
 // Which heads of the branch a pass accepts, and what is in force when it refuses one.
 
-import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
-import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
+import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
 import { federationStatus } from "../../../../src/federation/containment/status.ts";
+import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { acceptedState } from "../../../../src/federation/reconcile/accept-head.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { readHead } from "../../../../src/federation/state/plane-records.ts";
