@@ -197,7 +197,7 @@ describe("npm package drawbridge", () => {
   it("loads every file of its bundle", async () => {
     const script = join(folder, "load.mjs");
     const files = globSync("dist/*.js", { cwd: installed }).filter(
-      (file) => !/\/(?:main|thread)\.js$/.test(file),
+      (file) => !/\/(?:main|machine-thread-entry)\.js$/.test(file),
     );
     writeFile(script, files.map((file) => `import ${JSON.stringify(join(installed, file))};\n`).join(""));
     const { code, stderr } = await run(process.execPath, [script]);
@@ -206,7 +206,7 @@ describe("npm package drawbridge", () => {
 
   it("starts the thread of ghosts' machines beside the code that names it", async () => {
     const naming = globSync("dist/*.js", { cwd: installed }).filter((file) =>
-      readFileSync(join(installed, file), "utf8").includes('"./thread.js"'),
+      readFileSync(join(installed, file), "utf8").includes('"./machine-thread-entry.js"'),
     );
     assert.notDeepEqual(naming, []);
     const script = join(folder, "thread.mjs");
@@ -214,7 +214,7 @@ describe("npm package drawbridge", () => {
       script,
       `import { Worker } from "node:worker_threads";
 const workerData = { databaseUrl: "postgres://127.0.0.1:1/none", policy: {} };
-const thread = new Worker(${JSON.stringify(join(installed, "dist", "thread.js"))}, { workerData });
+const thread = new Worker(${JSON.stringify(join(installed, "dist", "machine-thread-entry.js"))}, { workerData });
 thread.on("message", ([{ error }]) => { console.log(error); thread.terminate(); });
 thread.postMessage([{ id: 1, do: "call", ghost: "@agent_docs:a.test", call: "outgoing", args: [] }]);
 `,
