@@ -58,6 +58,7 @@ export const INNER_LAYERS: Readonly<Record<string, readonly string[]>> = {
     "evidence",
     "abuse",
     "work-tree",
+    "setup",
     "agents",
     "offboarding",
     "readmission",

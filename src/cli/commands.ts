@@ -78,6 +78,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
   ],
   "Federation control:": [
     group("federation", "the partners of one organisation, on five planes", {
+      init: ["write the folder that it starts from", () => import("./federation/init.ts")],
       render: ["write what the registry means for every plane", () => import("./federation/render.ts")],
       check: ["check a registry and its renders, without any server", () => import("./federation/check.ts")],
       contain: ["close a partner off, with a record", () => import("./federation/contain.ts")],

@@ -2,20 +2,15 @@
 // Invariant: nothing that is there already is touched.
 import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { InvalidArgumentError } from "commander";
 import { renderStartingFolder } from "../../bridge/setup/starting-folder.ts";
 import { systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { parseServerName } from "../../domain/identifiers.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { createPrivateFile } from "../../runtime/write-file.ts";
 import { defineCommand } from "../lib/command.ts";
+import { httpUrl, parser, serverName } from "../lib/option-values.ts";
 import { printText, say } from "../lib/output.ts";
 
-const serverName = parser("Matrix server name", (text) => parseServerName(text));
-const httpUrl = parser("http or https URL", (text) =>
-  /^https?:$/.test(URL.parse(text)?.protocol ?? "") ? text : undefined,
-);
 const port = parser("port number", (text) => {
   const number = Number(text);
   return Number.isInteger(number) && number >= 1 && number <= 65_535 ? number : undefined;
@@ -23,14 +18,6 @@ const port = parser("port number", (text) => {
 const variable = parser("name of an environment variable", (text) =>
   /^[A-Z_][A-Z0-9_]*$/.test(text) ? text : undefined,
 );
-
-function parser<Value>(what: string, parse: (text: string) => Value | undefined) {
-  return (text: string): Value => {
-    const value = parse(text);
-    if (value === undefined) throw new InvalidArgumentError(`It is no ${what}.`);
-    return value;
-  };
-}
 
 export const command = defineCommand({
   options: [

@@ -16,8 +16,8 @@ export interface CommitAuthor {
 }
 
 export interface NewCommit {
-  /** The first one's tree is what the changes are made to. */
-  readonly parents: readonly [Revision, ...Revision[]];
+  /** The first one's tree is what the changes are made to; none: the first commit of a repository. */
+  readonly parents: readonly Revision[];
   readonly changes: Changes;
   readonly message: string;
   readonly author: CommitAuthor;
@@ -67,6 +67,7 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
 
 /** A commit that is dated before its parents is refused, whoever's clock is wrong. */
 async function lastDate(repository: Repository, parents: NewCommit["parents"]): Promise<number> {
+  if (parents.length === 0) return 0;
   const dates = await gitLine(["log", "--no-walk", "--format=%ct", ...parents], repository.call());
   return Math.max(...dates.split("\n").map(Number));
 }
@@ -85,9 +86,10 @@ async function writeTree(repository: Repository, commit: NewCommit, folder: stri
         );
   const call = { env: { GIT_INDEX_FILE: join(folder, "index") } };
   const [base] = commit.parents;
-  const [idLines] = await Promise.all([hashed, gitOk(["read-tree", base], repository.call(call))]);
+  const readBase = gitOk(["read-tree", base ?? "--empty"], repository.call(call));
+  const [idLines] = await Promise.all([hashed, readBase]);
   const ids = idLines.split("\n");
-  const nothing = "0".repeat(base.length);
+  const nothing = "0".repeat(base?.length ?? 0);
   const lines = [
     ...written.map(({ path }, index) => `100644 ${ids[index]}\t${path}\0`),
     ...[...commit.changes].flatMap(([path, text]) => (text === null ? [`0 ${nothing}\t${path}\0`] : [])),

@@ -1,0 +1,158 @@
+// The folder that federation control starts from: a configuration that loads as it is, the token of the border module,
+// and a repository whose one commit admits nobody. Invariants: nothing that is there already is touched; everything is
+// checked before anything is written; the agents that a bridge carries are in the registry, so that the first pass takes
+// none of them away.
+import { existsSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { parse, stringify } from "yaml";
+import type { Clock, Random } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { quoted } from "../../domain/printable.ts";
+import { AgentsFile } from "../../rendered-files/agents-file.ts";
+import { parseYaml } from "../../runtime/load-yaml.ts";
+import { readInput } from "../../runtime/read-input.ts";
+import { createPrivateFile } from "../../runtime/write-file.ts";
+import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
+import { renderAll } from "../planes/render.ts";
+import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
+import { loadRegistry } from "../registry/load.ts";
+import { writeCommit } from "../repository/commit.ts";
+import { gitOk } from "../repository/git.ts";
+import { Repository } from "../repository/repository.ts";
+
+export interface StartingOptions {
+  readonly serverName: string;
+  /** The client-server API as this machine reaches it. */
+  readonly homeserverUrl: string;
+  /** The bridge's folder; undefined where this organisation runs no bridge. */
+  readonly bridge: string | undefined;
+}
+
+const CONFIG = "federation.yaml";
+const REPOSITORY = "control.git";
+const STATUS_TOKEN = "secrets/border-status-token";
+const TOKEN_BYTES = 24;
+
+/**
+ * @param directory the folder to write
+ * @returns what was made, by path
+ * @throws DrawbridgeError `usage` when something of it is there already; `config_unreadable`, `config_invalid` when the
+ *   bridge's agents cannot be taken over; nothing was written then
+ */
+export async function makeStartingFolder(
+  directory: string,
+  options: StartingOptions,
+  { clock, random }: { readonly clock: Clock; readonly random: Random },
+): Promise<readonly string[]> {
+  const made = [CONFIG, STATUS_TOKEN, REPOSITORY].map((name) => join(directory, name));
+  const there = made.find((path) => existsSync(path));
+  if (there !== undefined) {
+    throw new DrawbridgeError("usage", `${there} exists already; nothing was written`, {
+      hint: "Name an empty directory.",
+    });
+  }
+  const registry = new Map([[ORGANISATION_FILE, organisationYaml(options)]]);
+  const rendered = renderAll(loadRegistry(registry));
+  const changes = new Map([...registry, ...rendered, [ABUSE_REPORT_SCHEMA, abuseReportSchema()]]);
+
+  createPrivateFile(join(directory, CONFIG), federationYaml(options));
+  createPrivateFile(join(directory, STATUS_TOKEN), `${random.bytes(TOKEN_BYTES).toString("hex")}\n`);
+  const path = join(directory, REPOSITORY);
+  mkdirSync(path, { mode: 0o700 });
+  await gitOk(["init", "--quiet", "--bare", "--initial-branch=main", "."], { cwd: path });
+  const repository = await Repository.open(path, "main");
+  const author = authorOf(options);
+  const message = `The registry of ${options.serverName}\n`;
+  const revision = await writeCommit(repository, { parents: [], changes, message, author, at: clock.now() });
+  // No branch is to be there yet.
+  await gitOk(["update-ref", repository.ref, revision, ""], repository.call());
+  return made;
+}
+
+function authorOf({ serverName }: StartingOptions) {
+  return { name: `Operations of ${serverName}`, email: `ops@${serverName}` };
+}
+
+function organisationYaml({ serverName, bridge }: StartingOptions): string {
+  const consumes = bridge === undefined ? {} : agentsOf(join(bridge, "agents.yaml"));
+  return `# What this organisation is and offers. Every key: docs/reference/registry.md
+version: 1
+serverName: ${quoted(serverName)}
+
+# Agents that partners may be admitted to; a gateway publishes them:
+# agents:
+#   docs-qa:
+#     upstream: http://127.0.0.1:4100/
+#     cardPath: /agents/docs-qa/.well-known/agent-card.json
+#     invokePath: /agents/docs-qa/rpc
+
+# Agents that our bridge has ghosts for and no partner publishes. The bridge's agents.yaml is rendered from here.
+${stringify({ consumes }, { lineWidth: 0 }).trimEnd()}
+
+quotas:
+  default: {perMinute: 60, burst: 20}
+`;
+}
+
+/** The entries of a bridge's agents as they are written there. */
+function agentsOf(file: string): unknown {
+  const text = readInput(file, "Name the folder of bridge.yaml with --bridge.").toString("utf8");
+  parseYaml(AgentsFile, text, file);
+  return (parse(text) as { readonly agents: unknown }).agents;
+}
+
+function federationYaml(options: StartingOptions): string {
+  const { homeserverUrl, bridge } = options;
+  const { name, email } = authorOf(options);
+  const card = {
+    card: {
+      agentsFile: join(bridge ?? "/etc/drawbridge", "agents.yaml"),
+      bridgeAuditFile: join(bridge ?? "/etc/drawbridge", "audit.jsonl"),
+      bridgeHealthUrl: "http://127.0.0.1:29341/readyz",
+    },
+  };
+  const cardLines = stringify(card, { lineWidth: 0 }).trimEnd();
+  return `# Federation control of ${options.serverName}. Paths are relative to this file.
+# Every setting: docs/reference/configuration.md
+version: 1
+
+repository:
+  path: ${REPOSITORY}                  # bare; people push to it
+  author: {name: ${quoted(name)}, email: ${quoted(email)}}
+  # Only commits that are signed by these keys are applied. As long as this is absent, whoever may push decides.
+  # allowedSignersFile: allowed-signers
+  # signingKeyFile: secrets/commit-key
+
+homeserver:
+  url: ${quoted(homeserverUrl)}
+  operatorToken: {file: secrets/operator-token}   # access token of an administrator; to be written by hand
+  signingKeyFile: /etc/matrix-synapse/signing.key
+
+# Plane 1: the file that Synapse reads beside homeserver.yaml, and how Synapse is restarted.
+transport:
+  includeFile: /var/lib/drawbridge/homeserver.d/federation.yaml
+  restart: {command: [sudo, /usr/bin/systemctl, restart, matrix-synapse]}
+
+# Plane 3: what the border module inside Synapse reads and writes.
+border:
+  policyFile: /var/lib/drawbridge/policy.json
+  statusToken: {file: ${STATUS_TOKEN}}
+  violationsFile: /var/log/drawbridge/violations.jsonl
+
+# Plane 4: the bridge's own files. Absent: no bridge is managed here.
+${bridge === undefined ? cardLines.replaceAll(/^/gm, "# ") : cardLines}
+
+# Planes 4 and 5. Absent: no agent is published here.
+# gateway:
+#   publicationFile: /etc/drawbridge/publication.yaml
+#   invocationFile: /etc/drawbridge/invocation.yaml
+#   stateFile: /etc/drawbridge/state.json
+#   accessLog: /etc/drawbridge/access.jsonl
+#   url: https://agents.example.org
+#   issuer: {adapter: declared_clients, clientsFile: /etc/drawbridge/clients.yaml}
+
+# /metrics.
+reconcile:
+  observe: {port: 29342}
+`;
+}
