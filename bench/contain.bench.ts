@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { systemClock, systemRandom } from "../src/domain/clock.ts";
-import { performAct } from "../src/federation/containment/act.ts";
+import { performAct } from "../src/federation/containment/contain-or-restore.ts";
 import { Repository } from "../src/federation/repository/repository.ts";
 import { StateFolder } from "../src/federation/state/folder.ts";
 import { PartnerCache } from "../src/federation/state/partner-cache.ts";

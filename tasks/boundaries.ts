@@ -38,7 +38,7 @@ export const INNER_LAYERS: Readonly<Record<string, readonly string[]>> = {
     "intake",
     "crypto",
     "notices",
-    "statuses",
+    "status-messages",
     "delegation",
     "catchup",
   ],

@@ -9,9 +9,9 @@ import { type FederationConfig, loadFederationConfig } from "../../src/federatio
 import { applyFile, fileDrift } from "../../src/federation/planes/file-target.ts";
 import { renderAll } from "../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
-import { writeCommit } from "../../src/federation/repository/commit.ts";
 import { gitLine, gitOk } from "../../src/federation/repository/git.ts";
 import { parseRevision, Repository, type Revision } from "../../src/federation/repository/repository.ts";
+import { writeCommit } from "../../src/federation/repository/write-commit.ts";
 import { PUBLIC } from "../../src/runtime/write-file.ts";
 import { type Lab, SOURCES } from "../lab.ts";
 import { AGENT, type CompleteOrganisation } from "../organisations.ts";

@@ -17,8 +17,8 @@ import { RestoreGuard } from "./health/restore-guard.ts";
 import { redactedIn } from "./intake/derive-delegations.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace, type Namespace } from "./intake/namespace.ts";
+import { throughFailover } from "./intake/retry-after-failover.ts";
 import { createIntakeServer } from "./intake/server.ts";
-import { throughFailover } from "./intake/through-failover.ts";
 import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import type { ClaimRequest } from "./ledger/postgres.ts";
 import { openProcessConnection, releaseEnded } from "./ledger/processes.ts";
@@ -38,7 +38,7 @@ import {
 } from "./metrics.ts";
 import { createNoticeQueue } from "./notices/send-notices.ts";
 import { Ownership } from "./ownership.ts";
-import { createStatusQueue } from "./statuses/queue.ts";
+import { createStatusQueue } from "./status-messages/send-status-messages.ts";
 import { textsBy } from "./texts/catalogue.ts";
 import { Wakeups } from "./wakeups.ts";
 

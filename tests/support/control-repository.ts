@@ -18,8 +18,8 @@ import { type Federation, openFederation } from "../../src/federation/reconcile/
 import type { ReconcileEvent, Reporter } from "../../src/federation/reconcile/events.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { type Partner, planeState } from "../../src/federation/registry/partner.ts";
-import { type Changes, writeCommit } from "../../src/federation/repository/commit.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";
+import { type Changes, writeCommit } from "../../src/federation/repository/write-commit.ts";
 import { type EvidenceItemBody, evidenceItem } from "../../src/records/format/evidence-item.ts";
 import { PARTS } from "../../src/records/format/fields.ts";
 import { targetFingerprint } from "../../src/rendered-files/agents-file.ts";

@@ -7,9 +7,14 @@ import { trustOf } from "../../src/federation/offboarding/run/context.ts";
 import { counterpartyOf, findRun } from "../../src/federation/offboarding/run/run.ts";
 import { complete, recordFileOf } from "../../src/federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../src/federation/offboarding/steps/exchange.ts";
+import {
+  type RunView,
+  type Steps,
+  stepsOf,
+  viewOf,
+} from "../../src/federation/offboarding/steps/run-state.ts";
 import { next, type RunEnd, runSteps } from "../../src/federation/offboarding/steps/run-steps.ts";
 import { sign } from "../../src/federation/offboarding/steps/sign.ts";
-import { type RunView, type Steps, stepsOf, viewOf } from "../../src/federation/offboarding/steps/view.ts";
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";

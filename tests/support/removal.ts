@@ -44,7 +44,7 @@ import {
 import type { Trust, TrustedParty } from "../../src/records/format/trust.ts";
 import type { Kept } from "../../src/records/sign/sign-once.ts";
 import { addSignature, type Signer } from "../../src/records/sign/signer.ts";
-import { evidenceOf, revisionsOf } from "../../src/records/verify/completion.ts";
+import { evidenceOf, revisionsOf } from "../../src/records/verify/verify-completion.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../src/runtime/write-file.ts";
 
 export interface RealStage {

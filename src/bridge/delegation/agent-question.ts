@@ -11,8 +11,8 @@ import { optionsOf } from "./agent-question-options.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
 import { recheck, stoppedFollowing } from "./recheck-policy.ts";
-import { answer, refused, unsent } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
+import { answer, refused, unsent } from "./send-reply.ts";
 import { canceled, endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./verdicts.ts";
 
 /** How often the policy and the task are looked at while an answer is waited for. */

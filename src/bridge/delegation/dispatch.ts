@@ -13,13 +13,13 @@ import type { AgentUpdate, FilePart, Question } from "./a2a/protocol.ts";
 import { again, dispatchDeadline, givenUp, settleEarlier } from "./after-failed-dispatch.ts";
 import { ask } from "./agent-question.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
-import { loadAttachment, refusalOf, withoutAttachment } from "./attachment.ts";
 import { cancelTask } from "./cancel-task.ts";
 import type { DelegationLimits } from "./dependencies.ts";
-import { askedIn, follow, isAnswered } from "./follow.ts";
+import { loadAttachment, refusalOf, withoutAttachment } from "./fetch-attachment.ts";
+import { askedIn, follow, isAnswered } from "./follow-task.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
-import { answer } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
+import { answer } from "./send-reply.ts";
 import {
   canceled,
   endOfPhase,

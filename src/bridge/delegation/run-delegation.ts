@@ -7,9 +7,9 @@ import { awaitInput } from "./agent-question.ts";
 import { cancelTask } from "./cancel-task.ts";
 import type { DeferReason } from "./dependencies.ts";
 import { dispatch } from "./dispatch.ts";
-import { followAccepted } from "./follow.ts";
-import { cancelDelivery, deliver } from "./reply.ts";
+import { followAccepted } from "./follow-task.ts";
 import type { Flow } from "./running-delegation.ts";
+import { cancelDelivery, deliver } from "./send-reply.ts";
 import { canceled, finish, type Verdict } from "./verdicts.ts";
 
 /** How a run ended. `held`: interrupted by a drain; the lease is still this process's to give back. */

@@ -37,7 +37,7 @@ import {
   cancelByCommand,
   cancelByReaction,
   cancelRefused,
-} from "./cancels.ts";
+} from "./cancellations.ts";
 import { contextOf } from "./contexts.ts";
 import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";

@@ -15,7 +15,7 @@ import type { MalformedEvent } from "../ledger/admission-types.ts";
 import type { Attachment } from "../ledger/prompts.ts";
 import { transactionIdIn } from "../ledger/transaction-ids.ts";
 import { isMarkedAutomated } from "../matrix/automated.ts";
-import { readAttachment } from "./attachment.ts";
+import { readAttachment } from "./read-attachment.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 

@@ -4,6 +4,7 @@
 // Invariants: it is derived once (its state and its fence stand in the WHERE); each delegation needs a
 // capacity slot, and what finds none is a denied row; without delegations its place becomes void.
 import type { Pool, PoolClient } from "pg";
+import { indexOwners, knownOpen, readKnown, recordIndices, toFacts } from "./admission-facts.ts";
 import {
   type About,
   type Admitted,
@@ -13,16 +14,15 @@ import {
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
 import { recordAnswers } from "./agent-questions.ts";
+import { cancelAsked } from "./cancellation.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { editedAtOnce, editQuestions } from "./edits.ts";
-import { indexOwners, knownOpen, readKnown, recordIndices, toFacts } from "./facts.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
 import { isFirstUse, placeAt, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, leaseLost, oneRow, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
-import { cancelAsked } from "./redaction.ts";
 import { settlePlaces } from "./room-order.ts";
 
 const PLACE_OF: Statement = {

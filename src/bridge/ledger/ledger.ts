@@ -5,6 +5,7 @@
 // caller drops its work; times are milliseconds since the Unix epoch, passed in by the caller.
 import type { Pool } from "pg";
 import type { UserId } from "../../domain/identifiers.ts";
+import { createIntake } from "./admission.ts";
 import { createQuestions } from "./agent-questions.ts";
 import { createAuditOutbox } from "./audit-outbox.ts";
 import type { ContentKeys } from "./content-keys.ts";
@@ -15,14 +16,13 @@ import { createEnvelopeExpiry } from "./end-waiting-envelopes.ts";
 import { createEnvelopeDerivation } from "./envelope-derivation.ts";
 import { createGauges } from "./gauges.ts";
 import { createGhosts, createReadPositions } from "./ghosts.ts";
-import { createIntake } from "./intake.ts";
 import { createIntakeEnvelopes } from "./intake-envelopes.ts";
 import { createLeases } from "./leases.ts";
 import { createMemberships } from "./memberships.ts";
 import { createNotices } from "./notices.ts";
 import { createReplies } from "./replies.ts";
 import { createRetention } from "./retention.ts";
-import { createReports, createStatuses } from "./statuses.ts";
+import { createReports, createStatuses } from "./status-messages.ts";
 import { createTargets } from "./targets.ts";
 
 export interface LedgerOptions {

@@ -3,10 +3,10 @@
 // is a durable intent that the holder of the lease acts on; a retry only makes due what waits, and takes no lease away.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { cancelDelegation } from "./cancellation.ts";
 import { expireUnheld } from "./end-waiting-envelopes.ts";
 import { writeNotices } from "./notices.ts";
 import { entities, inRooms, inTransaction, oneRow, rows, type Statement, toTime } from "./postgres.ts";
-import { cancelDelegation } from "./redaction.ts";
 import type { DelegationState, IntakeEnvelopeState } from "./states.ts";
 
 /** What a delegation or an intake envelope waits for. */

@@ -5,7 +5,7 @@
 import type { Pool, PoolClient, PoolConfig, QueryResultRow } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import { isDemoted, isRolledBack, ServerPool } from "./servers.ts";
+import { isDemoted, isRolledBack, ServerPool } from "./postgres-servers.ts";
 
 /** The keys of the advisory locks that this product takes. The values are arbitrary and must never change. */
 export const ADVISORY_LOCKS = {

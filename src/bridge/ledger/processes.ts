@@ -6,7 +6,7 @@
 // higher fence, so that no work waits for it, and no late write of it is accepted.
 import type { Pool } from "pg";
 import { ADVISORY_LOCKS, oneRow, rows, type Statement, toTime } from "./postgres.ts";
-import { connectToServer } from "./servers.ts";
+import { connectToServer } from "./postgres-servers.ts";
 
 const STATEMENT_TIMEOUT_MS = 5_000;
 /** The server ends a connection that is idle for so long. Its process looks more often. */

@@ -12,7 +12,7 @@ import {
   readSignedReport,
   signReport,
 } from "../../federation/abuse/report.ts";
-import { changeBase } from "../../federation/change/base.ts";
+import { changeBase } from "../../federation/change/commit-base.ts";
 import { loadFederationConfig } from "../../federation/config.ts";
 import { signerOf, trustOf } from "../../federation/offboarding/run/context.ts";
 import { currentState } from "../../federation/reconcile/accept-head.ts";

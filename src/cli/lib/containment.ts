@@ -1,8 +1,8 @@
 // `federation contain` and `federation restore`: one commit, then the planes in the safe order.
 import { resolve } from "node:path";
 import { shellWord } from "../../domain/printable.ts";
-import { type ActResult, limitsOf, performAct } from "../../federation/containment/act.ts";
 import { applyPlanes, type PlaneResult, stepsOf } from "../../federation/containment/apply-planes.ts";
+import { type ActResult, limitsOf, performAct } from "../../federation/containment/contain-or-restore.ts";
 import type { Act } from "../../federation/containment/containment-record.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
 import { plan } from "../../federation/workflow/plan.ts";

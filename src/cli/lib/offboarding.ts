@@ -7,8 +7,8 @@ import { residualStatement } from "../../federation/offboarding/duties/residual.
 import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun } from "../../federation/offboarding/run/run.ts";
+import { waitedFor } from "../../federation/offboarding/steps/run-state.ts";
 import { type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
-import { waitedFor } from "../../federation/offboarding/steps/view.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";

@@ -1,8 +1,8 @@
 // drawbridge readmission next: opens the next plane.
 
 import { planeLabel } from "../../federation/plane-order.ts";
+import { nextStep, type StepResult } from "../../federation/readmission/next-step.ts";
 import { readmissionStatus } from "../../federation/readmission/status.ts";
-import { nextStep, type StepResult } from "../../federation/readmission/workflow.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "../lib/options.ts";

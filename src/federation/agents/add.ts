@@ -6,15 +6,15 @@ import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
-import type { ChangeBase } from "../change/base.ts";
+import type { ChangeBase } from "../change/commit-base.ts";
 import type { Proposal } from "../change/commit-change.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Organisation } from "../registry/organisation.ts";
 import type { Registry } from "../registry/partner.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
 import { commitIdentity, type IdentityContext, type IdentityResult, provePin } from "./commit-identity.ts";
-import { cardIdentityOf } from "./consumption.ts";
-import { refuse, refuseRetired } from "./guards.ts";
+import { refuse, refuseRetired } from "./identity-rules.ts";
+import { cardIdentityOf } from "./pinned-entry.ts";
 import type { AgentParts } from "./proof.ts";
 
 type Consumption = Organisation["consumes"][string];

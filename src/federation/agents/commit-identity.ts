@@ -8,7 +8,7 @@ import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { Part } from "../../records/format/fields.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
-import type { ChangeBase } from "../change/base.ts";
+import type { ChangeBase } from "../change/commit-base.ts";
 import { type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
@@ -18,8 +18,8 @@ import { DeclaredEvidence } from "../workflow/declared-evidence.ts";
 import { PIN, type Procedure } from "../workflow/procedure.ts";
 import { type Reached, runStep } from "../workflow/run-step.ts";
 import { type JudgedCondition, judgeConditions } from "../workflow/step-verdict.ts";
-import { cardIdentityOf } from "./consumption.ts";
-import { refuse } from "./guards.ts";
+import { refuse } from "./identity-rules.ts";
+import { cardIdentityOf } from "./pinned-entry.ts";
 import {
   type AgentParts,
   type IdentityProofInput,

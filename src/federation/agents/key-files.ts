@@ -12,7 +12,7 @@ import { versionControlProblems } from "../../runtime/private-file-location.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, readIfPresent } from "../../runtime/write-file.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";
-import { refuse } from "./guards.ts";
+import { refuse } from "./identity-rules.ts";
 
 const PUBLIC_FILE_BYTES_MAX = 1024 * 1024;
 

@@ -5,12 +5,12 @@
 import { z } from "zod";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
-import type { ChangeBase } from "../change/base.ts";
+import type { ChangeBase } from "../change/commit-base.ts";
 import type { Proposal } from "../change/commit-change.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
 import { commitIdentity, type IdentityContext, type IdentityResult, provePin } from "./commit-identity.ts";
-import { cardIdentityOf, consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
-import { refuse, refuseRetired } from "./guards.ts";
+import { refuse, refuseRetired } from "./identity-rules.ts";
+import { cardIdentityOf, consumedAgent, consumerOf, retireEdits } from "./pinned-entry.ts";
 import { type AgentParts, isSignedByPin, unusedCardNotes } from "./proof.ts";
 
 export interface PinOptions {

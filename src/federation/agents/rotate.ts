@@ -13,7 +13,7 @@ import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
-import { type ChangeBase, changeBase } from "../change/base.ts";
+import { type ChangeBase, changeBase } from "../change/commit-base.ts";
 import type { Proposal } from "../change/commit-change.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
@@ -27,9 +27,9 @@ import {
   type IdentityResult,
   proveIdentity,
 } from "./commit-identity.ts";
-import { cardIdentityOf } from "./consumption.ts";
-import { guardRotation } from "./guards.ts";
+import { guardRotation } from "./identity-rules.ts";
 import { isUnderVersionControl, readPrivateKey, signerOf } from "./key-files.ts";
+import { cardIdentityOf } from "./pinned-entry.ts";
 import { type AgentParts, isSignedByPin, proveIdentities, unusedCardNotes } from "./proof.ts";
 
 export interface RotateOptions {

@@ -8,7 +8,7 @@ import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
-import type { ChangeBase } from "../change/base.ts";
+import type { ChangeBase } from "../change/commit-base.ts";
 import type { Proposal } from "../change/commit-change.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
@@ -23,7 +23,7 @@ import {
   type IdentityResult,
   proveIdentity,
 } from "./commit-identity.ts";
-import { consumedAgent, consumerOf, retireEdits } from "./consumption.ts";
+import { consumedAgent, consumerOf, retireEdits } from "./pinned-entry.ts";
 import { type AgentParts, partsOf, proveByBridge, type Seal } from "./proof.ts";
 
 export interface WithdrawOptions {

@@ -7,7 +7,7 @@ import { renderedChanges } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
-import { type ChangeBase, changeBase, type OnBadHead } from "./base.ts";
+import { type ChangeBase, changeBase, type OnBadHead } from "./commit-base.ts";
 import { type BranchContext, commitToBranch, untilCommitted } from "./commit-to-branch.ts";
 
 export interface CommitContext extends HeadContext, BranchContext {}

@@ -3,9 +3,9 @@
 // moves to a commit that the reconciler would refuse for want of a signature.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { type CommitAuthor, type NewCommit, writeCommit } from "../repository/commit.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 import { canReadSigners, type SigningPolicy, unsignedAmong } from "../repository/signatures.ts";
+import { type CommitAuthor, type NewCommit, writeCommit } from "../repository/write-commit.ts";
 import type { StateFolder } from "../state/folder.ts";
 
 const ATTEMPTS_MAX = 50;

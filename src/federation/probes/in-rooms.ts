@@ -5,9 +5,9 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PartnerServer } from "./as-server.ts";
 import { homeserverRefusal, homeserverUnclear } from "./classify-answers.ts";
+import { RoomCrossings } from "./event-delivery.ts";
 import { type Finding, notApplicable, notConfigured, type OutsideProbe, unreachable } from "./finding.ts";
 import { NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
-import { RoomCrossings } from "./room-crossings.ts";
 
 /** Whose copy of the room is asked: the target's, or the third server's. */
 interface Door {

@@ -12,7 +12,7 @@ import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
-import { refuse, refuseRetired } from "../agents/guards.ts";
+import { refuse, refuseRetired } from "../agents/identity-rules.ts";
 import { AgentName } from "../registry/organisation.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
 import { KeyIdentifier, retireAll, thumbprintOf } from "../registry/retired.ts";

@@ -8,7 +8,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/format/fields.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
-import { refuse } from "../agents/guards.ts";
+import { refuse } from "../agents/identity-rules.ts";
 import { readStage } from "../offboarding/run/progress.ts";
 import { openRunWith, runsWith } from "../offboarding/run/run.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";

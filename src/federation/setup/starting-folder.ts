@@ -16,9 +16,9 @@ import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
 import { renderAll } from "../planes/render.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import { loadRegistry } from "../registry/load.ts";
-import { writeCommit } from "../repository/commit.ts";
 import { gitOk } from "../repository/git.ts";
 import { Repository } from "../repository/repository.ts";
+import { writeCommit } from "../repository/write-commit.ts";
 
 export interface StartingOptions {
   readonly serverName: string;

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Direction } from "../../records/conditions/condition.ts";
-import { type ChangeBase, changeBase } from "../change/base.ts";
+import { type ChangeBase, changeBase } from "../change/commit-base.ts";
 import { workOut } from "../change/commit-change.ts";
 import { setContained, setPlane } from "../change/edit-partner.ts";
 import type { PlaneName } from "../plane-order.ts";

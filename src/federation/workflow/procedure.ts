@@ -11,7 +11,7 @@ import {
   STAGES_LEFT_ALONE,
   type StageName,
 } from "../../records/format/stages.ts";
-import type { OnBadHead } from "../change/base.ts";
+import type { OnBadHead } from "../change/commit-base.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 
 export interface Step {

@@ -11,8 +11,8 @@ import { STATEMENT_BYTES_MAX } from "../format/fields.ts";
 import { COMPLETION_PREDICATE_TYPE, CompletionStatement, StageStatement } from "../format/predicates.ts";
 import type { TrustedParty } from "../format/trust.ts";
 import { type Problem, REASONS } from "../verify/reasons.ts";
-import type { Removal } from "../verify/sequence.ts";
-import { placeOf } from "../verify/stage.ts";
+import type { Removal } from "../verify/stage-sequence.ts";
+import { placeOf } from "../verify/verify-stage.ts";
 
 /** A removal as one organisation sees it. */
 export interface OwnRemoval extends Removal {

@@ -14,11 +14,11 @@ import {
 } from "../format/predicates.ts";
 import { positionOf } from "../format/stages.ts";
 import { STATEMENT_TYPE, type Statement, statementDigest } from "../format/statement.ts";
-import { bindingProblems, completionProblems, evidenceOf, revisionsOf } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
-import { sequenceProblems, strayProblems, successionProblems } from "../verify/sequence.ts";
-import { type Evidence, placeOf, stageProblems } from "../verify/stage.ts";
+import { sequenceProblems, strayProblems, successionProblems } from "../verify/stage-sequence.ts";
+import { bindingProblems, completionProblems, evidenceOf, revisionsOf } from "../verify/verify-completion.ts";
 import { fieldOf } from "../verify/verify-dsse-envelope.ts";
+import { type Evidence, placeOf, stageProblems } from "../verify/verify-stage.ts";
 import { RecordRefused, refuseUnlessClean } from "./held-statements.ts";
 
 interface StageInput extends Omit<StagePredicate, "schema" | "position" | "previous"> {

@@ -24,11 +24,11 @@ import type { CompletionStatement, StageStatement } from "../format/predicates.t
 import { fileText } from "../format/record-file.ts";
 import { STAGE_NAMES, statementOrder } from "../format/stages.ts";
 import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../format/statement.ts";
-import { keyProblems } from "../verify/completion.ts";
 import type { Problem } from "../verify/reasons.ts";
-import { strayProblems, successionProblems } from "../verify/sequence.ts";
-import { placeOf, stageProblems } from "../verify/stage.ts";
+import { strayProblems, successionProblems } from "../verify/stage-sequence.ts";
+import { keyProblems } from "../verify/verify-completion.ts";
 import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
+import { placeOf, stageProblems } from "../verify/verify-stage.ts";
 import { bySender } from "../verify/who-must-sign.ts";
 import {
   AnyStatement,

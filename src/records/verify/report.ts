@@ -8,7 +8,7 @@ import type { CompletionPredicate, StagePredicate } from "../format/predicates.t
 import type { StageName } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import { type Problem, REASONS } from "./reasons.ts";
-import { type JudgedStage, placeOf } from "./stage.ts";
+import { type JudgedStage, placeOf } from "./verify-stage.ts";
 import type { Signature } from "./who-must-sign.ts";
 
 /** The six parts of a complete record. */

@@ -13,13 +13,13 @@ import { RECORD_SCHEMA, RecordFile } from "../format/record-file.ts";
 import { PLANE_OF_STAGE, RECORD_PLANES } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
-import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./completion.ts";
 import { readEvidence } from "./evidence-integrity.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
-import { type Removal, sequenceProblems, strayProblems } from "./sequence.ts";
-import { type JudgedStage, judgeStage, placeOf } from "./stage.ts";
+import { type Removal, sequenceProblems, strayProblems } from "./stage-sequence.ts";
+import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./verify-completion.ts";
 import { verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
+import { type JudgedStage, judgeStage, placeOf } from "./verify-stage.ts";
 import { byBothParties, type Signature } from "./who-must-sign.ts";
 
 /**

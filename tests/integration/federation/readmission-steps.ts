@@ -1,11 +1,11 @@
 // What tests of a re-admission read of its repository, and how they walk through its steps.
 import assert from "node:assert/strict";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import type { Guard } from "../../../src/federation/agents/guards.ts";
+import type { Guard } from "../../../src/federation/agents/identity-rules.ts";
 import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
 import { renderAll } from "../../../src/federation/planes/render.ts";
+import { nextStep, type WorkflowContext } from "../../../src/federation/readmission/next-step.ts";
 import { ReadmissionRecord } from "../../../src/federation/readmission/readmission-record.ts";
-import { nextStep, type WorkflowContext } from "../../../src/federation/readmission/workflow.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import type { Repository } from "../../../src/federation/repository/repository.ts";
 import { APPROVAL, FRESH } from "../../support/readmission.ts";

@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { describe, it } from "node:test";
-import { performAct } from "../../../src/federation/containment/act.ts";
+import { performAct } from "../../../src/federation/containment/contain-or-restore.ts";
 import { endRun } from "../../../src/federation/offboarding/run/run.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order.ts";
 import { NewIdentities } from "../../../src/federation/readmission/new-identities.ts";
+import { nextStep, type WorkflowContext } from "../../../src/federation/readmission/next-step.ts";
 import { openReadmission } from "../../../src/federation/readmission/open.ts";
 import { planReadmission } from "../../../src/federation/readmission/status.ts";
-import { nextStep, type WorkflowContext } from "../../../src/federation/readmission/workflow.ts";
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { commitRegistry, LIGHTHOUSE, operatorGit } from "../../support/control-repository.ts";
 import {

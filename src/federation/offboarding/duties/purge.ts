@@ -8,7 +8,7 @@ import { recordOfRun } from "../private-record/consistency.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import { addDutiesEvidence, readStage } from "../run/progress.ts";
 import { type Run, runFile } from "../run/run.ts";
-import { purgeEvidence, RoomResult } from "./evidence.ts";
+import { purgeEvidence, RoomResult } from "./purge-evidence.ts";
 import {
   beyondWhatWasShown,
   noLongerAsked,

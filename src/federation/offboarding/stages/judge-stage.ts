@@ -2,7 +2,7 @@
 // observation of the data duties: what was purged, what the private record says, and the tests that need no server.
 
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { evaluateStage, type StageWork } from "../../../records/conditions/stage.ts";
+import { evaluateStage, type StageWork } from "../../../records/conditions/evaluate-stage.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { OutOfReach } from "../../planes/plane.ts";

@@ -10,12 +10,12 @@ import type {
 } from "../../../records/format/predicates.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, statementOrder } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
-import { assembleRecord } from "../../../records/sign/exchange.ts";
+import { assembleRecord } from "../../../records/sign/export-and-import.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
 import { completionStatement } from "../../../records/sign/make-statements.ts";
 import { signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
-import { placeOf } from "../../../records/verify/stage.ts";
+import { placeOf } from "../../../records/verify/verify-stage.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { recentDrift } from "../../state/drift-records.ts";
@@ -33,10 +33,10 @@ import {
   writeStatements,
 } from "../run/statements.ts";
 import { judgeStage } from "../stages/judge-stage.ts";
-import { observeStage } from "../stages/observe.ts";
+import { observeStage } from "../stages/observe-stage.ts";
 import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
+import { isLeftAlone, type RunView, viewOf } from "./run-state.ts";
 import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
-import { isLeftAlone, type RunView, viewOf } from "./view.ts";
 
 interface CompleteResult {
   readonly run: Run;

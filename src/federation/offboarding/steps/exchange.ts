@@ -1,5 +1,5 @@
 // Passing statements on as files, and taking in what came back.
-import { exportExchange, type Imported, importExchange } from "../../../records/sign/exchange.ts";
+import { exportExchange, type Imported, importExchange } from "../../../records/sign/export-and-import.ts";
 import { type HeldStatements, stagesIn } from "../../../records/sign/held-statements.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";

@@ -3,11 +3,11 @@
 
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { startedAtOf } from "../../../records/conditions/evaluate.ts";
-import { isLeftOpen } from "../../../records/conditions/stage.ts";
+import { isLeftOpen } from "../../../records/conditions/evaluate-stage.ts";
 import { OWNER_WORD } from "../../../records/format/evidence-item.ts";
 import type { Scope } from "../../../records/format/fields.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
-import { setAsideLines } from "../../change/base.ts";
+import { setAsideLines } from "../../change/commit-base.ts";
 import { commitChange } from "../../change/commit-change.ts";
 import { setPlane, setRetired } from "../../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../plane-order.ts";
@@ -33,9 +33,9 @@ import {
 } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import { judgeStage, type Observation } from "../stages/judge-stage.ts";
-import { leftAlone, observeStage, roomsIn } from "../stages/observe.ts";
+import { leftAlone, observeStage, roomsIn } from "../stages/observe-stage.ts";
+import { isLeftAlone } from "./run-state.ts";
 import { OffboardingBlocked } from "./step.ts";
-import { isLeftAlone } from "./view.ts";
 
 /**
  * Opens the stage if it is not open, closes its plane if it is not closed, and observes whether that holds.

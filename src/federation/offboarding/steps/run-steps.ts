@@ -2,8 +2,8 @@
 // come, and countersigning. Invariants: it does nothing that the single commands would not do, in the order that
 // `stepsOf` gives; what only people can decide (a purge, a waiver) ends it; each step is found again after a kill.
 import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
-import { performAct } from "../../containment/act.ts";
 import { applyPlanes, type PlaneResult } from "../../containment/apply-planes.ts";
+import { performAct } from "../../containment/contain-or-restore.ts";
 import { planeLabel } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
@@ -12,9 +12,9 @@ import { counterpartyOf, findRun, type Run } from "../run/run.ts";
 import { complete } from "./complete.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
 import { SKIPPED_WORD, workStage } from "./prove-stage.ts";
+import { isLeftAlone, type RunView, stepsOf, viewOf, waitedFor } from "./run-state.ts";
 import { sign } from "./sign.ts";
 import { requireOpen, withRun } from "./step.ts";
-import { isLeftAlone, type RunView, stepsOf, viewOf, waitedFor } from "./view.ts";
 import { wordOf } from "./waive-and-abort.ts";
 
 interface RunStepsOptions {

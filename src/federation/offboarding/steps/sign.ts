@@ -10,7 +10,7 @@ import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-
 import { stageStatement } from "../../../records/sign/make-statements.ts";
 import { countersignOnce, type Kept, signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
-import { placeOf } from "../../../records/verify/stage.ts";
+import { placeOf } from "../../../records/verify/verify-stage.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/find-partner.ts";
@@ -25,11 +25,11 @@ import {
   withEnvelope,
   writeStatements,
 } from "../run/statements.ts";
-import { declaredOpen } from "../stages/observe.ts";
+import { declaredOpen } from "../stages/observe-stage.ts";
 import { finishRecord, recheck } from "./complete.ts";
 import { prove } from "./prove-stage.ts";
+import { isLeftAlone, type RunView, type StageView, stepsOf, unwaivedIn, viewOf } from "./run-state.ts";
 import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
-import { isLeftAlone, type RunView, type StageView, stepsOf, unwaivedIn, viewOf } from "./view.ts";
 
 interface SignResult {
   readonly run: Run;

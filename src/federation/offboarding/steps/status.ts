@@ -7,8 +7,6 @@ import { labelOf, removal, type StepStatus } from "../../workflow/procedure.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyOf, type Run } from "../run/run.ts";
 import { recordFileOf } from "./complete.ts";
-import { blocksOf } from "./sign.ts";
-import { withRun } from "./step.ts";
 import {
   isSignedByBoth,
   type OtherState,
@@ -19,7 +17,9 @@ import {
   stepsOf,
   viewOf,
   type Waiting,
-} from "./view.ts";
+} from "./run-state.ts";
+import { blocksOf } from "./sign.ts";
+import { withRun } from "./step.ts";
 
 export interface RunStatus {
   readonly run: string;

@@ -7,8 +7,8 @@ import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readWaivers, writeWaiver } from "../run/progress.ts";
 import { endRun, type Run } from "../run/run.ts";
+import { viewOf } from "./run-state.ts";
 import { requireOpen, withRun } from "./step.ts";
-import { viewOf } from "./view.ts";
 
 /**
  * A word of the command line that comes into a signed statement.

@@ -1,8 +1,8 @@
 // An agent that means harm to the people in a room, or to other rooms, by what it sends and how often. What it writes into
-// answers, questions, progress and files is in tests/unit/bridge/matrix and tests/unit/bridge/statuses.
+// answers, questions, progress and files is in tests/unit/bridge/matrix and tests/unit/bridge/status-messages.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { FAULTS_MAX } from "../../../../src/bridge/delegation/follow.ts";
+import { FAULTS_MAX } from "../../../../src/bridge/delegation/follow-task.ts";
 import { conversation, lastSent } from "../../../support/conversation.ts";
 import { type DelegationSetUp, delegationSuite, type Question } from "../../../support/delegation-suite.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";

@@ -8,12 +8,12 @@ import { pino } from "pino";
 import { AuditExporter } from "../../../../src/bridge/audit/exporter.ts";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import type { HandledTransaction } from "../../../../src/bridge/intake/handle-transaction.ts";
-import { throughFailover } from "../../../../src/bridge/intake/through-failover.ts";
+import { throughFailover } from "../../../../src/bridge/intake/retry-after-failover.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import { createLedger, type Ledger } from "../../../../src/bridge/ledger/ledger.ts";
 import { createLedgerPool } from "../../../../src/bridge/ledger/postgres.ts";
-import { isPassing } from "../../../../src/bridge/ledger/servers.ts";
+import { isPassing } from "../../../../src/bridge/ledger/postgres-servers.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import {

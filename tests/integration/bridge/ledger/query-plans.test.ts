@@ -1,8 +1,8 @@
 // Statements that run for each transaction read what they need by index, however much a room has been asked.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { readKnown } from "../../../../src/bridge/ledger/admission-facts.ts";
 import type { About } from "../../../../src/bridge/ledger/admission-types.ts";
-import { readKnown } from "../../../../src/bridge/ledger/facts.ts";
 import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { event, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 

@@ -6,7 +6,7 @@ import { describe, it } from "node:test";
 import { importPinnedKey } from "../../../../src/cards/pinned-keys.ts";
 import { verifyCard } from "../../../../src/cards/verify.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
-import type { Guard } from "../../../../src/federation/agents/guards.ts";
+import type { Guard } from "../../../../src/federation/agents/identity-rules.ts";
 import { readPublicIdentity } from "../../../../src/federation/agents/key-files.ts";
 import { pinAgent } from "../../../../src/federation/agents/pin.ts";
 import { rotateAgent, writeRotation } from "../../../../src/federation/agents/rotate.ts";

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
-import { performAct } from "../../../../src/federation/containment/act.ts";
+import { performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { ContainmentRecord } from "../../../../src/federation/containment/containment-record.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";

@@ -8,7 +8,7 @@ import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { federationStatus } from "../../../../src/federation/containment/status.ts";
 import type { PlaneName } from "../../../../src/federation/plane-order.ts";
 import { stepPlane } from "../../../../src/federation/reconcile/apply-plane.ts";
-import { follow } from "../../../../src/federation/reconcile/follow.ts";
+import { follow } from "../../../../src/federation/reconcile/follow-branch.ts";
 import { type PassOptions, runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { recentDrift } from "../../../../src/federation/state/drift-records.ts";
 import { readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";

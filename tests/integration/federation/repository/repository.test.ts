@@ -3,8 +3,8 @@ import { chownSync, existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { writeCommit } from "../../../../src/federation/repository/commit.ts";
 import { Repository } from "../../../../src/federation/repository/repository.ts";
+import { writeCommit } from "../../../../src/federation/repository/write-commit.ts";
 import {
   AT,
   AUTHOR,

@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { type Changes, writeCommit } from "../../../../src/federation/repository/commit.ts";
 import type { Revision } from "../../../../src/federation/repository/repository.ts";
 import {
   type SigningPolicy,
   unsignedAmong,
   unsignedCommits,
 } from "../../../../src/federation/repository/signatures.ts";
+import { type Changes, writeCommit } from "../../../../src/federation/repository/write-commit.ts";
 import {
   AT,
   AUTHOR,

@@ -16,7 +16,7 @@ import { verifyCard } from "../../../../src/cards/verify.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
-import { GUARDS, type Guard } from "../../../../src/federation/agents/guards.ts";
+import { GUARDS, type Guard } from "../../../../src/federation/agents/identity-rules.ts";
 import { operatorGit } from "../../../support/control-repository.ts";
 import { type Question, Questions } from "../../../support/lab-questions.ts";
 import { eventually, LabSession } from "../../../support/lab-session.ts";

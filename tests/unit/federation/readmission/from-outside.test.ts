@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Judged } from "../../../../src/federation/probes/expected-results.ts";
-import { fromOutside } from "../../../../src/federation/readmission/workflow.ts";
+import { fromOutside } from "../../../../src/federation/readmission/next-step.ts";
 import { evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 
 function tried(probe: string, outcome: Judged["outcome"], layer = "homeserver"): Judged {

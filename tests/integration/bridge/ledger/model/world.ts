@@ -12,7 +12,7 @@ import type { ClaimedIntakeEnvelope } from "../../../../../src/bridge/ledger/int
 import type { ClaimedDelegation } from "../../../../../src/bridge/ledger/leases.ts";
 import type { ClaimedNotice } from "../../../../../src/bridge/ledger/notices.ts";
 import { createOperations } from "../../../../../src/bridge/ledger/operator-commands.ts";
-import type { ClaimedStatus } from "../../../../../src/bridge/ledger/statuses.ts";
+import type { ClaimedStatus } from "../../../../../src/bridge/ledger/status-messages.ts";
 import type {
   EventId,
   GhostMxid,

@@ -8,7 +8,7 @@ import {
 } from "../../../../../src/federation/offboarding/stages/judge-stage.ts";
 import { HINTS } from "../../../../../src/federation/workflow/hints.ts";
 import { allHold } from "../../../../../src/federation/workflow/step-verdict.ts";
-import { conditionsOfStage } from "../../../../../src/records/conditions/stage.ts";
+import { conditionsOfStage } from "../../../../../src/records/conditions/evaluate-stage.ts";
 import { evidenceItem } from "../../../../../src/records/format/evidence-item.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../../../src/records/format/stages.ts";
 import { REAL } from "../../../../support/removal.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { isPassing, serverUrls } from "../../../../src/bridge/ledger/servers.ts";
+import { isPassing, serverUrls } from "../../../../src/bridge/ledger/postgres-servers.ts";
 import { ROOT } from "../../../support/temporary.ts";
 
 describe("serverUrls", () => {
@@ -50,7 +50,7 @@ describe("connections of the product", () => {
       .filter((name) => name.endsWith(".ts"))
       .filter((name) => /\bnew (?:pg\.)?(?:Pool|Client)\(|extends (?:Pool|Client)\b/.test(text(name)));
     assert.deepEqual(makers.sort(), [
-      "bridge/ledger/servers.ts",
+      "bridge/ledger/postgres-servers.ts",
       "federation/offboarding/duties/homeserver-row-counts.ts",
     ]);
     for (const maker of makers) assert.match(text(maker), /query_timeout: /);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { plainRoomsOnly } from "../../../../src/bridge/matrix/send-event.ts";
-import { createStatusQueue } from "../../../../src/bridge/statuses/queue.ts";
+import { createStatusQueue } from "../../../../src/bridge/status-messages/send-status-messages.ts";
 import { CATALOGUES } from "../../../../src/bridge/texts/catalogue.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { ghostSide } from "../../../support/ghosts.ts";

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import { RoomCrossings } from "../../../../src/federation/probes/event-delivery.ts";
 import {
   type Explanation,
   ProbedRoom,
   type RoomPeople,
 } from "../../../../src/federation/probes/probed-room.ts";
-import { RoomCrossings } from "../../../../src/federation/probes/room-crossings.ts";
 import type { ProbeSources } from "../../../../src/federation/probes/user.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
 

@@ -9,7 +9,7 @@ import {
   type StageName,
 } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
-import { placeOf } from "../../../records/verify/stage.ts";
+import { placeOf } from "../../../records/verify/verify-stage.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import {
   containedAt,

@@ -3,7 +3,7 @@ import type { StagePredicate } from "../format/predicates.ts";
 import { STAGE_NAMES, statementOrder } from "../format/stages.ts";
 import { type Statement, statementDigest } from "../format/statement.ts";
 import type { Problem } from "./reasons.ts";
-import { placeOf } from "./stage.ts";
+import { placeOf } from "./verify-stage.ts";
 
 type StageStatement = Statement<StagePredicate>;
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
-import { FAULTS_MAX } from "../../../../src/bridge/delegation/follow.ts";
+import { FAULTS_MAX } from "../../../../src/bridge/delegation/follow-task.ts";
 import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 import { BUCKET, T0 } from "../../../support/ledger.ts";

@@ -10,8 +10,8 @@ import { type AskedBack, ask } from "./agent-question.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
-import { answer } from "./reply.ts";
 import type { Flow } from "./running-delegation.ts";
+import { answer } from "./send-reply.ts";
 import { endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./verdicts.ts";
 
 const RECHECK_MS = 5_000;

@@ -3,7 +3,7 @@
 // Invariant: everything that a condition may rest on is a sealed item, without content.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { LEFT_ALONE, type StageWork } from "../../../records/conditions/stage.ts";
+import { LEFT_ALONE, type StageWork } from "../../../records/conditions/evaluate-stage.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import { collectStream } from "../../evidence/record-streams.ts";

@@ -4,7 +4,7 @@
 
 import type { Evaluated } from "../conditions/condition.ts";
 import { isSettled } from "../conditions/evaluate.ts";
-import { evaluateStage, evidenceIn, isLeftOpen } from "../conditions/stage.ts";
+import { evaluateStage, evidenceIn, isLeftOpen } from "../conditions/evaluate-stage.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { type StagePredicate, sameSubjects, stageSubjects } from "../format/predicates.ts";
 import { PLANE_OF_STAGE, positionOf, STAGES_LEFT_ALONE, STAGES_OF_REMOVER } from "../format/stages.ts";

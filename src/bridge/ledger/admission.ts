@@ -5,20 +5,20 @@
 // that are known at that moment.
 import type { Pool, PoolClient } from "pg";
 import type { EventId } from "../../domain/identifiers.ts";
+import { indexOwners, knownOpen, readKnown, recordIndices, speakersOf, toFacts } from "./admission-facts.ts";
 import { type Admission, type Admitted, type Derived, NOTHING_ADMITTED } from "./admission-types.ts";
 import { recordAnswers, recordPosted } from "./agent-questions.ts";
+import { cancelAsked, cancelRedacted } from "./cancellation.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
 import { editedAtOnce, editQuestions } from "./edits.ts";
 import { keysFound } from "./end-waiting-envelopes.ts";
-import { indexOwners, knownOpen, readKnown, recordIndices, speakersOf, toFacts } from "./facts.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
 import { isFirstUse, type PlacedIntakeEnvelope, place, roomTotals, STAGE_OF_DENIED } from "./placement.ts";
 import { inRooms, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
-import { cancelAsked, cancelRedacted } from "./redaction.ts";
 import { applyRoomState } from "./room-state.ts";
 
 const HANDLE: Statement = {

@@ -5,7 +5,7 @@ import {
   firstContent,
   REPORT_CHARACTERS_MAX,
   statusText,
-} from "../../../../src/bridge/statuses/content.ts";
+} from "../../../../src/bridge/status-messages/content.ts";
 import { CATALOGUES } from "../../../../src/bridge/texts/catalogue.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 

@@ -6,7 +6,11 @@ import { type EvidenceItem, evidenceItem, isOfPurge } from "../../../../src/reco
 import { fileText } from "../../../../src/records/format/record-file.ts";
 import { STAGE_NAMES, type StageName, statementOrder } from "../../../../src/records/format/stages.ts";
 import { statementDigest } from "../../../../src/records/format/statement.ts";
-import { assembleRecord, exportExchange, importExchange } from "../../../../src/records/sign/exchange.ts";
+import {
+  assembleRecord,
+  exportExchange,
+  importExchange,
+} from "../../../../src/records/sign/export-and-import.ts";
 import {
   byDigest,
   type HeldStatements,
@@ -18,8 +22,8 @@ import { completionStatement, stageStatement } from "../../../../src/records/sig
 import { countersign } from "../../../../src/records/sign/sign-once.ts";
 import { addSignature } from "../../../../src/records/sign/signer.ts";
 import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
-import { placeOf } from "../../../../src/records/verify/stage.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
+import { placeOf } from "../../../../src/records/verify/verify-stage.ts";
 import {
   completionInput,
   itemsOf,

@@ -3,7 +3,7 @@
 // Invariants: only a failure that passes is waited for, and no try begins so late that it could outlast the homeserver's
 // patience; a transaction is handled again as a whole, as it is when the homeserver repeats it.
 import type { Clock } from "../../domain/clock.ts";
-import { isPassing } from "../ledger/servers.ts";
+import { isPassing } from "../ledger/postgres-servers.ts";
 import type { TransactionHandler } from "./handle-transaction.ts";
 
 const AGAIN_MS = 200;

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import pg from "pg";
 import { createLedgerPool, inTransaction } from "../../../../src/bridge/ledger/postgres.ts";
-import { connectToServer, isPassing } from "../../../../src/bridge/ledger/servers.ts";
+import { connectToServer, isPassing } from "../../../../src/bridge/ledger/postgres-servers.ts";
 import { startTestServer, type TestServer } from "../../../support/test-server.ts";
 import { databaseProxy } from "./database-proxy.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { readAttachment } from "../../../../src/bridge/intake/attachment.ts";
+import { readAttachment } from "../../../../src/bridge/intake/read-attachment.ts";
 import { readEvents } from "../../../../src/bridge/intake/read-events.ts";
 
 const PLAIN = {

@@ -9,7 +9,7 @@ import type { EventId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import { type ClaimedStatus, UNKNOWN } from "../ledger/statuses.ts";
+import { type ClaimedStatus, UNKNOWN } from "../ledger/status-messages.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";
 import {
   type EncryptEvent,
@@ -19,7 +19,7 @@ import {
 } from "../matrix/send-event.ts";
 import type { TextsOf } from "../texts/catalogue.ts";
 import { editContent, firstContent, statusText } from "./content.ts";
-import { setPinned } from "./pins.ts";
+import { setPinned } from "./pinned-messages.ts";
 
 const BATCH = 16;
 const LEASE_MS = 60_000;

@@ -4,8 +4,8 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { refuse } from "../agents/guards.ts";
-import { type ChangeBase, changeBase } from "../change/base.ts";
+import { refuse } from "../agents/identity-rules.ts";
+import { type ChangeBase, changeBase } from "../change/commit-base.ts";
 import { type Committed, commitChange } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";

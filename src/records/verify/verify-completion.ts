@@ -11,7 +11,7 @@ import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
 import { type Statement, statementDigest } from "../format/statement.ts";
 import { isAscending } from "./evidence-integrity.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
-import { type Evidence, placeOf } from "./stage.ts";
+import { type Evidence, placeOf } from "./verify-stage.ts";
 import type { Signature } from "./who-must-sign.ts";
 
 type StageStatement = Statement<StagePredicate>;

@@ -3,7 +3,7 @@
 // stands by itself, because Element's banner of pinned messages does not follow edits.
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { EventId } from "../../domain/identifiers.ts";
-import type { ClaimedStatus } from "../ledger/statuses.ts";
+import type { ClaimedStatus } from "../ledger/status-messages.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { renderMarkdown } from "../matrix/markdown.ts";
 import { plainLine } from "../matrix/plain-line.ts";

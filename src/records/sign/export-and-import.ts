@@ -15,13 +15,13 @@ import {
 } from "../format/record-file.ts";
 import { statementOrder } from "../format/stages.ts";
 import type { Trust } from "../format/trust.ts";
-import { completionProblems, evidenceOf } from "../verify/completion.ts";
 import { readEvidence } from "../verify/evidence-integrity.ts";
 import type { Problem } from "../verify/reasons.ts";
-import { strayProblems } from "../verify/sequence.ts";
-import { placeOf, stageProblems } from "../verify/stage.ts";
+import { strayProblems } from "../verify/stage-sequence.ts";
+import { completionProblems, evidenceOf } from "../verify/verify-completion.ts";
 import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { verifyRecord } from "../verify/verify-record.ts";
+import { placeOf, stageProblems } from "../verify/verify-stage.ts";
 import { bySender } from "../verify/who-must-sign.ts";
 import {
   AnyStatement,

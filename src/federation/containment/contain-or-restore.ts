@@ -2,7 +2,7 @@
 // record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
 
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
-import { type ChangeBase, type SetAside, setAsideLines } from "../change/base.ts";
+import { type ChangeBase, type SetAside, setAsideLines } from "../change/commit-base.ts";
 import { type CommitContext, commitChange } from "../change/commit-change.ts";
 import { setContained } from "../change/edit-partner.ts";
 import { timestamp } from "../reconcile/context.ts";

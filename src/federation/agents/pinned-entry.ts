@@ -3,7 +3,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
-import type { ChangeBase } from "../change/base.ts";
+import type { ChangeBase } from "../change/commit-base.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import type { Partner, Registry } from "../registry/partner.ts";
@@ -14,7 +14,7 @@ import {
   thumbprintOf,
   withCardKeys,
 } from "../registry/retired.ts";
-import { pinsOf } from "./guards.ts";
+import { pinsOf } from "./identity-rules.ts";
 
 type Consumes = Partner["card"]["consumes"];
 
