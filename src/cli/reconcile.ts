@@ -31,7 +31,7 @@ Follows the branch until SIGTERM; standard output is then a log, one JSON object
 "event":"ready" says that the first pass has ended. With --once it ends after one pass:
 
 Exit codes:
-  0  every plane is in force
+  0  every managed plane is in force
   1  a plane failed; of the service: another reconciler is at work here
   2  a configuration that is wrong, or no such repository; nothing was done
   4  the head is refused; the last good revision stays in force
@@ -52,14 +52,16 @@ async function once(options: Options): Promise<ExitCode> {
 }
 
 function outcomeOf({ step, record }: PlaneReport): string {
-  return step === "held" || step === "superseded" ? step : (record.applied?.outcome ?? "never");
+  const isNotApplied = step === "held" || step === "superseded" || step === "unmanaged";
+  return isNotApplied ? step : (record.applied?.outcome ?? "never");
 }
 
 function exitCodeOfPass({ refusal, planes }: PassResult): ExitCode {
   if (refusal !== undefined) return ExitCode.refused;
   const outcomes = planes.map(outcomeOf);
   if (outcomes.includes("failed")) return ExitCode.failed;
-  return outcomes.every((outcome) => outcome === "in_force") ? ExitCode.ok : ExitCode.incomplete;
+  const isReached = outcomes.every((outcome) => outcome === "in_force" || outcome === "unmanaged");
+  return isReached ? ExitCode.ok : ExitCode.incomplete;
 }
 
 function tableOf({ planes }: PassResult): string {
@@ -73,7 +75,7 @@ function tableOf({ planes }: PassResult): string {
       applied?.at ?? "-",
       `${outcomeOf(report)}${reason === null ? "" : ` (${reason})`}`,
       report.changed ? "yes" : "no",
-      String(report.drift),
+      report.step === "unmanaged" ? "-" : String(report.drift),
     ];
   });
   return renderTable(["PLANE", "REVISION", "DIGEST", "TIME", "OUTCOME", "CHANGED", "DRIFT"], rows);
@@ -109,7 +111,7 @@ async function service(options: Options): Promise<never> {
   const log = serviceLog("reconcile");
   const { config, federation } = await openForCommand(options.config, logReporter(log));
   const { observe } = config.reconcile;
-  if (observe !== undefined) await serveMetrics(reconcilerMetrics(federation.state), observe);
+  if (observe !== undefined) await serveMetrics(reconcilerMetrics(federation), observe);
   await follow(federation, {
     intervalMs: config.reconcile.interval,
     driftIntervalMs: config.reconcile.driftInterval,

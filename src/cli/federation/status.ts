@@ -14,7 +14,7 @@ export const command = defineCommand({
 Read from records alone; no server is asked.
 
 Exit codes:
-  0  every plane is in force at the head
+  0  every managed plane is in force at the head
   2  a configuration that is wrong, or a record that is damaged
   4  the head is refused; the last good revision stays in force
   5  a plane is behind the head, incomplete, deferred or failed`,
@@ -28,7 +28,9 @@ Exit codes:
 
 function exitCodeOf({ head, refused, planes }: FederationStatus): ExitCode {
   if (refused !== null) return ExitCode.refused;
-  const current = planes.every(({ outcome, revision }) => outcome === "in_force" && revision === head);
+  const current = planes.every(
+    ({ outcome, revision }) => outcome === "unmanaged" || (outcome === "in_force" && revision === head),
+  );
   return current ? ExitCode.ok : ExitCode.incomplete;
 }
 
@@ -62,7 +64,7 @@ function textOf({ head, accepted, refused, contained, removed, planes, drift }: 
         one.outcome === "never"
           ? "never applied"
           : `${one.outcome}${one.reason === null ? "" : ` (${one.reason})`}`,
-        one.drift === null ? "not checked" : String(one.drift),
+        one.outcome === "unmanaged" ? "-" : one.drift === null ? "not checked" : String(one.drift),
         one.retryAt ?? "-",
       ]),
     ),

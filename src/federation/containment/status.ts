@@ -14,7 +14,7 @@ import {
 } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type DriftRecord, recentDrift } from "../state/drift-records.ts";
-import { type RefusalReason, readHead, readPlane } from "../state/plane-records.ts";
+import { emptyRecord, type RefusalReason, readHead, readPlane } from "../state/plane-records.ts";
 
 const DRIFT_SHOWN = 20;
 
@@ -27,7 +27,7 @@ export interface PlaneStatus {
   readonly at: string | null;
   /** When a plane that had been in force was last so again, something having been put right; null when never. */
   readonly repairedAt: string | null;
-  /** `in_force`, `incomplete`, `deferred`, `failed`; `applying` when it was begun; `never`. */
+  /** `in_force`, `incomplete`, `deferred`, `failed`; `applying` when it was begun; `never`; `unmanaged`. */
   readonly outcome: string;
   readonly reason: string | null;
   readonly retryAt: string | null;
@@ -108,8 +108,9 @@ function partnersIn(
   return (registry?.partners ?? []).filter(({ partner }) => isWanted(partner));
 }
 
-function planeStatus({ state }: ReconcileContext, plane: PlaneName): PlaneStatus {
-  const { applying, applied, inForce, driftCheck } = readPlane(state, plane);
+function planeStatus({ state, planes }: ReconcileContext, plane: PlaneName): PlaneStatus {
+  const { unmanaged } = planes[plane];
+  const { applying, applied, inForce, driftCheck } = unmanaged ? emptyRecord(plane) : readPlane(state, plane);
   const isInForce = applying === null && applied?.outcome === "in_force";
   const mark = isInForce ? inForce : (applying ?? applied);
   return {
@@ -119,7 +120,7 @@ function planeStatus({ state }: ReconcileContext, plane: PlaneName): PlaneStatus
     digest: mark?.digest ?? null,
     at: mark?.at ?? null,
     repairedAt: isInForce ? (inForce?.repairedAt ?? null) : null,
-    outcome: applying === null ? (applied?.outcome ?? "never") : "applying",
+    outcome: applying !== null ? "applying" : (applied?.outcome ?? (unmanaged ? "unmanaged" : "never")),
     reason: applied?.reason ?? null,
     retryAt: applied?.retryAt ?? null,
     outOfReach: applied?.outOfReach ?? [],

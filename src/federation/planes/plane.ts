@@ -111,6 +111,8 @@ export interface RuntimeDependencies {
 /** The half that works on the real parts of one deployment. */
 export interface PlaneRuntime {
   readonly name: PlaneName;
+  /** Set where this organisation does not manage the plane: it is never applied, and nothing is recorded of it. */
+  readonly unmanaged?: true;
   /** @throws DrawbridgeError when it cannot even begin */
   apply(desired: DesiredPlane, progress: PlaneProgress): Promise<PlaneOutcome>;
   /**
@@ -144,11 +146,14 @@ export async function observeInside(
   return operatorItem(startedAt, { duration_ms: clock.now() - startedAt, ...about, ...found });
 }
 
-/** A plane whose part this organisation does not run: nothing is applied, and nothing is observed. */
-export function absentPlane(name: PlaneName): PlaneRuntime {
+/** A plane that this organisation does not manage. */
+export function unmanagedPlane(name: PlaneName): PlaneRuntime {
   return {
     name,
-    apply: async () => ({ state: "in_force", changed: false }),
+    unmanaged: true,
+    apply: async () => {
+      throw new DrawbridgeError("internal", `the ${name} plane is not managed here, and cannot be applied`);
+    },
     drift: async () => [],
     probe: async () => [],
   };

@@ -9,7 +9,14 @@ import type { Drift, PlaneOutcome, PlaneRuntime } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import { keepDrift } from "../state/drift-records.ts";
 import type { StateFolder } from "../state/folder.ts";
-import { type Applied, type PlaneRecord, readHead, readPlane, writePlane } from "../state/plane-records.ts";
+import {
+  type Applied,
+  emptyRecord,
+  type PlaneRecord,
+  readHead,
+  readPlane,
+  writePlane,
+} from "../state/plane-records.ts";
 import { type ReconcileContext, SERVICE_LOCK, timestamp } from "./context.ts";
 import { type DesiredState, desiredPlane } from "./desired-state.ts";
 import type { LockHolder } from "./events.ts";
@@ -37,8 +44,11 @@ export interface StepOptions {
 }
 
 export interface StepResult {
-  /** `superseded`: another process has accepted a newer revision. `waiting`: the next attempt is not due. */
-  readonly step: "applied" | "current" | "waiting" | "superseded";
+  /**
+   * `superseded`: another process has accepted a newer revision. `waiting`: the next attempt is not due. `unmanaged`:
+   * this organisation does not manage the plane.
+   */
+  readonly step: "applied" | "current" | "waiting" | "superseded" | "unmanaged";
   /** Says nothing where the revision is superseded. */
   readonly record: PlaneRecord;
   /** Differences found and kept in this step. */
@@ -64,6 +74,11 @@ export async function stepPlane(
         // The record is about another revision, and says nothing about this one.
         const unsaid = { ...record, applied: null, inForce: null };
         return { step: "superseded", record: unsaid, drift: 0, changed: false };
+      }
+      if (runtime.unmanaged) {
+        // What is recorded is from when the plane was managed, and says nothing about it any more.
+        if (record.applied !== null || record.applying !== null) writePlane(state, emptyRecord(plane));
+        return { step: "unmanaged", record: emptyRecord(plane), drift: 0, changed: false };
       }
       return stepLocked(context, runtime, desired, record, options);
     },

@@ -1,17 +1,17 @@
 // The reconciler's metrics: what the planes' records say at the time of a scrape, in Prometheus' text format.
-// Invariants: labels are planes and reasons, never a partner, a room or a user; a plane of which nothing is recorded
-// has no series, except that it is not in force.
+// Invariants: labels are planes and reasons, never a partner, a room or a user; a plane that is not managed
+// here has no series; one of which nothing is recorded has none, except that it is not in force.
 import { createServer, type Server } from "node:http";
 import { Gauge, Registry } from "prom-client";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
-import type { StateFolder } from "../state/folder.ts";
 import { readPlane } from "../state/plane-records.ts";
+import type { ReconcileContext } from "./context.ts";
 
 const PREFIX = "drawbridge_federation_";
 
 /** A registry whose gauges are set from the records at each scrape. */
-export function reconcilerMetrics(state: StateFolder): Registry {
+export function reconcilerMetrics({ state, planes }: Pick<ReconcileContext, "state" | "planes">): Registry {
   const registry = new Registry();
   const gauge = <Label extends string>(name: string, help: string, ...labels: readonly Label[]) =>
     new Gauge({
@@ -29,6 +29,7 @@ export function reconcilerMetrics(state: StateFolder): Registry {
     collect() {
       for (const one of [this, outOfReach, drift, checked]) one.reset();
       for (const plane of PLANE_NAMES) {
+        if (planes[plane].unmanaged) continue;
         const { applied, driftCheck } = readPlane(state, plane);
         inForce.set({ plane }, applied?.outcome === "in_force" ? 1 : 0);
         for (const { reason } of applied?.outOfReach ?? []) outOfReach.inc({ plane, reason });

@@ -187,6 +187,7 @@ async function directionTo(
   const shown = new Map<Revision, Registry | undefined>();
   let unknown = false;
   for (const plane of PLANE_NAMES) {
+    if (context.planes[plane].unmanaged) continue;
     const { inForce, applied, applying } = readPlane(context.state, plane);
     const marks = [inForce, applied, applying].flatMap((mark) => mark ?? []);
     if (inForce === null) unknown = true;

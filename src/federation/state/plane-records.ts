@@ -97,16 +97,12 @@ export function readPlane(
   plane: PlaneName,
   damaged: (file: string) => void = () => undefined,
 ): PlaneRecord {
-  return (
-    state.read(PlaneRecord, planeFile(plane), damaged) ?? {
-      version: 1,
-      plane,
-      applying: null,
-      applied: null,
-      inForce: null,
-      driftCheck: null,
-    }
-  );
+  return state.read(PlaneRecord, planeFile(plane), damaged) ?? emptyRecord(plane);
+}
+
+/** The record of a plane of which nothing is known. */
+export function emptyRecord(plane: PlaneName): PlaneRecord {
+  return { version: 1, plane, applying: null, applied: null, inForce: null, driftCheck: null };
 }
 
 export function writePlane(state: StateFolder, record: PlaneRecord): void {

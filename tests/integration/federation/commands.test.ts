@@ -110,6 +110,18 @@ describe("federation commands", () => {
     assert.match(stdout, /^Never applied: plane 1 \(transport\).*\nhint: drawbridge reconcile --once/m);
   });
 
+  it("reconcile and status list planes that are not managed here as unmanaged, and do not fail [ADO-1]", async (t) => {
+    const { drawbridge } = await deployment(t);
+    for (const plane of ["gateway", "card"]) {
+      const { code, stdout, stderr } = await drawbridge("reconcile", "--once", "--plane", plane);
+      assert.equal(code, 0, stderr);
+      assert.match(stdout, new RegExp(`^\\d ${plane} +- +- +- +unmanaged +no +-$`, "m"));
+    }
+    const { stdout } = await drawbridge("federation", "status");
+    assert.match(stdout, /^5 gateway +- +- +- +unmanaged +- +-$/m);
+    assert.match(stdout, /^Never applied: plane 1 \(transport\), plane 2 \(rooms\), plane 3 \(border\)\. /m);
+  });
+
   it("exit codes distinguish the kinds of refusal [CON-1]", async (t) => {
     const { drawbridge, repository } = await deployment(t);
     const unknown = await drawbridge("federation", "contain", "lighthosue");

@@ -10,13 +10,13 @@ import type { FederationConfig } from "../../config.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
 import { readGatewayState, untilInForce } from "../gateway-state.ts";
 import {
-  absentPlane,
   type Drift,
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
   type RuntimeDependencies,
   renderedText,
+  unmanagedPlane,
 } from "../plane.ts";
 import { bridgeAgentsDigest, untilAgentsInForce } from "./bridge-health.ts";
 import { probePlane } from "./probe.ts";
@@ -44,7 +44,7 @@ interface Part {
 /** The card plane of one deployment. */
 export function cardRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
   const parts = [...gatewayPart(config, clock), ...bridgePart(config, clock)];
-  if (parts.length === 0) return absentPlane("card");
+  if (parts.length === 0) return unmanagedPlane("card");
   return {
     name: "card",
 

@@ -13,7 +13,6 @@ import type { FederationConfig } from "../../config.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
 import { gatewayNotRunning, readGatewayState, untilInForce } from "../gateway-state.ts";
 import {
-  absentPlane,
   type DesiredPlane,
   type Drift,
   type OutOfReach,
@@ -23,6 +22,7 @@ import {
   type RuntimeDependencies,
   renderedFile,
   renderedText,
+  unmanagedPlane,
 } from "../plane.ts";
 import { declaredClientsAdapter, type IssuerAdapter, type IssuerIntent } from "./issuer-adapter.ts";
 import { keycloakAdapter } from "./issuer-keycloak.ts";
@@ -34,7 +34,7 @@ const RETRY_MS = 5_000;
 /** The gateway plane of one deployment. */
 export function gatewayRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
   const { gateway } = config;
-  if (gateway === undefined) return absentPlane("gateway");
+  if (gateway === undefined) return unmanagedPlane("gateway");
   const target = resolve(config.directory, gateway.invocationFile);
   const stateFile = resolve(config.directory, gateway.stateFile);
   const issuer = issuerAdapter(gateway.issuer, config.directory, clock);

@@ -3,10 +3,12 @@ import type { AddressInfo } from "node:net";
 import { describe, it } from "node:test";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import { unmanagedPlane } from "../../../../src/federation/planes/plane.ts";
 import { reconcilerMetrics, serveMetrics } from "../../../../src/federation/reconcile/metrics.ts";
 import type { Revision } from "../../../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../../../src/federation/state/folder.ts";
 import { readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
+import { filePlanes } from "../../../support/control-repository.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 const AT = "2026-01-02T03:04:05.000Z";
@@ -16,7 +18,7 @@ const LEFT = { partner: "b.test", subject: "!room", reason: "stale_at_home", hin
 describe("the reconciler's metrics", () => {
   it("a room whose ACL stays unenforced raises its series until an attempt ends in force [PLN-2]", async (t) => {
     const state = StateFolder.open(temporaryFolder(t), systemRandom);
-    const registry = reconcilerMetrics(state);
+    const registry = reconcilerMetrics({ state, planes: filePlanes(temporaryFolder(t)).planes });
     const record = readPlane(state, "rooms");
     const applied = { ...MARK, firstAt: AT, reason: null, attempts: 0, retryAt: null };
     const told = async () =>
@@ -44,12 +46,16 @@ describe("the reconciler's metrics", () => {
   });
 
   it("serveMetrics answers GET /metrics alone, and names an address that is taken", async (t) => {
-    const registry = reconcilerMetrics(StateFolder.open(temporaryFolder(t), systemRandom));
+    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const planes = { ...filePlanes(temporaryFolder(t)).planes, gateway: unmanagedPlane("gateway") };
+    const registry = reconcilerMetrics({ state, planes });
     const server = await serveMetrics(registry, { host: "127.0.0.1", port: 0 });
     t.after(() => server.close());
     const { port } = server.address() as AddressInfo;
     const answer = await fetch(`http://127.0.0.1:${port}/metrics`);
-    assert.match(await answer.text(), /^drawbridge_federation_plane_in_force\{plane="transport"\} 0$/m);
+    const text = await answer.text();
+    assert.match(text, /^drawbridge_federation_plane_in_force\{plane="transport"\} 0$/m);
+    assert.doesNotMatch(text, /gateway/, "nothing is said of a plane that is not managed here [ADO-1]");
     assert.equal((await fetch(`http://127.0.0.1:${port}/`)).status, 404);
     await assert.rejects(
       serveMetrics(registry, { host: "127.0.0.1", port }),
