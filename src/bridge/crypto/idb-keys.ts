@@ -93,11 +93,11 @@ export function toKeyRange(query: unknown): KeyRange {
 export const isWithin = ({ from, to }: KeyRange, key: Buffer): boolean =>
   Buffer.compare(from, key) <= 0 && Buffer.compare(key, to) < 0;
 
-/** Ends the part of a key that names the room, in object stores whose keys name a room and a session. */
+/** Ends the first part of a key, in object stores whose keys name a room or a device, and a session. */
 const SEPARATOR = 0x1d;
 
-/** The range of all keys that name the same room as this one; undefined for a key that names no room. */
-export function sameRoom(key: Buffer): KeyRange | undefined {
+/** The range of all keys with the same first part as this one; undefined for a key that has only one. */
+export function sameFirstPart(key: Buffer): KeyRange | undefined {
   const end = key.indexOf(SEPARATOR);
   if (end === -1) return undefined;
   return {

@@ -26,7 +26,7 @@ import {
   SenderDevices,
   type SenderPolicy,
 } from "./decrypt-event.ts";
-import { sameRoom } from "./idb-keys.ts";
+import { sameFirstPart } from "./idb-keys.ts";
 import { type DatabaseLayout, mount, StoredDatabases, unmount } from "./indexeddb.ts";
 import {
   isPanic,
@@ -313,7 +313,7 @@ export class GhostMachine {
       const { records } = this.#databases;
       const asked = await records.keysAskedBy(() => lookForSession(machine, room));
       for (const { objectStore, key } of asked) {
-        const range = sameRoom(key);
+        const range = sameFirstPart(key);
         if (range !== undefined) await records.deleteRange(objectStore, range);
       }
     });

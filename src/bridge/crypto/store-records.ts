@@ -18,6 +18,7 @@ import {
 } from "../ledger/crypto-records.ts";
 import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import { isWithin } from "./idb-keys.ts";
+import { OLM_SESSIONS, OlmSessionLimit } from "./olm-session-limit.ts";
 import { notDurable, patiently, type StoreHolder, type StoreWriter } from "./store-writer.ts";
 
 /** Room sessions and hashes of Olm messages: what comes without end, and is deleted by age. */
@@ -65,6 +66,7 @@ export class StoreRecords {
   readonly #committing = new Map<string, CryptoRecord>();
   /** How many writes each object store had. */
   readonly #writes = new Map<string, number>();
+  readonly #olmSessions = new OlmSessionLimit();
   /** The keys that are asked for, while somebody wants to know them. */
   #asked: Pick<CryptoRecord, "objectStore" | "key">[] | undefined;
   #failure: DrawbridgeError | undefined;
@@ -164,6 +166,7 @@ export class StoreRecords {
       throw new Error(`a read of more than ${RECORDS_PER_READ_MAX} records of ${objectStore}`);
     }
     const found = records.slice(0, count);
+    if (objectStore === OLM_SESSIONS) this.#delete(this.#olmSessions.found(found.map(({ key }) => key)));
     if (writes === this.#writesOf(objectStore)) cache.set(name, found);
     return found;
   }
@@ -174,6 +177,16 @@ export class StoreRecords {
     const usedDay = AGING.has(objectStore) ? toDay(this.#deps.clock.now()) : undefined;
     this.#writes.set(objectStore, this.#writesOf(objectStore) + 1);
     this.#fresh.set(recordName(record), { objectStore, key, value, indexKey, usedDay });
+    if (objectStore !== OLM_SESSIONS) return;
+    if (value === undefined) this.#olmSessions.deleted(key);
+    else this.#delete(this.#olmSessions.written(key));
+  }
+
+  /** Deletes Olm sessions that are more than a device may have. */
+  #delete(keys: readonly Buffer[]): void {
+    for (const key of keys) {
+      this.write({ objectStore: OLM_SESSIONS, key, value: undefined, indexKey: undefined });
+    }
   }
 
   /** Resolves when everything that was written until now is committed. What is written later is not part of it. */

@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { BridgeConfigFile } from "../../../../src/bridge/config.ts";
-import { ALL_KEYS, encodeKey, IDBKeyRange } from "../../../../src/bridge/crypto/idb-keys.ts";
+import {
+  ALL_KEYS,
+  decodeStringKey,
+  encodeKey,
+  IDBKeyRange,
+  sameFirstPart,
+} from "../../../../src/bridge/crypto/idb-keys.ts";
 import { Transaction } from "../../../../src/bridge/crypto/idb-transaction.ts";
 import {
   createRecordCache,
@@ -9,6 +15,7 @@ import {
   StoreRecords,
 } from "../../../../src/bridge/crypto/store-records.ts";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
+import { cryptoRecords } from "../../../../src/bridge/ledger/crypto-records.ts";
 import { createRetention } from "../../../../src/bridge/ledger/retention.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { testDatabase } from "../../../support/database.ts";
@@ -146,6 +153,53 @@ describe("StoreRecords", () => {
     assert.equal(await range("indexKey"), "cea", "also where a record moves in the index");
     await again.commit();
     assert.equal(await range("indexKey"), "cea");
+  });
+
+  it("keeps the 50 Olm sessions with a device that were used last, and all of another device", async (t) => {
+    const { pool, made } = await scene(t);
+    const keyOf = (device: string, n: number) => encodeKey(`${device}\u001d${String(n).padStart(3, "0")}`);
+    const session = (device: string, n: number) =>
+      record("", "pickle", { objectStore: "session", key: keyOf(device, n) });
+    const names = async (device: string) => {
+      const range = sameFirstPart(keyOf(device, 0)) ?? ALL_KEYS;
+      const found = await cryptoRecords(pool, ONE, "session", "key", range, 1_000);
+      return found.map(({ key }) => decodeStringKey(key).slice(-3)).join(" ");
+    };
+    const series = (from: number, to: number) =>
+      [...Array(to - from + 1).keys()].map((n) => String(from + n).padStart(3, "0"));
+    const records = made.records();
+    for (let n = 1; n <= 40; n++) records.write(session("friend", n));
+    for (let n = 1; n <= 50; n++) records.write(session("flood", n));
+    records.write(session("flood", 1));
+    for (let n = 51; n <= 120; n++) {
+      records.write(session("flood", n));
+      if (n % 20 === 0) records.write(session("flood", 1));
+      await records.commit();
+    }
+    assert.equal(await names("flood"), ["001", ...series(72, 120)].join(" "));
+    assert.equal(await names("friend"), series(1, 40).join(" "));
+    // Of a machine that is opened again, those go first that it did not use since.
+    const reopened = made.records();
+    const device = sameFirstPart(keyOf("flood", 0)) ?? ALL_KEYS;
+    assert.equal((await reopened.range("session", "key", device)).length, 50);
+    reopened.write(session("flood", 1));
+    for (let n = 121; n <= 169; n++) reopened.write(session("flood", n));
+    await reopened.commit();
+    assert.equal(await names("flood"), ["001", ...series(121, 169)].join(" "));
+    assert.equal((await reopened.range("session", "key", device)).length, 50);
+  });
+
+  it("deletes the Olm sessions of a device that were stored beyond what it may have", async (t) => {
+    const { pool, made } = await scene(t);
+    await pool.query(
+      `INSERT INTO bridge_crypto_records (ghost_mxid, object_store, record_key, value)
+       SELECT $1, 'session', convert_to('0flood' || chr(29) || lpad(n::text, 4, '0'), 'UTF8'), 'x' FROM generate_series(1, 3000) n`,
+      [ONE],
+    );
+    const records = made.records();
+    await records.range("session", "key", ALL_KEYS);
+    await records.commit();
+    assert.equal(Object.keys(await stored(pool, ONE, "session")).length, 50);
   });
 
   it("keeps no more in memory than its cache may hold", async (t) => {

@@ -9,7 +9,7 @@ import {
   IDBKeyRange,
   type IdbKey,
   isWithin,
-  sameRoom,
+  sameFirstPart,
 } from "../../../../src/bridge/crypto/idb-keys.ts";
 
 const text = fc
@@ -52,7 +52,7 @@ describe("keys of IndexedDB as bytes", () => {
   });
 
   it("of one room are a range that holds no other room's, and a key without a room has none", () => {
-    const range = sameRoom(encodeKey("room\u001dsession"));
+    const range = sameFirstPart(encodeKey("room\u001dsession"));
     assert.ok(range !== undefined);
     for (const [one, expected] of [
       ["room\u001d", true],
@@ -63,7 +63,7 @@ describe("keys of IndexedDB as bytes", () => {
     ] as const) {
       assert.equal(isWithin(range, encodeKey(one)), expected, one);
     }
-    assert.equal(sameRoom(encodeKey("room")), undefined);
+    assert.equal(sameFirstPart(encodeKey("room")), undefined);
   });
 
   it("of other kinds are refused", () => {
