@@ -37,12 +37,12 @@ export type UploadFile = (
 const OCTETS = "application/octet-stream";
 
 /** How files of each kind begin. */
-const SIGNATURES: readonly (readonly [mediaType: string, at: number, bytes: string])[] = [
-  ["image/png", 0, "\x89PNG\r\n\x1a\n"],
-  ["image/jpeg", 0, "\xff\xd8\xff"],
-  ["image/gif", 0, "GIF8"],
-  ["image/webp", 8, "WEBP"],
-  ["application/pdf", 0, "%PDF-"],
+const SIGNATURES: readonly (readonly [mediaType: string, bytes: string, bytesAt8?: string])[] = [
+  ["image/png", "\x89PNG\r\n\x1a\n"],
+  ["image/jpeg", "\xff\xd8\xff"],
+  ["image/gif", "GIF8"],
+  ["image/webp", "RIFF", "WEBP"],
+  ["application/pdf", "%PDF-"],
 ];
 /** Text that no browser runs. */
 const TEXTS: ReadonlySet<string> = new Set(["text/plain", "text/markdown", "text/csv", "application/json"]);
@@ -51,7 +51,9 @@ const TEXTS: ReadonlySet<string> = new Set(["text/plain", "text/markdown", "text
 export function verifiedType({ mediaType, content }: Pick<AnswerFile, "mediaType" | "content">): string {
   const declared = mediaType.split(";", 1)[0]?.trim().toLowerCase() ?? "";
   const head = Buffer.from(content.subarray(0, 16)).toString("latin1");
-  const found = SIGNATURES.find(([, at, bytes]) => head.startsWith(bytes, at));
+  const found = SIGNATURES.find(
+    ([, bytes, bytesAt8 = ""]) => head.startsWith(bytes) && head.startsWith(bytesAt8, 8),
+  );
   if (found !== undefined) return found[0];
   return TEXTS.has(declared) && isText(content) ? declared : OCTETS;
 }

@@ -39,6 +39,9 @@ describe("files of an answer", () => {
   it("a file is what its bytes say, and nothing that a browser runs [DEL-6] [AGT-4]", () => {
     const typeOf = (mediaType: string, content: Uint8Array) => verifiedType({ mediaType, content });
     assert.equal(typeOf("text/plain", PNG), "image/png");
+    assert.equal(typeOf("image/png", Buffer.from("RIFF\0\0\0\0WEBPVP8 ")), "image/webp");
+    assert.equal(typeOf("image/webp", Buffer.from("<script>WEBP")), "application/octet-stream");
+    assert.equal(typeOf("image/webp", Buffer.from("RIFF\0\0\0\0WAVEfmt ")), "application/octet-stream");
     assert.equal(typeOf("image/png", Buffer.from("<script>")), "application/octet-stream");
     assert.equal(typeOf("text/html", Buffer.from("<b>")), "application/octet-stream");
     assert.equal(typeOf("image/svg+xml", Buffer.from("<svg>")), "application/octet-stream");
