@@ -78,7 +78,7 @@ function whoToInvite(
   for (const [user, ban] of bans) before.set(user, ban.before);
   const isElsewhere = state.roomId !== room;
   return [...before]
-    .filter(([, how]) => how !== "knock")
+    .filter(([, how]) => how === "join" || how === "invite")
     .map(([user]) => user)
     .filter((user) => {
       const member = state.members.get(user);

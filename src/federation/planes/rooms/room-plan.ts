@@ -15,7 +15,7 @@ import {
 } from "./power-levels.ts";
 import type { ClosingPartner, RoomsIntent } from "./render.ts";
 import type { RoomReason } from "./room-reasons.ts";
-import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
+import { formerOf, isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 
 export type RoomStep =
   | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
@@ -96,6 +96,11 @@ export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
       if (mayBan(room.power, actor, user)) {
         steps.push({ kind: "ban", partner: serverName as ServerName, user });
       } else kept.add(whyNotBanned(room, actor, user));
+    }
+    for (const user of formerOf(room, serverName, intent.own)) {
+      if (mayBan(room.power, actor, user)) {
+        steps.push({ kind: "ban", partner: serverName as ServerName, user });
+      }
     }
     for (const reason of kept) block(serverName, reason);
   }

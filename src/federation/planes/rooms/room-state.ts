@@ -123,18 +123,34 @@ export function presentOf(room: RoomState, server: string): readonly UserId[] {
     .sort();
 }
 
-/** The same, each with how the user is in the room. */
+/**
+ * Users of exactly this server who have left a room that they may join again without an invitation; sorted. Where other
+ * servers are in the room, such a join can get to one of them although our own homeserver refuses it already.
+ */
+export function formerOf(room: RoomState, server: string, own: string): readonly UserId[] {
+  const others = [...joinedByServer(room).keys()].filter((joined) => joined !== own && joined !== server);
+  if (others.length === 0 || !JOINED_WITHOUT_INVITATION.has(room.joinRule)) return [];
+  return [...room.members]
+    .filter(([user, { membership }]) => membership === "leave" && serverOf(user) === server)
+    .map(([user]) => user)
+    .sort();
+}
+
+/** How a user was in a room before a ban. */
+export type Presence = Exclude<Membership, "ban">;
+
+/** Those who are present, each with how the user is in the room. */
 export function presencesOf(
   room: RoomState,
   server: string,
-): { readonly user: UserId; readonly before: "join" | "invite" | "knock" }[] {
+): { readonly user: UserId; readonly before: Presence }[] {
   return presentOf(room, server).map((user) => ({ user, before: presenceOf(room, user) }));
 }
 
-/** How a user who is present is in the room. */
-export function presenceOf(room: RoomState, user: UserId): "join" | "invite" | "knock" {
+/** How a user who is not banned is in the room. */
+export function presenceOf(room: RoomState, user: UserId): Presence {
   const membership = room.members.get(user)?.membership;
-  return membership === "join" || membership === "knock" ? membership : "invite";
+  return membership === undefined || membership === "ban" ? "invite" : membership;
 }
 
 /** Users who have joined, by server; both sorted. */
@@ -150,6 +166,7 @@ export function joinedByServer(room: RoomState): ReadonlyMap<string, readonly Us
   return found;
 }
 
+const JOINED_WITHOUT_INVITATION: ReadonlySet<string> = new Set(["public", "restricted", "knock_restricted"]);
 const OPEN_TO_STRANGERS: ReadonlySet<string> = new Set(["public", "knock", "knock_restricted"]);
 
 /** Whether servers other than `own` take part, took part, or may simply come. */

@@ -17,6 +17,7 @@ import {
 } from "../../../domain/identifiers.ts";
 import { parseJson } from "../../../domain/json.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
+import type { Presence } from "./room-state.ts";
 
 const branded = <T extends string>() => z.string().transform((value) => value as T);
 const Room = branded<RoomId>();
@@ -37,7 +38,9 @@ const Levels = z.strictObject({
 });
 
 /** Users of the partner, and how they were in the room. */
-const Presences = z.array(z.strictObject({ user: User, before: z.enum(["join", "invite", "knock"]) }));
+const Presences = z.array(
+  z.strictObject({ user: User, before: z.enum(["join", "invite", "knock", "leave"]) }),
+);
 
 const Entry = z.discriminatedUnion("act", [
   /** The invite level is about to be raised; `before` is null where none was written. */
@@ -95,7 +98,7 @@ export type JournalEntry = z.output<typeof Entry>;
 type EntryOf<Act extends JournalEntry["act"]> = Extract<JournalEntry, { act: Act }>;
 
 export interface BanRecord {
-  readonly before: "join" | "invite" | "knock";
+  readonly before: Presence;
   /** Undefined when a crash came between the ban and its entry; then the user who was to ban identifies it. */
   readonly event: EventId | undefined;
   readonly actor: UserId;

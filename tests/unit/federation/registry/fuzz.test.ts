@@ -14,7 +14,7 @@ const HANG_MS = 5_000;
 
 /** Loads the sample organisation with a hostile file; the error, or undefined when it loads. */
 function attempt(path: string, text: string): RegistryError | undefined {
-  const begun = performance.now();
+  const begun = process.cpuUsage();
   try {
     loadRegistry(harbourWith(new Map([[path, text]])));
     return undefined;
@@ -25,7 +25,10 @@ function attempt(path: string, text: string): RegistryError | undefined {
     }
     return error;
   } finally {
-    assert.ok(performance.now() - begun < HANG_MS, `took too long: ${JSON.stringify(text.slice(0, 200))}`);
+    assert.ok(
+      process.cpuUsage(begun).user / 1_000 < HANG_MS,
+      `took too long: ${JSON.stringify(text.slice(0, 200))}`,
+    );
   }
 }
 

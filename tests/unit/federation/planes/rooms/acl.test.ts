@@ -119,8 +119,8 @@ describe("room ACLs", () => {
 
   it("a hostile pattern in a room's ACL is matched quickly [PLN-2]", () => {
     const acl = { allow: [`${"*a".repeat(2_000)}b`] };
-    const begun = performance.now();
+    const begun = process.cpuUsage();
     assert.equal(deniedByEnforcement(acl, "a".repeat(230)), true);
-    assert.ok(performance.now() - begun < 1_000);
+    assert.ok(process.cpuUsage(begun).user / 1_000 < 1_000);
   });
 });

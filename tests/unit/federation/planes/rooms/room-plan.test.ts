@@ -47,6 +47,7 @@ const rooms: fc.Arbitrary<RoomState> = fc
     memberships: fc.tuple(...USERS.map(() => fc.constantFrom("join", "invite", "knock", "leave", "ban"))),
     levels: fc.tuple(...USERS.map(() => fc.constantFrom(0, 50, 100))),
     isTwelve: fc.boolean(),
+    joinRule: fc.constantFrom("invite", "public", "knock", "restricted"),
     acl: fc.constantFrom(
       undefined,
       { allow: ["*"] },
@@ -55,7 +56,7 @@ const rooms: fc.Arbitrary<RoomState> = fc
       { allow: INTENT.allow, deny: ["evil.test", "*.bad.test"], allow_ip_literals: false },
     ),
   })
-  .map(({ creator, memberships, levels, isTwelve, acl }) => ({
+  .map(({ creator, memberships, levels, isTwelve, joinRule, acl }) => ({
     roomId: "!room" as RoomId,
     version: isTwelve ? "12" : "10",
     creator,
@@ -73,7 +74,7 @@ const rooms: fc.Arbitrary<RoomState> = fc
     },
     acl: acl === undefined ? undefined : { content: acl, eventId: "$acl" as EventId },
     unreadable: [],
-    joinRule: "invite",
+    joinRule,
     single: new Map(),
     predecessor: undefined,
   }));
@@ -185,6 +186,21 @@ describe("planRoom", () => {
       ...{ joinRule: "invite", single: new Map(), predecessor: undefined },
     };
   }
+
+  it("users who left a room that anybody may join are banned where another server could let them in [PLN-2]", () => {
+    const former = `@gone:${PARTNER}` as UserId;
+    const bannedIn = (joinRule: string, ...others: readonly string[]) => {
+      const room = ours({ allow: INTENT.allow, allow_ip_literals: false }, ...others);
+      const members = new Map(room.members).set(former, member("leave"));
+      return plan({ ...room, joinRule, members }).steps.flatMap((step) =>
+        step.kind === "ban" ? [step.user] : [],
+      );
+    };
+    assert.deepEqual(bannedIn("public", `@x:${RETAINED}`), [former]);
+    assert.deepEqual(bannedIn("restricted", `@x:${RETAINED}`), [former]);
+    assert.deepEqual(bannedIn("invite", `@x:${RETAINED}`), [], "nobody lets them in");
+    assert.deepEqual(bannedIn("public"), [], "our own homeserver alone decides");
+  });
 
   it("a room of ours with a member of an unregistered server is closed by a denial [PLN-2]", () => {
     const room = ours(undefined, `@x:${STRANGER}`);
