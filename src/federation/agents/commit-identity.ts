@@ -97,7 +97,7 @@ interface ChangedIdentity
   ) => Promise<readonly EvidenceItem[] | undefined>;
 }
 
-/** Brings the planes of a procedure into force, and evaluates each. @throws DrawbridgeError `head_refused` */
+/** Brings the managed planes of a procedure into force, and evaluates each. @throws DrawbridgeError `head_refused` */
 export async function proveIdentity(
   context: IdentityContext,
   { change, revision, untouched }: CommittedIdentity,
@@ -108,7 +108,7 @@ export async function proveIdentity(
   const items: EvidenceItem[] = untouchedItems(untouched, seal);
   const conditions: JudgedCondition[] = [];
   for (const { plane, direction } of procedure.steps) {
-    if (plane === null) continue;
+    if (plane === null || context.planes[plane].unmanaged) continue;
     const declared = new DeclaredEvidence(partner, plane, context.clock);
     const step = await runStep(context, {
       ...{ plane, partner, how: "apply" },
