@@ -28,7 +28,7 @@ import { PRIVATE, PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import { eventually } from "../support/encrypted-bridge.ts";
 import { Fed, query } from "../support/lab-session.ts";
 import { type Balanced, startLoadBalancer } from "../support/load-balancer.ts";
-import { CLI_MAIN, ROOT, type Running, start } from "../support/temporary.ts";
+import { cliMain, ROOT, type Running, start } from "../support/temporary.ts";
 import { startAgentProxy } from "./agent-proxy.ts";
 import { OFFSET_FILE } from "./clock-offset.ts";
 import { containAndRestore } from "./containment.ts";
@@ -265,7 +265,7 @@ export class Deployment {
     const slot = this.#slot(name);
     if (this.#isEnding) return;
     const env = { ...process.env, [LAB_ID_VARIABLE]: this.lab.id, [OFFSET_FILE]: slot.offsetFile };
-    const words = ["--import", CLOCK_OFFSET, CLI_MAIN, "bridge", "--config", slot.configFile];
+    const words = ["--import", CLOCK_OFFSET, cliMain(), "bridge", "--config", slot.configFile];
     const running = start(process.execPath, words, { env });
     slot.running = running;
     // One that ends by itself, as when the database is away at its start, is started again as a service manager does.

@@ -10,7 +10,7 @@ import type { EventId } from "../../src/domain/identifiers.ts";
 import { encryptedBridge, eventually, GHOST, questionTo } from "../support/encrypted-bridge.ts";
 import { repliesTo } from "../support/encrypting-client.ts";
 import { startSynapse, type TestSynapse } from "../support/synapse.ts";
-import { CLI_MAIN, start, writeFile } from "../support/temporary.ts";
+import { cliMain, start, writeFile } from "../support/temporary.ts";
 import { startPatroni } from "./patroni.ts";
 
 let synapse: TestSynapse;
@@ -114,13 +114,13 @@ recovery_target_action = 'promote'
     // The bridge on it.
     const url = cluster.memberUrl({ ...primary, port }, "bridge");
     writeFile(join(bridge.folder, "database-url"), url);
-    const refused = start(process.execPath, [CLI_MAIN, "bridge", "--config", bridge.configFile]);
+    const refused = start(process.execPath, [cliMain(), "bridge", "--config", bridge.configFile]);
     const ended = await refused.finished;
     assert.equal(ended.code, 3, ended.stderr);
     assert.match(ended.stderr, /older than what was done with it/);
     assert.match(ended.stderr, /accept-restored-database/);
     const accepted = await start(process.execPath, [
-      ...[CLI_MAIN, "bridge", "accept-restored-database", "--config", bridge.configFile],
+      ...[cliMain(), "bridge", "accept-restored-database", "--config", bridge.configFile],
     ]).finished;
     assert.equal(accepted.code, 0, accepted.stderr);
     await bridge.spawn();

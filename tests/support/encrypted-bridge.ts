@@ -21,7 +21,7 @@ import { cardOf } from "./delegation.ts";
 import { type FaultAgent, startFaultAgent } from "./fault-agent.ts";
 import { type Balanced, listening, type OnTransaction, startLoadBalancer } from "./load-balancer.ts";
 import type { TestSynapse, TestUser } from "./synapse.ts";
-import { CLI_MAIN, type Running, start, temporaryFolder, writeFile } from "./temporary.ts";
+import { cliMain, type Running, start, temporaryFolder, writeFile } from "./temporary.ts";
 
 /** A test's context, or `{ after }` from node:test for a whole file. */
 type Disposer = Pick<TestContext, "after">;
@@ -260,7 +260,7 @@ function givenDatabase(t: Disposer, url: string) {
 }
 
 /** Not by its launcher: a signal, SIGKILL and SIGSTOP above all, has to reach the bridge itself. */
-const startProgram = (file: string) => start(process.execPath, [CLI_MAIN, "bridge", "--config", file]);
+const startProgram = (file: string) => start(process.execPath, [cliMain(), "bridge", "--config", file]);
 
 async function ready(observePort: number): Promise<void> {
   await eventually("the bridge is ready", async () => {

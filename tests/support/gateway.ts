@@ -26,7 +26,7 @@ import { GatewayState } from "../../src/rendered-files/gateway-state.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
 import { recordedLog } from "./recorded-log.ts";
-import { CLI_MAIN, type Running, start, writeFile } from "./temporary.ts";
+import { cliMain, type Running, start, writeFile } from "./temporary.ts";
 
 /** An agent with its card and its callers; without `cardPath` its card is not public. */
 export type AgentInput = Omit<z.input<typeof PublishedCard>, "cardPath"> & {
@@ -222,7 +222,7 @@ export async function testGateway(folder: string, input: Partial<GatewayInput>):
   };
   writeAll();
   let log = "";
-  const running = start(process.execPath, [CLI_MAIN, "gateway", "--config", file]);
+  const running = start(process.execPath, [cliMain(), "gateway", "--config", file]);
   running.child.stdout?.on("data", (chunk: Buffer) => {
     log += chunk.toString();
   });

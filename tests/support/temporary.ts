@@ -12,7 +12,7 @@ export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 export const TEST_CLI = "DRAWBRIDGE_TEST_CLI";
 
 /** What Node.js runs as the CLI. */
-export const CLI_MAIN = process.env[TEST_CLI] ?? join(ROOT, "src", "cli", "main.ts");
+export const cliMain = (): string => process.env[TEST_CLI] ?? join(ROOT, "src", "cli", "main.ts");
 
 /** A new folder, mode 0700, with a space in its name; removed after the test. */
 export function temporaryFolder(t: { after(close: () => unknown): unknown }): string {
@@ -90,5 +90,5 @@ export function run(program: string, args: readonly string[], options: StartOpti
 
 /** Runs the CLI to its end; the launcher `bin/drawbridge` has tests of its own. */
 export function runCli(words: readonly string[], options: StartOptions = {}): Promise<Finished> {
-  return run(process.execPath, [CLI_MAIN, ...words], options);
+  return run(process.execPath, [cliMain(), ...words], options);
 }

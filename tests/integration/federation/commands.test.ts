@@ -12,7 +12,7 @@ import { ContainmentRecord } from "../../../src/federation/containment/containme
 import { StateFolder } from "../../../src/federation/state/folder.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { commitOnTop, controlRepository, operatorGit, PILOTS } from "../../support/control-repository.ts";
-import { CLI_MAIN, ROOT, run, runCli, start, temporaryFolder } from "../../support/temporary.ts";
+import { cliMain, ROOT, run, runCli, start, temporaryFolder } from "../../support/temporary.ts";
 
 /** A deployment whose real parts are all down. */
 async function deployment(t: TestContext) {
@@ -135,7 +135,7 @@ describe("federation commands", () => {
     assert.equal(status.code, 4);
     assert.match(status.stdout, /REFUSED/);
     const elsewhere = await run(process.execPath, [
-      ...[CLI_MAIN, "federation", "contain", "lighthouse"],
+      ...[cliMain(), "federation", "contain", "lighthouse"],
       ...["--config", "/nonexistent.yaml"],
     ]);
     assert.equal(elsewhere.code, 2);
@@ -236,7 +236,7 @@ describe("federation commands", () => {
     const state = StateFolder.open(join(directory, "state"), systemRandom);
     const contain = () =>
       start(process.execPath, [
-        ...[CLI_MAIN, "federation", "contain", "lighthouse"],
+        ...[cliMain(), "federation", "contain", "lighthouse"],
         ...["--config", config, "--apply"],
       ]);
     // The service holds a lock of its own; whoever holds that and a plane's is the reconciler.
@@ -313,7 +313,7 @@ describe("federation commands", () => {
 
   it("the service logs JSON lines, says when it is ready, and ends at SIGTERM [GIT-1]", async (t) => {
     const { config } = await deployment(t);
-    const service = start(process.execPath, [CLI_MAIN, "reconcile", "--config", config]);
+    const service = start(process.execPath, [cliMain(), "reconcile", "--config", config]);
     t.after(() => service.child.kill("SIGKILL"));
     await service.printed('"event":"ready"');
     service.child.kill("SIGTERM");

@@ -15,7 +15,7 @@ import type { RoomId } from "../../../src/domain/identifiers.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { eventually, LabSession } from "../../support/lab-session.ts";
 import { startLoadBalancer } from "../../support/load-balancer.ts";
-import { CLI_MAIN, type Running, start } from "../../support/temporary.ts";
+import { cliMain, type Running, start } from "../../support/temporary.ts";
 import { ENDS, LabConversation, SAID_ONCE, TEN_TURNS, transcriptOf } from "./conversation-turns.ts";
 
 const lab = await LabSession.start();
@@ -164,7 +164,7 @@ async function twoBridges(t: TestContext): Promise<Disturbance> {
   const otherFile = join(dirname(configFile), "bridge-2.yaml");
   const changed = parse(readFileSync(configFile, "utf8"));
   writeFileSync(otherFile, stringify({ ...changed, listen: { port: second }, observe: { port: observe } }));
-  const spawn = () => start(process.execPath, [CLI_MAIN, "bridge", "--config", otherFile]);
+  const spawn = () => start(process.execPath, [cliMain(), "bridge", "--config", otherFile]);
   let other: Running = spawn();
   t.after(async () => {
     other.child.kill("SIGKILL");

@@ -6,10 +6,10 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { HARBOUR } from "../../../support/sample-files.ts";
-import { CLI_MAIN, temporaryFolder } from "../../../support/temporary.ts";
+import { cliMain, temporaryFolder } from "../../../support/temporary.ts";
 
 function federation(...words: string[]) {
-  const { status, stdout, stderr } = spawnSync(process.execPath, [CLI_MAIN, "federation", ...words], {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [cliMain(), "federation", ...words], {
     encoding: "utf8",
   });
   return { status, stdout, stderr };
