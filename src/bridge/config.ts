@@ -65,7 +65,7 @@ const Retention = z
     /** Audit records, after they were exported. */
     audit: durationMs("90d", { min: "1h" }),
     notices: durationMs("30d", { min: "1d" }),
-    /** Rooms that ghosts have left; never shorter than `delegations`. */
+    /** Rooms that ghosts have left, and invitations of ghosts that have no agent any more; never shorter than `delegations`. */
     rooms: durationMs("90d", { min: "1d" }),
     /** Which events were handled. An older event asks nobody. */
     handledEvents: durationMs("14d", { min: "1d" }),

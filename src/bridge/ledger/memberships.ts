@@ -51,7 +51,7 @@ const mine = (membership: ClaimedMembership) =>
 
 const JOINED: Statement = {
   name: "membership_joined",
-  text: `UPDATE bridge_ghost_rooms SET membership = 'join', left_at = NULL, task = 'settle', due_at = $4, attempts = 0
+  text: `UPDATE bridge_ghost_rooms SET membership = 'join', inactive_since = NULL, task = 'settle', due_at = $4, attempts = 0
          ${MINE}`,
 };
 
@@ -61,7 +61,7 @@ const ROOM_READ: Statement = {
   text: `
   WITH settled AS (
     UPDATE bridge_ghost_rooms SET
-      membership = 'join', left_at = NULL,
+      membership = 'join', inactive_since = NULL,
       task = CASE WHEN cardinality($5::text[]) = 0 THEN 'leave' END,
       due_at = CASE WHEN cardinality($5::text[]) = 0 THEN $6::timestamptz END, attempts = 0
     ${MINE} RETURNING room_id, ghost_mxid
@@ -81,21 +81,21 @@ const ROOM_READ: Statement = {
 
 const LEFT: Statement = {
   name: "membership_left",
-  text: `UPDATE bridge_ghost_rooms SET membership = 'leave', left_at = $4, task = NULL, due_at = NULL, attempts = 0
+  text: `UPDATE bridge_ghost_rooms SET membership = 'leave', inactive_since = $4, task = NULL, due_at = NULL, attempts = 0
          ${MINE}`,
 };
 
 const HELD: Statement = {
   name: "invitation_held",
   text: `
-  UPDATE bridge_ghost_rooms SET task = NULL, due_at = NULL, holder = NULL, attempts = 0
+  UPDATE bridge_ghost_rooms SET task = NULL, due_at = NULL, inactive_since = $4, holder = NULL, attempts = 0
   ${MINE} AND membership = 'invite'`,
 };
 
 const ANSWER_HELD: Statement = {
   name: "answer_held_invitations",
   text: `
-  UPDATE bridge_ghost_rooms SET task = 'answer_invite', due_at = $2
+  UPDATE bridge_ghost_rooms SET task = 'answer_invite', due_at = $2, inactive_since = NULL
   WHERE membership = 'invite' AND task IS NULL AND ghost_mxid = ANY ($1)`,
 };
 
@@ -168,9 +168,9 @@ export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }:
       await rows(pool, LEFT, [...mine(membership), toTime(now)]);
     },
 
-    /** The invitation stays unanswered while no agent has the ghost. */
-    async holdInvitation(membership: ClaimedMembership): Promise<void> {
-      await rows(pool, HELD, mine(membership));
+    /** The invitation stays unanswered while no agent has the ghost, until it is deleted as a room that was left is. */
+    async holdInvitation(membership: ClaimedMembership, now: number): Promise<void> {
+      await rows(pool, HELD, [...mine(membership), toTime(now)]);
     },
 
     /** These ghosts have agents: the invitations that were held for them are answered. */

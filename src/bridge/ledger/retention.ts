@@ -67,9 +67,9 @@ const kind = (name: string, keep: Kind["keep"], rows: Rows): Kind => ({
 /** A room outlives what was asked in it, because the places of its queue are counted in its row. */
 const keepRooms = ({ rooms, delegations }: RetentionTimes) => Math.max(rooms, delegations);
 
-/** No ghost is in the room of `e`, or about to be. */
+/** No ghost is in the room of `e`, or about to be: each has left, or its invitation is held. */
 const DESERTED = `NOT EXISTS (
-      SELECT FROM bridge_ghost_rooms o WHERE o.room_id = e.room_id AND (o.membership <> 'leave' OR o.task IS NOT NULL))`;
+      SELECT FROM bridge_ghost_rooms o WHERE o.room_id = e.room_id AND (o.membership = 'join' OR o.task IS NOT NULL))`;
 
 const WEEK_MS = 7 * 24 * 60 * 60_000;
 const dayOf = (time: string) => `floor(extract(epoch FROM ${time}) / 86400)::int`;
@@ -164,10 +164,10 @@ const KINDS: readonly Kind[] = [
       name: "retention_members",
       text: `
       WITH ended AS MATERIALIZED (
-        SELECT m.room_id, m.user_id, e.left_at AS at
+        SELECT m.room_id, m.user_id, e.inactive_since AS at
         FROM bridge_ghost_rooms e JOIN bridge_room_members m ON m.room_id = e.room_id
-        WHERE e.left_at < $1 AND e.left_at >= $3::timestamptz AND e.task IS NULL AND ${DESERTED}
-        ORDER BY e.left_at LIMIT $2
+        WHERE e.inactive_since < $1 AND e.inactive_since >= $3::timestamptz AND e.task IS NULL AND ${DESERTED}
+        ORDER BY e.inactive_since LIMIT $2
       ), gone AS (
         DELETE FROM bridge_room_members t USING ended e WHERE t.room_id = e.room_id AND t.user_id = e.user_id
       )
@@ -178,7 +178,7 @@ const KINDS: readonly Kind[] = [
   kind("memberships", keepRooms, {
     table: "bridge_ghost_rooms",
     key: ["room_id", "ghost_mxid"],
-    ended: "left_at",
+    ended: "inactive_since",
     where: `e.task IS NULL
       AND NOT (${DESERTED} AND (EXISTS (SELECT FROM bridge_room_members o WHERE o.room_id = e.room_id)
         OR EXISTS (SELECT FROM bridge_delegations o WHERE o.room_id = e.room_id)

@@ -15,7 +15,7 @@ import { noticeTransactionId } from "./transaction-ids.ts";
 const GHOST_EVENT: Statement = {
   name: "ghost_membership",
   text: `
-  INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at, left_at)
+  INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at, inactive_since)
   SELECT $1, $2, $3, $4, $5::boolean,
     CASE $3 WHEN 'invite' THEN 'answer_invite' WHEN 'join' THEN 'settle' END,
     CASE WHEN $3 <> 'leave' THEN $6::timestamptz END,
@@ -27,7 +27,7 @@ const GHOST_EVENT: Statement = {
     ELSE true END
   ON CONFLICT (room_id, ghost_mxid) DO UPDATE SET
     membership = excluded.membership,
-    left_at = excluded.left_at,
+    inactive_since = excluded.inactive_since,
     inviter = COALESCE(excluded.inviter, g.inviter),
     direct = CASE WHEN $3 = 'invite' THEN excluded.direct ELSE g.direct END,
     task = CASE

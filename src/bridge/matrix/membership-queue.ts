@@ -86,7 +86,7 @@ class MembershipTasks {
     const { ghosts, homeserver, ledger, clock } = this.#deps;
     const { ghost, roomId, inviter, attempts } = membership;
     if (!(await this.#hasAgent(ghost))) {
-      await ledger.memberships.holdInvitation(membership);
+      await ledger.memberships.holdInvitation(membership, clock.now());
       this.#note(membership, "invitation held, because no agent has the ghost");
       // The queue may have looked for held invitations just before.
       if (await this.#hasAgent(ghost)) await ledger.memberships.answerHeldInvitations([ghost], clock.now());

@@ -146,20 +146,22 @@ CREATE TABLE bridge_ghost_rooms (
   -- NULL: unknown.
   invited_at bigint,
   direct boolean NOT NULL DEFAULT false,
-  -- `settle`: read the room's state. NULL for an invitation: it is answered once an agent has the ghost.
+  -- `settle`: read the room's state. NULL for an invitation: it is held, and answered once an agent has the ghost.
   task text CHECK (task IN ('answer_invite', 'settle', 'leave')),
   due_at timestamptz,
   -- The process whose lease `due_at` ends; NULL: there is no lease.
   holder text,
   fence bigint NOT NULL DEFAULT 0,
   attempts integer NOT NULL DEFAULT 0,
-  left_at timestamptz,
+  -- When the ghost left, or when its invitation was held because no agent has the ghost.
+  inactive_since timestamptz,
   PRIMARY KEY (room_id, ghost_mxid),
   CHECK ((task IS NULL) = (due_at IS NULL)),
-  CHECK ((left_at IS NULL) = (membership <> 'leave'))
+  CHECK ((inactive_since IS NOT NULL) = (membership = 'leave' OR membership = 'invite' AND task IS NULL))
 );
 CREATE INDEX bridge_ghost_rooms_due ON bridge_ghost_rooms (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX bridge_ghost_rooms_left ON bridge_ghost_rooms (left_at) WHERE left_at IS NOT NULL AND task IS NULL;
+CREATE INDEX bridge_ghost_rooms_inactive ON bridge_ghost_rooms (inactive_since)
+  WHERE inactive_since IS NOT NULL AND task IS NULL;
 
 -- The stores of the ghosts' cryptographic machines. Invariants: a store's records are written under its fence; opening
 -- a store raises the fence, which locks out the process that had it open; a writer locks the store's row FOR SHARE in
