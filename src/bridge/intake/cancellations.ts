@@ -29,11 +29,11 @@ export function cancelByCommand(
   const replied = own(inReplyTo);
   const by = { sender, event, indexDigest };
   if (replied.length > 0) return resultOf(replied, by);
-  const open = own(threadRoot).filter(
-    (subject) => subject.sender === sender && subject.endedAt === undefined,
-  );
-  const asked = open.filter(({ delegation }) => waiting.has(delegation));
-  return resultOf((asked.length > 0 ? asked : open.length > 0 ? open : own(threadRoot)).slice(-1), by);
+  const inThread = own(threadRoot);
+  const asked = inThread.filter((subject) => subject.sender === sender);
+  const open = asked.filter(({ endedAt }) => endedAt === undefined);
+  const awaiting = open.filter(({ delegation }) => waiting.has(delegation));
+  return resultOf(([awaiting, open, asked].find(({ length }) => length > 0) ?? inThread).slice(-1), by);
 }
 
 /** Undefined when the reaction is no wish to cancel. */

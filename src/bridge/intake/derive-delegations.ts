@@ -16,6 +16,7 @@ import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { allowsAnybody, isPartnerGhost, isSenderAllowed } from "../agents/sender-policy.ts";
 import type { RoomStateEvent } from "../ledger/admission-types.ts";
 import {
+  type About,
   type Admission,
   type Derived,
   inRoom,
@@ -155,16 +156,20 @@ export function aboutOf(
   partnerGhosts: readonly PartnerGhosts[] = [],
   waiting: readonly WaitingEvent[] = [],
   reactions: readonly ReactionEvent[] = [],
-): Admission["about"] {
+): About {
   const related = new Set<EventId>(reactions.map(({ reactsTo }) => reactsTo));
-  for (const message of candidates) {
-    if (message.inReplyTo !== undefined) related.add(message.inReplyTo);
-    if (message.threadRoot !== undefined) related.add(message.threadRoot);
+  const threads = new Map<string, NonNullable<About["threads"]>[number]>();
+  for (const { room, sender, inReplyTo, threadRoot } of candidates) {
+    if (inReplyTo !== undefined) related.add(inReplyTo);
+    if (threadRoot === undefined) continue;
+    related.add(threadRoot);
+    threads.set(JSON.stringify([room, threadRoot, sender]), { room, root: threadRoot, sender });
   }
   for (const { replaces } of [...candidates, ...waiting]) if (replaces !== undefined) related.add(replaces);
   return {
     rooms: [...new Set([...candidates, ...waiting, ...reactions].map(({ room }) => room))].sort(),
     related: [...related],
+    threads: [...threads.values()],
     ...(candidates.some(({ body }) => body.trim().startsWith("!")) && { partnerGhosts }),
   };
 }

@@ -14,9 +14,17 @@ import type { ContentKeys } from "./content-keys.ts";
 import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./placement.ts";
 import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 
+// However much was asked in a thread, one row is read of each ghost in it: the latest that the sender asked, or one of
+// somebody else.
 const KNOWN: Statement = {
   name: "known_facts",
   text: `
+  WITH RECURSIVE asked AS (
+    SELECT room, root, sender, '' AS ghost FROM jsonb_to_recordset($5::jsonb) t (room text, root text, sender text)
+    UNION ALL SELECT room, root, sender, (
+      SELECT min(d.ghost_mxid) FROM bridge_delegations d
+      WHERE d.room_id = a.room AND d.thread_root = a.root AND d.ghost_mxid > a.ghost) FROM asked a WHERE a.ghost IS NOT NULL
+  )
   SELECT
     (SELECT counted_open + admitted - counted_at_admitted FROM bridge_capacity)::int AS open_global_max,
     (SELECT extract(epoch FROM before) * 1000 FROM bridge_forgotten)::float8 AS forgotten_before,
@@ -39,10 +47,14 @@ const KNOWN: Statement = {
          ORDER BY d.id) FROM (
        SELECT delegation_id AS id, event_id AS event, purpose FROM bridge_sends WHERE event_id = ANY ($2)
        UNION ALL SELECT id, matrix_event_id, NULL FROM bridge_delegations WHERE matrix_event_id = ANY ($2)
-       UNION ALL SELECT id, thread_root, NULL FROM bridge_delegations
-         WHERE room_id = ANY ($1) AND thread_root = ANY ($2) AND terminal_at IS NULL
-       UNION ALL SELECT max(id), thread_root, NULL FROM bridge_delegations
-         WHERE room_id = ANY ($1) AND thread_root = ANY ($2) GROUP BY room_id, thread_root, ghost_mxid, sender_mxid
+       UNION ALL SELECT id, thread_root, NULL FROM (
+         SELECT id, thread_root FROM bridge_delegations WHERE room_id = ANY ($1) AND terminal_at IS NULL OFFSET 0) open
+         WHERE thread_root = ANY ($2)
+       UNION ALL SELECT COALESCE(
+         (SELECT max(d.id) FROM bridge_delegations d WHERE d.room_id = a.room AND d.thread_root = a.root
+            AND d.ghost_mxid = a.ghost AND d.sender_mxid = a.sender),
+         (SELECT d.id FROM bridge_delegations d WHERE d.room_id = a.room AND d.thread_root = a.root
+            AND d.ghost_mxid = a.ghost ORDER BY d.sender_mxid DESC, d.id DESC LIMIT 1)), root, NULL FROM asked a
      ) about JOIN bridge_delegations d ON d.id = about.id) AS subjects,
     (SELECT json_agg(json_build_object('event', matrix_event_id, 'room', room_id, 'sender', sender_mxid))
        FROM bridge_encrypted_intake
@@ -93,7 +105,7 @@ export interface KnownRow extends KnownPlaces {
 /** @param now milliseconds since the Unix epoch: what was said long before is no recent answer */
 export function readKnown(
   on: Queryable,
-  { rooms, related, partnerGhosts = [] }: About,
+  { rooms, related, threads = [], partnerGhosts = [] }: About,
   now: number,
 ): Promise<KnownRow> {
   return oneRow<KnownRow>(on, KNOWN, [
@@ -101,6 +113,7 @@ export function readKnown(
     related,
     toTime(now - REACTION_MS),
     JSON.stringify(partnerGhosts),
+    JSON.stringify(threads),
   ]);
 }
 

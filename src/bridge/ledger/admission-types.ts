@@ -231,7 +231,8 @@ export interface KnownFacts {
   readonly directWith: ReadonlyMap<RoomId, GhostMxid>;
   /**
    * What the related events concern, in the order in which the delegations were admitted. Of the delegations of a
-   * thread, the open ones and each ghost's latest.
+   * thread, the open ones, and one of each ghost: the latest that the sender of `About.threads` asked, or else one of
+   * somebody else.
    */
   readonly subjects: readonly Subject[];
   /** Those of the related events that wait for their keys in intake envelopes. */
@@ -261,6 +262,8 @@ export interface About {
   readonly rooms: readonly RoomId[];
   /** Events that those reply to, and roots of their threads. */
   readonly related: readonly EventId[];
+  /** The threads that they are in, with their senders. */
+  readonly threads?: readonly { readonly room: RoomId; readonly root: EventId; readonly sender: UserId }[];
   /** How the ghosts of partners are named; absent unless an event asks for what only one bridge is to answer. */
   readonly partnerGhosts?: readonly { readonly server: string; readonly prefix: string }[];
 }

@@ -302,7 +302,8 @@ CREATE INDEX bridge_delegations_answered ON bridge_delegations (room_id, COALESC
 CREATE INDEX bridge_delegations_asking ON bridge_delegations (room_id) WHERE state = 'awaiting_input';
 CREATE INDEX bridge_delegations_answer ON bridge_delegations (answer_event_id) WHERE answer_event_id IS NOT NULL;
 CREATE INDEX bridge_delegations_ended ON bridge_delegations (terminal_at) WHERE terminal_at IS NOT NULL;
-CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root) WHERE thread_root IS NOT NULL;
+CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root, ghost_mxid, sender_mxid, id)
+  WHERE thread_root IS NOT NULL;
 
 -- Intake envelopes: encrypted events whose keys were missing when they arrived.
 CREATE TABLE bridge_encrypted_intake (

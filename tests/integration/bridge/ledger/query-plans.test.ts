@@ -4,9 +4,16 @@ import { describe, it } from "node:test";
 import { readKnown } from "../../../../src/bridge/ledger/admission-facts.ts";
 import type { About } from "../../../../src/bridge/ledger/admission-types.ts";
 import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
-import { event, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+import type { UserId } from "../../../../src/domain/identifiers.ts";
+import { event, ghost, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 
 const ANSWERED = 2_000;
+const IN_THREAD = 12_000;
+
+interface PlanNode {
+  readonly "Shared Hit Blocks": number;
+  readonly "Shared Read Blocks": number;
+}
 
 describe("query plans", () => {
   it("of the answers of a room only those of the last half minute are read, and no statement starts a worker process [INT-2]", async (t) => {
@@ -32,5 +39,54 @@ describe("query plans", () => {
     assert.match(read ?? "", /rows=29$/, plan);
     const { rows } = await pool.query("SHOW max_parallel_workers_per_gather");
     assert.deepEqual(rows, [{ max_parallel_workers_per_gather: "0" }]);
+  });
+
+  it("of a thread one row of each agent is read, however much many people asked there [INT-2]", async (t) => {
+    const { pool } = await ledgerFixture(t);
+    const ask = (from: number, to: number) =>
+      pool.query(
+        `INSERT INTO bridge_delegations (matrix_event_id, ghost_mxid, room_id, room_seq, room_ordinal, room_siblings,
+           sender_mxid, origin_server_ts, thread_root, agent_id, target_fingerprint, state, admitted_at, terminal_at,
+           terminal_stage, terminal_reason)
+         SELECT '$' || i, '@agent_' || (ARRAY['docs', 'hr', 'it'])[1 + i % 3] || ':a.test', '!r', i, 0, 1,
+           '@user' || i / 3 % 1000 || ':a.test', 0, '$root', 'docs', 'f', 'failed', $1, $1, 'dispatch', 'agent_failed'
+         FROM generate_series($2::int, $3::int) i`,
+        [new Date(T0), from, to],
+      );
+    const thread = { room: room("r"), root: event("root"), sender: "@user7:a.test" as UserId };
+    const about: About = { rooms: [thread.room], related: [thread.root], threads: [thread] };
+    const blocksRead = async () => {
+      let blocks = 0;
+      const explaining = async ({ text, values }: { text: string; values: unknown[] }) => {
+        const { rows } = await pool.query({
+          text: `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${text}`,
+          values,
+        });
+        const plan: PlanNode = rows[0]["QUERY PLAN"][0].Plan;
+        blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"];
+        return { rows: [{}] };
+      };
+      await readKnown({ query: explaining as unknown as Queryable["query"] }, about, T0);
+      return blocks;
+    };
+    await ask(1, 30);
+    await blocksRead();
+    const few = await blocksRead();
+    await ask(31, IN_THREAD);
+    const many = await blocksRead();
+    // Of each of the three agents, two searches of an index that is higher by a level or two.
+    assert.ok(many <= few + 40, `${many} blocks, with 30 rows ${few}`);
+    const { subjects } = await readKnown(pool, about, T0);
+    const latest = (sender: number, agent: number) => {
+      const ids = Array.from({ length: IN_THREAD }, (_, i) => i + 1);
+      return ids.findLast((i) => Math.floor(i / 3) % 1_000 === sender && i % 3 === agent);
+    };
+    assert.deepEqual(
+      subjects?.map(({ source, ghost: by, sender }) => [source, by, sender]),
+      ["docs", "hr", "it"].map((name, agent) => [`$${latest(7, agent)}`, ghost(name), thread.sender]),
+    );
+    const another = { ...thread, sender: "@newcomer:a.test" as UserId };
+    const { subjects: others } = await readKnown(pool, { ...about, threads: [another] }, T0);
+    assert.deepEqual(new Set(others?.map(({ ghost: by }) => by)), new Set(["docs", "hr", "it"].map(ghost)));
   });
 });
