@@ -56,11 +56,14 @@ const reportIdentity = (delegationId: string) => `report\n${delegationId}`;
 const FIND: Statement = {
   name: "find_statuses",
   text: `
-  INSERT INTO bridge_statuses (delegation_id, due_at)
-  SELECT d.id, $1 FROM bridge_delegations d
-  WHERE d.terminal_at IS NULL AND d.state IN ('queued', 'dispatching', 'following') AND d.admitted_at <= $2
-    AND NOT EXISTS (SELECT FROM bridge_statuses s WHERE s.delegation_id = d.id)
-  ORDER BY d.id LIMIT 256
+  WITH found AS MATERIALIZED (
+    SELECT id FROM bridge_delegations
+    WHERE NOT has_status AND state IN ('queued', 'dispatching', 'following') AND admitted_at <= $2
+    ORDER BY admitted_at LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED
+  ), marked AS (
+    UPDATE bridge_delegations d SET has_status = true FROM found f WHERE d.id = f.id
+  )
+  INSERT INTO bridge_statuses (delegation_id, due_at) SELECT id, $1 FROM found
   ON CONFLICT DO NOTHING`,
 };
 

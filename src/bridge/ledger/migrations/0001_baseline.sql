@@ -279,6 +279,8 @@ CREATE TABLE bridge_delegations (
   -- When its answer was recorded. The reply deadline begins then.
   reply_at timestamptz,
   reply_event_id text,
+  -- It takes long, and has got its row in bridge_statuses.
+  has_status boolean NOT NULL DEFAULT false,
   terminal_at timestamptz,
   terminal_stage text,
   terminal_reason text,
@@ -300,6 +302,9 @@ CREATE INDEX bridge_delegations_open ON bridge_delegations (room_id, room_seq, r
 CREATE INDEX bridge_delegations_answered ON bridge_delegations (room_id, COALESCE(terminal_at, 'infinity'))
   WHERE state = 'reply_pending' OR terminal_reason IN ('answered', 'agent_turns_exceeded');
 CREATE INDEX bridge_delegations_asking ON bridge_delegations (room_id) WHERE state = 'awaiting_input';
+-- What gets a status message when it takes long.
+CREATE INDEX bridge_delegations_without_status ON bridge_delegations (admitted_at)
+  WHERE NOT has_status AND state IN ('queued', 'dispatching', 'following');
 CREATE INDEX bridge_delegations_answer ON bridge_delegations (answer_event_id) WHERE answer_event_id IS NOT NULL;
 CREATE INDEX bridge_delegations_ended ON bridge_delegations (terminal_at) WHERE terminal_at IS NOT NULL;
 CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root, ghost_mxid, sender_mxid, id)

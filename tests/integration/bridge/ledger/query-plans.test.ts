@@ -1,18 +1,29 @@
 // Statements that run for each transaction read what they need by index, however much a room has been asked.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import type { Pool } from "pg";
 import { readKnown } from "../../../../src/bridge/ledger/admission-facts.ts";
 import type { About } from "../../../../src/bridge/ledger/admission-types.ts";
+import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
+import { createStatuses } from "../../../../src/bridge/ledger/status-messages.ts";
 import type { UserId } from "../../../../src/domain/identifiers.ts";
 import { event, ghost, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 
 const ANSWERED = 2_000;
 const IN_THREAD = 12_000;
+const OPEN = 4_000;
 
-interface PlanNode {
-  readonly "Shared Hit Blocks": number;
-  readonly "Shared Read Blocks": number;
+/** Runs statements as their own explanations, and says how many blocks each has read. */
+function counting(pool: Pool): { readonly on: Pool; readonly blocks: Map<string, number> } {
+  const blocks = new Map<string, number>();
+  const query = async ({ name, text, values }: { name: string; text: string; values: unknown[] }) => {
+    const { rows } = await pool.query({ text: `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${text}`, values });
+    const { Plan: plan } = rows[0]["QUERY PLAN"][0];
+    blocks.set(name, plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]);
+    return { rows: [{}] };
+  };
+  return { on: Object.assign(Object.create(pool), { query }), blocks };
 }
 
 describe("query plans", () => {
@@ -56,18 +67,9 @@ describe("query plans", () => {
     const thread = { room: room("r"), root: event("root"), sender: "@user7:a.test" as UserId };
     const about: About = { rooms: [thread.room], related: [thread.root], threads: [thread] };
     const blocksRead = async () => {
-      let blocks = 0;
-      const explaining = async ({ text, values }: { text: string; values: unknown[] }) => {
-        const { rows } = await pool.query({
-          text: `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${text}`,
-          values,
-        });
-        const plan: PlanNode = rows[0]["QUERY PLAN"][0].Plan;
-        blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"];
-        return { rows: [{}] };
-      };
-      await readKnown({ query: explaining as unknown as Queryable["query"] }, about, T0);
-      return blocks;
+      const { on, blocks } = counting(pool);
+      await readKnown(on, about, T0);
+      return blocks.get("known_facts") ?? Number.NaN;
     };
     await ask(1, 30);
     await blocksRead();
@@ -88,5 +90,34 @@ describe("query plans", () => {
     const another = { ...thread, sender: "@newcomer:a.test" as UserId };
     const { subjects: others } = await readKnown(pool, { ...about, threads: [another] }, T0);
     assert.deepEqual(new Set(others?.map(({ ghost: by }) => by)), new Set(["docs", "hr", "it"].map(ghost)));
+  });
+
+  it("open questions that have their status messages are not read to find others [INT-2]", async (t) => {
+    const { pool, rows } = await ledgerFixture(t);
+    await pool.query(
+      `INSERT INTO bridge_delegations (matrix_event_id, ghost_mxid, room_id, room_seq, room_ordinal, room_siblings,
+         sender_mxid, origin_server_ts, agent_id, target_fingerprint, state, admitted_at)
+       SELECT '$' || i, '@agent_docs:a.test', '!r', i, 0, 1, '@alice:a.test', 0, 'docs', 'f',
+         (ARRAY['queued', 'dispatching', 'following', 'awaiting_input'])[1 + i % 4], $1
+       FROM generate_series(1, ${OPEN}) i`,
+      [new Date(T0)],
+    );
+    const keys = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
+    const now = T0 + 5_000;
+    const claim = async () => {
+      const { on, blocks } = counting(pool);
+      await createStatuses(on, keys).claim({ limit: 16, now, leaseUntil: now + 1_000 });
+      return blocks.get("find_statuses") ?? Number.NaN;
+    };
+    const found = async () => Number((await rows("SELECT count(*) AS n FROM bridge_statuses"))[0]?.["n"]);
+    const expected = (OPEN * 3) / 4;
+    for (let round = 0; round * 256 < expected; round++) await claim();
+    assert.equal(await found(), expected);
+    await pool.query("VACUUM bridge_delegations");
+    const blocks = await claim();
+    assert.ok(blocks <= 10, `${blocks} blocks`);
+    await pool.query("UPDATE bridge_delegations SET state = 'following' WHERE matrix_event_id = '$3'");
+    await claim();
+    assert.equal(await found(), expected + 1, "one that the agent works on again is found");
   });
 });
