@@ -6,7 +6,6 @@
 import type { Pool } from "pg";
 import { sha256 } from "../../domain/digest.ts";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { AgentShares, type SharePerAgent } from "./agent-shares.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import {
   type ClaimRequest,
@@ -21,6 +20,7 @@ import {
 } from "./postgres.ts";
 import { openPrompt, type Prompt } from "./prompts.ts";
 import { advanceRoom } from "./room-order.ts";
+import { type Share, Shares } from "./shares.ts";
 import type { OpenState, TerminalReason } from "./states.ts";
 
 /** The right to write a delegation. A delegation that was claimed again has a higher fence. */
@@ -291,10 +291,10 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
   return {
     /** Claims up to `limit` delegations that may be worked on now: heads of rooms, and what rooms are past and is due. */
     async claim(
-      request: ClaimRequest & { readonly holder: string; readonly share?: SharePerAgent },
+      request: ClaimRequest & { readonly holder: string; readonly share?: Share<AgentId> },
     ): Promise<ClaimedDelegation[]> {
       const { holder, limit } = request;
-      const shares = new AgentShares(request.share);
+      const shares = new Shares(request.share);
       const times = [toTime(request.now), toTime(request.leaseUntil), request.ghosts ?? null];
       const claimDue = (most: number) =>
         entities<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times, shares.full]);

@@ -1,7 +1,8 @@
 // Which ghosts are in which rooms, and the task that each has there: answer an invitation, read the room, or leave.
-// Invariant: the result of a task is recorded only under the fence it was claimed with; otherwise no row matches.
+// Invariants: the result of a task is recorded only under the fence it was claimed with, otherwise no row matches; of the
+// invitations of one server no more are claimed than its share.
 import type { Pool } from "pg";
-import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { GhostMxid, RoomId, ServerName, UserId } from "../../domain/identifiers.ts";
 import { encryptedRoomMarker } from "./notices.ts";
 import {
   type ClaimRequest,
@@ -13,6 +14,7 @@ import {
   type Statement,
   toTime,
 } from "./postgres.ts";
+import { type Share, Shares } from "./shares.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 
 /** A ghost's task in a room, claimed by a worker. */
@@ -23,6 +25,8 @@ export interface ClaimedMembership {
   /** `answer_invite`: decide by policy; `settle`: read the room's state; `leave`: nobody is left to serve. */
   readonly task: "answer_invite" | "settle" | "leave";
   readonly inviter: UserId | undefined;
+  /** The server whose share it takes; undefined when it is about no invitation. */
+  readonly invitingServer: ServerName | undefined;
   readonly attempts: number;
 }
 
@@ -33,16 +37,19 @@ export interface RoomFacts {
   readonly members: readonly UserId[];
 }
 
+const INVITING_SERVER = "CASE WHEN membership = 'invite' THEN substr(inviter, strpos(inviter, ':') + 1) END";
+
 const CLAIM: Statement = {
   name: "claim_memberships",
   text: `
   WITH due AS MATERIALIZED (
-    SELECT room_id, ghost_mxid FROM bridge_ghost_rooms
-    WHERE due_at <= $2 ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
+    SELECT room_id, ghost_mxid, ${INVITING_SERVER} AS server FROM bridge_ghost_rooms
+    WHERE due_at <= $2 AND (${INVITING_SERVER} = ANY ($5)) IS NOT TRUE ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
   )
   UPDATE bridge_ghost_rooms g SET due_at = $3, holder = $4, fence = g.fence + 1
   FROM due WHERE g.room_id = due.room_id AND g.ghost_mxid = due.ghost_mxid
-  RETURNING g.room_id AS "roomId", g.ghost_mxid AS ghost, g.fence, g.task, g.inviter, g.attempts`,
+  RETURNING g.room_id AS "roomId", g.ghost_mxid AS ghost, g.fence, g.task, g.inviter,
+    due.server AS "invitingServer", g.attempts`,
 };
 
 const MINE = "WHERE room_id = $1 AND ghost_mxid = $2 AND fence = $3";
@@ -141,8 +148,22 @@ export interface MembershipOptions {
 
 export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }: MembershipOptions) {
   return {
-    claim: (request: ClaimRequest): Promise<ClaimedMembership[]> =>
-      entities(pool, CLAIM, claimValues(request).slice(0, 4)),
+    /** @param request `share`: of each server's invitations */
+    async claim(
+      request: ClaimRequest & { readonly share?: Share<ServerName> },
+    ): Promise<ClaimedMembership[]> {
+      const shares = new Shares(request.share);
+      const claimed: ClaimedMembership[] = [];
+      for (;;) {
+        const limit = Math.min(request.limit - claimed.length, shares.size);
+        if (limit === 0) return claimed;
+        const values = [...claimValues({ ...request, limit }).slice(0, 4), shares.full];
+        const found = await entities<ClaimedMembership>(pool, CLAIM, values);
+        for (const { invitingServer } of found) if (invitingServer !== undefined) shares.take(invitingServer);
+        claimed.push(...found);
+        if (found.length < limit && !shares.next()) return claimed;
+      }
+    },
 
     /** The ghost has joined: its next task is to read the room's state. */
     async recordJoined(membership: ClaimedMembership, now: number): Promise<void> {

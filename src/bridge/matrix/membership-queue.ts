@@ -1,6 +1,7 @@
 // What ghosts do about rooms: answer invitations by policy, read a joined room's state, leave empty rooms.
 // Invariants:
 // - only who may ask an agent may bring its ghost into a room; every other invitation of its ghost is refused;
+// - the invitations of one server take a share of the queue, so that others do not wait for a server that sends many;
 // - an invitation of a ghost that has lost its agent is held, and answered when an agent has the ghost again;
 // - each task can be repeated: joining where one is joined and leaving where one is not are success;
 // - an answer of the homeserver that repeating cannot change ends the task, everything else is retried
@@ -9,7 +10,13 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import { type GhostMxid, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
+import {
+  type GhostMxid,
+  type RoomId,
+  type ServerName,
+  serverOf,
+  type UserId,
+} from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
@@ -21,6 +28,8 @@ import type { Homeserver } from "./homeserver.ts";
 import type { Outcome } from "./request-result.ts";
 
 const BATCH = 16;
+/** How many of these may be invitations of one server. */
+const SERVER_SHARE = BATCH / 4;
 const LEASE_MS = 3 * 60_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
 /** About four hours of a room's own servers failing; then the invitation is refused. */
@@ -47,6 +56,13 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
   const tasks = new MembershipTasks(deps);
   /** The ghosts with agents whose held invitations were queued. */
   let queued = "";
+  const inProgress = new Map<ServerName, number>();
+  const count = ({ invitingServer: server }: ClaimedMembership, more: 1 | -1) => {
+    if (server === undefined) return;
+    const now = (inProgress.get(server) ?? 0) + more;
+    if (now > 0) inProgress.set(server, now);
+    else inProgress.delete(server);
+  };
   return new WorkQueue({
     clock,
     concurrency: BATCH,
@@ -57,9 +73,13 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
         await ledger.memberships.answerHeldInvitations(ghosts, now);
         queued = ghosts.join();
       }
-      return ledger.memberships.claim({ limit, now, leaseUntil: now + LEASE_MS });
+      const share = { most: SERVER_SHARE, inProgress };
+      return ledger.memberships.claim({ limit, now, leaseUntil: now + LEASE_MS, share });
     },
-    work: (membership, draining) => tasks.work(membership, draining),
+    work: async (membership, draining) => {
+      count(membership, 1);
+      await tasks.work(membership, draining).finally(() => count(membership, -1));
+    },
     onError: (error) => log.warn({ err: errorName(error) }, "memberships could not be worked on"),
   });
 }

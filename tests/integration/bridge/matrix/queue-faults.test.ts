@@ -259,6 +259,27 @@ describe("memberships and notices with a faulty homeserver", () => {
     });
   }
 
+  it("a server that invites a ghost to very many rooms does not delay the invitations of others", async (t) => {
+    const joined = Promise.withResolvers<void>();
+    let flood = 0;
+    const script: Script = ({ path }) => {
+      if (path.includes("/join/")) joined.resolve();
+      if (!path.includes(encodeURIComponent("!flood"))) return { body: { room_id: room("r") } };
+      flood += 1;
+      if (flood > 4) joined.reject(new Error("more than a quarter of what is done at a time"));
+      return "hang";
+    };
+    const { rows, memberships } = await fixture(t, script, 120_000);
+    await rows(
+      `INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership, inviter, task, due_at)
+       SELECT '!flood' || n, $1, 'invite', '@mallory:flood.test', 'answer_invite', $2 FROM generate_series(1, 500) n`,
+      [ghost(), new Date(T0 - 60_000)],
+    );
+    memberships.start();
+    await joined.promise;
+    await memberships.drain();
+  });
+
   it("a round that is stopped before its work begins makes no request", async (t) => {
     const { server, memberships, notices } = await fixture(t, () => ({}));
     await memberships.round(AbortSignal.abort());

@@ -1,0 +1,47 @@
+// How much of each agent, or of each server, one claim may still take, so that one that does not answer takes only its
+// share of a process's slots. Invariant: no more than `size` are claimed at a time while `full` are left out, so whichever
+// agents or servers they turn out to be of, none gets more than its share. Those with less in progress come first.
+
+/** The share of each, and what of it is in progress. */
+export interface Share<Key extends string> {
+  readonly most: number;
+  readonly inProgress: ReadonlyMap<Key, number>;
+}
+
+export class Shares<Key extends string> {
+  readonly #most: number;
+  readonly #inProgress: Map<Key, number>;
+  #size: number;
+
+  /** @param share undefined: each may take everything */
+  constructor(share: Share<Key> | undefined) {
+    this.#most = share?.most ?? Number.POSITIVE_INFINITY;
+    this.#inProgress = new Map(share?.inProgress);
+    this.#size = this.#most;
+  }
+
+  /** How many may be claimed at a time of those that are not `full`. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Those of which fewer than `size` may be claimed. */
+  get full(): Key[] {
+    return [...this.#inProgress.keys()].filter((key) => this.#left(key) < this.#size);
+  }
+
+  take(key: Key): void {
+    this.#inProgress.set(key, (this.#inProgress.get(key) ?? 0) + 1);
+  }
+
+  /** Goes on with those that have less left; false when none has. */
+  next(): boolean {
+    const left = this.full.map((key) => this.#left(key));
+    this.#size = Math.max(0, ...left);
+    return this.#size > 0;
+  }
+
+  #left(key: Key): number {
+    return this.#most - (this.#inProgress.get(key) ?? 0);
+  }
+}
