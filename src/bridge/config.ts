@@ -148,8 +148,8 @@ export const BridgeConfigFile = z.strictObject({
     .strictObject({
       roomQueue: z.int().min(1).default(64),
       globalQueue: z.int().min(1).default(4_096),
-      /** Open delegations of the users of one server, and of one agent. */
-      serverQueue: z.int().min(1).default(2_048),
+      /** Open delegations of the users of one server, and of one agent: one server does not fill an agent. */
+      serverQueue: z.int().min(1).default(512),
       agentQueue: z.int().min(1).default(1_024),
       /** How often one sender, and all users of one server, may call agents. Without it there is no such limit. */
       senderRate: Rate.optional(),

@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
-import { loadBridgeConfig } from "../../../../src/bridge/config.ts";
+import { BridgeConfigFile, loadBridgeConfig } from "../../../../src/bridge/config.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { ghostNamespace, renderRegistration } from "../../../../src/bridge/setup/registration.ts";
 import {
@@ -13,7 +13,7 @@ import {
 } from "../../../../src/bridge/setup/starting-folder.ts";
 import type { Random } from "../../../../src/domain/clock.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
-import { AgentsFile } from "../../../../src/rendered-files/agents-file.ts";
+import { AgentEntry, AgentsFile } from "../../../../src/rendered-files/agents-file.ts";
 import { loadYaml } from "../../../../src/runtime/load-yaml.ts";
 import { readSecret } from "../../../../src/runtime/secrets.ts";
 import { assertGolden } from "../../../support/golden.ts";
@@ -103,5 +103,20 @@ describe("starting folder and registration", () => {
     assert.equal(new Set(secrets).size, 3);
     assert.ok(ContentKeys.parse(secrets[2] ?? "") instanceof ContentKeys);
     assert.deepEqual(loaded.database, { url: { env: "DATABASE_URL" } });
+  });
+
+  it("by default the users of one server fill neither an agent's capacity nor its rate, and one person not their server's", () => {
+    const { "bridge.yaml": text = "" } = renderStartingFolder(OPTIONS, countingRandom());
+    const { limits } = BridgeConfigFile.parse(parse(text));
+    const { rate } = AgentEntry.parse({
+      cardUrl: "https://agents.test/card",
+      allowedServers: [],
+      allowedSenders: [],
+    });
+    const { senderRate = assert.fail(), serverRate = assert.fail() } = limits;
+    assert.ok(limits.serverQueue < limits.agentQueue && limits.agentQueue < limits.globalQueue);
+    for (const part of ["perMinute", "burst"] as const) {
+      assert.ok(senderRate[part] < serverRate[part] && serverRate[part] < rate[part], part);
+    }
   });
 });
