@@ -157,9 +157,10 @@ export function connectToServer(url: string, config: ClientConfig): Promise<Clie
 
 /**
  * SQLSTATEs of a server that goes away or takes no writes, or of a statement that lost against others: connection
- * exceptions, too many connections, shut down or starting up, read-only, serialization failure, deadlock.
+ * exceptions, too many connections, shut down or starting up, read-only, serialization failure, deadlock; and of a
+ * transaction that was idle for too long.
  */
-const STATES = /^(?:08...|53300|57P0[1-5]|25006|40001|40P01)$/;
+const STATES = /^(?:08...|53300|57P0[1-5]|25006|25P03|40001|40P01)$/;
 const OF_THE_NETWORK = /^(?:E(?:CONN|PIPE|TIMEDOUT|HOST|NET|AI_AGAIN)|ENOTFOUND)/;
 /** What the driver says without a code when a connection ended, or nothing came in time. */
 const OF_THE_DRIVER = /^(?:Connection terminated|Query read timeout|timeout e|Client (?:has|was) )/;
@@ -175,9 +176,12 @@ export function isPassing(error: unknown): boolean {
   return OF_THE_DRIVER.test(error.message);
 }
 
-/** Whether others are why the server rolled the statement, or its transaction, back: it can surely be repeated. */
+/**
+ * Whether the server rolled the statement, or its transaction, back because of others, or because this process hung in
+ * the middle of it: it can surely be repeated.
+ */
 export function isRolledBack(error: unknown): boolean {
-  return /^40(?:001|P01)$/.test(String((error as { code?: unknown } | null)?.code));
+  return /^(?:40001|40P01|25P03)$/.test(String((error as { code?: unknown } | null)?.code));
 }
 
 /** Whether the connection itself is of no more use, though it stands: its server takes no writes any more. */

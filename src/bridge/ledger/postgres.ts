@@ -54,7 +54,7 @@ export interface Statement {
 /** How often what lost against another statement is made again. */
 const REPETITIONS_MAX = 3;
 
-/** Makes again what the server has surely rolled back because of others. */
+/** Makes again what the server has surely rolled back. */
 async function again<Result>(make: () => Promise<Result>): Promise<Result> {
   for (let left = REPETITIONS_MAX; ; left--) {
     try {
@@ -162,7 +162,7 @@ async function withoutUnhandled<Result>(work: Promise<Work<Result>>): Promise<Wo
  * Runs `work` between `begin` and COMMIT, on one connection. No remote call may be awaited inside. Connections are
  * pipelined: BEGIN travels with the first statement and COMMIT with the last. A statement that fails aborts the
  * transaction, and every statement sent after it fails too. A transaction that others made fail (a deadlock, a
- * serialization failure) is run again, so `work` must be able to.
+ * serialization failure), or that the server ended while this process hung, is run again, so `work` must be able to.
  * @param begin `BEGIN`, or `BEGIN; …` with a statement for the same round trip
  * @throws whatever `work` or the database threw; then nothing was committed, unless the answer to COMMIT was lost
  */

@@ -125,6 +125,23 @@ describe("a server that is gone without a word", () => {
     assert.equal(pool.waitingCount, 0);
   });
 
+  it("a transaction that the server ended, because its process hung meanwhile, is made again [DEL-9]", async (t) => {
+    const idle_in_transaction_session_timeout = 10;
+    const pool = createLedgerPool({ connectionString: one.url, max: 1, idle_in_transaction_session_timeout });
+    t.after(() => pool.end());
+    pool.on("error", () => {});
+    let hangs = 0;
+    const write = (times: number) =>
+      inTransaction(pool, "BEGIN", async (client) => {
+        await client.query("SELECT pg_current_xact_id()");
+        if (hangs < times) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200);
+        hangs += 1;
+        return { result: await port(client) };
+      });
+    assert.equal(await write(1), portOf(one));
+    await assert.rejects(write(Infinity), isPassing);
+  });
+
   it("no statement of a pool or of a single connection waits without end", async (t) => {
     const pool = createLedgerPool({ connectionString: one.url });
     t.after(() => pool.end());

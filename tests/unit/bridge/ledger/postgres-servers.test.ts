@@ -30,7 +30,17 @@ describe("isPassing", () => {
   const failure = (code?: string, message = "") => Object.assign(new Error(message), code && { code });
 
   it("says which failures of a database pass by themselves", () => {
-    for (const code of ["08006", "57P01", "57P03", "25006", "40001", "40P01", "53300", "ECONNREFUSED"]) {
+    for (const code of [
+      "08006",
+      "57P01",
+      "57P03",
+      "25006",
+      "25P03",
+      "40001",
+      "40P01",
+      "53300",
+      "ECONNREFUSED",
+    ]) {
       assert.ok(isPassing(failure(code)), code);
     }
     for (const code of ["23505", "42601", "28P01", "55000", "57014", "internal"]) {
