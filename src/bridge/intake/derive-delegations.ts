@@ -310,6 +310,7 @@ export function derive(
           room: message.room,
           ghost: speaker,
           source: message.event,
+          asker: message.sender,
           threadRoot: message.threadRoot,
         });
       }

@@ -141,6 +141,8 @@ export interface NewNotice {
   readonly room: RoomId;
   readonly ghost: GhostMxid;
   readonly source: EventId;
+  /** Who asked for the list of agents. */
+  readonly asker?: UserId;
   readonly threadRoot: EventId | undefined;
   readonly reason?: NoticeReason;
   /** The event that causes it, where that is not its source. */

@@ -2,7 +2,7 @@
 // Invariants: a notice is inserted in the transaction that causes it; its marker is unique for ever, so that of many
 // causes with one marker only the first is written; a worker's writes are fenced.
 import type { Pool } from "pg";
-import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId, TransactionId, UserId } from "../../domain/identifiers.ts";
 import type { NewNotice } from "./admission-types.ts";
 import type { PlacedIntakeEnvelope, PlacedJob } from "./placement.ts";
 import {
@@ -103,8 +103,9 @@ const WRITE_NOTICE: Statement = {
   name: "admit_notice",
   text: `
   INSERT INTO bridge_notices
-    (marker, kind, room_id, ghost_mxid, source_event_id, thread_root, reason, transaction_id, created_at, due_at)
-  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $9
+    (marker, kind, room_id, ghost_mxid, source_event_id, thread_root, reason, transaction_id, created_at, due_at,
+     asker_mxid)
+  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $11
   WHERE NOT EXISTS (
     SELECT FROM bridge_notices n WHERE $10::timestamptz IS NOT NULL AND n.room_id = $3 AND n.kind = $2
       AND n.ghost_mxid = $4 AND n.created_at > $10)
@@ -181,6 +182,7 @@ export async function writeNotices(
       bound.transactionId,
       time,
       bound.since,
+      notice.asker ?? null,
     ]);
   }
 }
@@ -194,6 +196,7 @@ export interface ClaimedNotice {
   /** The ghost that sends it. */
   readonly ghost: GhostMxid;
   readonly sourceEventId: EventId | undefined;
+  readonly asker: UserId | undefined;
   readonly threadRoot: EventId | undefined;
   readonly reason: NoticeReason | undefined;
   readonly transactionId: TransactionId;
@@ -211,7 +214,7 @@ const CLAIM: Statement = {
   UPDATE bridge_notices n SET due_at = $3, holder = $4, fence = n.fence + 1
   FROM due WHERE n.id = due.id
   RETURNING n.id AS "noticeId", n.fence, n.kind, n.room_id AS "roomId", n.ghost_mxid AS ghost,
-    n.source_event_id AS "sourceEventId", n.thread_root AS "threadRoot", n.reason,
+    n.source_event_id AS "sourceEventId", n.asker_mxid AS asker, n.thread_root AS "threadRoot", n.reason,
     n.transaction_id AS "transactionId", n.first_attempted_at AS "firstAttemptedAt", n.attempts`,
 };
 

@@ -5,11 +5,12 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
+import type { UserId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { ghostName } from "../agents/profile-sync.ts";
-import { isPinned } from "../agents/sender-policy.ts";
+import { isPinned, isSenderAllowed } from "../agents/sender-policy.ts";
 import type { CardTrustGate } from "../agents/trust.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
@@ -55,7 +56,7 @@ async function sendNotice(
 ): Promise<void> {
   const { ledger, clock, log, readsEncrypted } = deps;
   const { kind, roomId, ghost, attempts } = notice;
-  const directory = kind === "agent_directory" ? await directoryLines(deps) : [];
+  const directory = kind === "agent_directory" ? await directoryLines(deps, notice.asker) : [];
   const result = await sendOnce(
     deps,
     {
@@ -93,17 +94,19 @@ async function sendNotice(
 }
 
 /**
- * The configured agents as the directory notice lists them. An agent counts as available only by a trust decision
+ * The agents that somebody may ask, as the directory notice lists them. An agent counts as available only by a trust decision
  * on record for its present pin; nothing is fetched to answer `!agents`.
  */
-async function directoryLines({
-  agents,
-  ledger,
-  cards,
-}: Pick<NoticeDependencies, "agents" | "ledger" | "cards">): Promise<readonly DirectoryLine[]> {
+async function directoryLines(
+  { agents, ledger, cards }: Pick<NoticeDependencies, "agents" | "ledger" | "cards">,
+  asker: UserId | undefined,
+): Promise<readonly DirectoryLine[]> {
   const { byGhost } = await agents.current();
+  const allowed = [...byGhost.values()].filter(
+    ({ entry }) => asker !== undefined && isSenderAllowed(entry, asker),
+  );
   return await Promise.all(
-    [...byGhost.values()].map(async (target) => {
+    allowed.map(async (target) => {
       const { ghost, agentId, entry, fingerprint } = target;
       const record = await ledger.targets.get(ghost);
       const verified = record?.trust === "verified" && record.targetFingerprint === fingerprint;

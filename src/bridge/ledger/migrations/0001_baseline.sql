@@ -427,6 +427,8 @@ CREATE TABLE bridge_notices (
   room_id text NOT NULL,
   ghost_mxid text NOT NULL,
   source_event_id text,
+  -- Who asked for the list of agents: it names those that this person may ask.
+  asker_mxid text,
   thread_root text,
   reason text,
   transaction_id text NOT NULL UNIQUE,

@@ -232,9 +232,17 @@ describe("which events ask a ghost", () => {
     const command = question("cmd", {}, { body: " !agents ", "m.mentions": undefined });
     await fixture.events("t2", command);
     await fixture.events("t3", command, question("elsewhere", { room_id: "!s" }, { body: "!agents" }));
-    assert.deepEqual(await fixture.rows("SELECT kind, ghost_mxid, source_event_id FROM bridge_notices"), [
-      { kind: "agent_directory", ghost_mxid: ghost("docs"), source_event_id: "$cmd" },
-    ]);
+    assert.deepEqual(
+      await fixture.rows("SELECT kind, ghost_mxid, source_event_id, asker_mxid FROM bridge_notices"),
+      [
+        {
+          kind: "agent_directory",
+          ghost_mxid: ghost("docs"),
+          source_event_id: "$cmd",
+          asker_mxid: "@alice:a.test",
+        },
+      ],
+    );
   });
 
   it("!agents is answered by a ghost that is in the room, though another one is invited and does not join [NOT-1]", async (t) => {

@@ -47,6 +47,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
           room: room("r"),
           ghost: ghost(),
           source: event("question"),
+          asker: "@alice:a.test" as UserId,
           threadRoot: undefined,
         },
       ],
@@ -285,6 +286,18 @@ describe("memberships and notices with a faulty homeserver", () => {
     await memberships.round(AbortSignal.abort());
     await notices.round(AbortSignal.abort());
     assert.equal(server.seen.length, 0);
+  });
+
+  it("the list of agents names those alone that the person who asked for it may ask [NOT-1]", async (t) => {
+    const { server, common } = await fixture(t, () => ({ body: { event_id: "$said" } }));
+    const agents = testDirectory({
+      docs: {},
+      secret: { senders: ["@bob:a.test"] },
+      partner: { servers: ["b.test"], senders: ["*:b.test"] },
+    });
+    await createNoticeQueue({ readsEncrypted: true, ...noticeTexts, ...common, agents }).round();
+    const said = server.seen.find(({ path }) => path.includes("/send/"));
+    assert.deepEqual(new Set(JSON.stringify(said?.body).match(/@agent_\w+/g)), new Set(["@agent_docs"]));
   });
 
   it("a notice that another process holds is left to it, and the others of the round are sent", async (t) => {

@@ -261,7 +261,8 @@ describe("ghosts' rooms", () => {
     const made = await bridge(t);
     const room = await joinedRoom(made);
     const source = await ask(alice, room, "!agents");
-    const notice: NewNotice = { kind: "agent_directory", room, ghost: ghost(), source, threadRoot: source };
+    const asked = { room, ghost: ghost(), source, asker: alice.userId, threadRoot: source } as const;
+    const notice: NewNotice = { kind: "agent_directory", ...asked };
     await made.notice(notice);
     await made.notice(notice);
     await made.notices.round();
