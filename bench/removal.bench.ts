@@ -40,20 +40,52 @@ function stageRow(stage: Stage): BenchRow {
   };
 }
 
+/** From the decision: the start of the commands, one's own stages, the wait for the other's, and the signing between. */
 function allPlanesRow(organisation: string, seen: readonly Stage[]): BenchRow {
-  const planes = seen.filter((stage) => stage.organisation === organisation && stage.planeNumber !== null);
-  const took = planes.reduce((sum, stage) => sum + tookMs(stage), 0);
+  const planes = stagesOf(organisation, seen).filter(({ planeNumber }) => planeNumber !== null);
+  const took = sumOf(planes, tookMs);
   const sinceDecision = Math.max(...planes.map(({ closedAfterMs }) => closedAfterMs));
-  const signing = sinceDecision - took;
+  const [first] = planes;
+  const start = first === undefined ? 0 : first.closedAfterMs - tookMs(first);
+  const waited = sumOf(planes.slice(0, -1), (stage) => bothClosedAt(stage, seen) - stage.closedAt);
   return {
     measure: `${organisation}: decision to all five planes closed, signed by both between the stages`,
     ours: seconds(sinceDecision),
-    reference: `${seconds(took)} (the five stages alone)`,
-    bar: `≤ ${seconds(ALL_BAR_MS)}, ≤ ${seconds(SIGNING_BAR_MS)} more than the reference`,
-    outcome: `${seconds(signing)} of signing and passing on`,
-    met: sinceDecision <= ALL_BAR_MS && signing <= SIGNING_BAR_MS,
+    reference: `${seconds(took)} (its five stages alone)`,
+    bar: `≤ ${seconds(ALL_BAR_MS)}`,
+    outcome: `${seconds(start)} until the first was opened, ${seconds(waited)} of waiting for the other's stages`,
+    met: sinceDecision <= ALL_BAR_MS,
     numbers: { ours: sinceDecision / 1_000, reference: took / 1_000, unit: "s" },
   };
+}
+
+/** From when both have shown a stage closed until the next is opened: until then, one waits for the other's stage. */
+function signingRow(organisation: string, seen: readonly Stage[]): BenchRow {
+  const own = stagesOf(organisation, seen);
+  const each = own.slice(1).map((next, index) => next.openedAt - bothClosedAt(own[index] ?? next, seen));
+  const took = sumOf(each, (ms) => ms);
+  return {
+    measure: `${organisation}: signing and passing on between the six stages`,
+    ours: seconds(took),
+    reference: `${seconds(sumOf(own, tookMs))} (its six stages alone)`,
+    bar: `≤ ${seconds(SIGNING_BAR_MS)}`,
+    outcome: `${seconds(Math.max(...each))} between two stages at most`,
+    met: took <= SIGNING_BAR_MS,
+  };
+}
+
+function stagesOf(organisation: string, seen: readonly Stage[]): readonly Stage[] {
+  const own = seen.filter((stage) => stage.organisation === organisation);
+  return own.sort((one, other) => one.openedAt - other.openedAt);
+}
+
+/** When the slower of the two has shown a stage closed. */
+function bothClosedAt({ stage }: Stage, seen: readonly Stage[]): number {
+  return Math.max(...seen.filter((one) => one.stage === stage).map(({ closedAt }) => closedAt));
+}
+
+function sumOf<T>(values: readonly T[], of: (value: T) => number): number {
+  return values.reduce((sum, value) => sum + of(value), 0);
 }
 
 function neighboursRow(one: Offboarded["neighbours"][number]): BenchRow {
@@ -79,6 +111,7 @@ async function run({ progress }: BenchContext): Promise<readonly BenchRow[]> {
     return [
       ...stages.map(stageRow),
       ...[remover, partner].map((organisation) => allPlanesRow(organisation, stages)),
+      ...[remover, partner].map((organisation) => signingRow(organisation, stages)),
       ...neighbours.map(neighboursRow),
     ];
   } finally {
@@ -94,7 +127,9 @@ export const bench: Bench = {
     "`./task fed:offboard` on a lab of its own, with a fourth organisation: org-a and org-b close their planes at " +
     "the same time, and sign for each other between the stages. Each stage is measured from its opening, by the " +
     "commit that closes the plane, until probes have shown it closed; beside it the time since the decision, which " +
-    "holds every signature and every file passed on before it. Meanwhile people of both organisations write to " +
+    "holds every signature and every file passed on before it. A stage is opened once both have signed the one before " +
+    "it: what passes from when the slower of them has shown that one closed is signing and passing on, and what " +
+    "passes before is waiting for the other's stage. Meanwhile people of both organisations write to " +
     "org-d and are written to; the longest and the median time until the other one sees a message. The homeserver " +
     "restarts once in `transport`.",
   run,

@@ -8,6 +8,7 @@ import { NOT_PURGEABLE } from "../../src/federation/offboarding/duties/purge-evi
 import { NOT_OUR_ROOM } from "../../src/federation/offboarding/stages/judge-stage.ts";
 import type { RoomReason } from "../../src/federation/planes/rooms/room-reasons.ts";
 import type { StageName } from "../../src/records/format/stages.ts";
+import { SOURCES } from "../lab.ts";
 import { type CommandResult, commandFailed, type Operator } from "../observe/operator.ts";
 import type { CompleteOrganisation } from "../organisations.ts";
 import type { RunOptions } from "../programs.ts";
@@ -128,6 +129,8 @@ class Side {
   readonly #runId: string;
   readonly #hooks: WorkflowHooks;
   readonly #reported = new Set<string>();
+  /** What was done before, by a workflow that was interrupted, is not reported again. */
+  readonly #since = SOURCES.clock.now();
   #status: RunStatus | undefined;
 
   constructor(operator: Operator, run: string, hooks: WorkflowHooks) {
@@ -150,10 +153,6 @@ class Side {
    * @param inbox where the other side's file is written
    */
   async run(inbox: string, signal: AbortSignal, before?: StageName): Promise<void> {
-    if (this.#status === undefined) {
-      this.#status = RunStatus.parse((await this.#command(["status"])).output);
-      for (const { step, provedAt } of this.#status.steps) if (provedAt !== null) this.#reported.add(step);
-    }
     const { operator } = this;
     const words = [
       ...["run", "--probe-config", operator.probeFile, "--wait", String(WAIT_S)],
@@ -182,13 +181,16 @@ class Side {
 
   #update(status: RunStatus): void {
     const { organisation } = this.operator;
-    const before = this.#status?.containedAt ?? null;
     this.#status = status;
+    const isNew = (what: string, at: string | null): at is string => {
+      if (at === null || Date.parse(at) < this.#since || this.#reported.has(what)) return false;
+      this.#reported.add(what);
+      return true;
+    };
     const { containedAt, steps } = status;
-    if (before === null && containedAt !== null) this.#hooks.contained(organisation, Date.parse(containedAt));
+    if (isNew("contained", containedAt)) this.#hooks.contained(organisation, Date.parse(containedAt));
     for (const { step: stage, planeNumber, openedAt, provedAt } of steps) {
-      if (openedAt === null || provedAt === null || this.#reported.has(stage)) continue;
-      this.#reported.add(stage);
+      if (openedAt === null || !isNew(stage, provedAt)) continue;
       this.#hooks.closed({
         ...{ organisation, stage, planeNumber },
         openedAt: Date.parse(openedAt),

@@ -95,6 +95,8 @@ async function broughtBy(
   { signedCommits, trustedBase }: SigningPolicy,
   accepted: Revision | undefined,
 ): Promise<ReadonlyMap<Revision, boolean>> {
+  // The head that was accepted brings nothing besides itself.
+  if (head === accepted) return new Map(head === trustedBase ? [] : [[head, false]]);
   const trusted = [accepted, trustedBase].flatMap((one) => (one === undefined ? [] : [`^${one}`]));
   // A trusted commit that the repository lacks excludes nothing, so that more is examined.
   const args = [

@@ -67,8 +67,11 @@ export class StateFolder {
     return readIfPresent(join(this.path, name));
   }
 
-  write(name: string, value: unknown): void {
-    this.writeText(name, `${JSON.stringify(value, null, 2)}\n`);
+  /** @returns the text that was written */
+  write(name: string, value: unknown): string {
+    const text = `${JSON.stringify(value, null, 2)}\n`;
+    this.writeText(name, text);
+    return text;
   }
 
   /** Whole, and flushed, when it returns. */

@@ -23,7 +23,7 @@ const StatementsFile = z.strictObject({
 });
 export type RunStatements = z.output<typeof StatementsFile>;
 
-/** What was read last from each state folder: the file is read again at every step, and holds all evidence. */
+/** What was read or written last in each state folder: the file is read again at every step, and holds all evidence. */
 const lastRead = new WeakMap<StateFolder, { readonly text: string; readonly statements: RunStatements }>();
 
 export function readStatements({ run, state }: Run): RunStatements {
@@ -43,8 +43,9 @@ export function writeStatements(run: Run, { envelopes, evidence }: HeldStatement
   for (const envelope of envelopes) {
     for (const { keyid } of envelope.signatures) since[`${placeIn(envelope)} ${keyid}`] ??= at;
   }
-  const file: RunStatements = { version: 1, envelopes: [...envelopes], evidence: [...evidence], since };
-  run.state.write(runFile(run.run, FILE), file);
+  const statements: RunStatements = { version: 1, envelopes: [...envelopes], evidence: [...evidence], since };
+  const text = run.state.write(runFile(run.run, FILE), statements);
+  lastRead.set(run.state, { text, statements });
 }
 
 /** Adds an envelope, or puts it in the place of the same with fewer signatures. */

@@ -38,7 +38,9 @@ export type RunEnd = "completed" | "blocked" | "paused" | "waiting";
 /** An exit condition may hold only once other programs have followed. */
 const PROVED_WITHIN_MS = 30_000;
 const PROVE_AGAIN_MS = 1_000;
-const LOOK_EVERY_MS = 100;
+/** For what comes from the other organisation; and at the run's own files, which another command may change. */
+const LOOK_EVERY_MS = 10;
+const LOOK_AT_OWN_MS = 500;
 
 /**
  * @throws OffboardingBlocked when a plane is open that was signed for; RecordRefused when a statement does not hold;
@@ -63,10 +65,11 @@ export async function runSteps(
   };
   // What was signed before an interruption may not have reached the other organisation.
   let isUnsent = viewOf(findRun(federation.state, id), parties).statements.envelopes.length > 0;
-  for (;;) {
-    const arrived = options.takeIn?.();
+  let arrived = options.takeIn?.();
+  for (; ; arrived ??= options.takeIn?.()) {
     if (arrived !== undefined) {
       const { added } = await importStatements(context, arrived, id);
+      arrived = undefined;
       if (added.signatures > 0) waitsUntil = clock.now() + options.waitMs;
     }
     const run = findRun(federation.state, id);
@@ -114,7 +117,10 @@ export async function runSteps(
     if (clock.now() >= waitsUntil) return end("waiting");
     const { waiting } = steps;
     if (waiting !== null) begin(`waiting for ${waiting.for}: ${waitedFor(waiting)}`);
-    await clock.sleep(LOOK_EVERY_MS);
+    const until = Math.min(waitsUntil, clock.now() + LOOK_AT_OWN_MS);
+    for (; arrived === undefined && clock.now() < until; arrived = options.takeIn?.()) {
+      await clock.sleep(LOOK_EVERY_MS);
+    }
   }
 }
 

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it, type TestContext } from "node:test";
 import { exportStatements, importStatements } from "../../../../src/federation/offboarding/steps/exchange.ts";
+import { runSteps } from "../../../../src/federation/offboarding/steps/run-steps.ts";
 import type { Trigger } from "../../../../src/records/format/stages.ts";
 import { RecordRefused } from "../../../../src/records/sign/held-statements.ts";
 import { exportedFiles, openParties, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
@@ -83,5 +84,25 @@ describe("exchange of statements", () => {
   it("exportStatements refuses when this organisation has signed nothing [OFF-3]", async (t) => {
     const { a } = await openParties(t);
     await assert.rejects(exportStatements(a.context), { code: "offboarding_blocked" });
+  });
+
+  it("runSteps takes in a file that comes while it waits within ten milliseconds [OFF-2]", async (t) => {
+    const { b, text } = await signedOnce(t);
+    assert.equal((await runSteps(b.context, { waitMs: 0 })).end, "waiting");
+    let now = b.context.federation.clock.now();
+    const comesAt = now + 1_234;
+    const taken: number[] = [];
+    const sleep = async (ms: number) => {
+      now += ms;
+    };
+    const federation = { ...b.context.federation, clock: { now: () => now, sleep } };
+    const takeIn = () => {
+      if (now < comesAt || taken.length > 0) return undefined;
+      taken.push(now - comesAt);
+      return Buffer.from(text, "utf8");
+    };
+    await runSteps({ ...b.context, federation }, { waitMs: 5_000, takeIn });
+    assert.equal(viewAt(b).stages[0]?.other.state, "countersigned");
+    assert.ok((taken[0] ?? 100) < 10, `${taken}`);
   });
 });
