@@ -67,9 +67,9 @@ class Lookup:
         self.cache.entries.pop(key[0], None)
 
 
-def fake_api(lookup: object, acl: object = None, without: str = "") -> SimpleNamespace:
-    async def current(*_args: object) -> object:
-        return acl
+def fake_api(lookup: object, acl: object = None, without: str = "", *, is_in: bool = True) -> SimpleNamespace:
+    async def current(_room: str, kind: str = "", _key: str = "") -> object:
+        return is_in if kind == "m.room.create" and is_in else acl
 
     state = SimpleNamespace(get_server_acl_for_room=lookup, get_current_state_event=current)
     store = SimpleNamespace(get_invite_for_local_user_in_room=current)
@@ -112,9 +112,9 @@ def test_rooms_whose_cached_acl_is_not_the_one_of_their_state_differ() -> None:
         content: dict[str, object] = {"allow": [*allow], "deny": [*deny]}
         return event("@a:a.test", "m.room.server_acl", state_key="", content=content)
 
-    def differs(cached: EventBase | None, state: EventBase | None, *servers: str) -> bool:
+    def differs(cached: EventBase | None, state: EventBase | None, *servers: str, is_in: bool = True) -> bool:
         lookup = Lookup(None if cached is None else server_acl_evaluator_from_event(cached))
-        acls = EnforcedAcls(fake_api(lookup, state))  # type: ignore[arg-type]
+        acls = EnforcedAcls(fake_api(lookup, state, is_in=is_in))  # type: ignore[arg-type]
         assert now(acls.differing(["!room"], servers)) == [], "nothing is cached"
         now(acls.enforcement("!room", "a.test"))
         return now(acls.differing(["!room"], servers)) == ["!room"]
@@ -126,3 +126,4 @@ def test_rooms_whose_cached_acl_is_not_the_one_of_their_state_differ() -> None:
     assert differs(acl("b.test"), None, PARTNER)
     assert not differs(governed, acl(allow=("a.test", "b.test")), PARTNER)
     assert not differs(None, None, PARTNER)
+    assert not differs(acl("b.test"), None, PARTNER, is_in=False), "the homeserver has left the room"

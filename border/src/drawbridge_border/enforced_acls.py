@@ -92,6 +92,7 @@ class EnforcedAcls:
 
         They are compared for these servers, for those that the state's ACL names without a wildcard, and for
         one that nobody names. A room that is not cached does not differ: its next request reads the state.
+        Nor does a room that the homeserver has left: it has no state of it any more, and nothing to enforce.
         """
         hosts = {_UNNAMED_SERVER, *_hosts(servers)}
         found = []
@@ -101,13 +102,16 @@ class EnforcedAcls:
             event = await self._state_event(room_id, EventTypes.ServerACL, "")
             # After the state: an ACL that is set meanwhile leaves nothing in the cache.
             enforced = self._cached(room_id, _NOT_CACHED, update_metrics=False)
-            if enforced is _NOT_CACHED:
+            if enforced is _NOT_CACHED or (event is None and not await self._is_in(room_id)):
                 continue
             stated = None if event is None else self._evaluator_of(event)
             named = set() if event is None else _hosts(_names_of(event.content))
             if any(_allows(enforced, host) != _allows(stated, host) for host in hosts | named):
                 found.append(room_id)
         return found
+
+    async def _is_in(self, room_id: str) -> bool:
+        return await self._state_event(room_id, EventTypes.Create, "") is not None
 
     def forget(self, room_id: str) -> None:
         """Have the room's ACL read from its state at the next request."""

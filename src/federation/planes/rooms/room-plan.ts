@@ -36,7 +36,7 @@ export interface Obstacle {
 export interface RoomPlan {
   /** The local user who takes the steps; undefined when nobody can. */
   readonly actor: UserId | undefined;
-  /** In order. After bans the room is read again before anything else is planned. */
+  /** In order. */
   readonly steps: readonly RoomStep[];
   readonly obstacles: readonly Obstacle[];
   /** Closing partners that the room concerns: now present, or banned from it by us. */

@@ -185,6 +185,9 @@ describe("enforcement of the rooms plane on real homeservers", () => {
     const watched = await joined();
     assert.equal((await plane.enforcement(watched, c.name)).allowed, false, "the border module by itself");
     assert.deepEqual(await drifted(watched), []);
+
+    await alice.call("POST", inRoom(watched, "leave"), {});
+    assert.deepEqual(await drifted(watched), [], "a room that the homeserver has left");
   });
 
   it("a room of ours with a member of an unregistered server is closed by a denial, and a moderator's denials stay [PLN-2]", async () => {
