@@ -1,10 +1,15 @@
 // What a partner keeps trying while it is contained, restored or removed: at every plane what its programs do, and
 // on request what its people do. All of it uses the partner's own credentials.
 import type { RoomId } from "../../src/domain/identifiers.ts";
-import { PartnerServer } from "../../src/federation/probes/as-server.ts";
-import { invoke, probeCards, probeInvocation, requestToken } from "../../src/federation/probes/at-gateway.ts";
 import { homeserverRefusal } from "../../src/federation/probes/classify-answers.ts";
 import { loadProbeConfig, type ProbeConfig, type ProbeUser } from "../../src/federation/probes/config.ts";
+import {
+  invoke,
+  probeCards,
+  probeInvocation,
+  requestToken,
+} from "../../src/federation/probes/partner-at-gateway.ts";
+import { PartnerServer } from "../../src/federation/probes/partner-server.ts";
 import { Person } from "../../src/federation/probes/user.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import { findRecord, tailOf } from "../ask/logs.ts";

@@ -6,7 +6,7 @@ import { readSecret } from "../runtime/secrets.ts";
 import { serversAllowed } from "./agents/sender-policy.ts";
 import { capacityOf } from "./config.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
-import { deviceReadiness } from "./crypto/device-readiness.ts";
+import { deviceReadiness } from "./crypto/device-checks.ts";
 import { GhostDevices } from "./crypto/ghost-devices.ts";
 import { Machines } from "./crypto/machines.ts";
 import { type IntakeEnvelopeObserver, IntakeEnvelopeWorker } from "./crypto/wait-for-room-keys.ts";

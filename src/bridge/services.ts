@@ -14,8 +14,8 @@ import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/expire-when-encryption-is-off.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
 import { RestoreGuard } from "./health/restore-guard.ts";
-import { redactedIn } from "./intake/derive-delegations.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
+import { redactedIn } from "./intake/interpret-messages.ts";
 import { createNamespace, type Namespace } from "./intake/namespace.ts";
 import { throughFailover } from "./intake/retry-after-failover.ts";
 import { createIntakeServer } from "./intake/server.ts";
@@ -39,7 +39,7 @@ import {
 import { createNoticeQueue } from "./notices/send-notices.ts";
 import { Ownership } from "./ownership.ts";
 import { createStatusQueue } from "./status-messages/send-status-messages.ts";
-import { textsBy } from "./texts/catalogue.ts";
+import { textsBy } from "./texts/language-of-room.ts";
 import { Wakeups } from "./wakeups.ts";
 
 interface Worker {

@@ -16,7 +16,7 @@ import type {
 import { DelegationWorker } from "../../src/bridge/delegation/worker.ts";
 import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
 import type { SendResult } from "../../src/bridge/matrix/send-event.ts";
-import { CATALOGUES } from "../../src/bridge/texts/catalogue.ts";
+import { CATALOGUES } from "../../src/bridge/texts/language-of-room.ts";
 import { type AgentCard, MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/agent-card.ts";
 import type { EventId } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";

@@ -9,7 +9,7 @@ import type { FederationConfig } from "../../src/federation/config.ts";
 import { applyPlanes } from "../../src/federation/containment/apply-planes.ts";
 import { performAct } from "../../src/federation/containment/contain-or-restore.ts";
 import { runPurge } from "../../src/federation/offboarding/duties/purge.ts";
-import { findRun } from "../../src/federation/offboarding/run/run.ts";
+import { findRun } from "../../src/federation/offboarding/run/run-file.ts";
 import { nextStep } from "../../src/federation/readmission/next-step.ts";
 import { openReadmission } from "../../src/federation/readmission/open.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";

@@ -5,7 +5,7 @@ import type { GhostDevice } from "../../src/bridge/ledger/ghosts.ts";
 import type { GhostLedger } from "../../src/bridge/ledger/ledger.ts";
 import { Ghosts } from "../../src/bridge/matrix/ghosts.ts";
 import { Homeserver } from "../../src/bridge/matrix/homeserver.ts";
-import { CATALOGUES } from "../../src/bridge/texts/catalogue.ts";
+import { CATALOGUES } from "../../src/bridge/texts/language-of-room.ts";
 import { systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid } from "../../src/domain/identifiers.ts";
 import { ManualClock } from "./manual-clock.ts";

@@ -4,7 +4,7 @@ import { registerHooks } from "node:module";
 
 const INSTEAD: readonly (readonly [string, string])[] = [
   ["/src/federation/planes/runtimes.ts", "offboarding-planes.ts"],
-  ["/src/federation/probes/outside.ts", "offboarding-planes.ts"],
+  ["/src/federation/probes/from-outside.ts", "offboarding-planes.ts"],
   ["/src/federation/offboarding/duties/residual.ts", "offboarding-planes.ts"],
 ];
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { trustOf } from "../../src/federation/offboarding/run/context.ts";
-import { counterpartyOf, findRun } from "../../src/federation/offboarding/run/run.ts";
+import { counterpartyOf, findRun } from "../../src/federation/offboarding/run/run-file.ts";
 import { complete, recordFileOf } from "../../src/federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../src/federation/offboarding/steps/exchange.ts";
 import {
@@ -12,8 +12,8 @@ import {
   type Steps,
   stepsOf,
   viewOf,
-} from "../../src/federation/offboarding/steps/run-state.ts";
-import { next, type RunEnd, runSteps } from "../../src/federation/offboarding/steps/run-steps.ts";
+} from "../../src/federation/offboarding/steps/next-steps.ts";
+import { next, type RunEnd, runSteps } from "../../src/federation/offboarding/steps/run-until-blocked.ts";
 import { sign } from "../../src/federation/offboarding/steps/sign.ts";
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";

@@ -9,7 +9,7 @@ import type { FederationConfig } from "../../src/federation/config.ts";
 import type { RecordFacts } from "../../src/federation/offboarding/private-record/consistency.ts";
 import type { OffboardingContext } from "../../src/federation/offboarding/run/context.ts";
 import { openRun } from "../../src/federation/offboarding/run/open.ts";
-import type { Run } from "../../src/federation/offboarding/run/run.ts";
+import type { Run } from "../../src/federation/offboarding/run/run-file.ts";
 import type { OutOfReach } from "../../src/federation/planes/plane.ts";
 import { type Federation, openFederation } from "../../src/federation/reconcile/context.ts";
 import type { Reporter } from "../../src/federation/reconcile/events.ts";

@@ -9,7 +9,7 @@ import { type Clock, systemRandom } from "../../src/domain/clock.ts";
 import type { AgentParts, BridgeDecision } from "../../src/federation/agents/proof.ts";
 import type { RotateOptions } from "../../src/federation/agents/rotate.ts";
 import { writeStage } from "../../src/federation/offboarding/run/progress.ts";
-import { type Run, writeRun } from "../../src/federation/offboarding/run/run.ts";
+import { type Run, writeRun } from "../../src/federation/offboarding/run/run-file.ts";
 import { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
 import type { WorkflowContext } from "../../src/federation/readmission/next-step.ts";
 import type { TouchedRoom } from "../../src/federation/readmission/readmission.ts";

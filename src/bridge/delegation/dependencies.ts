@@ -9,7 +9,7 @@ import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
 import type { DownloadFile, UploadFile } from "../matrix/files.ts";
 import type { EventSender } from "../matrix/send-event.ts";
-import type { TextsOf } from "../texts/catalogue.ts";
+import type { TextsOf } from "../texts/language-of-room.ts";
 import type { AgentOperation } from "./a2a/agent-client.ts";
 import type { A2aFailureKind } from "./a2a/classify-failure.ts";
 import type { AgentHttp } from "./a2a/connections.ts";

@@ -1,7 +1,7 @@
 // Hands a claimed question, or the answer to a question of the agent, over to the agent.
 // Invariants: mapping, trust, sender, token of the issuer, attachment (and all of these again), limiter and call come in
 // this order; what is handed over spends one limiter token, before its first call; no remote request is made between
-// that write and the call; a call whose outcome is not known is never simply repeated (after-failed-dispatch.ts).
+// that write and the call; a call whose outcome is not known is never simply repeated (retry-or-give-up.ts).
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
@@ -10,7 +10,6 @@ import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate, FilePart, Question } from "./a2a/protocol.ts";
-import { again, dispatchDeadline, givenUp, settleEarlier } from "./after-failed-dispatch.ts";
 import { ask } from "./agent-question.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
@@ -18,6 +17,7 @@ import type { DelegationLimits } from "./dependencies.ts";
 import { loadAttachment, refusalOf, withoutAttachment } from "./fetch-attachment.ts";
 import { askedIn, follow, isAnswered } from "./follow-task.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
+import { again, dispatchDeadline, givenUp, settleEarlier } from "./retry-or-give-up.ts";
 import type { Flow } from "./running-delegation.ts";
 import { answer } from "./send-reply.ts";
 import {

@@ -9,7 +9,7 @@ import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { type BridgeConfig, loadBridgeConfig } from "../config.ts";
-import { checkHomeserver, type SelfCheck } from "../health/self-check.ts";
+import { checkHomeserver, type SelfCheck } from "../health/homeserver-checks.ts";
 import { ContentKeys } from "../ledger/content-keys.ts";
 import { Homeserver } from "../matrix/homeserver.ts";
 import { type AppserviceTokens, renderRegistration } from "../setup/registration.ts";

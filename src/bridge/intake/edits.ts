@@ -3,7 +3,7 @@
 // Whether an agent has the question already is for the ledger to say.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { NewDelegation, NewEdit, Subject, WaitingQuestion } from "../ledger/admission-types.ts";
-import { promptOf } from "./prompt.ts";
+import { promptOf } from "./question-text.ts";
 import type { MessageEvent } from "./read-events.ts";
 
 type NameOf = (ghost: GhostMxid) => string | undefined;

@@ -20,7 +20,7 @@ import {
   postedIn,
   redactedIn,
   roomStateOf,
-} from "./derive-delegations.ts";
+} from "./interpret-messages.ts";
 import type { Namespace } from "./namespace.ts";
 import { type Decryptor, ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
 import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";

@@ -4,7 +4,7 @@
 // its key; each question is answered once; an answer to a question that has ended asks nothing new.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { NewAnswer, OpenQuestion, Subject } from "../ledger/admission-types.ts";
-import { promptOf } from "./prompt.ts";
+import { promptOf } from "./question-text.ts";
 import { sameKey } from "./reaction-keys.ts";
 import type { MessageEvent, ReactionEvent } from "./read-events.ts";
 

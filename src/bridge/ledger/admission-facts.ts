@@ -11,7 +11,7 @@ import type {
 } from "./admission-types.ts";
 import { openOptions } from "./agent-questions.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./placement.ts";
+import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./place-or-refuse.ts";
 import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
 
 // However much was asked in a thread, one row is read of each ghost in it: the latest that the sender asked, or one of

@@ -16,7 +16,13 @@ import { editedAtOnce, editQuestions } from "./edits.ts";
 import { keysFound } from "./end-waiting-envelopes.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
-import { isFirstUse, type PlacedIntakeEnvelope, place, roomTotals, STAGE_OF_DENIED } from "./placement.ts";
+import {
+  isFirstUse,
+  type PlacedIntakeEnvelope,
+  place,
+  roomTotals,
+  STAGE_OF_DENIED,
+} from "./place-or-refuse.ts";
 import { inRooms, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { applyRoomState } from "./room-state.ts";

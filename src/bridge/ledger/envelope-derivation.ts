@@ -20,7 +20,7 @@ import type { ContentKeys } from "./content-keys.ts";
 import { editedAtOnce, editQuestions } from "./edits.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
-import { isFirstUse, placeAt, STAGE_OF_DENIED } from "./placement.ts";
+import { isFirstUse, placeAt, STAGE_OF_DENIED } from "./place-or-refuse.ts";
 import { inRooms, leaseLost, oneRow, rows, type Statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { settlePlaces } from "./room-order.ts";

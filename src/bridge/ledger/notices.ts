@@ -4,7 +4,7 @@
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId, UserId } from "../../domain/identifiers.ts";
 import type { NewNotice } from "./admission-types.ts";
-import type { PlacedIntakeEnvelope, PlacedJob } from "./placement.ts";
+import type { PlacedIntakeEnvelope, PlacedJob } from "./place-or-refuse.ts";
 import {
   type ClaimRequest,
   canServe,

@@ -3,7 +3,7 @@
 import type { Clock } from "../../domain/clock.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
-import { CATALOGUES } from "../texts/catalogue.ts";
+import { CATALOGUES } from "../texts/language-of-room.ts";
 import { type Answer, type AnswerSource, answerParts, isPlain } from "./answer-events.ts";
 
 export function questionParts(

@@ -8,8 +8,8 @@
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
-import { CATALOGUES } from "../texts/catalogue.ts";
-import type { Texts } from "../texts/texts.ts";
+import { CATALOGUES } from "../texts/language-of-room.ts";
+import type { Texts } from "../texts/text-keys.ts";
 import type { AnswerFile } from "./files.ts";
 import { renderCode, renderMarkdownPieces } from "./markdown.ts";
 import { withoutRoomMention } from "./plain-line.ts";

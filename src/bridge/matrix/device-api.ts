@@ -5,11 +5,11 @@
 
 import { z } from "zod";
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
-import { isTooDeep } from "../../domain/outside-json.ts";
+import { isTooDeep } from "../../domain/untrusted-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
 import type { JsonObject, KeysQuery } from "./keys-query.ts";
-import type { ThinBounds } from "./read-body.ts";
+import type { ThinBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
 /** The account data in which a ghost's device is recorded at the homeserver. */

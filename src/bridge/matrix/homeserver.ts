@@ -17,7 +17,7 @@ import {
 import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
 import { KeysQuery } from "./keys-query.ts";
-import type { ThinBounds } from "./read-body.ts";
+import type { ThinBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
 const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>

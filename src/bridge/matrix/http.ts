@@ -6,9 +6,9 @@ import { Agent, request } from "undici";
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { parseOutsideJson } from "../../domain/outside-json.ts";
+import { parseOutsideJson } from "../../domain/untrusted-json.ts";
 import { readBounded, readBoundedBytes } from "../../runtime/http.ts";
-import { readThinned, type ThinBounds } from "./read-body.ts";
+import { readThinned, type ThinBounds } from "./read-pruned-json.ts";
 import { classifyFailure, type Outcome, retry } from "./request-result.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;

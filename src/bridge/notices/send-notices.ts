@@ -15,7 +15,7 @@ import type { CardTrustGate } from "../agents/trust.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send-event.ts";
-import type { TextsOf } from "../texts/catalogue.ts";
+import type { TextsOf } from "../texts/language-of-room.ts";
 import type { DirectoryLine } from "./agent-list.ts";
 import { noticeContent } from "./notice-event.ts";
 

@@ -17,7 +17,7 @@ import {
   type SendResult,
   sendOnce,
 } from "../matrix/send-event.ts";
-import type { TextsOf } from "../texts/catalogue.ts";
+import type { TextsOf } from "../texts/language-of-room.ts";
 import { editContent, firstContent, statusText } from "./content.ts";
 import { setPinned } from "./pinned-messages.ts";
 

@@ -1,5 +1,5 @@
 // What the bridge says in rooms, in English.
-import type { Texts } from "./texts.ts";
+import type { Texts } from "./text-keys.ts";
 
 export const EN: Texts = {
   openings: {

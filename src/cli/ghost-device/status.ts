@@ -1,5 +1,5 @@
 // drawbridge ghost device status: of each ghost's device, whether it takes part, and why not.
-import { DEVICE_STOP_HINTS } from "../../bridge/crypto/device-readiness.ts";
+import { DEVICE_STOP_HINTS } from "../../bridge/crypto/device-checks.ts";
 import type { DeviceReport } from "../../bridge/device-admin.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";

@@ -4,7 +4,7 @@ import { type FederationConfig, loadFederationConfig } from "../../federation/co
 import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
-import { probeFromInside } from "../../federation/probes/inside.ts";
+import { probeFromInside } from "../../federation/probes/from-inside.ts";
 import { acceptedState, type CurrentState } from "../../federation/reconcile/accept-head.ts";
 import { type Federation, openFederation } from "../../federation/reconcile/context.ts";
 import type { Reporter } from "../../federation/reconcile/events.ts";

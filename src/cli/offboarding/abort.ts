@@ -1,5 +1,5 @@
 // drawbridge offboarding abort: ends a removal without completing it.
-import { counterpartyOf } from "../../federation/offboarding/run/run.ts";
+import { counterpartyOf } from "../../federation/offboarding/run/run-file.ts";
 import { abort } from "../../federation/offboarding/steps/waive-and-abort.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";

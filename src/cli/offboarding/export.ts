@@ -1,5 +1,5 @@
 // drawbridge offboarding export: everything that this organisation has signed, as a file for the other one.
-import { counterpartyOf } from "../../federation/offboarding/run/run.ts";
+import { counterpartyOf } from "../../federation/offboarding/run/run-file.ts";
 import { exportStatements } from "../../federation/offboarding/steps/exchange.ts";
 import { defineCommand } from "../lib/command.ts";
 import { openOffboarding, RUN_OPTIONS, writeExport } from "../lib/offboarding.ts";

@@ -1,5 +1,5 @@
 // drawbridge offboarding next: does the next thing that is this organisation's to do.
-import { type NextResult, next } from "../../federation/offboarding/steps/run-steps.ts";
+import { type NextResult, next } from "../../federation/offboarding/steps/run-until-blocked.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";
 import { stateOf } from "../lib/containment.ts";

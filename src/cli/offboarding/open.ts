@@ -14,7 +14,7 @@ import {
 } from "../../federation/offboarding/private-record/file.ts";
 import { renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
 import { openRun } from "../../federation/offboarding/run/open.ts";
-import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run.ts";
+import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";
 import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";

@@ -5,7 +5,7 @@ import { dryRun, type PurgeState, runPurge } from "../../federation/offboarding/
 import { NOT_PURGEABLE } from "../../federation/offboarding/duties/purge-evidence.ts";
 import type { PurgePlan } from "../../federation/offboarding/duties/purge-plan.ts";
 import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
-import { findRun, type Run } from "../../federation/offboarding/run/run.ts";
+import { findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/find-partner.ts";

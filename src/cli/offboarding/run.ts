@@ -1,7 +1,7 @@
 // drawbridge offboarding run: every step that needs neither a person nor the other organisation, in one process.
 import { statSync } from "node:fs";
 import { InvalidArgumentError } from "commander";
-import { runSteps } from "../../federation/offboarding/steps/run-steps.ts";
+import { runSteps } from "../../federation/offboarding/steps/run-until-blocked.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand } from "../lib/command.ts";

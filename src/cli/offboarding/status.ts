@@ -1,6 +1,6 @@
 // drawbridge offboarding status: where a removal is, what waits for whom, since when, and the next command.
 import { trustOf } from "../../federation/offboarding/run/context.ts";
-import { findRun, listRuns } from "../../federation/offboarding/run/run.ts";
+import { findRun, listRuns } from "../../federation/offboarding/run/run-file.ts";
 import { type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";

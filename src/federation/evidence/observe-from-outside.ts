@@ -8,7 +8,7 @@ import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { FederationConfig } from "../config.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { ProbeConfig } from "../probes/config.ts";
-import { probeFromOutside } from "../probes/outside.ts";
+import { probeFromOutside } from "../probes/from-outside.ts";
 import type { Explanation } from "../probes/probed-room.ts";
 import type { PartnerEntry } from "../registry/partner.ts";
 import type { EvidencePackBody } from "./pack.ts";

@@ -10,7 +10,7 @@ import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../..
 import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { refuse } from "../agents/identity-rules.ts";
 import { readStage } from "../offboarding/run/progress.ts";
-import { openRunWith, runsWith } from "../offboarding/run/run.ts";
+import { openRunWith, runsWith } from "../offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { isRemoved, type PartnerEntry } from "../registry/partner.ts";
 import type { StateFolder } from "../state/folder.ts";

@@ -9,7 +9,7 @@ import type { Scope } from "../../records/format/fields.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { isPublicForOthers } from "../probes/finding.ts";
-import { probeFromInside } from "../probes/inside.ts";
+import { probeFromInside } from "../probes/from-inside.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { type Partner, type PartnerEntry, planeState } from "../registry/partner.ts";

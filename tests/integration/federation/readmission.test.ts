@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { describe, it } from "node:test";
 import { performAct } from "../../../src/federation/containment/contain-or-restore.ts";
-import { endRun } from "../../../src/federation/offboarding/run/run.ts";
+import { endRun } from "../../../src/federation/offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order.ts";
 import { NewIdentities } from "../../../src/federation/readmission/new-identities.ts";
 import { nextStep, type WorkflowContext } from "../../../src/federation/readmission/next-step.ts";

@@ -11,7 +11,7 @@ import type { RoomId } from "../../../src/domain/identifiers.ts";
 import { type LeakCells, leakCells } from "../../../src/federation/evidence/leak-rows.ts";
 import { aclAllow } from "../../../src/federation/planes/rooms/acl.ts";
 import { type ProbeConfig, ProbeFile } from "../../../src/federation/probes/config.ts";
-import { probeFromOutside } from "../../../src/federation/probes/outside.ts";
+import { probeFromOutside } from "../../../src/federation/probes/from-outside.ts";
 import type { EvidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { writeWhole } from "../../../src/runtime/write-file.ts";
 import {

@@ -3,7 +3,7 @@
 // identifiers of rooms and files; a table or column that this Synapse does not have is left out.
 import { DatabaseError, Pool } from "pg";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { EventCounts } from "./homeserver.ts";
+import type { EventCounts } from "./homeserver-data.ts";
 
 /** Rows by table; an absent table is one that this homeserver does not have. */
 export type TableCounts = Readonly<Record<string, number>>;

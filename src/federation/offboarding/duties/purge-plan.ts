@@ -11,7 +11,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { joinedByServer } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
 import { type PrivateRecord, RoomPurge } from "../private-record/schema.ts";
-import { mediaIdIn } from "./homeserver.ts";
+import { mediaIdIn } from "./homeserver-data.ts";
 import { countEvents, type DutiesSession, type PartnerRoom, partnerRooms } from "./session.ts";
 
 const Count = z.int().min(0);

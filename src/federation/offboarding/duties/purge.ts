@@ -7,7 +7,7 @@ import { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { recordOfRun } from "../private-record/consistency.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import { addDutiesEvidence, readStage } from "../run/progress.ts";
-import { type Run, runFile } from "../run/run.ts";
+import { type Run, runFile } from "../run/run-file.ts";
 import { purgeEvidence, RoomResult } from "./purge-evidence.ts";
 import {
   beyondWhatWasShown,

@@ -7,12 +7,12 @@ import { parseServerName, type RoomId, type ServerName, serverOf } from "../../.
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { HomeserverAccess, HomeserverApi, Pacer } from "../../homeserver/api.ts";
-import { HomeserverOperator } from "../../homeserver/operator.ts";
+import { HomeserverOperator } from "../../homeserver/synapse-admin-api.ts";
 import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { counterpartyOf, type Run } from "../run/run.ts";
-import { DutiesHomeserver, type EventCounts } from "./homeserver.ts";
+import { counterpartyOf, type Run } from "../run/run-file.ts";
+import { DutiesHomeserver, type EventCounts } from "./homeserver-data.ts";
 import { HomeserverTables } from "./homeserver-row-counts.ts";
 
 export type DutiesContext = Pick<OffboardingContext, "config" | "say"> & {

@@ -2,7 +2,7 @@
 // what a signed statement holds of it; everything else in it stays private.
 import type { CompletionPredicate } from "../../../records/format/predicates.ts";
 import type { Partner, PartnerEntry, Registry } from "../../registry/partner.ts";
-import { counterpartyOf, type RunFile } from "../run/run.ts";
+import { counterpartyOf, type RunFile } from "../run/run-file.ts";
 import { RecordError, type RecordProblem } from "./check.ts";
 import { requireRecord } from "./file.ts";
 import type { KnownValues, PrivateRecord } from "./schema.ts";

@@ -11,7 +11,7 @@ import type { FederationConfig } from "../../config.ts";
 import type { Federation } from "../../reconcile/context.ts";
 import type { ObserveFromOutside } from "../../workflow/observe-plane.ts";
 import type { RecordFacts } from "../private-record/consistency.ts";
-import type { Run } from "./run.ts";
+import type { Run } from "./run-file.ts";
 
 export type Residual = CompletionPredicate["residual"];
 

@@ -9,7 +9,7 @@ import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { OffboardingContext } from "./context.ts";
-import { counterpartyOf, listRuns, openRunWith, type Run, writeRun } from "./run.ts";
+import { counterpartyOf, listRuns, openRunWith, type Run, writeRun } from "./run-file.ts";
 
 export interface OpenOptions {
   /** The counterparty: its server name, or the name of its file in the registry. */

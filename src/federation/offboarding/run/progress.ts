@@ -8,7 +8,7 @@ import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts
 import { GitRevision, Identifier, Instant, Scope, Word } from "../../../records/format/fields.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { JudgedCondition } from "../../workflow/step-verdict.ts";
-import { counterpartyOf, type Run, runFile } from "./run.ts";
+import { counterpartyOf, type Run, runFile } from "./run-file.ts";
 
 const Proof = z.strictObject({
   at: Instant,

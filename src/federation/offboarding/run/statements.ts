@@ -10,7 +10,7 @@ import type { TrustedParty } from "../../../records/format/trust.ts";
 import { type HeldStatements, placeOfStatement, statementIn } from "../../../records/sign/held-statements.ts";
 import type { Kept } from "../../../records/sign/sign-once.ts";
 import type { StateFolder } from "../../state/folder.ts";
-import { type Run, runFile } from "./run.ts";
+import { type Run, runFile } from "./run-file.ts";
 
 const FILE = "statements.json";
 

@@ -21,7 +21,7 @@ import {
 import type { RecordFacts } from "../private-record/consistency.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readDutiesEvidence } from "../run/progress.ts";
-import { counterpartyOf, type Run } from "../run/run.ts";
+import { counterpartyOf, type Run } from "../run/run-file.ts";
 
 export interface Observation extends Seen {
   /** What the conditions are evaluated with; `closed_at` is when the observation ended. */

@@ -20,7 +20,7 @@ import { type Reached, runStep } from "../../workflow/run-step.ts";
 import type { Objection } from "../../workflow/step-verdict.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readStage, type StageProgress } from "../run/progress.ts";
-import { counterpartyOf, type Run } from "../run/run.ts";
+import { counterpartyOf, type Run } from "../run/run-file.ts";
 import { judgeStage, NOT_OUR_ROOM, type Observation, observeDuties } from "./judge-stage.ts";
 
 type OutOfReach = Observation["outOfReach"][number];

@@ -22,7 +22,7 @@ import { recentDrift } from "../../state/drift-records.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, type Residual, signerOf } from "../run/context.ts";
 import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
-import { counterpartyOf, endRun, type Run, runFile } from "../run/run.ts";
+import { counterpartyOf, endRun, type Run, runFile } from "../run/run-file.ts";
 import {
   envelopeAt,
   type RunStatements,
@@ -34,8 +34,8 @@ import {
 } from "../run/statements.ts";
 import { judgeStage } from "../stages/judge-stage.ts";
 import { observeStage } from "../stages/observe-stage.ts";
+import { isLeftAlone, type RunView, viewOf } from "./next-steps.ts";
 import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
-import { isLeftAlone, type RunView, viewOf } from "./run-state.ts";
 import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
 
 interface CompleteResult {

@@ -3,7 +3,7 @@ import { exportExchange, type Imported, importExchange } from "../../../records/
 import { type HeldStatements, stagesIn } from "../../../records/sign/held-statements.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { counterpartyOf, type Run } from "../run/run.ts";
+import { counterpartyOf, type Run } from "../run/run-file.ts";
 import { readStatements, signingKeyOf, writeStatements } from "../run/statements.ts";
 import { finishRecord } from "./complete.ts";
 import { TRIGGER_WORD } from "./prove-stage.ts";

@@ -11,7 +11,7 @@ import { setAsideLines } from "../../change/commit-base.ts";
 import { commitChange } from "../../change/commit-change.ts";
 import { setPlane, setRetired } from "../../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../plane-order.ts";
-import { probeFromInside } from "../../probes/inside.ts";
+import { probeFromInside } from "../../probes/from-inside.ts";
 import { scopeOf } from "../../probes/scope.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../../reconcile/context.ts";
@@ -31,10 +31,10 @@ import {
   type StageProgress,
   writeStage,
 } from "../run/progress.ts";
-import { counterpartyOf, type Run } from "../run/run.ts";
+import { counterpartyOf, type Run } from "../run/run-file.ts";
 import { judgeStage, type Observation } from "../stages/judge-stage.ts";
 import { leftAlone, observeStage, roomsIn } from "../stages/observe-stage.ts";
-import { isLeftAlone } from "./run-state.ts";
+import { isLeftAlone } from "./next-steps.ts";
 import { OffboardingBlocked } from "./step.ts";
 
 /**

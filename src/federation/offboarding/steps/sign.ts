@@ -17,7 +17,7 @@ import { partnerEntry } from "../../registry/find-partner.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, signerOf } from "../run/context.ts";
 import { readStage, writeStage } from "../run/progress.ts";
-import { counterpartyOf, type Run } from "../run/run.ts";
+import { counterpartyOf, type Run } from "../run/run-file.ts";
 import {
   envelopeAt,
   readStatements,
@@ -27,8 +27,8 @@ import {
 } from "../run/statements.ts";
 import { declaredOpen } from "../stages/observe-stage.ts";
 import { finishRecord, recheck } from "./complete.ts";
+import { isLeftAlone, type RunView, type StageView, stepsOf, unwaivedIn, viewOf } from "./next-steps.ts";
 import { prove } from "./prove-stage.ts";
-import { isLeftAlone, type RunView, type StageView, stepsOf, unwaivedIn, viewOf } from "./run-state.ts";
 import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
 
 interface SignResult {

@@ -5,7 +5,7 @@ import type { Trust } from "../../../records/format/trust.ts";
 import { type Plan, plan } from "../../workflow/plan.ts";
 import { labelOf, removal, type StepStatus } from "../../workflow/procedure.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { counterpartyOf, type Run } from "../run/run.ts";
+import { counterpartyOf, type Run } from "../run/run-file.ts";
 import { recordFileOf } from "./complete.ts";
 import {
   isSignedByBoth,
@@ -17,7 +17,7 @@ import {
   stepsOf,
   viewOf,
   type Waiting,
-} from "./run-state.ts";
+} from "./next-steps.ts";
 import { blocksOf } from "./sign.ts";
 import { withRun } from "./step.ts";
 

@@ -6,7 +6,7 @@ import type { Trust } from "../../../records/format/trust.ts";
 import type { OwnRemoval } from "../../../records/sign/held-statements.ts";
 import type { Block } from "../../workflow/procedure.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
-import { counterpartyOf, findRun, type Run } from "../run/run.ts";
+import { counterpartyOf, findRun, type Run } from "../run/run-file.ts";
 
 /** What is in the way of a removal's step. */
 export interface StageBlock extends Block {

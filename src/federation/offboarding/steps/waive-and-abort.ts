@@ -6,8 +6,8 @@ import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readWaivers, writeWaiver } from "../run/progress.ts";
-import { endRun, type Run } from "../run/run.ts";
-import { viewOf } from "./run-state.ts";
+import { endRun, type Run } from "../run/run-file.ts";
+import { viewOf } from "./next-steps.ts";
 import { requireOpen, withRun } from "./step.ts";
 
 /**

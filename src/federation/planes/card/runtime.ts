@@ -7,8 +7,8 @@ import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
+import { readGatewayState, untilInForce } from "../await-gateway.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
-import { readGatewayState, untilInForce } from "../gateway-state.ts";
 import {
   type Drift,
   type PlaneOutcome,
@@ -19,7 +19,7 @@ import {
   unmanagedPlane,
 } from "../plane.ts";
 import { bridgeAgentsDigest, untilAgentsInForce } from "./bridge-health.ts";
-import { probePlane } from "./probe.ts";
+import { probePlane } from "./operator-evidence.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "./render.ts";
 
 const RETRY_MS = 5_000;

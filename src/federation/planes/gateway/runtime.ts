@@ -10,8 +10,8 @@ import { ClientsFile } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
+import { gatewayNotRunning, readGatewayState, untilInForce } from "../await-gateway.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
-import { gatewayNotRunning, readGatewayState, untilInForce } from "../gateway-state.ts";
 import {
   type DesiredPlane,
   type Drift,
@@ -26,7 +26,7 @@ import {
 } from "../plane.ts";
 import { declaredClientsAdapter, type IssuerAdapter, type IssuerIntent } from "./issuer-adapter.ts";
 import { keycloakAdapter } from "./issuer-keycloak.ts";
-import { probePlane } from "./probe.ts";
+import { probePlane } from "./operator-evidence.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
 
 const RETRY_MS = 5_000;

@@ -2,7 +2,7 @@
 // Invariants: users are known by their raw IDs, and a user's server is everything after the first colon, because
 // homeservers accept IDs that the grammar excludes; a membership that cannot be read is kept as such, never left out.
 import { type EventId, type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import type { StateEvent } from "../../homeserver/operator.ts";
+import type { StateEvent } from "../../homeserver/synapse-admin-api.ts";
 import type { FoundAcl } from "./acl.ts";
 import type { Power, PowerContent } from "./power-levels.ts";
 

@@ -5,7 +5,7 @@ import type { FederationConfig } from "../../config.ts";
 import type { PlaneRuntime, RuntimeDependencies } from "../plane.ts";
 import { closeRooms } from "./close-all-rooms.ts";
 import { type DriftCursor, roomsDrift } from "./drift.ts";
-import { roomsEvidence } from "./probe.ts";
+import { roomsEvidence } from "./operator-evidence.ts";
 import { markRemoved, reopenRooms } from "./reopen-all-rooms.ts";
 import { withSession } from "./session.ts";
 

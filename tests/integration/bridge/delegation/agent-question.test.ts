@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
-import { aboutOf, derive } from "../../../../src/bridge/intake/derive-delegations.ts";
+import { aboutOf, derive } from "../../../../src/bridge/intake/interpret-messages.ts";
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
 import { TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";

@@ -4,7 +4,7 @@ import { describe, it, type TestContext } from "node:test";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { plainRoomsOnly } from "../../../../src/bridge/matrix/send-event.ts";
 import { createStatusQueue } from "../../../../src/bridge/status-messages/send-status-messages.ts";
-import { CATALOGUES } from "../../../../src/bridge/texts/catalogue.ts";
+import { CATALOGUES } from "../../../../src/bridge/texts/language-of-room.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type SlowScript, scriptedHomeserver } from "../../../support/http-server.ts";

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { parse } from "yaml";
 import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
 import { commitStage } from "../../../../src/federation/offboarding/steps/prove-stage.ts";
-import { next } from "../../../../src/federation/offboarding/steps/run-steps.ts";
+import { next } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { makeParties, openRunAt, openSide } from "../../../support/offboarding.ts";

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it, type TestContext } from "node:test";
 import { exportStatements, importStatements } from "../../../../src/federation/offboarding/steps/exchange.ts";
-import { runSteps } from "../../../../src/federation/offboarding/steps/run-steps.ts";
+import { runSteps } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
 import type { Trigger } from "../../../../src/records/format/stages.ts";
 import { RecordRefused } from "../../../../src/records/sign/held-statements.ts";
 import { exportedFiles, openParties, stepAt, viewAt } from "../../../support/offboarding-steps.ts";

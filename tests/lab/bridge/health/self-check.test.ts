@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, before, describe, it, type TestContext } from "node:test";
-import { type SelfCheckDependencies, selfCheck } from "../../../../src/bridge/health/self-check.ts";
+import { type SelfCheckDependencies, selfCheck } from "../../../../src/bridge/health/homeserver-checks.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { ghost } from "../../../support/ledger.ts";
 import { startSynapse, type TestSynapse } from "../../../support/synapse.ts";

@@ -13,7 +13,7 @@ import { dryRun, readPurge, runPurge } from "../../../../src/federation/offboard
 import { NOT_PURGEABLE } from "../../../../src/federation/offboarding/duties/purge-evidence.ts";
 import { residualReport } from "../../../../src/federation/offboarding/duties/residual.ts";
 import { readDutiesEvidence, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
-import { type Run, runFile, writeRun } from "../../../../src/federation/offboarding/run/run.ts";
+import { type Run, runFile, writeRun } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { StateFolder } from "../../../../src/federation/state/folder.ts";
 import { type FederatedUser, type Federation, startFederation, until } from "../../../support/federation.ts";
 import { FEDERATION_PROCESS } from "../../../support/kills.ts";

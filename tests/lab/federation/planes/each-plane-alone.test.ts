@@ -15,7 +15,7 @@ import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { violationOf } from "../../../../src/federation/evidence/observe-from-outside.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../../src/federation/plane-order.ts";
 import { loadProbeConfig, type ProbeConfig } from "../../../../src/federation/probes/config.ts";
-import { probeFromOutside } from "../../../../src/federation/probes/outside.ts";
+import { probeFromOutside } from "../../../../src/federation/probes/from-outside.ts";
 import { Repository } from "../../../../src/federation/repository/repository.ts";
 import { wasNotTried } from "../../../../src/records/conditions/evaluate.ts";
 import { readSecret } from "../../../../src/runtime/secrets.ts";

@@ -9,7 +9,7 @@ import { type SigningServer, signedRequest } from "../../../../src/federation/ho
 import { transportRender } from "../../../../src/federation/planes/transport/render.ts";
 import { transportRuntime } from "../../../../src/federation/planes/transport/runtime.ts";
 import { ProbeFile } from "../../../../src/federation/probes/config.ts";
-import { probeFromOutside } from "../../../../src/federation/probes/outside.ts";
+import { probeFromOutside } from "../../../../src/federation/probes/from-outside.ts";
 import { type FederatedServer, type Federation, startFederation } from "../../../support/federation.ts";
 import {
   type DesiredPartner,

@@ -1,7 +1,7 @@
 // Whether keys come with transactions: what is concluded from a message that a ghost sends itself.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { deviceReadiness } from "../../../../src/bridge/crypto/device-readiness.ts";
+import { deviceReadiness } from "../../../../src/bridge/crypto/device-checks.ts";
 import type { DeviceStatus } from "../../../../src/bridge/crypto/ghost-device.ts";
 import { type KeyDelivery, KeyDeliveryCheck } from "../../../../src/bridge/crypto/key-delivery-check.ts";
 import type { DeviceChanges } from "../../../../src/bridge/matrix/device-api.ts";

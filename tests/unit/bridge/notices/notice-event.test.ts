@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { NOTICE_KINDS, NOTICE_REASONS } from "../../../../src/bridge/ledger/states.ts";
 import type { DirectoryLine } from "../../../../src/bridge/notices/agent-list.ts";
 import { noticeContent } from "../../../../src/bridge/notices/notice-event.ts";
-import { CATALOGUES } from "../../../../src/bridge/texts/catalogue.ts";
+import { CATALOGUES } from "../../../../src/bridge/texts/language-of-room.ts";
 import { event, ghost } from "../../../support/ledger.ts";
 
 const context = { texts: CATALOGUES.en, readsEncrypted: true, directory: [] } as const;

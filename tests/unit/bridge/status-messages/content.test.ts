@@ -6,7 +6,7 @@ import {
   REPORT_CHARACTERS_MAX,
   statusText,
 } from "../../../../src/bridge/status-messages/content.ts";
-import { CATALOGUES } from "../../../../src/bridge/texts/catalogue.ts";
+import { CATALOGUES } from "../../../../src/bridge/texts/language-of-room.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 
 const shown = (report: string) => {

@@ -10,7 +10,7 @@ import {
   type PurgePlan,
 } from "../../../../../src/federation/offboarding/duties/purge-plan.ts";
 import { readDutiesEvidence, writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
-import { writeRun } from "../../../../../src/federation/offboarding/run/run.ts";
+import { writeRun } from "../../../../../src/federation/offboarding/run/run-file.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { type Script, type SeenRequest, scriptedHomeserver } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";

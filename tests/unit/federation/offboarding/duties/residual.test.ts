@@ -5,7 +5,7 @@ import { systemRandom } from "../../../../../src/domain/clock.ts";
 import type { FederationConfig } from "../../../../../src/federation/config.ts";
 import { tokensLiveUntil } from "../../../../../src/federation/offboarding/duties/residual.ts";
 import { writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
-import { writeRun } from "../../../../../src/federation/offboarding/run/run.ts";
+import { writeRun } from "../../../../../src/federation/offboarding/run/run-file.ts";
 import { parseRevision } from "../../../../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { readPlane, writePlane } from "../../../../../src/federation/state/plane-records.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { EventId, RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
-import type { StateEvent } from "../../../../../src/federation/homeserver/operator.ts";
+import type { StateEvent } from "../../../../../src/federation/homeserver/synapse-admin-api.ts";
 import { serverAcl } from "../../../../../src/federation/planes/rooms/acl.ts";
 import { type RoomStep, stateAfter } from "../../../../../src/federation/planes/rooms/room-plan.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";

@@ -8,7 +8,7 @@ import {
   type RunFile,
   runsWith,
   writeRun,
-} from "../../../../../src/federation/offboarding/run/run.ts";
+} from "../../../../../src/federation/offboarding/run/run-file.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { NO_SCOPE } from "../../../../support/removal.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";

@@ -9,8 +9,8 @@ import { InvocationFile } from "../../../rendered-files/gateway-files.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { applicantsOf, type PartnerEntry, type Registry } from "../../registry/partner.ts";
+import { readGatewayState } from "../await-gateway.ts";
 import { standingText } from "../file-target.ts";
-import { readGatewayState } from "../gateway-state.ts";
 import { type Finding, observeInside } from "../plane.ts";
 import type { IssuerAdapter } from "./issuer-adapter.ts";
 

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { Readable } from "node:stream";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { readThinned, type ThinBounds } from "../../../../src/bridge/matrix/read-body.ts";
+import { readThinned, type ThinBounds } from "../../../../src/bridge/matrix/read-pruned-json.ts";
 
 const WIDE: ThinBounds = { what: "list_elements", elementBytesMax: 1e9, bytesMax: 1e9, readBytesMax: 1e9 };
 

@@ -3,10 +3,10 @@
 // since a server gives it to those who are in the room as it is asked.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import type { PartnerServer } from "./as-server.ts";
 import { homeserverRefusal, homeserverUnclear } from "./classify-answers.ts";
 import { RoomCrossings } from "./event-delivery.ts";
 import { type Finding, notApplicable, notConfigured, type OutsideProbe, unreachable } from "./finding.ts";
+import type { PartnerServer } from "./partner-server.ts";
 import { NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 
 /** Whose copy of the room is asked: the target's, or the third server's. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { derive } from "../../../../src/bridge/intake/derive-delegations.ts";
+import { derive } from "../../../../src/bridge/intake/interpret-messages.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
 import type { KnownFacts } from "../../../../src/bridge/ledger/admission-types.ts";

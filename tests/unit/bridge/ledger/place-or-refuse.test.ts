@@ -14,7 +14,7 @@ import {
   place,
   placeAt,
   roomTotals,
-} from "../../../../src/bridge/ledger/placement.ts";
+} from "../../../../src/bridge/ledger/place-or-refuse.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
 import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
 import { envelope, event, ghost, job, room } from "../../../support/ledger.ts";

@@ -19,7 +19,7 @@ import {
   type StageProgress,
   type Waiver,
 } from "../run/progress.ts";
-import { counterpartyOf, type Run } from "../run/run.ts";
+import { counterpartyOf, type Run } from "../run/run-file.ts";
 import { envelopeAt, type RunStatements, readStatements, signingKeyOf } from "../run/statements.ts";
 
 /** `closing`: begun, and not known to be committed; `proving`: closed, and not shown yet. */

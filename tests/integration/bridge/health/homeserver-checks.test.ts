@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { selfCheck } from "../../../../src/bridge/health/self-check.ts";
+import { selfCheck } from "../../../../src/bridge/health/homeserver-checks.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { promptOf } from "../../../../src/bridge/intake/prompt.ts";
+import { promptOf } from "../../../../src/bridge/intake/question-text.ts";
 import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
 
 const GHOST = "@agent_docs:a.test" as GhostMxid;

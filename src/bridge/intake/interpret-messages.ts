@@ -43,7 +43,7 @@ import { contextOf } from "./contexts.ts";
 import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
-import { promptOf, textOf } from "./prompt.ts";
+import { promptOf, textOf } from "./question-text.ts";
 import type { EncryptedEvent, MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
 import { answerByReaction, answerIn, endedQuestion } from "./replies-to-agents.ts";
 

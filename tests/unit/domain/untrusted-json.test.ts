@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { isTooDeep, parseOutsideJson } from "../../../src/domain/outside-json.ts";
+import { isTooDeep, parseOutsideJson } from "../../../src/domain/untrusted-json.ts";
 
 const lists = (depth: number, inside = "1") => "[".repeat(depth) + inside + "]".repeat(depth);
 const objects = (depth: number, name = "a") => `{"${name}":`.repeat(depth) + "1" + "}".repeat(depth);

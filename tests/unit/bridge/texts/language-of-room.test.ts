@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { CATALOGUES, fill, textsBy } from "../../../../src/bridge/texts/catalogue.ts";
+import { CATALOGUES, fill, textsBy } from "../../../../src/bridge/texts/language-of-room.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 
 /** Every text by its path. */
