@@ -3,7 +3,7 @@
 import { existsSync } from "node:fs";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { loadTrust } from "../records/format/trust.ts";
-import type { Outcome } from "../records/verify/report.ts";
+import type { RecordOutcome } from "../records/verify/report.ts";
 import { verifyRecord } from "../records/verify/verify-record.ts";
 import { readInput } from "../runtime/read-input.ts";
 import { defineCommand } from "./lib/command.ts";
@@ -35,7 +35,7 @@ Exit codes:
   },
 });
 
-const EXIT_CODES: Readonly<Record<Outcome, ExitCode>> = {
+const EXIT_CODES: Readonly<Record<RecordOutcome, ExitCode>> = {
   verified: ExitCode.ok,
   incomplete: ExitCode.incomplete,
   unilateral: ExitCode.unilateral,

@@ -13,7 +13,7 @@ const KEPT_DEPTH = 2 * JSON_DEPTH_MAX;
  * Parses JSON; each list and object below 256 levels is replaced by `null`, so that the rest can be used.
  * @throws SyntaxError
  */
-export function parseOutsideJson(text: string): unknown {
+export function parseUntrustedJson(text: string): unknown {
   const value: unknown = JSON.parse(text);
   return isDeeperThan(value, KEPT_DEPTH) ? cutBelow(value, KEPT_DEPTH) : value;
 }

@@ -1,7 +1,7 @@
 // HTTP as every client and server here uses it: bodies read within a bound, `Retry-After`, the end of a server.
 import type { Server } from "node:http";
 import type { Clock } from "../domain/clock.ts";
-import { parseOutsideJson } from "../domain/untrusted-json.ts";
+import { parseUntrustedJson } from "../domain/untrusted-json.ts";
 
 export type Body = AsyncIterable<Uint8Array> & { destroy(): unknown };
 
@@ -43,7 +43,7 @@ export async function readBoundedValue(body: Body, bytesMax = BODY_BYTES_MAX): P
   const text = await readBounded(body, bytesMax);
   if (text === undefined) return undefined;
   try {
-    return parseOutsideJson(text);
+    return parseUntrustedJson(text);
   } catch {
     return undefined;
   }

@@ -1,7 +1,7 @@
 // A suite of tests of the delegation worker: a ledger that the tests share, and for each test a fault agent, a harness
 // (delegation.ts), and questions that are read anew before each check of a condition.
 import { after, before, type TestContext } from "node:test";
-import type { Outcome } from "../../src/bridge/ledger/delegations.ts";
+import type { DelegationOutcome } from "../../src/bridge/ledger/delegations.ts";
 import { a2aMessageId } from "../../src/bridge/ledger/leases.ts";
 import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";
@@ -22,7 +22,7 @@ export interface Question {
   readonly room: RoomId;
   readonly a2aMessageId: string;
   readonly state: string;
-  readonly outcome: Omit<Outcome, "sent"> | undefined;
+  readonly outcome: Omit<DelegationOutcome, "sent"> | undefined;
   readonly replyEventId: string | null;
   readonly hasPrompt: boolean;
   readonly a2aAttempted: boolean;

@@ -115,6 +115,8 @@ export interface Harness {
   trustChecks: number;
   /** Every call of the ledger, in order, by the method's name. */
   readonly calls: string[];
+  /** The ledger's methods that have returned. */
+  readonly returned: string[];
   /** How many of them have ended. */
   ended: number;
   /** Runs before each call of the ledger; may throw, as a database does that is away. */
@@ -177,6 +179,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
         return await counted(call.apply(target, args)).finally(() => {
           statements -= 1;
           harness.ended += 1;
+          harness.returned.push(method);
         });
       },
   });
@@ -209,6 +212,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
     trust: { trust: "verified", card: options.card, agentVersion: "1.0.0" },
     trustChecks: 0,
     calls: [],
+    returned: [],
     ended: 0,
     onCall: () => {},
     deps: {

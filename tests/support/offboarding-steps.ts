@@ -8,9 +8,9 @@ import { counterpartyOf, findRun } from "../../src/federation/offboarding/run/ru
 import { complete, recordFileOf } from "../../src/federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../src/federation/offboarding/steps/exchange.ts";
 import {
+  nextStepsOf,
   type RunView,
   type Steps,
-  stepsOf,
   viewOf,
 } from "../../src/federation/offboarding/steps/next-steps.ts";
 import { next, type RunEnd, runSteps } from "../../src/federation/offboarding/steps/run-until-blocked.ts";
@@ -35,7 +35,7 @@ export function viewAt({ federation, context }: Side): RunView {
 }
 
 export function stepsAt(side: Side): Steps {
-  return stepsOf(viewAt(side));
+  return nextStepsOf(viewAt(side));
 }
 
 /** Where what a side has exported lies, each file under a name of its own. */

@@ -53,7 +53,7 @@ export type Decryption =
   /** There is no machine to decrypt with: it is stopped, or its thread is being replaced. Try again later. */
   | { readonly kind: "unavailable" };
 
-export interface SenderPolicy {
+export interface DeviceTrustPolicy {
   readonly senderDevices: "allow_all" | "cross_signed" | "verified";
   /** For `verified`: users and the public master keys that somebody has compared. */
   readonly verifiedIdentities: readonly { readonly user: string; readonly masterKey: string }[];
@@ -68,7 +68,7 @@ const NOT_TRUSTED: Decryption = { kind: "refused", reason: "device_not_trusted" 
 export async function decryptEvent(
   machine: OlmMachine,
   { event, room, sender, raw }: EncryptedRoomEvent,
-  policy: SenderPolicy,
+  policy: DeviceTrustPolicy,
   senders: SenderDevices,
   withheld: WithheldCodes,
 ): Promise<Decryption> {
@@ -174,7 +174,7 @@ async function deviceWithKey(machine: OlmMachine, sender: UserId, curve25519: st
 export async function hasComparedIdentity(
   machine: OlmMachine,
   sender: UserId,
-  policy: SenderPolicy,
+  policy: DeviceTrustPolicy,
 ): Promise<boolean> {
   const expected = policy.verifiedIdentities.filter(({ user }) => user === sender);
   if (expected.length === 0) return false;
@@ -193,7 +193,7 @@ async function trustOf(
   machine: OlmMachine,
   sender: UserId,
   event: DecryptedRoomEvent,
-  policy: SenderPolicy,
+  policy: DeviceTrustPolicy,
 ): Promise<"trusted" | "device_not_trusted" | "sender_mismatch" | "device_unknown"> {
   // The strict variant does not distinguish an unsigned device from one whose owner nobody has compared.
   const shield = event.shieldState(false).code;

@@ -20,11 +20,11 @@ import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
 import {
   type Decryption,
+  type DeviceTrustPolicy,
   decryptEvent,
   type EncryptedRoomEvent,
   hasComparedIdentity,
   SenderDevices,
-  type SenderPolicy,
 } from "./decrypt-event.ts";
 import { sameFirstPart } from "./idb-keys.ts";
 import { type DatabaseLayout, mount, StoredDatabases, unmount } from "./indexeddb.ts";
@@ -63,7 +63,7 @@ export interface RoomEncryption {
 }
 
 export interface MachineDependencies extends StoreRecordsDependencies {
-  readonly policy: SenderPolicy;
+  readonly policy: DeviceTrustPolicy;
 }
 
 interface Shared {
@@ -104,7 +104,7 @@ export class GhostMachine {
   readonly #machine: OlmMachine;
   readonly #store: ClaimedStore;
   readonly #databases: StoredDatabases;
-  readonly #policy: SenderPolicy;
+  readonly #policy: DeviceTrustPolicy;
   readonly #senders = new SenderDevices();
   readonly #withheld = new WithheldCodes();
   readonly #shared = new Map<RoomId, Shared>();
@@ -117,7 +117,7 @@ export class GhostMachine {
     machine: OlmMachine,
     store: ClaimedStore,
     databases: StoredDatabases,
-    policy: SenderPolicy,
+    policy: DeviceTrustPolicy,
   ) {
     this.identity = identityOf(machine);
     this.#machine = machine;

@@ -3,12 +3,12 @@
 // Invariants: an error travels as its kind alone, never with a text of the library's; messages leave in the order in
 // which they were put.
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import type { SenderPolicy } from "./decrypt-event.ts";
+import type { DeviceTrustPolicy } from "./decrypt-event.ts";
 import type { ClaimedStore, GhostMachine } from "./machine.ts";
 
 export interface ThreadData {
   readonly databaseUrl: string;
-  readonly policy: SenderPolicy;
+  readonly policy: DeviceTrustPolicy;
 }
 
 /** Methods of a machine that are called across threads by name. */

@@ -16,7 +16,7 @@ import { backoffMs } from "../../runtime/backoff.ts";
 import { allEnded } from "../../runtime/work-loop.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
-import { aboutOf, couldAsk, derive } from "../intake/interpret-messages.ts";
+import { aboutOf, couldAsk, interpretMessages } from "../intake/interpret-messages.ts";
 import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type MessageEvent, readDecrypted } from "../intake/read-events.ts";
@@ -226,7 +226,7 @@ export class IntakeEnvelopeWorker {
       envelope,
       {
         about: { ...about, rooms: [envelope.room] },
-        derive: (known) => derive(asked, known, byGhost, namespace),
+        derive: (known) => interpretMessages(asked, known, byGhost, namespace),
         capacity: this.#deps.capacity,
         noticeIntervalMs: this.#deps.noticeIntervalMs,
       },

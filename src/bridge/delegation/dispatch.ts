@@ -5,7 +5,7 @@
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
-import type { LimiterBucket, LimiterRefusal, Outcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome, LimiterBucket, LimiterRefusal } from "../ledger/delegations.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { LiveStream } from "./a2a/live-stream.ts";
@@ -17,7 +17,7 @@ import type { DelegationLimits } from "./dependencies.ts";
 import { loadAttachment, refusalOf, withoutAttachment } from "./fetch-attachment.ts";
 import { askedIn, follow, isAnswered } from "./follow-task.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
-import { again, dispatchDeadline, givenUp, settleEarlier } from "./retry-or-give-up.ts";
+import { dispatchDeadline, givenUp, retryOrGiveUp, settleEarlier } from "./retry-or-give-up.ts";
 import type { Flow } from "./running-delegation.ts";
 import { answer } from "./send-reply.ts";
 import {
@@ -49,7 +49,7 @@ export async function dispatch(flow: Flow): Promise<Verdict> {
 }
 
 /** Whether the agent's task may go on though nobody waits for it. */
-const isAbandoned = ({ state, stage, reason }: Outcome) =>
+const isAbandoned = ({ state, stage, reason }: DelegationOutcome) =>
   state !== "completed" && stage === "dispatch" && reason !== "agent_failed" && reason !== "agent_rejected";
 
 async function handOver(flow: Flow): Promise<Verdict> {
@@ -83,7 +83,7 @@ async function handOver(flow: Flow): Promise<Verdict> {
     const loaded = await loadAttachment(flow, gate.cleared, prompt.attachment);
     if (loaded.kind === "refused") return finish(withoutAttachment(loaded.reason, isKnown));
     if (loaded.kind === "unavailable") {
-      return again(flow, "attachment_unavailable", !mayHave, loaded.retryAfterMs);
+      return retryOrGiveUp(flow, "attachment_unavailable", !mayHave, loaded.retryAfterMs);
     }
     // The download took time, so every check is repeated.
     gate = await pass(flow, mayHave);
@@ -100,7 +100,9 @@ async function handOver(flow: Flow): Promise<Verdict> {
   if (begun === "canceled") return finish(canceled("dispatch"));
   if (begun !== "begun") {
     // An answer can wait for a token, because its question was asked.
-    return claimed.a2aTaskId === undefined ? finish(rateLimited(begun)) : again(flow, begun, !mayHave);
+    return claimed.a2aTaskId === undefined
+      ? finish(rateLimited(begun))
+      : retryOrGiveUp(flow, begun, !mayHave);
   }
   return call(flow, gate, { text: prompt.text, file }, mayHave);
 }
@@ -128,7 +130,7 @@ async function pass(flow: Flow, mayHave: boolean): Promise<Gate> {
       return closed(finish(mayHave ? { ...check.outcome, state: "failed" } : check.outcome));
     }
     if (check.kind === "unknown") {
-      return closed(again(flow, "agent_unavailable", !mayHave, check.retryAfterMs));
+      return closed(retryOrGiveUp(flow, "agent_unavailable", !mayHave, check.retryAfterMs));
     }
     try {
       const client = flow.connect(check);
@@ -138,7 +140,7 @@ async function pass(flow: Flow, mayHave: boolean): Promise<Gate> {
     } catch (error) {
       if (!(error instanceof A2aFailure)) throw error;
       if (error.kind !== "unauthenticated") return closed(finish(failed("dispatch", "agent_protocol_error")));
-      return closed(again(flow, "token_refused", !mayHave, error.retryAfterMs));
+      return closed(retryOrGiveUp(flow, "token_refused", !mayHave, error.retryAfterMs));
     }
   }
 }
@@ -151,7 +153,7 @@ async function call(
 ): Promise<Verdict> {
   const { claimed, deps } = flow;
   // After a slow write another process may hold the row, and its call must be the only one.
-  if (!flow.isFresh) return again(flow, "agent_unavailable", !mayHave);
+  if (!flow.isFresh) return retryOrGiveUp(flow, "agent_unavailable", !mayHave);
   const question = {
     messageId: claimed.a2aMessageId,
     ...said,
@@ -180,7 +182,7 @@ async function call(
       ? error.retryAfterMs
       : Math.max(AMBIGUOUS_WAIT_MS, error.retryAfterMs ?? 0);
     // An earlier request may have been delivered even where this one was not.
-    return again(flow, verdict.reason, verdict.undelivered && !mayHave, waitMs);
+    return retryOrGiveUp(flow, verdict.reason, verdict.undelivered && !mayHave, waitMs);
   } finally {
     live?.close();
   }

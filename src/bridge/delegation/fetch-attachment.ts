@@ -4,7 +4,7 @@
 // in memory for one try; files that do not come take a part of an agent's slots alone, because a download spends no token.
 import type { AgentCard } from "../../cards/agent-card.ts";
 import { serverOf } from "../../domain/identifiers.ts";
-import type { Outcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { Attachment } from "../ledger/prompts.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import { verifiedType } from "../matrix/files.ts";
@@ -71,6 +71,6 @@ function inputModes({ defaultInputModes, skills }: AgentCard): ReadonlySet<strin
 }
 
 /** @param mayHave the agent may have the question, or has asked one itself */
-export function withoutAttachment(reason: TerminalReason, mayHave: boolean): Outcome {
+export function withoutAttachment(reason: TerminalReason, mayHave: boolean): DelegationOutcome {
   return { ...failed("dispatch", reason), ...(!mayHave && { state: "denied" }) };
 }

@@ -4,7 +4,7 @@
 import type { AgentCard } from "../../cards/agent-card.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
-import type { Outcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { AGENT_REMOVED, CARD_UNTRUSTED, failed, SENDER_REJECTED, TRUST_LOST } from "./verdicts.ts";
@@ -18,12 +18,12 @@ export interface ClearedTarget {
 
 export type Recheck =
   | ClearedTarget
-  | { readonly kind: "stopped"; readonly outcome: Outcome }
+  | { readonly kind: "stopped"; readonly outcome: DelegationOutcome }
   /** The card could not be fetched just now. */
   | { readonly kind: "unknown"; readonly retryAfterMs: number };
 
 /** While a task is followed, an agent that is gone is as untrusted as one whose pin is. */
-export function stoppedFollowing(check: Extract<Recheck, { kind: "stopped" }>): Outcome {
+export function stoppedFollowing(check: Extract<Recheck, { kind: "stopped" }>): DelegationOutcome {
   return check.outcome.reason === "sender_policy_rejected"
     ? failed("follow", "sender_policy_rejected", "policy_denied")
     : TRUST_LOST;

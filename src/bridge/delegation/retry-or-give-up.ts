@@ -4,7 +4,7 @@
 // dedupes by messageId, or its list shows that it has no such task, else it ends `outcome_unknown`
 // (docs/decisions/0005-dispatch-at-most-once.md); no wait that another side asks for is without end.
 
-import type { Outcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
@@ -34,7 +34,12 @@ export function dispatchDeadline(flow: Flow): number {
  * @param askedMs the least wait that somebody asked for; beyond five minutes it is cut, and one that ends
  *   after the deadline gives an undelivered question up at once
  */
-export function again(flow: Flow, reason: TerminalReason, undelivered: boolean, askedMs = 0): Verdict {
+export function retryOrGiveUp(
+  flow: Flow,
+  reason: TerminalReason,
+  undelivered: boolean,
+  askedMs = 0,
+): Verdict {
   const { now } = flow;
   const deadline = dispatchDeadline(flow);
   const isLate = now >= deadline;
@@ -45,7 +50,7 @@ export function again(flow: Flow, reason: TerminalReason, undelivered: boolean, 
   return { kind: "defer", wakeAt: isLate ? wakeAt : Math.min(wakeAt, deadline), reason, undelivered };
 }
 
-export function givenUp(reason: TerminalReason): Outcome {
+export function givenUp(reason: TerminalReason): DelegationOutcome {
   return failed("dispatch", reason, reason.endsWith("rate_limited") ? "rate_limited" : "delegation_failed");
 }
 
@@ -70,7 +75,7 @@ export async function settleEarlier(flow: Flow, client: AgentClient): Promise<Ea
     if (!(error instanceof A2aFailure)) throw error;
     const verdict = SEND_VERDICTS[error.kind];
     if (verdict.kind === "end") return ended("outcome_unknown");
-    return { kind: "decided", verdict: again(flow, verdict.reason, false, error.retryAfterMs) };
+    return { kind: "decided", verdict: retryOrGiveUp(flow, verdict.reason, false, error.retryAfterMs) };
   }
 }
 

@@ -5,7 +5,7 @@
 // given up at the reply deadline, which begins when it is recorded; one that is in the room ends as answered, canceled
 // or not: a part whose sending was begun may be there, so that a cancellation sends it again and begins no other.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { Outcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { PendingSend, ReplyPart } from "../ledger/replies.ts";
 import type { SendPurpose } from "../ledger/states.ts";
 import { type Answer, type AnswerSource, answerParts, relatesTo } from "../matrix/answer-events.ts";
@@ -82,7 +82,7 @@ export function cancelDelivery(flow: Flow): Promise<Verdict> {
 async function sendParts(
   flow: Flow,
   known: readonly PendingSend[] | undefined,
-  cancellation: Outcome | undefined,
+  cancellation: DelegationOutcome | undefined,
 ): Promise<Verdict> {
   const { claimed, deps } = flow;
   const deadline = (claimed.replyAt ?? flow.now) + deps.limits.replyDeadline;

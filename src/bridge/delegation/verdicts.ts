@@ -1,7 +1,7 @@
 // How a step of a delegation ends: every ending's state, stage, reason and notice, named once.
 // docs/reference/delegation-outcomes.md is this table in words.
 
-import type { LimiterRefusal, Outcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome, LimiterRefusal } from "../ledger/delegations.ts";
 import type { DeferNote } from "../ledger/leases.ts";
 import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
 import type { A2aFailureKind } from "./a2a/classify-failure.ts";
@@ -13,12 +13,12 @@ export function failed(
   stage: TerminalStage,
   reason: TerminalReason,
   notice: NoticeKind = "delegation_failed",
-): Outcome {
+): DelegationOutcome {
   return { state: "failed", stage, reason, notice };
 }
 
 /** Refused before a request to the agent was made. */
-function denied(stage: TerminalStage, reason: TerminalReason, notice: NoticeKind): Outcome {
+function denied(stage: TerminalStage, reason: TerminalReason, notice: NoticeKind): DelegationOutcome {
   return { state: "denied", stage, reason, notice };
 }
 
@@ -30,12 +30,12 @@ export const rateLimited = (reason: LimiterRefusal) => denied("limiter", reason,
 export const TRUST_LOST = failed("follow", "agent_card_untrusted", "delegation_stopped");
 
 /** The ledger puts the reason of the cancellation in the place of this one, and writes the notice about it. */
-export function canceled(stage: TerminalStage): Outcome {
+export function canceled(stage: TerminalStage): DelegationOutcome {
   return { state: "canceled", stage, reason: "source_redacted" };
 }
 
 /** The outcome of a task that ended, or waits for a sign-in, without an answer; undefined for the other phases. */
-export function endOfPhase(phase: Phase, stage: TerminalStage): Outcome | undefined {
+export function endOfPhase(phase: Phase, stage: TerminalStage): DelegationOutcome | undefined {
   switch (phase) {
     case "failed":
     case "canceled":
@@ -89,7 +89,7 @@ export const FOLLOW_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> =
 };
 
 export type Verdict =
-  | { readonly kind: "finish"; readonly outcome: Outcome }
+  | { readonly kind: "finish"; readonly outcome: DelegationOutcome }
   | {
       readonly kind: "defer";
       /** Milliseconds since the Unix epoch. */
@@ -101,4 +101,4 @@ export type Verdict =
       readonly followed?: DeferNote["followed"];
     };
 
-export const finish = (outcome: Outcome): Verdict => ({ kind: "finish", outcome });
+export const finish = (outcome: DelegationOutcome): Verdict => ({ kind: "finish", outcome });

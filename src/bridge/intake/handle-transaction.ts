@@ -16,7 +16,7 @@ import {
   aboutOf,
   candidatesOf,
   couldAsk,
-  derive,
+  interpretMessages,
   postedIn,
   redactedIn,
   roomStateOf,
@@ -160,7 +160,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       posted: postedIn(read.events, namespace),
       about: aboutOf(candidates, partnerGhosts, waiting, reactions),
       decryptedIn,
-      derive: (known) => derive(asked, known, byGhost, namespace),
+      derive: (known) => interpretMessages(asked, known, byGhost, namespace),
       capacity: options.capacity,
       noticeIntervalMs: options.noticeIntervalMs,
     });

@@ -235,7 +235,7 @@ function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
  * Derives delegations, answers to questions of agents, cancellations, intake envelopes and requested notices, in the order
  * of the events.
  */
-export function derive(
+export function interpretMessages(
   { candidates, reactions, waiting, deadline, plainInEncrypted, contextSince }: Asked,
   known: KnownFacts,
   targets: ReadonlyMap<GhostMxid, AgentTarget>,

@@ -8,7 +8,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
-import { parseOutsideJson } from "../../domain/untrusted-json.ts";
+import { parseUntrustedJson } from "../../domain/untrusted-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
 import type { TransactionExtensions } from "./transaction-extensions.ts";
 
@@ -73,7 +73,7 @@ function readBody(body: unknown): {
   if (!(body instanceof Uint8Array)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
   let parsed: unknown;
   try {
-    parsed = parseOutsideJson(decoder.decode(body));
+    parsed = parseUntrustedJson(decoder.decode(body));
   } catch {
     throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
   }

@@ -28,7 +28,7 @@ export interface LimiterBucket {
   readonly refusal?: LimiterRefusal;
 }
 
-export interface Outcome {
+export interface DelegationOutcome {
   readonly state: TerminalState;
   readonly stage: TerminalStage;
   readonly reason: TerminalReason;
@@ -221,7 +221,7 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
      * Ends a delegation: clears content, frees capacity and room, writes svc.delegation.v1 and the notice.
      * @returns the recorded reason: of a canceled delegation, that of its cancellation
      */
-    async finish(lease: Lease, outcome: Outcome, now: number): Promise<TerminalReason> {
+    async finish(lease: Lease, outcome: DelegationOutcome, now: number): Promise<TerminalReason> {
       let notice: readonly (string | Date | null)[] = [null, null, null, null];
       if (outcome.notice !== undefined || outcome.state === "canceled") {
         const source = await sourceOf(pool, lease);

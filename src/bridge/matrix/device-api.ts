@@ -9,7 +9,7 @@ import { isTooDeep } from "../../domain/untrusted-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
 import type { JsonObject, KeysQuery } from "./keys-query.ts";
-import type { ThinBounds } from "./read-pruned-json.ts";
+import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
 /** The account data in which a ghost's device is recorded at the homeserver. */
@@ -32,7 +32,7 @@ const TO_DEVICE_PAGE = 100;
  * A homeserver bounds what its own users put into a to-device message (Synapse: 64 KiB), and not what another
  * server sends: one message may have as many megabytes as a request may, and a page has a hundred.
  */
-const TO_DEVICE_BOUNDS: ThinBounds = {
+const TO_DEVICE_BOUNDS: PruneBounds = {
   what: "list_elements",
   elementBytesMax: 128 * 1024,
   bytesMax: 16 * 1024 * 1024,

@@ -17,7 +17,7 @@ import {
 import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
 import { KeysQuery } from "./keys-query.ts";
-import type { ThinBounds } from "./read-pruned-json.ts";
+import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
 const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
@@ -29,7 +29,7 @@ const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
   });
 
 /** Of a room's members the names alone are read: their profiles may be many times as long, and anybody sets his own. */
-const MEMBER_BOUNDS: ThinBounds = {
+const MEMBER_BOUNDS: PruneBounds = {
   what: "named_values",
   elementBytesMax: 0,
   bytesMax: 32 * 1024 * 1024,

@@ -6,9 +6,9 @@ import { Agent, request } from "undici";
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { parseOutsideJson } from "../../domain/untrusted-json.ts";
+import { parseUntrustedJson } from "../../domain/untrusted-json.ts";
 import { readBounded, readBoundedBytes } from "../../runtime/http.ts";
-import { readThinned, type ThinBounds } from "./read-pruned-json.ts";
+import { type PruneBounds, readPruned } from "./read-pruned-json.ts";
 import { classifyFailure, type Outcome, retry } from "./request-result.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
@@ -43,7 +43,7 @@ export interface ApiCall<Schema extends z.ZodType> {
   /** Longest response body read, instead of the bound that holds for every answer. */
   readonly bytesMax?: number;
   /** Instead of such a bound: too large objects of its lists are left out. */
-  readonly thin?: ThinBounds;
+  readonly thin?: PruneBounds;
   /** Instead of what holds for every request. */
   readonly timeoutMs?: number;
 }
@@ -136,7 +136,7 @@ export class HomeserverHttp {
               response.body,
               call.bytesMax ?? this.#options.responseBytesMax ?? RESPONSE_BYTES_MAX,
             )
-          : await readThinned(response.body, call.thin);
+          : await readPruned(response.body, call.thin);
       const body = text === undefined ? undefined : parseJson(text);
       if (!isOk) {
         const header = response.headers["retry-after"];
@@ -180,7 +180,7 @@ function outcomeOf<Schema extends z.ZodType>(
 
 function parseJson(text: string): unknown {
   try {
-    return parseOutsideJson(text);
+    return parseUntrustedJson(text);
   } catch {
     return undefined;
   }

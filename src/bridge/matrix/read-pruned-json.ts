@@ -5,15 +5,15 @@
 import type { Body } from "../../runtime/http.ts";
 
 /** Which objects of an answer can be left out. */
-export type Thinned =
+export type Pruned =
   /** Those of lists two levels down: `{"a":{"b":[{…}]}}`. */
   | "list_elements"
   /** The values of an object one level down, of which the names alone are read: `{"a":{"name":{…}}}`. */
   | "named_values";
 
 /** How much is kept of an answer that may be larger than what is worth reading. In bytes. */
-export interface ThinBounds {
-  readonly what: Thinned;
+export interface PruneBounds {
+  readonly what: Pruned;
   /** The longest such object that is kept. */
   readonly elementBytesMax: number;
   /** All such objects together that are kept, and as much again of what is none. */
@@ -29,7 +29,7 @@ export interface ThinBounds {
  * The body as text, without those objects that are too large, or for which there is no more room; undefined when the
  * rest is longer than the bound.
  */
-export async function readThinned(body: Body, bounds: ThinBounds): Promise<string | undefined> {
+export async function readPruned(body: Body, bounds: PruneBounds): Promise<string | undefined> {
   const thinner = new Thinner(bounds);
   let length = 0;
   for await (const chunk of body) {
@@ -58,15 +58,15 @@ const LEFT_OUT = Buffer.from("null");
 /** What closes a list two levels down, with `null` for what was not read of it. */
 const CUT = Buffer.from("null]}}");
 /** How deep an object that can be left out stands, and in what. */
-const PLACES: Readonly<Record<Thinned, { readonly depth: number; readonly inside: number }>> = {
+const PLACES: Readonly<Record<Pruned, { readonly depth: number; readonly inside: number }>> = {
   list_elements: { depth: 3, inside: OPEN_LIST },
   named_values: { depth: 2, inside: OPEN_OBJECT },
 };
 
 /** Follows JSON byte by byte, no further than where its strings, lists and objects begin and end. */
 class Thinner {
-  readonly #bounds: ThinBounds;
-  readonly #place: (typeof PLACES)[Thinned];
+  readonly #bounds: PruneBounds;
+  readonly #place: (typeof PLACES)[Pruned];
   readonly #kept: Uint8Array[] = [];
   #listedBytes = 0;
   #otherBytes = 0;
@@ -79,7 +79,7 @@ class Thinner {
   #element: Uint8Array[] | undefined;
   #elementBytes = 0;
 
-  constructor(bounds: ThinBounds) {
+  constructor(bounds: PruneBounds) {
     this.#bounds = bounds;
     this.#place = PLACES[bounds.what];
   }

@@ -51,7 +51,7 @@ const Block = z.object({ block: z.unknown().optional() });
 const ADMIN = ["_synapse", "admin"] as const;
 const PAGE = 500;
 
-export class HomeserverOperator {
+export class SynapseAdminApi {
   readonly #access: HomeserverAccess;
 
   constructor(access: HomeserverAccess) {
@@ -197,7 +197,7 @@ const LIFE_MS = 15 * 60_000;
 const USED_MS = 10 * 60_000;
 
 export class LentTokens {
-  readonly #operator: HomeserverOperator;
+  readonly #operator: SynapseAdminApi;
   readonly #operatorId: UserId;
   readonly #clock: Clock;
   readonly #lent = new Map<
@@ -207,7 +207,7 @@ export class LentTokens {
   /** Users for whom the homeserver lends none. */
   readonly unusable = new Set<UserId>();
 
-  constructor(operator: HomeserverOperator, operatorId: UserId, clock: Clock) {
+  constructor(operator: SynapseAdminApi, operatorId: UserId, clock: Clock) {
     this.#operator = operator;
     this.#operatorId = operatorId;
     this.#clock = clock;

@@ -133,13 +133,13 @@ export interface PlaneRuntime {
 }
 
 /** What an observation found; fields that are left out say nothing. */
-export type Finding = Pick<EvidenceItemBody, "verdict"> & Partial<EvidenceItemBody>;
+export type OperatorFinding = Pick<EvidenceItemBody, "verdict"> & Partial<EvidenceItemBody>;
 
 /** Makes an observation as the operator, from inside, and seals it with when it began and how long it took. */
 export async function observeInside(
   clock: Clock,
   about: Pick<EvidenceItemBody, "plane" | "partner" | "probe" | "layer"> & Partial<EvidenceItemBody>,
-  observe: () => Promise<Finding> | Finding,
+  observe: () => Promise<OperatorFinding> | OperatorFinding,
 ): Promise<EvidenceItem> {
   const startedAt = clock.now();
   const found = await observe();

@@ -2,7 +2,7 @@
 // Invariants: only an answer that refuses is `closed`; an error of a server, a quota or a broken request is
 // `unknown`; the text of a body is compared with known sentences and then forgotten.
 import { parseJson } from "../../domain/json.ts";
-import type { AnsweringLayer, Finding } from "./finding.ts";
+import type { AnsweringLayer, ProbeResult } from "./finding.ts";
 
 /** An HTTP answer as these functions read it. */
 export interface Answer {
@@ -38,7 +38,7 @@ const CLIENT_REFUSED: ReadonlySet<unknown> = new Set([
 ]);
 
 /** A token endpoint's answer to client credentials (RFC 6749, section 4.4). */
-export function readTokenAnswer(answer: Answer): Finding & { readonly token?: string } {
+export function readTokenAnswer(answer: Answer): ProbeResult & { readonly token?: string } {
   const body = objectOf(answer.text);
   const found = { layer: "issuer", status: answer.status } as const;
   const token = body["access_token"];
@@ -74,7 +74,7 @@ const PLAIN_REASONS: Readonly<Record<number, string>> = {
  * The answer to the exact POST of an invocation. A 404 without a body is the gateway's, which has no such
  * route; with one it is the agent's. The quota stands behind the authorization: who meets it was let in.
  */
-export function readInvokeAnswer(answer: Answer): Finding {
+export function readInvokeAnswer(answer: Answer): ProbeResult {
   const { status } = answer;
   const isJson = /^application\/(?:[a-z0-9.+-]*\+)?json\b/i.test(answer.contentType);
   const spokenByAgent = isJson && answer.text.trim() !== "";
@@ -91,7 +91,7 @@ export function readInvokeAnswer(answer: Answer): Finding {
 }
 
 /** The answer to a GET of a public card. */
-export function readCardAnswer(answer: Answer): Finding {
+export function readCardAnswer(answer: Answer): ProbeResult {
   const { status } = answer;
   if (status === 200) return { verdict: "open", layer: "gateway", status, reason: "published" };
   if (status === 404) return { verdict: "closed", layer: "gateway", status, reason: "no_route" };
@@ -114,7 +114,7 @@ const HOMESERVER_SENTENCES: readonly (readonly [RegExp, AnsweringLayer, string])
 ];
 
 /** Whether and by what a homeserver refused; undefined when it did not refuse. */
-export function homeserverRefusal(answer: MatrixAnswer): Finding | undefined {
+export function homeserverRefusal(answer: MatrixAnswer): ProbeResult | undefined {
   if (answer.status !== 403) return undefined;
   const error = answer.body["error"];
   const known =
@@ -134,7 +134,7 @@ export function isNoRoomOf({ status, body }: MatrixAnswer): boolean {
 }
 
 /** An answer that neither succeeded nor refused. */
-export function homeserverUnclear(answer: MatrixAnswer): Finding {
+export function homeserverUnclear(answer: MatrixAnswer): ProbeResult {
   return {
     verdict: "unknown",
     layer: "homeserver",
@@ -144,7 +144,7 @@ export function homeserverUnclear(answer: MatrixAnswer): Finding {
 }
 
 /** What a homeserver answered, where 200 means that the partner passed. */
-export function readHomeserverAnswer(answer: MatrixAnswer, references: readonly string[] = []): Finding {
+export function readHomeserverAnswer(answer: MatrixAnswer, references: readonly string[] = []): ProbeResult {
   if (answer.status === 200) {
     return { verdict: "open", layer: "homeserver", status: 200, reason: "accepted", references };
   }

@@ -4,7 +4,7 @@
 // have passed on to have come directly.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { homeserverRefusal, homeserverUnclear, type MatrixAnswer } from "./classify-answers.ts";
-import { type Finding, notApplicable, notConfigured, type ProbeSubject } from "./finding.ts";
+import { notApplicable, notConfigured, type ProbeResult, type ProbeSubject } from "./finding.ts";
 import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 
 /** Barriers that every direction passes: an absence is explained; the wait is over; a last check was made. */
@@ -16,9 +16,9 @@ interface Passes {
 }
 
 interface Crossing {
-  readonly direct: Finding;
+  readonly direct: ProbeResult;
   /** Undefined where it crossed directly. */
-  readonly viaWitness: Finding | undefined;
+  readonly viaWitness: ProbeResult | undefined;
   readonly eventId: string | undefined;
 }
 
@@ -32,7 +32,7 @@ interface Relay {
   readonly isLate: boolean;
   /** The event has come after all, and the witness has not written. */
   readonly hasCome: boolean;
-  readonly finding?: Finding;
+  readonly finding?: ProbeResult;
 }
 
 const NOT_PASSED: Relay = { passed: false, isLate: false, hasCome: false };
@@ -200,7 +200,7 @@ export class RoomCrossings {
     const isBlind = !relay.passed && (await direction.isBlind?.()) === true;
     // It is there, and may have come either way.
     const isThere = relay.finding?.verdict === "open";
-    const judged = (explanation: Explanation | undefined, reason: string): Finding => {
+    const judged = (explanation: Explanation | undefined, reason: string): ProbeResult => {
       const isMissing = relay.passed && !isThere;
       if (isBlind && explanation === undefined) return notApplicable("user_is_no_member");
       return {
@@ -269,18 +269,18 @@ export class RoomCrossings {
 }
 
 /** A failure of one way, such as a homeserver that is down, leaves the other way unknown too. */
-function sameOf(item: EvidenceItem | undefined): Finding | undefined {
+function sameOf(item: EvidenceItem | undefined): ProbeResult | undefined {
   if (item === undefined) return undefined;
   const { verdict, status, reason } = item;
   return { verdict, layer: "network", status, reason };
 }
 
-function arrived(eventId: string): Finding {
+function arrived(eventId: string): ProbeResult {
   return { verdict: "open", layer: "homeserver", status: 200, reason: "arrived", references: [eventId] };
 }
 
 /** The sender's own homeserver did not take the event. That alone says nothing about the target. */
-async function notSent(answer: MatrixAnswer, { refused, outsider }: Direction): Promise<Finding> {
+async function notSent(answer: MatrixAnswer, { refused, outsider }: Direction): Promise<ProbeResult> {
   if (homeserverRefusal(answer) === undefined) return homeserverUnclear(answer);
   const explanation = await refused();
   return explanation === undefined

@@ -31,7 +31,7 @@ export type AnsweringLayer =
   | "network"
   | "none";
 
-export interface Finding {
+export interface ProbeResult {
   readonly verdict: "closed" | "open" | "unknown";
   readonly layer: AnsweringLayer;
   readonly status: number | null;
@@ -78,12 +78,12 @@ const NOT_CONFIGURED = "not_configured:";
 const NOT_APPLICABLE = "not_applicable:";
 
 /** A probe that was left out, and what it would have needed. */
-export function notConfigured(what: string): Finding {
+export function notConfigured(what: string): ProbeResult {
   return { verdict: "unknown", layer: "none", status: null, reason: `${NOT_CONFIGURED}${what}` };
 }
 
 /** A probe that would say nothing as things stand, and why. */
-export function notApplicable(why: string): Finding {
+export function notApplicable(why: string): ProbeResult {
   return { verdict: "unknown", layer: "none", status: null, reason: `${NOT_APPLICABLE}${why}` };
 }
 
@@ -96,7 +96,7 @@ export function isPublicForOthers({ verdict, reason }: EvidenceItem): boolean {
 }
 
 /** Reads an exception of the network: nobody answered, so nothing can be said. */
-export function unreachable(error: unknown): Finding {
+export function unreachable(error: unknown): ProbeResult {
   const name = error instanceof Error ? error.name : "";
   const reason = name === "TimeoutError" || name === "AbortError" ? "timed_out" : "unreachable";
   return { verdict: "unknown", layer: "network", status: null, reason };
@@ -108,10 +108,10 @@ const IDENTIFIER = /^[\x21-\x7e]{1,512}$/;
 export async function observe(
   subject: ProbeSubject,
   clock: Clock,
-  attempt: () => Promise<Finding> | Finding,
+  attempt: () => Promise<ProbeResult> | ProbeResult,
 ): Promise<EvidenceItem> {
   const startedAt = clock.now();
-  let finding: Finding;
+  let finding: ProbeResult;
   try {
     finding = await attempt();
   } catch (error) {

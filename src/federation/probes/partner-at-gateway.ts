@@ -5,7 +5,7 @@ import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { type Answer, readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./classify-answers.ts";
 import type { ProbeConfig } from "./config.ts";
-import { type Finding, notConfigured, observe } from "./finding.ts";
+import { notConfigured, observe, type ProbeResult } from "./finding.ts";
 import type { ProbeSources } from "./user.ts";
 
 const TIMEOUT_MS = 20_000;
@@ -63,7 +63,7 @@ function basic(clientId: string, secret: string): string {
 }
 
 /** Asks the target's issuer for a token, as the partner's client; without a token where it is refused. */
-export async function requestToken(config: ProbeConfig): Promise<Finding & { readonly token?: string }> {
+export async function requestToken(config: ProbeConfig): Promise<ProbeResult & { readonly token?: string }> {
   const { client } = config.as;
   const { tokenEndpoint, audience } = config.target;
   if (client === undefined) return notConfigured("client");
@@ -85,7 +85,7 @@ export async function invoke(
   agent: Agent,
   token: string | undefined,
   sources: Pick<ProbeSources, "random">,
-): Promise<Finding> {
+): Promise<ProbeResult> {
   const id = sources.random.bytes(16).toString("hex");
   const answer = await ask(agent.invokeUrl, "POST", {
     headers: {

@@ -5,7 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { homeserverRefusal, homeserverUnclear } from "./classify-answers.ts";
 import { RoomCrossings } from "./event-delivery.ts";
-import { type Finding, notApplicable, notConfigured, type OutsideProbe, unreachable } from "./finding.ts";
+import { notApplicable, notConfigured, type OutsideProbe, type ProbeResult, unreachable } from "./finding.ts";
 import type { PartnerServer } from "./partner-server.ts";
 import { NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 
@@ -14,7 +14,7 @@ interface Door {
   /** Absent without a witness, which is a hindrance. */
   readonly server: string | undefined;
   /** Why the third server cannot be asked. */
-  readonly hindrance: Finding | undefined;
+  readonly hindrance: ProbeResult | undefined;
   readonly probes: Readonly<Record<"makeJoin" | "join" | "event" | "backfill", OutsideProbe>>;
 }
 
@@ -60,7 +60,7 @@ export class RoomProbes {
     return [...items, ...(await this.#through(target, now)), ...(await this.#through(third, now))];
   }
 
-  async #hindrance(): Promise<Finding | undefined> {
+  async #hindrance(): Promise<ProbeResult | undefined> {
     const { witness } = this.#room.people;
     if (witness === undefined) return notConfigured("witness");
     try {
@@ -79,8 +79,8 @@ export class RoomProbes {
       unlessNotAsked(await this.#join(door, now, visit), asked),
     );
     try {
-      let looking: Promise<Finding | undefined> | undefined;
-      const history = (ask: (server: PartnerServer, at: string, eventId: string) => Promise<Finding>) => {
+      let looking: Promise<ProbeResult | undefined> | undefined;
+      const history = (ask: (server: PartnerServer, at: string, eventId: string) => Promise<ProbeResult>) => {
         const { server } = this.#room.people;
         if (server === undefined) return notConfigured("signing_key");
         if (door.hindrance !== undefined) return door.hindrance;
@@ -103,7 +103,10 @@ export class RoomProbes {
     }
   }
 
-  #makeJoin({ server, hindrance, probes }: Door, { isLeft }: Circumstances): Promise<Finding> | Finding {
+  #makeJoin(
+    { server, hindrance, probes }: Door,
+    { isLeft }: Circumstances,
+  ): Promise<ProbeResult> | ProbeResult {
     const origin = this.#room.people.server;
     if (origin === undefined) return notConfigured("signing_key");
     // What others let happen in a room that the target is not in is no way to the target.
@@ -115,7 +118,7 @@ export class RoomProbes {
     { server, hindrance }: Door,
     { isLeft }: Circumstances,
     visit: { isAsked: boolean },
-  ): Promise<Finding> {
+  ): Promise<ProbeResult> {
     const { other, partner, observer } = this.#room.people;
     if (other === undefined) return notConfigured("other_user");
     if (isLeft) return notApplicable("target_has_left");
@@ -151,7 +154,7 @@ export class RoomProbes {
   }
 
   /** A server that has not received what it is asked for would answer as one that refuses. */
-  async #lack({ probes }: Door, eventId: string): Promise<Finding | undefined> {
+  async #lack({ probes }: Door, eventId: string): Promise<ProbeResult | undefined> {
     const { witness } = this.#room.people;
     if (probes === AT_TARGET || witness === undefined) return undefined;
     const hasIt = await this.#room.within(() => witness.sees(this.#room.id, eventId));
@@ -163,7 +166,7 @@ export class RoomProbes {
  * A homeserver that was refused repeatedly stops asking for a while, and answers 502 itself. Then the join
  * that was asked for by hand, a moment ago, stands for both.
  */
-function unlessNotAsked(found: Finding, asked: EvidenceItem): Finding {
+function unlessNotAsked(found: ProbeResult, asked: EvidenceItem): ProbeResult {
   const isOwnFailure = found.verdict === "unknown" && found.status !== null && found.status >= 500;
   return isOwnFailure && asked.verdict === "closed" ? notApplicable("own_server_did_not_ask") : found;
 }

@@ -15,7 +15,7 @@ import {
 } from "../homeserver/signed-request.ts";
 import { isNoRoomOf, readHomeserverAnswer } from "./classify-answers.ts";
 import type { ProbeConfig } from "./config.ts";
-import { type Finding, notConfigured } from "./finding.ts";
+import { notConfigured, type ProbeResult } from "./finding.ts";
 import type { Person, ProbeSources } from "./user.ts";
 
 /** All that stable rooms have been made with; a server that is asked names the room's own. */
@@ -67,7 +67,7 @@ export class PartnerServer {
    * nothing, since the signature is wrong.
    * @throws DrawbridgeError `secret_unavailable`
    */
-  static async sendWithoutKey(config: ProbeConfig, sources: ProbeSources): Promise<Finding> {
+  static async sendWithoutKey(config: ProbeConfig, sources: ProbeSources): Promise<ProbeResult> {
     const stranger = PartnerServer.#signing(config, sources, freshSigningKey(sources.random, "moment"));
     try {
       const found = await stranger.send();
@@ -81,7 +81,7 @@ export class PartnerServer {
   }
 
   /** A transaction without a single event: only whether it is taken in is tried. */
-  async send(): Promise<Finding> {
+  async send(): Promise<ProbeResult> {
     const id = this.#sources.random.bytes(12).toString("hex");
     const content = {
       origin: this.#origin.name,
@@ -94,7 +94,7 @@ export class PartnerServer {
   }
 
   /** @param observer declines the invitation, if it comes through and is for this user */
-  async invite(inviter: string, invitee: string, observer: Person | undefined): Promise<Finding> {
+  async invite(inviter: string, invitee: string, observer: Person | undefined): Promise<ProbeResult> {
     const { clock, random } = this.#sources;
     const made = inviteRequest(
       { serverName: this.#origin.name, userId: inviter, signingKey: this.#origin.signingKey },
@@ -108,7 +108,7 @@ export class PartnerServer {
   }
 
   /** Asks a server of the room for the form of a join event, and makes no use of it. */
-  async makeJoin(server: string, room: RoomId, userId: string): Promise<Finding> {
+  async makeJoin(server: string, room: RoomId, userId: string): Promise<ProbeResult> {
     const path = `/_matrix/federation/v1/make_join/${encodeURIComponent(room)}/${encodeURIComponent(userId)}?${ROOM_VERSIONS}`;
     const answer = await this.#requests.request(server as ServerName, "GET", path);
     if (!isNoRoomOf(answer)) return readHomeserverAnswer(answer);
@@ -116,18 +116,18 @@ export class PartnerServer {
   }
 
   /** Fetches one event of the room; only whether it has content is read. */
-  async event(server: string, eventId: string): Promise<Finding> {
+  async event(server: string, eventId: string): Promise<ProbeResult> {
     const path = `/_matrix/federation/v1/event/${encodeURIComponent(eventId)}`;
     return this.#history(server, path, eventId);
   }
 
   /** Fetches history from one event backwards. */
-  async backfill(server: string, room: RoomId, eventId: string): Promise<Finding> {
+  async backfill(server: string, room: RoomId, eventId: string): Promise<ProbeResult> {
     const path = `/_matrix/federation/v1/backfill/${encodeURIComponent(room)}?v=${encodeURIComponent(eventId)}&limit=1`;
     return this.#history(server, path, eventId);
   }
 
-  async #history(server: string, path: string, eventId: string): Promise<Finding> {
+  async #history(server: string, path: string, eventId: string): Promise<ProbeResult> {
     const answer = await this.#requests.request(server as ServerName, "GET", path);
     const found = readHomeserverAnswer(answer, [eventId]);
     // What a server does not hold, or no longer, it gives to nobody.

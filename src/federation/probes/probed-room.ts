@@ -3,10 +3,10 @@
 import type { RoomId } from "../../domain/identifiers.ts";
 import {
   type AnsweringLayer,
-  type Finding,
   notApplicable,
   type OutsideProbe,
   observe,
+  type ProbeResult,
   type ProbeSubject,
 } from "./finding.ts";
 import type { PartnerServer } from "./partner-server.ts";
@@ -60,7 +60,11 @@ export class ProbedRoom {
     this.#sources = sources;
   }
 
-  item(probe: OutsideProbe, vantage: ProbeSubject["vantage"], attempt: () => Promise<Finding> | Finding) {
+  item(
+    probe: OutsideProbe,
+    vantage: ProbeSubject["vantage"],
+    attempt: () => Promise<ProbeResult> | ProbeResult,
+  ) {
     const about = { plane: "rooms", partner: this.people.partnerName, subject: this.id } as const;
     return observe({ ...about, probe, vantage }, this.#sources.clock, attempt);
   }

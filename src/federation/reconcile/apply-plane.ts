@@ -43,7 +43,7 @@ export interface StepOptions {
   readonly stateOf: (revision: Revision) => Promise<DesiredState | undefined>;
 }
 
-export interface StepResult {
+export interface AppliedPlane {
   /**
    * `superseded`: another process has accepted a newer revision. `waiting`: the next attempt is not due. `unmanaged`:
    * this organisation does not manage the plane.
@@ -61,7 +61,7 @@ export async function stepPlane(
   runtime: PlaneRuntime,
   desired: DesiredState,
   options: StepOptions,
-): Promise<StepResult> {
+): Promise<AppliedPlane> {
   const { state, clock, reporter } = context;
   const plane = runtime.name;
   const name = `plane ${plane}`;
@@ -99,7 +99,7 @@ async function stepLocked(
   desired: DesiredState,
   record: PlaneRecord,
   options: StepOptions,
-): Promise<StepResult> {
+): Promise<AppliedPlane> {
   const { state, clock } = context;
   const plane = runtime.name;
   const { digest } = desired.planes[plane];

@@ -8,7 +8,7 @@ import { clientsInForce, type Partner, planeState, type Registry } from "../regi
 import type { Revision } from "../repository/repository.ts";
 import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/plane-records.ts";
 import { type Assessment, assess, type Refusal } from "./accept-head.ts";
-import { type StepResult, stepPlane } from "./apply-plane.ts";
+import { type AppliedPlane, stepPlane } from "./apply-plane.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
 import { type DesiredState, desiredState, readRevision, registryOf } from "./desired-state.ts";
 
@@ -31,7 +31,7 @@ export interface PassOptions {
 export interface PlaneReport {
   readonly plane: PlaneName;
   /** `held`: the transport waits for the rooms. */
-  readonly step: StepResult["step"] | "held";
+  readonly step: AppliedPlane["step"] | "held";
   readonly record: PlaneRecord;
   readonly drift: number;
   readonly changed: boolean;

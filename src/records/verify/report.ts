@@ -26,10 +26,10 @@ const PARTS = [
  * do not manage; `unilateral`: the remover's side is as it should be, and the partner has shown nothing closed;
  * `not_verified`: anything else.
  */
-export type Outcome = "verified" | "incomplete" | "unilateral" | "not_verified";
+export type RecordOutcome = "verified" | "incomplete" | "unilateral" | "not_verified";
 
 export interface RecordReport {
-  readonly outcome: Outcome;
+  readonly outcome: RecordOutcome;
   readonly verified: boolean;
   /** Of the file's bytes, tagged. */
   readonly digest: string;
@@ -159,7 +159,7 @@ function countSigners(signers: readonly Signature[]): RecordReport["signers"] {
 
 type SoundStage = StagePredicate & Pick<JudgedStage, "conditions">;
 
-function outcomeOf(problems: readonly Problem[], isCompleted: boolean, hasUnmanaged: boolean): Outcome {
+function outcomeOf(problems: readonly Problem[], isCompleted: boolean, hasUnmanaged: boolean): RecordOutcome {
   const isUnilateral = problems.length === 1 && problems[0]?.reason === "unilateral";
   if (isCompleted && isUnilateral) return "unilateral";
   if (problems.length > 0 || !isCompleted) return "not_verified";

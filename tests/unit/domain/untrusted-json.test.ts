@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { isTooDeep, parseOutsideJson } from "../../../src/domain/untrusted-json.ts";
+import { isTooDeep, parseUntrustedJson } from "../../../src/domain/untrusted-json.ts";
 
 const lists = (depth: number, inside = "1") => "[".repeat(depth) + inside + "]".repeat(depth);
 const objects = (depth: number, name = "a") => `{"${name}":`.repeat(depth) + "1" + "}".repeat(depth);
@@ -9,17 +9,17 @@ const objects = (depth: number, name = "a") => `{"${name}":`.repeat(depth) + "1"
 describe("JSON from outside", () => {
   it("is what JSON.parse makes of it up to 256 levels", () => {
     const text = fc.json({ maxDepth: 20 });
-    fc.assert(fc.property(text, (one) => assert.deepEqual(parseOutsideJson(one), JSON.parse(one))));
+    fc.assert(fc.property(text, (one) => assert.deepEqual(parseUntrustedJson(one), JSON.parse(one))));
     for (const one of [lists(256), objects(256), objects(256, "__proto__")]) {
-      assert.equal(JSON.stringify(parseOutsideJson(one)), one);
+      assert.equal(JSON.stringify(parseUntrustedJson(one)), one);
     }
-    assert.throws(() => parseOutsideJson("[1"), SyntaxError);
+    assert.throws(() => parseUntrustedJson("[1"), SyntaxError);
   });
 
   it("can be serialised and cloned however deep it was, and what stands beside the deep part is kept", () => {
     for (const depth of [257, 3_300, 100_000]) {
       for (const deep of [lists(depth), objects(depth), objects(depth, "__proto__")]) {
-        const value = parseOutsideJson(`{"__proto__":{"x":1},"deep":${deep},"after":[{"b":[]}]}`);
+        const value = parseUntrustedJson(`{"__proto__":{"x":1},"deep":${deep},"after":[{"b":[]}]}`);
         structuredClone(value);
         const text = JSON.stringify(value);
         assert.ok(text.startsWith('{"__proto__":{"x":1},"deep":'));
@@ -31,7 +31,7 @@ describe("JSON from outside", () => {
 
   it("a part is too deep above 128 levels, also after the cut and inside what carries it", () => {
     const isPartTooDeep = (part: string) => {
-      const { events } = parseOutsideJson(`{"events":[${part}]}`) as { events: unknown[] };
+      const { events } = parseUntrustedJson(`{"events":[${part}]}`) as { events: unknown[] };
       return isTooDeep(events[0]);
     };
     const depths = fc.tuple(fc.integer({ min: 1, max: 20_000 }), fc.constantFrom(lists, objects));

@@ -7,7 +7,7 @@ import { parseServerName, type RoomId, type ServerName, serverOf } from "../../.
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { HomeserverAccess, HomeserverApi, Pacer } from "../../homeserver/api.ts";
-import { HomeserverOperator } from "../../homeserver/synapse-admin-api.ts";
+import { SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
 import type { OffboardingContext } from "../run/context.ts";
@@ -22,7 +22,7 @@ export type DutiesContext = Pick<OffboardingContext, "config" | "say"> & {
 export interface DutiesSession {
   readonly own: ServerName;
   readonly partner: ServerName;
-  readonly operator: HomeserverOperator;
+  readonly operator: SynapseAdminApi;
   readonly homeserver: DutiesHomeserver;
   /** Undefined where the deployment does not let the database be read. */
   readonly tables: HomeserverTables | undefined;
@@ -44,7 +44,7 @@ export async function withDuties<T>(
   const access = new HomeserverAccess(api, readSecret(homeserver.operatorToken, resolve(directory)));
   const session = {
     ...{ own, partner, clock, say },
-    operator: new HomeserverOperator(access),
+    operator: new SynapseAdminApi(access),
     homeserver: new DutiesHomeserver(access),
   };
   try {

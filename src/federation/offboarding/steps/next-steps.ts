@@ -156,7 +156,7 @@ const NO_STEPS: Steps = {
 };
 
 /** @param skips whether the next stage may be opened before both have signed the one before it */
-export function stepsOf(view: RunView, skips = false): Steps {
+export function nextStepsOf(view: RunView, skips = false): Steps {
   const { run, stages, completion } = view;
   if (run.ended !== null) return { ...NO_STEPS, ended: run.ended.how };
   const isRemover = run.self === run.remover;

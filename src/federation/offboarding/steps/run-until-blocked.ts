@@ -11,7 +11,7 @@ import { type StageProgress, writeContainedAt } from "../run/progress.ts";
 import { counterpartyOf, findRun, type Run } from "../run/run-file.ts";
 import { complete } from "./complete.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
-import { isLeftAlone, type RunView, stepsOf, viewOf, waitedFor } from "./next-steps.ts";
+import { isLeftAlone, nextStepsOf, type RunView, viewOf, waitedFor } from "./next-steps.ts";
 import { SKIPPED_WORD, workStage } from "./prove-stage.ts";
 import { sign } from "./sign.ts";
 import { requireOpen, withRun } from "./step.ts";
@@ -74,7 +74,7 @@ export async function runSteps(
     }
     const run = findRun(federation.state, id);
     const view = viewOf(run, parties);
-    const steps = stepsOf(view);
+    const steps = nextStepsOf(view);
     if (steps.sign.length > 0 || steps.countersign.length > 0) {
       const { signed, countersigned } = await sign(context, id);
       for (const stage of signed) say(`${stage}: signed`);
@@ -168,7 +168,7 @@ export function next(
       options.skipCountersignature === undefined
         ? null
         : wordOf("--skip-countersignature", options.skipCountersignature, SKIPPED_WORD);
-    const steps = stepsOf(viewOf(run, parties), skipped !== null);
+    const steps = nextStepsOf(viewOf(run, parties), skipped !== null);
     const after = (did: NextResult["did"], more: Partial<NextResult> = {}): NextResult => ({
       ...{ run, did, stage: null, progress: undefined, planes: [] },
       ...more,

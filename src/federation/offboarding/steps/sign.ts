@@ -27,7 +27,7 @@ import {
 } from "../run/statements.ts";
 import { declaredOpen } from "../stages/observe-stage.ts";
 import { finishRecord, recheck } from "./complete.ts";
-import { isLeftAlone, type RunView, type StageView, stepsOf, unwaivedIn, viewOf } from "./next-steps.ts";
+import { isLeftAlone, nextStepsOf, type RunView, type StageView, unwaivedIn, viewOf } from "./next-steps.ts";
 import { prove } from "./prove-stage.ts";
 import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
 
@@ -49,7 +49,7 @@ export function sign(context: OffboardingContext, named?: string): Promise<SignR
     const removal = removalOf(run, trust);
     const { parties } = trust;
     const before = viewOf(run, parties);
-    const steps = stepsOf(before);
+    const steps = nextStepsOf(before);
     if (steps.sign.length === 0 && steps.countersign.length === 0) throw nothingToSign(before);
     const signer = signerOf(context.config);
     const at = () => timestamp(context.federation.clock.now());
@@ -184,7 +184,7 @@ function nothingToSign(view: RunView): OffboardingBlocked {
   if (stage !== undefined) {
     return new OffboardingBlocked(`stage ${stage.stage} is not signed`, blocksOf(stage));
   }
-  const { waiting } = stepsOf(view);
+  const { waiting } = nextStepsOf(view);
   return blockedBy("there is nothing to sign", {
     ...{ stage: waiting?.stage ?? null, condition: "turn", probe: "status" },
     found: waiting === null ? "the next step is not a signature" : `waiting for ${waiting.for}`,

@@ -9,12 +9,12 @@ import { counterpartyOf, type Run } from "../run/run-file.ts";
 import { recordFileOf } from "./complete.ts";
 import {
   isSignedByBoth,
+  nextStepsOf,
   type OtherState,
   type RunView,
   type StageState,
   type StageView,
   type Steps,
-  stepsOf,
   viewOf,
   type Waiting,
 } from "./next-steps.ts";
@@ -46,7 +46,7 @@ export interface RunStatus {
 export function statusOf(run: Run, { parties }: Trust): RunStatus {
   const view = viewOf(run, parties);
   const { run: id, kind, trigger, remover, partner, self, opened_at: openedAt, ended } = run;
-  const steps = stepsOf(view);
+  const steps = nextStepsOf(view);
   return {
     ...{ run: id, kind, trigger, remover, partner, self, openedAt, ended },
     containedAt: view.containedAt,

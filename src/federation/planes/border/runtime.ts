@@ -13,7 +13,7 @@ import { assertAdmits } from "../admitted.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
 import {
   type Drift,
-  type Finding,
+  type OperatorFinding,
   observeInside,
   type PlaneOutcome,
   type PlaneRuntime,
@@ -60,7 +60,7 @@ export function borderRuntime(config: FederationConfig, { clock }: RuntimeDepend
 
     async probe(desired, { partner }): Promise<readonly EvidenceItem[]> {
       const about = { plane: "border", partner: partner.serverName, layer: "border" } as const;
-      const observe = (probe: string, subject: string | null, find: () => Promise<Finding>) =>
+      const observe = (probe: string, subject: string | null, find: () => Promise<OperatorFinding>) =>
         observeInside(clock, { ...about, probe, subject }, async () => {
           const found = await unlessDown(find());
           return found === undefined

@@ -12,7 +12,7 @@ import type { FederationConfig } from "../../config.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
 import { type PartnerEntry, planeState } from "../../registry/partner.ts";
 import { openPartners } from "../admitted.ts";
-import { type DesiredPlane, type Finding, observeInside } from "../plane.ts";
+import { type DesiredPlane, type OperatorFinding, observeInside } from "../plane.ts";
 import { bridgeAgentsDigest } from "./bridge-health.ts";
 import { CardAudit, type CardDecision } from "./card-audit.ts";
 import { CARD_AGENTS } from "./render.ts";
@@ -32,10 +32,10 @@ type Observe = (
   probe: string,
   layer: string,
   subject: string,
-  find: () => Promise<Finding> | Finding,
+  find: () => Promise<OperatorFinding> | OperatorFinding,
 ) => Promise<EvidenceItem>;
 
-export async function probePlane(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
+export async function cardEvidence(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
   const partner = options.partner.partner.serverName;
   const observe: Observe = (probe, layer, subject, find) =>
     observeInside(options.clock, { plane: "card", partner, probe, layer, subject }, find);
@@ -159,7 +159,7 @@ async function decisionsOnceRejected(audit: CardAudit, agents: readonly string[]
   }
 }
 
-function trustOf(decision: CardDecision, inForce: readonly string[]): Finding {
+function trustOf(decision: CardDecision, inForce: readonly string[]): OperatorFinding {
   const verdict = decision.outcome === "rejected" ? "closed" : "open";
   return { verdict, reason: decision.reason, references: [decision.target.fingerprint, ...inForce] };
 }

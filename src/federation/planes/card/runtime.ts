@@ -19,7 +19,7 @@ import {
   unmanagedPlane,
 } from "../plane.ts";
 import { bridgeAgentsDigest, untilAgentsInForce } from "./bridge-health.ts";
-import { probePlane } from "./operator-evidence.ts";
+import { cardEvidence } from "./operator-evidence.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "./render.ts";
 
 const RETRY_MS = 5_000;
@@ -88,7 +88,7 @@ export function cardRuntime(config: FederationConfig, { clock }: RuntimeDependen
       );
     },
 
-    probe: (desired, partner) => probePlane({ config, desired, partner, clock }),
+    probe: (desired, partner) => cardEvidence({ config, desired, partner, clock }),
   };
 }
 

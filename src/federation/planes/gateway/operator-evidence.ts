@@ -11,7 +11,7 @@ import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { applicantsOf, type PartnerEntry, type Registry } from "../../registry/partner.ts";
 import { readGatewayState } from "../await-gateway.ts";
 import { standingText } from "../file-target.ts";
-import { type Finding, observeInside } from "../plane.ts";
+import { type OperatorFinding, observeInside } from "../plane.ts";
 import type { IssuerAdapter } from "./issuer-adapter.ts";
 
 /** Envoy takes a token up to two seconds past its end. */
@@ -30,7 +30,7 @@ export interface ProbeOptions {
   readonly clock: Clock;
 }
 
-export async function probePlane(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
+export async function gatewayEvidence(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
   const { partner } = options.partner;
   const declared = applicantsOf(options.registry, partner).map(({ clientId }) => clientId);
   const items = [...new Set([partner.azp, ...declared, ...options.covering])].map((clientId) =>
@@ -42,7 +42,7 @@ export async function probePlane(options: ProbeOptions): Promise<readonly Eviden
 async function probeClient(options: ProbeOptions, azp: string): Promise<readonly EvidenceItem[]> {
   const { clock, partner } = options;
   const about = { plane: "gateway", partner: partner.partner.serverName, subject: azp } as const;
-  const observe = (probe: string, layer: string, find: () => Finding) =>
+  const observe = (probe: string, layer: string, find: () => OperatorFinding) =>
     observeInside(clock, { ...about, probe, layer }, find);
   const client = await clientOf(options.issuer, azp);
   return [
@@ -56,7 +56,10 @@ async function probeClient(options: ProbeOptions, azp: string): Promise<readonly
   ];
 }
 
-function callersInForce({ stateFile, invocationFile, invocation }: ProbeOptions, azp: string): Finding {
+function callersInForce(
+  { stateFile, invocationFile, invocation }: ProbeOptions,
+  azp: string,
+): OperatorFinding {
   const state = readGatewayState(stateFile);
   if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running", references: [] };
   const references = [state.invocation];
@@ -98,7 +101,7 @@ async function clientOf(issuer: IssuerAdapter, azp: string): Promise<ClientState
 }
 
 /** When the last token was issued is unknown; it was before this observation, so the bound holds. */
-function liveTokens(client: ClientState, clock: Clock): Finding {
+function liveTokens(client: ClientState, clock: Clock): OperatorFinding {
   if (VERDICTS[client] !== "closed") return { verdict: VERDICTS[client], reason: client, references: [] };
   const until = new Date(clock.now() + (TOKEN_LIFE_S + SKEW_S) * 1_000).toISOString();
   return { verdict: "closed", reason: "no_new_tokens", references: [`live_until=${until}`] };

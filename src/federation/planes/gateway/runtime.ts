@@ -26,7 +26,7 @@ import {
 } from "../plane.ts";
 import { declaredClientsAdapter, type IssuerAdapter, type IssuerIntent } from "./issuer-adapter.ts";
 import { keycloakAdapter } from "./issuer-keycloak.ts";
-import { probePlane } from "./operator-evidence.ts";
+import { gatewayEvidence } from "./operator-evidence.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
 
 const RETRY_MS = 5_000;
@@ -81,7 +81,7 @@ export function gatewayRuntime(config: FederationConfig, { clock }: RuntimeDepen
     },
 
     probe: (desired, partner, covering = []) =>
-      probePlane({
+      gatewayEvidence({
         ...{ partner, registry: desired.registry, covering },
         stateFile,
         invocationFile: target,

@@ -10,7 +10,7 @@ import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
 import { HomeserverAccess, HomeserverApi, Pacer } from "../../homeserver/api.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
-import { HomeserverOperator, LentTokens } from "../../homeserver/synapse-admin-api.ts";
+import { LentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
 import { type DesiredPlane, type OutOfReach, renderedFile } from "../plane.ts";
 import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
@@ -29,7 +29,7 @@ type HomeEnforcement = Pick<BorderStatusClient, "differing" | "enforcement" | "r
 
 export interface RoomsSession {
   readonly intent: RoomsIntent;
-  readonly operator: HomeserverOperator;
+  readonly operator: SynapseAdminApi;
   readonly operatorId: UserId;
   readonly tokens: LentTokens;
   /** The journal of each partner that is closing, or was. */
@@ -122,7 +122,7 @@ export async function withSession<T>(
   const folder = join(inside(config.state), "rooms");
   const api = new HomeserverApi({ url: homeserver.url, clock, pacer: new Pacer(clock, rooms.pace) });
   const token = readSecret(homeserver.operatorToken, config.directory);
-  const operator = new HomeserverOperator(new HomeserverAccess(api, token));
+  const operator = new SynapseAdminApi(new HomeserverAccess(api, token));
   const signed = new SignedRequests({
     name: intent.own as ServerName,
     signingKey: readPath(inside(homeserver.signingKeyFile)),

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
-import { aboutOf, derive } from "../../../../src/bridge/intake/interpret-messages.ts";
+import { aboutOf, interpretMessages } from "../../../../src/bridge/intake/interpret-messages.ts";
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
 import { TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
@@ -172,7 +172,7 @@ describe("a question from the agent", () => {
       held,
       {
         about: aboutOf([message]),
-        derive: (known) => derive(asked, known, byGhost, NAMESPACE),
+        derive: (known) => interpretMessages(asked, known, byGhost, NAMESPACE),
         capacity: { room: 64, global: 4_096 },
         noticeIntervalMs: 600_000,
       },

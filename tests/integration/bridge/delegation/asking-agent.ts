@@ -28,7 +28,7 @@ export function agentQuestions(setUpDelegation: ReturnType<typeof delegationSuit
       return await claimEnvelope(made.fixture.ledger, name);
     };
     const { harness } = made;
-    const isPosted = () => row.state === "awaiting_input" && harness.calls.includes("recordAsked");
+    const isPosted = () => row.state === "awaiting_input" && harness.returned.includes("recordAsked");
     /** How often a worker has given it back, to be looked at later. */
     const looks = () => harness.metrics.count("deferred:input_open");
     return { ...made, ...personOf(made), row, bodies, admitEnvelope, isPosted, looks };

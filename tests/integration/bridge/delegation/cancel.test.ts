@@ -37,8 +37,8 @@ describe("a conversation", () => {
       ).map(({ kind, reason, source }) => [kind, reason, source].filter((each) => each !== null).join(" "));
     const asked = async () => {
       worker.start();
-      const { harness } = made;
-      await harness.until(() => row.state === "awaiting_input" && harness.calls.includes("recordAsked"));
+      const { until, returned } = made.harness;
+      await until(() => row.state === "awaiting_input" && returned.includes("recordAsked"));
       return await person.lastSent("question");
     };
     return { ...made, ...person, row, worker, notices, asked };

@@ -4,7 +4,7 @@ import { describe, it, type TestContext } from "node:test";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import { FederationConfigFile } from "../../../../src/federation/config.ts";
 import type { PlaneName } from "../../../../src/federation/plane-order.ts";
-import { probePlane } from "../../../../src/federation/planes/card/operator-evidence.ts";
+import { cardEvidence } from "../../../../src/federation/planes/card/operator-evidence.ts";
 import { CARD_AGENTS, cardRender } from "../../../../src/federation/planes/card/render.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { judge } from "../../../../src/federation/probes/expected-results.ts";
@@ -142,7 +142,7 @@ describe("judge and its report", () => {
         bridgeHealthUrl: `${server.url}/readyz`,
       },
     });
-    const items = await probePlane({
+    const items = await cardEvidence({
       config: { ...config, directory: "/nonexistent" },
       desired: { revision: desired.revision, registry: desired.registry, files },
       partner: entry,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { derive } from "../../../../src/bridge/intake/interpret-messages.ts";
+import { interpretMessages } from "../../../../src/bridge/intake/interpret-messages.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
 import type { KnownFacts } from "../../../../src/bridge/ledger/admission-types.ts";
@@ -37,7 +37,7 @@ describe("deriving from a message", () => {
         ...{ candidates: [message], reactions: [], waiting: [], deadline: 0 },
         ...{ plainInEncrypted: false, contextSince: 0 },
       };
-      assert.deepEqual(derive(asked, NOTHING_KNOWN, new Map(), NAMESPACE).delegations, []);
+      assert.deepEqual(interpretMessages(asked, NOTHING_KNOWN, new Map(), NAMESPACE).delegations, []);
       assert.ok(reads < 10, `${reads} times`);
     });
   }

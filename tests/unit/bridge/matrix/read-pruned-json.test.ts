@@ -3,9 +3,9 @@ import assert from "node:assert/strict";
 import { Readable } from "node:stream";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { readThinned, type ThinBounds } from "../../../../src/bridge/matrix/read-pruned-json.ts";
+import { type PruneBounds, readPruned } from "../../../../src/bridge/matrix/read-pruned-json.ts";
 
-const WIDE: ThinBounds = { what: "list_elements", elementBytesMax: 1e9, bytesMax: 1e9, readBytesMax: 1e9 };
+const WIDE: PruneBounds = { what: "list_elements", elementBytesMax: 1e9, bytesMax: 1e9, readBytesMax: 1e9 };
 
 /** A body in pieces of these lengths, again and again. */
 function bodyOf(text: string, lengths: readonly number[]) {
@@ -19,8 +19,8 @@ function bodyOf(text: string, lengths: readonly number[]) {
   return Readable.from(chunks);
 }
 
-const thinned = (value: unknown, bounds: Partial<ThinBounds>, lengths: readonly number[] = [7]) =>
-  readThinned(bodyOf(JSON.stringify(value), lengths), { ...WIDE, ...bounds });
+const thinned = (value: unknown, bounds: Partial<PruneBounds>, lengths: readonly number[] = [7]) =>
+  readPruned(bodyOf(JSON.stringify(value), lengths), { ...WIDE, ...bounds });
 
 const lengths = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 5 });
 

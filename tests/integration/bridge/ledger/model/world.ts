@@ -7,7 +7,7 @@
 
 import assert from "node:assert/strict";
 import type { Pool } from "pg";
-import type { Outcome } from "../../../../../src/bridge/ledger/delegations.ts";
+import type { DelegationOutcome } from "../../../../../src/bridge/ledger/delegations.ts";
 import type { ClaimedIntakeEnvelope } from "../../../../../src/bridge/ledger/intake-envelopes.ts";
 import type { ClaimedDelegation } from "../../../../../src/bridge/ledger/leases.ts";
 import type { ClaimedNotice } from "../../../../../src/bridge/ledger/notices.ts";
@@ -336,10 +336,10 @@ export const KEY_WAIT_MS = 9 * LEASE_MS;
 export const MANY = { ...BUCKET, burst: 99_999 };
 
 export const ended = (
-  state: Outcome["state"],
-  stage: Outcome["stage"],
-  reason: Outcome["reason"],
-  notice?: Outcome["notice"],
+  state: DelegationOutcome["state"],
+  stage: DelegationOutcome["stage"],
+  reason: DelegationOutcome["reason"],
+  notice?: DelegationOutcome["notice"],
 ) => ({
   ...{ state, stage, reason },
   ...(notice === undefined ? {} : { notice }),
@@ -350,7 +350,7 @@ export const OUTCOMES = {
   canceled: ended("canceled", "dispatch", "source_redacted"),
   late: ended("failed", "follow", "answer_deadline_exceeded", "delegation_failed"),
   unasked: ended("failed", "follow", "input_wait_elapsed", "delegation_failed"),
-} satisfies Record<string, Outcome>;
+} satisfies Record<string, DelegationOutcome>;
 
 export const LIMITS = { room: 3, global: 6, server: 5, agent: 5, roomEnvelopes: 2, senderEnvelopes: 3 };
 
