@@ -18,6 +18,8 @@ export interface TestRun {
   readonly args: readonly string[];
   /** Files that are left out, unless an argument names them. */
   readonly except?: readonly string[];
+  /** Files that are started before the others, since they take the longest. */
+  readonly first?: readonly string[];
   /** Test files at a time; by default as many as there are cores. */
   readonly concurrency?: number;
   readonly timeoutMs: number;
@@ -80,7 +82,8 @@ export async function runTests(run: TestRun): Promise<number> {
       `--test-timeout=${run.timeoutMs}`,
       "--test-reporter=spec",
       ...options,
-      ...longestFirst(groupFiles(files, run.sharedProcesses)),
+      ...(run.first ?? []).filter((file) => files.includes(file)),
+      ...longestFirst(groupFiles(files, run.sharedProcesses)).filter((file) => !run.first?.includes(file)),
     ];
     const { code } = await runProgram(process.execPath, words, { env });
     return code;

@@ -9,6 +9,16 @@ const TIMES = "--times";
 const LAB_FILE_MINUTES = { short: 15, whole: 240 };
 /** Minutes each, and other files exercise the same workflows: left out by `--short`. */
 const LONG_FILES = ["tests/lab/federation/offboarding/kept-rooms.test.ts"];
+/** Minutes each, which the size of the file does not show. */
+const FIRST_FILES = [
+  "tests/lab/federation/offboarding/steps.test.ts",
+  "tests/lab/federation/orders.test.ts",
+  "tests/lab/federation/planes/each-plane-alone.test.ts",
+  "tests/lab/lab/lab.test.ts",
+  "tests/lab/bridge/conversation.test.ts",
+  "tests/lab/federation/leaks.test.ts",
+  "tests/lab/federation/break-glass.test.ts",
+];
 
 /** `--short` leaves the longest out; `--seed N` repeats the random orders of an earlier run. */
 export function testLab(args: readonly string[]): Promise<number> {
@@ -18,8 +28,9 @@ export function testLab(args: readonly string[]): Promise<number> {
     folders: ["tests/lab"],
     args: without(args, SHORT, SEED, seed),
     except: isShort ? LONG_FILES : [],
+    first: FIRST_FILES,
     // Servers that start, and tests that wait for them, leave a core idle.
-    concurrency: 2,
+    concurrency: 3,
     timeoutMs: LAB_FILE_MINUTES[isShort ? "short" : "whole"] * MINUTE_MS,
     env: {
       ...(isShort ? { [LAB_RUN]: "short" } : {}),
