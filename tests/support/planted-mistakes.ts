@@ -80,6 +80,12 @@ export const PLANTED_MISTAKES: readonly PlantedMistake[] = [
     says: /does not close salvage\.example:443/,
   },
   {
+    what: "a removed partner that is open again with a new client and no record of a re-admission",
+    plant: ({ registry }) => registry.set(PILOTS, `${registry.get(PILOTS)}retired: {clients: [before]}\n`),
+    caughtBy: "re-admissions are recorded",
+    says: /pilot-station\.yaml opens a plane to a partner that was removed/,
+  },
+  {
     what: "a policy without the local server",
     plant: ({ rendered }) => edit(rendered, POLICY, '"matrix.harbour.example",', ""),
     caughtBy: "policy admits the own server",

@@ -1,7 +1,7 @@
 // drawbridge federation check: what can be known of an organisation's repository without any server.
 import { resolve } from "node:path";
 import { checkRepository } from "../../federation/work-tree/check.ts";
-import { readRegistryFolder, readRenderedFiles } from "../../federation/work-tree/files.ts";
+import { readReadmissions, readRegistryFolder, readRenderedFiles } from "../../federation/work-tree/files.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { print, renderTable } from "../lib/output.ts";
@@ -18,7 +18,11 @@ Exit codes:
   2  the folder holds no registry`,
   run([folder], options) {
     const directory = resolve(folder);
-    const checks = checkRepository(readRegistryFolder(directory), readRenderedFiles(directory));
+    const checks = checkRepository(
+      readRegistryFolder(directory),
+      readRenderedFiles(directory),
+      readReadmissions(directory),
+    );
     const ok = checks.every(({ result }) => result === "ok");
     const failed = checks.filter(({ result }) => result === "failed");
     print(options, { ok, checks }, () =>

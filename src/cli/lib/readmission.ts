@@ -4,7 +4,7 @@ import { shellWord } from "../../domain/printable.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { WorkflowContext } from "../../federation/readmission/next-step.ts";
 import { currentStage, type Readmission } from "../../federation/readmission/readmission.ts";
-import { ROOMS_CHOICES } from "../../federation/readmission/readmission-record.ts";
+import { ROOMS_CHOICES } from "../../federation/registry/readmission-record.ts";
 import { readmissionRooms } from "../../federation/readmission/rooms.ts";
 import { readmissionStatus } from "../../federation/readmission/status.ts";
 import { openForCommand, outsideProbe } from "./federation.ts";

@@ -13,6 +13,7 @@ import { type Judged, judge } from "../probes/expected-results.ts";
 import { scopeOf } from "../probes/scope.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
+import { type RoomsChoice, recordPath, renderRecord } from "../registry/readmission-record.ts";
 import {
   judgePlane,
   type Observed,
@@ -40,7 +41,6 @@ import {
   unprovedStage,
   withStage,
 } from "./readmission.ts";
-import { type RoomsChoice, recordPath, renderRecord } from "./readmission-record.ts";
 import { blockedRooms, prepareRooms, type ReadmissionRooms } from "./rooms.ts";
 
 export interface WorkflowContext extends ReadmissionContext {

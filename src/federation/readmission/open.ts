@@ -15,6 +15,7 @@ import { PLANE_NAMES } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { isRemoved, type PartnerEntry } from "../registry/partner.ts";
+import { type ReadmissionRecord, recordPath, renderRecord } from "../registry/readmission-record.ts";
 import { retireAll } from "../registry/retired.ts";
 import { parseRevision, type Revision } from "../repository/repository.ts";
 import { planesOf, READMISSION } from "../workflow/procedure.ts";
@@ -27,7 +28,6 @@ import {
   saveReadmission,
   unprovedStage,
 } from "./readmission.ts";
-import { type ReadmissionRecord, recordPath, renderRecord } from "./readmission-record.ts";
 
 export interface ReadmissionContext extends Federation {
   readonly random: Random;

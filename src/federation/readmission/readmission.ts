@@ -13,8 +13,8 @@ import { readStage } from "../offboarding/run/progress.ts";
 import { openRunWith, runsWith } from "../offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { isRemoved, type PartnerEntry } from "../registry/partner.ts";
+import { RoomsChoice } from "../registry/readmission-record.ts";
 import type { StateFolder } from "../state/folder.ts";
-import { RoomsChoice } from "./readmission-record.ts";
 
 const Stage = z.strictObject({
   plane: z.enum(PLANE_NAMES),

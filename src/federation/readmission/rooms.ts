@@ -22,10 +22,10 @@ import {
 import { type RoomRecord, readJournal } from "../planes/rooms/undo-journal.ts";
 import { goodState } from "../reconcile/accept-head.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
+import type { RoomsChoice } from "../registry/readmission-record.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";
-import type { RoomsChoice } from "./readmission-record.ts";
 
 export interface ReadmissionRooms {
   /** Rooms that the partner was closed out of. @throws DrawbridgeError */

@@ -2,11 +2,11 @@
 
 import { goodState } from "../reconcile/accept-head.ts";
 import { findPartner } from "../registry/find-partner.ts";
+import type { RoomsChoice } from "../registry/readmission-record.ts";
 import { type Plan, plan } from "../workflow/plan.ts";
 import { labelOf, READMISSION, type StepStatus } from "../workflow/procedure.ts";
 import type { WorkflowContext } from "./next-step.ts";
 import { type Readmission, requireReadmission, type TouchedRoom } from "./readmission.ts";
-import type { RoomsChoice } from "./readmission-record.ts";
 
 export interface ReadmissionStatus
   extends Pick<Readmission, "id" | "partner" | "approval" | "rooms" | "touched"> {

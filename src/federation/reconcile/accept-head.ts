@@ -4,10 +4,16 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import { RegistryError } from "../registry/problems.ts";
-import { lostRetirement, type Retirement, retirementsIn } from "../registry/retired-checks.ts";
+import { READMISSIONS } from "../registry/readmission-record.ts";
+import {
+  lostRetirement,
+  type Retirement,
+  readmitted,
+  retirementsIn,
+  withoutReadmission,
+} from "../registry/retired-checks.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 import { canReadSigners, unsignedCommits } from "../repository/signatures.ts";
-import type { PartnerCache } from "../state/partner-cache.ts";
 import { type RefusalReason, readHead } from "../state/plane-records.ts";
 import type { ReconcileContext } from "./context.ts";
 import {
@@ -88,7 +94,7 @@ export async function assess(
   const refusal = await assessOrigin(revision, context, options);
   if (refusal !== undefined) return { good: false, ...refusal };
   const files = await readRevision(context.repository, revision, context.cache);
-  return assessFiles(revision, files, context.cache, await retiredBefore(revision, context, options));
+  return assessFiles(revision, files, context, await retiredBefore(revision, context, options));
 }
 
 /**
@@ -121,7 +127,7 @@ async function retiredBefore(
     );
     if (commit === revision || retiring.size === 0) continue;
     const files = await readRevision(repository, commit, cache);
-    const assessment = assessFiles(commit, files, cache, []);
+    const assessment = await assessFiles(commit, files, context, []);
     if (!assessment.good) continue;
     const all = retirementsIn(assessment.desired.registry, ORGANISATION_FILE);
     before.push(...all.filter(({ file }) => retiring.has(file)));
@@ -129,12 +135,12 @@ async function retiredBefore(
   return before;
 }
 
-function assessFiles(
+async function assessFiles(
   revision: Revision,
   files: RevisionFiles,
-  cache: PartnerCache,
+  { repository, cache }: HeadContext,
   before: readonly Retirement[],
-): Assessment {
+): Promise<Assessment> {
   try {
     const registry = registryOf(files, cache);
     const [lost] = lostRetirement(before, registry);
@@ -144,6 +150,17 @@ function assessFiles(
         reason: "retirement_withdrawn",
         detail: `${lost} no longer retires everything that it did before`,
         hint: "Put its `retired` list back, or the whole entry if it was deleted; a removed partner comes back by drawbridge readmission open.",
+      };
+    }
+    const records =
+      readmitted(registry).length === 0 ? [] : (await repository.read(revision, [READMISSIONS])).values();
+    const [unrecorded] = withoutReadmission(registry, records);
+    if (unrecorded !== undefined) {
+      return {
+        good: false,
+        reason: "readmission_missing",
+        detail: `${unrecorded} opens a plane to a partner that was removed, and no re-admission with its new client is recorded`,
+        hint: "Close its planes again, and re-admit it: drawbridge readmission open. The record is committed with the new client.",
       };
     }
     const [path] = [...renderedChanges(revision, files, registry).keys()].sort();

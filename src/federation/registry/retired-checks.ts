@@ -1,9 +1,11 @@
-// Refuses what was retired wherever it would be used again, and a registry that has forgotten some of it.
+// Refuses what was retired wherever it would be used again, a registry that has forgotten some of it, and a removed
+// partner that comes back without the record of a re-admission.
 // Invariants: linear in the number of partners; a retired identity is allowed in its own entry while the plane that
 // it is for is closed, and nowhere else; an organisation's list of retired identities never becomes shorter.
 import { PLANE_NAMES } from "../plane-order.ts";
-import { applicantsOf, type Registry } from "./partner.ts";
+import { applicantsOf, type PartnerEntry, type Registry } from "./partner.ts";
 import type { CrossProblem } from "./problems.ts";
+import { ReadmissionRecord } from "./readmission-record.ts";
 import {
   type PinnedIdentity,
   type Retired,
@@ -113,6 +115,43 @@ export function checkRetired({ organisation, partners }: Registry, own: string):
     );
   }
   return problems;
+}
+
+/**
+ * The files of partners that were removed, have a new client since, and have a plane open: each needs the record of a
+ * re-admission with that client.
+ */
+export function readmitted({ partners }: Registry): readonly PartnerEntry[] {
+  return partners.filter(
+    ({ partner: { planes, retired, azp } }) =>
+      retired.clients.length > 0 &&
+      !retired.clients.includes(azp) &&
+      PLANE_NAMES.some((plane) => planes[plane] === "open"),
+  );
+}
+
+/**
+ * Those of them whose re-admission is not recorded.
+ * @param records the texts of the repository's records of re-admissions; what is no such record counts as none
+ */
+export function withoutReadmission(registry: Registry, records: Iterable<string>): string[] {
+  const opened = new Set(
+    [...records].flatMap((text) => {
+      const { success, data } = ReadmissionRecord.safeParse(jsonOf(text));
+      return success && data.act === "opened" ? [JSON.stringify([data.server_name, data.azp])] : [];
+    }),
+  );
+  return readmitted(registry).flatMap(({ file, partner: { serverName, azp } }) =>
+    opened.has(JSON.stringify([serverName, azp])) ? [] : [file],
+  );
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }
 
 /** What one file has retired. */

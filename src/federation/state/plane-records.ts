@@ -66,6 +66,7 @@ export const RefusalReason = z.enum([
   "signature_not_allowed",
   "registry_invalid",
   "retirement_withdrawn",
+  "readmission_missing",
   "render_differs",
 ]);
 /** Why a revision of the branch is not accepted. */

@@ -23,6 +23,7 @@ import { serverOfSender } from "../registry/cross-checks.ts";
 import { loadRegistry } from "../registry/load.ts";
 import { closedPlanes, type Registry } from "../registry/partner.ts";
 import { RegistryError, renderProblem } from "../registry/problems.ts";
+import { withoutReadmission } from "../registry/retired-checks.ts";
 import { compareRendered } from "./files.ts";
 
 interface CheckResult {
@@ -42,10 +43,12 @@ const TransportInclude = z.object({
  * Checks a repository's files.
  * @param registryFiles everything below registry/, by path in the repository
  * @param rendered the files below rendered/ and kubernetes/
+ * @param readmissions the records of re-admissions
  */
 export function checkRepository(
   registryFiles: ReadonlyMap<string, string>,
   rendered: ReadonlyMap<string, string>,
+  readmissions: ReadonlyMap<string, string> = new Map(),
 ): readonly CheckResult[] {
   const { registry, results } = checkRegistry(registryFiles);
   const file = (path: string) => rendered.get(`rendered/${path}`);
@@ -60,6 +63,11 @@ export function checkRepository(
     { name: "abuse-report schema", result: abuse.length === 0 ? "ok" : "failed", found: abuse },
     withRegistry("renders equal the registry", (loaded) =>
       compareRendered(rendered, renderAll(loaded)).map(({ change, path }) => `${path} would be ${change}`),
+    ),
+    withRegistry("re-admissions are recorded", (loaded) =>
+      withoutReadmission(loaded, readmissions.values()).map(
+        (file) => `${file} opens a plane to a partner that was removed, and no record names its new client`,
+      ),
     ),
     withRegistry("whitelist cuts only the closed", (loaded) =>
       checkWhitelist(loaded, file(TRANSPORT_INCLUDE)),

@@ -5,6 +5,7 @@ import { lstatSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { PUBLIC, writeWhole } from "../../runtime/write-file.ts";
+import { READMISSIONS } from "../registry/readmission-record.ts";
 
 export interface RenderedChange {
   readonly change: "added" | "changed" | "removed";
@@ -27,6 +28,11 @@ export function readRegistryFolder(directory: string): ReadonlyMap<string, strin
 /** The files where renders belong: everything below rendered/ and kubernetes/. */
 export function readRenderedFiles(directory: string): ReadonlyMap<string, string> {
   return new Map([...readFolder(directory, "rendered"), ...readFolder(directory, "kubernetes")]);
+}
+
+/** The records of re-admissions, by path in the repository. */
+export function readReadmissions(directory: string): ReadonlyMap<string, string> {
+  return readFolder(directory, READMISSIONS);
 }
 
 /** How the tree would have to change to hold exactly what is rendered, by path. */

@@ -8,6 +8,7 @@ import type { PlaneName } from "../../plane-order.ts";
 import type { OutOfReach } from "../../planes/plane.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import type { DesiredState } from "../../reconcile/desired-state.ts";
+import { READMISSIONS } from "../../registry/readmission-record.ts";
 import { checkRepository } from "../../work-tree/check.ts";
 import { DeclaredEvidence } from "../../workflow/declared-evidence.ts";
 import { HINTS } from "../../workflow/hints.ts";
@@ -103,7 +104,8 @@ async function staticProblemsOf(
   const { repository } = federation;
   const registry = await repository.read(revision, ["registry"]);
   const rendered = await repository.read(revision, ["rendered", "kubernetes"]);
-  return checkRepository(registry, rendered)
+  const readmissions = await repository.read(revision, [READMISSIONS]);
+  return checkRepository(registry, rendered, readmissions)
     .filter(({ result }) => result !== "ok")
     .map(({ name, found }) => `${name}: ${found[0] ?? "failed"}`);
 }

@@ -205,6 +205,50 @@ describe("accepting the branch's head", () => {
     assert.equal(await fresh(removed), undefined, "the history up to the trusted base is trusted");
   });
 
+  it("a removed partner with a new client is admitted by no commit without the record of its re-admission [OFF-5] [RDM-1]", async (t) => {
+    const { pass, repository } = await control(t);
+    const text = registryFiles().get(PILOTS) ?? "";
+    const closed = PLANE_NAMES.reduce((found, plane) => setPlane(found, plane, "closed"), text);
+    const [azp = assert.fail()] = /(?<=^azp: )\S+/m.exec(text) ?? [];
+    const removed = `${closed}retired: {clients: [${azp}]}\n`;
+    await commitRegistry(repository, new Map([[PILOTS, removed]]));
+    assert.equal((await pass()).refusal, undefined);
+    const good = await repository.requireHead();
+
+    const renewed = removed.replace(`azp: ${azp}`, "azp: pilots-renewed");
+    const [serverName = assert.fail()] = /(?<=^serverName: )\S+/m.exec(text) ?? [];
+    const record = {
+      ...{ schema: "svc.federation.readmission.v1", act: "opened", readmission: "1".repeat(32) },
+      ...{ server_name: serverName, azp: "pilots-renewed", approval: "CHG-1", git_revision: good },
+      ...{ timestamp: "2026-05-04T10:00:00.000Z", rooms: null, rooms_replaced: 0, planes: [] },
+      retired: { card_keys: [], clients: [azp], server_keys: [] },
+    };
+    const refusalWith = async (registry: string, written?: object) => {
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+      await commitRegistry(repository, new Map([[PILOTS, registry]]));
+      if (written !== undefined) {
+        const path = "records/readmission/a.json";
+        await commitOnTop(repository, new Map([[path, JSON.stringify(written)]]));
+      }
+      return (await pass()).refusal;
+    };
+    for (const plane of PLANE_NAMES) {
+      const refusal = await refusalWith(setPlane(renewed, plane, "open"));
+      assert.equal(refusal?.reason, "readmission_missing", plane);
+      assert.ok(refusal.detail.startsWith(PILOTS), refusal.detail);
+    }
+    const open = setPlane(renewed, "transport", "open");
+    for (const other of [
+      { azp },
+      { server_name: "other.example" },
+      { act: "completed" },
+      { approval: undefined },
+    ]) {
+      assert.equal((await refusalWith(open, { ...record, ...other }))?.reason, "readmission_missing");
+    }
+    assert.equal(await refusalWith(open, record), undefined);
+  });
+
   it("a head whose files in kubernetes/ are not what the registry renders is refused [GIT-1]", async (t) => {
     const { pass, repository, directory, close } = await control(t);
     const opened = (await repository.read(await repository.requireHead(), ["kubernetes/gateway"])).entries();

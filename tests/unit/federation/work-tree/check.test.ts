@@ -24,7 +24,7 @@ describe("checkRepository", () => {
     registry.delete("registry/organisation.yaml");
     const results = checkRepository(registry, rendered);
     assert.equal(results.find(({ name }) => name === "registry is valid")?.result, "failed");
-    assert.equal(results.filter(({ result }) => result === "unknown").length, 7);
+    assert.equal(results.filter(({ result }) => result === "unknown").length, 8);
   });
 
   it("an organisation that nobody admits is in no list that admits [NEG-1]", () => {

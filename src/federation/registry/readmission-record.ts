@@ -46,11 +46,14 @@ export const ReadmissionRecord = z.strictObject({
 });
 export type ReadmissionRecord = z.output<typeof ReadmissionRecord>;
 
+/** Folder of the repository that holds every record. */
+export const READMISSIONS = "records/readmission";
+
 /** Where a record stands in the repository. */
 export function recordPath({ readmission, act, timestamp, server_name }: ReadmissionRecord): string {
   const at = timestamp.replaceAll(/[-:]/g, "");
   const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
-  return `records/readmission/${at}-${server}-${readmission.slice(0, 8)}-${act}.json`;
+  return `${READMISSIONS}/${at}-${server}-${readmission.slice(0, 8)}-${act}.json`;
 }
 
 export function renderRecord(record: ReadmissionRecord): string {
