@@ -144,7 +144,7 @@ function objectionTo(
 export function declaredOpen(plane: string): { readonly found: string; readonly hint: string } {
   return {
     found: `the registry declares the ${plane} plane open`,
-    hint: `Set planes.${plane}: closed in its file, render and commit; see git log for who opened it.`,
+    hint: `Run drawbridge offboarding next, which closes it again; see git log for who opened it.`,
   };
 }
 

@@ -50,7 +50,10 @@ export async function workStage(
   const { federation } = context;
   const plane = PLANE_OF_STAGE[stage];
   const begun = readStage(run, stage);
-  const closing = isLeftAlone(run, stage) || (begun?.commit ?? null) !== null ? null : plane;
+  const closing =
+    plane === null || isLeftAlone(run, stage) || (await isCommitted(context, run, begun, plane))
+      ? null
+      : plane;
   const admits = (partner: Partner) => {
     if (closing !== null && run.kind === "partial") requireNamed(context, run, stage, closing, partner);
   };
@@ -96,6 +99,18 @@ export async function prove(
     ? leftAlone(context, run, progress)
     : await observeStage(context, run, progress, how, commit);
   return { ...progress, proof: proofOf(context, run, progress, observation) };
+}
+
+/** Whether the stage's commit was made and the plane is still closed: a commit that opens it again is followed by another. */
+async function isCommitted(
+  { federation }: OffboardingContext,
+  run: Run,
+  begun: StageProgress | undefined,
+  plane: PlaneName,
+): Promise<boolean> {
+  if ((begun?.commit ?? null) === null) return false;
+  const { desired } = await goodState(federation);
+  return partnerEntry(desired.registry, counterpartyOf(run))?.partner.planes[plane] !== "open";
 }
 
 /** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
@@ -207,8 +222,8 @@ function attestedDuties(context: OffboardingContext, run: Run): readonly string[
 }
 
 // Closes one plane for the counterparty in a commit of its own; the last one retires its identities. Invariants: one
-// commit a stage of a run, however often it is tried: where the file says already what it would say, it is found again by
-// its message; the branch moves only from what the commit was built on.
+// commit a stage of a run, however often it is tried, unless another commit has opened the plane again: where the file
+// says already what it would say, it is found again by its message; the branch moves only from what the commit was built on.
 
 /**
  * @param admits given the partner as it is on the head that the commit is built on, throws to have nothing happen;

@@ -75,8 +75,8 @@ async function signStage(
   stage: StageName,
   { removal, signer, at }: Signing,
 ): Promise<void> {
-  await requireStillClosed(context, run, stage);
   const file = statementFile(run, `own-${stage}`);
+  await requireStillClosed(context, run, stage, file);
   await requireFresh(context, run, stage, file);
   const envelope = await signOnce(file, () => statementOf(run, stage, removal), removal, signer);
   const statements = readStatements(run);
@@ -119,17 +119,24 @@ function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): Stage
   );
 }
 
-/** A plane that was opened in the registry since it was shown closed is not signed for. */
+/**
+ * A plane that was opened in the registry since it was shown closed is not signed for. Its proof is given up, so that the
+ * next step closes it again, unless a statement was already made from it, which a crash kept from being signed.
+ * @throws OffboardingBlocked
+ */
 async function requireStillClosed(
   { federation }: OffboardingContext,
   run: Run,
   stage: StageName,
+  statement: Kept,
 ): Promise<void> {
   const plane = PLANE_OF_STAGE[stage];
   if (plane === null || isLeftAlone(run, stage)) return;
   const { desired } = await goodState(federation);
   if (partnerEntry(desired.registry, counterpartyOf(run))?.partner.planes[plane] === "closed") return;
   const block = { stage, plane, condition: "in_force", probe: "registry", ...declaredOpen(plane) };
+  const progress = readStage(run, stage);
+  if (progress !== undefined && statement.read() === undefined) writeStage(run, { ...progress, proof: null });
   throw blockedBy(`stage ${stage} is not signed`, block);
 }
 

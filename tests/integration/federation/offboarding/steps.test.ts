@@ -144,9 +144,9 @@ describe("removal workflow", () => {
     assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
   });
 
-  it("sign refuses a stage when a commit has opened its plane since the proof [OFF-2]", async (t) => {
+  it("sign refuses a stage when a commit has opened its plane since the proof, and next closes it again [OFF-2]", async (t) => {
     const { a } = await openParties(t);
-    await next(a.context);
+    const first = (await next(a.context)).progress?.commit;
     const { repository } = a.federation;
     const file = "registry/partners/b.yaml";
     const text =
@@ -157,6 +157,12 @@ describe("removal workflow", () => {
       /in_force \[registry\]: the registry declares the gateway plane open/,
     );
     assert.equal(viewAt(a).statements.envelopes.length, 0);
+    const again = await next(a.context);
+    assert.equal(again.did, "proved");
+    assert.notEqual(again.progress?.commit, first, "the plane was closed by another commit");
+    const head = await repository.requireHead();
+    assert.match((await repository.read(head, ["registry/partners"])).get(file) ?? "", /gateway: closed/);
+    assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
   });
 
   it("sign observes again what was proved more than a minute ago, and refuses what was opened since [OFF-2]", async (t) => {
