@@ -171,6 +171,7 @@ export function closedDevice(
     onNewKeys?: (rooms: readonly RoomId[]) => void;
     onRefused?: (count: number) => void;
     setDeviceRecord?: (ghost: GhostMxid, record: DeviceRecord) => Promise<Outcome<undefined>>;
+    now?: () => number;
   }> = {},
 ): GhostDevice {
   const identity = { curve25519: "curve", ed25519: "ed" };
@@ -197,7 +198,7 @@ export function closedDevice(
       },
       toDevicePositions: { get: async () => undefined },
     },
-    clock: { now: () => 0, sleep: async () => {} },
+    clock: { now: others.now ?? (() => 0), sleep: async () => {} },
     log: { info: () => {}, warn: () => {}, error: () => {} },
     serversAllowed: async () => new Set(["a.test", "b.test"]),
     observe: {

@@ -118,6 +118,12 @@ export class GhostDevice {
     return this.#opened?.kind === "opened" && this.#isConsistent && this.#stopped === undefined;
   }
 
+  /** How soon opening it may be tried again, in milliseconds; undefined when it is open, or only an operator can help. */
+  get opensAgainIn(): number | undefined {
+    if (this.#isReady || this.#stopped !== undefined || this.#failure === undefined) return undefined;
+    return Math.max(0, this.#retryAt - this.#deps.clock.now());
+  }
+
   status(): DeviceStatus | undefined {
     if (this.#actor === undefined) return undefined;
     return {
@@ -193,7 +199,7 @@ export class GhostDevice {
   lost(): void {
     if (this.#opened === undefined) return;
     this.#forgetMachine();
-    this.#failed(retry("ghost_refused"));
+    this.#failed(retry("device_unavailable"));
   }
 
   /** Ends the device's part until an operator resets it. */

@@ -22,6 +22,8 @@ import { KeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery-check.ts
 import type { Machines } from "./machines.ts";
 
 const CHECK_INTERVAL_MS = 5_000;
+/** The shortest wait before a device that could not be opened is tried again. */
+const CHECK_AGAIN_MS = 250;
 /** Devices that are opened or caught up at a time. */
 const CONCURRENCY = 4;
 const INBOX_BATCH = 100;
@@ -317,8 +319,16 @@ export class GhostDevices {
     await mapConcurrent(devices, CONCURRENCY, async (device) => {
       if (!signal.aborted) await this.#check(device, signal).catch(this.#logged);
     });
+    const waits = devices.flatMap(({ opensAgainIn }) => opensAgainIn ?? []);
+    if (waits.length > 0) this.#checkAgain(Math.min(...waits), signal);
     const ready = [...this.#devices.values()].find((device) => device.isReady);
     if (ready !== undefined && !signal.aborted) await this.#delivery.check(ready.ghost);
+  }
+
+  /** What keeps a device from being opened, such as a failover of the database, may be over before the next check. */
+  #checkAgain(afterMs: number, signal: AbortSignal): void {
+    const wake = () => this.#loop.wake();
+    void this.#deps.clock.sleep(Math.max(CHECK_AGAIN_MS, afterMs), signal).then(wake, () => undefined);
   }
 
   async #takeFromInbox(): Promise<boolean> {

@@ -42,7 +42,7 @@ export type Opening =
   | { readonly kind: "unanswered"; readonly afterMs: number };
 
 const DECRYPT_MS_MAX = 5_000;
-const UNAVAILABLE_WAIT_MS = 2_000;
+const UNAVAILABLE_WAIT_MS = 1_000;
 /** Ghosts that catch up in one attempt; the next attempt takes the next ones. */
 const CATCHUPS_MAX = 3;
 

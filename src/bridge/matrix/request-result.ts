@@ -68,7 +68,7 @@ const LEAST_WAIT_MS: Readonly<Record<RetryCause, number>> = {
   too_large: 30_000,
   unauthorized: 30_000,
   ghost_refused: 60_000,
-  device_unavailable: 5_000,
+  device_unavailable: 1_000,
   device_elsewhere: 250,
   stopped: 0,
 };

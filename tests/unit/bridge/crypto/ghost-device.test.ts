@@ -89,6 +89,34 @@ describe("GhostDevice", () => {
     assert.deepEqual(calls, ["shut"]);
   });
 
+  it("a device that the database kept from being opened, or whose machine was taken away, is opened a second later [DEL-9]", async () => {
+    let now = 0;
+    let fails = true;
+    const identity = { curve25519: "curve", ed25519: "ed" };
+    const store = { deviceId: "DEVICE", epoch: 1n, publishedAt: 1, identity };
+    const device = closedDevice({ outgoing: async () => [] }, async () => ({ kind: "ok", value: "{}" }), {
+      now: () => now,
+      recordedDevice: async () => {
+        if (fails) throw new DrawbridgeError("database_unavailable", "the database is away");
+        return { deviceId: "DEVICE", store };
+      },
+    });
+    assert.equal((await device.ensure()).kind, "retry");
+    fails = false;
+    assert.equal((await device.ensure()).kind, "retry", "a failing database is not asked by every caller");
+    assert.equal(device.opensAgainIn, 1_000);
+    now = 1_000;
+    assert.equal((await device.ensure()).kind, "ok");
+    assert.equal(device.opensAgainIn, undefined);
+    await device.catchup.ended();
+    device.lost();
+    assert.equal((await device.ensure()).kind, "retry");
+    assert.equal(device.opensAgainIn, 1_000);
+    now = 2_000;
+    assert.equal((await device.ensure()).kind, "ok");
+    await device.catchup.ended();
+  });
+
   it("a catchup is due when a machine could not take in a transaction's part, refused or not [ENC-8]", async () => {
     const failure = new DrawbridgeError("database_unavailable", "the database is away");
     const machines = { outgoing: async () => [], receive: () => Promise.reject(failure) };
