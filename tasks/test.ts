@@ -26,14 +26,13 @@ async function runAll(words: readonly string[]): Promise<number> {
   const args = without(words, RUNS, runs, SEED, seed);
   const filters = args.filter((argument) => !argument.startsWith("-"));
   const files = selectFiles(FOLDERS, filters);
-  const border = testBorder(filters);
-  if (border !== undefined && files.length === 0) return (await border).code;
-  const needsServer = files.some((file) => file.startsWith("tests/integration"));
-  const server = needsServer && !process.env[TEST_POSTGRES_URL] ? await startTestServer() : undefined;
-  const borderCode = border?.then(({ code, output }) => {
+  const border = testBorder(filters)?.then(({ code, output }) => {
     process.stdout.write(output);
     return code;
   });
+  if (border !== undefined && files.length === 0) return await border;
+  const needsServer = files.some((file) => file.startsWith("tests/integration"));
+  const server = needsServer && !process.env[TEST_POSTGRES_URL] ? await startTestServer() : undefined;
   try {
     const code = await runTests({
       folders: FOLDERS,
@@ -48,7 +47,7 @@ async function runAll(words: readonly string[]): Promise<number> {
         ...(filters.length > 0 ? {} : { [TEST_CLI]: await bundleForTests() }),
       },
     });
-    return (await borderCode) || code;
+    return (await border) || code;
   } finally {
     await server?.stop();
   }
