@@ -5,8 +5,8 @@ import type { Guard } from "../../../src/federation/agents/identity-rules.ts";
 import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
 import { renderAll } from "../../../src/federation/planes/render.ts";
 import { nextStep, type WorkflowContext } from "../../../src/federation/readmission/next-step.ts";
-import { ReadmissionRecord } from "../../../src/federation/registry/readmission-record.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
+import { ReadmissionRecord } from "../../../src/federation/registry/readmission-record.ts";
 import type { Repository } from "../../../src/federation/repository/repository.ts";
 import { APPROVAL, FRESH } from "../../support/readmission.ts";
 
