@@ -32,7 +32,8 @@ export function findPrograms(environment: NodeJS.ProcessEnv = process.env): LabP
       hint: "Run ./task fed:up, which installs them first; ./task doctor says what stands in its way.",
     });
   }
-  return { python, envoy, node: process.execPath, drawbridge: join(CLONE, "bin", "drawbridge") };
+  const drawbridge = environment[CLI_VARIABLE] || join(CLONE, "bin", "drawbridge");
+  return { python, envoy, node: process.execPath, drawbridge };
 }
 
 export interface ProgramResult {

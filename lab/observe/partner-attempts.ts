@@ -2,7 +2,7 @@
 // on request what its people do. All of it uses the partner's own credentials.
 import type { RoomId } from "../../src/domain/identifiers.ts";
 import { homeserverRefusal } from "../../src/federation/probes/classify-answers.ts";
-import { loadProbeConfig, type ProbeConfig, type ProbeUser } from "../../src/federation/probes/config.ts";
+import { loadProbeConfig, type ProbeUser } from "../../src/federation/probes/config.ts";
 import {
   invoke,
   probeCards,
@@ -66,7 +66,10 @@ export function partnerAttempts(seed: Seed, target: Operator, traffic: boolean):
     // A homeserver processes one transaction of another at a time: more of them would hold up its real ones.
     { kind: "federation send", plane: "transport", pauseMs: 1_000, attempt: () => server.send() },
   ];
-  const people = () => [postings(person(as.user), watcher, room), joins(person(as.otherUser), config, room)];
+  const people = () => [
+    postings(person(as.user), watcher, room),
+    joins(person(as.otherUser), watcher, probed.serverName, room),
+  ];
   return { attempts: [...programs, ...(traffic ? people() : [])], close: () => server.close() };
 }
 
@@ -98,17 +101,26 @@ function postings(poster: Person, watcher: Person, room: RoomId): WatchedAttempt
   };
 }
 
-/** Another person joins the room over federation, and leaves it again. */
-function joins(person: Person, { target }: ProbeConfig, room: RoomId): WatchedAttempt {
+/**
+ * Another person joins the room over federation, and leaves it again; the join counts when a person of the target sees it.
+ * A homeserver that is still in the room, as far as it knows, lets its people join by itself.
+ */
+function joins(person: Person, watcher: Person, server: string, room: RoomId): WatchedAttempt {
   return {
     kind: "join of a person",
     plane: "rooms",
     pauseMs: 200,
     attempt: async () => {
-      const answer = await person.join(room, [target.serverName]);
+      const answer = await person.join(room, [server]);
       if (answer.status !== 200) return homeserverRefusal(answer) ?? unclear(answer.status);
+      const seen = await pollFor(async () => {
+        const members = await watcher.joinedFrom(room, person.serverName);
+        return members?.includes(person.userId) || undefined;
+      }, ARRIVED);
       await person.leave(room);
-      return { ...unclear(200), verdict: "open", reason: "joined" };
+      return seen
+        ? { ...unclear(200), verdict: "open", reason: "joined" }
+        : { ...unclear(200), reason: "not_seen" };
     },
   };
 }

@@ -16,7 +16,7 @@ import { readmit } from "../readmit/readmit.ts";
 import { acceptInvitations } from "../seed/memberships.ts";
 import { seedRooms } from "../seed/rooms.ts";
 import { readSeed, type Seed } from "../seed/seed-file.ts";
-import { waitUntilReconciled } from "../status/federation.ts";
+import { partnerEntry, waitUntilReconciled } from "../status/federation.ts";
 import { supervisorClient } from "../supervisor/client.ts";
 import { isOpen, type Operation, type Partnership } from "./operations.ts";
 
@@ -79,8 +79,11 @@ async function changeContainment(
   const words = ["federation", act, operator.counterparty, "--apply"];
   const result = await operator.run(words);
   // While the other side contains us, it takes no invitation in; the reconciler invites again later.
-  const isHeldUp = act === "restore" && !isOpen(promised) && result.code === INCOMPLETE;
-  if (result.code !== 0 && !isHeldUp) throw commandFailed(by, words, result);
+  const isHeldUp = act === "restore" && !isOpen(promised);
+  // Rooms that the partner has made stay open where the registry has them listed, not replaced.
+  const isListed = act === "contain" && (await partnerEntry(lab, by)).rooms.whenUnclosable === "list";
+  if (result.code !== 0 && !(result.code === INCOMPLETE && (isHeldUp || isListed)))
+    throw commandFailed(by, words, result);
   progress.done(`${by}: federation ${act} ${operator.counterparty}`);
   if (!isOpen(promised)) return;
   for (const name of COMPLETE_ORGANISATIONS) {

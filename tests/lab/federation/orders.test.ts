@@ -32,7 +32,7 @@ const seed = Number(process.env[ORDERS_SEED] ?? randomInt(2 ** 31));
 const ORDERS = isShort ? 3 : 30;
 /** Seconds that an order may cost; a short one is an operation or two. */
 const SECONDS = isShort ? 45 : 150;
-const TRAFFIC_EVERY_MS = 1_000;
+const TRAFFIC_EVERY_MS = isShort ? 3_000 : 1_000;
 const TIMEOUT_MS = (isShort ? 25 : 240) * 60_000;
 
 describe("orders of operations on a partnership", { timeout: TIMEOUT_MS }, () => {
@@ -86,16 +86,19 @@ describe("orders of operations on a partnership", { timeout: TIMEOUT_MS }, () =>
     fed.remove();
   });
 
-  it("a removal, a re-admission, a containment and its end leave each ACL enforced as its state says [NEG-1] [PLN-2]", async () => {
-    hasFailed = true;
-    await carryOut([
-      { act: "remove", by: "org-a", kind: "full", rooms: "replace" },
-      { act: "readmit", by: "org-a", rooms: "new" },
-      { act: "contain", by: "org-a" },
-      { act: "restore", by: "org-a" },
-    ]);
-    hasFailed = false;
-  });
+  // By far the longest; a short run has its parts in its random orders, and in the tests of removal and re-admission.
+  if (!isShort) {
+    it("a removal, a re-admission, a containment and its end leave each ACL enforced as its state says [NEG-1] [PLN-2]", async () => {
+      hasFailed = true;
+      await carryOut([
+        { act: "remove", by: "org-a", kind: "full", rooms: "replace" },
+        { act: "readmit", by: "org-a", rooms: "new" },
+        { act: "contain", by: "org-a" },
+        { act: "restore", by: "org-a" },
+      ]);
+      hasFailed = false;
+    });
+  }
 
   it("in random orders each operation keeps its promise, and the stranger is denied everywhere [CON-1] [NEG-1] [OFF-2] [PRT-1] [RDM-1]", async () => {
     assert.ok(!hasFailed, "what the first order has left is not known");
