@@ -7,6 +7,8 @@ import { CLONE } from "./layout.ts";
 
 /** Names another virtual environment than the clone's own. */
 const ENVIRONMENT_VARIABLE = "DRAWBRIDGE_VENV";
+/** Names a bundled CLI, which starts faster than the clone's sources. */
+export const CLI_VARIABLE = "DRAWBRIDGE_CLI";
 
 export interface LabPrograms {
   readonly python: string;

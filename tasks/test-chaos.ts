@@ -1,11 +1,12 @@
 // Random faults under load, from a seed, judged from outside the product (docs/reference/chaos.md).
+
 import { randomInt } from "node:crypto";
 import { join } from "node:path";
 import process from "node:process";
 import { parseArgs } from "node:util";
+import { CLI_VARIABLE } from "../lab/programs.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import type { ChaosTotals } from "../tests/chaos/run.ts";
-import { TEST_CLI } from "../tests/support/temporary.ts";
 import { bundleForTests } from "./build.ts";
 import { inMemory } from "./memory-folder.ts";
 import { ROOT } from "./run-program.ts";
@@ -47,7 +48,7 @@ export async function testChaos(args: readonly string[]): Promise<number> {
   for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, () => stop.abort());
   const output = values.json ? process.stderr : process.stdout;
   const print = (line: string) => void output.write(`${line}\n`);
-  process.env[TEST_CLI] ??= await bundleForTests();
+  process.env[CLI_VARIABLE] ??= await bundleForTests();
   const totals = await inMemory(async () => {
     const keptIn = join(ROOT, ".drawbridge", "chaos", `seed-${seed}`);
     // It reads the variable as it is loaded.

@@ -1,5 +1,7 @@
 // Tests against real servers: Synapse, Envoy, the issuer, the bridge. Each file starts its own.
+import { CLI_VARIABLE } from "../lab/programs.ts";
 import { CRASH_RUN, LAB_RUN, ORDERS_SEED, STOPS } from "../tests/support/kills.ts";
+import { bundleForTests } from "./build.ts";
 import { optionValue, runTests, SEED, without } from "./run-tests.ts";
 
 const MINUTE_MS = 60_000;
@@ -7,8 +9,11 @@ const SHORT = "--short";
 const TIMES = "--times";
 /** Thirty random orders of two to three minutes each; a short run has three of about one. */
 const LAB_FILE_MINUTES = { short: 25, whole: 240 };
-/** Minutes each, and other files exercise the same workflows: left out by `--short`. */
-const LONG_FILES = ["tests/lab/federation/offboarding/kept-rooms.test.ts"];
+/** Minutes each, and other files exercise the same workflows, or it is a measurement: left out by `--short`. */
+const LONG_FILES = [
+  "tests/lab/federation/offboarding/kept-rooms.test.ts",
+  "tests/lab/federation/leaks.test.ts",
+];
 /** Minutes each, which the size of the file does not show. */
 const FIRST_FILES = [
   "tests/lab/federation/offboarding/steps.test.ts",
@@ -23,7 +28,7 @@ const FIRST_FILES = [
 ];
 
 /** `--short` leaves the longest out; `--seed N` repeats the random orders of an earlier run. */
-export function testLab(args: readonly string[]): Promise<number> {
+export async function testLab(args: readonly string[]): Promise<number> {
   const isShort = args.includes(SHORT);
   const seed = optionValue(args, SEED);
   return runTests({
@@ -35,6 +40,7 @@ export function testLab(args: readonly string[]): Promise<number> {
     concurrency: 3,
     timeoutMs: LAB_FILE_MINUTES[isShort ? "short" : "whole"] * MINUTE_MS,
     env: {
+      [CLI_VARIABLE]: await bundleForTests(),
       ...(isShort ? { [LAB_RUN]: "short" } : {}),
       ...(seed === undefined ? {} : { [ORDERS_SEED]: seed }),
     },

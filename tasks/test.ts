@@ -1,8 +1,9 @@
 // Unit and integration tests, the border module's in Python among them, on one embedded PostgreSQL server that all files share.
 // The server is started only when a file needs it (none of tests/unit does).
+
 import { availableParallelism } from "node:os";
+import { CLI_VARIABLE } from "../lab/programs.ts";
 import { MODEL_RUNS, ORDERS_SEED } from "../tests/support/kills.ts";
-import { TEST_CLI } from "../tests/support/temporary.ts";
 import { startTestServer, TEST_POSTGRES_URL } from "../tests/support/test-server.ts";
 import { bundleForTests } from "./build.ts";
 import { inMemory } from "./memory-folder.ts";
@@ -44,7 +45,7 @@ async function runAll(words: readonly string[]): Promise<number> {
         ...(server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url }),
         ...(runs === undefined ? {} : { [MODEL_RUNS]: runs }),
         ...(seed === undefined ? {} : { [ORDERS_SEED]: seed }),
-        ...(filters.length > 0 ? {} : { [TEST_CLI]: await bundleForTests() }),
+        ...(filters.length > 0 ? {} : { [CLI_VARIABLE]: await bundleForTests() }),
       },
     });
     return (await border) || code;

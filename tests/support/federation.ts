@@ -165,7 +165,6 @@ export async function startFederation<Name extends string>(
         name: database.name,
       },
       registrationFiles: registration === undefined ? [] : [join(directory, "registration.yaml")],
-      logLevel: "WARNING",
       ...(policy !== undefined && { border }),
     });
     for (const [file, text] of Object.entries(rendered)) write(file, text);

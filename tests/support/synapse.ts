@@ -121,7 +121,6 @@ export async function startSynapse(options: TestSynapseOptions = {}): Promise<Te
       name: database.name,
     },
     registrationFiles: [registrationFile ?? join(directory, "registration.yaml")],
-    logLevel: "WARNING",
   });
   for (const [name, text] of Object.entries(rendered)) write(name, text);
 

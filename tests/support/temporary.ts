@@ -4,15 +4,13 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { CLI_VARIABLE } from "../../lab/programs.ts";
 
 /** The root of the repository. */
 export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
-/** The variable by which `./task test` names the CLI that it has bundled: it starts faster than the sources. */
-export const TEST_CLI = "DRAWBRIDGE_TEST_CLI";
-
 /** What Node.js runs as the CLI. */
-export const cliMain = (): string => process.env[TEST_CLI] ?? join(ROOT, "src", "cli", "main.ts");
+export const cliMain = (): string => process.env[CLI_VARIABLE] ?? join(ROOT, "src", "cli", "main.ts");
 
 /** A new folder, mode 0700, with a space in its name; removed after the test. */
 export function temporaryFolder(t: { after(close: () => unknown): unknown }): string {
