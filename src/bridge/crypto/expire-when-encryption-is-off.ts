@@ -1,5 +1,5 @@
 // Ends the wait of intake envelopes while `encryption.mode` is not `on`: they came while it was, and nobody tries to read
-// them any more. (With `on`, wait-for-room-keys.ts ends the wait.)
+// them any more. (With `on`, intake-envelope-worker.ts ends the wait.)
 // Invariant: each expires at its deadline, so that going back to an earlier mode holds no room and no capacity for ever.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
@@ -7,7 +7,7 @@ import { errorName } from "../../domain/errors.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { IntakeEnvelopeObserver } from "./wait-for-room-keys.ts";
+import type { IntakeEnvelopeObserver } from "./intake-envelope-worker.ts";
 
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;

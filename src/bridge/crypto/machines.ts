@@ -193,11 +193,11 @@ export class Machines {
   async #ask(ghost: GhostMxid, call: MachineCall, args: readonly unknown[]): Promise<unknown> {
     const entry = this.#entries.get(ghost);
     if (entry === undefined) throw unavailable(ghost);
-    if (entry.opening !== undefined) await this.#patiently(ghost, entry.opening);
+    if (entry.opening !== undefined) await this.#awaitOpening(ghost, entry.opening);
     return entry.thread.ask({ do: "call", ghost, call, args });
   }
 
-  async #patiently(ghost: GhostMxid, opening: Promise<unknown>): Promise<void> {
+  async #awaitOpening(ghost: GhostMxid, opening: Promise<unknown>): Promise<void> {
     const patience = new AbortController();
     const given = this.#deps.clock.sleep(REOPEN_WAIT_MS, patience.signal).then(
       () => Promise.reject(unavailable(ghost)),

@@ -19,7 +19,7 @@ import {
 import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import { isWithin } from "./idb-keys.ts";
 import { OLM_SESSIONS, OlmSessionLimit } from "./olm-session-limit.ts";
-import { notDurable, patiently, type StoreHolder, type StoreWriter } from "./store-writer.ts";
+import { notDurable, retryQuery, type StoreHolder, type StoreWriter } from "./store-writer.ts";
 
 /** Room sessions and hashes of Olm messages: what comes without end, and is deleted by age. */
 const AGING: ReadonlySet<string> = new Set(["inbound_group_sessions3", "olm_hashes"]);
@@ -101,7 +101,7 @@ export class StoreRecords {
   }
 
   #read<Result>(read: () => Promise<Result>): Promise<Result> {
-    return patiently(this.#deps.clock, read);
+    return retryQuery(this.#deps.clock, read);
   }
 
   #writesOf(objectStore: string): number {
@@ -198,7 +198,7 @@ export class StoreRecords {
   layOut(layout: StoreLayout, identity: DeviceIdentity): Promise<void> {
     const { pool, clock } = this.#deps;
     return this.#commit((records) =>
-      patiently(clock, () =>
+      retryQuery(clock, () =>
         layOutCryptoStore(pool, { ...this.#holder, records }, { layout, identity }),
       ).catch((cause: unknown) => {
         throw notDurable(cause);

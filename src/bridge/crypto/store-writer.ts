@@ -14,7 +14,7 @@ const RETRY_FIRST_MS = 50;
 const RECORDS_PER_STATEMENT = 5_000;
 
 /** Makes an idempotent query, again when it failed: the connection may have broken. A refusal of the ledger is final. */
-export async function patiently<Result>(clock: Clock, query: () => Promise<Result>): Promise<Result> {
+export async function retryQuery<Result>(clock: Clock, query: () => Promise<Result>): Promise<Result> {
   for (let attempt = 1; ; attempt++) {
     try {
       return await query();
@@ -126,7 +126,7 @@ export class StoreWriter {
   async #commit(batch: readonly Pending[]): Promise<ReadonlySet<string> | DrawbridgeError> {
     const writes = batch.map(({ holder, records }) => ({ ...holder, records: [...records.values()] }));
     try {
-      return await patiently(this.#clock, () => writeCryptoRecords(this.#database, writes));
+      return await retryQuery(this.#clock, () => writeCryptoRecords(this.#database, writes));
     } catch (cause) {
       return notDurable(cause);
     }

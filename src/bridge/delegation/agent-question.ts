@@ -11,8 +11,8 @@ import { optionsOf } from "./agent-question-options.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
 import { recheck, stoppedFollowing } from "./recheck-policy.ts";
-import type { Flow } from "./running-delegation.ts";
-import { answer, refused, unsent } from "./send-reply.ts";
+import type { RunningDelegation } from "./running-delegation.ts";
+import { outcomeOfRefusal, readUnsent, recordAndSend } from "./send-reply.ts";
 import { canceled, endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./verdicts.ts";
 
 /** How often the policy and the task are looked at while an answer is waited for. */
@@ -29,9 +29,9 @@ export interface AskedBack {
 }
 
 /** Persists a question of the agent and posts it. */
-export async function ask(flow: Flow, asked: AskedBack): Promise<Verdict> {
-  const { claimed, deps } = flow;
-  flow.taskId = asked.taskId;
+export async function ask(running: RunningDelegation, asked: AskedBack): Promise<Verdict> {
+  const { claimed, deps } = running;
+  running.taskId = asked.taskId;
   const { options, rest } = optionsOf(asked.parts);
   const source = {
     eventId: claimed.sourceEventId,
@@ -43,8 +43,8 @@ export async function ask(flow: Flow, asked: AskedBack): Promise<Verdict> {
   const asks = answerOf(rest, deps.limits.answerBytes);
   const parts = await questionParts(asks, options, source, deps.clock);
   if (claimed.asked + parts.length > QUESTION_EVENTS_MAX) {
-    await cancelTask(flow, asked.taskId);
-    return finish(failed(flow.stage, "questions_exceeded"));
+    await cancelTask(running, asked.taskId);
+    return finish(failed(running.stage, "questions_exceeded"));
   }
   const question = {
     parts,
@@ -54,78 +54,82 @@ export async function ask(flow: Flow, asked: AskedBack): Promise<Verdict> {
     contextId: asked.contextId,
     agentVersion: asked.agentVersion,
     asked: claimed.asked,
-    until: flow.now + deps.limits.inputWait,
+    until: running.now + deps.limits.inputWait,
   };
-  const sends = await flow.persist(() => deps.ledger.recordQuestion(claimed.lease, question, flow.now));
+  const sends = await running.persist(() => deps.ledger.recordQuestion(claimed.lease, question, running.now));
   if (sends === "canceled") {
-    await cancelTask(flow, asked.taskId);
-    return finish(canceled(flow.stage));
+    await cancelTask(running, asked.taskId);
+    return finish(canceled(running.stage));
   }
-  flow.stage = "follow";
-  flow.host.wake();
-  return post(flow, asked.taskId, sends);
+  running.stage = "follow";
+  running.host.wake();
+  return post(running, asked.taskId, sends);
 }
 
 /** Goes on with a delegation whose task awaits input. */
-export async function awaitInput(flow: Flow): Promise<Verdict> {
-  const { claimed, deps } = flow;
+export async function awaitInput(running: RunningDelegation): Promise<Verdict> {
+  const { claimed, deps } = running;
   const { a2aTaskId: taskId, inputUntil: until } = claimed;
   // The ledger keeps a task for every delegation in this state.
   if (taskId === undefined) return finish(failed("follow", "outcome_unknown"));
-  if (until === undefined) return unanswered(flow, taskId);
+  if (until === undefined) return unanswered(running, taskId);
   const { inputWait, replyDeadline } = deps.limits;
   // Nobody has seen a question that is not posted: it may take as long as an answer may.
   const deadline = until - inputWait + Math.max(inputWait, replyDeadline);
-  const sends = await unsent(flow, "question", deadline);
+  const sends = await readUnsent(running, "question", deadline);
   if (sends === undefined || sends.length > 0) {
-    if (sends !== undefined && flow.now < deadline) return post(flow, taskId, sends);
-    await cancelTask(flow, taskId);
+    if (sends !== undefined && running.now < deadline) return post(running, taskId, sends);
+    await cancelTask(running, taskId);
     return finish(failed("reply", "reply_deadline_exceeded"));
   }
   // An answer that was sent while the bridge was away has yet to come: then the wait begins anew.
-  const end = Math.max(until, flow.host.upSince + inputWait);
-  if (flow.now < end) return look(flow, taskId, end);
-  const ended = await flow.persist(() => deps.ledger.endWait(claimed.lease));
-  return ended ? unanswered(flow, taskId) : wait(flow.now + LOOK_MS);
+  const end = Math.max(until, running.host.upSince + inputWait);
+  if (running.now < end) return look(running, taskId, end);
+  const ended = await running.persist(() => deps.ledger.endWait(claimed.lease));
+  return ended ? unanswered(running, taskId) : wait(running.now + LOOK_MS);
 }
 
 /** The wait was ended, so that no answer can be recorded any more. */
-async function unanswered(flow: Flow, taskId: string): Promise<Verdict> {
-  await cancelTask(flow, taskId);
+async function unanswered(running: RunningDelegation, taskId: string): Promise<Verdict> {
+  await cancelTask(running, taskId);
   return finish(failed("follow", "input_wait_elapsed"));
 }
 
-async function post(flow: Flow, taskId: string, sends: readonly PendingSend[]): Promise<Verdict> {
-  const { claimed, deps } = flow;
+async function post(
+  running: RunningDelegation,
+  taskId: string,
+  sends: readonly PendingSend[],
+): Promise<Verdict> {
+  const { claimed, deps } = running;
   for (const [index, send] of sends.entries()) {
     // While the event before was sent, another process may have taken the delegation over.
-    if (index > 0 && !flow.isFresh) {
+    if (index > 0 && !running.isFresh) {
       throw new DrawbridgeError("lease_lost", `the lease on ${claimed.lease.delegationId} may have run out`);
     }
-    const result = await flow.send(send);
-    if (result.kind === "retry") return wait(flow.now + Math.max(result.afterMs, flow.backoff()));
+    const result = await running.send(send);
+    if (result.kind === "retry") return wait(running.now + Math.max(result.afterMs, running.backoff()));
     if (result.kind === "refused") {
-      await cancelTask(flow, taskId);
-      return finish(refused(result.reason));
+      await cancelTask(running, taskId);
+      return finish(outcomeOfRefusal(result.reason));
     }
-    const { now } = flow;
+    const { now } = running;
     const times = { now, until: now + deps.limits.inputWait };
-    await flow.persist(() => deps.ledger.recordAsked(claimed.lease, send.sendId, result.eventId, times));
+    await running.persist(() => deps.ledger.recordAsked(claimed.lease, send.sendId, result.eventId, times));
   }
-  return wait(flow.now + Math.min(LOOK_MS, deps.limits.inputWait));
+  return wait(running.now + Math.min(LOOK_MS, deps.limits.inputWait));
 }
 
 /** The agent may end its task without an answer, or lose its trust. */
-async function look(flow: Flow, taskId: string, until: number): Promise<Verdict> {
-  const check = await recheck(flow.deps, flow.claimed);
+async function look(running: RunningDelegation, taskId: string, until: number): Promise<Verdict> {
+  const check = await recheck(running.deps, running.claimed);
   if (check.kind === "stopped") return finish(stoppedFollowing(check));
-  const later = () => wait(Math.min(flow.now + LOOK_MS, until));
+  const later = () => wait(Math.min(running.now + LOOK_MS, until));
   if (check.kind === "unknown") return later();
   try {
-    const task = await flow.connect(check).getTask(taskId, flow.signal);
-    const assembly = new AnswerAssembly(flow.deps.limits.answerBytes);
+    const task = await running.connect(check).getTask(taskId, running.signal);
+    const assembly = new AnswerAssembly(running.deps.limits.answerBytes);
     const phase = assembly.take({ kind: "task", task }, check.card.capabilities.streaming === true) ?? "open";
-    if (phase === "completed") return answer(flow, assembly.answer(), check.agentVersion);
+    if (phase === "completed") return recordAndSend(running, assembly.answer(), check.agentVersion);
     const ended = endOfPhase(phase, "follow");
     if (ended !== undefined) return finish(ended);
   } catch (error) {

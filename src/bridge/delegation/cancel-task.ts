@@ -4,19 +4,19 @@
 import { findTask } from "./a2a/find-task.ts";
 import { within } from "./a2a/time-limit.ts";
 import { recheck } from "./recheck-policy.ts";
-import type { Flow } from "./running-delegation.ts";
+import type { RunningDelegation } from "./running-delegation.ts";
 
 const CANCEL_TIMEOUT_MS = 5_000;
 
 /** @param known undefined when no answer of the agent has named the task */
-export async function cancelTask(flow: Flow, known: string | undefined): Promise<void> {
-  if (known === undefined && !flow.mayHaveTask) return;
-  const { a2aMessageId, admittedAt } = flow.claimed;
+export async function cancelTask(running: RunningDelegation, known: string | undefined): Promise<void> {
+  if (known === undefined && !running.mayHaveTask) return;
+  const { a2aMessageId, admittedAt } = running.claimed;
   try {
-    const cleared = await recheck(flow.deps, flow.claimed);
+    const cleared = await recheck(running.deps, running.claimed);
     if (cleared.kind !== "cleared") return;
-    const client = flow.connect(cleared);
-    await within(flow.deps.clock, CANCEL_TIMEOUT_MS, flow.signal, async (signal) => {
+    const client = running.connect(cleared);
+    await within(running.deps.clock, CANCEL_TIMEOUT_MS, running.signal, async (signal) => {
       const found =
         known === undefined ? await findTask(client, a2aMessageId, admittedAt, signal) : undefined;
       const taskId = found?.kind === "found" ? found.task.taskId : known;

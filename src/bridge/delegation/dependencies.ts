@@ -68,7 +68,7 @@ export interface DelegationObserver {
   ended(state: TerminalState, stage: TerminalStage, reason: TerminalReason): void;
   deferred(reason: DeferReason): void;
   leaseLost(): void;
-  /** A flow ended by an error that nobody expected; `code` is stable and content-free. */
+  /** A running delegation ended by an error that nobody expected; `code` is stable and content-free. */
   flowFailed(code: string): void;
   /** Milliseconds from the claim until the request was handed to the connection. */
   dispatchOverhead(ms: number): void;

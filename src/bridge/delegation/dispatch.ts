@@ -18,8 +18,8 @@ import { loadAttachment, refusalOf, withoutAttachment } from "./fetch-attachment
 import { askedIn, follow, isAnswered } from "./follow-task.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import { dispatchDeadline, givenUp, retryOrGiveUp, settleEarlier } from "./retry-or-give-up.ts";
-import type { Flow } from "./running-delegation.ts";
-import { answer } from "./send-reply.ts";
+import type { RunningDelegation } from "./running-delegation.ts";
+import { recordAndSend } from "./send-reply.ts";
 import {
   canceled,
   endOfPhase,
@@ -39,11 +39,11 @@ type Gate =
   | { readonly kind: "open"; readonly cleared: ClearedTarget; readonly client: AgentClient }
   | { readonly kind: "closed"; readonly verdict: Verdict };
 
-export async function dispatch(flow: Flow): Promise<Verdict> {
-  const verdict = await handOver(flow);
-  const { a2aTaskId } = flow.claimed;
+export async function dispatch(running: RunningDelegation): Promise<Verdict> {
+  const verdict = await handOver(running);
+  const { a2aTaskId } = running.claimed;
   if (a2aTaskId !== undefined && verdict.kind === "finish" && isAbandoned(verdict.outcome)) {
-    await cancelTask(flow, a2aTaskId);
+    await cancelTask(running, a2aTaskId);
   }
   return verdict;
 }
@@ -52,27 +52,32 @@ export async function dispatch(flow: Flow): Promise<Verdict> {
 const isAbandoned = ({ state, stage, reason }: DelegationOutcome) =>
   state !== "completed" && stage === "dispatch" && reason !== "agent_failed" && reason !== "agent_rejected";
 
-async function handOver(flow: Flow): Promise<Verdict> {
-  const { claimed, deps } = flow;
-  const isLate = flow.now >= dispatchDeadline(flow);
+async function handOver(running: RunningDelegation): Promise<Verdict> {
+  const { claimed, deps } = running;
+  const isLate = running.now >= dispatchDeadline(running);
   // An earlier request may have reached the agent; only the agent's list of tasks can rule it out.
   let mayHave = claimed.a2aUnsettled;
   if (isLate && !mayHave) return finish(givenUp(claimed.retryReason ?? "dispatch_deadline_exceeded"));
   if (isLate && claimed.attempts >= LATE_ATTEMPTS_MAX) return finish(failed("dispatch", "outcome_unknown"));
-  let gate = await pass(flow, mayHave);
+  let gate = await pass(running, mayHave);
   if (gate.kind === "closed") return gate.verdict;
 
   if (mayHave) {
     const { cleared, client } = gate;
-    const earlier = await settleEarlier(flow, client);
+    const earlier = await settleEarlier(running, client);
     if (earlier.kind === "decided") return earlier.verdict;
     // A listed task comes without its artifacts, so it is followed whatever its phase.
     if (earlier.kind === "task") {
-      return accepted(flow, cleared, { kind: "task", task: { ...earlier.task, phase: "open" } }, undefined);
+      return accepted(
+        running,
+        cleared,
+        { kind: "task", task: { ...earlier.task, phase: "open" } },
+        undefined,
+      );
     }
     mayHave = earlier.kind === "repeat";
     // Reading the list took time, so every check is repeated.
-    gate = await pass(flow, mayHave);
+    gate = await pass(running, mayHave);
     if (gate.kind === "closed") return gate.verdict;
   }
   const { prompt } = claimed;
@@ -80,13 +85,13 @@ async function handOver(flow: Flow): Promise<Verdict> {
   let file: FilePart | undefined;
   if (prompt.attachment !== undefined) {
     const isKnown = mayHave || claimed.a2aTaskId !== undefined;
-    const loaded = await loadAttachment(flow, gate.cleared, prompt.attachment);
+    const loaded = await loadAttachment(running, gate.cleared, prompt.attachment);
     if (loaded.kind === "refused") return finish(withoutAttachment(loaded.reason, isKnown));
     if (loaded.kind === "unavailable") {
-      return retryOrGiveUp(flow, "attachment_unavailable", !mayHave, loaded.retryAfterMs);
+      return retryOrGiveUp(running, "attachment_unavailable", !mayHave, loaded.retryAfterMs);
     }
     // The download took time, so every check is repeated.
-    gate = await pass(flow, mayHave);
+    gate = await pass(running, mayHave);
     if (gate.kind === "closed") return gate.verdict;
     file = loaded.file;
     const refusal = refusalOf(gate.cleared, file);
@@ -96,15 +101,17 @@ async function handOver(flow: Flow): Promise<Verdict> {
   const { perMinute, burst } = gate.cleared.target.entry.rate;
   const bucket = { key: `agent:${claimed.agentId}`, ratePerMinute: perMinute, burst };
   const further = sharesOf(claimed.sender, deps.limits);
-  const begun = await flow.persist(() => deps.ledger.beginDispatch(claimed.lease, bucket, flow.now, further));
+  const begun = await running.persist(() =>
+    deps.ledger.beginDispatch(claimed.lease, bucket, running.now, further),
+  );
   if (begun === "canceled") return finish(canceled("dispatch"));
   if (begun !== "begun") {
     // An answer can wait for a token, because its question was asked.
     return claimed.a2aTaskId === undefined
       ? finish(rateLimited(begun))
-      : retryOrGiveUp(flow, begun, !mayHave);
+      : retryOrGiveUp(running, begun, !mayHave);
   }
-  return call(flow, gate, { text: prompt.text, file }, mayHave);
+  return call(running, gate, { text: prompt.text, file }, mayHave);
 }
 
 /** The buckets of the sender and of the sender's server, where the configuration limits them. */
@@ -118,11 +125,11 @@ function sharesOf(sender: UserId, { senderRate, serverRate }: DelegationLimits):
 }
 
 /** The checks before a call, and the token for it. @param mayHave the agent may have an earlier request */
-async function pass(flow: Flow, mayHave: boolean): Promise<Gate> {
+async function pass(running: RunningDelegation, mayHave: boolean): Promise<Gate> {
   const closed = (verdict: Verdict): Gate => ({ kind: "closed", verdict });
   for (let asked = false; ; asked = true) {
-    const check = await recheck(flow.deps, flow.claimed);
-    if (check.kind === "stopped" && flow.claimed.a2aTaskId !== undefined) {
+    const check = await recheck(running.deps, running.claimed);
+    if (check.kind === "stopped" && running.claimed.a2aTaskId !== undefined) {
       return closed(finish(stoppedFollowing(check)));
     }
     if (check.kind === "stopped") {
@@ -130,59 +137,60 @@ async function pass(flow: Flow, mayHave: boolean): Promise<Gate> {
       return closed(finish(mayHave ? { ...check.outcome, state: "failed" } : check.outcome));
     }
     if (check.kind === "unknown") {
-      return closed(retryOrGiveUp(flow, "agent_unavailable", !mayHave, check.retryAfterMs));
+      return closed(retryOrGiveUp(running, "agent_unavailable", !mayHave, check.retryAfterMs));
     }
     try {
-      const client = flow.connect(check);
+      const client = running.connect(check);
       const fetched = await client.prepare();
       // A request to the issuer took time, so every check is repeated.
       if (!fetched || asked) return { kind: "open", cleared: check, client };
     } catch (error) {
       if (!(error instanceof A2aFailure)) throw error;
       if (error.kind !== "unauthenticated") return closed(finish(failed("dispatch", "agent_protocol_error")));
-      return closed(retryOrGiveUp(flow, "token_refused", !mayHave, error.retryAfterMs));
+      return closed(retryOrGiveUp(running, "token_refused", !mayHave, error.retryAfterMs));
     }
   }
 }
 
 async function call(
-  flow: Flow,
+  running: RunningDelegation,
   { cleared, client }: Extract<Gate, { kind: "open" }>,
   said: Pick<Question, "text" | "file">,
   mayHave: boolean,
 ): Promise<Verdict> {
-  const { claimed, deps } = flow;
+  const { claimed, deps } = running;
   // After a slow write another process may hold the row, and its call must be the only one.
-  if (!flow.isFresh) return retryOrGiveUp(flow, "agent_unavailable", !mayHave);
+  if (!running.isFresh) return retryOrGiveUp(running, "agent_unavailable", !mayHave);
   const question = {
     messageId: claimed.a2aMessageId,
     ...said,
     taskId: claimed.a2aTaskId,
     contextId: claimed.a2aContextId,
   };
-  const onSent = () => deps.metrics.dispatchOverhead(flow.now - flow.claimedAt);
+  const onSent = () => deps.metrics.dispatchOverhead(running.now - running.claimedAt);
   let live: LiveStream | undefined;
   const begin = async (): Promise<AgentUpdate> => {
-    if (!client.streams) return await client.send(question, flow.signal, onSent);
-    live = new LiveStream(deps.clock, flow.signal, (signal) => client.stream(question, signal, onSent));
+    if (!client.streams) return await client.send(question, running.signal, onSent);
+    live = new LiveStream(deps.clock, running.signal, (signal) => client.stream(question, signal, onSent));
     const step = await live.next();
     if (step.kind !== "update") throw new A2aFailure("ambiguous");
     return step.update;
   };
   try {
-    const update = await flow.naming(begin);
-    if (update.kind !== "message") flow.taskId = update.kind === "task" ? update.task.taskId : update.taskId;
-    flow.signal.throwIfAborted();
-    return await accepted(flow, cleared, update, live);
+    const update = await running.naming(begin);
+    if (update.kind !== "message")
+      running.taskId = update.kind === "task" ? update.task.taskId : update.taskId;
+    running.signal.throwIfAborted();
+    return await accepted(running, cleared, update, live);
   } catch (error) {
     if (!(error instanceof A2aFailure)) throw error;
     const verdict = SEND_VERDICTS[error.kind];
-    if (verdict.kind === "end") return finish(failed(flow.stage, verdict.reason));
+    if (verdict.kind === "end") return finish(failed(running.stage, verdict.reason));
     const waitMs = verdict.undelivered
       ? error.retryAfterMs
       : Math.max(AMBIGUOUS_WAIT_MS, error.retryAfterMs ?? 0);
     // An earlier request may have been delivered even where this one was not.
-    return retryOrGiveUp(flow, verdict.reason, verdict.undelivered && !mayHave, waitMs);
+    return retryOrGiveUp(running, verdict.reason, verdict.undelivered && !mayHave, waitMs);
   } finally {
     live?.close();
   }
@@ -190,16 +198,16 @@ async function call(
 
 /** The agent has answered the call: with its whole answer, or with a task. */
 async function accepted(
-  flow: Flow,
+  running: RunningDelegation,
   cleared: ClearedTarget,
   update: AgentUpdate,
   live: LiveStream | undefined,
 ): Promise<Verdict> {
-  const { claimed, deps } = flow;
+  const { claimed, deps } = running;
   const { agentVersion } = cleared;
   if (update.kind === "message") {
     const found = answerOf(update.parts, deps.limits.answerBytes);
-    return answer(flow, found, agentVersion, update.contextId);
+    return recordAndSend(running, found, agentVersion, update.contextId);
   }
 
   const { taskId, contextId } = update.kind === "task" ? update.task : update;
@@ -210,17 +218,17 @@ async function accepted(
   const assembly = new AnswerAssembly(deps.limits.answerBytes);
   const taken = assembly.take(update, cleared.card.capabilities.streaming === true) ?? "open";
   const phase = isAnswered(update, claimed.questionKey) ? "open" : taken;
-  flow.taskId = taskId;
-  if (phase === "completed") return answer(flow, assembly.answer(), agentVersion, contextId);
+  running.taskId = taskId;
+  if (phase === "completed") return recordAndSend(running, assembly.answer(), agentVersion, contextId);
   const ended = endOfPhase(phase, "dispatch");
   if (ended !== undefined) {
-    if (phase === "auth_required") await cancelTask(flow, taskId);
+    if (phase === "auth_required") await cancelTask(running, taskId);
     return finish(ended);
   }
-  if (phase === "input_required") return ask(flow, askedIn(update, agentVersion));
-  await flow.persist(() =>
-    deps.ledger.recordAccepted(claimed.lease, { taskId, contextId, agentVersion }, flow.now),
+  if (phase === "input_required") return ask(running, askedIn(update, agentVersion));
+  await running.persist(() =>
+    deps.ledger.recordAccepted(claimed.lease, { taskId, contextId, agentVersion }, running.now),
   );
-  flow.host.wake();
-  return follow(flow, { taskId, acceptedAt: flow.now, assembly, live });
+  running.host.wake();
+  return follow(running, { taskId, acceptedAt: running.now, assembly, live });
 }

@@ -10,7 +10,7 @@ import type { TerminalReason } from "../ledger/states.ts";
 import { verifiedType } from "../matrix/files.ts";
 import type { FilePart } from "./a2a/protocol.ts";
 import type { ClearedTarget } from "./recheck-policy.ts";
-import type { Flow } from "./running-delegation.ts";
+import type { RunningDelegation } from "./running-delegation.ts";
 import { failed } from "./verdicts.ts";
 
 export type Loaded =
@@ -22,19 +22,19 @@ export type Loaded =
 const refused = (reason: TerminalReason): Loaded => ({ kind: "refused", reason });
 
 export async function loadAttachment(
-  flow: Flow,
+  running: RunningDelegation,
   cleared: ClearedTarget,
   attachment: Attachment,
 ): Promise<Loaded> {
-  const { claimed, deps, host, signal } = flow;
+  const { claimed, deps, host, signal } = running;
   const { bytes: bytesMax } = cleared.target.entry.attachments ?? {};
   if (bytesMax === undefined || acceptedTypes(cleared).length === 0) return refused("attachment_refused");
   if (attachment === "unreadable") return refused("attachment_unreadable");
   if (!host.mayDownload(claimed.agentId, serverOf(claimed.sender)))
     return { kind: "unavailable", retryAfterMs: 0 };
-  flow.isDownloading = true;
+  running.isDownloading = true;
   const downloaded = await deps.download(claimed.ghost, attachment, bytesMax, signal).finally(() => {
-    flow.isDownloading = false;
+    running.isDownloading = false;
   });
   signal.throwIfAborted();
   if (downloaded.kind === "retry") return { kind: "unavailable", retryAfterMs: downloaded.afterMs };

@@ -10,8 +10,8 @@ import { type AskedBack, ask } from "./agent-question.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
-import type { Flow } from "./running-delegation.ts";
-import { answer } from "./send-reply.ts";
+import type { RunningDelegation } from "./running-delegation.ts";
+import { recordAndSend } from "./send-reply.ts";
 import { endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./verdicts.ts";
 
 const RECHECK_MS = 5_000;
@@ -39,21 +39,21 @@ export interface Followed {
 }
 
 /** Takes up a task that an earlier holder recorded as accepted. */
-export function followAccepted(flow: Flow): Promise<Verdict> {
-  const { a2aTaskId, acceptedAt, admittedAt } = flow.claimed;
+export function followAccepted(running: RunningDelegation): Promise<Verdict> {
+  const { a2aTaskId, acceptedAt, admittedAt } = running.claimed;
   // The ledger keeps a task for every delegation in this state.
   if (a2aTaskId === undefined) return Promise.resolve(finish(failed("follow", "outcome_unknown")));
-  return follow(flow, {
+  return follow(running, {
     taskId: a2aTaskId,
     acceptedAt: acceptedAt ?? admittedAt,
-    assembly: new AnswerAssembly(flow.deps.limits.answerBytes),
+    assembly: new AnswerAssembly(running.deps.limits.answerBytes),
     live: undefined,
   });
 }
 
-export async function follow(flow: Flow, followed: Followed): Promise<Verdict> {
-  flow.stage = "follow";
-  const follower = new Follower(flow, followed);
+export async function follow(running: RunningDelegation, followed: Followed): Promise<Verdict> {
+  running.stage = "follow";
+  const follower = new Follower(running, followed);
   try {
     for (;;) {
       const verdict = await follower.step();
@@ -65,7 +65,7 @@ export async function follow(flow: Flow, followed: Followed): Promise<Verdict> {
 }
 
 class Follower {
-  readonly #flow: Flow;
+  readonly #running: RunningDelegation;
   readonly #followed: Followed;
   readonly #deadline: number;
   #live: LiveStream | undefined;
@@ -82,43 +82,43 @@ class Follower {
   #reported = "";
   #reportedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(flow: Flow, followed: Followed) {
-    const { claimed, host } = flow;
-    this.#flow = flow;
+  constructor(running: RunningDelegation, followed: Followed) {
+    const { claimed, host } = running;
+    this.#running = running;
     this.#followed = followed;
-    this.#deadline = followed.acceptedAt + flow.deps.limits.answerDeadline;
-    this.#lastEventAt = flow.now;
+    this.#deadline = followed.acceptedAt + running.deps.limits.answerDeadline;
+    this.#lastEventAt = running.now;
     this.#streamsOpened = claimed.streamsOpened + (followed.live === undefined ? 0 : 1);
     this.#faults = claimed.faults;
     if (host.mayStream(claimed.agentId)) this.#live = followed.live;
     else followed.live?.close();
     this.#hasGap = this.#live === undefined;
-    flow.holdsStream = this.#live !== undefined;
+    running.holdsStream = this.#live !== undefined;
   }
 
   close(): void {
     this.#live?.close();
     this.#live = undefined;
-    this.#flow.holdsStream = false;
+    this.#running.holdsStream = false;
     this.#hasGap = true;
   }
 
   /** One wait or one call. Returns a verdict when the task, or the following of it, has ended. */
   async step(): Promise<Verdict | undefined> {
     const { taskId } = this.#followed;
-    if (this.#flow.now >= this.#deadline) {
+    if (this.#running.now >= this.#deadline) {
       this.close();
-      await cancelTask(this.#flow, taskId);
+      await cancelTask(this.#running, taskId);
       return finish(failed("follow", "answer_deadline_exceeded"));
     }
     if (this.#live === undefined || this.#isDue(this.#checkedAt, RECHECK_MS)) {
-      const check = await recheck(this.#flow.deps, this.#flow.claimed);
+      const check = await recheck(this.#running.deps, this.#running.claimed);
       if (check.kind === "stopped") return finish(stoppedFollowing(check));
       if (check.kind === "unknown") return this.#unknown(Math.max(check.retryAfterMs, UNKNOWN_WAIT_MS_MIN));
       this.#check = check;
-      this.#checkedAt = this.#flow.now;
+      this.#checkedAt = this.#running.now;
       try {
-        this.#client = this.#flow.connect(check);
+        this.#client = this.#running.connect(check);
       } catch (error) {
         if (error instanceof A2aFailure) return finish(failed("follow", "agent_protocol_error"));
         throw error;
@@ -131,14 +131,14 @@ class Follower {
 
   async #read(live: LiveStream, client: AgentClient): Promise<Verdict | undefined> {
     try {
-      const step = await live.next(Math.min(RECHECK_MS, this.#deadline - this.#flow.now));
+      const step = await live.next(Math.min(RECHECK_MS, this.#deadline - this.#running.now));
       if (step.kind === "update") {
-        this.#lastEventAt = this.#flow.now;
+        this.#lastEventAt = this.#running.now;
         return await this.#take(await this.#withoutGap(step.update, client));
       }
       if (step.kind === "quiet") {
         if (!this.#isDue(this.#lastEventAt, SILENCE_MS)) return undefined;
-        this.#lastEventAt = this.#flow.now;
+        this.#lastEventAt = this.#running.now;
         return await this.#take({ kind: "task", task: await this.#getTask(client) });
       }
     } catch (error) {
@@ -161,14 +161,14 @@ class Follower {
     }
     // The first poll after a claim leads to a stream at once; after a broken stream there is a pause.
     const streams = client.streams && !this.#isBroken && this.#streamsOpened < STREAM_TRIES;
-    if (!streams || !this.#flow.host.mayStream(this.#flow.claimed.agentId))
+    if (!streams || !this.#running.host.mayStream(this.#running.claimed.agentId))
       return this.#later(this.#pollIntervalMs(), true);
     this.#streamsOpened++;
-    this.#lastEventAt = this.#flow.now;
-    this.#live = new LiveStream(this.#flow.deps.clock, this.#flow.signal, (signal) =>
+    this.#lastEventAt = this.#running.now;
+    this.#live = new LiveStream(this.#running.deps.clock, this.#running.signal, (signal) =>
       client.subscribe(this.#followed.taskId, signal),
     );
-    this.#flow.holdsStream = true;
+    this.#running.holdsStream = true;
     return undefined;
   }
 
@@ -178,8 +178,8 @@ class Follower {
     const isTolerated = failure.kind === "protocol" && this.#faults < FAULTS_MAX;
     if (verdict.kind === "end" && !isTolerated) return finish(failed("follow", verdict.reason));
     const asked = Math.min(failure.retryAfterMs ?? 0, ASKED_WAIT_MS_MAX);
-    const { resumedFrom, attempts } = this.#flow.claimed;
-    const backoffMs = this.#flow.backoff(resumedFrom === "following" ? attempts : 0);
+    const { resumedFrom, attempts } = this.#running.claimed;
+    const backoffMs = this.#running.backoff(resumedFrom === "following" ? attempts : 0);
     return this.#later(Math.max(backoffMs, asked), false);
   }
 
@@ -201,13 +201,13 @@ class Follower {
     const phase: Phase =
       this.#followed.assembly.take(update, this.#check?.card.capabilities.streaming === true) ?? "open";
     if (phase === "open") await this.#report(update);
-    if (phase === "open" || isAnswered(update, this.#flow.claimed.questionKey)) return undefined;
+    if (phase === "open" || isAnswered(update, this.#running.claimed.questionKey)) return undefined;
     this.close();
     if (phase === "completed") {
-      return answer(this.#flow, this.#followed.assembly.answer(), this.#check?.agentVersion);
+      return recordAndSend(this.#running, this.#followed.assembly.answer(), this.#check?.agentVersion);
     }
-    if (phase === "input_required") return ask(this.#flow, askedIn(update, this.#check?.agentVersion));
-    if (phase === "auth_required") await cancelTask(this.#flow, taskId);
+    if (phase === "input_required") return ask(this.#running, askedIn(update, this.#check?.agentVersion));
+    if (phase === "auth_required") await cancelTask(this.#running, taskId);
     const ended = endOfPhase(phase, "follow");
     return ended === undefined ? undefined : finish(ended);
   }
@@ -218,13 +218,13 @@ class Follower {
     const text = reportOf(update.kind === "task" ? update.task.statusParts : update.parts);
     if (text === "" || text === this.#reported) return;
     this.#reported = text;
-    this.#reportedAt = this.#flow.now;
-    const { deps, claimed } = this.#flow;
-    await this.#flow.persist(() => deps.ledger.recordReport(claimed.lease, text));
+    this.#reportedAt = this.#running.now;
+    const { deps, claimed } = this.#running;
+    await this.#running.persist(() => deps.ledger.recordReport(claimed.lease, text));
   }
 
   #getTask(client: AgentClient) {
-    return client.getTask(this.#followed.taskId, this.#flow.signal);
+    return client.getTask(this.#followed.taskId, this.#running.signal);
   }
 
   #pollIntervalMs(): number {
@@ -232,19 +232,22 @@ class Follower {
   }
 
   #isDue(since: number, afterMs: number): boolean {
-    return this.#flow.now - since >= afterMs;
+    return this.#running.now - since >= afterMs;
   }
 
   /** The card cannot be fetched just now. A stream is kept meanwhile, because some agents do not survive its end. */
   async #unknown(waitMs: number): Promise<Verdict | undefined> {
     if (this.#live === undefined) return this.#later(waitMs, false);
-    await this.#flow.deps.clock.sleep(Math.min(waitMs, this.#deadline - this.#flow.now), this.#flow.signal);
+    await this.#running.deps.clock.sleep(
+      Math.min(waitMs, this.#deadline - this.#running.now),
+      this.#running.signal,
+    );
     return undefined;
   }
 
   /** Releases the delegation until its next poll, which is not later than its deadline. */
   #later(ms: number, hasProgressed: boolean): Verdict {
-    const wakeAt = Math.min(this.#flow.now + ms, this.#deadline);
+    const wakeAt = Math.min(this.#running.now + ms, this.#deadline);
     const faults = hasProgressed ? 0 : this.#faults;
     const followed = { hasProgressed, streamsOpened: this.#streamsOpened, faults };
     return { kind: "defer", wakeAt, reason: "task_open", undelivered: false, followed };

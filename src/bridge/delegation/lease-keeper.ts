@@ -1,5 +1,5 @@
 // Renews the leases of the delegations in progress together, at a third of their length.
-// Invariants: a lease that the ledger no longer grants is dropped at once and its flow interrupted; while the ledger
+// Invariants: a lease that the ledger no longer grants is dropped at once and its work interrupted; while the ledger
 // cannot be reached a lease counts as fresh only until its own end, so that no agent is called on a lease which
 // another process may already hold; leases that ran out meanwhile are renewed before this process claims anything.
 import type { Clock } from "../../domain/clock.ts";
@@ -93,7 +93,7 @@ export class LeaseKeeper {
     );
     for (const each of asked) {
       const id = each.lease.delegationId;
-      // Dropped during the renewal: the flow has ended by itself.
+      // Dropped during the renewal: the work has ended by itself.
       if (this.#held.get(id) !== each) continue;
       if (held.has(id)) each.until = until;
       else {

@@ -10,7 +10,7 @@ import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type FindResult, findTask } from "./a2a/find-task.ts";
 import type { TaskView } from "./a2a/protocol.ts";
-import type { Flow } from "./running-delegation.ts";
+import type { RunningDelegation } from "./running-delegation.ts";
 import { failed, finish, SEND_VERDICTS, type Verdict } from "./verdicts.ts";
 
 /**
@@ -25,8 +25,8 @@ const ASKED_WAIT_MS_MAX = 5 * 60_000;
  * When the question must have been accepted, milliseconds since the Unix epoch. The time begins with the first try, so
  * that what waited behind another question, or while the bridge was down, is tried.
  */
-export function dispatchDeadline(flow: Flow): number {
-  return flow.claimed.triedAt + flow.deps.limits.dispatchDeadline;
+export function dispatchDeadline(running: RunningDelegation): number {
+  return running.claimed.triedAt + running.deps.limits.dispatchDeadline;
 }
 
 /**
@@ -35,17 +35,17 @@ export function dispatchDeadline(flow: Flow): number {
  *   after the deadline gives an undelivered question up at once
  */
 export function retryOrGiveUp(
-  flow: Flow,
+  running: RunningDelegation,
   reason: TerminalReason,
   undelivered: boolean,
   askedMs = 0,
 ): Verdict {
-  const { now } = flow;
-  const deadline = dispatchDeadline(flow);
+  const { now } = running;
+  const deadline = dispatchDeadline(running);
   const isLate = now >= deadline;
-  const backoffMs = flow.backoff();
+  const backoffMs = running.backoff();
   if (undelivered && now + Math.max(backoffMs, askedMs) >= deadline) return finish(givenUp(reason));
-  if (isLate && flow.claimed.attempts >= TRIES_MIN) return finish(failed("dispatch", "outcome_unknown"));
+  if (isLate && running.claimed.attempts >= TRIES_MIN) return finish(failed("dispatch", "outcome_unknown"));
   const wakeAt = now + Math.max(backoffMs, Math.min(askedMs, ASKED_WAIT_MS_MAX));
   return { kind: "defer", wakeAt: isLate ? wakeAt : Math.min(wakeAt, deadline), reason, undelivered };
 }
@@ -63,11 +63,11 @@ export type Earlier =
   | { readonly kind: "repeat" }
   | { readonly kind: "decided"; readonly verdict: Verdict };
 
-export async function settleEarlier(flow: Flow, client: AgentClient): Promise<Earlier> {
-  const isLate = () => flow.now >= dispatchDeadline(flow);
+export async function settleEarlier(running: RunningDelegation, client: AgentClient): Promise<Earlier> {
+  const isLate = () => running.now >= dispatchDeadline(running);
   if (client.dedupes && !isLate()) return { kind: "repeat" };
   try {
-    const found = await findEarlier(flow, client);
+    const found = await findEarlier(running, client);
     if (found.kind === "found") return { kind: "task", task: found.task };
     if (found.kind === "unusable") return ended("outcome_unknown");
     return isLate() ? ended("dispatch_deadline_exceeded") : found;
@@ -75,15 +75,15 @@ export async function settleEarlier(flow: Flow, client: AgentClient): Promise<Ea
     if (!(error instanceof A2aFailure)) throw error;
     const verdict = SEND_VERDICTS[error.kind];
     if (verdict.kind === "end") return ended("outcome_unknown");
-    return { kind: "decided", verdict: retryOrGiveUp(flow, verdict.reason, false, error.retryAfterMs) };
+    return { kind: "decided", verdict: retryOrGiveUp(running, verdict.reason, false, error.retryAfterMs) };
   }
 }
 
 /** Of an answer to a question the task is known: it has the answer once it shows the message, or another state. */
-async function findEarlier(flow: Flow, client: AgentClient): Promise<FindResult> {
-  const { a2aMessageId, a2aTaskId, admittedAt, questionKey } = flow.claimed;
-  if (a2aTaskId === undefined) return findTask(client, a2aMessageId, admittedAt, flow.signal);
-  const task = await client.getTask(a2aTaskId, flow.signal, true);
+async function findEarlier(running: RunningDelegation, client: AgentClient): Promise<FindResult> {
+  const { a2aMessageId, a2aTaskId, admittedAt, questionKey } = running.claimed;
+  if (a2aTaskId === undefined) return findTask(client, a2aMessageId, admittedAt, running.signal);
+  const task = await client.getTask(a2aTaskId, running.signal, true);
   const isWaiting = task.phase === "input_required" && task.statusKey === questionKey;
   return isWaiting && !task.messageIds.includes(a2aMessageId) ? { kind: "absent" } : { kind: "found", task };
 }

@@ -26,28 +26,28 @@ export class Interrupt extends Error {
   readonly why: "lost" | "drain" | "canceled";
 
   constructor(why: Interrupt["why"]) {
-    super(`the delegation's flow was interrupted: ${why}`);
+    super(`the delegation's running was interrupted: ${why}`);
     this.name = "Interrupt";
     this.why = why;
   }
 }
 
-/** What a flow needs of the worker that runs it. */
-export interface FlowHost {
+/** What a running delegation needs of the worker that runs it. */
+export interface DelegationHost {
   /** A room or a slot may have become free: claim again. */
   wake(): void;
-  /** Whether one more flow may hold a stream, and with it its slot. */
+  /** Whether one more delegation may hold a stream, and with it its slot. */
   mayStream(agent: AgentId): boolean;
-  /** Whether one more flow for this agent, and for a user of this server, may download an attachment. */
+  /** Whether one more delegation for this agent, and for a user of this server, may download an attachment. */
   mayDownload(agent: AgentId, server: ServerName): boolean;
   /** Since when the bridge has been up without a gap, milliseconds since the Unix epoch. */
   readonly upSince: number;
 }
 
-export class Flow {
+export class RunningDelegation {
   readonly claimed: ClaimedDelegation;
   readonly deps: DelegationDependencies;
-  readonly host: FlowHost;
+  readonly host: DelegationHost;
   readonly claimedAt: number;
   /** The agent's task, as soon as it is known. */
   taskId: string | undefined;
@@ -58,14 +58,14 @@ export class Flow {
   holdsStream = false;
   /** An attachment is being downloaded, for as long as the homeserver of its sender lets it take. */
   isDownloading = false;
-  /** Set by the worker before the flow runs. */
+  /** Set by the worker before the work runs. */
   lease: HeldLease | undefined;
   #controller = new AbortController();
   #interrupted: Interrupt["why"] | undefined;
   /** What a cancellation waits for. */
   #inFlight: "naming" | "sending" | undefined;
 
-  constructor(claimed: ClaimedDelegation, deps: DelegationDependencies, host: FlowHost) {
+  constructor(claimed: ClaimedDelegation, deps: DelegationDependencies, host: DelegationHost) {
     this.claimed = claimed;
     this.deps = deps;
     this.host = host;

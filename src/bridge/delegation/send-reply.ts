@@ -11,7 +11,7 @@ import type { SendPurpose } from "../ledger/states.ts";
 import { type Answer, type AnswerSource, answerParts, relatesTo } from "../matrix/answer-events.ts";
 import type { SendResult } from "../matrix/send-event.ts";
 import { missingFile } from "./answer-text.ts";
-import type { Flow } from "./running-delegation.ts";
+import type { RunningDelegation } from "./running-delegation.ts";
 import { canceled, failed, finish, type Verdict } from "./verdicts.ts";
 
 /** Files of one answer that are passed on. */
@@ -20,44 +20,44 @@ const FILES_MAX = 10;
 const MENTION_AFTER_MS = 30_000;
 
 /** Persists an answer and sends it. */
-export async function answer(
-  flow: Flow,
+export async function recordAndSend(
+  running: RunningDelegation,
   found: Answer,
   agentVersion: string | undefined,
   contextId?: string,
 ): Promise<Verdict> {
-  const { claimed, deps } = flow;
+  const { claimed, deps } = running;
   const source = {
     eventId: claimed.sourceEventId,
     threadRoot: claimed.threadRoot,
     sender: claimed.sender,
     roomId: claimed.roomId,
-    mentionsAsker: flow.now - claimed.admittedAt >= MENTION_AFTER_MS,
+    mentionsAsker: running.now - claimed.admittedAt >= MENTION_AFTER_MS,
     texts: deps.textsOf(claimed.roomId),
   };
-  const { text, parts: files } = await passOn(flow, found, source);
+  const { text, parts: files } = await passOn(running, found, source);
   const isText = text.trim() !== "" || files.length === 0;
   const parts = [...(isText ? await answerParts({ ...found, text }, source, deps.clock) : []), ...files];
-  const sends = await flow.persist(() =>
-    deps.ledger.recordReply(claimed.lease, { parts, agentVersion, contextId }, flow.now),
+  const sends = await running.persist(() =>
+    deps.ledger.recordReply(claimed.lease, { parts, agentVersion, contextId }, running.now),
   );
-  if (sends === "canceled") return finish(canceled(flow.stage));
-  flow.host.wake();
-  return deliver(flow, sends);
+  if (sends === "canceled") return finish(canceled(running.stage));
+  running.host.wake();
+  return sendUnsent(running, sends);
 }
 
 /** Uploads the files of an answer; the text says so of one that could not be passed on. */
 async function passOn(
-  flow: Flow,
+  running: RunningDelegation,
   { text, files = [] }: Answer,
   { eventId, threadRoot }: AnswerSource,
 ): Promise<{ readonly text: string; readonly parts: readonly ReplyPart[] }> {
-  const { claimed, deps } = flow;
+  const { claimed, deps } = running;
   const parts: ReplyPart[] = [];
   const missing: string[] = [];
   for (const [index, file] of files.entries()) {
-    const content = index < FILES_MAX ? await deps.upload?.(claimed, file, flow.signal) : undefined;
-    flow.signal.throwIfAborted();
+    const content = index < FILES_MAX ? await deps.upload?.(claimed, file, running.signal) : undefined;
+    running.signal.throwIfAborted();
     if (content === undefined) missing.push(missingFile(file));
     else {
       const relation = { "m.relates_to": relatesTo(eventId, threadRoot, true) };
@@ -68,69 +68,72 @@ async function passOn(
 }
 
 /** Sends the parts still unsent. @param known the parts just persisted; read from the ledger when absent */
-export function deliver(flow: Flow, known: readonly PendingSend[] | undefined): Promise<Verdict> {
-  flow.stage = "reply";
-  return sendParts(flow, known, undefined);
+export function sendUnsent(
+  running: RunningDelegation,
+  known: readonly PendingSend[] | undefined,
+): Promise<Verdict> {
+  running.stage = "reply";
+  return sendParts(running, known, undefined);
 }
 
 /** Ends a canceled delegation whose answer is recorded: as answered, if that turns out to be in the room. */
-export function cancelDelivery(flow: Flow): Promise<Verdict> {
-  return sendParts(flow, undefined, canceled("reply"));
+export function cancelDelivery(running: RunningDelegation): Promise<Verdict> {
+  return sendParts(running, undefined, canceled("reply"));
 }
 
 /** @param cancellation how it ends instead of with a part whose sending was not begun, or with a failure */
 async function sendParts(
-  flow: Flow,
+  running: RunningDelegation,
   known: readonly PendingSend[] | undefined,
   cancellation: DelegationOutcome | undefined,
 ): Promise<Verdict> {
-  const { claimed, deps } = flow;
-  const deadline = (claimed.replyAt ?? flow.now) + deps.limits.replyDeadline;
-  const sends = known ?? (await unsent(flow, "reply", deadline));
+  const { claimed, deps } = running;
+  const deadline = (claimed.replyAt ?? running.now) + deps.limits.replyDeadline;
+  const sends = known ?? (await readUnsent(running, "reply", deadline));
   const tooLate = finish(cancellation ?? failed("reply", "reply_deadline_exceeded"));
   if (sends === undefined) return tooLate;
   for (const [index, send] of sends.entries()) {
     if (cancellation !== undefined && send.firstAttemptedAt === undefined) return finish(cancellation);
     // While the part before was sent, another process may have taken the delegation over.
-    if (index > 0 && !flow.isFresh) {
+    if (index > 0 && !running.isFresh) {
       throw new DrawbridgeError("lease_lost", `the lease on ${claimed.lease.delegationId} may have run out`);
     }
-    const result = await flow.send(send);
+    const result = await running.send(send);
     if (result.kind === "retry") {
-      if (flow.now >= deadline) return tooLate;
-      const wakeAt = flow.now + Math.max(result.afterMs, flow.backoff());
+      if (running.now >= deadline) return tooLate;
+      const wakeAt = running.now + Math.max(result.afterMs, running.backoff());
       return { kind: "defer", wakeAt, reason: "reply_retry", undelivered: false };
     }
-    if (result.kind === "refused") return finish(cancellation ?? refused(result.reason));
+    if (result.kind === "refused") return finish(cancellation ?? outcomeOfRefusal(result.reason));
     if (index === sends.length - 1) {
       // The whole answer is in the room: a cancellation that came while it was sent came too late.
-      if (flow.interrupted === "canceled") flow.renewSignal();
+      if (running.interrupted === "canceled") running.renewSignal();
       return finish({ ...ANSWERED, sent: { sendId: send.sendId, eventId: result.eventId } });
     }
-    await flow.persist(() => deps.ledger.recordSent(send.sendId, result.eventId));
+    await running.persist(() => deps.ledger.recordSent(send.sendId, result.eventId));
   }
   // Nothing was left to send: an earlier holder sent the last part and died before it recorded that.
   return finish(ANSWERED);
 }
 
 /** The events still unsent; undefined when no content key opens them, and `deadline` has passed. */
-export async function unsent(
-  flow: Flow,
+export async function readUnsent(
+  running: RunningDelegation,
   purpose: SendPurpose,
   deadline: number,
 ): Promise<readonly PendingSend[] | undefined> {
   try {
-    return await flow.persist(() => flow.deps.ledger.pendingSends(flow.claimed.lease, purpose));
+    return await running.persist(() => running.deps.ledger.pendingSends(running.claimed.lease, purpose));
   } catch (error) {
     const isSealed = error instanceof DrawbridgeError && error.code === "secret_unavailable";
-    if (isSealed && flow.now >= deadline) return undefined;
+    if (isSealed && running.now >= deadline) return undefined;
     throw error;
   }
 }
 
 const ANSWERED = { state: "completed", stage: "reply", reason: "answered" } as const;
 
-export function refused(reason: Extract<SendResult, { kind: "refused" }>["reason"]) {
+export function outcomeOfRefusal(reason: Extract<SendResult, { kind: "refused" }>["reason"]) {
   // A notice could not reach that room either.
   return reason === "room_unreachable"
     ? ({ state: "failed", stage: "reply", reason } as const)

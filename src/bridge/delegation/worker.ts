@@ -1,4 +1,4 @@
-// The delegation worker: claims delegations that are due and runs each as a flow of its own.
+// The delegation worker: claims delegations that are due and runs each as a running delegation of its own.
 // Invariants: never more flows than `limits.concurrency`, of one agent than its share of them (so that one that hangs does
 // not keep others waiting), and no more than half of either on streams, which last, or of an agent's share on downloads of
 // attachments: the others are requests, or polls of tasks, and end soon; leases are renewed while flows run; a drain leaves every
@@ -11,7 +11,7 @@ import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";
 import { run } from "./run-delegation.ts";
-import { Flow, type FlowHost } from "./running-delegation.ts";
+import { type DelegationHost, RunningDelegation } from "./running-delegation.ts";
 
 /** What a drain may take beyond `limits.drain`, for what it has interrupted to be given back. */
 const DRAIN_GRACE_MS = 2_000;
@@ -27,8 +27,8 @@ export class DelegationWorker {
   readonly #deps: DelegationDependencies;
   readonly #keeper: LeaseKeeper;
   readonly #queue: WorkQueue<Claim>;
-  readonly #host: FlowHost;
-  readonly #active = new Map<string, Flow>();
+  readonly #host: DelegationHost;
+  readonly #active = new Map<string, RunningDelegation>();
   readonly #keeping = new AbortController();
   #isStarted = false;
   #claimedAt = Number.NEGATIVE_INFINITY;
@@ -72,11 +72,11 @@ export class DelegationWorker {
     this.#queue.wake();
   }
 
-  /** The delegation is to be canceled: its flow, if it runs here, ends now; else it is due. */
+  /** The delegation is to be canceled: its work, if it runs here, ends now; else it is due. */
   cancel(delegationId: string): void {
-    const flow = this.#active.get(delegationId);
-    if (flow === undefined) this.wake();
-    else flow.interrupt("canceled");
+    const running = this.#active.get(delegationId);
+    if (running === undefined) this.wake();
+    else running.interrupt("canceled");
   }
 
   /**
@@ -92,9 +92,9 @@ export class DelegationWorker {
     const end = after(limits.drain + DRAIN_GRACE_MS);
 
     const drained = this.#queue.drain();
-    for (const flow of this.#active.values()) if (flow.isMovable) flow.interrupt("drain");
+    for (const running of this.#active.values()) if (running.isMovable) running.interrupt("drain");
     await Promise.race([drained, patience]);
-    for (const flow of this.#active.values()) flow.interrupt("drain");
+    for (const running of this.#active.values()) running.interrupt("drain");
     await Promise.race([drained, end]);
     timer.abort();
     this.#keeping.abort();
@@ -155,16 +155,16 @@ export class DelegationWorker {
   async #work({ claimed, leaseUntil }: Claim): Promise<void> {
     const { lease } = claimed;
     const { delegationId } = lease;
-    const flow = new Flow(claimed, this.#deps, this.#host);
-    flow.lease = this.#keeper.hold(lease, leaseUntil, {
-      lost: () => flow.interrupt("lost"),
-      canceled: () => flow.interrupt("canceled"),
+    const running = new RunningDelegation(claimed, this.#deps, this.#host);
+    running.lease = this.#keeper.hold(lease, leaseUntil, {
+      lost: () => running.interrupt("lost"),
+      canceled: () => running.interrupt("canceled"),
     });
     // A row whose lease ran out unnoticed can be claimed again: what still runs on the old one is over.
     this.#active.get(delegationId)?.interrupt("lost");
-    this.#active.set(delegationId, flow);
-    if ((await run(flow)) === "held") await this.#giveBack([lease]);
-    if (this.#active.get(delegationId) === flow) this.#active.delete(delegationId);
+    this.#active.set(delegationId, running);
+    if ((await run(running)) === "held") await this.#giveBack([lease]);
+    if (this.#active.get(delegationId) === running) this.#active.delete(delegationId);
   }
 
   async #giveBack(leases: readonly Lease[]): Promise<void> {

@@ -39,7 +39,7 @@ import {
   cancelByReaction,
   cancelRefused,
 } from "./cancellations.ts";
-import { contextOf } from "./contexts.ts";
+import { contextOf } from "./continued-conversation.ts";
 import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";

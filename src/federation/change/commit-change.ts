@@ -65,7 +65,7 @@ async function tryChange(
   const base = await changeBase(context, onBadHead);
   const proposal = await propose(base);
   if (proposal === undefined) return { revision: base.head, change: undefined, base };
-  const change = await workOut(context, base, proposal.edits);
+  const change = await changesOf(context, base, proposal.edits);
   examine?.(change);
   const revision = await commitToBranch(context, {
     parent: base.tree,
@@ -82,7 +82,7 @@ async function tryChange(
  * What a change of files of the registry makes of everything rendered.
  * @throws RegistryError
  */
-export async function workOut(
+export async function changesOf(
   { cache }: Pick<CommitContext, "cache">,
   before: ChangeBase,
   edits: ReadonlyMap<string, string>,

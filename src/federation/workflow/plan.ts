@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Direction } from "../../records/conditions/condition.ts";
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
-import { workOut } from "../change/commit-change.ts";
+import { changesOf } from "../change/commit-change.ts";
 import { setContained, setPlane } from "../change/edit-partner.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
@@ -122,7 +122,7 @@ async function renderedWith(
   file: string,
   text: string,
 ): Promise<ReadonlyMap<string, string>> {
-  return renderAll((await workOut(context, base, new Map([[file, text]]))).after);
+  return renderAll((await changesOf(context, base, new Map([[file, text]]))).after);
 }
 
 async function differences(

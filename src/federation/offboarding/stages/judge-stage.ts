@@ -37,7 +37,7 @@ export interface Observation extends Seen {
 /** Why a room of a third party is out of reach: this organisation may not close it. */
 export const NOT_OUR_ROOM = "not_our_room";
 
-export function judgeStage(observation: Observation): readonly JudgedCondition[] {
+export function judgeObservation(observation: Observation): readonly JudgedCondition[] {
   const { work, items, objections } = observation;
   return objectTo(judgeConditions(evaluateStage(work, items), observation), objections);
 }

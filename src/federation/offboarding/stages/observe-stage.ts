@@ -21,7 +21,7 @@ import type { Objection } from "../../workflow/step-verdict.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readStage, type StageProgress } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run-file.ts";
-import { judgeStage, NOT_OUR_ROOM, type Observation, observeDuties } from "./judge-stage.ts";
+import { judgeObservation, NOT_OUR_ROOM, type Observation, observeDuties } from "./judge-stage.ts";
 
 type OutOfReach = Observation["outOfReach"][number];
 
@@ -54,7 +54,7 @@ export async function observeStage(
     ...{ plane, partner: counterpartyOf(run), how },
     ...(commit !== undefined && { commit }),
     observe: (reached) => observeClosed(context, run, { ...progress, plane }, reached),
-    evaluate: (_reached, seen) => judgeStage(seen),
+    evaluate: (_reached, seen) => judgeObservation(seen),
   });
   return seen;
 }

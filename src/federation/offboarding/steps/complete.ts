@@ -32,7 +32,7 @@ import {
   withEnvelope,
   writeStatements,
 } from "../run/statements.ts";
-import { judgeStage } from "../stages/judge-stage.ts";
+import { judgeObservation } from "../stages/judge-stage.ts";
 import { observeStage } from "../stages/observe-stage.ts";
 import { isLeftAlone, type RunView, viewOf } from "./next-steps.ts";
 import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
@@ -234,7 +234,7 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
     }
     reportRepaired(context, progress, plane);
     const observation = await observeStage(context, run, progress, "observe");
-    for (const judged of judgeStage(observation)) {
+    for (const judged of judgeObservation(observation)) {
       const { condition, probe, found, hint } = judged;
       // Stage 5 restarts the homeserver after stage 4 was shown.
       if (allHold([judged]) || condition === "no_restart") continue;

@@ -32,7 +32,7 @@ import {
   writeStage,
 } from "../run/progress.ts";
 import { counterpartyOf, type Run } from "../run/run-file.ts";
-import { judgeStage, type Observation } from "../stages/judge-stage.ts";
+import { judgeObservation, type Observation } from "../stages/judge-stage.ts";
 import { leftAlone, observeStage, roomsIn } from "../stages/observe-stage.ts";
 import { isLeftAlone } from "./next-steps.ts";
 import { OffboardingBlocked } from "./step.ts";
@@ -177,7 +177,7 @@ function proofOf(
   { stage, countersignature_skipped: skipped }: StageProgress,
   observation: Observation,
 ): Proof {
-  const conditions = judgeStage(observation);
+  const conditions = judgeObservation(observation);
   const { closed_at: at, revision, render } = observation.work;
   const named = new Set(conditions.flatMap(({ evidence }) => evidence));
   const listed = new Set(observation.outOfReach.map(({ subject }) => subject));

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 
 import {
-  judgeStage,
+  judgeObservation,
   type Observation,
 } from "../../../../../src/federation/offboarding/stages/judge-stage.ts";
 import { HINTS } from "../../../../../src/federation/workflow/hints.ts";
@@ -25,7 +25,7 @@ function seen(stage: StageName, change: Partial<Observation> = {}): Observation 
 
 describe("judgeStage", () => {
   it("judgeStage finds what an auditor finds: every condition of a real removal holds [OFF-2]", () => {
-    for (const stage of STAGE_NAMES) assert.ok(allHold(judgeStage(seen(stage))), stage);
+    for (const stage of STAGE_NAMES) assert.ok(allHold(judgeObservation(seen(stage))), stage);
   });
 
   it("judgeStage names the probe, the finding and a hint of each condition that does not hold [OFF-2]", () => {
@@ -34,7 +34,7 @@ describe("judgeStage", () => {
         evidenceItem({ ...body, verdict: "open" }),
       );
       for (const items of [[], open]) {
-        const judged = judgeStage(seen(stage, { items }));
+        const judged = judgeObservation(seen(stage, { items }));
         for (const { verdict, probe, found, hint, condition } of judged) {
           if (verdict === "met") continue;
           assert.ok(probe !== "" && found !== "" && hint !== "", `${stage} ${condition}: ${found}; ${hint}`);
@@ -47,7 +47,7 @@ describe("judgeStage", () => {
 
   it("judgeStage lets an objection take a verdict away, and never give one [OFF-2]", () => {
     const objection = { condition: "in_force", probe: "reconciled", found: "changed by hand", hint: "See." };
-    const judged = judgeStage(seen("transport", { objections: [objection] }));
+    const judged = judgeObservation(seen("transport", { objections: [objection] }));
     assert.deepEqual(
       judged.map(({ condition, verdict, found }) => [condition, verdict, found]),
       [
@@ -60,7 +60,7 @@ describe("judgeStage", () => {
 
   it("judgeStage says that nobody has tried a probe as the counterparty, and how to [OFF-2]", () => {
     const items = REAL.at_remover.transport.items.filter(({ vantage }) => vantage === "operator");
-    const refused = judgeStage(seen("transport", { items, fromOutside: false })).at(-1);
+    const refused = judgeObservation(seen("transport", { items, fromOutside: false })).at(-1);
     assert.equal(refused?.found, "nobody has tried federation_send as the counterparty");
     assert.match(refused?.hint ?? "", /--probe-config/);
   });
