@@ -1,7 +1,7 @@
 // Ghosts for tests, with devices kept in memory as the ledger keeps them: made once, never changed; and what their notices
 // need besides.
 import type { TestContext } from "node:test";
-import type { GhostDevice } from "../../src/bridge/ledger/ghosts.ts";
+import type { EnsuredDevice } from "../../src/bridge/ledger/ghosts.ts";
 import type { GhostLedger } from "../../src/bridge/ledger/ledger.ts";
 import { Ghosts } from "../../src/bridge/matrix/ghosts.ts";
 import { Homeserver } from "../../src/bridge/matrix/homeserver.ts";
@@ -12,9 +12,9 @@ import { ManualClock } from "./manual-clock.ts";
 
 export function memoryGhostLedger(): {
   readonly ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile">;
-  readonly recorded: ReadonlyMap<GhostMxid, GhostDevice>;
+  readonly recorded: ReadonlyMap<GhostMxid, EnsuredDevice>;
 } {
-  const devices = new Map<GhostMxid, GhostDevice>();
+  const devices = new Map<GhostMxid, EnsuredDevice>();
   const ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile"> = {
     ensureDevice: async (ghost, freshDeviceId) => {
       const none = { profileDigest: undefined, profileSetAt: undefined };

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { trustOf } from "../../src/federation/offboarding/run/context.ts";
-import { counterpartyOf, findRun } from "../../src/federation/offboarding/run/run-file.ts";
+import { counterpartyIn, findRun } from "../../src/federation/offboarding/run/run-file.ts";
 import { complete, recordFileOf } from "../../src/federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../src/federation/offboarding/steps/exchange.ts";
 import {
@@ -194,7 +194,7 @@ export async function assertOneEnd(directory: string, sides: readonly Side[]): P
         see(envelope);
     }
     assertCommits(side, run.run, run.baseline.revision, run.kind === "emergency");
-    await assertClosed(side, counterpartyOf(run));
+    await assertClosed(side, counterpartyIn(run));
   }
   assert.equal(new Set(records).size, 1, "both hold the same bytes");
 }

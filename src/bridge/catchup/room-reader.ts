@@ -4,7 +4,7 @@
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { Outcome } from "../matrix/request-result.ts";
 import { type EventsByRoom, type FoundBudget, type FoundEvent, whileMember } from "./found-events.ts";
-import type { Changes, Reader, SyncApi } from "./sync-api.ts";
+import type { Reader, SyncApi, SyncChanges } from "./sync-api.ts";
 
 export interface RoomsRead {
   readonly window: EventsByRoom;
@@ -45,7 +45,7 @@ export async function readRooms(
 async function completed(
   api: Pick<SyncApi, "pageBack">,
   reader: Reader,
-  changes: Changes,
+  changes: SyncChanges,
   since: string,
   budget: FoundBudget,
 ): Promise<Outcome<{ window: EventsByRoom; cut: readonly RoomId[] }>> {

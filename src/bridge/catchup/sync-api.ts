@@ -16,7 +16,7 @@ export interface RoomChanges {
   readonly before: string | undefined;
 }
 
-export interface Changes {
+export interface SyncChanges {
   /** Rooms the ghost is in, or was in until now. */
   readonly rooms: ReadonlyMap<RoomId, RoomChanges>;
   /** Rooms it is invited to, with the event that invites it. */
@@ -135,7 +135,7 @@ export class SyncApi {
    * What happened in the ghost's rooms since `since`; of each room the last events. When the rooms together have more than
    * one answer may hold, the answer says only that there are events, and where they can be read.
    */
-  async changes(reader: Reader, since: string): Promise<Outcome<Changes>> {
+  async changes(reader: Reader, since: string): Promise<Outcome<SyncChanges>> {
     const bytesMax = this.#changesBytesMax;
     const read = (filter: string) => this.#sync("sync_rooms", reader, since, { filter, bytesMax });
     const whole = await read(roomsFilter(TIMELINE_LIMIT));
@@ -213,7 +213,11 @@ function inRoom(event: RawEvent, room: RoomId): RawEvent {
   return { ...event, room_id: room };
 }
 
-function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid, since: string): Omit<Changes, "isWhole"> {
+function toChanges(
+  sync: z.output<typeof Sync>,
+  ghost: GhostMxid,
+  since: string,
+): Omit<SyncChanges, "isWhole"> {
   const rooms = new Map<RoomId, RoomChanges>();
   for (const [id, { timeline }] of Object.entries({ ...sync.rooms.leave, ...sync.rooms.join })) {
     const room = parseRoomId(id);

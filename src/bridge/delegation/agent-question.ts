@@ -13,7 +13,7 @@ import { cancelTask } from "./cancel-task.ts";
 import { recheck, stoppedFollowing } from "./recheck-policy.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { outcomeOfRefusal, readUnsent, recordAndSend } from "./send-reply.ts";
-import { canceled, endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./verdicts.ts";
+import { canceled, type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./verdicts.ts";
 
 /** How often the policy and the task are looked at while an answer is waited for. */
 const LOOK_MS = 30_000;
@@ -29,7 +29,7 @@ export interface AskedBack {
 }
 
 /** Persists a question of the agent and posts it. */
-export async function ask(running: RunningDelegation, asked: AskedBack): Promise<Verdict> {
+export async function ask(running: RunningDelegation, asked: AskedBack): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   running.taskId = asked.taskId;
   const { options, rest } = optionsOf(asked.parts);
@@ -67,7 +67,7 @@ export async function ask(running: RunningDelegation, asked: AskedBack): Promise
 }
 
 /** Goes on with a delegation whose task awaits input. */
-export async function awaitInput(running: RunningDelegation): Promise<Verdict> {
+export async function awaitInput(running: RunningDelegation): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   const { a2aTaskId: taskId, inputUntil: until } = claimed;
   // The ledger keeps a task for every delegation in this state.
@@ -90,7 +90,7 @@ export async function awaitInput(running: RunningDelegation): Promise<Verdict> {
 }
 
 /** The wait was ended, so that no answer can be recorded any more. */
-async function unanswered(running: RunningDelegation, taskId: string): Promise<Verdict> {
+async function unanswered(running: RunningDelegation, taskId: string): Promise<DelegationVerdict> {
   await cancelTask(running, taskId);
   return finish(failed("follow", "input_wait_elapsed"));
 }
@@ -99,7 +99,7 @@ async function post(
   running: RunningDelegation,
   taskId: string,
   sends: readonly PendingSend[],
-): Promise<Verdict> {
+): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   for (const [index, send] of sends.entries()) {
     // While the event before was sent, another process may have taken the delegation over.
@@ -120,7 +120,7 @@ async function post(
 }
 
 /** The agent may end its task without an answer, or lose its trust. */
-async function look(running: RunningDelegation, taskId: string, until: number): Promise<Verdict> {
+async function look(running: RunningDelegation, taskId: string, until: number): Promise<DelegationVerdict> {
   const check = await recheck(running.deps, running.claimed);
   if (check.kind === "stopped") return finish(stoppedFollowing(check));
   const later = () => wait(Math.min(running.now + LOOK_MS, until));
@@ -141,6 +141,6 @@ async function look(running: RunningDelegation, taskId: string, until: number): 
 }
 
 /** Releases the delegation; an answer makes it due at once. */
-function wait(wakeAt: number): Verdict {
+function wait(wakeAt: number): DelegationVerdict {
   return { kind: "defer", wakeAt, reason: "input_open", undelivered: false };
 }

@@ -22,12 +22,12 @@ import type { RunningDelegation } from "./running-delegation.ts";
 import { recordAndSend } from "./send-reply.ts";
 import {
   canceled,
+  type DelegationVerdict,
   endOfPhase,
   failed,
   finish,
   rateLimited,
   SEND_VERDICTS,
-  type Verdict,
 } from "./verdicts.ts";
 
 /** A late delegation that may have been dispatched, and keeps failing unexpectedly, ends after so many tries. */
@@ -37,9 +37,9 @@ const AMBIGUOUS_WAIT_MS = 2_000;
 
 type Gate =
   | { readonly kind: "open"; readonly cleared: ClearedTarget; readonly client: AgentClient }
-  | { readonly kind: "closed"; readonly verdict: Verdict };
+  | { readonly kind: "closed"; readonly verdict: DelegationVerdict };
 
-export async function dispatch(running: RunningDelegation): Promise<Verdict> {
+export async function dispatch(running: RunningDelegation): Promise<DelegationVerdict> {
   const verdict = await handOver(running);
   const { a2aTaskId } = running.claimed;
   if (a2aTaskId !== undefined && verdict.kind === "finish" && isAbandoned(verdict.outcome)) {
@@ -52,7 +52,7 @@ export async function dispatch(running: RunningDelegation): Promise<Verdict> {
 const isAbandoned = ({ state, stage, reason }: DelegationOutcome) =>
   state !== "completed" && stage === "dispatch" && reason !== "agent_failed" && reason !== "agent_rejected";
 
-async function handOver(running: RunningDelegation): Promise<Verdict> {
+async function handOver(running: RunningDelegation): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   const isLate = running.now >= dispatchDeadline(running);
   // An earlier request may have reached the agent; only the agent's list of tasks can rule it out.
@@ -126,7 +126,7 @@ function sharesOf(sender: UserId, { senderRate, serverRate }: DelegationLimits):
 
 /** The checks before a call, and the token for it. @param mayHave the agent may have an earlier request */
 async function pass(running: RunningDelegation, mayHave: boolean): Promise<Gate> {
-  const closed = (verdict: Verdict): Gate => ({ kind: "closed", verdict });
+  const closed = (verdict: DelegationVerdict): Gate => ({ kind: "closed", verdict });
   for (let asked = false; ; asked = true) {
     const check = await recheck(running.deps, running.claimed);
     if (check.kind === "stopped" && running.claimed.a2aTaskId !== undefined) {
@@ -157,7 +157,7 @@ async function call(
   { cleared, client }: Extract<Gate, { kind: "open" }>,
   said: Pick<Question, "text" | "file">,
   mayHave: boolean,
-): Promise<Verdict> {
+): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   // After a slow write another process may hold the row, and its call must be the only one.
   if (!running.isFresh) return retryOrGiveUp(running, "agent_unavailable", !mayHave);
@@ -202,7 +202,7 @@ async function accepted(
   cleared: ClearedTarget,
   update: AgentUpdate,
   live: LiveStream | undefined,
-): Promise<Verdict> {
+): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   const { agentVersion } = cleared;
   if (update.kind === "message") {

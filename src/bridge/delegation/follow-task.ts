@@ -12,7 +12,7 @@ import { cancelTask } from "./cancel-task.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { recordAndSend } from "./send-reply.ts";
-import { endOfPhase, FOLLOW_VERDICTS, failed, finish, type Verdict } from "./verdicts.ts";
+import { type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./verdicts.ts";
 
 const RECHECK_MS = 5_000;
 /** After so long without an event the task is polled: the stream's connection may be dead. */
@@ -39,7 +39,7 @@ export interface Followed {
 }
 
 /** Takes up a task that an earlier holder recorded as accepted. */
-export function followAccepted(running: RunningDelegation): Promise<Verdict> {
+export function followAccepted(running: RunningDelegation): Promise<DelegationVerdict> {
   const { a2aTaskId, acceptedAt, admittedAt } = running.claimed;
   // The ledger keeps a task for every delegation in this state.
   if (a2aTaskId === undefined) return Promise.resolve(finish(failed("follow", "outcome_unknown")));
@@ -51,7 +51,7 @@ export function followAccepted(running: RunningDelegation): Promise<Verdict> {
   });
 }
 
-export async function follow(running: RunningDelegation, followed: Followed): Promise<Verdict> {
+export async function follow(running: RunningDelegation, followed: Followed): Promise<DelegationVerdict> {
   running.stage = "follow";
   const follower = new Follower(running, followed);
   try {
@@ -104,7 +104,7 @@ class Follower {
   }
 
   /** One wait or one call. Returns a verdict when the task, or the following of it, has ended. */
-  async step(): Promise<Verdict | undefined> {
+  async step(): Promise<DelegationVerdict | undefined> {
     const { taskId } = this.#followed;
     if (this.#running.now >= this.#deadline) {
       this.close();
@@ -129,7 +129,7 @@ class Follower {
     return this.#live === undefined ? this.#poll(client) : this.#read(this.#live, client);
   }
 
-  async #read(live: LiveStream, client: AgentClient): Promise<Verdict | undefined> {
+  async #read(live: LiveStream, client: AgentClient): Promise<DelegationVerdict | undefined> {
     try {
       const step = await live.next(Math.min(RECHECK_MS, this.#deadline - this.#running.now));
       if (step.kind === "update") {
@@ -150,7 +150,7 @@ class Follower {
     return undefined;
   }
 
-  async #poll(client: AgentClient): Promise<Verdict | undefined> {
+  async #poll(client: AgentClient): Promise<DelegationVerdict | undefined> {
     try {
       const task = await this.#getTask(client);
       const verdict = await this.#take({ kind: "task", task });
@@ -172,7 +172,7 @@ class Follower {
     return undefined;
   }
 
-  #failed(failure: A2aFailure): Verdict {
+  #failed(failure: A2aFailure): DelegationVerdict {
     const verdict = FOLLOW_VERDICTS[failure.kind];
     if (failure.kind === "protocol") this.#faults++;
     const isTolerated = failure.kind === "protocol" && this.#faults < FAULTS_MAX;
@@ -193,7 +193,7 @@ class Follower {
   }
 
   /** Takes an update in; returns a verdict when it ends the task. */
-  async #take(update: AgentUpdate): Promise<Verdict | undefined> {
+  async #take(update: AgentUpdate): Promise<DelegationVerdict | undefined> {
     // Once there is a task, a message is no answer; updates of other tasks are ignored.
     if (update.kind === "message") return undefined;
     const taskId = update.kind === "task" ? update.task.taskId : update.taskId;
@@ -236,7 +236,7 @@ class Follower {
   }
 
   /** The card cannot be fetched just now. A stream is kept meanwhile, because some agents do not survive its end. */
-  async #unknown(waitMs: number): Promise<Verdict | undefined> {
+  async #unknown(waitMs: number): Promise<DelegationVerdict | undefined> {
     if (this.#live === undefined) return this.#later(waitMs, false);
     await this.#running.deps.clock.sleep(
       Math.min(waitMs, this.#deadline - this.#running.now),
@@ -246,7 +246,7 @@ class Follower {
   }
 
   /** Releases the delegation until its next poll, which is not later than its deadline. */
-  #later(ms: number, hasProgressed: boolean): Verdict {
+  #later(ms: number, hasProgressed: boolean): DelegationVerdict {
     const wakeAt = Math.min(this.#running.now + ms, this.#deadline);
     const faults = hasProgressed ? 0 : this.#faults;
     const followed = { hasProgressed, streamsOpened: this.#streamsOpened, faults };

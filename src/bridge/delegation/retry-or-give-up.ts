@@ -11,7 +11,7 @@ import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type FindResult, findTask } from "./a2a/find-task.ts";
 import type { TaskView } from "./a2a/protocol.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
-import { failed, finish, SEND_VERDICTS, type Verdict } from "./verdicts.ts";
+import { type DelegationVerdict, failed, finish, SEND_VERDICTS } from "./verdicts.ts";
 
 /**
  * A question that the agent may have is not let go before so many tries, even past
@@ -39,7 +39,7 @@ export function retryOrGiveUp(
   reason: TerminalReason,
   undelivered: boolean,
   askedMs = 0,
-): Verdict {
+): DelegationVerdict {
   const { now } = running;
   const deadline = dispatchDeadline(running);
   const isLate = now >= deadline;
@@ -61,7 +61,7 @@ export type Earlier =
   | { readonly kind: "absent" }
   /** The agent may have a task of ours, and recognises the repetition by its messageId. */
   | { readonly kind: "repeat" }
-  | { readonly kind: "decided"; readonly verdict: Verdict };
+  | { readonly kind: "decided"; readonly verdict: DelegationVerdict };
 
 export async function settleEarlier(running: RunningDelegation, client: AgentClient): Promise<Earlier> {
   const isLate = () => running.now >= dispatchDeadline(running);

@@ -10,7 +10,7 @@ import { dispatch } from "./dispatch.ts";
 import { followAccepted } from "./follow-task.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { cancelDelivery, sendUnsent } from "./send-reply.ts";
-import { canceled, finish, type Verdict } from "./verdicts.ts";
+import { canceled, type DelegationVerdict, finish } from "./verdicts.ts";
 
 /** How a run ended. `held`: interrupted by a drain; the lease is still this process's to give back. */
 export type RunEnd = "settled" | "held";
@@ -26,7 +26,7 @@ export async function run(running: RunningDelegation): Promise<RunEnd> {
   }
 }
 
-async function settling(running: RunningDelegation, step: () => Promise<Verdict>): Promise<RunEnd> {
+async function settling(running: RunningDelegation, step: () => Promise<DelegationVerdict>): Promise<RunEnd> {
   try {
     await settle(running, await step());
     return "settled";
@@ -37,7 +37,7 @@ async function settling(running: RunningDelegation, step: () => Promise<Verdict>
   }
 }
 
-function route(running: RunningDelegation): Promise<Verdict> {
+function route(running: RunningDelegation): Promise<DelegationVerdict> {
   switch (running.claimed.resumedFrom) {
     case "queued":
     case "dispatching":
@@ -52,7 +52,7 @@ function route(running: RunningDelegation): Promise<Verdict> {
   }
 }
 
-async function cancel(running: RunningDelegation): Promise<Verdict> {
+async function cancel(running: RunningDelegation): Promise<DelegationVerdict> {
   if (running.stage === "reply") return await cancelDelivery(running);
   await cancelTask(running, running.taskId);
   return finish(canceled(running.stage));
@@ -63,7 +63,7 @@ function isPause(reason: DeferReason): reason is Exclude<DeferReason, TerminalRe
   return ["flow_failed", "task_open", "input_open", "reply_retry"].includes(reason);
 }
 
-async function settle(running: RunningDelegation, verdict: Verdict): Promise<void> {
+async function settle(running: RunningDelegation, verdict: DelegationVerdict): Promise<void> {
   const { ledger, metrics, traces, log } = running.deps;
   const { lease } = running.claimed;
   if (verdict.kind === "finish") {

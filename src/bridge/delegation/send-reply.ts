@@ -12,7 +12,7 @@ import { type Answer, type AnswerSource, answerParts, relatesTo } from "../matri
 import type { SendResult } from "../matrix/send-event.ts";
 import { missingFile } from "./answer-text.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
-import { canceled, failed, finish, type Verdict } from "./verdicts.ts";
+import { canceled, type DelegationVerdict, failed, finish } from "./verdicts.ts";
 
 /** Files of one answer that are passed on. */
 const FILES_MAX = 10;
@@ -25,7 +25,7 @@ export async function recordAndSend(
   found: Answer,
   agentVersion: string | undefined,
   contextId?: string,
-): Promise<Verdict> {
+): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   const source = {
     eventId: claimed.sourceEventId,
@@ -71,13 +71,13 @@ async function passOn(
 export function sendUnsent(
   running: RunningDelegation,
   known: readonly PendingSend[] | undefined,
-): Promise<Verdict> {
+): Promise<DelegationVerdict> {
   running.stage = "reply";
   return sendParts(running, known, undefined);
 }
 
 /** Ends a canceled delegation whose answer is recorded: as answered, if that turns out to be in the room. */
-export function cancelDelivery(running: RunningDelegation): Promise<Verdict> {
+export function cancelDelivery(running: RunningDelegation): Promise<DelegationVerdict> {
   return sendParts(running, undefined, canceled("reply"));
 }
 
@@ -86,7 +86,7 @@ async function sendParts(
   running: RunningDelegation,
   known: readonly PendingSend[] | undefined,
   cancellation: DelegationOutcome | undefined,
-): Promise<Verdict> {
+): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   const deadline = (claimed.replyAt ?? running.now) + deps.limits.replyDeadline;
   const sends = known ?? (await readUnsent(running, "reply", deadline));

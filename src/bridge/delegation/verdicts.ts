@@ -88,7 +88,7 @@ export const FOLLOW_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> =
   task_not_found: end("agent_failed"),
 };
 
-export type Verdict =
+export type DelegationVerdict =
   | { readonly kind: "finish"; readonly outcome: DelegationOutcome }
   | {
       readonly kind: "defer";
@@ -101,4 +101,4 @@ export type Verdict =
       readonly followed?: DeferNote["followed"];
     };
 
-export const finish = (outcome: DelegationOutcome): Verdict => ({ kind: "finish", outcome });
+export const finish = (outcome: DelegationOutcome): DelegationVerdict => ({ kind: "finish", outcome });

@@ -43,7 +43,7 @@ import { contextOf } from "./continued-conversation.ts";
 import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
-import { promptOf, textOf } from "./question-text.ts";
+import { promptOf, questionTextOf } from "./question-text.ts";
 import type { EncryptedEvent, MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
 import { answerByReaction, answerIn, endedQuestion } from "./replies-to-agents.ts";
 
@@ -219,7 +219,7 @@ const CANCEL_LENGTH_MAX = 512;
  * is read once, and only a short one is compared with their names.
  */
 function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
-  const body = textOf(message);
+  const body = questionTextOf(message);
   if (!body.endsWith(CANCEL_COMMAND) || body.length > CANCEL_LENGTH_MAX) return false;
   if (body === CANCEL_COMMAND) return true;
   const said = { body, inReplyTo: undefined, threadRoot: undefined };

@@ -30,7 +30,7 @@ type Said = Pick<MessageEvent, "body" | "inReplyTo" | "threadRoot">;
 let said: { readonly message: Said; readonly text: string } | undefined;
 
 /** What a message says itself: of a reply without the quoted fallback. Made again only when the message differs from the last. */
-export function textOf(message: Said): string {
+export function questionTextOf(message: Said): string {
   if (said?.message === message) return said.text;
   const { body, inReplyTo, threadRoot } = message;
   const isReply = inReplyTo !== undefined || threadRoot !== undefined;
@@ -43,7 +43,7 @@ export function textOf(message: Said): string {
  * @param displayName the ghost's name in rooms, where the configuration gives one
  */
 export function promptOf(message: Said, ghost: GhostMxid, displayName: string | undefined): string {
-  const text = textOf(message);
+  const text = questionTextOf(message);
   const prompt = text.replace(leadingMention(ghost, displayName), "").trim();
   // A message of nothing but the mention, or a quotation, is itself the question.
   return prompt || text || message.body.trim();

@@ -10,7 +10,7 @@ import { entities, inTransaction, leaseLost, oneRow, rows, type Statement, toTim
 import type { DeviceStopReason } from "./states.ts";
 
 /** A ghost's managed device. Its ID changes only by a reset. */
-export interface GhostDevice {
+export interface EnsuredDevice {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
   /** Digest of the profile last set on the homeserver; undefined when none was. */
@@ -195,8 +195,8 @@ function toDevice(row: DeviceRow): RecordedDevice {
 export function createGhosts(pool: Pool) {
   return {
     /** Returns the ghost's device; a ghost without one gets `freshDeviceId`. */
-    async ensureDevice(ghost: GhostMxid, freshDeviceId: string, now: number): Promise<GhostDevice> {
-      type Made = Omit<GhostDevice, "ghost">;
+    async ensureDevice(ghost: GhostMxid, freshDeviceId: string, now: number): Promise<EnsuredDevice> {
+      type Made = Omit<EnsuredDevice, "ghost">;
       const values = [ghost, freshDeviceId, toTime(now)];
       // When two processes insert at once, the loser sees neither row in its snapshot, and reads again.
       const read = async () => (await entities<Made>(pool, DEVICE, values))[0];

@@ -2,7 +2,7 @@
 
 import { shellWord } from "../../domain/printable.ts";
 import { valueAt } from "../../federation/offboarding/private-record/check.ts";
-import type { RecordFile } from "../../federation/offboarding/private-record/file.ts";
+import type { PrivateRecordFile } from "../../federation/offboarding/private-record/file.ts";
 import { RECORD_FIELDS } from "../../federation/offboarding/private-record/schema.ts";
 import { renderTable, say } from "./output.ts";
 
@@ -13,7 +13,7 @@ export const RECORD_OPTION = [
 ] as const;
 
 /** Every field with its value, a line each. */
-export function recordTable({ values }: Pick<RecordFile, "values">): string {
+export function recordTable({ values }: Pick<PrivateRecordFile, "values">): string {
   return renderTable(
     ["FIELD", "VALUE"],
     RECORD_FIELDS.map(({ path, says, isOptional }) => {

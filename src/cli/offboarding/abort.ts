@@ -1,5 +1,5 @@
 // drawbridge offboarding abort: ends a removal without completing it.
-import { counterpartyOf } from "../../federation/offboarding/run/run-file.ts";
+import { counterpartyIn } from "../../federation/offboarding/run/run-file.ts";
 import { abort } from "../../federation/offboarding/steps/waive-and-abort.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";
@@ -14,7 +14,7 @@ export const command = defineCommand({
       reason: options.reason,
       run: options.runId,
     });
-    const other = counterpartyOf(run);
+    const other = counterpartyIn(run);
     const lines = [
       `Run ${run.run} is aborted; it will have no record.`,
       closed.length === 0

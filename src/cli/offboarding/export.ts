@@ -1,5 +1,5 @@
 // drawbridge offboarding export: everything that this organisation has signed, as a file for the other one.
-import { counterpartyOf } from "../../federation/offboarding/run/run-file.ts";
+import { counterpartyIn } from "../../federation/offboarding/run/run-file.ts";
 import { exportStatements } from "../../federation/offboarding/steps/exchange.ts";
 import { defineCommand } from "../lib/command.ts";
 import { openOffboarding, RUN_OPTIONS, writeExport } from "../lib/offboarding.ts";
@@ -18,7 +18,7 @@ Exit codes:
   async run([file], options) {
     const { run, text, statements } = await exportStatements(await openOffboarding(options), options.runId);
     const path = writeExport(file, text);
-    const other = counterpartyOf(run);
+    const other = counterpartyIn(run);
     print(options, { file: path, for: other, statements }, () => `${path}\n`);
     say(`${statements} statements for ${other}; there: drawbridge offboarding import FILE`);
   },

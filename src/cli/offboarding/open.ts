@@ -9,7 +9,7 @@ import { knownValues, registryProblems } from "../../federation/offboarding/priv
 import {
   changeRecordFile,
   createRecordFile,
-  type RecordFile,
+  type PrivateRecordFile,
   readRecordFile,
 } from "../../federation/offboarding/private-record/file.ts";
 import { renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
@@ -95,7 +95,7 @@ function flagsOf(options: Options): ReadonlyMap<string, string> {
 }
 
 /** Fills in what the flags say. A value that is in the record already is kept: a flag that differs is refused. */
-async function withFlags(path: string, options: Options): Promise<RecordFile> {
+async function withFlags(path: string, options: Options): Promise<PrivateRecordFile> {
   const found = readRecordFile(path);
   const changes = new Map<string, string>();
   for (const [field, value] of flagsOf(options)) {

@@ -1,7 +1,7 @@
 // drawbridge readmission next: opens the next plane.
 
 import { planeLabel } from "../../federation/plane-order.ts";
-import { nextStep, type StepResult } from "../../federation/readmission/next-step.ts";
+import { nextStep, type ReadmissionStepResult } from "../../federation/readmission/next-step.ts";
 import { readmissionStatus } from "../../federation/readmission/status.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
@@ -35,7 +35,7 @@ Exit codes:
   },
 });
 
-function resultText({ readmission, plane, conditions, proved, done }: StepResult): string {
+function resultText({ readmission, plane, conditions, proved, done }: ReadmissionStepResult): string {
   return [
     textOf(readmission),
     ...(plane === null
@@ -48,7 +48,7 @@ function resultText({ readmission, plane, conditions, proved, done }: StepResult
 }
 
 /** Each room to which the partner's people are invited next. */
-function roomLines({ rooms, touched }: StepResult["readmission"]): readonly string[] {
+function roomLines({ rooms, touched }: ReadmissionStepResult["readmission"]): readonly string[] {
   const replaced = (touched ?? []).filter(({ replacement }) => replacement !== null);
   const reopened = (touched ?? []).filter(({ state }) => rooms === "reopen" && state === "kept");
   return [

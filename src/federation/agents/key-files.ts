@@ -43,7 +43,7 @@ export async function readPrivateKey(file: string): Promise<PrivateKeyFile | und
   return { text, x, y };
 }
 
-export async function signerOf({ text }: PrivateKeyFile, keyId: string): Promise<CardSigner> {
+export async function cardSignerOf({ text }: PrivateKeyFile, keyId: string): Promise<CardSigner> {
   return { key: await importSigningKey(text), keyId };
 }
 

@@ -28,7 +28,7 @@ import {
   proveIdentity,
 } from "./commit-identity.ts";
 import { guardRotation } from "./identity-rules.ts";
-import { isUnderVersionControl, readPrivateKey, signerOf } from "./key-files.ts";
+import { cardSignerOf, isUnderVersionControl, readPrivateKey } from "./key-files.ts";
 import { cardIdentityOf } from "./pinned-entry.ts";
 import { type AgentParts, isSignedByPin, proveIdentities, unusedCardNotes } from "./proof.ts";
 
@@ -127,10 +127,10 @@ async function stage(context: IdentityContext, options: RotateOptions, cut?: Rot
   for (const pin of old) if (await isSignedByPin(card, pin)) oldCards.push(card);
   if (present !== undefined) {
     // What a thief of the old key could make: a card in the new key's name.
-    oldCards.push(await sign(withoutSignatures(card), await signerOf(present, keyId), cardFile));
+    oldCards.push(await sign(withoutSignatures(card), await cardSignerOf(present, keyId), cardFile));
   }
   // Whether the card can be signed is known before anything is given up.
-  await sign(withoutSignatures(card), await signerOf({ text, ...point }, keyId), cardFile);
+  await sign(withoutSignatures(card), await cardSignerOf({ text, ...point }, keyId), cardFile);
   const rotation = writeRotation(context.state, {
     version: 1,
     agent,
@@ -189,7 +189,11 @@ async function signAnew({ state }: IdentityContext, rotation: Rotation): Promise
       hint: "Put the new private key back; if it is lost, remove the rotation's file in the state folder and rotate again with --lost.",
     });
   }
-  const signed = await sign(withoutSignatures(cardAt(cardFile)), await signerOf(key, fresh.keyId), cardFile);
+  const signed = await sign(
+    withoutSignatures(cardAt(cardFile)),
+    await cardSignerOf(key, fresh.keyId),
+    cardFile,
+  );
   writeWhole(cardFile, signed, PUBLIC);
   return writeRotation(state, { ...rotation, step: "signed" });
 }

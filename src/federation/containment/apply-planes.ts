@@ -9,7 +9,7 @@ import { scopeOf } from "../probes/scope.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
-import { judgePlane, type Observed, observePlane, type Question } from "../workflow/observe-plane.ts";
+import { judgePlane, type Observed, observePlane, type PlaneQuestion } from "../workflow/observe-plane.ts";
 import { CONTAIN, planesOf, RESTORE } from "../workflow/procedure.ts";
 import {
   appliedIn,
@@ -94,7 +94,7 @@ function stepOf(
   const refused = (before.find((one) => one.plane === "gateway")?.evidence ?? []).filter(
     ({ probe, verdict }) => probe === "callers_in_force" && verdict === "closed",
   );
-  const ask = ({ desired }: Reached): Question => {
+  const ask = ({ desired }: Reached): PlaneQuestion => {
     const { partner } = findPartner(desired.registry, serverName);
     const direction = planeState(partner, plane);
     const scope = scopeOf(context.parts, partner, desired);

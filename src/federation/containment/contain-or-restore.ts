@@ -14,8 +14,8 @@ import {
   type Act,
   type ContainmentRecord,
   containmentRecord,
-  recordPath,
-  renderRecord,
+  containmentRecordPath,
+  renderContainmentRecord,
 } from "./containment-record.ts";
 
 export interface ActResult {
@@ -50,7 +50,7 @@ export async function performAct(context: CommitContext, act: Act, name: string)
       const text = setContained(await base.textOf(entry.file), contained);
       return {
         edits: new Map([[entry.file, text]]),
-        records: new Map([[recordPath(record), renderRecord(record)]]),
+        records: new Map([[containmentRecordPath(record), renderContainmentRecord(record)]]),
         message: commitMessage(record, entry, base),
       };
     },
@@ -58,7 +58,7 @@ export async function performAct(context: CommitContext, act: Act, name: string)
   return {
     ...{ act, revision, record, setAside: base.setAside },
     partner: findPartner(base.registry, name),
-    recordPath: record === undefined ? undefined : recordPath(record),
+    recordPath: record === undefined ? undefined : containmentRecordPath(record),
   };
 }
 

@@ -44,13 +44,13 @@ export function containmentRecord(
 }
 
 /** Where a record stands in the repository, such as `records/containment/20260102T030405.678Z-b.test-contain.json`. */
-export function recordPath({ timestamp, server_name, act }: ContainmentRecord): string {
+export function containmentRecordPath({ timestamp, server_name, act }: ContainmentRecord): string {
   const at = timestamp.replaceAll(/[-:]/g, "");
   // A server name may have a port or an IPv6 address, which not every file system takes in a name.
   const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
   return `records/containment/${at}-${server}-${act}.json`;
 }
 
-export function renderRecord(record: ContainmentRecord): string {
+export function renderContainmentRecord(record: ContainmentRecord): string {
   return `${JSON.stringify(record, null, 2)}\n`;
 }

@@ -5,7 +5,7 @@ import { parseJson } from "../../domain/json.ts";
 import type { AnsweringLayer, ProbeResult } from "./finding.ts";
 
 /** An HTTP answer as these functions read it. */
-export interface Answer {
+export interface ProbeAnswer {
   readonly status: number;
   readonly contentType: string;
   /** At most the first 64 KiB. */
@@ -38,7 +38,7 @@ const CLIENT_REFUSED: ReadonlySet<unknown> = new Set([
 ]);
 
 /** A token endpoint's answer to client credentials (RFC 6749, section 4.4). */
-export function readTokenAnswer(answer: Answer): ProbeResult & { readonly token?: string } {
+export function readTokenAnswer(answer: ProbeAnswer): ProbeResult & { readonly token?: string } {
   const body = objectOf(answer.text);
   const found = { layer: "issuer", status: answer.status } as const;
   const token = body["access_token"];
@@ -74,7 +74,7 @@ const PLAIN_REASONS: Readonly<Record<number, string>> = {
  * The answer to the exact POST of an invocation. A 404 without a body is the gateway's, which has no such
  * route; with one it is the agent's. The quota stands behind the authorization: who meets it was let in.
  */
-export function readInvokeAnswer(answer: Answer): ProbeResult {
+export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
   const { status } = answer;
   const isJson = /^application\/(?:[a-z0-9.+-]*\+)?json\b/i.test(answer.contentType);
   const spokenByAgent = isJson && answer.text.trim() !== "";
@@ -91,7 +91,7 @@ export function readInvokeAnswer(answer: Answer): ProbeResult {
 }
 
 /** The answer to a GET of a public card. */
-export function readCardAnswer(answer: Answer): ProbeResult {
+export function readCardAnswer(answer: ProbeAnswer): ProbeResult {
   const { status } = answer;
   if (status === 200) return { verdict: "open", layer: "gateway", status, reason: "published" };
   if (status === 404) return { verdict: "closed", layer: "gateway", status, reason: "no_route" };

@@ -3,7 +3,7 @@
 import { request } from "undici";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { readSecret } from "../../runtime/secrets.ts";
-import { type Answer, readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./classify-answers.ts";
+import { type ProbeAnswer, readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./classify-answers.ts";
 import type { ProbeConfig } from "./config.ts";
 import { notConfigured, observe, type ProbeResult } from "./finding.ts";
 import type { ProbeSources } from "./user.ts";
@@ -21,7 +21,7 @@ export async function ask(
   url: string,
   method: "GET" | "POST" | "PUT",
   options: RequestOptions = {},
-): Promise<Answer> {
+): Promise<ProbeAnswer> {
   const response = await request(url, {
     method,
     headers: { ...options.headers },

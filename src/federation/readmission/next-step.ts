@@ -13,13 +13,17 @@ import { type Judged, judge } from "../probes/expected-results.ts";
 import { scopeOf } from "../probes/scope.ts";
 import { timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
-import { type RoomsChoice, recordPath, renderRecord } from "../registry/readmission-record.ts";
+import {
+  type RoomsChoice,
+  readmissionRecordPath,
+  renderReadmissionRecord,
+} from "../registry/readmission-record.ts";
 import {
   judgePlane,
   type Observed,
   type ObserveFromOutside,
   observePlane,
-  type Question,
+  type PlaneQuestion,
 } from "../workflow/observe-plane.ts";
 import {
   OPEN_WITHIN_MS,
@@ -51,7 +55,7 @@ export interface WorkflowContext extends ReadmissionContext {
   readonly say: (text: string) => void;
 }
 
-export interface StepResult {
+export interface ReadmissionStepResult {
   readonly readmission: Readmission;
   /** The plane that was worked on; null when there was nothing left to do. */
   readonly plane: PlaneName | null;
@@ -61,14 +65,17 @@ export interface StepResult {
   readonly done: boolean;
 }
 
-export interface StepOptions {
+export interface ReadmissionStepOptions {
   readonly partner: string;
   /** What becomes of kept rooms; asked for before plane 2, `new` when not said. */
   readonly rooms?: RoomsChoice | undefined;
 }
 
 /** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
-export async function nextStep(context: WorkflowContext, options: StepOptions): Promise<StepResult> {
+export async function nextStep(
+  context: WorkflowContext,
+  options: ReadmissionStepOptions,
+): Promise<ReadmissionStepResult> {
   return context.state.locked(
     "readmission",
     context.clock,
@@ -112,11 +119,11 @@ async function requireOpened(
 
 async function workOnStage(
   context: WorkflowContext,
-  options: StepOptions,
+  options: ReadmissionStepOptions,
   base: ChangeBase,
   found: Readmission,
   stage: Stage,
-): Promise<StepResult> {
+): Promise<ReadmissionStepResult> {
   const { plane } = stage;
   let readmission = found;
   if (plane === "rooms" && findPartner(base.registry, found.partner).partner.planes.rooms === "closed") {
@@ -127,7 +134,7 @@ async function workOnStage(
     }
   }
   const { partner } = readmission;
-  const ask = ({ desired }: Reached): Question => {
+  const ask = ({ desired }: Reached): PlaneQuestion => {
     const kept = (readmission.touched ?? []).filter(({ state }) => state === "kept");
     const scope = scopeOf(context.parts, findPartner(desired.registry, partner).partner, desired);
     const rooms = kept.map(({ room }) => room);
@@ -216,7 +223,7 @@ async function complete(context: ReadmissionContext, found: Readmission): Promis
         const record = readmissionRecord("completed", found, { azp, head: base.head, at });
         return {
           edits: new Map(),
-          records: new Map([[recordPath(record), renderRecord(record)]]),
+          records: new Map([[readmissionRecordPath(record), renderReadmissionRecord(record)]]),
           message: `Complete the re-admission of ${serverName}\n\n${summaryOf(found)}\n\nReadmission: ${found.id}\n`,
         };
       },

@@ -15,7 +15,11 @@ import { PLANE_NAMES } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/find-partner.ts";
 import { isRemoved, type PartnerEntry } from "../registry/partner.ts";
-import { type ReadmissionRecord, recordPath, renderRecord } from "../registry/readmission-record.ts";
+import {
+  type ReadmissionRecord,
+  readmissionRecordPath,
+  renderReadmissionRecord,
+} from "../registry/readmission-record.ts";
 import { retireAll } from "../registry/retired.ts";
 import { parseRevision, type Revision } from "../repository/repository.ts";
 import { planesOf, READMISSION } from "../workflow/procedure.ts";
@@ -34,7 +38,7 @@ export interface ReadmissionContext extends Federation {
   readonly onWait?: () => void;
 }
 
-export interface OpenOptions {
+export interface OpenReadmissionOptions {
   readonly partner: string;
   /** Where the contractual approval is filed. */
   readonly approval: string;
@@ -48,7 +52,10 @@ export interface Opened {
 }
 
 /** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
-export async function openReadmission(context: ReadmissionContext, options: OpenOptions): Promise<Opened> {
+export async function openReadmission(
+  context: ReadmissionContext,
+  options: OpenReadmissionOptions,
+): Promise<Opened> {
   const { state, clock } = context;
   if (!Identifier.safeParse(options.approval).success) {
     throw new DrawbridgeError("usage", "the approval is no reference", {
@@ -94,7 +101,10 @@ export async function isOnBranch(
   return revision !== undefined && (await repository.isAncestor(revision, head));
 }
 
-function otherIdentities({ partner, done }: Readmission, { partner: named }: OpenOptions): DrawbridgeError {
+function otherIdentities(
+  { partner, done }: Readmission,
+  { partner: named }: OpenReadmissionOptions,
+): DrawbridgeError {
   const what = `the re-admission of ${partner} was opened with other identities`;
   const hint = done
     ? "Pin another key with drawbridge agent pin."
@@ -104,7 +114,7 @@ function otherIdentities({ partner, done }: Readmission, { partner: named }: Ope
 
 async function commitOpening(
   context: ReadmissionContext,
-  { partner: named, approval, identities }: OpenOptions,
+  { partner: named, approval, identities }: OpenReadmissionOptions,
   pending: string | undefined,
 ): Promise<Opened> {
   const { state, clock } = context;
@@ -135,7 +145,7 @@ async function commitOpening(
       const record = readmissionRecord("opened", openingOf(entry.partner), { azp, head: base.head, at });
       return {
         edits: new Map([[entry.file, text]]),
-        records: new Map([[recordPath(record), renderRecord(record)]]),
+        records: new Map([[readmissionRecordPath(record), renderReadmissionRecord(record)]]),
         message: `Open the re-admission of ${entry.partner.serverName}\n\nEverything pinned before is retired; no plane is opened.\n\nReadmission: ${id}\n`,
       };
     },

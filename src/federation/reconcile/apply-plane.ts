@@ -33,7 +33,7 @@ const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> =
  */
 const DRIFT_CHECKED_FIRST: ReadonlySet<PlaneName> = new Set(["gateway", "card", "border", "transport"]);
 
-export interface StepOptions {
+export interface ApplyPlaneOptions {
   /** Retries what is left over, due or not, and counts nothing as in force without a drift check. */
   readonly force: boolean;
   /** Applies the plane also when it is in force. */
@@ -60,7 +60,7 @@ export async function stepPlane(
   context: ReconcileContext,
   runtime: PlaneRuntime,
   desired: DesiredState,
-  options: StepOptions,
+  options: ApplyPlaneOptions,
 ): Promise<AppliedPlane> {
   const { state, clock, reporter } = context;
   const plane = runtime.name;
@@ -98,7 +98,7 @@ async function stepLocked(
   runtime: PlaneRuntime,
   desired: DesiredState,
   record: PlaneRecord,
-  options: StepOptions,
+  options: ApplyPlaneOptions,
 ): Promise<AppliedPlane> {
   const { state, clock } = context;
   const plane = runtime.name;
@@ -182,7 +182,7 @@ async function findDrift(
   runtime: PlaneRuntime,
   desired: DesiredState,
   record: PlaneRecord,
-  options: StepOptions,
+  options: ApplyPlaneOptions,
 ): Promise<{ drift: readonly Drift[] | undefined; check: PlaneRecord["driftCheck"] } | undefined> {
   const { state, clock, reporter } = context;
   const candidates = new Map(

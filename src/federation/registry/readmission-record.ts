@@ -50,12 +50,17 @@ export type ReadmissionRecord = z.output<typeof ReadmissionRecord>;
 export const READMISSIONS = "records/readmission";
 
 /** Where a record stands in the repository. */
-export function recordPath({ readmission, act, timestamp, server_name }: ReadmissionRecord): string {
+export function readmissionRecordPath({
+  readmission,
+  act,
+  timestamp,
+  server_name,
+}: ReadmissionRecord): string {
   const at = timestamp.replaceAll(/[-:]/g, "");
   const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
   return `${READMISSIONS}/${at}-${server}-${readmission.slice(0, 8)}-${act}.json`;
 }
 
-export function renderRecord(record: ReadmissionRecord): string {
+export function renderReadmissionRecord(record: ReadmissionRecord): string {
   return `${JSON.stringify(ReadmissionRecord.parse(record), null, 2)}\n`;
 }

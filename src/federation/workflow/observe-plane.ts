@@ -26,7 +26,7 @@ export type ObserveFromOutside = (
 ) => Promise<readonly EvidenceItem[]>;
 
 /** What is asked about a plane. */
-export interface Question {
+export interface PlaneQuestion {
   readonly plane: PlaneName;
   readonly direction: Direction;
   readonly scope: Scope;
@@ -47,7 +47,7 @@ export interface Observed {
 export async function observePlane(
   { planes, clock }: Pick<ReconcileContext, "planes" | "clock">,
   { desired, partner: named, applied }: Reached,
-  { plane, direction, scope, outside, before, refusals = () => [] }: Question,
+  { plane, direction, scope, outside, before, refusals = () => [] }: PlaneQuestion,
 ): Promise<Observed> {
   const entry = findPartner(desired.registry, named);
   const { partner } = entry;
@@ -73,7 +73,7 @@ export async function observePlane(
 export function judgePlane(
   { desired, partner }: Reached,
   { items }: Observed,
-  { plane, direction, scope, outside }: Question,
+  { plane, direction, scope, outside }: PlaneQuestion,
 ): readonly JudgedCondition[] {
   const all = conditionsOf(plane, direction);
   const evaluated = evaluate(outside === undefined ? fromInside(all) : all, items, {

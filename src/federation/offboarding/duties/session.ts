@@ -11,7 +11,7 @@ import { SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { counterpartyOf, type Run } from "../run/run-file.ts";
+import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { DutiesHomeserver, type EventCounts } from "./homeserver-data.ts";
 import { HomeserverTables } from "./homeserver-row-counts.ts";
 
@@ -38,7 +38,7 @@ export async function withDuties<T>(
 ): Promise<T> {
   const { homeserver, directory, rooms } = config;
   const own = parseServerName(run.self);
-  const partner = parseServerName(counterpartyOf(run));
+  const partner = parseServerName(counterpartyIn(run));
   if (own === undefined || partner === undefined) throw new RangeError("a run is of servers");
   const api = new HomeserverApi({ url: homeserver.url, clock, pacer: new Pacer(clock, rooms.pace) });
   const access = new HomeserverAccess(api, readSecret(homeserver.operatorToken, resolve(directory)));

@@ -2,7 +2,7 @@
 // what a signed statement holds of it; everything else in it stays private.
 import type { CompletionPredicate } from "../../../records/format/predicates.ts";
 import type { Partner, PartnerEntry, Registry } from "../../registry/partner.ts";
-import { counterpartyOf, type RunFile } from "../run/run-file.ts";
+import { counterpartyIn, type RunFile } from "../run/run-file.ts";
 import { RecordError, type RecordProblem } from "./check.ts";
 import { requireRecord } from "./file.ts";
 import type { KnownValues, PrivateRecord } from "./schema.ts";
@@ -112,7 +112,7 @@ type RecordedRun = Pick<
 export function recordOfRun(run: RecordedRun): PrivateRecord {
   const record = requireRecord(run.private_record_file);
   const wanted = [
-    ["partner.serverName", record.partner.serverName, counterpartyOf(run)],
+    ["partner.serverName", record.partner.serverName, counterpartyIn(run)],
     ["revocation.kind", record.revocation.kind, run.kind],
     ["revocation.trigger", record.revocation.trigger, run.trigger],
     // A record that was written before the run's ID was is as good.

@@ -17,7 +17,7 @@ import { type PrivateRecord, RECORD_FIELDS, type RecordField, RoomPurge, recordF
 const BYTES_MAX = 4 * 1_048_576;
 const LOCK_TIMEOUT_MS = 10_000;
 
-export interface RecordFile extends Omit<CheckedRecord, "problems"> {
+export interface PrivateRecordFile extends Omit<CheckedRecord, "problems"> {
   /** Its path, symbolic links resolved. */
   readonly file: string;
   readonly text: string;
@@ -27,7 +27,7 @@ export interface RecordFile extends Omit<CheckedRecord, "problems"> {
  * Reads a record that may still lack fields.
  * @throws RecordError with every problem, those of its location included; DrawbridgeError `config_unreadable`
  */
-export function readRecordFile(path: string): RecordFile {
+export function readRecordFile(path: string): PrivateRecordFile {
   const { file, exists, problems } = locate(path);
   if (!exists) {
     if (problems.length > 0) throw new RecordError(path, problems);
@@ -92,7 +92,7 @@ export async function changeRecordFile(
   path: string,
   changes: ReadonlyMap<string, unknown>,
   clock: Clock,
-): Promise<RecordFile> {
+): Promise<PrivateRecordFile> {
   const lock = await namedLock(`private record ${inspectLocation(path).file}`, {
     clock,
     timeoutMs: LOCK_TIMEOUT_MS,
@@ -117,7 +117,7 @@ const CLASSIFICATION = ["partner.serverName", "revocation.kind", "revocation.tri
 
 function requireUnclassified(
   path: string,
-  { values }: RecordFile,
+  { values }: PrivateRecordFile,
   changes: ReadonlyMap<string, unknown>,
 ): void {
   if (valueAt(values, ["run"]) == null) return;

@@ -9,9 +9,9 @@ import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/find-partner.ts";
 import type { OffboardingContext } from "./context.ts";
-import { counterpartyOf, listRuns, openRunWith, type Run, writeRun } from "./run-file.ts";
+import { counterpartyIn, listRuns, openRunWith, type Run, writeRun } from "./run-file.ts";
 
-export interface OpenOptions {
+export interface OpenRunOptions {
   /** The counterparty: its server name, or the name of its file in the registry. */
   readonly partner: string;
   readonly kind: Kind;
@@ -27,7 +27,7 @@ export interface OpenOptions {
  */
 export async function openRun(
   { federation, random }: Pick<OffboardingContext, "federation" | "random">,
-  { partner: named, kind, trigger, privateRecordFile, run: joined }: OpenOptions,
+  { partner: named, kind, trigger, privateRecordFile, run: joined }: OpenRunOptions,
 ): Promise<Run> {
   if (kind === "emergency" && trigger !== "suspected_compromise") {
     throw new DrawbridgeError("usage", "an emergency needs a suspected compromise", {
@@ -71,7 +71,7 @@ export async function openRun(
 }
 
 function sameRun(run: Run, wanted: { kind: Kind; trigger: Trigger; other: string }): Run {
-  if (run.kind === wanted.kind && run.trigger === wanted.trigger && counterpartyOf(run) === wanted.other) {
+  if (run.kind === wanted.kind && run.trigger === wanted.trigger && counterpartyIn(run) === wanted.other) {
     return run;
   }
   throw new DrawbridgeError("usage", `run ${run.run} exists already, and is another removal`, {

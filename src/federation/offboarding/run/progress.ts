@@ -8,9 +8,9 @@ import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts
 import { GitRevision, Identifier, Instant, Scope, Word } from "../../../records/format/fields.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { JudgedCondition } from "../../workflow/step-verdict.ts";
-import { counterpartyOf, type Run, runFile } from "./run-file.ts";
+import { counterpartyIn, type Run, runFile } from "./run-file.ts";
 
-const Proof = z.strictObject({
+const StageProof = z.strictObject({
   at: Instant,
   /** The revision in force when the stage was observed; null where there is no plane. */
   revision: GitRevision.nullable(),
@@ -21,7 +21,7 @@ const Proof = z.strictObject({
   items: z.array(EvidenceItem),
   attested: z.array(Word),
 });
-export type Proof = z.output<typeof Proof>;
+export type StageProof = z.output<typeof StageProof>;
 
 const StageProgress = z.strictObject({
   version: z.literal(1),
@@ -33,7 +33,7 @@ const StageProgress = z.strictObject({
   scope: Scope,
   /** The commit that closes the plane; null before it is known to be there, and where there is no plane. */
   commit: GitRevision.nullable(),
-  proof: Proof.nullable(),
+  proof: StageProof.nullable(),
 });
 export type StageProgress = z.output<typeof StageProgress>;
 
@@ -59,7 +59,7 @@ const DutiesFile = z.strictObject({ version: z.literal(1), items: z.array(Eviden
  * @throws RangeError for an item that is not about the counterparty, or not intact
  */
 export function addDutiesEvidence(run: Run, items: readonly EvidenceItem[]): void {
-  const other = counterpartyOf(run);
+  const other = counterpartyIn(run);
   if (items.some((item) => item.partner !== other || !isIntact(item))) {
     throw new RangeError("this evidence is not about the counterparty of the run, or not intact");
   }

@@ -49,7 +49,7 @@ export function runFile(run: string, name: string): string {
 }
 
 /** The organisation on the other side. */
-export function counterpartyOf({ self, remover, partner }: Pick<RunFile, "self" | "remover" | "partner">) {
+export function counterpartyIn({ self, remover, partner }: Pick<RunFile, "self" | "remover" | "partner">) {
   return self === remover ? partner : remover;
 }
 
@@ -74,7 +74,7 @@ export function listRuns(state: StateFolder): readonly Run[] {
 
 /** The runs with one counterparty, the oldest first. */
 export function runsWith(state: StateFolder, counterparty: string): readonly Run[] {
-  return listRuns(state).filter((run) => counterpartyOf(run) === counterparty);
+  return listRuns(state).filter((run) => counterpartyIn(run) === counterparty);
 }
 
 /** The one with this counterparty that has not ended; there is one at most. */
@@ -92,13 +92,13 @@ export function findRun(state: StateFolder, named?: string): Run {
   const open = runs.filter(({ ended }) => ended === null);
   const found =
     named !== undefined
-      ? [...runs.filter(({ run }) => run === named), ...open.filter((run) => counterpartyOf(run) === named)]
+      ? [...runs.filter(({ run }) => run === named), ...open.filter((run) => counterpartyIn(run) === named)]
       : open.length === 0
         ? runs.slice(-1)
         : open;
   const [only, second] = found;
   if (only !== undefined && second === undefined) return only;
-  const choices = (second === undefined ? runs : found).map((run) => `${run.run} (${counterpartyOf(run)})`);
+  const choices = (second === undefined ? runs : found).map((run) => `${run.run} (${counterpartyIn(run)})`);
   const message =
     named !== undefined
       ? `there is no run ${JSON.stringify(named)} here`

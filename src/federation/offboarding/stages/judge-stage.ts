@@ -22,9 +22,9 @@ import {
 import type { RecordFacts } from "../private-record/consistency.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readDutiesEvidence } from "../run/progress.ts";
-import { counterpartyOf, type Run } from "../run/run-file.ts";
+import { counterpartyIn, type Run } from "../run/run-file.ts";
 
-export interface Observation extends Seen {
+export interface StageObservation extends Seen {
   /** What the conditions are evaluated with; `closed_at` is when the observation ended. */
   readonly work: StageWork;
   /** Null for the data duties. */
@@ -37,7 +37,7 @@ export interface Observation extends Seen {
 /** Why a room of a third party is out of reach: this organisation may not close it. */
 export const NOT_OUR_ROOM = "not_our_room";
 
-export function judgeObservation(observation: Observation): readonly JudgedCondition[] {
+export function judgeObservation(observation: StageObservation): readonly JudgedCondition[] {
   const { work, items, objections } = observation;
   return objectTo(judgeConditions(evaluateStage(work, items), observation), objections);
 }
@@ -50,10 +50,10 @@ const DUTIES = "duties";
 export async function observeDuties(
   context: OffboardingContext,
   run: Run,
-): Promise<Pick<Observation, "items" | "outOfReach" | "objections">> {
+): Promise<Pick<StageObservation, "items" | "outOfReach" | "objections">> {
   const { federation } = context;
   const { revision } = (await goodState(federation)).desired;
-  const declared = new DeclaredEvidence(counterpartyOf(run), "transport", federation.clock);
+  const declared = new DeclaredEvidence(counterpartyIn(run), "transport", federation.clock);
   const objections: Objection[] = [];
   const items = [...readDutiesEvidence(run)];
   const [problem] = await staticProblemsOf(context, revision);

@@ -20,10 +20,10 @@ import { type Reached, runStep } from "../../workflow/run-step.ts";
 import type { Objection } from "../../workflow/step-verdict.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readStage, type StageProgress } from "../run/progress.ts";
-import { counterpartyOf, type Run } from "../run/run-file.ts";
-import { judgeObservation, NOT_OUR_ROOM, type Observation, observeDuties } from "./judge-stage.ts";
+import { counterpartyIn, type Run } from "../run/run-file.ts";
+import { judgeObservation, NOT_OUR_ROOM, observeDuties, type StageObservation } from "./judge-stage.ts";
 
-type OutOfReach = Observation["outOfReach"][number];
+type OutOfReach = StageObservation["outOfReach"][number];
 
 const VIOLATIONS_MAX = 20;
 const VIOLATION_WITHIN_MS = 3_000;
@@ -44,14 +44,14 @@ export async function observeStage(
   progress: ObservedStage,
   how: "apply" | "observe",
   commit?: () => Promise<unknown>,
-): Promise<Observation> {
+): Promise<StageObservation> {
   const plane = PLANE_OF_STAGE[progress.stage];
   if (plane === null) {
     const found = { plane, ...(await observeDuties(context, run)) };
     return observed(context, run, progress, { revision: null, render: null }, found);
   }
   const { seen } = await runStep(context.federation, {
-    ...{ plane, partner: counterpartyOf(run), how },
+    ...{ plane, partner: counterpartyIn(run), how },
     ...(commit !== undefined && { commit }),
     observe: (reached) => observeClosed(context, run, { ...progress, plane }, reached),
     evaluate: (_reached, seen) => judgeObservation(seen),
@@ -59,7 +59,7 @@ export async function observeStage(
   return seen;
 }
 
-type Found = Omit<Observation, "work" | "fromOutside">;
+type Found = Omit<StageObservation, "work" | "fromOutside">;
 
 function observed(
   { federation, outside }: OffboardingContext,
@@ -67,7 +67,7 @@ function observed(
   { stage, scope, opened_at }: ObservedStage,
   inForce: Pick<StageWork, "revision" | "render">,
   found: Found,
-): Observation {
+): StageObservation {
   const closed_at = timestamp(federation.clock.now());
   return {
     ...found,
@@ -80,9 +80,9 @@ function observed(
 }
 
 /** Of a plane that this kind of removal leaves alone. */
-export function leftAlone(context: OffboardingContext, run: Run, progress: ObservedStage): Observation {
+export function leftAlone(context: OffboardingContext, run: Run, progress: ObservedStage): StageObservation {
   const plane = PLANE_OF_STAGE[progress.stage];
-  const declared = new DeclaredEvidence(counterpartyOf(run), plane ?? "transport", context.federation.clock);
+  const declared = new DeclaredEvidence(counterpartyIn(run), plane ?? "transport", context.federation.clock);
   const about = { probe: LEFT_ALONE, layer: "none", vantage: "nobody", verdict: "unknown" } as const;
   const items = [declared.item({ ...about, reason: `left_alone_by_${run.kind}` })];
   const found = { plane, items, outOfReach: [], objections: [] };
@@ -94,9 +94,9 @@ async function observeClosed(
   run: Run,
   progress: ObservedStage & { readonly plane: PlaneName },
   reached: Reached,
-): Promise<Observation> {
+): Promise<StageObservation> {
   const { plane } = progress;
-  const other = counterpartyOf(run);
+  const other = counterpartyIn(run);
   const { desired, applied, pass } = reached;
   const partner = partnerEntry(desired.registry, other)?.partner;
   const drift = partner !== undefined && pass === undefined ? await driftOf(context, plane, desired) : [];
@@ -207,7 +207,7 @@ async function entryBefore(
     );
   }
   const registry = registryOf(await readRevision(repository, base, cache), cache);
-  return partnerEntry(registry, counterpartyOf(run))?.partner;
+  return partnerEntry(registry, counterpartyIn(run))?.partner;
 }
 
 async function driftOf(

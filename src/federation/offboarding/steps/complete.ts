@@ -22,7 +22,7 @@ import { recentDrift } from "../../state/drift-records.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, type Residual, signerOf } from "../run/context.ts";
 import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
-import { counterpartyOf, endRun, type Run, runFile } from "../run/run-file.ts";
+import { counterpartyIn, endRun, type Run, runFile } from "../run/run-file.ts";
 import {
   envelopeAt,
   type RunStatements,
@@ -75,7 +75,7 @@ function missingSignatures({ run, stages }: RunView): readonly StageBlock[] {
   }
   const hint = "See drawbridge offboarding status: it says whose turn it is, and the command.";
   return stages.flatMap(({ stage, own, other }) =>
-    [[run.self, own.state] as const, [counterpartyOf(run), other.state] as const]
+    [[run.self, own.state] as const, [counterpartyIn(run), other.state] as const]
       .filter(([, state]) => state !== "countersigned")
       .map(([name, state]) => {
         const found = `${name}'s part is ${state}`;
@@ -95,7 +95,7 @@ function statementOf(
   const found = stagesIn(statements.envelopes);
   const stages = statementOrder(run.remover, run.partner).flatMap((slot) => found.get(placeOf(slot)) ?? []);
   const facts = context.facts(run);
-  const other = counterpartyOf(run);
+  const other = counterpartyIn(run);
   const theirs = stages.find(({ predicate }) => predicate.organisation === other && isDuties(predicate));
   if (theirs === undefined) throw new RangeError("the other organisation has not stated its duties");
   const theirEnvelope = envelopeAt(statements, placeOf({ organisation: other, stage: "data_duties" }));

@@ -3,7 +3,7 @@ import { exportExchange, type Imported, importExchange } from "../../../records/
 import { type HeldStatements, stagesIn } from "../../../records/sign/held-statements.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { counterpartyOf, type Run } from "../run/run-file.ts";
+import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { readStatements, signingKeyOf, writeStatements } from "../run/statements.ts";
 import { finishRecord } from "./complete.ts";
 import { TRIGGER_WORD } from "./prove-stage.ts";
@@ -61,7 +61,7 @@ export function importStatements(
 
 /** The completion, which both sign, names one trigger: a difference is reported at the first stage, not at the last. */
 function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
-  const other = counterpartyOf(run);
+  const other = counterpartyIn(run);
   const said = [...stagesIn(envelopes).values()]
     .filter(({ predicate }) => predicate.organisation === other)
     .flatMap(({ predicate }) => predicate.attested)

@@ -13,13 +13,13 @@ import { placeOf } from "../../../records/verify/verify-stage.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import {
   containedAt,
-  type Proof,
   readStage,
   readWaivers,
   type StageProgress,
+  type StageProof,
   type Waiver,
 } from "../run/progress.ts";
-import { counterpartyOf, type Run } from "../run/run-file.ts";
+import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { envelopeAt, type RunStatements, readStatements, signingKeyOf } from "../run/statements.ts";
 
 /** `closing`: begun, and not known to be committed; `proving`: closed, and not shown yet. */
@@ -33,7 +33,7 @@ export interface StageView {
   readonly other: { readonly state: OtherState; readonly since: string | null };
   readonly progress: StageProgress | undefined;
   /** Out of reach, and waived by nobody yet. */
-  readonly unwaived: Proof["out_of_reach"];
+  readonly unwaived: StageProof["out_of_reach"];
 }
 
 export interface RunView {
@@ -53,7 +53,7 @@ export function isLeftAlone({ kind }: Pick<Run, "kind">, stage: StageName): bool
 export function viewOf(run: Run, parties: readonly TrustedParty[]): RunView {
   const statements = readStatements(run);
   const waivers = readWaivers(run);
-  const other = counterpartyOf(run);
+  const other = counterpartyIn(run);
   const signed = (place: string, maker: string, second: string) =>
     signedState(statements, parties, place, maker, second);
   const stages = STAGE_NAMES.map((stage): StageView => {
@@ -87,7 +87,7 @@ export function unwaivedIn(
   run: Run,
   progress: StageProgress | undefined,
   waivers = readWaivers(run),
-): Proof["out_of_reach"] {
+): StageProof["out_of_reach"] {
   return (progress?.proof?.out_of_reach ?? []).filter(({ subject }) => !waivers.has(subject));
 }
 
@@ -205,7 +205,7 @@ function signableOf(stages: readonly StageView[]): readonly StageName[] {
 }
 
 function waitingOf({ run, stages, completion }: RunView): Waiting {
-  const other = counterpartyOf(run);
+  const other = counterpartyIn(run);
   const open = stages.find((stage) => !isSignedByBoth(stage));
   if (open !== undefined) {
     const what = open.own.state === "signed" ? "countersignature" : "statement";

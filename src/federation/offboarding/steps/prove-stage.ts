@@ -25,14 +25,14 @@ import { allHold } from "../../workflow/step-verdict.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import {
-  type Proof,
   readDutiesEvidence,
   readStage,
   type StageProgress,
+  type StageProof,
   writeStage,
 } from "../run/progress.ts";
-import { counterpartyOf, type Run } from "../run/run-file.ts";
-import { judgeObservation, type Observation } from "../stages/judge-stage.ts";
+import { counterpartyIn, type Run } from "../run/run-file.ts";
+import { judgeObservation, type StageObservation } from "../stages/judge-stage.ts";
 import { leftAlone, observeStage, roomsIn } from "../stages/observe-stage.ts";
 import { isLeftAlone } from "./next-steps.ts";
 import { OffboardingBlocked } from "./step.ts";
@@ -60,7 +60,7 @@ export async function workStage(
   // Before the stage is opened, so that one that closes nothing is not open either; and again with the commit.
   if (closing !== null && run.kind === "partial") {
     const { desired } = await goodState(federation);
-    admits(findPartner(desired.registry, counterpartyOf(run)).partner);
+    admits(findPartner(desired.registry, counterpartyIn(run)).partner);
   }
   let progress = begun ?? writeStage(run, await opened(context, run, stage, skipped));
   const commit = async (plane: PlaneName) => {
@@ -110,7 +110,7 @@ async function isCommitted(
 ): Promise<boolean> {
   if ((begun?.commit ?? null) === null) return false;
   const { desired } = await goodState(federation);
-  return partnerEntry(desired.registry, counterpartyOf(run))?.partner.planes[plane] !== "open";
+  return partnerEntry(desired.registry, counterpartyIn(run))?.partner.planes[plane] !== "open";
 }
 
 /** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
@@ -158,7 +158,7 @@ async function scopeNow(context: OffboardingContext, run: Run, stage: StageName)
   const { federation } = context;
   const { baseline } = run;
   const { desired } = await goodState(federation);
-  const entry = partnerEntry(desired.registry, counterpartyOf(run));
+  const entry = partnerEntry(desired.registry, counterpartyIn(run));
   const plane = PLANE_OF_STAGE[stage];
   if (entry === undefined || plane === null || isLeftAlone(run, stage)) return baseline.scope;
   const scope =
@@ -175,8 +175,8 @@ function proofOf(
   context: OffboardingContext,
   run: Run,
   { stage, countersignature_skipped: skipped }: StageProgress,
-  observation: Observation,
-): Proof {
+  observation: StageObservation,
+): StageProof {
   const conditions = judgeObservation(observation);
   const { closed_at: at, revision, render } = observation.work;
   const named = new Set(conditions.flatMap(({ evidence }) => evidence));
@@ -243,7 +243,7 @@ export async function commitStage(
     reason: `drawbridge: offboarding ${stage}`,
     onBadHead: removal(run.kind).onBadHead,
     propose: async (base) => {
-      const { file, partner } = findPartner(base.registry, counterpartyOf(run));
+      const { file, partner } = findPartner(base.registry, counterpartyIn(run));
       const before = await base.textOf(file);
       const closed = setPlane(before, plane, "closed");
       const retires = removal(run.kind).steps.some((step) => step.name === stage && step.retires);

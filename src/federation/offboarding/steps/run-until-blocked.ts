@@ -8,7 +8,7 @@ import { planeLabel } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
 import { type StageProgress, writeContainedAt } from "../run/progress.ts";
-import { counterpartyOf, findRun, type Run } from "../run/run-file.ts";
+import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { complete } from "./complete.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
 import { isLeftAlone, nextStepsOf, type RunView, viewOf, waitedFor } from "./next-steps.ts";
@@ -187,7 +187,7 @@ export function next(
 /** The emergency's first step: planes 5, 4, 2 and 3 at once, before any stage is opened. */
 async function contain(context: OffboardingContext, run: Run): Promise<readonly PlaneResult[]> {
   const { federation } = context;
-  const { partner } = await performAct(federation, "contain", counterpartyOf(run));
+  const { partner } = await performAct(federation, "contain", counterpartyIn(run));
   const planes = await applyPlanes(federation, "contain", partner);
   writeContainedAt(run, timestamp(federation.clock.now()));
   return planes;

@@ -17,7 +17,7 @@ import { partnerEntry } from "../../registry/find-partner.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, signerOf } from "../run/context.ts";
 import { readStage, writeStage } from "../run/progress.ts";
-import { counterpartyOf, type Run } from "../run/run-file.ts";
+import { counterpartyIn, type Run } from "../run/run-file.ts";
 import {
   envelopeAt,
   readStatements,
@@ -133,7 +133,7 @@ async function requireStillClosed(
   const plane = PLANE_OF_STAGE[stage];
   if (plane === null || isLeftAlone(run, stage)) return;
   const { desired } = await goodState(federation);
-  if (partnerEntry(desired.registry, counterpartyOf(run))?.partner.planes[plane] === "closed") return;
+  if (partnerEntry(desired.registry, counterpartyIn(run))?.partner.planes[plane] === "closed") return;
   const block = { stage, plane, condition: "in_force", probe: "registry", ...declaredOpen(plane) };
   const progress = readStage(run, stage);
   if (progress !== undefined && statement.read() === undefined) writeStage(run, { ...progress, proof: null });
@@ -178,7 +178,7 @@ async function countersign(
   { removal, signer, at }: Signing,
 ): Promise<void> {
   const statements = readStatements(run);
-  const name = place === "completion" ? place : placeOf({ organisation: counterpartyOf(run), stage: place });
+  const name = place === "completion" ? place : placeOf({ organisation: counterpartyIn(run), stage: place });
   const envelope = envelopeAt(statements, name);
   if (envelope === undefined) throw new RangeError(`there is no statement of ${name}`);
   const file = statementFile(run, place === "completion" ? place : `other-${place}`);

@@ -5,7 +5,7 @@ import type { Trust } from "../../../records/format/trust.ts";
 import { type Plan, plan } from "../../workflow/plan.ts";
 import { labelOf, removal, type StepStatus } from "../../workflow/procedure.ts";
 import type { OffboardingContext } from "../run/context.ts";
-import { counterpartyOf, type Run } from "../run/run-file.ts";
+import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { recordFileOf } from "./complete.ts";
 import {
   isSignedByBoth,
@@ -96,7 +96,7 @@ function otherCommand({ run, stages, completion }: RunView): readonly string[] {
     return ["import", "FILE", "sign", "export", "FILE"];
   }
   if (stages.some(({ other }) => other.state === "unknown")) return ["next", "sign", "export", "FILE"];
-  return stages.every(isSignedByBoth) && counterpartyOf(run) === run.remover && completion.state === "none"
+  return stages.every(isSignedByBoth) && counterpartyIn(run) === run.remover && completion.state === "none"
     ? ["complete", "export", "FILE"]
     : [];
 }
@@ -111,7 +111,7 @@ export function planRemoval(
     const states = new Map<string, string>(
       viewOf(run, parties).stages.map(({ stage, own }) => [stage, own.state]),
     );
-    const left = await plan(context.federation, removal(run.kind), counterpartyOf(run), ({ name }) => {
+    const left = await plan(context.federation, removal(run.kind), counterpartyIn(run), ({ name }) => {
       const state = states.get(name) ?? "";
       return run.ended === null && LEFT.includes(state) ? state : undefined;
     });

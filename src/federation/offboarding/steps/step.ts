@@ -6,7 +6,7 @@ import type { Trust } from "../../../records/format/trust.ts";
 import type { OwnRemoval } from "../../../records/sign/held-statements.ts";
 import type { Block } from "../../workflow/procedure.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
-import { counterpartyOf, findRun, type Run } from "../run/run-file.ts";
+import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 
 /** What is in the way of a removal's step. */
 export interface StageBlock extends Block {
@@ -38,7 +38,7 @@ export function blockedBy(
 
 /** A run as the records see it. @throws DrawbridgeError `config_invalid` when a party has no pinned key */
 export function removalOf(run: Run, { parties }: Trust): OwnRemoval {
-  for (const name of [run.self, counterpartyOf(run)]) {
+  for (const name of [run.self, counterpartyIn(run)]) {
     if (parties.some(({ organisation }) => organisation === name)) continue;
     throw new DrawbridgeError("config_invalid", `the trust file has no key of ${name}`, {
       hint: "Add its public key to offboarding.trustFile, received by another way than the statements.",

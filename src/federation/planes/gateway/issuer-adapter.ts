@@ -10,13 +10,13 @@ import { PUBLIC, readIfPresent } from "../../../runtime/write-file.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
 import type { Drift } from "../plane.ts";
 
-export type DeclaredClient = ClientsFile["clients"][number];
+export type IssuedClient = ClientsFile["clients"][number];
 
 /** What one revision wants of the issuer. */
 export interface IssuerIntent {
   /** Server name of the organisation that declares these clients. */
   readonly owner: string;
-  readonly clients: readonly DeclaredClient[];
+  readonly clients: readonly IssuedClient[];
   /** The same as rendered: clients.yaml. */
   readonly text: string;
 }

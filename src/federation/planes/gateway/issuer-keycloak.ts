@@ -10,7 +10,7 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { type RegistrySecretReference, readRegistrySecret, readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { Drift } from "../plane.ts";
-import type { DeclaredClient, IssuerAdapter, IssuerFailure, IssuerIntent } from "./issuer-adapter.ts";
+import type { IssuedClient, IssuerAdapter, IssuerFailure, IssuerIntent } from "./issuer-adapter.ts";
 import { KeycloakAdmin } from "./keycloak-admin.ts";
 import {
   BASIC_SCOPE,
@@ -162,7 +162,7 @@ class Keycloak implements IssuerAdapter {
   }
 
   #driftOf(
-    client: DeclaredClient,
+    client: IssuedClient,
     found: KeycloakClient | undefined,
     intent: IssuerIntent,
   ): Omit<Drift, "plane"> | undefined {
@@ -240,7 +240,7 @@ class Keycloak implements IssuerAdapter {
     }
   }
 
-  #readSecret({ secret }: DeclaredClient): string | undefined {
+  #readSecret({ secret }: IssuedClient): string | undefined {
     if (secret === undefined) return undefined;
     try {
       return this.#secretOf(secret);

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 
 import {
   judgeObservation,
-  type Observation,
+  type StageObservation,
 } from "../../../../../src/federation/offboarding/stages/judge-stage.ts";
 import { HINTS } from "../../../../../src/federation/workflow/hints.ts";
 import { allHold } from "../../../../../src/federation/workflow/step-verdict.ts";
@@ -13,7 +13,7 @@ import { evidenceItem } from "../../../../../src/records/format/evidence-item.ts
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../../../src/records/format/stages.ts";
 import { REAL } from "../../../../support/removal.ts";
 
-function seen(stage: StageName, change: Partial<Observation> = {}): Observation {
+function seen(stage: StageName, change: Partial<StageObservation> = {}): StageObservation {
   const { remover, partner } = REAL;
   const { items, ...real } = REAL.at_remover[stage];
   return {
