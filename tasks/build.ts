@@ -135,9 +135,11 @@ async function bundleFiles(
       js: `import { createRequire } from "node:module";\nconst require = createRequire(import.meta.url);`,
     },
     legalComments: "none",
-    // Node.js parses the bundle at each start. Names are kept, because stack traces show them.
+    // Node.js parses the bundle at each start. Names are kept, because stack traces show them, and because oidc-provider
+    // finds the lifetime of a token by the name of its class.
     minifyWhitespace: true,
     minifySyntax: true,
+    keepNames: true,
     plugins: [ENGLISH_ONLY],
     metafile: true,
     write: false,

@@ -5,10 +5,13 @@ import { globSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, rmSync } fro
 import { tmpdir } from "node:os";
 import { join, posix } from "node:path";
 import { after, before, describe, it } from "node:test";
+import { freePort } from "../../../lab/ports.ts";
 import manifest from "../../../package.json" with { type: "json" };
 import verifierManifest from "../../../packages/verify/package.json" with { type: "json" };
 import { systemClock } from "../../../src/domain/clock.ts";
+import { generateSigningKeys } from "../../../src/issuer/signing-keys.ts";
 import { testDatabase } from "../../support/database.ts";
+import { eventually } from "../../support/gateway.ts";
 import {
   installPackages,
   machineEnvironment,
@@ -118,6 +121,52 @@ describe("npm package drawbridge", () => {
       ),
       ["drawbridge", "@matrix-org/matrix-sdk-crypto-wasm"],
     );
+  });
+
+  it("has an issuer whose tokens expire", async (t) => {
+    const at = join(folder, "issuer");
+    const port = await freePort();
+    const url = `http://127.0.0.1:${port}`;
+    const keys = { file: "keys.json" };
+    const client = {
+      clientId: "caller",
+      secret: { file: "client-secrets/caller" },
+      partner: "partner.example",
+    };
+    const config = {
+      version: 1,
+      listen: { port },
+      url,
+      audience: "https://agents.example",
+      signingKeys: keys,
+    };
+    writeFile(join(at, "issuer.yaml"), JSON.stringify(config));
+    writeFile(join(at, "clients.yaml"), JSON.stringify({ version: 1, clients: [client] }));
+    writeFile(join(at, "client-secrets/caller"), "a-secret-of-the-caller\n", 0o600);
+    writeFile(join(at, keys.file), JSON.stringify(await generateSigningKeys()), 0o600);
+    const words = [
+      join(modules, "drawbridge", "dist", "main.js"),
+      "issuer",
+      "--config",
+      join(at, "issuer.yaml"),
+    ];
+    const issuer = start(process.execPath, words);
+    t.after(async () => {
+      issuer.child.kill("SIGTERM");
+      await issuer.finished;
+    });
+    const basic = Buffer.from("caller:a-secret-of-the-caller").toString("base64");
+    const answer = await eventually("a token", () =>
+      fetch(`${url}/token`, {
+        method: "POST",
+        body: new URLSearchParams({ grant_type: "client_credentials" }),
+        headers: { authorization: `Basic ${basic}` },
+      }).catch(() => undefined),
+    );
+    const { expires_in: expires, access_token: token } = (await answer.json()) as Record<string, unknown>;
+    assert.equal(expires, 300);
+    const claims = JSON.parse(Buffer.from(String(token).split(".")[1] ?? "", "base64url").toString());
+    assert.equal(claims.exp - claims.iat, 300);
   });
 
   it("takes less than 60 MB with its dependencies", () => {

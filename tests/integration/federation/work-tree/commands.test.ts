@@ -95,7 +95,7 @@ describe("federation render and federation check", () => {
     assert.equal(after.status, 0);
     assert.match(after.stdout, /^CHECK +RESULT\nregistry is valid +ok\n/);
     const json = JSON.parse(federation("check", tree, "--json").stdout) as { ok: boolean; checks: unknown[] };
-    assert.deepEqual([json.ok, json.checks.length], [true, 10]);
+    assert.deepEqual([json.ok, json.checks.length], [true, 11]);
   });
 
   it("render completes a registry that a person has begun with organisation.yaml alone, so that check succeeds [CHK-1]", (t) => {
