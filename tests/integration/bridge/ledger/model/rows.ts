@@ -151,6 +151,8 @@ export class ModelRows {
   readonly envelopes = new Map<string, Envelope>();
   readonly notices: Notice[] = [];
   readonly statuses = new Map<string, Status>();
+  /** Delegations that were found to take long: each is found once. */
+  readonly #foundLong = new Set<string>();
   readonly handled = new Set<string>();
   /** Event, ghost, outcome and reason of each record; of intake envelopes without a ghost. */
   readonly audit: string[] = [];
@@ -242,12 +244,13 @@ export class ModelRows {
     else Object.assign(notice, { state: how, dueAt: null });
   }
 
-  /** Delegations that take long get a status message. */
+  /** Delegations that take long get a status message; one that was ended does not come again. */
   findStatuses(now: number): void {
     for (const { key, state, admittedAt } of this.delegations.values()) {
       const isLong =
         ["queued", "dispatching", "following"].includes(state) && admittedAt <= now - STATUS_AFTER_MS;
-      if (!isLong || this.statuses.has(key)) continue;
+      if (!isLong || this.#foundLong.has(key)) continue;
+      this.#foundLong.add(key);
       this.statuses.set(key, { key, event: null, dueAt: now, isHeld: false, fence: 0 });
     }
   }
@@ -276,6 +279,7 @@ export class ModelRows {
       if (!isOld(one) || (one.endedInLine && left.has(key))) continue;
       this.delegations.delete(key);
       this.statuses.delete(key);
+      this.#foundLong.delete(key);
     }
     for (const [event, one] of this.envelopes) if (isOld(one)) this.envelopes.delete(event);
     const kept = this.notices.filter((one) => one.state === "pending" || one.createdAt >= before);
