@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { it } from "node:test";
 import type { TransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { throughFailover } from "../../../../src/bridge/intake/retry-after-failover.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
 
 /** As long as a statement waits for a server that is gone without a word. */
@@ -31,4 +32,28 @@ it("begins no try that could outlast the homeserver's patience while the databas
   assert.ok(begun.length > 1);
   // A try may also have to ask each of three servers, 4 s each, before its statement hangs.
   assert.ok((begun.at(-1) ?? 0) + 3 * 4_000 + HANGS_MS < HOMESERVER_WAITS_MS, String(begun));
+});
+
+it("handles a transaction again when a ghost's device could not commit its keys, and no other failure of the product [INT-3]", async () => {
+  const clock = new ManualClock(0);
+  const failures = [
+    new DrawbridgeError("device_unavailable", "its keys are not durable"),
+    new DrawbridgeError("internal", "a mistake"),
+  ];
+  let tries = 0;
+  const handle = throughFailover(
+    (async () => {
+      throw failures[tries++];
+    }) as unknown as TransactionHandler,
+    clock,
+    new AbortController().signal,
+  );
+  let failed: unknown;
+  void handle(...([] as unknown as Parameters<TransactionHandler>)).catch((error: unknown) => {
+    failed = error;
+  });
+  await settled();
+  assert.deepEqual([tries, failed], [1, undefined]);
+  await clock.advance(200);
+  assert.deepEqual([tries, failed], [2, failures[1]]);
 });
