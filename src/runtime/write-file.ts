@@ -1,11 +1,12 @@
 // Writing files that other programs read meanwhile, and files that hold secrets. Invariants: a file is whole or absent,
-// never half written; a file that holds a secret has mode 0600 from its first byte; what was written survives a loss of power once `writeWhole` has returned (file and folder are
-// flushed); two processes that write the same file do not spoil each other's staging copy; a copy that a killed
+// never half written; a file that holds a secret has mode 0600 from its first byte; what was written survives a loss of
+// power once the function has returned (file and folder are flushed); two processes that write the same file do not spoil each other's staging copy; a copy that a killed
 // process has left is removed by the first write of a later process in the same folder.
 import {
   closeSync,
   fchmodSync,
   fsyncSync,
+  linkSync,
   mkdirSync,
   openSync,
   readdirSync,
@@ -13,7 +14,6 @@ import {
   renameSync,
   rmSync,
   statSync,
-  writeFileSync,
   writeSync,
 } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -36,6 +36,11 @@ export function flushFolder(folder: string): void {
 
 /** Replaces a file in one durable step; its folder is made if it is not there. */
 export function writeWhole(file: string, text: string | Buffer, mode: number): void {
+  writeStaged(file, text, mode, renameSync);
+}
+
+/** @param place gives the written copy the file's name, in one step */
+function writeStaged(file: string, text: string | Buffer, mode: number, place: typeof renameSync): void {
   const folder = dirname(file);
   mkdirSync(folder, { recursive: true });
   const staging = `${file}.${process.pid}.new`;
@@ -51,7 +56,7 @@ export function writeWhole(file: string, text: string | Buffer, mode: number): v
     } finally {
       closeSync(handle);
     }
-    renameSync(staging, file);
+    place(staging, file);
   } finally {
     rmSync(staging, { force: true });
   }
@@ -115,7 +120,8 @@ export function replacePrivateFile(path: string, text: string): void {
 export function createPrivateFile(path: string, text: string): void {
   try {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-    writeFileSync(path, text, { mode: 0o600, flag: "wx" });
+    // A link, unlike a rename, does not replace what is there.
+    writeStaged(path, text, PRIVATE, linkSync);
   } catch (cause) {
     throw refused(path, cause);
   }

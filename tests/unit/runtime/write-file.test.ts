@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { chmodSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
@@ -9,7 +10,7 @@ import {
   replacePrivateFile,
   writeWhole,
 } from "../../../src/runtime/write-file.ts";
-import { temporaryFolder } from "../../support/temporary.ts";
+import { ROOT, temporaryFolder } from "../../support/temporary.ts";
 
 const modeOf = (file: string) => statSync(file).mode & 0o777;
 
@@ -53,6 +54,22 @@ describe("writing files", () => {
     utimesSync(join(directory, "state.json.78.new"), before, before);
     writeWhole(file, "again", PRIVATE);
     assert.deepEqual(readdirSync(directory).sort(), [...left, "state.json.78.new"].sort());
+  });
+
+  it("nothing is left of a private file that could not be written whole", (t) => {
+    const directory = temporaryFolder(t);
+    const file = join(directory, "secret");
+    const module = join(ROOT, "src/runtime/write-file.ts");
+    const program = `import { createPrivateFile } from ${JSON.stringify(module)};
+      createPrivateFile(${JSON.stringify(file)}, "x".repeat(4096));`;
+    // Files of at most a kilobyte, as on a disk that is full.
+    const limited = 'ulimit -f 1; exec "$0" --input-type=module --eval "$1"';
+    const { status, stderr } = spawnSync("bash", ["-c", limited, process.execPath, program], {
+      encoding: "utf8",
+    });
+    assert.match(stderr, /cannot write .*secret: EFBIG/);
+    assert.equal(status, 1);
+    assert.deepEqual(readdirSync(directory), []);
   });
 
   it("creating keeps an existing file, and names a folder that is in the way", (t) => {

@@ -2,14 +2,13 @@
 // Invariants: nothing is read from, or written to, a location that is refused; a file is written whole, mode 0600,
 // and only if nothing in it is refused; two changes at once do not undo each other; setting a field changes nothing
 // else of the record's meaning, keeps comments, and leaves a JSON text JSON.
-import { closeSync, constants, fstatSync, mkdirSync, openSync, readFileSync } from "node:fs";
-import { dirname } from "node:path";
+import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { editYaml } from "../../../runtime/edit-yaml.ts";
 import { namedLock } from "../../../runtime/named-lock.ts";
 import { type FileLocation, inspectLocation } from "../../../runtime/private-file-location.ts";
-import { createPrivateFile, flushFolder, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
+import { createPrivateFile, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
 import { type CheckedRecord, checkRecordText, RecordError, type RecordProblem, valueAt } from "./check.ts";
 import { type PrivateRecord, RECORD_FIELDS, type RecordField, RoomPurge, recordField } from "./schema.ts";
 
@@ -77,10 +76,7 @@ export function createRecordFile(path: string, text: string): void {
   const checked = checkRecordText(text);
   const all = [...problems, ...checked.problems];
   if (all.length > 0) throw new RecordError(path, all);
-  const folder = dirname(file);
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
   createPrivateFile(file, text);
-  flushFolder(folder);
 }
 
 /**
