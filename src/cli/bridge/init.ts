@@ -55,7 +55,7 @@ export const command = defineCommand({
     const there = Object.keys(files).find((name) => existsSync(join(directory, name)));
     if (there !== undefined) {
       throw new DrawbridgeError("usage", `${join(directory, there)} exists already; nothing was written`, {
-        hint: "Name an empty directory.",
+        hint: "Name an empty directory. If an earlier init was interrupted here, remove what it left, and give it again.",
       });
     }
     for (const [name, text] of Object.entries(files)) {

@@ -52,7 +52,8 @@ Exit codes:
     printText(`${page}\n${json}\n`);
     for (const { stream, matching, refused_lines } of pack.streams) {
       const refused = refused_lines === 0 ? "" : `, ${refused_lines} outside the schema and left out`;
-      say(`${stream}: ${matching} lines of this partner${refused}`);
+      const lines = matching === 1 ? "1 line" : `${matching} lines`;
+      say(`${stream}: ${lines} of this partner${refused}`);
     }
     return ExitCode.ok;
   },

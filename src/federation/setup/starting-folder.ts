@@ -48,7 +48,7 @@ export async function makeStartingFolder(
   const there = made.find((path) => existsSync(path));
   if (there !== undefined) {
     throw new DrawbridgeError("usage", `${there} exists already; nothing was written`, {
-      hint: "Name an empty directory.",
+      hint: "Name an empty directory. If an earlier init was interrupted here, remove what it left, and give it again.",
     });
   }
   const registry = new Map([[ORGANISATION_FILE, organisationYaml(options)]]);
