@@ -103,6 +103,24 @@ describe("retention", () => {
     assert.equal(await counted(fixture, "bridge_audit", "exported_at IS NULL"), 1);
   });
 
+  it("deletes notices that were sent or given up, none that waits, and none that a room is told once for ever [OPS-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const at = `to_timestamp(${T0 / 1_000})`;
+    await fixture.pool.query(`
+      INSERT INTO bridge_notices
+        (marker, kind, room_id, ghost_mxid, transaction_id, state, created_at, due_at, event_id) VALUES
+        ('sent', 'policy_denied', '!r', '@agent_a:a.test', 't1', 'sent', ${at}, NULL, '$1'),
+        ('dropped', 'policy_denied', '!r', '@agent_a:a.test', 't2', 'dropped', ${at}, NULL, NULL),
+        ('waits', 'policy_denied', '!r', '@agent_a:a.test', 't3', 'pending', ${at}, ${at}, NULL),
+        ('once', 'encrypted_room_refused', '!r', '@agent_a:a.test', 't4', 'sent', ${at}, NULL, '$4')`);
+    const round = (now: number) => fixture.ledger.retention.round(TIMES, new ManualClock(now));
+    await round(T0 + TIMES.notices);
+    assert.equal(await counted(fixture, "bridge_notices"), 4, "not before its time");
+    await round(T0 + TIMES.notices + 1);
+    const left = await fixture.rows("SELECT marker FROM bridge_notices ORDER BY marker");
+    assert.deepEqual(left, [{ marker: "once" }, { marker: "waits" }]);
+  });
+
   it("deletes in batches, and says whether there is more [OPS-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     await fixture.pool.query(
