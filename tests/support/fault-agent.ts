@@ -29,6 +29,8 @@ export type Fault =
   | { readonly kind: "hang" }
   /** 200 with a page of HTML, or whatever `body` says. */
   | { readonly kind: "garbage"; readonly body?: string; readonly type?: string }
+  /** Begins a stream with this text, and says nothing more. */
+  | { readonly kind: "stall"; readonly body: string }
   /** Bytes without end; counts how many were taken. */
   | { readonly kind: "huge" }
   /** Closes the connection before anything is done. */
@@ -186,6 +188,9 @@ async function applyFault(agent: FaultAgent, fault: Fault, response: ServerRespo
         { "content-type": fault.type ?? "text/html" },
         fault.body ?? "<html>no agent here</html>",
       );
+      return false;
+    case "stall":
+      response.writeHead(200, { "content-type": "text/event-stream" }).write(fault.body);
       return false;
     case "reset":
       response.socket?.destroy();

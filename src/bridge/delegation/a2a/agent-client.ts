@@ -35,7 +35,7 @@ export interface AgentClientOptions {
   readonly http: AgentHttp;
   readonly tokens: TokenSource;
   readonly clock: Clock;
-  /** Limit on a request, and on a stream's first event. */
+  /** Limit on a request, and on a stream's first update. */
   readonly requestTimeoutMs: number;
   readonly answerBytesMax: number;
   /** Sent with each request. */
@@ -207,11 +207,13 @@ export class AgentClient {
         for (;;) {
           const next = await Promise.race([events.next(), limit.expired]);
           if (next.done) break;
+          const update = streamUpdate(next.value);
+          // Whoever waits for the first update has no other limit, and a hostile agent may send other events for ever.
+          if (update === undefined) continue;
           limit.stopClock();
           if (!begun) this.#options.observe?.(operation, "ok", clock.now() - startedAt);
           begun = true;
-          const update = streamUpdate(next.value);
-          if (update !== undefined) yield update;
+          yield update;
         }
         if (!begun) throw new A2aFailure("ambiguous");
         return;

@@ -77,6 +77,21 @@ describe("a hostile agent", () => {
     assert.ok(written >= 1 && written <= 1 + (harness.clock.now() - since) / 2_000, `${written} writes`);
   });
 
+  it("that begins a stream with what is no update, and says nothing more, is given up in its time [AGT-4] [DEL-10]", async (t) => {
+    const made = await setUp(t, true);
+    const { agent, harness } = made;
+    agent.fault("stream", { kind: "stall", body: 'data: {"unknown":{}}\n\n' });
+    const row = await made.admit();
+    harness.worker().start();
+    await harness.until(() => agent.seenOf("stream").length === 1, 0);
+    const since = harness.clock.now();
+    // The search for the task of that call, after which it is called again.
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, ANSWERED);
+    const { agentRequestTimeout } = harness.deps.limits;
+    assert.ok(harness.clock.now() - since < 2 * agentRequestTimeout);
+  });
+
   it("whose states go backwards after the end has given its one answer [AGT-4] [DEL-7]", async (t) => {
     const made = await setUp(t, true);
     const backwards = ["WORKING", "SUBMITTED", "INPUT_REQUIRED", "FAILED", "COMPLETED"].map((state) =>
