@@ -10,7 +10,7 @@ import type { NewAnswer, NewNotice, Posted, QuestionOption } from "./admission-t
 import type { ContentKeys } from "./content-keys.ts";
 import { sourceOf } from "./delegations.ts";
 import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
-import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { insertSends, NewSends, type PendingSend, type ReplyPart } from "./replies.ts";
 import { advanceRoom } from "./room-order.ts";
@@ -30,9 +30,7 @@ export interface AgentQuestion {
   readonly until: number;
 }
 
-const RECORD_QUESTION: Statement = {
-  name: "record_question",
-  text: `
+const RECORD_QUESTION = statement("record_question")`
   WITH held AS (
     SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
     FROM bridge_delegations d
@@ -48,22 +46,16 @@ const RECORD_QUESTION: Statement = {
   ), advanced AS (${advanceRoom("$4", 0)}
   ), ${insertSends("'question'", "$12", "$13", "$14", "$10")}
   SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
-    ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`,
-};
+    ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`;
 
-const RECORD_ASKED: Statement = {
-  name: "record_asked",
-  text: `
+const RECORD_ASKED = statement("record_asked")`
   WITH sent AS (
     UPDATE bridge_sends SET state = 'sent', event_id = $5, content = NULL WHERE id = $4 AND state = 'pending'
   )
-  UPDATE bridge_delegations d SET input_until = $6, waiting_since = $7 WHERE ${HELD} AND d.state = 'awaiting_input' RETURNING 1`,
-};
+  UPDATE bridge_delegations d SET input_until = $6, waiting_since = $7 WHERE ${HELD} AND d.state = 'awaiting_input' RETURNING 1`;
 
 // Whoever holds the delegation sees the answer when it gives the lease back.
-const RECORD_ANSWERS: Statement = {
-  name: "record_answers",
-  text: `
+const RECORD_ANSWERS = statement("record_answers")`
   WITH open AS MATERIALIZED (
     SELECT id FROM bridge_delegations WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
   )
@@ -74,13 +66,10 @@ const RECORD_ANSWERS: Statement = {
   FROM open JOIN unnest($1::bigint[], $2::text[], $3::bytea[]) AS a (id, event, prompt) ON a.id = open.id
   WHERE d.id = open.id AND d.state = 'awaiting_input' AND d.prompt IS NULL AND d.cancel_requested_at IS NULL
     AND d.input_until IS NOT NULL
-  RETURNING d.id`,
-};
+  RETURNING d.id`;
 
 // An encrypted event of the person who asked may be the answer: its wait for a key ends by itself.
-const END_WAIT: Statement = {
-  name: "end_wait",
-  text: `
+const END_WAIT = statement("end_wait")`
   WITH held AS MATERIALIZED (
     SELECT d.id, d.prompt IS NULL AND NOT EXISTS (
         SELECT FROM bridge_encrypted_intake e
@@ -89,14 +78,11 @@ const END_WAIT: Statement = {
   ), ended AS (
     UPDATE bridge_delegations d SET input_until = NULL FROM held h WHERE d.id = h.id AND h.unanswered
   )
-  SELECT count(*)::int AS held, COALESCE(bool_or(unanswered), false) AS ended FROM held`,
-};
+  SELECT count(*)::int AS held, COALESCE(bool_or(unanswered), false) AS ended FROM held`;
 
 // The homeserver gives every event to the bridge, its own ones too, in the order of the room: so the question's event
 // ID is known before an answer to it comes, even if the process died that sent it.
-const RECORD_POSTED: Statement = {
-  name: "record_posted",
-  text: `
+const RECORD_POSTED = statement("record_posted")`
   WITH posted AS MATERIALIZED (
     SELECT s.id, p.event
     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS p (transaction, event, room, ghost)
@@ -105,8 +91,7 @@ const RECORD_POSTED: Statement = {
     WHERE s.first_attempted_at IS NOT NULL ORDER BY d.id FOR UPDATE OF d
   )
   UPDATE bridge_sends s SET state = 'sent', event_id = p.event, content = NULL
-  FROM posted p WHERE s.id = p.id AND s.state = 'pending'`,
-};
+  FROM posted p WHERE s.id = p.id AND s.state = 'pending'`;
 
 const optionsIdentity = (event: EventId, ghost: GhostMxid) => `options\n${event}\n${ghost}`;
 

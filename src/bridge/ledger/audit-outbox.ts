@@ -1,6 +1,6 @@
 // Audit records and their export to the audit file. The table is the durable record, and the file is a copy of it.
 import type { Pool } from "pg";
-import { inTransaction, rows, type Statement, toTime } from "./postgres.ts";
+import { inTransaction, rows, statement, toTime } from "./postgres.ts";
 
 export interface AuditRow {
   readonly id: string;
@@ -11,16 +11,12 @@ export interface AuditRow {
 const BEGIN_EXPORT = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '20s'";
 
 // Rows that another process is exporting are skipped.
-const UNEXPORTED: Statement = {
-  name: "audit_unexported",
-  text: `SELECT id, record FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT $1
-         FOR UPDATE SKIP LOCKED`,
-};
+const UNEXPORTED = statement("audit_unexported")`
+  SELECT id, record FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT $1
+  FOR UPDATE SKIP LOCKED`;
 
-const EXPORTED: Statement = {
-  name: "audit_exported",
-  text: `UPDATE bridge_audit SET exported_at = $2 WHERE id = ANY ($1::bigint[])`,
-};
+const EXPORTED = statement("audit_exported")`
+  UPDATE bridge_audit SET exported_at = $2 WHERE id = ANY ($1::bigint[])`;
 
 export function createAuditOutbox(pool: Pool) {
   return {

@@ -6,7 +6,15 @@
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { DeviceIdentity, StoreLayout } from "./crypto-stores.ts";
-import { entities, inTransaction, leaseLost, type Queryable, rows, type Statement } from "./postgres.ts";
+import {
+  entities,
+  inTransaction,
+  leaseLost,
+  type Queryable,
+  rows,
+  type Statement,
+  statement,
+} from "./postgres.ts";
 
 /** A record of an object store of a machine's databases. */
 export interface CryptoRecord {
@@ -41,12 +49,9 @@ export interface KeyRange {
 
 const RECORD = `object_store AS "objectStore", record_key AS key, value, index_key AS "indexKey", used_day AS "usedDay"`;
 
-const GET: Statement = {
-  name: "crypto_record",
-  text: `
+const GET = statement("crypto_record")`
   SELECT ${RECORD} FROM bridge_crypto_records
-  WHERE ghost_mxid = $1 AND object_store = $2 AND record_key = $3`,
-};
+  WHERE ghost_mxid = $1 AND object_store = $2 AND record_key = $3`;
 
 export async function cryptoRecord(
   on: Queryable,
@@ -92,9 +97,7 @@ const HELD = `
   JOIN bridge_crypto_stores AS store USING (ghost_mxid, fence)
   FOR SHARE OF store`;
 
-const WRITE: Statement = {
-  name: "crypto_write",
-  text: `
+const WRITE = statement("crypto_write")`
   WITH held AS (${HELD}), deleted AS (
     DELETE FROM bridge_crypto_records AS record
     USING unnest($9::int[], $10::text[], $11::bytea[]) AS gone (writer, object_store, record_key), held
@@ -110,8 +113,7 @@ const WRITE: Statement = {
     ON CONFLICT (ghost_mxid, object_store, record_key) DO UPDATE
       SET value = excluded.value, index_key = excluded.index_key, used_day = excluded.used_day
   )
-  SELECT ghost_mxid FROM held`,
-};
+  SELECT ghost_mxid FROM held`;
 
 /**
  * Writes the changes of several ghosts' machines in one statement; each ghost at most once.
@@ -142,12 +144,9 @@ export async function writeCryptoRecords(
   return new Set(held.map((row) => row.ghost_mxid));
 }
 
-const LAY_OUT: Statement = {
-  name: "crypto_store_lay_out",
-  text: `
+const LAY_OUT = statement("crypto_store_lay_out")`
   UPDATE bridge_crypto_stores SET databases = $3, curve25519 = $4, ed25519 = $5
-  WHERE ghost_mxid = $1 AND fence = $2`,
-};
+  WHERE ghost_mxid = $1 AND fence = $2`;
 
 /**
  * Writes a store's identity and layout together with the records that belong to them. This finishes a new store.
@@ -168,16 +167,13 @@ export async function layOutCryptoStore(
   });
 }
 
-const DELETE_RANGE: Statement = {
-  name: "crypto_records_delete",
-  text: `
+const DELETE_RANGE = statement("crypto_records_delete")`
   WITH held AS (${HELD}), deleted AS (
     DELETE FROM bridge_crypto_records AS record USING held
     WHERE record.ghost_mxid = held.ghost_mxid AND record.object_store = $3
       AND record.record_key >= $4 AND record.record_key < $5
   )
-  SELECT ghost_mxid FROM held`,
-};
+  SELECT ghost_mxid FROM held`;
 
 /**
  * Deletes the records of a range of keys.

@@ -1,7 +1,7 @@
 // The ghosts' cryptographic stores, one a ghost: their keys, their layouts and their fences.
 // Invariants: opening a store raises its fence; a finished store is never begun anew.
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { entities, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { entities, type Queryable, rows, statement, toTime } from "./postgres.ts";
 
 /** Version, object stores and indices of a machine's databases. The ledger does not interpret it. */
 export type StoreLayout = readonly unknown[];
@@ -26,27 +26,21 @@ export const IDENTITY = `CASE WHEN curve25519 IS NOT NULL
 
 const STORE = `device_id AS "deviceId", sealed_key AS "sealedKey", databases AS layout, ${IDENTITY}`;
 
-const FIND: Statement = {
-  name: "crypto_store_find",
-  text: `SELECT ${STORE} FROM bridge_crypto_stores WHERE ghost_mxid = $1`,
-};
+const FIND = statement("crypto_store_find")`SELECT ${STORE} FROM bridge_crypto_stores WHERE ghost_mxid = $1`;
 
 /** Reads a store, finished or not, without raising its fence. */
 export async function findCryptoStore(on: Queryable, ghost: GhostMxid): Promise<CryptoStoreRow | undefined> {
   return (await entities<CryptoStoreRow>(on, FIND, [ghost]))[0];
 }
 
-const CREATE: Statement = {
-  name: "crypto_store_create",
-  // A store that was never finished is overwritten: its device was never published.
-  text: `
+// A store that was never finished is overwritten: its device was never published.
+const CREATE = statement("crypto_store_create")`
   INSERT INTO bridge_crypto_stores AS store (ghost_mxid, device_id, sealed_key, created_at)
   VALUES ($1, $2, $3, $4)
   ON CONFLICT (ghost_mxid) DO UPDATE
     SET device_id = $2, sealed_key = $3, created_at = $4, fence = store.fence + 1
     WHERE store.curve25519 IS NULL
-  RETURNING fence::text`,
-};
+  RETURNING fence::text`;
 
 /** Begins a new store; returns its fence, or undefined when a finished store exists. */
 export async function createCryptoStore(
@@ -59,14 +53,11 @@ export async function createCryptoStore(
   return row === undefined ? undefined : BigInt(row.fence);
 }
 
-const CLAIM: Statement = {
-  name: "crypto_store_claim",
-  // Returns the layout of this moment: before the fence was raised, another process may have changed it.
-  text: `
+// Returns the layout of this moment: before the fence was raised, another process may have changed it.
+const CLAIM = statement("crypto_store_claim")`
   UPDATE bridge_crypto_stores SET fence = fence + 1, sealed_key = $4
   WHERE ghost_mxid = $1 AND device_id = $2 AND sealed_key = $3 AND curve25519 IS NOT NULL
-  RETURNING fence, ${STORE}`,
-};
+  RETURNING fence, ${STORE}`;
 
 /**
  * Raises the fence of a finished store, and stores its newly sealed key.

@@ -4,7 +4,7 @@
 import type { Pool } from "pg";
 import { createReadPositions } from "./ghosts.ts";
 import { createOperations } from "./operator-commands.ts";
-import { oneRow, rows, type Statement } from "./postgres.ts";
+import { oneRow, rows, statement } from "./postgres.ts";
 
 export interface DatabaseMarker {
   /** Undefined until a bridge has worked on it. */
@@ -12,22 +12,14 @@ export interface DatabaseMarker {
   readonly count: number;
 }
 
-const READ: Statement = {
-  name: "marker_read",
-  text: "SELECT database, count::float8 AS count FROM bridge_database_marker",
-};
+const READ = statement("marker_read")`SELECT database, count::float8 AS count FROM bridge_database_marker`;
 
-const ADVANCE: Statement = {
-  name: "marker_advance",
-  text: `UPDATE bridge_database_marker SET database = COALESCE(database, gen_random_uuid()), count = count + 1
-         WHERE database IS NOT DISTINCT FROM $1::uuid AND count >= $2
-         RETURNING database, count::float8 AS count`,
-};
+const ADVANCE = statement("marker_advance")`
+  UPDATE bridge_database_marker SET database = COALESCE(database, gen_random_uuid()), count = count + 1
+  WHERE database IS NOT DISTINCT FROM $1::uuid AND count >= $2
+  RETURNING database, count::float8 AS count`;
 
-const RENEW: Statement = {
-  name: "marker_renew",
-  text: "UPDATE bridge_database_marker SET database = NULL, count = 0",
-};
+const RENEW = statement("marker_renew")`UPDATE bridge_database_marker SET database = NULL, count = 0`;
 
 export function createDatabaseMarker(pool: Pool) {
   type Row = { database: string | null; count: number };

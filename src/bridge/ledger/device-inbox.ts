@@ -3,7 +3,7 @@
 // Invariant: one that is not taken in time is no loss, because the homeserver still has it and a catchup reads it.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { entities, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { entities, type Queryable, rows, statement, toTime } from "./postgres.ts";
 
 /** What came for one ghost's device, as JSON. */
 export interface DeviceMail {
@@ -11,23 +11,15 @@ export interface DeviceMail {
   readonly changes: string;
 }
 
-const WRITE: Statement = {
-  name: "write_device_inbox",
-  text: `
+const WRITE = statement("write_device_inbox")`
   INSERT INTO bridge_device_inbox (ghost_mxid, changes, received_at)
-  SELECT ghost, changes, $3 FROM unnest($1::text[], $2::text[]) AS u (ghost, changes)`,
-};
+  SELECT ghost, changes, $3 FROM unnest($1::text[], $2::text[]) AS u (ghost, changes)`;
 
-const READ: Statement = {
-  name: "read_device_inbox",
-  text: `
-  SELECT id, ghost_mxid AS ghost, changes FROM bridge_device_inbox WHERE ghost_mxid = ANY ($1) ORDER BY id LIMIT $2`,
-};
+const READ = statement("read_device_inbox")`
+  SELECT id, ghost_mxid AS ghost, changes FROM bridge_device_inbox WHERE ghost_mxid = ANY ($1) ORDER BY id LIMIT $2`;
 
-const DELETE: Statement = {
-  name: "delete_device_inbox",
-  text: `DELETE FROM bridge_device_inbox WHERE id = ANY ($1::bigint[])`,
-};
+const DELETE = statement("delete_device_inbox")`
+  DELETE FROM bridge_device_inbox WHERE id = ANY ($1::bigint[])`;
 
 /** Runs inside the transaction of an admission. */
 export async function writeDeviceInbox(

@@ -4,12 +4,10 @@
 // wait before the next attempt.
 import type { NewDelegation, NewEdit } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 
-const EDIT_QUESTIONS: Statement = {
-  name: "edit_questions",
-  text: `
+const EDIT_QUESTIONS = statement("edit_questions")`
   WITH hit AS MATERIALIZED (
     SELECT d.id, e.prompt, d.lease_holder IS NOT NULL AS is_leased
     FROM unnest($2::bigint[], $3::bytea[], $4::text[], $5::text[]) AS e (id, prompt, sender, room)
@@ -29,8 +27,7 @@ const EDIT_QUESTIONS: Statement = {
   UPDATE bridge_rooms r SET head_at = LEAST(r.head_at, $1::timestamptz)
   FROM locked l JOIN edited e ON e.room_id = l.room_id AND e.is_leased
   WHERE r.room_id = l.room_id AND r.head_seq = e.room_seq AND r.head_ordinal = e.room_ordinal
-    AND r.head_at IS NOT NULL`,
-};
+    AND r.head_at IS NOT NULL`;
 
 /** New delegations with the texts of the edits that came with them. */
 export function editedAtOnce(

@@ -8,13 +8,11 @@ import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { joinedGhosts } from "./memberships.ts";
 import { noticeBound } from "./notices.ts";
-import { inRooms, leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { inRooms, leaseLost, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { GATE, settlePlaces } from "./room-order.ts";
 import type { CancelReason, ExpiryReason, NoticeKind, NoticeReason } from "./states.ts";
 
-const EXPIRE: Statement = {
-  name: "expire_envelopes",
-  text: `
+const EXPIRE = statement("expire_envelopes")`
   WITH hit AS MATERIALIZED (
     SELECT e.matrix_event_id FROM bridge_encrypted_intake e
     JOIN unnest($1::text[], $2::text[]) AS u (event, room) ON e.matrix_event_id = u.event AND e.room_id = u.room
@@ -50,8 +48,7 @@ const EXPIRE: Statement = {
     INSERT INTO bridge_audit (schema, record, created_at)
     SELECT 'svc.encrypted_intake.v1', bridge_encrypted_intake_audit(e.*::bridge_encrypted_intake), $5 FROM ended e
   )
-  SELECT count(*)::int AS touched FROM ended`,
-};
+  SELECT count(*)::int AS touched FROM ended`;
 
 interface ExpiryNotice {
   readonly kind: NoticeKind;
@@ -100,15 +97,12 @@ export async function expireUnheld(
 }
 
 // Rooms are locked in ascending order, as admissions lock them.
-const KEYS_FOUND: Statement = {
-  name: "keys_found",
-  text: `
+const KEYS_FOUND = statement("keys_found")`
   WITH locked AS MATERIALIZED (
     SELECT room_id FROM bridge_rooms
     WHERE room_id = ANY ($1) AND keys_missing_at IS NOT NULL ORDER BY room_id FOR UPDATE
   )
-  UPDATE bridge_rooms r SET keys_missing_at = NULL FROM locked l WHERE r.room_id = l.room_id`,
-};
+  UPDATE bridge_rooms r SET keys_missing_at = NULL FROM locked l WHERE r.room_id = l.room_id`;
 
 /** Events of these rooms were decrypted, which ends their key-loss episodes. */
 export async function keysFound(on: Queryable, roomIds: readonly RoomId[]): Promise<void> {

@@ -21,37 +21,29 @@ import { editedAtOnce, editQuestions } from "./edits.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
 import { isFirstUse, placeAt, STAGE_OF_DENIED } from "./place-or-refuse.ts";
-import { inRooms, leaseLost, oneRow, rows, type Statement, toTime, type Work } from "./postgres.ts";
+import { inRooms, leaseLost, oneRow, rows, statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { settlePlaces } from "./room-order.ts";
 
-const PLACE_OF: Statement = {
-  name: "place_of_envelope",
-  text: `
+const PLACE_OF = statement("place_of_envelope")`
   SELECT room_seq, EXISTS (
     SELECT FROM bridge_encrypted_intake o
     WHERE o.room_id = e.room_id AND o.sender_mxid = e.sender_mxid AND o.edits_event_id = e.edits_event_id
       AND o.state = 'derived'
       AND (o.origin_server_ts, o.matrix_event_id) > (e.origin_server_ts, e.matrix_event_id)) AS outdated
   FROM bridge_encrypted_intake e
-  WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key' FOR UPDATE`,
-};
+  WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key' FOR UPDATE`;
 
-const TAKE_PLACE: Statement = {
-  name: "take_place",
-  text: `
+const TAKE_PLACE = statement("take_place")`
   WITH place AS (
     UPDATE bridge_rooms SET next_seq = next_seq + 1, gate_seq = COALESCE(gate_seq, next_seq)
     WHERE room_id = $2 RETURNING next_seq - 1 AS seq
   )
   UPDATE bridge_encrypted_intake SET room_seq = place.seq FROM place WHERE matrix_event_id = $1
-  RETURNING room_seq`,
-};
+  RETURNING room_seq`;
 
 // $4: how many delegations take its place.
-const DERIVE: Statement = {
-  name: "derive_envelope",
-  text: `
+const DERIVE = statement("derive_envelope")`
   WITH ended AS (
     UPDATE bridge_encrypted_intake SET
       state = 'derived', terminal_reason = 'derived', terminal_at = $3, due_at = NULL, holder = NULL, jobs = $4
@@ -85,8 +77,7 @@ const DERIVE: Statement = {
     SELECT 'svc.delegation.v1', bridge_delegation_audit(d.*::bridge_delegations), $3
     FROM delegations d WHERE d.state = 'denied'
   )
-  SELECT count(*)::int AS touched FROM ended`,
-};
+  SELECT count(*)::int AS touched FROM ended`;
 
 /** What an intake envelope is derived with, once it is decrypted; as in an admission. */
 export interface Derivation {

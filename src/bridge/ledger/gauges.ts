@@ -2,7 +2,7 @@
 // has ended.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { oneRow, type Statement, toEpochMs } from "./postgres.ts";
+import { oneRow, statement, toEpochMs } from "./postgres.ts";
 import type { OpenState } from "./states.ts";
 
 export interface Waiting {
@@ -17,9 +17,7 @@ export interface Waiting {
   readonly quarantined: number;
 }
 
-const WAITING: Statement = {
-  name: "gauges",
-  text: `
+const WAITING = statement("gauges")`
   WITH open AS MATERIALIZED (
     SELECT state, count(*)::int AS number, min(COALESCE(waiting_since, admitted_at)) AS oldest
     FROM bridge_delegations WHERE terminal_at IS NULL GROUP BY state
@@ -29,8 +27,7 @@ const WAITING: Statement = {
     (SELECT json_build_object('holding', count(room_seq), 'passed', count(*) - count(room_seq))
      FROM bridge_encrypted_intake WHERE state = 'awaiting_key') AS envelopes,
     (SELECT created_at FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT 1) AS "oldestAuditAt",
-    (SELECT count(*)::int FROM bridge_targets WHERE ghost_mxid = ANY ($1) AND trust = 'quarantined') AS quarantined`,
-};
+    (SELECT count(*)::int FROM bridge_targets WHERE ghost_mxid = ANY ($1) AND trust = 'quarantined') AS quarantined`;
 
 type Row = Omit<Waiting, "oldestAuditAt" | "oldestQuestionAt"> & {
   readonly oldestQuestionAt: Date | null;

@@ -6,7 +6,7 @@ import type { Pool } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { type DeviceIdentity, IDENTITY } from "./crypto-stores.ts";
-import { entities, inTransaction, leaseLost, oneRow, rows, type Statement, toTime } from "./postgres.ts";
+import { entities, inTransaction, leaseLost, oneRow, rows, statement, toTime } from "./postgres.ts";
 import type { DeviceStopReason } from "./states.ts";
 
 /** A ghost's managed device. Its ID changes only by a reset. */
@@ -52,45 +52,31 @@ export interface RecordedDevice {
   readonly stopped: { readonly reason: DeviceStopReason; readonly at: number } | undefined;
 }
 
-const DEVICE: Statement = {
-  name: "ghost_device",
-  text: `
+const DEVICE = statement("ghost_device")`
   WITH made AS (
     INSERT INTO bridge_ghosts (ghost_mxid, device_id, created_at) VALUES ($1, $2, $3)
     ON CONFLICT (ghost_mxid) DO NOTHING RETURNING device_id, profile_digest, profile_set_at
   )
   SELECT device_id AS "deviceId", profile_digest AS "profileDigest", profile_set_at AS "profileSetAt" FROM made
   UNION ALL SELECT device_id, profile_digest, profile_set_at FROM bridge_ghosts WHERE ghost_mxid = $1
-  LIMIT 1`,
-};
+  LIMIT 1`;
 
-const PROFILE: Statement = {
-  name: "ghost_profile",
-  text: `UPDATE bridge_ghosts SET profile_digest = $2, profile_set_at = $3 WHERE ghost_mxid = $1`,
-};
+const PROFILE = statement("ghost_profile")`
+  UPDATE bridge_ghosts SET profile_digest = $2, profile_set_at = $3 WHERE ghost_mxid = $1`;
 
-const AVATAR: Statement = {
-  name: "ghost_avatar",
-  text: `
+const AVATAR = statement("ghost_avatar")`
   SELECT avatar_card_digest AS "cardDigest", avatar_content_digest AS "contentDigest",
     avatar_upload_digest AS "uploadDigest", avatar_upload_url AS "uploadUrl", avatar_uploaded_at AS "uploadedAt"
-  FROM bridge_ghosts WHERE ghost_mxid = $1`,
-};
+  FROM bridge_ghosts WHERE ghost_mxid = $1`;
 
-const AVATAR_SET: Statement = {
-  name: "ghost_avatar_set",
-  text: `
+const AVATAR_SET = statement("ghost_avatar_set")`
   UPDATE bridge_ghosts SET avatar_card_digest = $2, avatar_content_digest = $3, avatar_upload_digest = NULL,
     avatar_upload_url = NULL
-  WHERE ghost_mxid = $1 RETURNING 1`,
-};
+  WHERE ghost_mxid = $1 RETURNING 1`;
 
-const AVATAR_UPLOADED: Statement = {
-  name: "ghost_avatar_uploaded",
-  text: `
+const AVATAR_UPLOADED = statement("ghost_avatar_uploaded")`
   UPDATE bridge_ghosts SET avatar_upload_digest = $2, avatar_upload_url = $3, avatar_uploaded_at = $4
-  WHERE ghost_mxid = $1 RETURNING 1`,
-};
+  WHERE ghost_mxid = $1 RETURNING 1`;
 
 const RECORDED = `
   SELECT g.ghost_mxid AS ghost, g.device_id AS "deviceId", g.device_stopped_reason AS reason,
@@ -98,64 +84,39 @@ const RECORDED = `
     ${IDENTITY}
   FROM bridge_ghosts g LEFT JOIN bridge_crypto_stores s ON s.ghost_mxid = g.ghost_mxid`;
 
-const RECORDED_DEVICE: Statement = {
-  name: "recorded_device",
-  text: `${RECORDED} WHERE g.ghost_mxid = $1`,
-};
+const RECORDED_DEVICE = statement("recorded_device")`${RECORDED} WHERE g.ghost_mxid = $1`;
 
-const RECORDED_DEVICES: Statement = {
-  name: "recorded_devices",
-  text: `${RECORDED} ORDER BY g.ghost_mxid COLLATE "C"`,
-};
+const RECORDED_DEVICES = statement("recorded_devices")`${RECORDED} ORDER BY g.ghost_mxid COLLATE "C"`;
 
-const HAD_KEYS: Statement = {
-  name: "ghost_device_had_keys",
-  text: `
+const HAD_KEYS = statement("ghost_device_had_keys")`
   SELECT EXISTS (
     SELECT FROM bridge_crypto_stores
-    WHERE ghost_mxid = $1 AND device_id = $2 AND published_at IS NOT NULL) AS had_keys`,
-};
+    WHERE ghost_mxid = $1 AND device_id = $2 AND published_at IS NOT NULL) AS had_keys`;
 
-const RAISE_EPOCH: Statement = {
-  name: "ghost_device_epoch",
-  text: `
+const RAISE_EPOCH = statement("ghost_device_epoch")`
   UPDATE bridge_crypto_stores SET epoch = epoch + 1
-  WHERE ghost_mxid = $1 AND device_id = $2 RETURNING epoch`,
-};
+  WHERE ghost_mxid = $1 AND device_id = $2 RETURNING epoch`;
 
-const PUBLISHED: Statement = {
-  name: "ghost_device_published",
-  text: `
+const PUBLISHED = statement("ghost_device_published")`
   UPDATE bridge_crypto_stores SET published_at = $3
-  WHERE ghost_mxid = $1 AND device_id = $2 AND published_at IS NULL AND curve25519 IS NOT NULL`,
-};
+  WHERE ghost_mxid = $1 AND device_id = $2 AND published_at IS NULL AND curve25519 IS NOT NULL`;
 
-const STOPPED: Statement = {
-  name: "ghost_device_stopped",
-  text: `
+const STOPPED = statement("ghost_device_stopped")`
   UPDATE bridge_ghosts SET
     device_stopped_reason = $3::text,
     device_stopped_at = CASE WHEN $3::text IS NULL THEN NULL ELSE $4::timestamptz END
-  WHERE ghost_mxid = $1 AND device_id = $2 AND device_stopped_reason IS DISTINCT FROM $3::text`,
-};
+  WHERE ghost_mxid = $1 AND device_id = $2 AND device_stopped_reason IS DISTINCT FROM $3::text`;
 
-const RESET: Statement = {
-  name: "ghost_device_reset",
-  text: `
+const RESET = statement("ghost_device_reset")`
   UPDATE bridge_ghosts SET device_id = $3, to_device_since = NULL,
     device_stopped_reason = NULL, device_stopped_at = NULL
-  WHERE ghost_mxid = $1 AND device_id = $2 RETURNING ghost_mxid`,
-};
+  WHERE ghost_mxid = $1 AND device_id = $2 RETURNING ghost_mxid`;
 
-const FORGET_STORE: Statement = {
-  name: "ghost_device_forget_store",
-  text: `DELETE FROM bridge_crypto_stores WHERE ghost_mxid = $1`,
-};
+const FORGET_STORE = statement("ghost_device_forget_store")`
+  DELETE FROM bridge_crypto_stores WHERE ghost_mxid = $1`;
 
-const FORGET_RECORDS: Statement = {
-  name: "ghost_device_forget_records",
-  text: `DELETE FROM bridge_crypto_records WHERE ghost_mxid = $1`,
-};
+const FORGET_RECORDS = statement("ghost_device_forget_records")`
+  DELETE FROM bridge_crypto_records WHERE ghost_mxid = $1`;
 
 /**
  * Deletes the store only if the ghost's row still names that device. The store is deleted before its records, in the
@@ -284,20 +245,14 @@ export function createReadPositions(
   pool: Pool,
   column: "to_device_since" | "rooms_since",
 ): ReadPositions & { forget(): Promise<void> } {
-  const read: Statement = {
-    name: `read_${column}`,
-    text: `SELECT ${column} AS since FROM bridge_ghosts WHERE ghost_mxid = $1`,
-  };
-  const write: Statement = {
-    name: `write_${column}`,
-    text: `
+  const read = statement(
+    `read_${column}`,
+  )`SELECT ${column} AS since FROM bridge_ghosts WHERE ghost_mxid = $1`;
+  const write = statement(`write_${column}`)`
     UPDATE bridge_ghosts SET ${column} = $2
-    WHERE ghost_mxid = $1 AND ${column} IS NOT DISTINCT FROM $3::text RETURNING 1`,
-  };
-  const forget: Statement = {
-    name: `forget_${column}`,
-    text: `UPDATE bridge_ghosts SET ${column} = NULL WHERE ${column} IS NOT NULL`,
-  };
+    WHERE ghost_mxid = $1 AND ${column} IS NOT DISTINCT FROM $3::text RETURNING 1`;
+  const forget = statement(`forget_${column}`)`
+    UPDATE bridge_ghosts SET ${column} = NULL WHERE ${column} IS NOT NULL`;
   return {
     /** Deletes all positions: reading begins anew, from now on. */
     forget: async () => {

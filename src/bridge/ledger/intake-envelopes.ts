@@ -14,7 +14,7 @@ import {
   leaseLost,
   oneRow,
   rows,
-  type Statement,
+  statement,
   toEpochMs,
   toTime,
 } from "./postgres.ts";
@@ -53,9 +53,7 @@ const COLUMNS = `
     WHERE q.matrix_event_id = e.edits_event_id AND q.room_id = e.room_id AND q.state = 'awaiting_key'
   ) AS "questionWaits"`;
 
-const CLAIM: Statement = {
-  name: "claim_envelopes",
-  text: `
+const CLAIM = statement("claim_envelopes")`
   WITH due AS MATERIALIZED (
     SELECT matrix_event_id FROM bridge_encrypted_intake i
     WHERE due_at <= $2 AND ($5::text[] IS NULL OR (
@@ -65,26 +63,20 @@ const CLAIM: Statement = {
   )
   UPDATE bridge_encrypted_intake e SET due_at = $3, holder = $4, woken_at = NULL, fence = e.fence + 1
   FROM due WHERE e.matrix_event_id = due.matrix_event_id
-  RETURNING ${COLUMNS}`,
-};
+  RETURNING ${COLUMNS}`;
 
 /** How many of the edits that wait are tried at once, from the latest. */
 const LATER_MAX = 3;
 
-const LATER_EDITS: Statement = {
-  name: "later_edits",
-  text: `
+const LATER_EDITS = statement("later_edits")`
   SELECT ${COLUMNS} FROM bridge_encrypted_intake e
   WHERE e.room_id = $1 AND e.sender_mxid = $2 AND e.edits_event_id = $3 AND e.state = 'awaiting_key'
     AND (e.origin_server_ts, e.matrix_event_id) > ($4::bigint, $5)
-  ORDER BY e.origin_server_ts DESC, e.matrix_event_id DESC LIMIT ${LATER_MAX}`,
-};
+  ORDER BY e.origin_server_ts DESC, e.matrix_event_id DESC LIMIT ${LATER_MAX}`;
 
 // The places of what still awaits its key after the time that it may hold its room. Only under the rooms' locks,
 // because it computes the room's gate.
-const GIVE_UP_PLACES: Statement = {
-  name: "give_up_places",
-  text: `
+const GIVE_UP_PLACES = statement("give_up_places")`
   WITH late AS MATERIALIZED (
     SELECT matrix_event_id, room_id, int8range(room_seq, room_seq + 1) AS place FROM bridge_encrypted_intake
     WHERE matrix_event_id = ANY ($1) AND state = 'awaiting_key' AND room_seq IS NOT NULL
@@ -96,24 +88,18 @@ const GIVE_UP_PLACES: Statement = {
     FROM late o GROUP BY o.room_id
   ), locked AS MATERIALIZED (
     SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM settled) ORDER BY room_id FOR UPDATE
-  )${settlePlaces("$2")} AND r.room_id IN (SELECT room_id FROM locked)`,
-};
+  )${settlePlaces("$2")} AND r.room_id IN (SELECT room_id FROM locked)`;
 
 // $6: how long it may hold its room, in milliseconds since its admission; it is due at the end of that time.
-const DEFER: Statement = {
-  name: "defer_envelope",
-  text: `
+const DEFER = statement("defer_envelope")`
   UPDATE bridge_encrypted_intake SET
     due_at = LEAST($3::timestamptz, CASE WHEN NOT $5 THEN deadline END, woken_at,
       CASE WHEN room_seq IS NOT NULL THEN admitted_at + $6 * interval '1 millisecond' END), holder = NULL,
     attempts = attempts + 1, key_requests = key_requests + $4
   WHERE matrix_event_id = $1 AND fence = $2 AND holder IS NOT NULL
-  RETURNING 1`,
-};
+  RETURNING 1`;
 
-const WAKE: Statement = {
-  name: "wake_envelopes",
-  text: `
+const WAKE = statement("wake_envelopes")`
   WITH waiting AS MATERIALIZED (
     SELECT matrix_event_id FROM bridge_encrypted_intake
     WHERE room_id = ANY ($1) AND state = 'awaiting_key' ORDER BY matrix_event_id FOR UPDATE
@@ -123,14 +109,11 @@ const WAKE: Statement = {
     FROM waiting w WHERE e.matrix_event_id = w.matrix_event_id
     RETURNING 1
   )
-  SELECT count(*)::int AS woken FROM woken`,
-};
+  SELECT count(*)::int AS woken FROM woken`;
 
-const COUNT: Statement = {
-  name: "count_envelopes",
-  text: `SELECT count(*)::int AS awaiting, min(admitted_at) AS oldest
-         FROM bridge_encrypted_intake WHERE state = 'awaiting_key'`,
-};
+const COUNT = statement("count_envelopes")`
+  SELECT count(*)::int AS awaiting, min(admitted_at) AS oldest
+  FROM bridge_encrypted_intake WHERE state = 'awaiting_key'`;
 
 /** @param roomGateMs how long one that awaits its key may hold its room */
 export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {

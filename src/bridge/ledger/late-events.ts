@@ -3,16 +3,14 @@
 // a place is never given twice: those that are given up become void, and the next free ones are taken. Only under the
 // room's lock.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
-import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { settlePlaces } from "./room-order.ts";
 
 /** The events of a room in its order, from the first one that was found late on. */
 export type RoomOrder = ReadonlyMap<RoomId, readonly EventId[]>;
 
 // Locks what waits for its turn, before the admission locks the room's row. A head that was begun keeps its place.
-const FIRST_LATER: Statement = {
-  name: "first_later_place",
-  text: `
+const FIRST_LATER = statement("first_later_place")`
   WITH waiting AS MATERIALIZED (
     SELECT d.room_seq, d.matrix_event_id,
       d.state = 'queued' AND d.lease_holder IS NULL AND (d.room_seq > r.head_seq OR r.head_ordinal = 0) AS movable
@@ -23,13 +21,10 @@ const FIRST_LATER: Statement = {
     SELECT room_seq FROM waiting GROUP BY room_seq HAVING bool_and(movable) AND bool_or(matrix_event_id = ANY ($2))
     UNION ALL
     SELECT room_seq FROM bridge_encrypted_intake
-    WHERE room_id = $1 AND state = 'awaiting_key' AND matrix_event_id = ANY ($2)) later`,
-};
+    WHERE room_id = $1 AND state = 'awaiting_key' AND matrix_event_id = ANY ($2)) later`;
 
 // $3: the first place that is given up. Events that are not in the order came after it was read, and go last.
-const REORDER: Statement = {
-  name: "reorder_room",
-  text: `
+const REORDER = statement("reorder_room")`
   WITH room AS (
     SELECT room_id, next_seq FROM bridge_rooms WHERE room_id = $1
   ), envelopes AS (
@@ -54,8 +49,7 @@ const REORDER: Statement = {
       (SELECT min(COALESCE(m.new_place, e.place)) FROM envelopes e LEFT JOIN moved m ON m.event = e.event) AS gate,
       (SELECT count(*) FROM moved) AS added
     FROM room
-  )${settlePlaces("$4", { added: "s.added" })}`,
-};
+  )${settlePlaces("$4", { added: "s.added" })}`;
 
 /** The places from which each room is to be put in order anew, once the found events were admitted. */
 export async function firstLaterPlaces(

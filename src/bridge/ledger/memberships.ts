@@ -11,7 +11,7 @@ import {
   oneRow,
   type Queryable,
   rows,
-  type Statement,
+  statement,
   toTime,
 } from "./postgres.ts";
 import { type Share, Shares } from "./shares.ts";
@@ -39,9 +39,7 @@ export interface RoomFacts {
 
 const INVITING_SERVER = "CASE WHEN membership = 'invite' THEN substr(inviter, strpos(inviter, ':') + 1) END";
 
-const CLAIM: Statement = {
-  name: "claim_memberships",
-  text: `
+const CLAIM = statement("claim_memberships")`
   WITH due AS MATERIALIZED (
     SELECT room_id, ghost_mxid, ${INVITING_SERVER} AS server FROM bridge_ghost_rooms
     WHERE due_at <= $2 AND (${INVITING_SERVER} = ANY ($5)) IS NOT TRUE ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
@@ -49,23 +47,18 @@ const CLAIM: Statement = {
   UPDATE bridge_ghost_rooms g SET due_at = $3, holder = $4, fence = g.fence + 1
   FROM due WHERE g.room_id = due.room_id AND g.ghost_mxid = due.ghost_mxid
   RETURNING g.room_id AS "roomId", g.ghost_mxid AS ghost, g.fence, g.task, g.inviter,
-    due.server AS "invitingServer", g.attempts`,
-};
+    due.server AS "invitingServer", g.attempts`;
 
 const MINE = "WHERE room_id = $1 AND ghost_mxid = $2 AND fence = $3";
 const mine = (membership: ClaimedMembership) =>
   [membership.roomId, membership.ghost, membership.fence] as const;
 
-const JOINED: Statement = {
-  name: "membership_joined",
-  text: `UPDATE bridge_ghost_rooms SET membership = 'join', inactive_since = NULL, task = 'settle', due_at = $4, attempts = 0
-         ${MINE}`,
-};
+const JOINED = statement("membership_joined")`
+  UPDATE bridge_ghost_rooms SET membership = 'join', inactive_since = NULL, task = 'settle', due_at = $4, attempts = 0
+  ${MINE}`;
 
 // The members as the homeserver gave them replace what was known. $4 encrypted, $5 members without ghosts.
-const ROOM_READ: Statement = {
-  name: "room_facts",
-  text: `
+const ROOM_READ = statement("room_facts")`
   WITH settled AS (
     UPDATE bridge_ghost_rooms SET
       membership = 'join', inactive_since = NULL,
@@ -83,46 +76,30 @@ const ROOM_READ: Statement = {
   )
   INSERT INTO bridge_notices (marker, kind, room_id, ghost_mxid, transaction_id, created_at, due_at)
   SELECT $7, 'encrypted_room_refused', s.room_id, s.ghost_mxid, $8, $6, $6 FROM settled s WHERE $4 AND $9
-  ON CONFLICT DO NOTHING`,
-};
+  ON CONFLICT DO NOTHING`;
 
-const LEFT: Statement = {
-  name: "membership_left",
-  text: `UPDATE bridge_ghost_rooms SET membership = 'leave', inactive_since = $4, task = NULL, due_at = NULL, attempts = 0
-         ${MINE}`,
-};
+const LEFT = statement("membership_left")`
+  UPDATE bridge_ghost_rooms SET membership = 'leave', inactive_since = $4, task = NULL, due_at = NULL, attempts = 0
+  ${MINE}`;
 
-const HELD: Statement = {
-  name: "invitation_held",
-  text: `
+const HELD = statement("invitation_held")`
   UPDATE bridge_ghost_rooms SET task = NULL, due_at = NULL, inactive_since = $4, holder = NULL, attempts = 0
-  ${MINE} AND membership = 'invite'`,
-};
+  ${MINE} AND membership = 'invite'`;
 
-const ANSWER_HELD: Statement = {
-  name: "answer_held_invitations",
-  text: `
+const ANSWER_HELD = statement("answer_held_invitations")`
   UPDATE bridge_ghost_rooms SET task = 'answer_invite', due_at = $2, inactive_since = NULL
-  WHERE membership = 'invite' AND task IS NULL AND ghost_mxid = ANY ($1)`,
-};
+  WHERE membership = 'invite' AND task IS NULL AND ghost_mxid = ANY ($1)`;
 
-const DEFERRED: Statement = {
-  name: "membership_deferred",
-  text: `UPDATE bridge_ghost_rooms SET due_at = $4, holder = NULL, attempts = attempts + 1 ${MINE}`,
-};
+const DEFERRED = statement("membership_deferred")`
+  UPDATE bridge_ghost_rooms SET due_at = $4, holder = NULL, attempts = attempts + 1 ${MINE}`;
 
-const CATCHUP_ROOM_STATE: Statement = {
-  name: "catchup_room_state",
-  text: `
+const CATCHUP_ROOM_STATE = statement("catchup_room_state")`
   UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, attempts = 0
-  WHERE ghost_mxid = $1 AND ($2::text[] IS NULL OR room_id = ANY ($2)) AND membership = 'join' AND task IS NULL`,
-};
+  WHERE ghost_mxid = $1 AND ($2::text[] IS NULL OR room_id = ANY ($2)) AND membership = 'join' AND task IS NULL`;
 
-const JOINED_GHOSTS: Statement = {
-  name: "joined_ghosts",
-  text: `SELECT room_id, array_agg(ghost_mxid ORDER BY ghost_mxid) FILTER (WHERE membership = 'join') AS ghosts
-         FROM bridge_ghost_rooms WHERE room_id = ANY ($1) GROUP BY room_id`,
-};
+const JOINED_GHOSTS = statement("joined_ghosts")`
+  SELECT room_id, array_agg(ghost_mxid ORDER BY ghost_mxid) FILTER (WHERE membership = 'join') AS ghosts
+  FROM bridge_ghost_rooms WHERE room_id = ANY ($1) GROUP BY room_id`;
 
 /** Ghosts that are joined; a room without any record is missing from the map. */
 export async function joinedGhosts(
@@ -134,10 +111,8 @@ export async function joinedGhosts(
   return new Map(found.map((row) => [row.room_id as RoomId, (row.ghosts ?? []) as GhostMxid[]]));
 }
 
-const ROOM_ENCRYPTED: Statement = {
-  name: "is_room_encrypted",
-  text: `SELECT EXISTS (SELECT FROM bridge_rooms WHERE room_id = $1 AND encrypted) AS encrypted`,
-};
+const ROOM_ENCRYPTED = statement("is_room_encrypted")`
+  SELECT EXISTS (SELECT FROM bridge_rooms WHERE room_id = $1 AND encrypted) AS encrypted`;
 
 export interface MembershipOptions {
   /** Tells ghosts, and the appservice's own user, from people. */

@@ -13,7 +13,7 @@ import {
   leaseLost,
   type Queryable,
   rows,
-  type Statement,
+  statement,
   toTime,
 } from "./postgres.ts";
 import type { CancelReason, NoticeKind, NoticeReason, TerminalStage } from "./states.ts";
@@ -99,9 +99,7 @@ export function noticeBound(
   return bounded(`${kind} ${scope} ${Math.floor(now / interval)}`, toTime(now - interval));
 }
 
-const WRITE_NOTICE: Statement = {
-  name: "admit_notice",
-  text: `
+const WRITE_NOTICE = statement("admit_notice")`
   INSERT INTO bridge_notices
     (marker, kind, room_id, ghost_mxid, source_event_id, thread_root, reason, transaction_id, created_at, due_at,
      asker_mxid)
@@ -109,8 +107,7 @@ const WRITE_NOTICE: Statement = {
   WHERE NOT EXISTS (
     SELECT FROM bridge_notices n WHERE $10::timestamptz IS NOT NULL AND n.room_id = $3 AND n.kind = $2
       AND n.ghost_mxid = $4 AND n.created_at > $10)
-  ON CONFLICT DO NOTHING`,
-};
+  ON CONFLICT DO NOTHING`;
 
 export interface RefusalNotice extends NewNotice {
   readonly reason: NoticeReason;
@@ -204,9 +201,7 @@ export interface ClaimedNotice {
   readonly attempts: number;
 }
 
-const CLAIM: Statement = {
-  name: "claim_notices",
-  text: `
+const CLAIM = statement("claim_notices")`
   WITH due AS MATERIALIZED (
     SELECT id FROM bridge_notices WHERE due_at <= $2 AND ${canServe("$5", "ghost_mxid", "room_id")}
     ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
@@ -215,28 +210,19 @@ const CLAIM: Statement = {
   FROM due WHERE n.id = due.id
   RETURNING n.id AS "noticeId", n.fence, n.kind, n.room_id AS "roomId", n.ghost_mxid AS ghost,
     n.source_event_id AS "sourceEventId", n.asker_mxid AS asker, n.thread_root AS "threadRoot", n.reason,
-    n.transaction_id AS "transactionId", n.first_attempted_at AS "firstAttemptedAt", n.attempts`,
-};
+    n.transaction_id AS "transactionId", n.first_attempted_at AS "firstAttemptedAt", n.attempts`;
 
 // A notice that was claimed again has a higher fence; then no row matches.
 const SETTLE = "WHERE id = $1 AND fence = $2 AND state = 'pending'";
 
-const ATTEMPTED: Statement = {
-  name: "notice_attempted",
-  text: `UPDATE bridge_notices SET first_attempted_at = COALESCE(first_attempted_at, $3) ${SETTLE} RETURNING id`,
-};
-const SENT: Statement = {
-  name: "notice_sent",
-  text: `UPDATE bridge_notices SET state = 'sent', event_id = $3, due_at = NULL ${SETTLE}`,
-};
-const DEFERRED: Statement = {
-  name: "notice_deferred",
-  text: `UPDATE bridge_notices SET due_at = $3, holder = NULL, attempts = attempts + 1 ${SETTLE}`,
-};
-const DROPPED: Statement = {
-  name: "notice_dropped",
-  text: `UPDATE bridge_notices SET state = 'dropped', due_at = NULL ${SETTLE}`,
-};
+const ATTEMPTED = statement("notice_attempted")`
+  UPDATE bridge_notices SET first_attempted_at = COALESCE(first_attempted_at, $3) ${SETTLE} RETURNING id`;
+const SENT = statement("notice_sent")`
+  UPDATE bridge_notices SET state = 'sent', event_id = $3, due_at = NULL ${SETTLE}`;
+const DEFERRED = statement("notice_deferred")`
+  UPDATE bridge_notices SET due_at = $3, holder = NULL, attempts = attempts + 1 ${SETTLE}`;
+const DROPPED = statement("notice_dropped")`
+  UPDATE bridge_notices SET state = 'dropped', due_at = NULL ${SETTLE}`;
 
 export function createNotices(pool: Pool) {
   return {

@@ -6,7 +6,16 @@ import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/i
 import { cancelDelegation } from "./cancellation.ts";
 import { expireUnheld } from "./end-waiting-envelopes.ts";
 import { writeNotices } from "./notices.ts";
-import { entities, inRooms, inTransaction, oneRow, rows, type Statement, toTime } from "./postgres.ts";
+import {
+  entities,
+  inRooms,
+  inTransaction,
+  oneRow,
+  rows,
+  type Statement,
+  statement,
+  toTime,
+} from "./postgres.ts";
 import type { DelegationState, IntakeEnvelopeState } from "./states.ts";
 
 /** What a delegation or an intake envelope waits for. */
@@ -120,9 +129,7 @@ const OPEN_ENVELOPES = envelopesWhere(
   "e.state = 'awaiting_key' AND ($1::text IS NULL OR e.room_id = $1)",
 );
 
-const ROOMS: Statement = {
-  name: "list_rooms",
-  text: `
+const ROOMS = statement("list_rooms")`
   WITH open AS (
     SELECT room_id, 1 AS delegation, COALESCE(waiting_since, admitted_at) AS since FROM bridge_delegations
     WHERE terminal_at IS NULL AND ($1::text IS NULL OR room_id = $1)
@@ -132,13 +139,10 @@ const ROOMS: Statement = {
   SELECT r.room_id AS room, r.encrypted, sum(o.delegation)::int AS delegations,
     (count(*) - sum(o.delegation))::int AS envelopes, ${HEAD} AS head, min(o.since) AS since
   FROM open o JOIN bridge_rooms r ON r.room_id = o.room_id
-  GROUP BY r.room_id ORDER BY min(o.since)`,
-};
+  GROUP BY r.room_id ORDER BY min(o.since)`;
 
 // A new deadline begins with the next try. What a bridge holds now is left alone.
-const RETRY_DELEGATION: Statement = {
-  name: "retry_delegation",
-  text: `
+const RETRY_DELEGATION = statement("retry_delegation")`
   WITH again AS (
     UPDATE bridge_delegations SET
       attempts = 0, tried_at = CASE WHEN state IN ('queued', 'dispatching') THEN NULL ELSE tried_at END,
@@ -151,14 +155,11 @@ const RETRY_DELEGATION: Statement = {
     WHERE r.room_id = a.room_id AND r.head_seq = a.room_seq AND r.head_ordinal = a.room_ordinal
       AND r.head_at IS NOT NULL
   )
-  SELECT count(*)::int AS touched FROM again`,
-};
+  SELECT count(*)::int AS touched FROM again`;
 
-const RETRY_ENVELOPE: Statement = {
-  name: "retry_envelope",
-  text: `UPDATE bridge_encrypted_intake SET due_at = $2
-         WHERE matrix_event_id = $1 AND state = 'awaiting_key' AND holder IS NULL RETURNING 1`,
-};
+const RETRY_ENVELOPE = statement("retry_envelope")`
+  UPDATE bridge_encrypted_intake SET due_at = $2
+  WHERE matrix_event_id = $1 AND state = 'awaiting_key' AND holder IS NULL RETURNING 1`;
 
 type DelegationRow = Omit<OpenDelegation, "waitsFor"> & {
   readonly leaseUntil: number | undefined;

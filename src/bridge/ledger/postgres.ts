@@ -51,6 +51,14 @@ export interface Statement {
   readonly text: string;
 }
 
+/** The statement of this name: statement("find_room")`SELECT …`. What is put into its text is SQL. */
+export const statement =
+  (name: string) =>
+  (text: TemplateStringsArray, ...sql: readonly (string | number)[]): Statement => ({
+    name,
+    text: String.raw({ raw: text }, ...sql),
+  });
+
 /** How often what lost against another statement is made again. */
 const REPETITIONS_MAX = 3;
 
@@ -203,12 +211,9 @@ async function transaction<Result>(
 }
 
 // Taken in ascending order, so that two transactions never deadlock. Two rooms with the same hash share a lock.
-const LOCK_ROOMS: Statement = {
-  name: "lock_rooms",
-  text: `
+const LOCK_ROOMS = statement("lock_rooms")`
   SELECT pg_advisory_xact_lock(key) FROM (
-    SELECT DISTINCT hashtextextended(room, 0) AS key FROM unnest($1::text[]) AS u (room) ORDER BY key) keys`,
-};
+    SELECT DISTINCT hashtextextended(room, 0) AS key FROM unnest($1::text[]) AS u (room) ORDER BY key) keys`;
 
 /**
  * Runs `work` in a transaction that holds the locks of these rooms. Whatever gives out places in a room, or computes its

@@ -6,7 +6,7 @@ import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/ide
 import type { ContentKeys } from "./content-keys.ts";
 import { type Source, sourceOf } from "./delegations.ts";
 import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
-import { entities, leaseLost, oneRow, rows, type Statement, toTime } from "./postgres.ts";
+import { entities, leaseLost, oneRow, rows, statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { SendPurpose } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
@@ -53,9 +53,7 @@ export const insertSends = (
     RETURNING id, ordinal
   )`;
 
-const RECORD_REPLY: Statement = {
-  name: "record_reply",
-  text: `
+const RECORD_REPLY = statement("record_reply")`
   WITH held AS (
     SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
     FROM bridge_delegations d WHERE ${HELD} AND d.state IN ('dispatching', 'following', 'awaiting_input') FOR UPDATE
@@ -69,19 +67,15 @@ const RECORD_REPLY: Statement = {
   ), advanced AS (${advanceRoom("$4", 0)}
   ), ${insertSends("'reply'", "$6", "$7", "$8")}
   SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
-    ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`,
-};
+    ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`;
 
-const PENDING_SENDS: Statement = {
-  name: "pending_sends",
-  text: `
+const PENDING_SENDS = statement("pending_sends")`
   SELECT s.id AS "sendId", s.purpose, s.ordinal, d.room_id AS "roomId", d.ghost_mxid AS ghost,
     d.matrix_event_id AS "sourceEventId", s.transaction_id AS "transactionId", s.event_type AS "eventType",
     s.content, s.first_attempted_at AS "firstAttemptedAt"
   FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id
   WHERE ${HELD} AND s.state = 'pending' AND s.purpose = $4
-  ORDER BY s.ordinal`,
-};
+  ORDER BY s.ordinal`;
 
 /** Events of a delegation, with their transaction IDs and sealed contents. */
 export class NewSends {
@@ -135,21 +129,15 @@ export class NewSends {
 
 type SealedSend = Omit<PendingSend, "content"> & { readonly content: Buffer };
 
-const RECORD_ATTEMPT: Statement = {
-  name: "record_attempt",
-  text: `UPDATE bridge_sends SET first_attempted_at = COALESCE(first_attempted_at, $2)
-         WHERE id = $1 AND state = 'pending' RETURNING id`,
-};
+const RECORD_ATTEMPT = statement("record_attempt")`
+  UPDATE bridge_sends SET first_attempted_at = COALESCE(first_attempted_at, $2)
+  WHERE id = $1 AND state = 'pending' RETURNING id`;
 
-const SENT_AS: Statement = {
-  name: "sent_as",
-  text: `SELECT event_id AS event FROM bridge_sends WHERE id = $1 AND state = 'sent'`,
-};
+const SENT_AS = statement("sent_as")`
+  SELECT event_id AS event FROM bridge_sends WHERE id = $1 AND state = 'sent'`;
 
-const RECORD_SENT: Statement = {
-  name: "record_sent",
-  text: `UPDATE bridge_sends SET state = 'sent', event_id = $2, content = NULL WHERE id = $1 AND state = 'pending'`,
-};
+const RECORD_SENT = statement("record_sent")`
+  UPDATE bridge_sends SET state = 'sent', event_id = $2, content = NULL WHERE id = $1 AND state = 'pending'`;
 
 export function createReplies(pool: Pool, keys: ContentKeys) {
   return {

@@ -4,7 +4,7 @@
 // ghost's leave, or an empty room, leads to a task that asks the homeserver, never to an action.
 import type { RoomStateEvent } from "./admission-types.ts";
 import { encryptedRoomMarker } from "./notices.ts";
-import { type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 
 // A leave of a ghost that was joined makes it read the room's state, because the leave may be out of date; so does a
@@ -12,9 +12,7 @@ import { noticeTransactionId } from "./transaction-ids.ts";
 // clock is wrong there, the homeserver refuses the join. An invitation of a ghost that has no agent and never had one
 // ($8 false, no row in bridge_ghosts) is ignored, because anybody can invite any number of names; so is a leave from a
 // room that the ghost was never recorded in, because it may be such a name's.
-const GHOST_EVENT: Statement = {
-  name: "ghost_membership",
-  text: `
+const GHOST_EVENT = statement("ghost_membership")`
   INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at, inactive_since)
   SELECT $1, $2, $3, $4, $5::boolean,
     CASE $3 WHEN 'invite' THEN 'answer_invite' WHEN 'join' THEN 'settle' END,
@@ -43,8 +41,7 @@ const GHOST_EVENT: Statement = {
       WHEN g.membership = 'invite' THEN GREATEST(g.invited_at, excluded.invited_at)
       ELSE excluded.invited_at END,
     attempts = 0
-  WHERE ($3 = 'leave' AND g.membership = 'invite' AND $7::bigint < g.invited_at) IS NOT TRUE`,
-};
+  WHERE ($3 = 'leave' AND g.membership = 'invite' AND $7::bigint < g.invited_at) IS NOT TRUE`;
 
 // A ghost that is reading the room's members, or leaving because there are none, has outdated facts: it reads the
 // room again, and the raised fence discards the result of its present task.
@@ -52,28 +49,20 @@ const READ_ANEW = `
   UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, fence = fence + 1, attempts = 0
   WHERE room_id = $1 AND membership = 'join' AND task IN ('settle', 'leave')`;
 
-const MEMBER_JOINED: Statement = {
-  name: "member_joined",
-  text: `
+const MEMBER_JOINED = statement("member_joined")`
   WITH present AS (
     INSERT INTO bridge_room_members (room_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
-  ) ${READ_ANEW}`,
-};
+  ) ${READ_ANEW}`;
 
 // When the last member has left, a joined ghost without a task reads the room; if nobody is there, it leaves.
-const MEMBER_LEFT: Statement = {
-  name: "member_left",
-  text: `
+const MEMBER_LEFT = statement("member_left")`
   WITH gone AS (DELETE FROM bridge_room_members WHERE room_id = $1 AND user_id = $2 RETURNING 1),
   anew AS (${READ_ANEW})
   UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, attempts = 0
   WHERE room_id = $1 AND membership = 'join' AND task IS NULL AND EXISTS (SELECT FROM gone)
-    AND NOT EXISTS (SELECT FROM bridge_room_members m WHERE m.room_id = $1 AND m.user_id <> $2)`,
-};
+    AND NOT EXISTS (SELECT FROM bridge_room_members m WHERE m.room_id = $1 AND m.user_id <> $2)`;
 
-const ENCRYPTED: Statement = {
-  name: "room_encrypted",
-  text: `
+const ENCRYPTED = statement("room_encrypted")`
   WITH room AS (
     INSERT INTO bridge_rooms AS r (room_id, encrypted) VALUES ($1, true)
     ON CONFLICT (room_id) DO UPDATE SET encrypted = true
@@ -81,8 +70,7 @@ const ENCRYPTED: Statement = {
   INSERT INTO bridge_notices (marker, kind, room_id, ghost_mxid, transaction_id, created_at, due_at)
   SELECT $2, 'encrypted_room_refused', $1, min(g.ghost_mxid), $3, $4, $4
   FROM bridge_ghost_rooms g WHERE g.room_id = $1 AND g.membership = 'join' AND $5 HAVING count(*) > 0
-  ON CONFLICT DO NOTHING`,
-};
+  ON CONFLICT DO NOTHING`;
 
 /** Applies room state in the order of arrival. Runs inside the transaction of an admission. */
 export async function applyRoomState(

@@ -13,7 +13,7 @@ import {
   entities,
   leaseLost,
   rows,
-  type Statement,
+  statement,
   toTime,
 } from "./postgres.ts";
 import type { DelegationState, TerminalReason } from "./states.ts";
@@ -53,9 +53,7 @@ type StatusRow = Omit<ClaimedStatus, "report"> & { readonly report: Buffer | und
 
 const reportIdentity = (delegationId: string) => `report\n${delegationId}`;
 
-const FIND: Statement = {
-  name: "find_statuses",
-  text: `
+const FIND = statement("find_statuses")`
   WITH found AS MATERIALIZED (
     SELECT id FROM bridge_delegations
     WHERE NOT has_status AND state IN ('queued', 'dispatching', 'following') AND admitted_at <= $2
@@ -64,12 +62,9 @@ const FIND: Statement = {
     UPDATE bridge_delegations d SET has_status = true FROM found f WHERE d.id = f.id
   )
   INSERT INTO bridge_statuses (delegation_id, due_at) SELECT id, $1 FROM found
-  ON CONFLICT DO NOTHING`,
-};
+  ON CONFLICT DO NOTHING`;
 
-const CLAIM: Statement = {
-  name: "claim_statuses",
-  text: `
+const CLAIM = statement("claim_statuses")`
   WITH due AS MATERIALIZED (
     SELECT s.delegation_id FROM bridge_statuses s JOIN bridge_delegations d ON d.id = s.delegation_id
     WHERE s.due_at <= $2 AND ${canServe("$5", "d.ghost_mxid", "d.room_id")}
@@ -82,31 +77,23 @@ const CLAIM: Statement = {
     d.matrix_event_id AS "sourceEventId", d.thread_root AS "threadRoot", d.state,
     COALESCE(d.state = 'queued' AND r.head_seq < d.room_seq, false) AS "isBehind", d.retry_reason AS "retryReason",
     s.report, s.event_id AS "eventId", s.first_attempted_at AS "firstAttemptedAt", s.shown, s.pinned,
-    s.attempts`,
-};
+    s.attempts`;
 
 // The agent may report before the message is due.
-const REPORT: Statement = {
-  name: "record_report",
-  text: `
+const REPORT = statement("record_report")`
   INSERT INTO bridge_statuses (delegation_id, report, due_at)
   SELECT d.id, $4, d.admitted_at + $5 * interval '1 millisecond' FROM bridge_delegations d WHERE ${HELD}
-  ON CONFLICT (delegation_id) DO UPDATE SET report = excluded.report`,
-};
+  ON CONFLICT (delegation_id) DO UPDATE SET report = excluded.report`;
 
 const OWN = "WHERE delegation_id = $1 AND fence = $2";
 
-const ATTEMPTED: Statement = {
-  name: "status_attempted",
-  text: `UPDATE bridge_statuses SET first_attempted_at = COALESCE(first_attempted_at, $3) ${OWN} RETURNING 1`,
-};
+const ATTEMPTED = statement("status_attempted")`
+  UPDATE bridge_statuses SET first_attempted_at = COALESCE(first_attempted_at, $3) ${OWN} RETURNING 1`;
 
 // A late holder's message is edited anew, and unpinned at the end, by whoever has the row next, though another holder may
 // have ended it meanwhile. What a reply or a reaction to the message is about is found by the events that a delegation
 // has sent.
-const SHOWN: Statement = {
-  name: "status_shown",
-  text: `
+const SHOWN = statement("status_shown")`
   WITH own AS (
     UPDATE bridge_statuses SET event_id = $3, shown = $4, pinned = $5, due_at = $6, holder = NULL, attempts = 0
     ${OWN} RETURNING delegation_id
@@ -121,15 +108,12 @@ const SHOWN: Statement = {
   INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, state, event_id)
   SELECT delegation_id, 'progress', 0, $7, 'm.room.message', 'sent', $3
   FROM (SELECT delegation_id FROM own UNION ALL SELECT delegation_id FROM late) shown
-  ON CONFLICT DO NOTHING`,
-};
+  ON CONFLICT DO NOTHING`;
 
-const DEFERRED: Statement = {
-  name: "status_deferred",
-  text: `UPDATE bridge_statuses SET due_at = $3, holder = NULL, attempts = attempts + $4 ${OWN}`,
-};
+const DEFERRED = statement("status_deferred")`
+  UPDATE bridge_statuses SET due_at = $3, holder = NULL, attempts = attempts + $4 ${OWN}`;
 
-const ENDED: Statement = { name: "status_ended", text: `DELETE FROM bridge_statuses ${OWN}` };
+const ENDED = statement("status_ended")`DELETE FROM bridge_statuses ${OWN}`;
 
 /** What a status message says from now on. */
 export interface Shown {

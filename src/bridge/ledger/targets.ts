@@ -1,7 +1,7 @@
 // Targets: the last trust decision on each ghost's Agent Card. A decision that changes is audited (svc.agent_card.v1).
 import type { Pool } from "pg";
 import type { AgentId, GhostMxid, ServerName } from "../../domain/identifiers.ts";
-import { entities, oneRow, type Statement, toTime } from "./postgres.ts";
+import { entities, oneRow, statement, toTime } from "./postgres.ts";
 import type { TargetTrust } from "./states.ts";
 
 /** The trust decision on a target's card, as last recorded. */
@@ -22,17 +22,12 @@ export interface TargetDecision extends TargetRecord {
   readonly origin: ServerName | undefined;
 }
 
-const TARGETS: Statement = {
-  name: "targets",
-  text: `
+const TARGETS = statement("targets")`
   SELECT ghost_mxid AS ghost, agent_id AS "agentId", trust, target_fingerprint AS "targetFingerprint",
     card_digest AS "cardDigest", agent_version AS "agentVersion", checked_at AS "checkedAt"
-  FROM bridge_targets WHERE $1::text IS NULL OR ghost_mxid = $1`,
-};
+  FROM bridge_targets WHERE $1::text IS NULL OR ghost_mxid = $1`;
 
-const RECORD: Statement = {
-  name: "record_target",
-  text: `
+const RECORD = statement("record_target")`
   WITH changed AS (
     INSERT INTO bridge_targets AS t
       (ghost_mxid, agent_id, trust, target_fingerprint, key_id, card_digest, agent_version, checked_at)
@@ -55,8 +50,7 @@ const RECORD: Statement = {
       'origin', $9::text, 'key_id', $5::text, 'card_digest', $6::text), $8
     FROM changed
   )
-  SELECT count(*)::int AS changed FROM changed`,
-};
+  SELECT count(*)::int AS changed FROM changed`;
 
 export function createTargets(pool: Pool) {
   const read = (ghost: GhostMxid | null) => entities<TargetRecord>(pool, TARGETS, [ghost]);
