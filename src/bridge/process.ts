@@ -2,19 +2,19 @@
 // processes work on one database.
 // Invariants: nothing listens before the database is migrated; no work begins, and no transaction is taken, on a database
 // that was put back; an acknowledged transaction is durable at every moment; a drain first stops taking transactions and
-// gives its ghosts to the other processes, then lets work end or releases it.
+// gives its ghosts to the other processes, then lets work end or releases it; a port that stays in use is an error with a hint.
 import { once } from "node:events";
 import { resolve } from "node:path";
+import type { Clock } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
 import { closeServer } from "../runtime/http.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { WatchedAgentDirectory } from "./agents/loaded-agents.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
-import { createObserveServer } from "./health/health-server.ts";
+import { createObserveServer, databaseReadiness, HomeserverReadiness } from "./health/health-server.ts";
 import { selfCheck } from "./health/homeserver-checks.ts";
-import { databaseReadiness, HomeserverReadiness } from "./health/readiness.ts";
 import { ContentKeys } from "./ledger/content-keys.ts";
-import { listen, listenOnceFree } from "./listen.ts";
 import { createMetrics } from "./metrics.ts";
 import { type BridgeServices, createServices } from "./services.ts";
 
@@ -129,4 +129,65 @@ async function checkHomeserver(
   const ghost = [...(await agents.current()).byGhost.keys()].find((one) => !stopped.has(one));
   const checks = await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
   return checks.map(({ check, ok, hint }) => ({ name: check, ok, ...(hint !== undefined && { hint }) }));
+}
+
+interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+interface Listener {
+  listen(address: { host: string; port: number }): Promise<unknown>;
+}
+
+interface Patience {
+  readonly clock: Clock;
+  /** Aborts when there is nothing to wait for any more. */
+  readonly ended: AbortSignal;
+}
+
+/** A port may stay taken for so long: by a bridge that ends, or by one that tries it as well. */
+const TAKEN_MS = 10_000;
+const POLL_MS = 250;
+
+/**
+ * @param setting the configuration's name for the address
+ * @throws DrawbridgeError `program_failed`
+ */
+async function listen(server: Listener, address: Address, setting: string): Promise<void> {
+  try {
+    await server.listen({ ...address });
+  } catch (cause) {
+    throw new DrawbridgeError("program_failed", `cannot listen on ${address.host}:${address.port}`, {
+      hint: `Free that port, or change \`${setting}\` in the configuration.`,
+      cause,
+    });
+  }
+}
+
+const isTaken = (error: unknown) =>
+  error instanceof DrawbridgeError && (error.cause as { code?: unknown } | undefined)?.code === "EADDRINUSE";
+
+/**
+ * Listens as soon as the port is free; false when `ended` aborted before.
+ * @throws DrawbridgeError `program_failed` when it is still taken after ten seconds, or cannot be had at all
+ */
+async function listenOnceFree(
+  server: Listener,
+  address: Address,
+  setting: string,
+  { clock, ended }: Patience,
+): Promise<boolean> {
+  const deadline = clock.now() + TAKEN_MS;
+  while (!ended.aborted) {
+    try {
+      await listen(server, address, setting);
+      return true;
+    } catch (error) {
+      if (!isTaken(error)) throw error;
+      if (clock.now() >= deadline) throw error;
+    }
+    await clock.sleep(POLL_MS, ended).catch(() => undefined);
+  }
+  return false;
 }

@@ -11,7 +11,7 @@ import { Catchup } from "./catchup/catchup.ts";
 import { capacityOf } from "./config.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
-import { createIntakeEnvelopeExpiry } from "./crypto/expire-when-encryption-is-off.ts";
+import { createIntakeEnvelopeExpiry } from "./crypto/intake-envelope-worker.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
 import { RestoreGuard } from "./health/restore-guard.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";

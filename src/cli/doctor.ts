@@ -1,6 +1,5 @@
 // drawbridge doctor: what is wrong with a bridge, and the hint of each.
-import { examineBridge } from "../bridge/doctor/doctor.ts";
-import type { Finding } from "../bridge/doctor/finding.ts";
+import { examineBridge, type Finding } from "../bridge/doctor/doctor.ts";
 import { systemClock } from "../domain/clock.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";

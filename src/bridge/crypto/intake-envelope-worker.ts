@@ -7,7 +7,9 @@
 //   that its outage alone makes no question expire; it ends at once when the sender announces that the key is withheld;
 // - a question that waited is derived with the text of its latest edit that can be read; an edit waits until its question
 //   has ended its wait;
-// - however the wait ended, requested keys are requested no more, unless another event waits for them.
+// - however the wait ended, requested keys are requested no more, unless another event waits for them;
+// - while `encryption.mode` is not `on`, nobody tries to read what came before, and each expires at its deadline, so that going
+//   back to an earlier mode holds no room and no capacity for ever.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
@@ -323,4 +325,39 @@ export class IntakeEnvelopeWorker {
     const eventId: EventId = event;
     this.#deps.log.info({ roomId: room, eventId, attempts, keyRequests, ...more }, `encrypted event ${what}`);
   }
+}
+
+export interface ExpiryDependencies {
+  readonly ledger: Pick<Ledger, "envelopes">;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly observe: Pick<IntakeEnvelopeObserver, "ended" | "expired" | "failed">;
+}
+
+/** The queue that expires what is past its deadline, and puts the rest off until then. */
+export function createIntakeEnvelopeExpiry(deps: ExpiryDependencies): WorkQueue<ClaimedIntakeEnvelope> {
+  const { ledger, clock, log, observe } = deps;
+  return new WorkQueue({
+    clock,
+    concurrency: BATCH,
+    claim: (limit) => {
+      const now = clock.now();
+      return ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
+    },
+    work: (envelope) => expireOrDefer(deps, envelope, clock.now()),
+    onError: (error) => {
+      observe.failed();
+      log.warn({ err: errorName(error) }, "encrypted events that wait could not be ended");
+    },
+  });
+}
+
+async function expireOrDefer(deps: ExpiryDependencies, envelope: ClaimedIntakeEnvelope, now: number) {
+  const { ledger, log, observe } = deps;
+  const { event, room, deadline, admittedAt } = envelope;
+  if (now < deadline) return await ledger.envelopes.defer(envelope, deadline, { requested: false });
+  await ledger.envelopes.expire(envelope, "key_wait_elapsed", now);
+  observe.ended("expired", now - admittedAt);
+  observe.expired("key_wait_elapsed");
+  log.info({ roomId: room, eventId: event, reason: "key_wait_elapsed" }, "encrypted event expired");
 }

@@ -2,7 +2,8 @@
 // written in one statement for each call of the machine.
 // Invariants: a record that was written and is not committed yet is found before the cache or the database is asked; what
 // a read brings enters the cache only if nothing was written to its object store meanwhile; once it was told of a failure
-// it commits nothing any more.
+// it commits nothing any more; of the Olm sessions with one device, the one that was not written for the longest time is
+// deleted first, and those that were not written since the machine was opened before all others.
 import { LRUCache } from "lru-cache";
 import type { Pool } from "pg";
 import type { Clock } from "../../domain/clock.ts";
@@ -17,8 +18,7 @@ import {
   toDay,
 } from "../ledger/crypto-records.ts";
 import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
-import { isWithin } from "./idb-keys.ts";
-import { OLM_SESSIONS, OlmSessionLimit } from "./olm-session-limit.ts";
+import { isWithin, sameFirstPart } from "./idb-keys.ts";
 import { notDurable, retryQuery, type StoreHolder, type StoreWriter } from "./store-writer.ts";
 
 /** Room sessions and hashes of Olm messages: what comes without end, and is deleted by age. */
@@ -53,6 +53,53 @@ export interface StoreRecordsDependencies {
 
 const recordName = ({ objectStore, key }: Pick<CryptoRecord, "objectStore" | "key">) =>
   `${objectStore} ${key.toString("latin1")}`;
+
+/** The object store of Olm sessions. The first part of a key names the other device. */
+const OLM_SESSIONS = "session";
+/** Matrix asks for at least 4. */
+const SESSIONS_PER_DEVICE = 50;
+
+/**
+ * How many Olm sessions a store keeps with one device of somebody else. The library never deletes one, and the other device
+ * begins as many as it likes. A session is written at each use.
+ */
+export class OlmSessionLimit {
+  /** Keys of the sessions with each device, the one to delete next first. */
+  readonly #kept = new Map<string, ReadonlySet<string>>();
+
+  /** These were read. Returns those to delete. */
+  found(keys: readonly Buffer[]): readonly Buffer[] {
+    return [...Map.groupBy(keys, deviceOf)].flatMap(([device, ofDevice]) => {
+      const known = this.#kept.get(device) ?? new Set();
+      const read = ofDevice.map((key) => key.toString("latin1")).filter((name) => !known.has(name));
+      return this.#keep(device, new Set([...read, ...known]));
+    });
+  }
+
+  /** This one was written. Returns those to delete. */
+  written(key: Buffer): readonly Buffer[] {
+    const device = deviceOf(key);
+    const name = key.toString("latin1");
+    const others = new Set(this.#kept.get(device));
+    others.delete(name);
+    return this.#keep(device, others.add(name));
+  }
+
+  /** This one was deleted. */
+  deleted(key: Buffer): void {
+    const others = new Set(this.#kept.get(deviceOf(key)));
+    others.delete(key.toString("latin1"));
+    this.#kept.set(deviceOf(key), others);
+  }
+
+  #keep(device: string, inOrder: ReadonlySet<string>): readonly Buffer[] {
+    const names = [...inOrder];
+    this.#kept.set(device, new Set(names.slice(-SESSIONS_PER_DEVICE)));
+    return names.slice(0, -SESSIONS_PER_DEVICE).map((name) => Buffer.from(name, "latin1"));
+  }
+}
+
+const deviceOf = (key: Buffer) => (sameFirstPart(key)?.from ?? key).toString("latin1");
 
 export class StoreRecords {
   /** Unique in this thread: the fence keeps an earlier machine of the same ghost apart. */

@@ -1,20 +1,51 @@
 // `drawbridge doctor`: what is wrong with a bridge's folder and its homeserver, each with a hint. It does not connect
 // to the database. Invariants: what could not be examined is reported as not known, never as ok; what only the running
-// bridge knows is read from its /readyz; nothing is changed, and no secret is printed; one failing finding hides no
-// other that can be examined.
+// bridge knows is read from its /readyz; an agent counts as ok only when its card was fetched and verified here; nothing is
+// changed, and no secret and nothing of an unverified card is printed; one failing finding hides no other that can be examined.
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { request } from "undici";
 import { z } from "zod";
+import { type Fetched, fetchCard } from "../../cards/fetch.ts";
+import { importPinnedKey } from "../../cards/pinned-keys.ts";
+import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { type AgentEntry, AgentsFile, mayBePrivate } from "../../rendered-files/agents-file.ts";
+import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readSecret } from "../../runtime/secrets.ts";
+import { isPinned } from "../agents/sender-policy.ts";
 import { type BridgeConfig, loadBridgeConfig } from "../config.ts";
 import { checkHomeserver, type SelfCheck } from "../health/homeserver-checks.ts";
 import { ContentKeys } from "../ledger/content-keys.ts";
 import { Homeserver } from "../matrix/homeserver.ts";
 import { type AppserviceTokens, renderRegistration } from "../setup/registration.ts";
-import { examineAgents } from "./agents.ts";
-import { type Finding, failed, ill, notKnown, well } from "./finding.ts";
+
+/** One finding. */
+export interface Finding {
+  readonly name: string;
+  /** `not_known`: it could not be examined, or not yet. */
+  readonly state: "ok" | "not_known" | "failing";
+  readonly found: string;
+  /** What the operator should do; undefined when all is well. */
+  readonly hint: string | undefined;
+}
+
+const well = (name: string, found: string): Finding => ({ name, state: "ok", found, hint: undefined });
+
+const ill = (name: string, found: string, hint: string): Finding => ({
+  ...{ name, state: "failing", found, hint },
+});
+
+const notKnown = (name: string, found: string, hint: string): Finding => ({
+  ...{ name, state: "not_known", found, hint },
+});
+
+/** A finding of an error that names its hint; any other error is thrown on. */
+function failed(name: string, error: unknown): Finding {
+  if (!(error instanceof DrawbridgeError)) throw error;
+  return ill(name, error.message, error.hint ?? "Correct it, then run the command again.");
+}
 
 const PROBE_TIMEOUT_MS = 5_000;
 
@@ -183,4 +214,87 @@ function findingOf({ name, ok, known, found, hint }: z.output<typeof Readyz>["ch
   if (!known)
     return notKnown(label, found ?? "not found out yet", hint ?? "Run the doctor again in a minute.");
   return ill(label, found ?? "no", hint ?? "Read the bridge's log.");
+}
+
+const CARD_TIMEOUT_MS = 5_000;
+/** A file may name hundreds of agents. */
+const CARDS_AT_ONCE = 16;
+
+/** Whether each agent could be asked now: its entry has a pin, and the card at its address is signed by the pinned key. */
+async function examineAgents(config: BridgeConfig, clock: Clock): Promise<readonly Finding[]> {
+  let entries: readonly (readonly [string, AgentEntry])[];
+  try {
+    entries = Object.entries(loadYaml(AgentsFile, resolve(config.directory, config.agentsFile)).agents);
+  } catch (error) {
+    return [failed("agents", error)];
+  }
+  if (entries.length === 0) {
+    return [
+      notKnown(
+        "agents",
+        "none in the file: nobody can be asked",
+        "Add an agent to agents.yaml; where it is rendered from a registry, admit a partner or an agent of your own there.",
+      ),
+    ];
+  }
+  const problems: Finding[] = [];
+  for (let from = 0; from < entries.length; from += CARDS_AT_ONCE) {
+    const some = entries.slice(from, from + CARDS_AT_ONCE);
+    const found = await Promise.all(some.map(([name, entry]) => examineAgent(name, entry, clock)));
+    problems.push(...found.filter((one) => one !== undefined));
+  }
+  const good = entries.length - problems.length;
+  const total = `${good === entries.length ? good : `${good} of ${entries.length}`} in the file`;
+  const summary = well(
+    "agents",
+    `${total}, each with a card that was fetched now and is signed by its pinned key`,
+  );
+  return good === 0 ? problems : [summary, ...problems];
+}
+
+/** What stands in the way of asking an agent; undefined when nothing does. */
+async function examineAgent(name: string, entry: AgentEntry, clock: Clock): Promise<Finding | undefined> {
+  const label = `agent ${name}`;
+  if (!isPinned(entry)) {
+    return ill(
+      label,
+      "not pinned, so never asked",
+      "Give it a cardIdentity, allowedServers and allowedSenders, or remove it.",
+    );
+  }
+  const fetched = await fetchCard(entry.cardUrl, {
+    clock,
+    timeoutMs: CARD_TIMEOUT_MS,
+    mayBePrivate: mayBePrivate(entry, entry.cardUrl),
+  });
+  if (!fetched.fetched && fetched.failure === "address_not_public") {
+    return ill(
+      label,
+      `the host of ${entry.cardUrl} is at a private address`,
+      "If it belongs there, list its origin in allowedOrigins; else the agent is not asked.",
+    );
+  }
+  if (!fetched.fetched) {
+    return ill(
+      label,
+      `no card at ${entry.cardUrl}: ${whyNot(fetched)}`,
+      "Until it is served again the agent is not asked. Ask its operator whether it runs, whether the address is right, and whether your organisation is admitted there.",
+    );
+  }
+  try {
+    const { keyId, jwk } = entry.cardIdentity;
+    const verdict = await verifyCard(fetched.bytes, [await importPinnedKey(keyId, jwk)]);
+    if (verdict.accepted) return undefined;
+    return ill(
+      label,
+      `the card at ${entry.cardUrl} does not verify against its pin: ${verdict.reason}`,
+      "The agent is not asked. Ask its operator, by a way that you trust, which key signs the card now; pin no other.",
+    );
+  } catch (error) {
+    return failed(label, error);
+  }
+}
+
+function whyNot({ failure, status }: Extract<Fetched, { fetched: false }>): string {
+  return status === undefined ? failure : `${failure}, status ${status}`;
 }

@@ -4,8 +4,8 @@
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { NewCancel, NewNotice, Subject } from "../ledger/admission-types.ts";
 import type { CancelRefusal, SendPurpose } from "../ledger/states.ts";
-import { sameKey } from "./reaction-keys.ts";
 import type { MessageEvent, ReactionEvent } from "./read-events.ts";
+import { sameKey } from "./replies-to-agents.ts";
 
 /** The command that cancels a question, and the reaction. */
 export const CANCEL_COMMAND = "!cancel";

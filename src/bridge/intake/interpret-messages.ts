@@ -31,7 +31,6 @@ import {
 } from "../ledger/admission-types.ts";
 import { answerRefused } from "../ledger/agent-questions.ts";
 import { isFor } from "../ledger/transaction-ids.ts";
-import { agentTurnOf } from "./agent-turns.ts";
 import {
   CANCEL_COMMAND,
   type CancelResult,
@@ -39,7 +38,7 @@ import {
   cancelByReaction,
   cancelRefused,
 } from "./cancellations.ts";
-import { contextOf } from "./continued-conversation.ts";
+import { agentTurnOf, contextOf } from "./continued-exchanges.ts";
 import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";

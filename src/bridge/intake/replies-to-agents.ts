@@ -5,7 +5,6 @@
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { NewAnswer, OpenQuestion, Subject } from "../ledger/admission-types.ts";
 import { promptOf } from "./question-text.ts";
-import { sameKey } from "./reaction-keys.ts";
 import type { MessageEvent, ReactionEvent } from "./read-events.ts";
 
 /**
@@ -98,4 +97,17 @@ function answerable(
 /** The option that a text or a reaction names by its key. */
 function chosen(options: OpenQuestion["options"], text: string): string | undefined {
   return options.find(({ key }) => sameKey(key, text))?.value;
+}
+
+const LENGTH_MAX = 64;
+const EMOJI_MARKS = /[\u{fe0f}\u{20e3}]/gu;
+const plain = (key: string) => key.replace(EMOJI_MARKS, "").trim().toLowerCase();
+
+/**
+ * Whether the keys of reactions are one as people see them: with or without the marks that make a character an emoji, so that
+ * "1" stands for the keycap 1. Only a short text is a key, because anybody may react with a long one.
+ */
+export function sameKey(left: string, right: string): boolean {
+  if (left.length > LENGTH_MAX || right.length > LENGTH_MAX) return false;
+  return plain(left) === plain(right);
 }

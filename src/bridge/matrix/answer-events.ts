@@ -1,12 +1,14 @@
-// An agent's answer as the events that carry it.
+// An agent's answer, and its question to the person who asked, as the events that carry them.
 // Invariants:
 // - the bodies joined, in order, are the whole answer (lone surrogates, which no event may hold, replaced, and `@room` made
 //   to mention nobody); of a long answer they are in a thread, behind a message with its beginning;
 // - each event's content is below 40 KiB of canonical JSON: encryption and base64 make of that less than the
 //   65,536 bytes an event may have;
-// - the asker is mentioned at most once, in the first event, and nobody else.
+// - the asker is mentioned at most once, in the first event, and nobody else: in that of a question always;
+// - a question says how to answer, and names each option with its key.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
 import { CATALOGUES } from "../texts/language-of-room.ts";
 import type { Texts } from "../texts/text-keys.ts";
@@ -84,7 +86,7 @@ const PLAIN = "text/plain";
 const typeOf = (mediaType: string | undefined) => mediaType?.split(";", 1)[0]?.trim().toLowerCase();
 
 /** Whether a text is shown as it is. */
-export const isPlain = ({ mediaType }: Pick<Answer, "mediaType">): boolean => typeOf(mediaType) === PLAIN;
+const isPlain = ({ mediaType }: Pick<Answer, "mediaType">): boolean => typeOf(mediaType) === PLAIN;
 
 async function formattedPieces(
   pieces: readonly string[],
@@ -110,4 +112,20 @@ export function relatesTo(
   const inReplyTo = { "m.in_reply_to": { event_id: source } };
   if (threadRoot === undefined) return inReplyTo;
   return { rel_type: "m.thread", event_id: threadRoot, is_falling_back: continued, ...inReplyTo };
+}
+
+/** The events of a question of an agent. */
+export function questionParts(
+  question: Answer,
+  options: readonly QuestionOption[],
+  source: AnswerSource,
+  clock: Clock,
+): Promise<ReplyPart[]> {
+  const { empty, howToAnswer, howToChoose } = (source.texts ?? CATALOGUES.en).question;
+  const text = question.text.trim() === "" ? empty : question.text;
+  const bullet = isPlain(question) ? "" : "- ";
+  const list = options.map(({ key, value }) => `${bullet}${key} ${value}`);
+  const hint = options.length === 0 ? howToAnswer : howToChoose;
+  const whole = [text, ...(list.length > 0 ? [list.join("\n")] : []), hint].join("\n\n");
+  return answerParts({ ...question, text: whole }, source, clock);
 }

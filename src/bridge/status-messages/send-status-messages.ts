@@ -2,15 +2,18 @@
 // Invariants: the message is sent once, under one transaction ID; it is edited at most every few seconds, and only when it
 // says something else, as far as is known; each try of an edit has a transaction ID of its own, so that the homeserver does
 // not take it for an earlier one that says something else; a status that cannot be shown delays no answer; nothing of it is left pinned by
-// a delegation that has ended, whatever outage or kill came between, unless the room refuses.
+// a delegation that has ended, whatever outage or kill came between, unless the room refuses; what others have pinned stays.
 import type { Logger } from "pino";
 import { errorName } from "../../domain/errors.ts";
-import type { EventId } from "../../domain/identifiers.ts";
+import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { type ClaimedStatus, UNKNOWN } from "../ledger/status-messages.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";
+import type { Homeserver } from "../matrix/homeserver.ts";
+import type { GhostActor } from "../matrix/http.ts";
+import type { Outcome } from "../matrix/request-result.ts";
 import {
   type EncryptEvent,
   type SenderDependencies,
@@ -19,7 +22,6 @@ import {
 } from "../matrix/send-event.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
 import { editContent, firstContent, statusText } from "./content.ts";
-import { setPinned } from "./pinned-messages.ts";
 
 const BATCH = 16;
 const LEASE_MS = 60_000;
@@ -150,4 +152,24 @@ async function again(
 ): Promise<void> {
   const waitMs = afterMs === 0 ? 0 : backoffMs(BACKOFF, status.attempts, afterMs);
   await ledger.statuses.defer(status, clock.now() + waitMs, true);
+}
+
+/** The list of a room's pinned messages (Matrix client-server API, "m.room.pinned_events"). */
+const PINNED = "m.room.pinned_events";
+
+/** Pins a message, or takes it from the list. A ghost that may not is refused by the homeserver. */
+async function setPinned(
+  homeserver: Homeserver,
+  actor: GhostActor,
+  roomId: RoomId,
+  eventId: EventId,
+  isPinned: boolean,
+): Promise<Outcome<undefined>> {
+  const read = await homeserver.stateEvent(actor, roomId, PINNED);
+  if (read.kind !== "ok") return read;
+  const listed = read.value?.["pinned"];
+  const present = Array.isArray(listed) ? listed.filter((one) => typeof one === "string") : [];
+  if (present.includes(eventId) === isPinned) return { kind: "ok", value: undefined };
+  const pinned = isPinned ? [...present, eventId] : present.filter((one) => one !== eventId);
+  return homeserver.setState(actor, roomId, PINNED, { pinned });
 }

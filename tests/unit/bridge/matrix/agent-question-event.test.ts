@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { questionParts } from "../../../../src/bridge/matrix/agent-question-event.ts";
+import { questionParts } from "../../../../src/bridge/matrix/answer-events.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { contextOf } from "../../../../src/bridge/intake/continued-conversation.ts";
+import { contextOf } from "../../../../src/bridge/intake/continued-exchanges.ts";
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
 import type { Subject } from "../../../../src/bridge/ledger/admission-types.ts";
 import { namedTarget } from "../../../support/agents.ts";
