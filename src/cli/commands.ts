@@ -1,14 +1,13 @@
 // The list of the CLI's commands, by product. Invariant: only a summary stands here; a command's code is loaded when
 // it is called, so that `--help` and every other command start without it.
-import type { CommandModule } from "./lib/command.ts";
 
-type Load = () => Promise<{ readonly command: CommandModule }>;
+import type { CamelCase, CommandModule } from "./lib/command.ts";
 
 export interface CommandEntry {
   /** The words of the command, such as `["card", "verify"]`. */
   readonly path: readonly [string, ...string[]];
   readonly summary: string;
-  readonly load: Load;
+  readonly load: () => Promise<CommandModule>;
 }
 
 /** Commands that begin with the same words; a command may be a group as well: `bridge` runs, `bridge init` prepares. */
@@ -18,133 +17,177 @@ interface CommandGroup {
   readonly commands: readonly CommandEntry[];
 }
 
-function group(
+/** Stands among the verbs for the command that a group is by itself; its summary is the group's. */
+const OWN = { "": "" } as const;
+
+type Export<Verb extends string> = Verb extends "" ? "command" : `${CamelCase<Verb>}Command`;
+
+/**
+ * The commands of one file, which exports each as `verbCommand`. A group of several files is named with each of them,
+ * and has its summary from the first.
+ */
+function group<Verb extends string>(
   words: string,
   summary: string,
-  verbs: Readonly<Record<string, readonly [summary: string, load: Load]>>,
-  own?: Load,
+  load: () => Promise<{ readonly [One in Verb as Export<One>]: CommandModule }>,
+  verbs: Readonly<Record<Verb, string>>,
 ): CommandGroup {
   const path = words.split(" ") as [string, ...string[]];
-  const commands = Object.entries(verbs).map(
-    ([verb, [said, load]]): CommandEntry => ({ path: [...path, verb], summary: said, load }),
-  );
-  // After its verbs: the first entry whose words match is the one that is called.
-  return {
-    words: path,
-    summary,
-    commands: own === undefined ? commands : [...commands, { path, summary, load: own }],
-  };
+  const commands = Object.entries<string>(verbs).map(([verb, said]): CommandEntry => {
+    const camelCase = verb.replaceAll(/-(.)/g, (_, letter: string) => letter.toUpperCase());
+    const name = verb === "" ? "command" : `${camelCase}Command`;
+    return {
+      ...{ path: verb === "" ? path : [...path, verb], summary: verb === "" ? summary : said },
+      load: async () => ((await load()) as Readonly<Record<string, CommandModule>>)[name] as CommandModule,
+    };
+  });
+  return { words: path, summary, commands };
 }
 
 /** Groups by the heading under which `--help` lists them. */
 export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
   "The bridge:": [
+    group("bridge", "run the bridge of one organisation, or prepare it", () => import("./bridge.ts"), {
+      init: "write the folder a new bridge starts from",
+      registration: "write the appservice registration",
+      migrate: "bring the database to this release's version",
+      "accept-restored-database": "have bridges start on a database that was put back",
+      ...OWN,
+    }),
     group(
-      "bridge",
-      "run the bridge of one organisation, or prepare it",
-      {
-        init: ["write the folder a new bridge starts from", () => import("./bridge/init.ts")],
-        registration: ["write the appservice registration", () => import("./bridge/registration.ts")],
-        migrate: ["bring the database to this release's version", () => import("./bridge/migrate.ts")],
-        "accept-restored-database": [
-          "have bridges start on a database that was put back",
-          () => import("./bridge/accept-restored-database.ts"),
-        ],
-      },
-      () => import("./bridge/run.ts"),
+      "doctor",
+      "show what is wrong with a bridge, and a hint for each",
+      () => import("./doctor.ts"),
+      OWN,
     ),
-    group("doctor", "show what is wrong with a bridge, and a hint for each", {}, () => import("./doctor.ts")),
-    group("delegation", "the questions that a bridge has taken, and what each waits for", {
-      list: ["list open delegations", () => import("./delegation/list.ts")],
-      show: ["show one delegation", () => import("./delegation/show.ts")],
-      cancel: ["end a delegation without an answer", () => import("./delegation/cancel.ts")],
-      retry: ["try a delegation now, with a new deadline", () => import("./delegation/retry.ts")],
+    group(
+      "delegation",
+      "the questions that a bridge has taken, and what each waits for",
+      () => import("./delegation.ts"),
+      {
+        list: "list open delegations",
+        show: "show one delegation",
+        cancel: "end a delegation without an answer",
+        retry: "try a delegation now, with a new deadline",
+      },
+    ),
+    group("envelope", "encrypted events that wait for their keys", () => import("./envelope.ts"), {
+      list: "list those that wait",
+      show: "show one encrypted event",
+      cancel: "end the wait for a key",
+      retry: "look for a key now",
     }),
-    group("envelope", "encrypted events that wait for their keys", {
-      list: ["list those that wait", () => import("./envelope/list.ts")],
-      show: ["show one encrypted event", () => import("./envelope/show.ts")],
-      cancel: ["end the wait for a key", () => import("./envelope/cancel.ts")],
-      retry: ["look for a key now", () => import("./envelope/retry.ts")],
+    group("room", "rooms with open questions", () => import("./room.ts"), {
+      list: "list rooms with open questions",
+      show: "show why a room waits, since when, behind what",
     }),
-    group("room", "rooms with open questions", {
-      list: ["list rooms with open questions", () => import("./room/list.ts")],
-      show: ["show why a room waits, since when, behind what", () => import("./room/show.ts")],
-    }),
-    group("ghost", "the devices by which ghosts read and write encrypted rooms", {}),
-    group("ghost device", "a ghost's device: what is known of it, and a new one in its place", {
-      status: ["show whether each device takes part, and why not", () => import("./ghost-device/status.ts")],
-      reset: ["replace a device that has stopped", () => import("./ghost-device/reset.ts")],
-    }),
+    { words: ["ghost"], summary: "the devices by which ghosts read and write encrypted rooms", commands: [] },
+    group(
+      "ghost device",
+      "a ghost's device: what is known of it, and a new one in its place",
+      () => import("./ghost-device.ts"),
+      {
+        status: "show whether each device takes part, and why not",
+        reset: "replace a device that has stopped",
+      },
+    ),
   ],
   "Federation control:": [
-    group("federation", "the partners of one organisation, on five planes", {
-      init: ["write the folder that it starts from", () => import("./federation/init.ts")],
-      render: ["write what the registry means for every plane", () => import("./federation/render.ts")],
-      check: ["check a registry and its renders, without any server", () => import("./federation/check.ts")],
-      contain: ["close a partner off, with a record", () => import("./federation/contain.ts")],
-      restore: ["take a containment back, with a record", () => import("./federation/restore.ts")],
-      status: ["show who is contained and what is in force", () => import("./federation/status.ts")],
-      probe: ["probe a partner from inside and from outside", () => import("./federation/probe.ts")],
-      evidence: ["write or check an evidence pack about a partner", () => import("./federation/evidence.ts")],
-      "report-abuse": ["file a report of abuse", () => import("./federation/report-abuse.ts")],
+    group(
+      "federation",
+      "the partners of one organisation, on five planes",
+      () => import("./federation/work-tree.ts"),
+      {
+        init: "write the folder that it starts from",
+        render: "write what the registry means for every plane",
+        check: "check a registry and its renders, without any server",
+      },
+    ),
+    group("federation", "", () => import("./federation/contain.ts"), {
+      contain: "close a partner off, with a record",
+      restore: "take a containment back, with a record",
     }),
-    group("reconcile", "bring every plane to what the repository says", {}, () => import("./reconcile.ts")),
-    group("offboarding", "the removal of one partner, signed by both organisations", {
-      open: ["begin the private record of a removal, open its run", () => import("./offboarding/open.ts")],
-      show: ["show a private record, and what it lacks", () => import("./offboarding/show.ts")],
-      set: ["fill in one field of a private record", () => import("./offboarding/set.ts")],
-      plan: ["show what each remaining step would change", () => import("./offboarding/plan.ts")],
-      run: ["do every step that needs nobody else", () => import("./offboarding/run.ts")],
-      next: ["close the next plane, and show that it is closed", () => import("./offboarding/next.ts")],
-      status: ["show where a removal is, and the next command", () => import("./offboarding/status.ts")],
-      sign: ["sign what was shown here or stated by the other", () => import("./offboarding/sign.ts")],
-      export: ["write what is signed here for the other one", () => import("./offboarding/export.ts")],
-      import: ["take in what the other one has signed", () => import("./offboarding/import.ts")],
-      waive: ["accept that something could not be reached", () => import("./offboarding/waive.ts")],
-      purge: ["show what can be purged of a partner, and purge it", () => import("./offboarding/purge.ts")],
-      complete: ["state that the removal is whole, after probes", () => import("./offboarding/complete.ts")],
-      abort: ["end a removal without completing it", () => import("./offboarding/abort.ts")],
+    group("federation", "", () => import("./federation/status.ts"), {
+      status: "show who is contained and what is in force",
     }),
-    group("readmission", "a removed partner comes back, as a new one", {
-      open: ["retire all that was pinned, and take in new keys", () => import("./readmission/open.ts")],
-      plan: ["show what each remaining step would change", () => import("./readmission/plan.ts")],
-      next: ["open the next plane, and see that it is open", () => import("./readmission/next.ts")],
-      status: ["show where a re-admission is, and what is next", () => import("./readmission/status.ts")],
+    group("federation", "", () => import("./federation/observe.ts"), {
+      probe: "probe a partner from inside and from outside",
+      evidence: "write or check an evidence pack about a partner",
     }),
-    group("agent", "one agent: added, removed; its identity rotated, pinned, withdrawn", {
-      add: ["add an agent of ours to our bridge", () => import("./agent/add.ts")],
-      remove: ["remove such an agent from our bridge", () => import("./agent/remove.ts")],
-      rotate: ["give an agent of ours a new signing key", () => import("./agent/rotate.ts")],
-      pin: ["pin a partner's agent to its new key", () => import("./agent/pin.ts")],
-      withdraw: ["withdraw one agent from use with a partner", () => import("./agent/withdraw.ts")],
+    group("federation", "", () => import("./federation/report-abuse.ts"), {
+      "report-abuse": "file a report of abuse",
     }),
+    group("reconcile", "bring every plane to what the repository says", () => import("./reconcile.ts"), OWN),
+    group(
+      "offboarding",
+      "the removal of one partner, signed by both organisations",
+      () => import("./offboarding/record.ts"),
+      {
+        open: "begin the private record of a removal, open its run",
+        show: "show a private record, and what it lacks",
+        set: "fill in one field of a private record",
+      },
+    ),
+    group("offboarding", "", () => import("./offboarding/status.ts"), {
+      plan: "show what each remaining step would change",
+      status: "show where a removal is, and the next command",
+      waive: "accept that something could not be reached",
+      abort: "end a removal without completing it",
+    }),
+    group("offboarding", "", () => import("./offboarding/steps.ts"), {
+      run: "do every step that needs nobody else",
+      next: "close the next plane, and show that it is closed",
+      sign: "sign what was shown here or stated by the other",
+      export: "write what is signed here for the other one",
+      import: "take in what the other one has signed",
+      complete: "state that the removal is whole, after probes",
+    }),
+    group("offboarding", "", () => import("./offboarding/purge.ts"), {
+      purge: "show what can be purged of a partner, and purge it",
+    }),
+    group("readmission", "a removed partner comes back, as a new one", () => import("./readmission.ts"), {
+      open: "retire all that was pinned, and take in new keys",
+      plan: "show what each remaining step would change",
+      next: "open the next plane, and see that it is open",
+      status: "show where a re-admission is, and what is next",
+    }),
+    group(
+      "agent",
+      "one agent: added, removed; its identity rotated, pinned, withdrawn",
+      () => import("./agent.ts"),
+      {
+        add: "add an agent of ours to our bridge",
+        remove: "remove such an agent from our bridge",
+        rotate: "give an agent of ours a new signing key",
+        pin: "pin a partner's agent to its new key",
+        withdraw: "withdraw one agent from use with a partner",
+      },
+    ),
   ],
   "Servers that federation control writes files for:": [
     group(
       "gateway",
       "run the A2A gateway of one organisation, or render its files",
-      { render: ["write Envoy's files without running it", () => import("./gateway/render.ts")] },
-      () => import("./gateway/run.ts"),
+      () => import("./gateway.ts"),
+      { render: "write Envoy's files without running it", ...OWN },
     ),
-    group(
-      "issuer",
-      "run the one-machine token issuer, or make its keys",
-      { keygen: ["make the issuer's signing keys", () => import("./issuer/keygen.ts")] },
-      () => import("./issuer/run.ts"),
-    ),
+    group("issuer", "run the one-machine token issuer, or make its keys", () => import("./issuer.ts"), {
+      keygen: "make the issuer's signing keys",
+      ...OWN,
+    }),
   ],
   "Signed files:": [
-    group("card", "signed Agent Cards", {
-      verify: ["verify cards against trusted keys, a line a card", () => import("./card/verify.ts")],
-      sign: ["sign a card with an ES256 key", () => import("./card/sign.ts")],
-      lint: ["check that every known verifier would agree on a card", () => import("./card/lint.ts")],
-      fetch: ["fetch a card and show what pinning it would mean", () => import("./card/fetch.ts")],
-      keygen: ["make a key pair to sign cards with", () => import("./card/keygen.ts")],
+    group("card", "signed Agent Cards", () => import("./card.ts"), {
+      verify: "verify cards against trusted keys, a line a card",
+      sign: "sign a card with an ES256 key",
+      lint: "check that every known verifier would agree on a card",
+      fetch: "fetch a card and show what pinning it would mean",
+      keygen: "make a key pair to sign cards with",
     }),
-    group("records", "keys for offboarding records", {
-      keygen: ["make a key pair to sign offboarding records with", () => import("./records/keygen.ts")],
+    group("records", "keys for offboarding records", () => import("./records.ts"), {
+      keygen: "make a key pair to sign offboarding records with",
     }),
-    group("verify", "verify the record of a removal, offline", {}, () => import("./verify.ts")),
+    group("verify", "verify the record of a removal, offline", () => import("./verify.ts"), OWN),
   ],
 };
 

@@ -79,6 +79,6 @@ export async function buildProgram(words: readonly string[], products = PRODUCTS
     .flat()
     .flatMap(({ commands }) => commands);
   const called = entryOf(entries, words);
-  if (called !== undefined) (await called.load()).command.register(commandAt(program, called.path, ""));
+  if (called !== undefined) (await called.load()).register(commandAt(program, called.path, ""));
   return program;
 }

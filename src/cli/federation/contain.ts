@@ -1,4 +1,253 @@
-// drawbridge federation contain: cuts a partner off at once.
-import { containmentCommand } from "../lib/containment.ts";
+// drawbridge federation contain and restore: one commit, then the planes in the safe order.
+import { resolve } from "node:path";
+import { shellWord } from "../../domain/printable.ts";
+import { applyPlanes, type PlaneResult, stepsOf } from "../../federation/containment/apply-planes.ts";
+import { type ActResult, limitsOf, performAct } from "../../federation/containment/contain-or-restore.ts";
+import type { Act } from "../../federation/containment/containment-record.ts";
+import type { PlaneName } from "../../federation/plane-order.ts";
+import { plan } from "../../federation/workflow/plan.ts";
+import { CONTAIN, RESTORE } from "../../federation/workflow/procedure.ts";
+import { isSettled } from "../../records/conditions/evaluate.ts";
+import { type CommandModule, defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { openForCommand } from "../lib/federation.ts";
+import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
+import { print, printJson, printText, say, short } from "../lib/output.ts";
+import { planeWords, progressReporter, type WorkflowReporter, workflowReporter } from "../lib/progress.ts";
+import { planText } from "../lib/steps.ts";
 
-export const command = containmentCommand("contain");
+const HELP: Readonly<Record<Act, string>> = {
+  contain: `
+PARTNER is a server name, or the name of a file in registry/partners. The flag, the re-render and one record
+are committed together; then the runtime steps are printed in the safe order, or done with --apply. Containing
+a partner that is contained already changes nothing. A plane is closed when its parts were observed closed; one
+whose part this organisation does not run is named as not managed, and never as closed.
+
+Exit codes:
+  0  contained; with --apply: every plane that is managed here is closed
+  2  unknown partner, the own server, or a configuration that is wrong; nothing was done
+  4  the head is refused; nothing was done unless it says so
+  5  with --apply: something is not closed yet, and is named`,
+  restore: `
+Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.
+
+Exit codes:
+  0  restored; with --apply: all four planes were observed to be as they are declared
+  2  unknown partner, the own server, or a configuration that is wrong; nothing was done
+  4  the head is refused; nothing was done unless it says so
+  5  with --apply: something is not observed to be so yet, and is named`,
+};
+
+/** What is printed of an act; a containment closes planes, a restore opens them. */
+const WORDS = {
+  contain: {
+    verb: "close",
+    order: "closing",
+    already: "contained already",
+    committed: "contained",
+    done: "closed",
+    notDone: "NOT CLOSED YET",
+    left: "STILL TO BE CLOSED",
+    limits: "What cannot be taken back:",
+  },
+  restore: {
+    verb: "open",
+    order: "opening",
+    already: "not contained",
+    committed: "restored",
+    done: "in force",
+    notDone: "NOT IN FORCE YET",
+    left: "STILL TO BE OPENED",
+    limits: "What a restore cannot repair:",
+  },
+} as const;
+
+export function containmentCommand(act: Act): CommandModule {
+  return defineCommand({
+    arguments: [PARTNER],
+    options: [
+      CONFIG.federation,
+      ["--apply", "do the runtime steps, and observe whether each plane is as it should be"],
+      ["--plan", "show what would change, and change nothing"],
+      JSON_OPTION,
+    ],
+    help: HELP[act],
+    run: ([partner], options) =>
+      options.plan === true ? showPlan(act, partner, options) : run(act, partner, options),
+  });
+}
+
+interface Options {
+  readonly config: string;
+  readonly apply: boolean | undefined;
+  readonly json: boolean | undefined;
+}
+
+async function showPlan(act: Act, name: string, options: Options): Promise<ExitCode> {
+  const { federation } = await openForCommand(options.config);
+  const planned = await plan(federation, act === "contain" ? CONTAIN : RESTORE, name);
+  print(options, planned, () => planText(planned));
+  return ExitCode.ok;
+}
+
+async function run(act: Act, name: string, { config, apply, json }: Options): Promise<ExitCode> {
+  const reporter = workflowReporter();
+  const { federation, config: deployment } = await openForCommand(
+    config,
+    apply === true ? reporter : progressReporter,
+  );
+  const result = await performAct(
+    { ...federation, onWait: () => say("another act is being committed; waiting") },
+    act,
+    name,
+  );
+  const { serverName } = result.partner.partner;
+  const write = (lines: readonly string[]) => printText(`${lines.join("\n")}\n`);
+  reportAct(result, resolve(deployment.directory, deployment.repository.path));
+  if (act === "restore" && json !== true) write(limitLines(act, serverName));
+  const onPlane = json === true ? say : (text: string) => write([text]);
+  const results = apply === true ? await applySteps(act, result, federation, reporter, onPlane) : undefined;
+  const gateway = results?.find(({ plane, done }) => plane === "gateway" && done);
+  // What was put right since may have been open until then.
+  const closedAt = gateway?.repairedAt ?? gateway?.at ?? null;
+  const closedAtMs = closedAt === null ? undefined : Date.parse(closedAt);
+  if (json === true) {
+    printJson(jsonOf(result, results, limitsOf(act, serverName, closedAtMs)));
+  } else {
+    const lines =
+      results === undefined ? stepLines(act, result, config) : leftLines(act, results, result, config);
+    if (lines.length > 0) write(lines);
+    if (act === "contain") write(limitLines(act, serverName, closedAtMs));
+  }
+  return results === undefined || results.every(isSettled) ? ExitCode.ok : ExitCode.incomplete;
+}
+
+/** Prints each plane as it ends; and once more only where a later observation has found something else. */
+async function applySteps(
+  act: Act,
+  result: ActResult,
+  federation: Parameters<typeof applyPlanes>[0],
+  reporter: WorkflowReporter,
+  write: (text: string) => void,
+): Promise<readonly PlaneResult[]> {
+  say(`In ${WORDS[act].order} order: ${stepsOf(act).map(planeWords).join(", ")}.`);
+  const reported = new Map<PlaneName, string>();
+  const reportOnce = (one: PlaneResult) => {
+    const text = planeLines(act, one).join("\n");
+    if (reported.get(one.plane) !== text) write(text);
+    reporter.planeReported();
+    reported.set(one.plane, text);
+  };
+  const results = await applyPlanes(federation, act, result.partner, { onPlane: reportOnce });
+  for (const one of results) reportOnce(one);
+  const waits = reporter.waits();
+  if (waits !== undefined) say(waits);
+  return results;
+}
+
+/** @param repository where the record can be read */
+function reportAct(result: ActResult, repository: string): void {
+  const { act, partner, record, recordPath, revision, setAside } = result;
+  const who = `${partner.partner.serverName} (${partner.name})`;
+  if (record === undefined) say(`${who} is ${WORDS[act].already}.`);
+  else {
+    const record = shellWord(`${short(revision)}:${recordPath}`);
+    say(`${who} is ${WORDS[act].committed} in commit ${short(revision)}. The record:`);
+    say(`  git -C ${shellWord(repository)} show ${record}`);
+  }
+  if (setAside?.reason === "head_refused") {
+    say(`SET ASIDE: the head is refused; this is built on ${short(setAside.lastGood)}, the last good one.`);
+  } else if (setAside !== undefined) {
+    say(`SET ASIDE: broken files were put back to ${short(setAside.lastGood)}, the last good revision:`);
+    for (const path of setAside.paths) say(`  ${path}`);
+  }
+}
+
+function stepLines(act: Act, { partner }: ActResult, config: string): readonly string[] {
+  const file = shellWord(config);
+  return [
+    `Remaining steps, in this order (or all of them: drawbridge federation ${act} ${shellWord(partner.name)} --config ${file} --apply):`,
+    ...stepsOf(act).flatMap((plane) => [
+      `  ${planeWords(plane)}`,
+      `    drawbridge reconcile --config ${file} --once --plane ${plane}`,
+      `    drawbridge federation probe ${shellWord(partner.name)} --config ${file} --plane ${plane}`,
+    ]),
+  ];
+}
+
+/** What was shown not to be there, where a plane has nothing for the partner. */
+const NOTHING: Readonly<Partial<Record<PlaneName, string>>> = {
+  rooms: "no room is shared with this partner, or open to other servers",
+  card: "no agent is offered to this partner, and none of its agents is used",
+  gateway: "no agent is offered to this partner",
+};
+
+/** How a plane is after an act, in words. */
+export function stateOf(
+  act: Act,
+  { plane, done, verdict, outcome, reason, repairedAt }: PlaneResult,
+): string {
+  if (verdict === "unmanaged") return "not managed here; whoever runs its part has to do it";
+  if (verdict === "unknown") return `${WORDS[act].notDone} (nothing shows it: ${reason ?? "unknown"})`;
+  if (verdict === "not_applicable")
+    return `nothing to ${WORDS[act].verb}: ${NOTHING[plane] ?? "nothing is there"}`;
+  if (!done) return `${WORDS[act].notDone} (${reason ?? outcome ?? "not applied"})`;
+  const repaired = repairedAt === null ? "" : `; something of it may have been otherwise until ${repairedAt}`;
+  return `${WORDS[act].done}${repaired}`;
+}
+
+function planeLines(act: Act, one: PlaneResult): readonly string[] {
+  return [
+    `${planeWords(one.plane)}: ${stateOf(act, one)}`,
+    ...one.outOfReach.map(({ subject, reason, hint }) => `  not reached: ${subject} (${reason}); ${hint}`),
+    ...one.conditions
+      .filter((condition) => !isSettled(condition))
+      .map(({ condition, found, hint }) => `  ${condition}: ${found}; ${hint}`),
+  ];
+}
+
+function leftLines(
+  act: Act,
+  results: readonly PlaneResult[],
+  { partner }: ActResult,
+  config: string,
+): readonly string[] {
+  const left = results.filter((one) => !isSettled(one)).map(({ plane }) => planeWords(plane));
+  const command = (words: string) => `  drawbridge federation ${words} --config ${shellWord(config)}`;
+  if (left.length > 0) {
+    return [
+      `${WORDS[act].left}: ${left.join(", ")}. Repair what is named above, then give the same command again:`,
+      `${command(`${act} ${shellWord(partner.name)}`)} --apply`,
+    ];
+  }
+  return [
+    "Next:",
+    `${command(`probe ${shellWord(partner.name)}`)} --probe-config FILE   # observe it from outside`,
+    ...(act === "contain"
+      ? [`${command(`restore ${shellWord(partner.name)}`)} --apply   # take it back`]
+      : []),
+  ];
+}
+
+function limitLines(act: Act, serverName: string, closedAtMs?: number): readonly string[] {
+  return [WORDS[act].limits, ...limitsOf(act, serverName, closedAtMs).map((one) => `  - ${one}`)];
+}
+
+function jsonOf(result: ActResult, results: readonly PlaneResult[] | undefined, limits: readonly string[]) {
+  return {
+    act: result.act,
+    partner: { name: result.partner.name, serverName: result.partner.partner.serverName },
+    revision: result.revision,
+    already: result.record === undefined,
+    record: result.record ?? null,
+    recordPath: result.recordPath ?? null,
+    setAside: result.setAside ?? null,
+    steps: stepsOf(result.act),
+    planes: results ?? null,
+    limits,
+  };
+}
+
+export const containCommand = containmentCommand("contain");
+
+export const restoreCommand = containmentCommand("restore");

@@ -26,7 +26,7 @@ import { openForCommand } from "../lib/federation.ts";
 import { CONFIG } from "../lib/options.ts";
 import { printData, printText, say, short } from "../lib/output.ts";
 
-export const command = defineCommand({
+export const reportAbuseCommand = defineCommand({
   arguments: [["<file>", "the report: JSON by registry/abuse-report.schema.json, or a DSSE envelope of one"]],
   options: [
     CONFIG.federation,

@@ -8,7 +8,7 @@ import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print, renderTable, short } from "../lib/output.ts";
 import { planeWords } from "../lib/progress.ts";
 
-export const command = defineCommand({
+export const statusCommand = defineCommand({
   options: [CONFIG.federation, JSON_OPTION],
   help: `
 Read from records alone; no server is asked.

@@ -4,7 +4,7 @@ import process from "node:process";
 import { type Command, Option } from "commander";
 import type { ExitCode } from "./exit-codes.ts";
 
-/** A command: one file `src/cli/<group>/<verb>.ts`, listed in commands.ts, loaded only when it is called. */
+/** A command: `verbCommand` of `src/cli/<group>.ts` or of a file in that folder, listed in commands.ts. */
 export interface CommandModule {
   /** Adds arguments, options, help and the action to the command. */
   register(command: Command): void;
@@ -38,7 +38,7 @@ type ArgumentValues<Specs extends readonly ArgumentSpec[]> = {
   readonly [Index in keyof Specs]: ArgumentValue<Specs[Index]>;
 };
 
-type CamelCase<Text extends string> = Text extends `${infer Head}-${infer Rest}`
+export type CamelCase<Text extends string> = Text extends `${infer Head}-${infer Rest}`
   ? `${Head}${Capitalize<CamelCase<Rest>>}`
   : Text;
 type LongName<Flags extends string> = Flags extends `${string}--${infer Rest}`

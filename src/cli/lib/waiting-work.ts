@@ -1,4 +1,4 @@
-// What the commands about waiting work share: how they open the ledger, and how they show what waits.
+// What the commands about waiting work share: how they open the ledger, and how they show and change what waits.
 import { loadBridgeConfig } from "../../bridge/config.ts";
 import { withOperations } from "../../bridge/database.ts";
 import type {
@@ -9,8 +9,10 @@ import type {
 } from "../../bridge/ledger/operator-commands.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { requireConfigFile } from "./options.ts";
-import { renderTable } from "./output.ts";
+import { type CommandModule, defineCommand } from "./command.ts";
+import { ExitCode } from "./exit-codes.ts";
+import { CONFIG, JSON_OPTION, requireConfigFile } from "./options.ts";
+import { print, renderTable } from "./output.ts";
 
 /** Runs `work` on the ledger of the bridge that the file configures. @throws DrawbridgeError */
 export async function onLedger<T>(
@@ -29,11 +31,40 @@ export function found<T>(value: T | undefined, what: string, list: string): T {
   throw new DrawbridgeError("usage", `there is no ${what}`, { hint: `Name one that \`${list}\` lists.` });
 }
 
-/** The ID of a delegation. @throws DrawbridgeError `usage` */
-export function delegationId(text: string): string {
-  if (/^[0-9]{1,18}$/.test(text)) return text;
-  throw new DrawbridgeError("usage", "a delegation is named by its number", {
-    hint: "Name one that `drawbridge delegation list` lists.",
+/** What is shown or changed, such as `["<id>", "the delegation's number"]`. */
+type Named = readonly [name: `<${string}>`, description: string];
+
+/** Shows one thing; fails where there is none. */
+export function showing<T extends object>(
+  named: Named,
+  help: string,
+  find: (operations: Operations, id: string, now: number) => Promise<T | undefined>,
+  { what, list, table }: { what: string; list: string; table: (rows: readonly T[]) => string },
+): CommandModule {
+  return defineCommand({
+    ...{ arguments: [named], options: [CONFIG.bridge, JSON_OPTION], help },
+    async run([id], options) {
+      const one = await onLedger(options.config, (operations, now) => find(operations, id, now));
+      const shown = found(one, what, list);
+      print(options, inJson(shown), () => table([shown]));
+    },
+  });
+}
+
+/** Changes one thing and says how; exit code 1 where nothing was changed. */
+export function changing<Result extends string>(
+  named: Named,
+  help: string,
+  change: (operations: Operations, id: string, now: number) => Promise<Result>,
+  texts: Readonly<Record<Result, string>>,
+): CommandModule {
+  return defineCommand({
+    ...{ arguments: [named], options: [CONFIG.bridge, JSON_OPTION], help },
+    async run([id], options) {
+      const result = await onLedger(options.config, (operations, now) => change(operations, id, now));
+      print(options, { result }, () => `${texts[result]}\n`);
+      return result === "unchanged" ? ExitCode.failed : ExitCode.ok;
+    },
   });
 }
 
@@ -54,19 +85,7 @@ const TIMES: ReadonlySet<string> = new Set(["admittedAt", "since", "nextAt", "de
 
 export function delegationTable(delegations: readonly OpenDelegation[]): string {
   return renderTable(
-    [
-      "ID",
-      "AGENT",
-      "STATE",
-      "WAITS FOR",
-      "BEHIND",
-      "SINCE",
-      "NEXT TRY",
-      "TRIES",
-      "LAST REASON",
-      "ROOM",
-      "EVENT",
-    ],
+    "ID/AGENT/STATE/WAITS FOR/BEHIND/SINCE/NEXT TRY/TRIES/LAST REASON/ROOM/EVENT".split("/"),
     delegations.map((one) => [
       one.id,
       one.agent,
@@ -85,18 +104,7 @@ export function delegationTable(delegations: readonly OpenDelegation[]): string 
 
 export function envelopeTable(envelopes: readonly OpenEnvelope[]): string {
   return renderTable(
-    [
-      "EVENT",
-      "STATE",
-      "WAITS FOR",
-      "SINCE",
-      "NEXT TRY",
-      "UNTIL",
-      "TRIES",
-      "KEY REQUESTS",
-      "HOLDS ITS ROOM",
-      "ROOM",
-    ],
+    "EVENT/STATE/WAITS FOR/SINCE/NEXT TRY/UNTIL/TRIES/KEY REQUESTS/HOLDS ITS ROOM/ROOM".split("/"),
     envelopes.map((one) => [
       one.event,
       one.reason ?? words(one.state),

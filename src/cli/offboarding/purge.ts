@@ -15,7 +15,7 @@ import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print, renderTable, say } from "../lib/output.ts";
 
-export const command = defineCommand({
+export const purgeCommand = defineCommand({
   arguments: [["<partner>", "server name, name of the registry file, or ID of the run"]],
   options: [
     CONFIG.federation,

@@ -1,15 +1,17 @@
-// drawbridge offboarding status: where a removal is, what waits for whom, since when, and the next command.
+// drawbridge offboarding status, plan, waive, abort: where a removal is, and what becomes of it.
 import { trustOf } from "../../federation/offboarding/run/context.ts";
-import { findRun, listRuns } from "../../federation/offboarding/run/run-file.ts";
-import { type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
+import { counterpartyIn, findRun, listRuns } from "../../federation/offboarding/run/run-file.ts";
+import { planRemoval, type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
+import { abort, waive } from "../../federation/offboarding/steps/waive-and-abort.ts";
+import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { blockLines, nextLine, RUN_OPTIONS } from "../lib/offboarding.ts";
+import { blockLines, nextLine, openOffboarding, RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
 import { print } from "../lib/output.ts";
-import { stepTable } from "../lib/steps.ts";
+import { planText, stepTable } from "../lib/steps.ts";
 
-export const command = defineCommand({
+export const statusCommand = defineCommand({
   options: [...RUN_OPTIONS, ["--all", "every run, the oldest first"]],
   help: `
 Read from this organisation's own files; no server is asked.
@@ -70,3 +72,56 @@ function commandsOf(words: readonly string[]): readonly string[] {
   }
   return commands;
 }
+
+export const planCommand = defineCommand({
+  options: RUN_OPTIONS,
+  help: "\nChanges nothing, and asks no server.",
+  async run(_, options) {
+    const planned = await planRemoval(await openOffboarding(options), options.runId);
+    print(options, planned, () => planText(planned));
+  },
+});
+
+export const waiveCommand = defineCommand({
+  arguments: [["<subject>", "what was not reached, exactly as it is listed, such as a room ID"]],
+  options: [
+    ["--reason <word>", "why, as a code or a reference; it is signed and published", { required: true }],
+    ["--by <role>", "who answers for it: a role or a staff number; the record's owner when absent"],
+    ...RUN_OPTIONS,
+  ],
+  help: `
+Only what a stage that is not signed yet lists as out of reach can be waived; what is open cannot.
+
+Exit codes:
+  0  waived; it stands in the statement of the stage once that is signed
+  2  nothing out of reach is called so; nothing was changed`,
+  async run([subject], options) {
+    const context = await openOffboarding(options);
+    const { reason, by, runId } = options;
+    const { run, left } = await waive(context, subject, { reason, by, run: runId });
+    const status = statusNow(context, run.run);
+    const rest =
+      left.length === 0 ? "Nothing else is out of reach." : `Still out of reach: ${left.join(", ")}`;
+    print(options, { waived: subject, left, status }, () => `${rest}\n${nextLine(status, options)}\n`);
+  },
+});
+
+export const abortCommand = defineCommand({
+  options: [["--reason <word>", "why, as a code or a reference", { required: true }], ...RUN_OPTIONS],
+  help: "\nWhat is closed stays closed: it is opened again by a re-admission, or by hand.",
+  async run(_, options) {
+    const { run, closed, contained } = await abort(await openOffboarding(options), {
+      reason: options.reason,
+      run: options.runId,
+    });
+    const other = counterpartyIn(run);
+    const lines = [
+      `Run ${run.run} is aborted; it will have no record.`,
+      closed.length === 0
+        ? "It had closed no plane."
+        : `STILL CLOSED for ${other}: planes ${closed.map(planeLabel).join(", ")}.`,
+      ...(contained ? [`${other} is still contained: drawbridge federation restore.`] : []),
+    ];
+    print(options, { run: run.run, ended: run.ended, closed, contained }, () => `${lines.join("\n")}\n`);
+  },
+});

@@ -88,7 +88,7 @@ describe("command line", () => {
       summary: second,
       load: async () => {
         loaded.push(`${first} ${second}`);
-        return { command: { register: () => {} } };
+        return { register: () => {} };
       },
     });
     const single = { ...entry("bridge", "run"), path: ["bridge"] as const };

@@ -1,7 +1,7 @@
 // What the commands say about planes that the organisation does not manage, and those that have nothing to be closed.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { stateOf } from "../../../src/cli/lib/containment.ts";
+import { stateOf } from "../../../src/cli/federation/contain.ts";
 import { shownWords } from "../../../src/cli/lib/offboarding.ts";
 import type { PlaneResult } from "../../../src/federation/containment/apply-planes.ts";
 

@@ -1,0 +1,194 @@
+// drawbridge agent: one agent is added or removed; its identity is rotated, pinned or withdrawn.
+import { resolve } from "node:path";
+import { systemClock } from "../domain/clock.ts";
+import { addAgent } from "../federation/agents/add.ts";
+import { type IdentityResult, keepEvidence } from "../federation/agents/commit-identity.ts";
+import { readOldCard, readPublicIdentity } from "../federation/agents/key-files.ts";
+import { pinAgent } from "../federation/agents/pin.ts";
+import { agentParts, publishedCardUrl } from "../federation/agents/proof.ts";
+import { rotateAgent } from "../federation/agents/rotate.ts";
+import { withdrawAgent } from "../federation/agents/withdraw.ts";
+import type { FederationConfig } from "../federation/config.ts";
+import type { Federation } from "../federation/reconcile/context.ts";
+import { defineCommand } from "./lib/command.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
+import { openForCommand } from "./lib/federation.ts";
+import { CONFIG, JSON_OPTION } from "./lib/options.ts";
+import { print, renderTable, say, short } from "./lib/output.ts";
+import { conditionText } from "./lib/steps.ts";
+
+export const IDENTITY_EXIT_CODES = `
+
+Exit codes:
+  0  changed, and every condition was observed to hold
+  2  unknown partner or agent, or a configuration that is wrong; nothing was changed
+  4  a guard refused, named in brackets, or the head is refused; nothing was changed
+  5  changed, and something was not observed yet: do what it names, and run the same command again`;
+
+/** Opens the deployment, changes one identity, prints how it ended, and keeps the evidence. */
+export async function changeIdentity(
+  options: { readonly config: string; readonly json: boolean | undefined },
+  change: (
+    context: Federation & { readonly onWait: () => void },
+    parts: ReturnType<typeof agentParts>,
+    config: FederationConfig,
+  ) => Promise<IdentityResult>,
+): Promise<ExitCode> {
+  const { config, federation } = await openForCommand(options.config);
+  const context = { ...federation, onWait: () => say("another change is being committed; waiting") };
+  const result = await change(context, agentParts(config, systemClock), config);
+  const evidence = keepEvidence(federation, result);
+  for (const note of result.notes) say(`NOTE: ${note}`);
+  print(options, { ...result, evidence }, () => textOf(result, evidence));
+  return result.complete ? ExitCode.ok : ExitCode.incomplete;
+}
+
+const DONE = {
+  rotate: "rotated",
+  pin: "pinned",
+  withdraw: "withdrawn",
+  add: "added",
+  remove: "removed",
+} as const;
+
+function textOf(result: IdentityResult, evidence: string): string {
+  const { act, agent, partner, committed, revision, keyId, oldKeyId, untouched, conditions } = result;
+  const added = act === "add" ? ` with the key ${keyId}` : ` to ${keyId}`;
+  const keys = keyId === null ? "" : `${added}${oldKeyId === null ? "" : ` from ${oldKeyId}`}`;
+  const how = committed ? `in commit ${short(revision)}` : `already, at ${short(revision)}`;
+  return [
+    `${agent} of ${partner} is ${DONE[act]}${keys} ${how}.\n\n`,
+    renderTable(
+      ["plane", "before", "after"],
+      untouched.map(({ plane, before, after }) => [plane, short(before), `${short(after)} untouched`]),
+    ),
+    "\n",
+    conditionText(conditions),
+    `\nEvidence: ${evidence}\n`,
+  ].join("");
+}
+
+export const addCommand = defineCommand({
+  arguments: [["<agent>", "its name here: a to z, 0 to 9, '.', '_' and '-'; part of its ghost's user ID"]],
+  options: [
+    ["--card-url <url>", "where its signed card is served", { required: true }],
+    ["--jwks <file>", "the public key that signs its card: a JWK or a JWK set", { required: true }],
+    ["--key-id <id>", "which key of the set; or the kid of a JWK that has none"],
+    ["--display-name <name>", "its name in rooms; the card's own when left out"],
+    [
+      "--allowed-origin <origin>",
+      "where its interfaces are, when that is not the card's origin, or is a private host name",
+    ],
+    CONFIG.federation,
+    JSON_OPTION,
+  ],
+  help: `
+The card is fetched and verified by the key. Then one commit writes the agent into registry/organisation.yaml, and the
+card plane is brought into force: the bridge verifies the agent and registers its ghost, which people invite and ask.
+All users of this organisation and of every admitted partner may ask it; edit allowedServers and allowedSenders of the
+entry to admit fewer, and credentials where it demands a token. Guards: agent_present, unverified_card, retired_key,
+private_jwk.${IDENTITY_EXIT_CODES}
+  3  there is no card at the address; nothing was changed`,
+  run([agent], options) {
+    const identity = readPublicIdentity(options.jwks, options.keyId);
+    const { cardUrl, displayName, allowedOrigin } = options;
+    const allowedOrigins = allowedOrigin === undefined ? [] : [allowedOrigin];
+    return changeIdentity(options, (context, parts) =>
+      addAgent(context, parts, { agent, cardUrl, identity, displayName, allowedOrigins }),
+    );
+  },
+});
+
+export const removeCommand = defineCommand({
+  arguments: [["<agent>", "its name under consumes in registry/organisation.yaml"]],
+  options: [CONFIG.federation, JSON_OPTION],
+  help: `
+Its entry goes, and the bridge carries it no more; its ghost stays in its rooms and answers that the agent is no longer
+offered. Its key is not retired: it may be added again. For a key that must never be trusted again: agent withdraw.${IDENTITY_EXIT_CODES}`,
+  run: ([agent], options) =>
+    changeIdentity(options, (context, parts) => withdrawAgent(context, parts, { agent, keepsKey: true })),
+});
+
+export const rotateCommand = defineCommand({
+  arguments: [["<agent>", "its name under agents in registry/organisation.yaml"]],
+  options: [
+    ["--key <file>", "where its private key lies; the new one comes into its place", { required: true }],
+    ["--card <file>", "its card; signed anew, by the new key alone", { required: true }],
+    ["--key-id <id>", "the kid of the new key", { required: true }],
+    ["--new-key <file>", "a private key made elsewhere; one is made when left out"],
+    ["--lost", "the old private key is lost for good"],
+    ["--old-card <file>", "a card that the lost key has signed, when --card is no such card"],
+    ["--card-url <url>", "where the card is served; by default the gateway's public address of it"],
+    CONFIG.federation,
+    JSON_OPTION,
+  ],
+  help: `
+The old private key is removed, the card is signed by the new one, and the registry changes in one commit: the
+public key, our own pins of it, the retired list. Restart the agent when it keeps its card in memory, and give the
+partners the new public key by another way than the card. It is proved: a card by the old key fails against the
+new pin, also in the new key's name, and the card that is served verifies. Guards: missing_key, other_key,
+nothing_to_rotate, pinned_jwk, staged_key, retired_key, in_version_control.${IDENTITY_EXIT_CODES}`,
+  run([agent], options) {
+    const oldCard = options.oldCard === undefined ? undefined : readOldCard(options.oldCard);
+    return changeIdentity(options, (context, parts, config) =>
+      rotateAgent(context, parts, {
+        agent,
+        keyFile: resolve(options.key),
+        cardFile: resolve(options.card),
+        keyId: options.keyId,
+        newKeyFile: options.newKey === undefined ? undefined : resolve(options.newKey),
+        isLost: options.lost === true,
+        oldCard,
+        cardUrl: (registry) => options.cardUrl ?? publishedCardUrl(config, registry, agent),
+      }),
+    );
+  },
+});
+
+export const pinCommand = defineCommand({
+  arguments: [
+    ["<partner>", "server name, or name of the registry file; our own server for an agent of ours"],
+    ["<agent>", "its name in the registry"],
+  ],
+  options: [
+    [
+      "--jwk <file>",
+      "the new public key: a JWK or a JWK set, received by another way than the card",
+      { required: true },
+    ],
+    ["--key-id <id>", "which key of the set; or the kid of a JWK that has none"],
+    ["--replaces <id>", "the key ID that is pinned now, to change it"],
+    ["--old-card <file>", "a card that the old key has signed, where this deployment has kept none"],
+    CONFIG.federation,
+    JSON_OPTION,
+  ],
+  help: `
+The registry pins the new key, and the old one goes on the retired list, in one commit. Then the card plane is
+brought into force, and it is proved: the card that is served verifies by the new pin and not by the old one, and
+the bridge has verified the target. Until then the target is quarantined: a question gets that answer, and
+later questions are answered. The old identity is shown to fail by the last card of the old key: the one that is
+still served, or that the last pin has kept, or --old-card. Guards: pinned_jwk (a pin is replaced only by name),
+retired_key, private_jwk.${IDENTITY_EXIT_CODES}`,
+  run([partner, agent], options) {
+    const identity = readPublicIdentity(options.jwk, options.keyId);
+    const oldCard = options.oldCard === undefined ? undefined : readOldCard(options.oldCard);
+    const { replaces } = options;
+    return changeIdentity(options, (context, parts) =>
+      pinAgent(context, parts, { partner, agent, identity, replaces, oldCard }),
+    );
+  },
+});
+
+export const withdrawCommand = defineCommand({
+  arguments: [
+    ["<partner>", "server name, or name of the registry file; our own server for an agent of ours"],
+    ["<agent>", "its agent that our bridge carries, or an agent of ours that it may invoke"],
+  ],
+  options: [CONFIG.federation, JSON_OPTION],
+  help: `
+An agent that our bridge carries: its entry goes, its pin is retired, and the bridge quarantines it at once.
+An agent of ours: the partner may invoke it no more (its authorization, and the card where nobody else consumes
+it). Everything else of the partner, and planes 1 to 3, stay as they are.${IDENTITY_EXIT_CODES}`,
+  run: ([partner, agent], options) =>
+    changeIdentity(options, (context, parts) => withdrawAgent(context, parts, { partner, agent })),
+});

@@ -1,0 +1,184 @@
+// drawbridge bridge: runs the bridge of one organisation, or prepares it. Invariants: `init` touches nothing that is there
+// already; a registration with other tokens is not overwritten unless asked for, because a homeserver that still has the
+// old one would be cut off.
+import { existsSync, readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { parse } from "yaml";
+import { loadBridgeConfig } from "../bridge/config.ts";
+import { acceptRestoredDatabase, migrateDatabase } from "../bridge/database.ts";
+import { runBridge } from "../bridge/process.ts";
+import { type AppserviceTokens, renderRegistration } from "../bridge/setup/registration.ts";
+import { renderStartingFolder } from "../bridge/setup/starting-folder.ts";
+import { systemClock, systemRandom } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { shellWord } from "../domain/printable.ts";
+import { readSecret } from "../runtime/secrets.ts";
+import { serviceLog, stopSignal } from "../runtime/service.ts";
+import { createPrivateFile, replacePrivateFile } from "../runtime/write-file.ts";
+import { defineCommand } from "./lib/command.ts";
+import { httpUrl, parser, serverName } from "./lib/option-values.ts";
+import { CONFIG, JSON_OPTION, requireConfigFile } from "./lib/options.ts";
+import { print, printData, printText, say } from "./lib/output.ts";
+
+export const command = defineCommand({
+  options: [CONFIG.bridge],
+  help: `
+Runs in the foreground until SIGTERM, then drains. The log is one JSON object a line, without content.
+/livez, /readyz and /metrics are served at the address that \`observe\` names in the configuration.`,
+  async run(_, options) {
+    requireConfigFile(options.config, "bridge");
+    const config = loadBridgeConfig(options.config);
+    const { level, file } = config.log;
+    const log = serviceLog("bridge", {
+      level,
+      ...(file !== undefined && { file: resolve(config.directory, file) }),
+    });
+    await runBridge({ config, clock: systemClock, random: systemRandom, log, stop: stopSignal() });
+  },
+});
+
+const port = parser("port number", (text) => {
+  const number = Number(text);
+  return Number.isInteger(number) && number >= 1 && number <= 65_535 ? number : undefined;
+});
+const variable = parser("name of an environment variable", (text) =>
+  /^[A-Z_][A-Z0-9_]*$/.test(text) ? text : undefined,
+);
+
+export const initCommand = defineCommand({
+  options: [
+    ["-d, --directory <directory>", "the folder to write", { required: true }],
+    [
+      "--server-name <name>",
+      "the homeserver's name, such as example.org",
+      { required: true, parse: serverName },
+    ],
+    [
+      "--homeserver-url <url>",
+      "its client-server API as the bridge reaches it",
+      { required: true, parse: httpUrl },
+    ],
+    ["--appservice-url <url>", "the bridge as the homeserver reaches it", { parse: httpUrl }],
+    ["--listen-port <port>", "where transactions come in", { default: 29_340, parse: port }],
+    ["--observe-port <port>", "where /livez, /readyz and /metrics are", { default: 29_341, parse: port }],
+    [
+      "--database-env <name>",
+      "the variable that holds the PostgreSQL database's URL",
+      { default: "DATABASE_URL", parse: variable },
+    ],
+  ],
+  run(_, options) {
+    const { serverName, homeserverUrl, listenPort, observePort } = options;
+    const directory = resolve(options.directory);
+    const files = renderStartingFolder(
+      {
+        ...{ serverName, homeserverUrl, listenPort, observePort },
+        appserviceUrl: options.appserviceUrl ?? `http://127.0.0.1:${listenPort}`,
+        databaseUrlVariable: options.databaseEnv,
+      },
+      systemRandom,
+    );
+    const there = Object.keys(files).find((name) => existsSync(join(directory, name)));
+    if (there !== undefined) {
+      throw new DrawbridgeError("usage", `${join(directory, there)} exists already; nothing was written`, {
+        hint: "Name an empty directory. If an earlier init was interrupted here, remove what it left, and give it again.",
+      });
+    }
+    for (const [name, text] of Object.entries(files)) {
+      createPrivateFile(join(directory, name), text);
+      printText(`${join(directory, name)}\n`);
+    }
+    say(nextSteps(directory));
+  },
+});
+
+function nextSteps(directory: string): string {
+  const config = join(directory, "bridge.yaml");
+  return `
+Next:
+  1. drawbridge bridge registration --config ${shellWord(config)}
+  2. Add ${join(directory, "registration.yaml")} to app_service_config_files in homeserver.yaml,
+     readable by the homeserver's user, and restart the homeserver.
+  3. drawbridge card fetch URL, then add the agent to ${join(directory, "agents.yaml")}.
+  4. drawbridge bridge --config ${shellWord(config)}
+  5. Invite @agent_NAME:SERVER to a room and mention it.`;
+}
+
+export const registrationCommand = defineCommand({
+  options: [
+    CONFIG.bridge,
+    ["-o, --output <file>", "where to write it, - for standard output"],
+    ["--force", "replace a registration that has other tokens"],
+  ],
+  run(_, options) {
+    requireConfigFile(options.config, "bridge");
+    const config = loadBridgeConfig(options.config);
+    const tokens = {
+      asToken: readSecret(config.appservice.asToken, config.directory),
+      hsToken: readSecret(config.appservice.hsToken, config.directory),
+    };
+    const rendered = renderRegistration(config, tokens);
+    if (options.output === "-") {
+      printData(rendered);
+      return;
+    }
+    const file = resolve(options.output ?? join(config.directory, "registration.yaml"));
+    if (options.force !== true && !isSafeToReplace(file, tokens)) {
+      throw new DrawbridgeError("usage", `${file} holds another registration`, {
+        hint: "If the homeserver is to learn the new tokens, run it again with --force, then restart the homeserver.",
+      });
+    }
+    replacePrivateFile(file, rendered);
+    printText(`${file}\n`);
+    say("Add it to app_service_config_files in homeserver.yaml and restart the homeserver.");
+  },
+});
+
+/** Whether there is no file, or one with the same tokens. */
+function isSafeToReplace(file: string, tokens: AppserviceTokens): boolean {
+  let text: string;
+  try {
+    text = readFileSync(file, "utf8");
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "ENOENT";
+  }
+  try {
+    const found = parse(text) as { as_token?: unknown; hs_token?: unknown } | null;
+    return found?.as_token === tokens.asToken && found.hs_token === tokens.hsToken;
+  } catch {
+    return false;
+  }
+}
+
+export const migrateCommand = defineCommand({
+  options: [CONFIG.bridge, JSON_OPTION],
+  help: `
+A bridge does the same when it starts. Where its role may not change the schema, run this before, with the URL of a
+role that may, such as DATABASE_URL=postgres://owner@… drawbridge bridge migrate. Bridges that run go on meanwhile.`,
+  async run(_, options) {
+    requireConfigFile(options.config, "bridge");
+    const applied = await migrateDatabase(loadBridgeConfig(options.config));
+    print(options, { applied }, () =>
+      applied === 0 ? "The database is up to date.\n" : `Migrations applied: ${applied}.\n`,
+    );
+  },
+});
+
+export const acceptRestoredDatabaseCommand = defineCommand({
+  options: [CONFIG.bridge, JSON_OPTION],
+  help: `
+A bridge refuses to start on a database that is older than what it has told the homeserver: what was done since the
+backup would be done again. This command cancels every question that is open in the database, because it may have been
+answered since, and has nothing read that was written since the backup: whoever asked meanwhile without an answer asks
+again. Stop every bridge first.`,
+  async run(_, options) {
+    requireConfigFile(options.config, "bridge");
+    const ended = await acceptRestoredDatabase(loadBridgeConfig(options.config), systemClock.now());
+    print(
+      options,
+      ended,
+      () =>
+        `Canceled: ${ended.delegations} questions and ${ended.envelopes} encrypted events that waited. Bridges may start.\n`,
+    );
+  },
+});

@@ -1,0 +1,298 @@
+// drawbridge card: signed Agent Cards: verify, lint, sign, fetch; and the keys that sign them.
+// Invariants: a key to pin is never taken from the card, nor from anything the card points to; a private key is readable
+// by this user alone from its first byte, and no key file is overwritten.
+import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { exportJWK } from "jose";
+import { fetchCard } from "../cards/fetch.ts";
+import { lintCard } from "../cards/lint.ts";
+import { importJwkSet, type PinnedKey } from "../cards/pinned-keys.ts";
+import { CARD_BYTES_MAX, REJECT_REASONS, type RejectReason } from "../cards/reject-reasons.ts";
+import { generateCardKey, importSigningKey, signCard } from "../cards/sign.ts";
+import { type ReadCard, readCard, readSignatureEntry, verifyCard } from "../cards/verify.ts";
+import { systemClock } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { quoted } from "../domain/printable.ts";
+import { readInput } from "../runtime/read-input.ts";
+import { defineCommand } from "./lib/command.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
+import { print, printData, printText, say } from "./lib/output.ts";
+
+/** A card's bytes, or undefined when it cannot be read. A file too large to be a card is cut behind the limit. */
+export function readCardFile(path: string): Uint8Array | undefined {
+  try {
+    if (statSync(path).size > CARD_BYTES_MAX) return new Uint8Array(CARD_BYTES_MAX + 1);
+    return readFileSync(path);
+  } catch {
+    return undefined;
+  }
+}
+
+/** @throws DrawbridgeError `config_unreadable` or `config_invalid` */
+export function readJwkSet(path: string): Promise<readonly PinnedKey[]> {
+  return importJwkSet(readInput(path), path);
+}
+
+type CardResult =
+  | { readonly card: string; readonly accepted: true; readonly keyId: string; readonly digest: string }
+  | {
+      readonly card: string;
+      readonly accepted: false;
+      readonly reason: RejectReason | "unreadable";
+      readonly at?: string;
+    };
+
+async function verifyFile(card: string, pinned: readonly PinnedKey[]): Promise<CardResult> {
+  const bytes = readCardFile(card);
+  if (bytes === undefined) return { card, accepted: false, reason: "unreadable" };
+  const verdict = await verifyCard(bytes, pinned);
+  if (!verdict.accepted) return { card, accepted: false, reason: verdict.reason, at: verdict.at };
+  return { card, accepted: true, keyId: verdict.keyId, digest: verdict.digest };
+}
+
+export const verifyCommand = defineCommand({
+  arguments: [["<card...>", "files, each an Agent Card as it is served"]],
+  options: [
+    [
+      "--jwks <file>",
+      "the trusted public keys, a JWK set; only EC P-256 keys with a kid are used",
+      { required: true },
+    ],
+    ["--json", "print one JSON array instead, with key ID, digest and place"],
+  ],
+  help: `
+Prints one line a card, in the order given: "NAME accept" or "NAME reject REASON". Exit code 1 when a card
+is rejected. Reasons: ${["unreadable", ...REJECT_REASONS].join(", ")}.`,
+  async run([cards], options) {
+    const pinned = await readJwkSet(options.jwks);
+    const results: CardResult[] = [];
+    for (const card of cards) results.push(await verifyFile(card, pinned));
+    print(options, results, () =>
+      results.map((one) => `${one.card} ${one.accepted ? "accept" : `reject ${one.reason}`}\n`).join(""),
+    );
+    return results.every(({ accepted }) => accepted) ? ExitCode.ok : ExitCode.failed;
+  },
+});
+
+const UNREADABLE = { at: "", rule: "unreadable", message: "the file cannot be read" } as const;
+
+export const lintCommand = defineCommand({
+  arguments: [["<card...>", "files, each an Agent Card, signed or not"]],
+  options: [["--json", "print one JSON array instead"]],
+  help: `
+Prints "NAME ok", or a line a finding: "NAME: PLACE: RULE: what to do". Signatures are not verified.`,
+  run([cards], options) {
+    const results = cards.map((card) => {
+      const bytes = readCardFile(card);
+      return { card, findings: bytes === undefined ? [UNREADABLE] : lintCard(bytes) };
+    });
+    print(options, results, () =>
+      results
+        .flatMap(({ card, findings }) =>
+          findings.length === 0
+            ? [`${card} ok\n`]
+            : findings.map(({ at, rule, message }) => `${card}: ${at || "/"}: ${rule}: ${message}\n`),
+        )
+        .join(""),
+    );
+    return results.some(({ findings }) => findings.length > 0) ? ExitCode.failed : ExitCode.ok;
+  },
+});
+
+export const signCommand = defineCommand({
+  arguments: [["<card>", "the card's JSON file"]],
+  options: [
+    ["--key <file>", "the private key: a JWK, or PKCS #8 PEM", { required: true }],
+    ["--key-id <id>", "the kid that verifiers have pinned", { required: true }],
+    ["-o, --output <file>", "where to write the signed card; standard output when absent"],
+  ],
+  help: `
+A signature under the same key ID is replaced, others are kept. Serve the result byte for byte: an SDK or
+proxy that writes the card anew may break the signature. What \`card lint\` finds is printed on standard error.`,
+  async run([card], options) {
+    const bytes = readInput(card);
+    const key = await importSigningKey(readInput(options.key).toString("utf8"));
+    const result = await signCard(bytes, { key, keyId: options.keyId });
+    if (!result.signed) {
+      const places = result.problems.map(({ reason, at }) => `${card}: ${at || "/"}: ${reason}`);
+      throw new DrawbridgeError("card_rejected", `not an A2A 1.0 card\n${places.join("\n")}`, {
+        hint: "Correct the card; `drawbridge card lint` lists everything.",
+      });
+    }
+    for (const { at, rule, message } of lintCard(bytes)) {
+      say(`warning: ${card}: ${at || "/"}: ${rule}: ${message}`);
+    }
+    if (options.output === undefined) printData(result.bytes);
+    else writeFileSync(options.output, result.bytes);
+  },
+});
+
+// The key ID names the files too.
+const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+
+function writeNew(path: string, text: string, mode: number): void {
+  try {
+    writeFileSync(path, text, { mode, flag: "wx" });
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError("usage", `cannot write ${path}: ${code}`, {
+      hint:
+        code === "EEXIST" ? "Choose another key ID: a key is never overwritten." : "Choose another folder.",
+      cause,
+    });
+  }
+}
+
+export const keygenCommand = defineCommand({
+  options: [
+    ["--key-id <id>", "the kid: letters, digits and . _ -, at most 128", { required: true }],
+    ["-o, --output <directory>", "where to write ID.private.jwk and ID.jwks.json", { required: true }],
+  ],
+  help: "\nPartners pin the public key set ID.jwks.json, received by another way than the card.",
+  async run(_, { keyId, output }) {
+    if (!KEY_ID.test(keyId)) {
+      throw new DrawbridgeError("usage", "not a usable key ID", {
+        hint: "Use letters, digits and . _ -, at most 128, not starting with a dot.",
+      });
+    }
+    const { privateJwk, publicJwk } = await generateCardKey(keyId);
+    mkdirSync(output, { recursive: true, mode: 0o700 });
+    const privateFile = join(output, `${keyId}.private.jwk`);
+    const publicFile = join(output, `${keyId}.jwks.json`);
+    writeNew(privateFile, privateJwk, 0o600);
+    writeNew(publicFile, `${JSON.stringify({ keys: [publicJwk] }, undefined, 2)}\n`, 0o644);
+    printText(`${privateFile}\n${publicFile}\n`);
+  },
+});
+
+interface Signature {
+  readonly keyId: string | undefined;
+  readonly algorithm: string;
+}
+
+type Verdict =
+  | { readonly accepted: true; readonly keyId: string }
+  | { readonly accepted: false; readonly reason: string };
+
+interface Jwk {
+  readonly x: string;
+  readonly y: string;
+}
+
+async function fetchBytes(url: string): Promise<Uint8Array> {
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
+    throw new DrawbridgeError("usage", "not an http or https URL", { hint: "Give the card's full address." });
+  }
+  const result = await fetchCard(url, { clock: systemClock });
+  if (result.fetched) return result.bytes;
+  const status = result.status === undefined ? "" : ` (status ${result.status})`;
+  throw new DrawbridgeError("agent_unavailable", `no card: ${result.failure}${status}`, {
+    hint: "Check the address; it must answer 200 with application/json itself, without a redirect.",
+  });
+}
+
+function readSignatures(read: ReadCard): Signature[] {
+  try {
+    return read.signatures.map(readSignatureEntry).map(({ keyId, algorithm }) => ({ keyId, algorithm }));
+  } catch {
+    return [];
+  }
+}
+
+async function verify(bytes: Uint8Array, pinned: readonly PinnedKey[]): Promise<Verdict> {
+  const verdict = await verifyCard(bytes, pinned);
+  return verdict.accepted
+    ? { accepted: true, keyId: verdict.keyId }
+    : { accepted: false, reason: verdict.reason };
+}
+
+async function publicJwk(pinned: readonly PinnedKey[], keyId: string): Promise<Jwk | undefined> {
+  const found = pinned.find((candidate) => candidate.keyId === keyId);
+  if (found === undefined) return undefined;
+  const { x = "", y = "" } = await exportJWK(found.key);
+  return { x, y };
+}
+
+/** An agents.yaml to start from. Texts from the card are quoted; no server and no sender is allowed yet. */
+function renderEntry(url: string, read: ReadCard, keyId: string, jwk: Jwk | undefined): string {
+  const slug = read.card.name.toLowerCase().replace(/[^a-z0-9]+/g, "-");
+  const agentId = slug.replace(/^-+/, "").slice(0, 64).replace(/-+$/, "") || "agent";
+  const point = jwk ?? { x: "FILL IN", y: "FILL IN" };
+  const origin = jwk === undefined ? " # from the agent's operator, by another way than this card" : "";
+  return [
+    "version: 1",
+    "agents:",
+    `  ${agentId}:`,
+    `    cardUrl: ${quoted(url)}`,
+    "    cardIdentity:",
+    `      keyId: ${quoted(keyId)}`,
+    `      jwk:${origin}`,
+    "        kty: EC",
+    "        crv: P-256",
+    `        x: ${quoted(point.x)}`,
+    `        y: ${quoted(point.y)}`,
+    "    allowedServers: [] # whose users may ask, such as [example.org]",
+    '    allowedSenders: [] # and which of them, such as ["*:example.org"]',
+    "",
+  ].join("\n");
+}
+
+function renderFacts(
+  url: string,
+  read: ReadCard,
+  signatures: readonly Signature[],
+  verdict?: Verdict,
+): string {
+  const { card } = read;
+  const lines = [
+    `card        ${url}`,
+    `name        ${quoted(card.name)}`,
+    `version     ${quoted(card.version)}`,
+    `digest      ${read.digest}`,
+    ...card.supportedInterfaces.map(
+      ({ protocolBinding, protocolVersion, url: address }) =>
+        `interface   ${quoted(protocolBinding)} ${quoted(protocolVersion)} ${quoted(address)}`,
+    ),
+    ...signatures.map(
+      ({ keyId, algorithm }) => `signature   kid ${quoted(keyId ?? "")} alg ${quoted(algorithm)}`,
+    ),
+    ...(signatures.length === 0 ? ["signature   none that can be read"] : []),
+  ];
+  if (verdict === undefined) lines.push("verified    no: give the operator's keys with --jwks");
+  else if (verdict.accepted) lines.push(`verified    yes, by ${quoted(verdict.keyId)}`);
+  else lines.push(`verified    no: ${verdict.reason}`);
+  return `${lines.join("\n")}\n`;
+}
+
+export const fetchCommand = defineCommand({
+  arguments: [["<url>", "the card's address"]],
+  options: [
+    ["--jwks <file>", "the agent operator's public keys, received by another way: verify the card with them"],
+    ["--json", "print the facts as JSON, without the agents.yaml entry"],
+  ],
+  async run([url], options) {
+    const pinned = options.jwks === undefined ? undefined : await readJwkSet(options.jwks);
+    const bytes = await fetchBytes(url);
+    const read = readCard(bytes);
+    if ("reason" in read) {
+      const { reason, at } = read;
+      throw new DrawbridgeError("card_rejected", `the card is rejected: ${reason} at ${quoted(at)}`, {
+        hint: "Ask the agent's operator for a card that follows A2A 1.0.",
+      });
+    }
+    const signatures = readSignatures(read);
+    const verdict = pinned === undefined ? undefined : await verify(bytes, pinned);
+    const keyId = verdict?.accepted
+      ? verdict.keyId
+      : signatures.find((one) => one.algorithm === "ES256")?.keyId;
+    const jwk = pinned === undefined || keyId === undefined ? undefined : await publicJwk(pinned, keyId);
+    const { name, version, supportedInterfaces } = read.card;
+    const { digest } = read;
+    print(options, { url, name, version, digest, supportedInterfaces, signatures, verdict }, () => {
+      const facts = renderFacts(url, read, signatures, verdict);
+      const isPinnable = keyId !== undefined && verdict?.accepted !== false;
+      return isPinnable ? `${facts}\n${renderEntry(url, read, keyId, jwk)}` : facts;
+    });
+    return verdict?.accepted === false ? ExitCode.failed : ExitCode.ok;
+  },
+});

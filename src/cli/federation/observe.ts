@@ -1,0 +1,152 @@
+// drawbridge federation probe and evidence: is a partner as the registry says, from inside and from outside, and an
+// evidence pack about it, or the check of one that was made.
+
+import { join, resolve } from "node:path";
+import { systemClock } from "../../domain/clock.ts";
+import { parseDurationMs } from "../../domain/duration.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseJson } from "../../domain/json.ts";
+import { assemblePack, packProblems } from "../../federation/evidence/pack.ts";
+import { renderPage } from "../../federation/evidence/page.ts";
+import type { Window } from "../../federation/evidence/record-streams.ts";
+import {
+  CLOSING_ORDER,
+  PLANE_NAMES,
+  PLANE_NUMBERS,
+  type PlaneName,
+  planeLabel,
+} from "../../federation/plane-order.ts";
+import { judge } from "../../federation/probes/expected-results.ts";
+import { PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
+import { readInput } from "../../runtime/read-input.ts";
+import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { probePartner } from "../lib/federation.ts";
+import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "../lib/options.ts";
+import { print, printText, renderJson, renderTable, say } from "../lib/output.ts";
+
+/** Planes by name or number; all of them, in closing order, when none is named. */
+function planesOf(named: string | undefined): readonly PlaneName[] {
+  if (named === undefined) return CLOSING_ORDER;
+  const plane = PLANE_NAMES.find((name) => name === named || String(PLANE_NUMBERS[name]) === named);
+  if (plane !== undefined) return [plane];
+  throw new DrawbridgeError("usage", `${JSON.stringify(named)} is no plane`, {
+    hint: `Name one of ${PLANE_NAMES.map(planeLabel).join(", ")}.`,
+  });
+}
+
+export const probeCommand = defineCommand({
+  arguments: [PARTNER],
+  options: [
+    CONFIG.federation,
+    ["--plane <plane>", "only this plane, by name or number"],
+    PROBE_CONFIG,
+    JSON_OPTION,
+  ],
+  help: `
+Asks the operator's own parts, and with --probe-config tries from outside what the partner could try. Every attempt
+is a content-free evidence item; what it sends into a room is a notice that names itself a probe.
+  ok     as the registry says     WRONG  the opposite was found     ?  nothing can be said
+  -      open, and nobody is in that room
+
+Exit codes:
+  0  everything that was tried is as the registry says, and every closed plane was shown closed
+  1  something was found otherwise, could not be decided, or a closed plane was not shown closed
+  2  unknown partner, or a configuration that is wrong; nothing was tried`,
+  async run([name], options) {
+    const planes = planesOf(options.plane);
+    const { current, partner, inside, outside } = await probePartner(name, { ...options, planes });
+    const judgement = judge([...inside, ...outside], current.desired, partner, planes);
+    const { holds, unproven, items } = judgement;
+    const json = {
+      partner: { name: partner.name, serverName: partner.partner.serverName },
+      revision: current.desired.revision,
+      ...{ holds, unproven, items },
+    };
+    print(
+      options,
+      json,
+      () => `${renderTable(PROBE_HEADER, probeRows(judgement))}\n${probeSummary(judgement, partner)}`,
+    );
+    return holds ? ExitCode.ok : ExitCode.failed;
+  },
+});
+
+export const evidenceCommand = defineCommand({
+  arguments: [["[partner]", "server name, or name of the registry file"]],
+  options: [
+    CONFIG.federation,
+    ["--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago"],
+    ["--until <time>", "up to when; now when absent"],
+    PROBE_CONFIG,
+    ["--output <folder>", "where the pack is written: a page and its JSON"],
+    ["--verify <file>", "check every digest of a pack that was made"],
+  ],
+  help: `
+Reads the border's violations, the gateway's access log and the bridge's audit file, probes the planes, and
+writes two files, readable by this user alone. No message, prompt or answer is in them, nor can be.
+
+Exit codes:
+  0  written; with --verify: every digest is right
+  1  with --verify: something is wrong, and is named
+  2  unknown partner, or a configuration that is wrong; nothing was written`,
+  async run([name], options) {
+    if (options.verify !== undefined) return verify(options.verify);
+    if (name === undefined) throw usage("the partner is missing", "Name one, or a pack with --verify.");
+    if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
+    const window = windowOf(options.since, options.until);
+    const probed = await probePartner(name, { ...options, planes: CLOSING_ORDER });
+    const now = systemClock.now();
+    const ended = Date.parse(window.until) > now ? { ...window, until: new Date(now).toISOString() } : window;
+    const pack = await assemblePack({ ...probed, window: ended, clock: systemClock });
+    const stem = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}`;
+    const folder = resolve(options.output);
+    const [json, page] = [join(folder, `${stem}.json`), join(folder, `${stem}.md`)];
+    writeWhole(json, renderJson(pack), PRIVATE);
+    writeWhole(page, renderPage(pack), PRIVATE);
+    printText(`${page}\n${json}\n`);
+    for (const { stream, matching, refused_lines } of pack.streams) {
+      const refused = refused_lines === 0 ? "" : `, ${refused_lines} outside the schema and left out`;
+      const lines = matching === 1 ? "1 line" : `${matching} lines`;
+      say(`${stream}: ${lines} of this partner${refused}`);
+    }
+    return ExitCode.ok;
+  },
+});
+
+function usage(message: string, hint: string): DrawbridgeError {
+  return new DrawbridgeError("usage", message, { hint });
+}
+
+/** A time as ISO 8601, or how long ago, such as `2h`. */
+function timeOf(option: string, text: string, nowMs: number): number {
+  const ago = parseDurationMs(text);
+  if (ago !== undefined) return nowMs - ago;
+  const at = /^\d{4}-\d{2}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
+  if (Number.isFinite(at)) return at;
+  throw usage(
+    `--${option} ${JSON.stringify(text)} is no time`,
+    "Write 2026-01-31T03:00:00Z, or 2h for two hours ago.",
+  );
+}
+
+function windowOf(since: string | undefined, until: string | undefined): Window {
+  const now = systemClock.now();
+  if (since === undefined) throw usage("--since is missing", "Say from when on, such as --since 24h.");
+  const from = timeOf("since", since, now);
+  const to = until === undefined ? undefined : timeOf("until", until, now);
+  if (to !== undefined && to < from) throw usage("--until is before --since", "Exchange them.");
+  // Without an end, what the probes themselves leave in the streams belongs to the pack.
+  const open = "9999-12-31T23:59:59.999Z";
+  return { since: new Date(from).toISOString(), until: to === undefined ? open : new Date(to).toISOString() };
+}
+
+function verify(file: string): ExitCode {
+  const value = parseJson(readInput(file, "Name the JSON file of a pack.", "usage").toString("utf8"));
+  if (value === undefined) throw usage(`${file} cannot be read as JSON`, "Name the JSON file of a pack.");
+  const problems = packProblems(value);
+  const lines = problems.length === 0 ? ["Every digest is that of what it stands for."] : problems;
+  printText(`${lines.join("\n")}\n`);
+  return problems.length === 0 ? ExitCode.ok : ExitCode.failed;
+}

@@ -1,0 +1,135 @@
+// drawbridge federation init, render, check: the folder that an organisation starts from, and its work tree, without any
+// server.
+
+import { resolve } from "node:path";
+import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { shellWord } from "../../domain/printable.ts";
+import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../../federation/abuse/report.ts";
+import { renderAll } from "../../federation/planes/render.ts";
+import { loadRegistry } from "../../federation/registry/load.ts";
+import { makeStartingFolder } from "../../federation/setup/starting-folder.ts";
+import { checkRepository } from "../../federation/work-tree/check.ts";
+import {
+  compareRendered,
+  readReadmissions,
+  readRegistryFolder,
+  readRenderedFiles,
+  writeRendered,
+} from "../../federation/work-tree/files.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { httpUrl, serverName } from "../lib/option-values.ts";
+import { print, printText, renderTable, say } from "../lib/output.ts";
+
+export const initCommand = defineCommand({
+  options: [
+    ["-d, --directory <directory>", "the folder to write", { required: true }],
+    [
+      "--server-name <name>",
+      "the homeserver's name, such as example.org",
+      { required: true, parse: serverName },
+    ],
+    [
+      "--homeserver-url <url>",
+      "its client-server API as this machine reaches it",
+      { required: true, parse: httpUrl },
+    ],
+    [
+      "--bridge <folder>",
+      "the folder of the bridge, whose agents are taken over; without it none is managed",
+    ],
+  ],
+  help: `
+Writes federation.yaml, the token of the border module's status, and a bare repository control.git with one commit: the
+registry of an organisation without partners, and what it renders. Nothing that is there already is touched.
+
+Exit codes:
+  0  written
+  2  something of it is there already, or the agents of the bridge cannot be read; nothing was written`,
+  async run(_, options) {
+    const { serverName, homeserverUrl } = options;
+    const directory = resolve(options.directory);
+    const bridge = options.bridge === undefined ? undefined : resolve(options.bridge);
+    const sources = { clock: systemClock, random: systemRandom };
+    const made = await makeStartingFolder(directory, { serverName, homeserverUrl, bridge }, sources);
+    printText(`${made.join("\n")}\n`);
+    const config = shellWord(`${directory}/federation.yaml`);
+    say(`
+Next:
+  1. Read federation.yaml: the paths of Synapse's files, how it is restarted, and which parts are managed here.
+  2. git clone ${shellWord(`${directory}/control.git`)}; write the partners that you have already into registry/partners,
+     then drawbridge federation render, commit and push.
+  3. Prepare Synapse: the border module, the status token, and secrets/operator-token.
+  4. drawbridge reconcile --once --config ${config}`);
+  },
+});
+
+export const renderCommand = defineCommand({
+  options: [
+    ["-d, --directory <worktree>", "work tree of the organisation's repository", { default: "." }],
+    ["--check", "write nothing; exit 1 and list the files that differ from the registry"],
+  ],
+  help: `
+Exit codes:
+  0  written, or nothing was to do; with --check: every file is what the registry renders
+  1  with --check: the files that are listed differ
+  2  there is no registry, or it is invalid; nothing was written`,
+  run(_, options) {
+    const directory = resolve(options.directory);
+    const registry = readRegistryFolder(directory);
+    const rendered = new Map([
+      ...renderAll(loadRegistry(registry)),
+      [ABUSE_REPORT_SCHEMA, abuseReportSchema()],
+    ]);
+    const found = new Map([
+      ...readRenderedFiles(directory),
+      ...[...registry].filter(([path]) => path === ABUSE_REPORT_SCHEMA),
+    ]);
+    const changes = compareRendered(found, rendered);
+    for (const { change, path } of changes) printText(`${change.padEnd(8)} ${path}\n`);
+    if (options.check === true) {
+      if (changes.length === 0) return ExitCode.ok;
+      say("These files are not what the registry says; run `drawbridge federation render`.");
+      return ExitCode.failed;
+    }
+    writeRendered(directory, rendered, changes);
+    say(
+      changes.length === 0
+        ? "Everything is rendered already."
+        : `${changes.length} files brought up to date. Review and commit them.`,
+    );
+    return ExitCode.ok;
+  },
+});
+
+export const checkCommand = defineCommand({
+  arguments: [["[directory]", "work tree of the organisation's repository", "."]],
+  options: [["--json", "print the checks as JSON"]],
+  help: `
+Reads files alone: no server is asked, nothing is written.
+
+Exit codes:
+  0  every check holds
+  1  one does not, or could not be made
+  2  the folder holds no registry`,
+  run([folder], options) {
+    const directory = resolve(folder);
+    const checks = checkRepository(
+      readRegistryFolder(directory),
+      readRenderedFiles(directory),
+      readReadmissions(directory),
+    );
+    const ok = checks.every(({ result }) => result === "ok");
+    const failed = checks.filter(({ result }) => result === "failed");
+    print(options, { ok, checks }, () =>
+      [
+        renderTable(
+          ["CHECK", "RESULT"],
+          checks.map(({ name, result }) => [name, result]),
+        ),
+        ...failed.map(({ name, found }) => `\n${name}:\n${found.map((line) => `  ${line}\n`).join("")}`),
+      ].join(""),
+    );
+    return ok ? ExitCode.ok : ExitCode.failed;
+  },
+});

@@ -1,0 +1,47 @@
+// drawbridge gateway: runs the gateway of one organisation, or writes Envoy's files to read them or to compare.
+import { resolve } from "node:path";
+import { systemClock } from "../domain/clock.ts";
+import { placeFile } from "../gateway/envoy-files.ts";
+import { mergeAccessRules } from "../gateway/merge-access-files.ts";
+import { render } from "../gateway/render/render.ts";
+import { serve } from "../gateway/serve.ts";
+import { loadSources } from "../gateway/source-files.ts";
+import { serviceLog, stopSignal } from "../runtime/service.ts";
+import { defineCommand } from "./lib/command.ts";
+import type { ExitCode } from "./lib/exit-codes.ts";
+import { CONFIG, requireConfigFile } from "./lib/options.ts";
+import { printText } from "./lib/output.ts";
+
+export const command = defineCommand({
+  options: [CONFIG.gateway],
+  help: `
+Runs Envoy on the rendered configuration, in the foreground, until SIGTERM. Beside its own file it follows
+the two that say which cards are public and who may call (publicationFile, invocationFile). A change of any
+of them is validated and taken up live; a file that cannot be used leaves the last good one in force. What
+is in force stands in the state file. Standard output is a log, one JSON object a line; the line with
+"event":"ready" says that the gateway serves.`,
+  async run(_, options) {
+    requireConfigFile(options.config, "gateway");
+    const exitCode = await serve({
+      configFile: resolve(options.config),
+      clock: systemClock,
+      log: serviceLog("gateway"),
+      stop: stopSignal(),
+    });
+    return exitCode as ExitCode;
+  },
+});
+
+export const renderCommand = defineCommand({
+  options: [CONFIG.gateway, ["--out <directory>", "where to write them", { required: true }]],
+  run(_, { config, out }) {
+    requireConfigFile(config, "gateway");
+    const directory = resolve(out);
+    const { gateway, publication, invocation } = loadSources(resolve(config));
+    const { files } = render(gateway.value, mergeAccessRules(publication, invocation), directory);
+    for (const path of Object.keys(files).sort()) {
+      placeFile(directory, path, files[path] ?? "");
+      printText(`${path}\n`);
+    }
+  },
+});

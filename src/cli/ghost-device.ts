@@ -1,0 +1,92 @@
+// drawbridge ghost device: of each ghost's device whether it takes part, and why not; and a new one in its place.
+import { pino } from "pino";
+import { loadBridgeConfig } from "../bridge/config.ts";
+import { DEVICE_STOP_HINTS } from "../bridge/crypto/device-checks.ts";
+import { DeviceAdmin, type DeviceReport } from "../bridge/device-admin.ts";
+import { systemClock, systemRandom } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { defineCommand } from "./lib/command.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
+import { CONFIG, JSON_OPTION, requireConfigFile } from "./lib/options.ts";
+import { print, renderTable, say } from "./lib/output.ts";
+
+/** Opens the devices of a bridge, and closes them whatever happens. */
+export async function withDeviceAdmin<T>(
+  configFile: string,
+  work: (admin: DeviceAdmin) => Promise<T>,
+): Promise<T> {
+  requireConfigFile(configFile, "bridge");
+  const admin = await DeviceAdmin.open({
+    config: loadBridgeConfig(configFile),
+    clock: systemClock,
+    random: systemRandom,
+    log: pino({ level: "silent" }),
+  });
+  try {
+    return await work(admin);
+  } finally {
+    await admin.close();
+  }
+}
+
+const HEADER = ["GHOST", "DEVICE", "STATE", "STORE", "AT THE HOMESERVER", "CROSS-SIGNED", "EPOCH"];
+
+function stateOf({ stopped, publishedAt }: DeviceReport): string {
+  if (stopped !== null) return `stopped: ${stopped}`;
+  return publishedAt === null ? "no keys yet" : "in use";
+}
+
+const yesNo = (value: boolean | null) => (value === null ? "-" : value ? "yes" : "no");
+
+function rowOf(report: DeviceReport): string[] {
+  return [
+    report.ghost,
+    report.device,
+    stateOf(report),
+    yesNo(report.store),
+    report.homeserver.replaceAll("_", " "),
+    yesNo(report.crossSigned),
+    report.epoch ?? "-",
+  ];
+}
+
+export const statusCommand = defineCommand({
+  options: [CONFIG.bridge, JSON_OPTION],
+  help: `
+A device is created once. It stops, and its ghost takes no part in encrypted rooms, when its store is lost or
+belongs to another device, when the store was restored to an older state than the homeserver has recorded, and when
+the device was deleted. The columns say what the bridge recorded and what the homeserver has now. Exit code 1: a device has
+stopped, or the homeserver does not have the stored keys.`,
+  async run(_, options) {
+    const reports = await withDeviceAdmin(options.config, (admin) => admin.status());
+    print(options, reports, () => renderTable(HEADER, reports.map(rowOf)));
+    const stops = new Set(reports.map(({ stopped }) => stopped).filter((reason) => reason !== null));
+    for (const reason of stops) say(`${reason}: ${DEVICE_STOP_HINTS[reason]}`);
+    const disagrees = ({ homeserver, publishedAt }: DeviceReport) =>
+      publishedAt !== null && (homeserver === "no_keys" || homeserver === "other_keys");
+    if (stops.size > 0 || reports.some(disagrees)) return ExitCode.failed;
+    return reports.some(({ homeserver }) => homeserver === "unreachable")
+      ? ExitCode.unavailable
+      : ExitCode.ok;
+  },
+});
+
+export const resetCommand = defineCommand({
+  arguments: [["<ghost>", "an agent's name in agents.yaml, or the ghost's user ID"]],
+  options: [CONFIG.bridge, ["--yes", "do it, knowing what is lost"], JSON_OPTION],
+  help: `
+Deletes the ghost's device at the homeserver, with its keys, and its store here. The ghost gets a new device and a
+new cross-signing identity, which people's clients show as a changed identity. Lost for good: every key that only
+the old device had, so encrypted questions that wait for an answer may expire; and the homeserver's memory of what
+the old device sent, so an answer that was being sent at this moment may come twice. A bridge that runs takes the
+new device up by itself within seconds.`,
+  async run([ghost], options) {
+    if (options.yes !== true) {
+      throw new DrawbridgeError("usage", "a reset cannot be taken back", {
+        hint: "Read --help; then repeat the command with --yes.",
+      });
+    }
+    const done = await withDeviceAdmin(options.config, (admin) => admin.reset(ghost));
+    print(options, done, () => `${done.ghost}: device ${done.to} in place of ${done.from}\n`);
+  },
+});

@@ -1,0 +1,50 @@
+// drawbridge issuer: runs the one-machine token issuer, or makes its signing keys.
+import { once } from "node:events";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { dirname, resolve } from "node:path";
+import { systemClock } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { loadIssuerConfig } from "../issuer/config.ts";
+import { startIssuer } from "../issuer/server.ts";
+import { generateSigningKeys } from "../issuer/signing-keys.ts";
+import { serviceLog, stopSignal } from "../runtime/service.ts";
+import { defineCommand } from "./lib/command.ts";
+import { CONFIG, requireConfigFile } from "./lib/options.ts";
+import { printText, renderJson } from "./lib/output.ts";
+
+export const command = defineCommand({
+  options: [CONFIG.issuer],
+  help: `
+Issues OAuth 2.0 access tokens to declared clients, in the foreground, until SIGTERM. The clients' file
+and their secrets are read again at each request. The log line with "event":"ready" says that it serves.`,
+  async run(_, options) {
+    requireConfigFile(options.config, "issuer");
+    const log = serviceLog("issuer");
+    const stop = stopSignal();
+    const config = loadIssuerConfig(options.config);
+    const issuer = await startIssuer(config, log, systemClock);
+    log.info({ event: "ready", listen: issuer.address, url: config.url }, "the issuer is serving");
+    if (!stop.aborted) await once(stop, "abort");
+    await issuer.close();
+  },
+});
+
+export const keygenCommand = defineCommand({
+  options: [
+    ["-o, --output <file>", "where to write them; an existing file is kept and refused", { required: true }],
+  ],
+  async run(_, options) {
+    const file = resolve(options.output);
+    const keys = await generateSigningKeys();
+    mkdirSync(dirname(file), { recursive: true });
+    try {
+      writeFileSync(file, renderJson(keys), { mode: 0o600, flag: "wx" });
+    } catch (cause) {
+      throw new DrawbridgeError("usage", `cannot write ${file}`, {
+        hint: "Name a file that does not exist yet; a key in use is never overwritten.",
+        cause,
+      });
+    }
+    printText(`${file}\n`);
+  },
+});

@@ -1,0 +1,245 @@
+// drawbridge offboarding open, show, set: the private record is made, shown and filled in; `open` opens the run once it is
+// complete.
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
+import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { shellWord } from "../../domain/printable.ts";
+import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
+import { knownValues, registryProblems } from "../../federation/offboarding/private-record/consistency.ts";
+import {
+  changeRecordFile,
+  createRecordFile,
+  fieldValue,
+  type PrivateRecordFile,
+  readRecordFile,
+  requireField,
+} from "../../federation/offboarding/private-record/file.ts";
+import { RECORD_FIELDS, renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
+import { openRun } from "../../federation/offboarding/run/open.ts";
+import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";
+import { currentState } from "../../federation/reconcile/accept-head.ts";
+import type { Federation } from "../../federation/reconcile/context.ts";
+import { findPartner } from "../../federation/registry/find-partner.ts";
+import { defineCommand, type OptionValues } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { openForCommand } from "../lib/federation.ts";
+import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
+import { print, printJson, printText, renderTable, say } from "../lib/output.ts";
+
+export const RECORD_OPTION = [
+  "--record <file>",
+  "the private record, outside version control",
+  { required: true },
+] as const;
+
+/** Every field with its value, a line each. */
+export function recordTable({ values }: Pick<PrivateRecordFile, "values">): string {
+  return renderTable(
+    ["FIELD", "VALUE"],
+    RECORD_FIELDS.map(({ path, says, isOptional }) => {
+      const value = valueAt(values, path.split("."));
+      if (value == null) return [path, isOptional ? "-" : `MISSING: ${says}`];
+      return [path, textOf(value)];
+    }),
+  );
+}
+
+function textOf(value: unknown): string {
+  if (!Array.isArray(value)) return String(value);
+  if (value.length === 0) return "(none)";
+  return value
+    .map((item: unknown) =>
+      typeof item === "object" && item !== null ? Object.values(item).map(String).join("=") : String(item),
+    )
+    .join(" ");
+}
+
+/** Names what is missing, each with the command that fills it in. */
+export function reportMissing(file: string, missing: readonly string[]): void {
+  if (missing.length === 0) return;
+  say(`${missing.length} ${missing.length === 1 ? "field is" : "fields are"} missing:`);
+  for (const path of missing) {
+    const says = RECORD_FIELDS.find((field) => field.path === path)?.says ?? "";
+    say(`  drawbridge offboarding set ${path} … --record ${shellWord(file)}    (${says})`);
+  }
+}
+
+const OPTIONS = [
+  RECORD_OPTION,
+  CONFIG.federation,
+  ["--kind <kind>", "full, partial or emergency"],
+  ["--trigger <trigger>", "planned_departure, contract_end or suspected_compromise"],
+  ["--join <run>", "the run that the other organisation has opened"],
+  JSON_OPTION,
+] as const;
+type Options = OptionValues<typeof OPTIONS>;
+
+export const openCommand = defineCommand({
+  arguments: [PARTNER],
+  options: OPTIONS,
+  help: `
+Makes the record where there is none, with what the registry knows; opens the run once the record is complete
+and agrees with the registry. Opening again changes nothing. The run's ID is printed.
+
+Exit codes:
+  0  the run is open
+  2  refused: where the record lies, who may read it, or what it holds; every reason is named
+  5  the record lacks fields, and they are named; no run was opened`,
+  run: ([partner], options) => run(partner, options),
+});
+
+const FLAGS = { kind: "revocation.kind", trigger: "revocation.trigger" } as const;
+
+async function run(name: string, options: Options): Promise<ExitCode> {
+  const path = resolve(options.record);
+  const { federation } = await openForCommand(options.config);
+  const { registry } = (await currentState(federation)).desired;
+  const entry = findPartner(registry, name);
+  const isNew = !existsSync(path);
+  if (isNew) {
+    createRecordFile(path, renderTemplate(new Map([...knownValues(registry, entry), ...flagsOf(options)])));
+    say(`The record is begun: ${path}`);
+  }
+  const found = isNew ? readRecordFile(path) : await withFlags(path, options);
+  const { record, missing } = found;
+  if (record === undefined) {
+    if (options.json === true) printJson({ record: path, missing, run: null });
+    else reportMissing(options.record, missing);
+    say(`Nothing is opened yet. Then again: drawbridge offboarding open ${shellWord(name)} …`);
+    return ExitCode.incomplete;
+  }
+  const problems = registryProblems(record, registry, entry);
+  if (problems.length > 0) throw new RecordError(path, problems);
+  const opened =
+    sameRun(federation, record.run ?? undefined, entry.partner.serverName, found.file) ??
+    (await openRun(
+      { federation, random: systemRandom },
+      {
+        partner: entry.partner.serverName,
+        ...record.revocation,
+        privateRecordFile: found.file,
+        ...(options.join !== undefined && { run: options.join }),
+      },
+    ));
+  await changeRecordFile(path, new Map([["run", opened.run]]), systemClock);
+  report(opened, path, options);
+  return ExitCode.ok;
+}
+
+function flagsOf(options: Options): ReadonlyMap<string, string> {
+  const given = Object.entries(FLAGS).map(
+    ([flag, field]) => [field, options[flag as keyof typeof FLAGS]] as const,
+  );
+  return new Map(given.flatMap(([field, value]) => (value === undefined ? [] : [[field, value]])));
+}
+
+/** Fills in what the flags say. A value that is in the record already is kept: a flag that differs is refused. */
+async function withFlags(path: string, options: Options): Promise<PrivateRecordFile> {
+  const found = readRecordFile(path);
+  const changes = new Map<string, string>();
+  for (const [field, value] of flagsOf(options)) {
+    const stands = valueAt(found.values, field.split("."));
+    if (stands == null) changes.set(field, value);
+    else if (stands !== value) {
+      throw new DrawbridgeError("usage", `${field} says something else in the record`, {
+        hint: `Correct one of the two: drawbridge offboarding set ${field} ${shellWord(value)} --record FILE.`,
+      });
+    }
+  }
+  return changes.size === 0 ? found : changeRecordFile(path, changes, systemClock);
+}
+
+/** The run that this very record was opened for before, also if that was cut off before its ID was written. */
+function sameRun(
+  { state }: Federation,
+  id: string | undefined,
+  partner: string,
+  file: string,
+): Run | undefined {
+  if (id === undefined) {
+    const open = openRunWith(state, partner);
+    return open?.private_record_file === file ? open : undefined;
+  }
+  const found = runsWith(state, partner).find(({ run }) => run === id);
+  if (found !== undefined) return found;
+  throw new DrawbridgeError("usage", `the record names run ${id}, which is not one of this deployment's`, {
+    hint: "Name the deployment's own configuration, or begin another record for another run.",
+  });
+}
+
+function report(opened: Run, path: string, options: Options): void {
+  const { run: id, kind, trigger, remover, partner, opened_at: openedAt } = opened;
+  if (options.json === true) {
+    const body = { run: id, kind, trigger, remover, partner, openedAt };
+    printJson({ record: path, missing: [], run: body });
+    return;
+  }
+  printText(`${id}\n`);
+  say(`Run ${id} is open (${kind}, ${trigger}): ${remover} removes ${partner}. Nothing was touched.`);
+  say(`Next: drawbridge offboarding plan --config ${shellWord(options.config)}`);
+}
+
+export const showCommand = defineCommand({
+  options: [RECORD_OPTION, JSON_OPTION],
+  help: `
+Exit codes:
+  0  the record is complete
+  2  it is refused: where it lies, who may read it, or what it holds; every reason is named
+  5  fields are missing, and are named`,
+  run(_, options) {
+    const found = readRecordFile(options.record);
+    const { missing, values, file } = found;
+    const complete = missing.length === 0;
+    print(options, { file, complete, missing, record: values }, () => recordTable(found));
+    if (options.json !== true) reportMissing(options.record, missing);
+    return complete ? ExitCode.ok : ExitCode.incomplete;
+  },
+});
+
+export const setCommand = defineCommand({
+  arguments: [
+    ["<field>", "such as security.incidentOwner; `offboarding show` lists them"],
+    ["[value...]", "its value; several for a list"],
+  ],
+  options: [
+    RECORD_OPTION,
+    ["--none", "a list that is empty"],
+    ["--clear", "take the value away again"],
+    JSON_OPTION,
+  ],
+  help: `
+Exit codes:
+  0  set, and the record is complete
+  2  refused: nothing was changed; every reason is named, never the value
+  5  set; other fields are still missing, and are named`,
+  async run([path, words], options) {
+    const value = meantValue(requireField(path), words, options);
+    const { missing, file } = await changeRecordFile(options.record, new Map([[path, value]]), systemClock);
+    const complete = missing.length === 0;
+    if (options.json === true) printJson({ file, set: path, complete, missing });
+    else {
+      say(`${path} is set.`);
+      reportMissing(options.record, missing);
+    }
+    return complete ? ExitCode.ok : ExitCode.incomplete;
+  },
+});
+
+function meantValue(
+  field: ReturnType<typeof requireField>,
+  words: readonly string[],
+  { none, clear }: { readonly none: boolean | undefined; readonly clear: boolean | undefined },
+): unknown {
+  if (none !== true && clear !== true && words.length > 0) return fieldValue(field, words);
+  if (words.length > 0 || (none === true) === (clear === true)) {
+    throw new DrawbridgeError("usage", "give a value, or --none, or --clear", {
+      hint: "--none says that there is none of a list; --clear opens the field again. Nothing was changed.",
+    });
+  }
+  if (clear === true) return undefined;
+  if (field.holds !== "words" && field.holds !== "rooms") {
+    throw new DrawbridgeError("usage", `${field.path} is no list`, { hint: "Give its value, or --clear." });
+  }
+  return [];
+}

@@ -1,0 +1,197 @@
+// drawbridge readmission: a removed partner comes back, as a new one: opened, planned, one plane after the other, status.
+import { resolve } from "node:path";
+import { systemClock, systemRandom } from "../domain/clock.ts";
+import { shellWord } from "../domain/printable.ts";
+import { planeLabel } from "../federation/plane-order.ts";
+import { NewIdentities } from "../federation/readmission/new-identities.ts";
+import {
+  nextStep,
+  type ReadmissionStepResult,
+  type WorkflowContext,
+} from "../federation/readmission/next-step.ts";
+import { openReadmission as open } from "../federation/readmission/open.ts";
+import { currentStage, type Readmission, requireReadmission } from "../federation/readmission/readmission.ts";
+import { readmissionRooms, roomLines } from "../federation/readmission/rooms.ts";
+import { planReadmission, readmissionStatus } from "../federation/readmission/status.ts";
+import { currentState } from "../federation/reconcile/accept-head.ts";
+import { findPartner } from "../federation/registry/find-partner.ts";
+import { ROOMS_CHOICES } from "../federation/registry/readmission-record.ts";
+import { loadYaml } from "../runtime/load-yaml.ts";
+import { defineCommand } from "./lib/command.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
+import { openForCommand, outsideProbe } from "./lib/federation.ts";
+import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "./lib/options.ts";
+import { print, say, short } from "./lib/output.ts";
+import { planeWords } from "./lib/progress.ts";
+import { conditionText, planText, stepTable } from "./lib/steps.ts";
+
+export const ROOMS_OPTION = [
+  "--rooms <choice>",
+  "kept rooms: new ones in their place, or opened again (new by default)",
+  { choices: ROOMS_CHOICES },
+] as const;
+
+/** @throws DrawbridgeError as opening a deployment does */
+export async function openReadmission(options: {
+  readonly config: string;
+  readonly probeConfig?: string | undefined;
+}): Promise<WorkflowContext> {
+  const { config, federation } = await openForCommand(options.config);
+  const { state } = federation;
+  return {
+    ...federation,
+    random: systemRandom,
+    rooms: readmissionRooms(config, {
+      clock: systemClock,
+      state,
+      note: (text) => say(`  ${planeWords("rooms")}: ${text}`),
+    }),
+    say,
+    onWait: () => say("another change is being made; waiting"),
+    outside: outsideProbe(config, options.probeConfig),
+  };
+}
+
+/** Where it stands, for a person. */
+export function textOf(readmission: Readmission): string {
+  const { id, partner, approval, openedAt, rooms, steps } = readmissionStatus(readmission);
+  return [
+    `Re-admission ${short(id)} of ${partner}, approval ${approval}, since ${openedAt}; rooms: ${rooms ?? "not chosen (new by default)"}\n`,
+    stepTable(steps),
+  ].join("");
+}
+
+/** The command that goes on; undefined at the end. */
+export function commandAfter(readmission: Readmission, partner: string, config: string): string | undefined {
+  const stage = currentStage(readmission);
+  if (readmission.done) return undefined;
+  const what = stage === undefined ? "records the end" : `opens plane ${planeLabel(stage.plane)}`;
+  return `drawbridge readmission next ${shellWord(partner)} --config ${shellWord(config)}   # ${what}`;
+}
+
+/** The line that names the next command; empty at the end. */
+export function nextLine(next: string | undefined): string {
+  return next === undefined ? "" : `next: ${next}\n`;
+}
+
+export const openCommand = defineCommand({
+  arguments: [PARTNER],
+  options: [
+    ["--approval <reference>", "where the contractual approval is filed", { required: true }],
+    ["--new-identities <file>", "what the partner brings anew: its client, its keys", { required: true }],
+    CONFIG.federation,
+    JSON_OPTION,
+  ],
+  help: `
+The partnership is new: everything that the partner's file pinned goes on its retired list and is refused from now
+on, the new identities come in its place, and one record with the approval is committed. No plane is opened. The
+file of new identities:
+  version: 1
+  azp: org-b-bridge-2
+  clientSecret: {file: client-secrets/org-b-bridge-2}
+  serverKeys: ["ed25519:a_9z8Y"]
+  agents: {org-b-docs-qa: {cardIdentity: {keyId: org-b-card-2, jwk: {kty: EC, crv: P-256, x: …, y: …}}}}
+
+Exit codes:
+  0  opened, or open already with this approval and these identities
+  2  unknown partner, or a file that is wrong or not the one it was opened with; nothing was changed
+  4  a guard refused, named in brackets (not_removed, removal_open, retired_key, retired_client, fresh_secret,
+     unknown_agent), or the head is refused; nothing was changed`,
+  async run([partner], options) {
+    const identities = loadYaml(NewIdentities, resolve(options.newIdentities));
+    const context = await openReadmission(options);
+    const { readmission, isNew } = await open(context, { partner, approval: options.approval, identities });
+    const next = commandAfter(readmission, partner, options.config);
+    print(
+      options,
+      { isNew, status: readmissionStatus(readmission), next: next ?? null },
+      () => `${isNew ? "" : "It was open already.\n"}${textOf(readmission)}${nextLine(next)}`,
+    );
+  },
+});
+
+export const planCommand = defineCommand({
+  arguments: [PARTNER],
+  options: [ROOMS_OPTION, CONFIG.federation, JSON_OPTION],
+  help: "\nChanges nothing. Asks the homeserver, and the partner's, about the rooms of plane 2.",
+  async run([partner], options) {
+    const planned = await planReadmission(await openReadmission(options), partner, options.rooms);
+    const rooms = roomLines(planned.rooms, planned.touched).map((line) => `  ${line}`);
+    print(options, planned, () => planText(planned, ({ plane }) => (plane === "rooms" ? rooms : [])));
+  },
+});
+
+export const nextCommand = defineCommand({
+  arguments: [PARTNER],
+  options: [ROOMS_OPTION, PROBE_CONFIG, CONFIG.federation, JSON_OPTION],
+  help: `
+In the order 1 transport, 2 rooms, 3 border, 4 card, 5 gateway: the plane is opened in one commit, brought into
+force, and observed until its parts say that the partner is let in. Before plane 2 the rooms it touches are shown
+with what becomes of them: new rooms stand for kept ones unless --rooms reopen is given; a room whose memberships
+cannot be repaired is replaced either way. A run that was cut off goes on where it stopped.
+
+Exit codes:
+  0  the plane was observed to be open, or there was nothing left to do
+  2  unknown partner, or a configuration that is wrong; nothing was done
+  4  a guard refused, or the head is refused; nothing was done
+  5  something was not observed yet: do what it names, and run the same command again`,
+  async run([partner], options) {
+    const context = await openReadmission(options);
+    const result = await nextStep(context, { partner, rooms: options.rooms });
+    const next = commandAfter(result.readmission, partner, options.config);
+    const { readmission, ...step } = result;
+    const value = { ...step, status: readmissionStatus(readmission), next: next ?? null };
+    print(options, value, () => `${resultText(result)}${nextLine(next)}`);
+    return result.proved ? ExitCode.ok : ExitCode.incomplete;
+  },
+});
+
+function resultText({ readmission, plane, conditions, proved, done }: ReadmissionStepResult): string {
+  return [
+    textOf(readmission),
+    ...(plane === null
+      ? []
+      : [`\nPlane ${planeLabel(plane)} is ${proved ? "open" : "NOT OBSERVED OPEN YET"}\n`]),
+    conditionText(conditions),
+    ...(plane === "rooms" && proved ? invitationLines(readmission) : []),
+    done ? "The re-admission is complete. What the partner knew before stays known to it.\n" : "",
+  ].join("");
+}
+
+/** Each room to which the partner's people are invited next. */
+function invitationLines({ rooms, touched }: ReadmissionStepResult["readmission"]): readonly string[] {
+  const replaced = (touched ?? []).filter(({ replacement }) => replacement !== null);
+  const reopened = (touched ?? []).filter(({ state }) => rooms === "reopen" && state === "kept");
+  return [
+    ...replaced.map(
+      ({ room, replacement }) => `new room ${replacement} in place of ${room}: invite the partner's people\n`,
+    ),
+    ...reopened.map(
+      ({ room }) =>
+        `opened again ${room}: invite the partner's people once both borders are open; what its server pulls before stays empty there\n`,
+    ),
+  ];
+}
+
+export const statusCommand = defineCommand({
+  arguments: [PARTNER],
+  options: [CONFIG.federation, JSON_OPTION],
+  help: `
+Exit codes:
+  0  complete
+  2  unknown partner, or none was opened
+  5  not complete yet; the command that goes on is printed`,
+  async run([partner], options) {
+    const { federation } = await openForCommand(options.config);
+    const { desired } = await currentState(federation);
+    const { serverName } = findPartner(desired.registry, partner).partner;
+    const readmission = requireReadmission(federation.state, serverName);
+    const next = commandAfter(readmission, partner, options.config);
+    print(
+      options,
+      { ...readmissionStatus(readmission), next: next ?? null },
+      () => `${textOf(readmission)}${nextLine(next)}`,
+    );
+    return readmission.done ? ExitCode.ok : ExitCode.incomplete;
+  },
+});

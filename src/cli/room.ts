@@ -1,0 +1,46 @@
+// drawbridge room: rooms with open questions, what each waits for, since when, and behind what.
+import { defineCommand } from "./lib/command.ts";
+import { CONFIG, JSON_OPTION } from "./lib/options.ts";
+import { print } from "./lib/output.ts";
+import { delegationTable, envelopeTable, found, inJson, onLedger, roomTable } from "./lib/waiting-work.ts";
+
+export const listCommand = defineCommand({
+  options: [CONFIG.bridge, JSON_OPTION],
+  help: `
+The room with the oldest open question comes first. HEAD: the delegation (a number) or the encrypted event whose turn
+it is. SINCE: when the oldest open question came.`,
+  async run(_, options) {
+    const rooms = await onLedger(options.config, (operations) => operations.rooms());
+    print(options, rooms.map(inJson), () => roomTable(rooms));
+  },
+});
+
+export const showCommand = defineCommand({
+  arguments: [["<room>", "the room ID"]],
+  options: [CONFIG.bridge, JSON_OPTION],
+  help: `
+The columns are those of the lists of rooms, delegations and encrypted events.`,
+  async run([room], options) {
+    const shown = await onLedger(options.config, async (operations, now) => {
+      const [[summary], delegations, envelopes] = await Promise.all([
+        operations.rooms(room),
+        operations.delegations(now, { room }),
+        operations.envelopes(room),
+      ]);
+      return {
+        summary: found(summary, "open work in that room", "drawbridge room list"),
+        delegations,
+        envelopes,
+      };
+    });
+    const { summary, delegations, envelopes } = shown;
+    const json = {
+      ...inJson(summary),
+      delegations: delegations.map(inJson),
+      envelopes: envelopes.map(inJson),
+    };
+    print(options, json, () =>
+      [roomTable([summary]), delegationTable(delegations), envelopeTable(envelopes)].join("\n"),
+    );
+  },
+});
