@@ -81,6 +81,10 @@ export function operatorItem(
 
 /** Prefix of the word by which an organisation says, in its data duties, who attests for it. */
 export const OWNER_WORD = "owner:";
+/** Prefix of the word by which an organisation says, in its first stage, why it removes the other. */
+export const TRIGGER_WORD = "trigger:";
+/** Prefix of the word that says why a stage was opened before both had signed the one before it. */
+export const SKIPPED_WORD = "countersignature_skipped:";
 /** Why nothing was deleted. */
 export const KEPT_BY_CONTRACT = "kept_by_contract";
 

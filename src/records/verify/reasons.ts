@@ -92,6 +92,11 @@ export const REASONS = {
     COMPLETE_AGAIN,
     2,
   ),
+  trigger_differs: wrong(
+    "an organisation has stated another trigger in its first stage than the completion names",
+    COMPLETE_AGAIN,
+    2,
+  ),
   not_a_party: wrong("an organisation is named that is neither remover nor partner", COMPLETE_AGAIN),
   // Stages.
   stage_missing: missing(

@@ -1,6 +1,12 @@
 // Does the completion bind exactly what was signed, and is it complete in all six parts?
 
-import { type EvidenceItem, isOfPurge, ownerAttested, showsPurge } from "../format/evidence-item.ts";
+import {
+  type EvidenceItem,
+  isOfPurge,
+  ownerAttested,
+  showsPurge,
+  TRIGGER_WORD,
+} from "../format/evidence-item.ts";
 import {
   type CompletionPredicate,
   completionSubjects,
@@ -65,6 +71,7 @@ export function bindingProblems(
     if (isWhole) checkRevisions(predicate, stages, report);
     checkOutOfReach(predicate, stages, report);
     checkTimes(predicate, stages, report);
+    checkTrigger(predicate, stages, report);
     checkOwner(predicate, stages, report);
     checkPurge(predicate, stages, items, isWhole, report);
   });
@@ -208,6 +215,20 @@ function checkTimes(
     ...static_tests.map(({ at }) => at),
   ];
   if (before.some((time) => time > completed_at)) report("times_out_of_order", "completed_at");
+}
+
+/** The remover writes down why the partnership ends; what the partner has said of that in its own part has to agree. */
+function checkTrigger(
+  { trigger }: CompletionPredicate,
+  stages: readonly StageStatement[],
+  report: Report,
+): void {
+  for (const { predicate } of stages) {
+    for (const word of predicate.attested) {
+      if (!word.startsWith(TRIGGER_WORD) || word === `${TRIGGER_WORD}${trigger}`) continue;
+      report("trigger_differs", `${predicate.organisation}: ${word.slice(TRIGGER_WORD.length)}`);
+    }
+  }
 }
 
 /** The remover writes down who attests for the partner, and the partner alone can have said so. */

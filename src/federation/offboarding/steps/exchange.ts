@@ -1,4 +1,5 @@
 // Passing statements on as files, and taking in what came back.
+import { TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
 import { exportExchange, type Imported, importExchange } from "../../../records/sign/export-and-import.ts";
 import { type HeldStatements, stagesIn } from "../../../records/sign/held-statements.ts";
 import { timestamp } from "../../reconcile/context.ts";
@@ -6,7 +7,6 @@ import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { readStatements, signingKeyOf, writeStatements } from "../run/statements.ts";
 import { finishRecord } from "./complete.ts";
-import { TRIGGER_WORD } from "./prove-stage.ts";
 import { blockedBy, removalOf, requireOpen, withRun } from "./step.ts";
 
 /**

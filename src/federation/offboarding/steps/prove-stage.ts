@@ -4,7 +4,7 @@
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { startedAtOf } from "../../../records/conditions/evaluate.ts";
 import { isLeftOpen } from "../../../records/conditions/evaluate-stage.ts";
-import { OWNER_WORD } from "../../../records/format/evidence-item.ts";
+import { OWNER_WORD, SKIPPED_WORD, TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
 import type { Scope } from "../../../records/format/fields.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { setAsideLines } from "../../change/commit-base.ts";
@@ -198,10 +198,6 @@ function proofOf(
   };
 }
 
-/** Prefix of the word that says why a stage was opened before both had signed the one before it. */
-export const SKIPPED_WORD = "countersignature_skipped:";
-/** Prefix of the word by which an organisation says, in its first stage, why it removes the other. */
-export const TRIGGER_WORD = "trigger:";
 /** The tests that need no server, as they are named in records. */
 export const STATIC_TESTS_COMMAND = "check:federation";
 

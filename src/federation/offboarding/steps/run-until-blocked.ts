@@ -1,6 +1,7 @@
 // Carries a run as far as it goes without a person: every step of one's own, signing, passing on, taking in what has
 // come, and countersigning. Invariants: it does nothing that the single commands would not do, in the order that
 // `stepsOf` gives; what only people can decide (a purge, a waiver) ends it; each step is found again after a kill.
+import { SKIPPED_WORD } from "../../../records/format/evidence-item.ts";
 import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
 import { applyPlanes, type PlaneResult } from "../../containment/apply-planes.ts";
 import { performAct } from "../../containment/contain-or-restore.ts";
@@ -12,7 +13,7 @@ import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { complete } from "./complete.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
 import { isLeftAlone, nextStepsOf, type RunView, viewOf, waitedFor } from "./next-steps.ts";
-import { SKIPPED_WORD, workStage } from "./prove-stage.ts";
+import { workStage } from "./prove-stage.ts";
 import { sign } from "./sign.ts";
 import { requireOpen, withRun } from "./step.ts";
 import { wordOf } from "./waive-and-abort.ts";

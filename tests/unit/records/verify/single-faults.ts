@@ -85,6 +85,11 @@ export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
     },
   ],
   [
+    "trigger_differs",
+    "the completion names another trigger than the partner has stated",
+    { stage: only("b.test", "a2a_stop", () => ({ attested: ["trigger:planned_departure"] })) },
+  ],
+  [
     "not_a_party",
     "a third organisation attests",
     completion(({ attestations: [first, ...rest] }) => ({
