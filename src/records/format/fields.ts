@@ -35,6 +35,9 @@ export const Instant = z.iso.datetime({ precision: 3 });
 
 export const Day = z.iso.date();
 
+/** How far the clocks of two organisations may be apart. */
+export const CLOCK_SKEW_MS = 300_000;
+
 /** Statements of stages: a removal has twelve; more are read so that a forged one is reported by its reason. */
 export const RECORD_STAGES_MAX = 64;
 /** Items of evidence; a completion names each. */

@@ -1,4 +1,6 @@
 // Do the stage statements of a record make one removal: all of them, each once, in order, chained?
+import { SKIPPED_WORD } from "../format/evidence-item.ts";
+import { CLOCK_SKEW_MS } from "../format/fields.ts";
 import type { StagePredicate } from "../format/predicates.ts";
 import { STAGE_NAMES, statementOrder } from "../format/stages.ts";
 import { type Statement, statementDigest } from "../format/statement.ts";
@@ -53,7 +55,31 @@ export function sequenceProblems(
   }
   problems.push(...misplaced(expected.map(placeOf), listed));
   for (const party of [removal.remover, removal.partner]) problems.push(...chainProblems(party, byPlace));
+  problems.push(...turnProblems(removal, byPlace));
   return problems;
+}
+
+/**
+ * A stage is opened after both have signed the one before it, unless the organisation states why not. So none was closed
+ * before the other's stage before it: evidence of an earlier removal cannot stand for this one.
+ */
+function turnProblems(
+  { remover, partner }: Removal,
+  byPlace: ReadonlyMap<string, StageStatement>,
+): Problem[] {
+  return STAGE_NAMES.flatMap((stage, index) => {
+    const before = STAGE_NAMES[index - 1];
+    if (before === undefined) return [];
+    return [remover, partner].flatMap((organisation): Problem[] => {
+      const where = placeOf({ organisation, stage });
+      const other = placeOf({ organisation: organisation === remover ? partner : remover, stage: before });
+      const [own, theirs] = [byPlace.get(where)?.predicate, byPlace.get(other)?.predicate];
+      if (own === undefined || theirs === undefined) return [];
+      if (own.attested.some((word) => word.startsWith(SKIPPED_WORD))) return [];
+      if (Date.parse(own.closed_at) + CLOCK_SKEW_MS >= Date.parse(theirs.closed_at)) return [];
+      return [{ reason: "times_out_of_order", where, detail: `closed before ${other}` }];
+    });
+  });
 }
 
 /** A missing statement moves what follows it up; that alone is not out of place. */

@@ -1,7 +1,10 @@
 // Passing statements on as files, and taking in what came back.
 import { TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
+import { CLOCK_SKEW_MS } from "../../../records/format/fields.ts";
 import { exportExchange, type Imported, importExchange } from "../../../records/sign/export-and-import.ts";
-import { type HeldStatements, stagesIn } from "../../../records/sign/held-statements.ts";
+import { type HeldStatements, refuseUnlessClean, stagesIn } from "../../../records/sign/held-statements.ts";
+import type { Problem } from "../../../records/verify/reasons.ts";
+import { placeOf } from "../../../records/verify/verify-stage.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
@@ -53,10 +56,31 @@ export function importStatements(
     if (run.ended?.how === "aborted") requireOpen(run);
     const imported = importExchange(bytes, removalOf(run, trust), readStatements(run));
     requireSameTrigger(run, imported.held);
+    requireWithinRun(run, imported.held, context.federation.clock.now());
     writeStatements(run, imported.held, timestamp(context.federation.clock.now()));
     const recordFile = finishRecord(context, run, trust);
     return { run, added: imported.added, recordFile };
   });
+}
+
+/**
+ * What the other organisation states was observed in this run: not in the future, and, where it has joined a run of this
+ * organisation's, not before that was opened. Evidence of an earlier removal would show nothing of now.
+ */
+function requireWithinRun(run: Run, { envelopes }: HeldStatements, nowMs: number): void {
+  const other = counterpartyIn(run);
+  const from = run.self === run.remover ? Date.parse(run.opened_at) - CLOCK_SKEW_MS : 0;
+  const problems = [...stagesIn(envelopes).values()].flatMap(({ predicate }): Problem[] => {
+    const closedAt = Date.parse(predicate.closed_at);
+    const where = placeOf(predicate);
+    if (predicate.organisation !== other) return [];
+    if (closedAt < from) {
+      return [{ reason: "times_out_of_order", where, detail: "closed before the run was opened" }];
+    }
+    if (closedAt <= nowMs + CLOCK_SKEW_MS) return [];
+    return [{ reason: "times_out_of_order", where, detail: "closed in the future" }];
+  });
+  refuseUnlessClean("the exchange file is refused, and nothing of it was taken in", problems);
 }
 
 /** The completion, which both sign, names one trigger: a difference is reported at the first stage, not at the last. */

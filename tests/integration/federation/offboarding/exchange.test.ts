@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it, type TestContext } from "node:test";
+import { findRun, writeRun } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { exportStatements, importStatements } from "../../../../src/federation/offboarding/steps/exchange.ts";
 import { runSteps } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
 import type { Trigger } from "../../../../src/records/format/stages.ts";
@@ -79,6 +80,36 @@ describe("exchange of statements", () => {
     await stepAt(directory, b, "export");
     const [back = ""] = exportedFiles(directory, b.own);
     await assert.rejects(importStatements(a.context, readFileSync(back)), { code: "offboarding_blocked" });
+  });
+
+  it("importStatements refuses what the other organisation has closed before the run was opened, or in the future [OFF-5]", async (t) => {
+    const { directory, a, b, text } = await signedOnce(t);
+    const refusedAs = async (imported: Promise<unknown>, detail: string) => {
+      const refused = await imported.catch((error: unknown) => error);
+      assert.ok(refused instanceof RecordRefused, String(refused));
+      assert.deepEqual(
+        refused.problems.map((problem) => [problem.reason, problem.detail]),
+        [["times_out_of_order", detail]],
+      );
+    };
+    const { federation } = b.context;
+    const clock = { ...federation.clock, now: () => federation.clock.now() - 3_600_000 };
+    await refusedAs(
+      importStatements({ ...b.context, federation: { ...federation, clock } }, Buffer.from(text, "utf8")),
+      "closed in the future",
+    );
+    assert.deepEqual(viewAt(b).statements.envelopes, []);
+    await stepAt(directory, b, "next");
+    await stepAt(directory, b, "sign");
+    await stepAt(directory, b, "export");
+    const [back = ""] = exportedFiles(directory, b.own);
+    const { state } = a.federation;
+    const { state: _, ...run } = findRun(state);
+    const opened_at = new Date(Date.parse(run.opened_at) + 3_600_000).toISOString();
+    writeRun(state, { ...run, opened_at });
+    await refusedAs(importStatements(a.context, readFileSync(back)), "closed before the run was opened");
+    writeRun(state, run);
+    assert.equal((await importStatements(a.context, readFileSync(back))).added.statements, 1);
   });
 
   it("exportStatements refuses when this organisation has signed nothing [OFF-3]", async (t) => {

@@ -4,6 +4,8 @@ import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { type Changes, minute } from "../../../support/removal.ts";
 import { completion, file, OTHER_DIGEST, onFirst, only } from "./changed-records.ts";
 
+const yearBefore = (at: string) => new Date(Date.parse(at) - 365 * 86_400_000).toISOString();
+
 export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
   ["record_malformed", "another schema", file((record) => ({ ...record, schema: "svc.other.v1" }))],
   ["record_malformed", "one member more", file((record) => ({ ...record, more: 1 }))],
@@ -330,6 +332,17 @@ export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
     completion(({ readmission }) => ({ readmission: { ...readmission, conditions: [] } })),
   ],
   ["times_out_of_order", "completed first", completion(() => ({ completed_at: minute(1) }))],
+  [
+    "times_out_of_order",
+    "the partner's part is of an earlier removal",
+    {
+      item: (item, organisation) => (organisation === "b.test" ? { ...item, at: yearBefore(item.at) } : item),
+      stage: (one) =>
+        one.organisation === "b.test"
+          ? { ...one, opened_at: yearBefore(one.opened_at), closed_at: yearBefore(one.closed_at) }
+          : one,
+    },
+  ],
   [
     "times_out_of_order",
     "attested before the end",
