@@ -106,6 +106,8 @@ export interface Evaluated {
   readonly verdict: Verdict;
   /** Digests of the items that the verdict rests on. */
   readonly evidence: readonly string[];
+  /** Those among them that show nothing: what they are about is out of reach, and to be waived by name. */
+  readonly excused: readonly string[];
   /** Why it is not met: the first of them decides the verdict. Empty when it holds. */
   readonly lacks: readonly Lack[];
 }

@@ -35,7 +35,7 @@ export function evaluateStage(work: StageWork, items: readonly EvidenceItem[]): 
   if (STAGES_LEFT_ALONE[kind].includes(stage)) {
     const evidence = items.filter(({ probe }) => probe === LEFT_ALONE).map(({ digest }) => digest);
     const verdict = evidence.length === 0 ? "unknown" : "not_applicable";
-    return [{ condition: LEFT_ALONE, verdict, evidence, lacks: [] }];
+    return [{ condition: LEFT_ALONE, verdict, evidence, excused: [], lacks: [] }];
   }
   return evaluate(conditionsOfStage(stage), items, {
     organisation: work.organisation,

@@ -63,9 +63,11 @@ function evaluateOne(
   circumstances: Circumstances,
 ): Evaluated | undefined {
   const { name, parts, requirements, absence } = condition;
+  const waived = new Set<string>();
   const found = (verdict: Verdict, evidence: Iterable<EvidenceItem>, lacks: readonly Lack[] = []) => {
     const digests = new Set([...evidence].map(({ digest }) => digest));
-    return { condition: name, verdict, evidence: [...digests], lacks };
+    const excused = [...digests].filter((digest) => waived.has(digest));
+    return { condition: name, verdict, evidence: [...digests], excused, lacks };
   };
   if (!parts.some((part) => circumstances.scope.parts.includes(part))) {
     return found(
@@ -77,6 +79,7 @@ function evaluateOne(
   const matched = requirements.map((requirement) => match(requirement, items, circumstances));
   const shown = new Set(matched.flatMap(({ shows }) => shows));
   const evidence = new Set([...shown, ...matched.flatMap(({ excused }) => excused)]);
+  for (const item of evidence) if (!shown.has(item)) waived.add(item.digest);
   const lawful = new Set(matched.flatMap((one) => one.lawful));
   const { opposite, unclear, permitted } = objections(matched, items, { evidence, lawful, circumstances });
   for (const item of permitted) evidence.add(item);

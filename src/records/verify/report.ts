@@ -138,6 +138,12 @@ export function reportOf(found: Found): RecordReport {
         where: placeOf({ organisation, stage }),
         what: `${condition} is not shown: ${organisation} does not manage the part that enforces it`,
       })),
+      ...sound.flatMap(({ organisation, stage, conditions }) =>
+        conditions.filter(isAllWaived).map(({ condition }) => ({
+          where: placeOf({ organisation, stage }),
+          what: `${condition} is not shown: everything that it is about is waived`,
+        })),
+      ),
       ...notReached(completion?.predicate),
       ...missingBy(problems),
     ],
@@ -174,15 +180,22 @@ function ofVerdict({ organisation, stage, conditions }: SoundStage, wanted: Eval
 
 function proofsOf({ organisation, stage, conditions }: SoundStage, items: Found["items"]): Proof[] {
   return conditions
-    .filter(({ verdict }) => verdict === "met")
-    .map(({ condition, evidence }) => {
+    .filter((one) => one.verdict === "met" && !isAllWaived(one))
+    .map(({ condition, evidence, excused }) => {
       const seen: Partial<Record<Vantage, number>> = {};
+      const waived = new Set(excused);
       for (const digest of evidence) {
+        if (waived.has(digest)) continue;
         const item = items.get(digest);
         if (item !== undefined) seen[item.vantage] = (seen[item.vantage] ?? 0) + 1;
       }
       return { organisation, stage, condition, seen };
     });
+}
+
+/** Whether a condition holds only because everything that it is about is out of reach, and waived by name. */
+function isAllWaived({ evidence, excused }: Evaluated): boolean {
+  return excused.length > 0 && excused.length === evidence.length;
 }
 
 function attestedByStage(stated: SoundStage): Attested[] {

@@ -14,6 +14,7 @@ import { REASONS, type ReasonCode } from "../../../../src/records/verify/reasons
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
 import {
   type Changes,
+  itemsOf,
   minute,
   type Removal,
   RUN,
@@ -266,6 +267,56 @@ describe("verifyRecord", () => {
     for (const [reasons, changes] of two) {
       assert.deepEqual((await changed(changes)).toSorted(), reasons.toSorted());
     }
+  });
+
+  it("what holds only because all of it is waived is left open, and not among what is proved [OFF-5]", async () => {
+    const rooms = [
+      ...new Set(
+        itemsOf("a.test", "b.test", "room").flatMap(({ subject, probe }) =>
+          probe.startsWith("room_") && subject !== null ? [subject] : [],
+        ),
+      ),
+    ];
+    const isRoomOfA = (organisation: string, stage: string) => organisation === "a.test" && stage === "room";
+    const waiving = async (waived: readonly string[]) => {
+      const out_of_reach = waived.map((subject) => ({
+        ...{ subject, reason: "no_power", waived_by: "staff-1", waiver: "accepted" },
+      }));
+      const { bytes, trust } = await removalOf(A, B, {
+        items: (all, organisation, stage) =>
+          isRoomOfA(organisation, stage) ? all.filter(({ vantage }) => vantage === "operator") : all,
+        item: (item, organisation, stage) => {
+          if (!isRoomOfA(organisation, stage)) return item;
+          if (item.probe === "reconciled") {
+            const references = [...item.references, ...waived];
+            return { ...item, verdict: "unknown", reason: "incomplete", references };
+          }
+          return waived.includes(item.subject ?? "") ? { ...item, verdict: "open" } : item;
+        },
+        stage: only("a.test", "room", () => ({ out_of_reach })),
+        completion: (predicate) => ({ ...predicate, out_of_reach }),
+      });
+      const { outcome, proved, missing } = verifyRecord(bytes, trust);
+      assert.equal(outcome, "verified");
+      return {
+        proved: proved.filter((one) => isRoomOfA(one.organisation, one.stage)),
+        notShown: missing.flatMap(({ where, what }) =>
+          where === "a.test/room" ? [what.replace(/ is not shown: .*/, "")] : [],
+        ),
+      };
+    };
+    const all = await waiving(rooms);
+    assert.deepEqual(all.proved, []);
+    assert.deepEqual(all.notShown, ["in_force", "acl_excludes_partner", "enforcement_holds", "members_gone"]);
+    const one = await waiving(rooms.slice(0, 1));
+    assert.deepEqual(
+      one.proved.map(({ condition, seen }) => [condition, seen]),
+      ["acl_excludes_partner", "enforcement_holds", "members_gone"].map((condition) => [
+        condition,
+        { operator: rooms.length - 1 },
+      ]),
+    );
+    assert.deepEqual(one.notShown, ["in_force"]);
   });
 
   it("a file with ambiguous JSON or in another form than the canonical one is refused [OFF-3]", async () => {
