@@ -47,9 +47,7 @@ const KNOWN: Statement = {
          ORDER BY d.id) FROM (
        SELECT delegation_id AS id, event_id AS event, purpose FROM bridge_sends WHERE event_id = ANY ($2)
        UNION ALL SELECT id, matrix_event_id, NULL FROM bridge_delegations WHERE matrix_event_id = ANY ($2)
-       UNION ALL SELECT id, thread_root, NULL FROM (
-         SELECT id, thread_root FROM bridge_delegations WHERE room_id = ANY ($1) AND terminal_at IS NULL OFFSET 0) open
-         WHERE thread_root = ANY ($2)
+       UNION ALL SELECT id, thread_root, NULL FROM bridge_delegations WHERE bridge_if_open(terminal_at, thread_root) = ANY ($2)
        UNION ALL SELECT COALESCE(
          (SELECT max(d.id) FROM bridge_delegations d WHERE d.room_id = a.room AND d.thread_root = a.root
             AND d.ghost_mxid = a.ghost AND d.sender_mxid = a.sender),
@@ -57,8 +55,8 @@ const KNOWN: Statement = {
             AND d.ghost_mxid = a.ghost ORDER BY d.sender_mxid DESC, d.id DESC LIMIT 1)), root, NULL FROM asked a
      ) about JOIN bridge_delegations d ON d.id = about.id) AS subjects,
     (SELECT json_agg(json_build_object('event', matrix_event_id, 'room', room_id, 'sender', sender_mxid))
-       FROM bridge_encrypted_intake
-       WHERE matrix_event_id = ANY ($2) AND state = 'awaiting_key' AND edits_event_id IS NULL) AS waiting,
+       FROM (SELECT * FROM bridge_encrypted_intake WHERE matrix_event_id = ANY ($2) OFFSET 0) named
+       WHERE state = 'awaiting_key' AND edits_event_id IS NULL) AS waiting,
     (SELECT json_agg(json_build_object('room', d.room_id, 'event', d.matrix_event_id, 'threadRoot', d.thread_root,
          'sender', d.sender_mxid, 'agentTurn', d.agent_turn, 'isPending', d.terminal_at IS NULL, 'said', ARRAY (
            SELECT s.event_id FROM bridge_sends s WHERE s.delegation_id = d.id AND s.event_id IS NOT NULL

@@ -4,7 +4,7 @@
 // may together exceed a limit other than the room's by what each of them brings.
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { Capacity, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
-import { oneRow, type Queryable, rows, type Statement } from "./postgres.ts";
+import { type Queryable, rows, type Statement } from "./postgres.ts";
 import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 
 /** What is open before an admission: by room, agent, server, and by the room and the sender of intake envelopes. */
@@ -21,18 +21,23 @@ const serverShare = (server: string) => `server ${server}`;
 const roomShare = (room: string) => `room ${room}`;
 const senderShare = (sender: string) => `sender ${sender}`;
 
-// The upper bound of all that is open is set to what was counted.
+// Nothing is counted further than it may go, so that the cost does not depend on how much is open. What was counted to its
+// end becomes the upper bound of all that is open.
 const COUNT_OPEN: Statement = {
   name: "count_open",
   text: `
-  WITH open AS (
-    SELECT agent_id, substr(sender_mxid, strpos(sender_mxid, ':') + 1) AS server, count(*)::int AS open
-    FROM bridge_delegations WHERE terminal_at IS NULL GROUP BY 1, 2
-  ), counted AS (
-    UPDATE bridge_capacity SET
-      counted_open = COALESCE((SELECT sum(open) FROM open), 0), counted_at_admitted = admitted
+  WITH counted AS MATERIALIZED (
+    SELECT count(*)::int AS open FROM (SELECT FROM bridge_delegations WHERE terminal_at IS NULL LIMIT $1) one
+  ), bound AS (
+    UPDATE bridge_capacity SET counted_open = open, counted_at_admitted = admitted FROM counted WHERE open < $1
   )
-  SELECT COALESCE(json_agg(json_build_array(agent_id, server, open)), '[]') AS open FROM open`,
+  SELECT NULL AS share, open FROM counted WHERE open < $1
+  UNION ALL SELECT 'agent ' || agent, (SELECT count(*)::int FROM (
+    SELECT FROM bridge_delegations WHERE bridge_if_open(terminal_at, agent_id) = agent LIMIT $3) one)
+  FROM unnest($2::text[]) agent
+  UNION ALL SELECT 'server ' || server, (SELECT count(*)::int FROM (
+    SELECT FROM bridge_delegations WHERE bridge_if_open(terminal_at, bridge_server_of(sender_mxid)) = server LIMIT $5) one)
+  FROM unnest($4::text[]) server`,
 };
 
 const COUNT_AWAITING: Statement = {
@@ -45,7 +50,8 @@ const COUNT_AWAITING: Statement = {
 };
 
 /**
- * Counts what is open. Agents and servers are counted only when what is open, with what is new, might exceed a share.
+ * Counts what is open, as far as a limit. Agents and servers are counted only when what is open, with what is new, might
+ * exceed a share.
  * @param most an upper bound of what is open in all rooms
  */
 export async function countOpen(
@@ -61,18 +67,25 @@ export async function countOpen(
     const counted = await rows<{ share: string; open: number }>(on, COUNT_AWAITING, values);
     for (const { share, open } of counted) shares.set(share, open);
   }
-  const least = Math.min(capacity.global, capacity.server ?? Infinity, capacity.agent ?? Infinity);
-  if (known.most + found.delegations.length <= least)
-    return { total: known.most, rooms: known.rooms, shares };
-  const { open } = await oneRow<{ open: [string, string, number][] }>(on, COUNT_OPEN, []);
-  let total = 0;
-  for (const [agent, server, count] of open) {
-    total += count;
-    for (const share of [agentShare(agent), serverShare(server)]) {
-      shares.set(share, (shares.get(share) ?? 0) + count);
-    }
+  const { global, agent, server } = capacity;
+  const { most, rooms } = known;
+  const { delegations } = found;
+  const least = Math.min(global, server ?? Infinity, agent ?? Infinity);
+  const after = most + delegations.length;
+  if (delegations.length === 0 || after <= least) return { total: most, rooms, shares };
+  let total = most;
+  const counted = await rows<{ share: string | null; open: number }>(on, COUNT_OPEN, [
+    after > global ? global : least,
+    [...new Set(delegations.map((one) => one.agent))],
+    agent ?? 0,
+    [...new Set(delegations.map(({ sender }) => serverOf(sender as UserId)))],
+    server ?? 0,
+  ]);
+  for (const { share, open } of counted) {
+    if (share === null) total = open;
+    else shares.set(share, open);
   }
-  return { total, rooms: known.rooms, shares };
+  return { total, rooms, shares };
 }
 
 /** Slots while they are being assigned. */

@@ -37,7 +37,7 @@ export interface RoomFacts {
   readonly members: readonly UserId[];
 }
 
-const INVITING_SERVER = "CASE WHEN membership = 'invite' THEN substr(inviter, strpos(inviter, ':') + 1) END";
+const INVITING_SERVER = "CASE WHEN membership = 'invite' THEN bridge_server_of(inviter) END";
 
 const CLAIM = statement("claim_memberships")`
   WITH due AS MATERIALIZED (

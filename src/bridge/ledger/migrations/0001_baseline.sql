@@ -87,8 +87,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN COALESCE((SELECT upper(void) FROM unnest(voids) void WHERE void @> seq), seq);
 
 -- An upper bound of open delegations in all rooms: those of the last count, and all that were
--- admitted since. An admission counts again only when the bound would refuse it, so that admissions and transitions do
--- not contend for one common row.
+-- admitted since. An admission counts again only when the bound might exceed a share, so that admissions and transitions
+-- do not contend for one common row.
 CREATE TABLE bridge_capacity (
   singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
   admitted bigint NOT NULL DEFAULT 0,
@@ -309,6 +309,19 @@ CREATE INDEX bridge_delegations_answer ON bridge_delegations (answer_event_id) W
 CREATE INDEX bridge_delegations_ended ON bridge_delegations (terminal_at) WHERE terminal_at IS NOT NULL;
 CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root, ghost_mxid, sender_mxid, id)
   WHERE thread_root IS NOT NULL;
+-- What is open in a thread, of an agent, and of the users of a server. Indexes of expressions, because an empty table gives
+-- the planner no reason to choose the right one of several indexes of open delegations.
+CREATE FUNCTION bridge_if_open(terminal_at timestamptz, value text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN terminal_at IS NULL THEN value END;
+CREATE FUNCTION bridge_server_of(user_id text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN substr(user_id, strpos(user_id, ':') + 1);
+CREATE INDEX bridge_delegations_open_in_thread ON bridge_delegations (bridge_if_open(terminal_at, thread_root))
+  WHERE bridge_if_open(terminal_at, thread_root) IS NOT NULL;
+CREATE INDEX bridge_delegations_open_of_agent ON bridge_delegations (bridge_if_open(terminal_at, agent_id))
+  WHERE bridge_if_open(terminal_at, agent_id) IS NOT NULL;
+CREATE INDEX bridge_delegations_open_of_server
+  ON bridge_delegations (bridge_if_open(terminal_at, bridge_server_of(sender_mxid)))
+  WHERE bridge_if_open(terminal_at, bridge_server_of(sender_mxid)) IS NOT NULL;
 
 -- Intake envelopes: encrypted events whose keys were missing when they arrived.
 CREATE TABLE bridge_encrypted_intake (

@@ -7,8 +7,8 @@ import type { About } from "../../../../src/bridge/ledger/admission-types.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { createStatuses } from "../../../../src/bridge/ledger/status-messages.ts";
-import type { UserId } from "../../../../src/domain/identifiers.ts";
-import { event, ghost, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
+import { event, ghost, job, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 
 const ANSWERED = 2_000;
 const IN_THREAD = 12_000;
@@ -90,6 +90,64 @@ describe("query plans", () => {
     const another = { ...thread, sender: "@newcomer:a.test" as UserId };
     const { subjects: others } = await readKnown(pool, { ...about, threads: [another] }, T0);
     assert.deepEqual(new Set(others?.map(({ ghost: by }) => by)), new Set(["docs", "hr", "it"].map(ghost)));
+  });
+
+  it("an admission reads as many rows, however many questions are open in its room, of its agent, of its server and in all [INT-2] [INT-4]", async (t) => {
+    const { pool, admit, rows } = await ledgerFixture(t, 1);
+    const capacity = { room: 1_000_000, global: 1_000_000, agent: 20, server: 20 };
+    const fill = async (from: number, to: number) => {
+      const values = [new Date(T0), from, to];
+      await pool.query(
+        `INSERT INTO bridge_delegations (matrix_event_id, ghost_mxid, room_id, room_seq, room_ordinal, room_siblings,
+           sender_mxid, origin_server_ts, agent_id, target_fingerprint, thread_root, state, admitted_at)
+         SELECT '$' || i, '@agent_docs:a.test', '!r', i, 0, 1, '@alice:' || (ARRAY['a', 'b'])[1 + i % 2] || '.test', 0,
+           (ARRAY['docs', 'hr'])[1 + i / 2 % 2], 'f', '$thread' || i, 'queued', $1
+         FROM generate_series($2::int, $3::int) i`,
+        values,
+      );
+      await pool.query(
+        `INSERT INTO bridge_encrypted_intake (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id,
+           ingress, intake_fingerprint, deadline, room_seq, state, due_at, admitted_at)
+         SELECT '$waiting' || i, '!other', '@bob:b.test', 0, 't', 'transaction', decode(repeat('00', 32), 'hex'), $1, i,
+           'awaiting_key', $1, $1 FROM generate_series($2::int, $3::int) i`,
+        values,
+      );
+      await pool.query(
+        `INSERT INTO bridge_rooms (room_id, next_seq, head_at, open_count)
+         SELECT '!r', $3::int + 1, $1::timestamptz, $3::int - $2::int + 1
+         ON CONFLICT (room_id) DO UPDATE SET next_seq = excluded.next_seq, head_at = excluded.head_at,
+           open_count = bridge_rooms.open_count + excluded.open_count`,
+        values,
+      );
+      await pool.query("UPDATE bridge_capacity SET admitted = admitted + $1", [to - from + 1]);
+    };
+    let asked = 0;
+    const rowsRead = async (): Promise<number> => {
+      asked += 1;
+      const total = async () => {
+        await pool.query("SELECT pg_stat_force_next_flush()");
+        const [read] = await rows(
+          `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes)
+             + (SELECT sum(seq_tup_read) FROM pg_stat_user_tables) AS read`,
+        );
+        return Number(read?.["read"]);
+      };
+      const before = await total();
+      const about = { rooms: [room("r")], related: [event("thread1"), event("7"), event("waiting7")] };
+      const question = job(`q${asked}`, { sender: "@carol:c.test" as UserId, agent: "it" as AgentId });
+      const refused = job(`refused${asked}`);
+      const { admitted, denied } = await admit([question, refused], { about, capacity });
+      assert.deepEqual({ admitted, denied }, { admitted: 1, denied: 1 });
+      return (await total()) - before;
+    };
+    // Statements are planned while the tables are empty, and keep their plans.
+    assert.equal((await admit([job("first")], { capacity: { ...capacity, agent: 0 } })).denied, 1);
+    await fill(1_001, 1_100);
+    await rowsRead();
+    const few = await rowsRead();
+    await fill(1_201, 1_200 + IN_THREAD);
+    const many = await rowsRead();
+    assert.ok(many <= few + 20, `${many} rows, with 100 open ${few}`);
   });
 
   it("open questions that have their status messages are not read to find others [INT-2]", async (t) => {
