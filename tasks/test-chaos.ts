@@ -84,12 +84,24 @@ function listed(counts: Readonly<Record<string, number>>): string {
 }
 
 function report(totals: ChaosTotals, print: (line: string) => void): void {
-  const { seed, rounds, seconds, faults, questions, answered, ended, readBack, violations, folder } = totals;
+  const {
+    seed,
+    rounds,
+    seconds,
+    faults,
+    questions,
+    answered,
+    ended,
+    readBack,
+    overtaken,
+    violations,
+    folder,
+  } = totals;
   print(`${rounds} rounds in ${seconds} s, seed ${seed}`);
   print(`faults: ${listed(faults)}`);
   print(`questions: ${listed(questions)}`);
   print(
-    `${answered} answered, ${ended} ended without an answer, ${readBack} read back; ${violations.length} violations`,
+    `${answered} answered, ${ended} ended without an answer, ${readBack} read back, ${overtaken} delivered late; ${violations.length} violations`,
   );
   for (const violation of violations) print(`VIOLATION: ${violation}`);
   if (violations.length === 0) return;

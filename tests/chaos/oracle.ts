@@ -36,6 +36,8 @@ export interface AuditLine {
   readonly reason: string;
   /** Whether a transaction brought the question, or the bridge read it back. */
   readonly ingress: string;
+  /** When the bridge took the question, in ISO 8601; absent in the record of an event that asked nothing. */
+  readonly admittedAt?: string | undefined;
 }
 
 interface Seen {
@@ -55,6 +57,8 @@ export interface Verdict {
   readonly ended: number;
   /** Questions that no transaction brought. */
   readonly readBack: number;
+  /** Questions that the homeserver delivered after a later one of their room, which so came first. */
+  readonly overtaken: number;
   readonly violations: readonly string[];
 }
 
@@ -126,11 +130,12 @@ export class Oracle {
     }
     const all = [...this.#seen.values()];
     for (const seen of all) violations.push(...wrongWith(seen));
-    violations.push(...this.#outOfOrder());
+    const { wrong, overtaken } = this.#outOfOrder();
+    violations.push(...wrong);
     const open = all.filter((seen) => !this.#hasEnded(seen)).map(({ question }) => question);
     const answered = all.filter(({ said }) => said.answer.size > 0).length;
     const readBack = all.filter(isReadBack).length;
-    return { open, answered, ended: all.length - open.length - answered, readBack, violations };
+    return { open, answered, ended: all.length - open.length - answered, readBack, overtaken, violations };
   }
 
   /** What was seen before the question was known to be asked belongs to it, too. */
@@ -171,25 +176,33 @@ export class Oracle {
 
   /**
    * Questions of a room whose first request reached the agent before that of an earlier one. One that was read back
-   * takes its place when it is found.
+   * takes its place when it is found. One that the homeserver delivered later than its successor, since the delivery of
+   * its own transaction failed, is overtaken by the homeserver, not by the bridge: it is counted.
    */
-  #outOfOrder(): string[] {
+  #outOfOrder(): { readonly wrong: readonly string[]; readonly overtaken: number } {
     const wrong: string[] = [];
+    let overtaken = 0;
     for (const [room, events] of this.#orders) {
       let last: Seen | undefined;
       for (const event of events) {
         const seen = this.#seen.get(event);
         if (seen?.firstCall === undefined || seen.audit.length === 0) continue;
         if (last?.firstCall !== undefined && seen.firstCall < last.firstCall) {
+          if (admittedAt(seen) < admittedAt(last)) {
+            overtaken += 1;
+            continue;
+          }
           wrong.push(`${nameOf(seen)} reached the agent before ${nameOf(last)}, which is earlier in ${room}`);
         }
         if (!isReadBack(seen)) last = seen;
       }
     }
-    return wrong;
+    return { wrong, overtaken };
   }
 }
 
+/** NaN where it is not known, which is neither before nor after anything. */
+const admittedAt = ({ audit }: Seen) => Date.parse(audit[0]?.admittedAt ?? "");
 const isExpired = ({ outcome }: AuditLine) => outcome === "expired";
 const isReadBack = ({ audit }: Seen) => audit.some(({ ingress }) => ingress === "recovered");
 

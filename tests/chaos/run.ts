@@ -37,6 +37,8 @@ export interface ChaosTotals {
   readonly ended: number;
   /** Questions that no transaction of the homeserver brought. */
   readonly readBack: number;
+  /** Questions that the homeserver delivered after a later one of their room. */
+  readonly overtaken: number;
   readonly violations: readonly string[];
   /** Where the lab's files are, after a violation. */
   readonly folder: string | null;
@@ -62,7 +64,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosTotals> {
       const begun = systemClock.now();
       const done = await runRounds(options, deployment, world);
       violations = done.violations;
-      const { answered, ended, readBack } = oracle.judge();
+      const { answered, ended, readBack, overtaken } = oracle.judge();
       return {
         seed,
         rounds: done.rounds.length,
@@ -72,6 +74,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosTotals> {
         answered,
         ended,
         readBack,
+        overtaken,
         violations,
         folder: violations.length === 0 ? null : keptIn,
       };

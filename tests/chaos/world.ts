@@ -30,6 +30,7 @@ const AuditRecord = z.object({
   terminal_reason: z.string(),
   event_id: z.string(),
   ingress: z.string(),
+  admitted_at: z.string().optional(),
 });
 
 const ENCRYPTION = {
@@ -140,8 +141,15 @@ export class World {
     for (const line of this.#audit()) {
       const record = AuditRecord.safeParse(JSON.parse(line));
       if (!record.success) continue;
-      const { audit_id: id, event_id: event, outcome, terminal_reason: reason, ingress } = record.data;
-      this.oracle.audited({ id, event, outcome, reason, ingress });
+      const {
+        audit_id: id,
+        event_id: event,
+        outcome,
+        terminal_reason: reason,
+        ingress,
+        admitted_at: admittedAt,
+      } = record.data;
+      this.oracle.audited({ id, event, outcome, reason, ingress, admittedAt });
     }
   }
 

@@ -66,6 +66,7 @@ describe("the oracle of random faults", () => {
       answered: 2,
       ended: 0,
       readBack: 0,
+      overtaken: 0,
       violations: [],
     });
   });
@@ -81,7 +82,14 @@ describe("the oracle of random faults", () => {
       reason: "agent_unavailable",
       ingress: "transaction",
     });
-    assert.deepEqual(oracle.judge(), { open: [], answered: 1, ended: 1, readBack: 0, violations: [] });
+    assert.deepEqual(oracle.judge(), {
+      open: [],
+      answered: 1,
+      ended: 1,
+      readBack: 0,
+      overtaken: 0,
+      violations: [],
+    });
   });
 
   it("finds an answer in the room of a question that is canceled in the audit stream [CRA-2]", () => {
@@ -193,7 +201,29 @@ describe("the oracle of random faults", () => {
     }
     oracle.audited({ ...audit, id: "1", event: "$first", ingress: "recovered" });
     oracle.audited({ ...audit, id: "2", event: "$second", ingress: "transaction" });
-    assert.deepEqual(oracle.judge(), { open: [], answered: 2, ended: 0, readBack: 1, violations: [] });
+    const counts = { answered: 2, ended: 0, readBack: 1, overtaken: 0 };
+    assert.deepEqual(oracle.judge(), { open: [], ...counts, violations: [] });
+  });
+
+  it("counts a question that the homeserver delivered after a later one, and excuses no other order [CRA-2]", () => {
+    const overtaken = (first: string | undefined, second: string | undefined) => {
+      const oracle = asked();
+      for (const [name, admittedAt] of [["second", second] as const, ["first", first] as const]) {
+        oracle.called(name);
+        oracle.said(reply(name));
+        oracle.task(name, name);
+        const audit = { id: name, event: `$${name}`, outcome: "completed", reason: "answered" };
+        oracle.audited({ ...audit, ingress: "transaction", admittedAt });
+      }
+      const { overtaken, violations } = oracle.judge();
+      return [overtaken, violations.length];
+    };
+    const [early, late] = ["2026-11-25T10:00:00.000Z", "2026-11-25T10:00:01.000Z"];
+    assert.deepEqual(overtaken(late, early), [1, 0]);
+    assert.deepEqual(overtaken(early, late), [0, 1]);
+    assert.deepEqual(overtaken(early, early), [0, 1]);
+    assert.deepEqual(overtaken(undefined, early), [0, 1]);
+    assert.deepEqual(overtaken(late, undefined), [0, 1]);
   });
 
   it("takes a redacted question for ended, and a key that never came once its room is told [CRA-2]", () => {
@@ -224,7 +254,14 @@ describe("the oracle of random faults", () => {
       kind: "notice",
       body: "I cannot read",
     });
-    assert.deepEqual(oracle.judge(), { open: [], answered: 0, ended: 2, readBack: 0, violations: [] });
+    assert.deepEqual(oracle.judge(), {
+      open: [],
+      answered: 0,
+      ended: 2,
+      readBack: 0,
+      overtaken: 0,
+      violations: [],
+    });
   });
 
   it("finds an answer without a task, and one that the audit stream calls failed", () => {
