@@ -42,7 +42,7 @@ export function openDatabase(config: BridgeConfig, log: Logger): Database {
 const isRefusal = (name: string) => /^(28|3D)/.test(name);
 
 /** What an operator is told when the database was not to be had: whether it is away, or refuses the URL's user or name. */
-export function databaseError(cause: unknown): DrawbridgeError {
+function databaseError(cause: unknown): DrawbridgeError {
   if (cause instanceof DrawbridgeError) return cause;
   const name = errorName(cause);
   return isRefusal(name)
@@ -79,7 +79,7 @@ export async function migrateWhenReachable(
 }
 
 /** Opens the bridge's database for `work`, and closes it whatever happens. @throws DrawbridgeError */
-async function onDatabase<T>(
+export async function onDatabase<T>(
   config: BridgeConfig,
   work: (pool: Pool, migrated: number) => Promise<T>,
 ): Promise<T> {

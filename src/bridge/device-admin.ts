@@ -1,16 +1,14 @@
 // The status and the reset of ghosts' devices for an operator, whether the bridge runs or not.
 // Invariants: the status changes nothing; a reset deletes the old device at the homeserver before it deletes it from the
 // ledger, so that an interrupted reset leaves a stopped device and can be repeated.
-import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { type GhostMxid, ghostOf, parseAgentId, parseUserId } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { BridgeConfig } from "./config.ts";
-import { type Database, databaseError, openDatabase } from "./database.ts";
+import { onDatabase } from "./database.ts";
 import { createGhosts, type RecordedDevice } from "./ledger/ghosts.ts";
 import type { GhostLedger } from "./ledger/ledger.ts";
-import { migrate } from "./ledger/migrate.ts";
 import type { DeviceStopReason } from "./ledger/states.ts";
 import { freshDeviceId } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
@@ -42,83 +40,74 @@ export interface DeviceAdminOptions {
   readonly config: BridgeConfig;
   readonly clock: Clock;
   readonly random: Random;
-  readonly log: Logger;
 }
 
-export class DeviceAdmin {
-  readonly #options: DeviceAdminOptions;
-  readonly #database: Database;
-  readonly #homeserver: Homeserver;
-  readonly #ledger: GhostLedger;
-
-  private constructor(options: DeviceAdminOptions, database: Database, homeserver: Homeserver) {
-    this.#options = options;
-    this.#database = database;
-    this.#homeserver = homeserver;
-    this.#ledger = createGhosts(database.pool);
-  }
-
-  /** Opens the bridge's database, and the homeserver as the bridge. @throws DrawbridgeError */
-  static async open(options: DeviceAdminOptions): Promise<DeviceAdmin> {
-    const { config, clock, log } = options;
+/** Opens the devices of a bridge for `work`, and closes them whatever happens. @throws DrawbridgeError */
+export function withDeviceAdmin<T>(
+  { config, clock, random }: DeviceAdminOptions,
+  work: (admin: DeviceAdmin) => Promise<T>,
+): Promise<T> {
+  return onDatabase(config, async (pool) => {
     const asToken = readSecret(config.appservice.asToken, config.directory);
-    const database = openDatabase(config, log);
     const { url, requestTimeout } = config.homeserver;
     const homeserver = new Homeserver({ url, asToken, requestTimeoutMs: requestTimeout, clock });
-    const admin = new DeviceAdmin(options, database, homeserver);
     try {
-      await migrate(database.pool);
-      return admin;
-    } catch (cause) {
-      await admin.close();
-      throw databaseError(cause);
+      return await work(createDeviceAdmin(createGhosts(pool), homeserver, config, random));
+    } finally {
+      await homeserver.close();
     }
-  }
+  });
+}
 
-  async status(): Promise<readonly DeviceReport[]> {
-    const reports: DeviceReport[] = [];
-    for (const device of await this.#ledger.recordedDevices()) {
-      reports.push(await reportOf(device, this.#homeserver));
-    }
-    return reports;
-  }
+export type DeviceAdmin = ReturnType<typeof createDeviceAdmin>;
 
-  /**
-   * Gives a ghost a new device; the old one and all its keys are gone.
-   * @param name the ghost's user ID, or its agent's name
-   * @returns the old and the new device ID
-   * @throws DrawbridgeError
-   */
-  async reset(name: string): Promise<DeviceReset> {
-    const { config, random } = this.#options;
-    const { devices } = this.#homeserver;
-    const ghost = ghostNamed(name, config);
-    const recorded = await this.#ledger.recordedDevice(ghost);
-    if (recorded === undefined) {
-      throw new DrawbridgeError("usage", `${ghost} has no device here`, {
-        hint: "Name a ghost that `drawbridge ghost device status` lists.",
-      });
-    }
-    const from = recorded.deviceId;
-    const to = freshDeviceId(random);
-    assertDone("delete the old device", await devices.deleteDevice(ghost, from));
-    const record = async () =>
-      assertDone("record the new device", await devices.setDeviceRecord(ghost, { deviceId: to, epoch: 0n }));
-    await record();
-    if (await this.#ledger.resetDevice(ghost, from, to)) {
-      // Once more: until the ledger was changed, a running bridge may have recorded the old device again.
+function createDeviceAdmin(
+  ledger: GhostLedger,
+  homeserver: Homeserver,
+  config: BridgeConfig,
+  random: Random,
+) {
+  return {
+    async status(): Promise<readonly DeviceReport[]> {
+      const reports: DeviceReport[] = [];
+      for (const device of await ledger.recordedDevices()) reports.push(await reportOf(device, homeserver));
+      return reports;
+    },
+
+    /**
+     * Gives a ghost a new device; the old one and all its keys are gone.
+     * @param name the ghost's user ID, or its agent's name
+     * @returns the old and the new device ID
+     * @throws DrawbridgeError
+     */
+    async reset(name: string): Promise<DeviceReset> {
+      const { devices } = homeserver;
+      const ghost = ghostNamed(name, config);
+      const recorded = await ledger.recordedDevice(ghost);
+      if (recorded === undefined) {
+        throw new DrawbridgeError("usage", `${ghost} has no device here`, {
+          hint: "Name a ghost that `drawbridge ghost device status` lists.",
+        });
+      }
+      const from = recorded.deviceId;
+      const to = freshDeviceId(random);
+      assertDone("delete the old device", await devices.deleteDevice(ghost, from));
+      const record = async () =>
+        assertDone(
+          "record the new device",
+          await devices.setDeviceRecord(ghost, { deviceId: to, epoch: 0n }),
+        );
       await record();
-      return { ghost, from, to };
-    }
-    throw new DrawbridgeError("lease_lost", `the device of ${ghost} was reset by somebody else meanwhile`, {
-      hint: "Check it with `drawbridge ghost device status`.",
-    });
-  }
-
-  async close(): Promise<void> {
-    await this.#homeserver.close();
-    await this.#database.close();
-  }
+      if (await ledger.resetDevice(ghost, from, to)) {
+        // Once more: until the ledger was changed, a running bridge may have recorded the old device again.
+        await record();
+        return { ghost, from, to };
+      }
+      throw new DrawbridgeError("lease_lost", `the device of ${ghost} was reset by somebody else meanwhile`, {
+        hint: "Check it with `drawbridge ghost device status`.",
+      });
+    },
+  };
 }
 
 async function reportOf(device: RecordedDevice, homeserver: Homeserver): Promise<DeviceReport> {
@@ -134,10 +123,10 @@ async function reportOf(device: RecordedDevice, homeserver: Homeserver): Promise
     ghost,
     device: deviceId,
     stopped: stopped?.reason ?? null,
-    stoppedAt: stopped === undefined ? null : isoTime(stopped.at),
+    stoppedAt: isoTime(stopped?.at),
     store: store?.identity !== undefined,
     epoch: store === undefined ? null : String(store.epoch),
-    publishedAt: store?.publishedAt === undefined ? null : isoTime(store.publishedAt),
+    publishedAt: isoTime(store?.publishedAt),
     homeserver: view(),
     crossSigned: published?.crossSigned ?? null,
   };
@@ -165,6 +154,4 @@ function assertDone(what: string, outcome: Outcome<unknown>): void {
   );
 }
 
-function isoTime(at: number): string {
-  return new Date(at).toISOString();
-}
+const isoTime = (at: number | undefined) => (at === undefined ? null : new Date(at).toISOString());

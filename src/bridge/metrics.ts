@@ -6,6 +6,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom
 import manifest from "../../package.json" with { type: "json" };
 import type { Clock } from "../domain/clock.ts";
 import type { GhostMxid } from "../domain/identifiers.ts";
+import { resultWithin } from "../runtime/concurrency.ts";
 import type { CatchupMetrics } from "./catchup/catchup.ts";
 import type { DeviceObserver, DeviceStatus } from "./crypto/ghost-device.ts";
 import type { IntakeEnvelopeObserver } from "./crypto/intake-envelope-worker.ts";
@@ -301,10 +302,7 @@ export function waitingGauges({ metrics, read, ghosts, clock }: WaitingGaugesOpt
     const now = clock.now();
     if (known === undefined || now >= known.at + KEPT_MS) {
       reading ??= look();
-      const patience = new AbortController();
-      const waited = clock.sleep(PATIENCE_MS, patience.signal).catch(() => undefined);
-      await Promise.race([reading, waited]);
-      patience.abort();
+      await resultWithin(clock, PATIENCE_MS, reading);
     }
     const isKnown = known !== undefined && clock.now() < known.at + KEPT_MS;
     set(metrics, isKnown ? known?.waiting : undefined, clock.now());

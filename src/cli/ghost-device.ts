@@ -1,8 +1,7 @@
 // drawbridge ghost device: of each ghost's device whether it takes part, and why not; and a new one in its place.
-import { pino } from "pino";
 import { loadBridgeConfig } from "../bridge/config.ts";
 import { DEVICE_STOP_HINTS } from "../bridge/crypto/device-checks.ts";
-import { DeviceAdmin, type DeviceReport } from "../bridge/device-admin.ts";
+import { type DeviceAdmin, type DeviceReport, withDeviceAdmin } from "../bridge/device-admin.ts";
 import { systemClock, systemRandom } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { defineCommand } from "./lib/command.ts";
@@ -11,22 +10,10 @@ import { CONFIG, JSON_OPTION, requireConfigFile } from "./lib/options.ts";
 import { print, renderTable, say } from "./lib/output.ts";
 
 /** Opens the devices of a bridge, and closes them whatever happens. */
-export async function withDeviceAdmin<T>(
-  configFile: string,
-  work: (admin: DeviceAdmin) => Promise<T>,
-): Promise<T> {
+async function onDevices<T>(configFile: string, work: (admin: DeviceAdmin) => Promise<T>): Promise<T> {
   requireConfigFile(configFile, "bridge");
-  const admin = await DeviceAdmin.open({
-    config: loadBridgeConfig(configFile),
-    clock: systemClock,
-    random: systemRandom,
-    log: pino({ level: "silent" }),
-  });
-  try {
-    return await work(admin);
-  } finally {
-    await admin.close();
-  }
+  const config = loadBridgeConfig(configFile);
+  return await withDeviceAdmin({ config, clock: systemClock, random: systemRandom }, work);
 }
 
 const HEADER = ["GHOST", "DEVICE", "STATE", "STORE", "AT THE HOMESERVER", "CROSS-SIGNED", "EPOCH"];
@@ -58,7 +45,7 @@ belongs to another device, when the store was restored to an older state than th
 the device was deleted. The columns say what the bridge recorded and what the homeserver has now. Exit code 1: a device has
 stopped, or the homeserver does not have the stored keys.`,
   async run(_, options) {
-    const reports = await withDeviceAdmin(options.config, (admin) => admin.status());
+    const reports = await onDevices(options.config, (admin) => admin.status());
     print(options, reports, () => renderTable(HEADER, reports.map(rowOf)));
     const stops = new Set(reports.map(({ stopped }) => stopped).filter((reason) => reason !== null));
     for (const reason of stops) say(`${reason}: ${DEVICE_STOP_HINTS[reason]}`);
@@ -86,7 +73,7 @@ new device up by itself within seconds.`,
         hint: "Read --help; then repeat the command with --yes.",
       });
     }
-    const done = await withDeviceAdmin(options.config, (admin) => admin.reset(ghost));
+    const done = await onDevices(options.config, (admin) => admin.reset(ghost));
     print(options, done, () => `${done.ghost}: device ${done.to} in place of ${done.from}\n`);
   },
 });

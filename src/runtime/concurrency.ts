@@ -1,4 +1,20 @@
-// Asynchronous work within a bound: at most so many at a time, one after another, or several at once.
+// Asynchronous work within a bound: at most so many at a time, one after another, several at once, or for so long.
+import type { Clock } from "../domain/clock.ts";
+
+/** The result of the work, or undefined when it takes longer: then it goes on by itself, and its failure is nobody's. */
+export async function resultWithin<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | undefined> {
+  const over = new AbortController();
+  const late = clock.sleep(ms, over.signal).then(
+    () => undefined,
+    () => undefined,
+  );
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    over.abort();
+    work.catch(() => undefined);
+  }
+}
 
 /** Runs `work` for each item, at most `width` at a time; the first failure ends it. */
 export async function mapConcurrent<Item, Result>(

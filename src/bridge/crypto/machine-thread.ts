@@ -5,7 +5,7 @@
 import { Worker } from "node:worker_threads";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { Serial } from "../../runtime/concurrency.ts";
+import { resultWithin, Serial } from "../../runtime/concurrency.ts";
 import {
   type FromThread,
   Outbox,
@@ -113,10 +113,7 @@ export function startMachineThread(
     stop: async () => {
       stopped = true;
       // A thread that does not even answer this is ended all the same.
-      const patience = new AbortController();
-      const given = clock.sleep(CLOSE_WAIT_MS, patience.signal).catch(() => undefined);
-      await Promise.race([ask({ do: "close" }).catch(() => undefined), given]);
-      patience.abort();
+      await resultWithin(clock, CLOSE_WAIT_MS, ask({ do: "close" })).catch(() => undefined);
       await worker.terminate();
     },
   };

@@ -7,6 +7,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { UserId } from "../../domain/identifiers.ts";
+import { resultWithin } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { DatabaseMarker, DatabaseMarkers } from "../ledger/database-marker.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
@@ -61,11 +62,8 @@ export class RestoreGuard {
 
   /** Tells the homeserver once more, so that a restore to before this moment is recognised. */
   async drain(): Promise<void> {
-    const told = this.#loop
-      .drain()
-      .then(() => this.round())
-      .catch(() => undefined);
-    await Promise.race([told, this.#options.clock.sleep(DRAIN_MS_MAX)]);
+    const told = this.#loop.drain().then(() => this.round());
+    await resultWithin(this.#options.clock, DRAIN_MS_MAX, told).catch(() => undefined);
   }
 
   /**

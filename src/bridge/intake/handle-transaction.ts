@@ -6,6 +6,7 @@
 // delays nothing, for what it missed is still at the homeserver and is fetched by a catchup.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { Admitted, Capacity, MalformedEvent } from "../ledger/admission-types.ts";
 import type { DeviceMail } from "../ledger/device-inbox.ts";
@@ -102,7 +103,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
     const { devices } = encryption;
     const { changes, ignored } = readDevicePart(extensions, namespace, devices.known());
     const own = new Map([...changes].filter(([ghost]) => devices.owns(ghost)));
-    if (own.size > 0) await within(clock, RECEIVE_MS_MAX, devices.receive(own));
+    if (own.size > 0) await resultWithin(clock, RECEIVE_MS_MAX, devices.receive(own));
     // Counts of keys come with every transaction, and are not worth a row by themselves.
     const mail = [...changes].flatMap(([ghost, change]) =>
       own.has(ghost) || change.toDevice.length + change.changedUsers.length + change.leftUsers.length === 0
@@ -114,7 +115,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
 
   return async (transactionId, body, rawEvents, { extensions = {}, recovered } = {}) => {
     if (recovered === undefined && options.ready !== undefined) {
-      await within(clock, READY_MS_MAX, options.ready());
+      await resultWithin(clock, READY_MS_MAX, options.ready());
     }
     const { mail, ignored: ignoredForDevices } = await receive(extensions);
     const { byGhost, partnerGhosts } = await agents.current();
@@ -177,16 +178,3 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
 
 const isNamed = (event: MalformedEvent): event is MalformedEvent & { event: EventId; room: RoomId } =>
   event.event !== undefined && event.room !== undefined;
-
-/** The result of the work, or undefined when it takes longer; then it goes on by itself. */
-async function within<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | undefined> {
-  const over = new AbortController();
-  const late = clock.sleep(ms, over.signal).catch(() => undefined);
-  try {
-    return await Promise.race([work, late.then(() => undefined)]);
-  } finally {
-    over.abort();
-    // A failure after the time limit has no listener any more.
-    work.catch(() => undefined);
-  }
-}

@@ -7,6 +7,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { Json } from "../../domain/json.ts";
+import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { MalformedEvent, RoomStateEvent } from "../ledger/admission-types.ts";
@@ -27,6 +28,8 @@ const UNKNOWN_ROOM_GHOSTS_MAX = 16;
 export type Decryption =
   | ({ readonly kind: "decrypted" } & Inside)
   | { readonly kind: "missing_key" | "refused" | "unavailable" };
+
+const UNAVAILABLE: Decryption = { kind: "unavailable" };
 
 /** The ghosts' devices, as far as intake reads with them. */
 export interface Decryptor {
@@ -80,6 +83,10 @@ export async function openEncrypted(
 ): Promise<OpenedEvents> {
   const { devices, clock, targets } = context;
   const deadline = clock.now() + BUDGET_MS;
+  const decrypt = async (ghosts: readonly GhostMxid[], event: EncryptedEvent) => {
+    const leftMs = Math.max(0, deadline - clock.now());
+    return (await resultWithin(clock, leftMs, devices.decrypt(ghosts, event, leftMs))) ?? UNAVAILABLE;
+  };
   const messages: MessageEvent[] = [];
   const malformed: MalformedEvent[] = [];
   const waiting: WaitingEvent[] = [];
@@ -91,7 +98,7 @@ export async function openEncrypted(
     tried.map(async ({ event, ghosts }) => ({
       event,
       ghosts,
-      result: await decryptWithin(devices, ghosts, event, deadline, clock),
+      result: await decrypt(ghosts, event).catch(() => UNAVAILABLE),
     })),
   );
   for (const { event, ghosts, result } of results) {
@@ -134,27 +141,6 @@ function mayHoldUp(
 ): boolean {
   const served = ghosts.flatMap((ghost) => targets.get(ghost) ?? []);
   return served.length === 0 || served.some(({ entry }) => isSenderAllowed(entry, sender));
-}
-
-async function decryptWithin(
-  devices: Decryptor,
-  ghosts: readonly GhostMxid[],
-  event: EncryptedEvent,
-  deadline: number,
-  clock: Clock,
-): Promise<Decryption> {
-  const over = new AbortController();
-  const late = clock.sleep(Math.max(0, deadline - clock.now()), over.signal).then(
-    () => ({ kind: "unavailable" }) as const,
-    () => ({ kind: "unavailable" }) as const,
-  );
-  try {
-    return await Promise.race([devices.decrypt(ghosts, event, deadline - clock.now()), late]);
-  } catch {
-    return { kind: "unavailable" };
-  } finally {
-    over.abort();
-  }
 }
 
 const FIELDS = ["event_id", "room_id", "sender", "type", "origin_server_ts", "content"] as const;

@@ -1,6 +1,7 @@
 // A stream of updates that can be waited on for a while at a time. Invariants: no update is lost when a
 // wait ends early; close() ends the connection whatever it is doing, and nothing rejects unheard.
 import type { Clock } from "../../../domain/clock.ts";
+import { resultWithin } from "../../../runtime/concurrency.ts";
 import type { AgentUpdate } from "./protocol.ts";
 
 export type StreamStep =
@@ -27,33 +28,22 @@ export class LiveStream {
   /** The next step; `quiet` when there is none within `waitMs` (without a limit when undefined). */
   async next(waitMs?: number): Promise<StreamStep> {
     this.#pending ??= this.#updates.next();
-    const timer = new AbortController();
-    const waits: Promise<IteratorResult<AgentUpdate, void> | "quiet">[] = [this.#pending];
-    if (waitMs !== undefined) waits.push(this.#quietAfter(waitMs, timer.signal));
-    let result: IteratorResult<AgentUpdate, void> | "quiet";
     try {
-      result = await Promise.race(waits);
+      const next = await (waitMs === undefined
+        ? this.#pending
+        : resultWithin(this.#clock, waitMs, this.#pending));
+      if (next === undefined) return { kind: "quiet" };
+      this.#pending = undefined;
+      return next.done ? { kind: "ended" } : { kind: "update", update: next.value };
     } catch (error) {
       this.#pending = undefined;
       throw error;
-    } finally {
-      timer.abort();
     }
-    if (result === "quiet") return { kind: "quiet" };
-    this.#pending = undefined;
-    return result.done ? { kind: "ended" } : { kind: "update", update: result.value };
   }
 
   close(): void {
     this.#controller.abort(new Error("the stream was closed"));
     this.#pending?.catch(() => undefined);
     this.#updates.return().catch(() => undefined);
-  }
-
-  #quietAfter(waitMs: number, signal: AbortSignal): Promise<"quiet"> {
-    return this.#clock.sleep(waitMs, signal).then(
-      () => "quiet",
-      () => "quiet",
-    );
   }
 }
