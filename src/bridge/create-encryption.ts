@@ -92,7 +92,7 @@ export function createEncryption(options: EncryptionOptions) {
     encryptEvent: takesPart ? encryptEvent : undefined,
     start: () => {
       devices.start(ending.signal);
-      worker?.start();
+      worker?.queue.start();
     },
     /** All ghosts that have machines, or are to have one. */
     ghosts: async () => [...new Set([...(await agents.current()).byGhost.keys(), ...devices.known().keys()])],
@@ -100,14 +100,14 @@ export function createEncryption(options: EncryptionOptions) {
     mailCame: () => devices.mailCame(),
     closeGhosts: (ghosts: readonly GhostMxid[], hasLost: boolean) => devices.close(ghosts, hasLost),
     /** To be called when intake envelopes were admitted. */
-    wake: () => worker?.wake(),
+    wake: () => worker?.queue.wake(),
     /** To be called when these events were redacted. */
     redacted: (events: readonly EventId[]) => void worker?.redacted(events).catch(countError),
     readiness: async () =>
       deviceReadiness(devices, [...(await agents.current()).byGhost.keys()].filter(options.owns)),
     /** Sets the gauges of devices, before a scrape. */
     record: () => recordDevices(metrics, devices.statuses(), devices.keyDelivery().result),
-    drainWorker: async () => await worker?.drain(),
+    drainWorker: async () => await worker?.queue.drain(),
     /** Closes the devices: nothing can be sent into encrypted rooms after it. */
     close: async () => {
       ending.abort();

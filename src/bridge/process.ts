@@ -94,7 +94,7 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
     if (await listenOnceFree(intake, config.listen, "listen", { clock, ended: stop })) {
       await ownership.start(stop);
       encryption?.start();
-      for (const part of [audit, ...workers]) part.start();
+      for (const part of [audit.loop, ...workers]) part.start();
       log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
       settle();
     }
@@ -110,8 +110,8 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
     ]);
     // Nothing is sent from here on. Requests of devices to a homeserver that hangs are not awaited.
     await Promise.all([homeserver.close(), encryption?.close()]);
-    await audit.drain();
-    await audit.round().catch(() => false);
+    await audit.loop.drain();
+    await audit.round().catch(() => undefined);
     await audit.close();
     await ownership.end();
     await Promise.all([closeDelegations(), closeServer(observe.server, clock)]);

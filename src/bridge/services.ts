@@ -1,7 +1,6 @@
 // Everything that works in a bridge process, wired together.
 // Invariant: nothing is started here, nothing listens, and no request is made to the homeserver.
 import { resolve } from "node:path";
-import type { FastifyInstance } from "fastify";
 import type { GhostMxid, UserId } from "../domain/identifiers.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import { ProfileSync } from "./agents/profile-sync.ts";
@@ -16,7 +15,7 @@ import { createDelegationWorker } from "./delegation/create-worker.ts";
 import { RestoreGuard } from "./health/restore-guard.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { redactedIn } from "./intake/interpret-messages.ts";
-import { createNamespace, type Namespace } from "./intake/namespace.ts";
+import { createNamespace } from "./intake/namespace.ts";
 import { throughFailover } from "./intake/retry-after-failover.ts";
 import { createIntakeServer } from "./intake/server.ts";
 import { createLedger, type Ledger } from "./ledger/ledger.ts";
@@ -42,45 +41,12 @@ import { createStatusQueue } from "./status-messages/send-status-messages.ts";
 import { textsBy } from "./texts/language-of-room.ts";
 import { Wakeups } from "./wakeups.ts";
 
-interface Worker {
-  start(): void;
-  drain(): Promise<void>;
-}
-
-export interface BridgeServices {
-  readonly ownership: Ownership;
-  readonly homeserver: Homeserver;
-  readonly ghosts: Ghosts;
-  readonly ledger: Ledger;
-  /** Undefined when `encryption.mode` is `refuse`. */
-  readonly encryption: Encryption | undefined;
-  /** What takes transactions. */
-  readonly intake: FastifyInstance;
-  /** Keeps work from beginning on a database that was put back. */
-  readonly restoreGuard: RestoreGuard;
-  /** Exports audit records; the last to drain, since what drains writes some. */
-  readonly audit: AuditExporter;
-  /** Ends the connections to agents; to be called when the workers have drained. */
-  closeDelegations(): Promise<void>;
-  /** Brings the gauges up to date that are read at a scrape. */
-  readonly recordGauges: () => Promise<void>;
-  /** What else runs. */
-  readonly workers: readonly Worker[];
-}
-
 const RETENTION_INTERVAL_MS = 10 * 60 * 1_000;
 
-/** What everything else stands on: the tables, and the homeserver as the bridge and as its ghosts. */
-interface Base {
-  readonly namespace: Namespace;
-  readonly ledger: Ledger;
-  readonly homeserverOptions: HomeserverOptions;
-  readonly homeserver: Homeserver;
-  readonly ghosts: Ghosts;
-}
+export type BridgeServices = ReturnType<typeof createServices>;
 
 /** Whoever starts them closes each. */
-export function createServices(options: BridgeOptions, context: BridgeContext): BridgeServices {
+export function createServices(options: BridgeOptions, context: BridgeContext) {
   const { config, clock, log } = options;
   const { agents, database, metrics } = context;
   const wakeups = new Wakeups(clock);
@@ -196,38 +162,33 @@ export function createServices(options: BridgeOptions, context: BridgeContext): 
     await waiting();
   };
   const inbox = encryption && { wake: () => encryption.mailCame() };
-  wakeups.parts = { delegations, notices, memberships, audit, envelopes: encryption, inbox };
+  wakeups.parts = { delegations, notices, memberships, audit: audit.loop, envelopes: encryption, inbox };
   return {
-    ownership,
-    homeserver,
-    ghosts,
-    ledger,
-    encryption,
+    ...{ ownership, homeserver, ghosts, ledger, encryption },
+    /** What takes transactions. */
     intake,
-    audit,
-    closeDelegations,
-    recordGauges,
+    /** Keeps work from beginning on a database that was put back. */
     restoreGuard,
+    /** Exports audit records; the last to drain, since what drains writes some. */
+    audit,
+    /** Ends the connections to agents; to be called when the workers have drained. */
+    closeDelegations,
+    /** Brings the gauges up to date that are read at a scrape. */
+    recordGauges,
+    /** What else runs. */
     workers: [
-      restoreGuard,
-      delegations,
-      notices,
-      statuses,
-      memberships,
-      profiles,
-      avatars,
-      retention,
-      catchup,
-      ...expiry,
+      ...[restoreGuard, delegations, notices, statuses, memberships, profiles, avatars.loop, retention],
+      ...[catchup, ...expiry],
     ],
   };
 }
 
+/** What everything else stands on: the tables, and the homeserver as the bridge and as its ghosts. */
 function createBase(
   { config, clock, log, random }: BridgeOptions,
   { agents, database, metrics, secrets }: BridgeContext,
   ownership: Ownership,
-): Base {
+) {
   const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
   const tables = createLedger(database.pool, secrets.keys, {
     noticeIntervalMs: config.limits.noticeInterval,
@@ -235,7 +196,7 @@ function createBase(
     servesEncryptedRooms: config.encryption.mode === "on",
     isGhost: namespace.isOwn,
   });
-  const ledger = {
+  const ledger: Ledger = {
     ...tables,
     delegations: claimedBy(ownership, tables.delegations),
     envelopes: claimedBy(ownership, tables.envelopes),
@@ -279,12 +240,12 @@ function claimedBy<Request extends ClaimRequest, Row, Rest>(
 function createIntake(
   { config, clock, log, stop }: BridgeOptions,
   { agents, metrics, secrets }: BridgeContext,
-  parts: Base & {
+  parts: ReturnType<typeof createBase> & {
     readonly encryption: Encryption | undefined;
     readonly wakeups: Wakeups;
     readonly ownership: Ownership;
   },
-): { readonly intake: FastifyInstance; readonly catchup: Catchup } {
+) {
   const { ledger, ghosts, namespace, encryption, wakeups } = parts;
   const { limits } = config;
   const observe = intakeMetrics(metrics);

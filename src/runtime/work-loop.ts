@@ -9,10 +9,10 @@ import { backoffMs } from "./backoff.ts";
 export interface WorkLoopOptions {
   readonly clock: Clock;
   /**
-   * One round. Returns true when more work may be due at once (it claimed a full batch), false to wait.
+   * One round. Returns true when more work may be due at once (it claimed a full batch), anything else to wait.
    * The signal aborts when the loop is draining: finish what is in hand, claim nothing more.
    */
-  readonly round: (signal: AbortSignal) => Promise<boolean>;
+  readonly round: (signal: AbortSignal) => Promise<unknown>;
   /** Told of a round that threw. */
   readonly onError: (error: unknown) => void;
   readonly pollIntervalMs?: number;
@@ -58,7 +58,7 @@ export class WorkLoop {
       this.#woken = false;
       let more = false;
       try {
-        more = await this.#options.round(this.#draining.signal);
+        more = (await this.#options.round(this.#draining.signal)) === true;
         failures = 0;
       } catch (error) {
         failures += 1;

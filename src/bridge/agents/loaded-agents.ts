@@ -95,10 +95,7 @@ export class WatchedAgentDirectory implements AgentDirectory {
     this.#digest = sha256Tagged(file.text);
     this.#loop = new WorkLoop({
       clock: options.clock,
-      round: async () => {
-        this.#check();
-        return false;
-      },
+      round: async () => this.#check(),
       onError: (error) => options.log.error({ event: "agents_file_check_failed", err: error }),
     });
     this.#loop.start();

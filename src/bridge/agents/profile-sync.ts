@@ -58,10 +58,7 @@ export class ProfileSync {
     this.#options = options;
     this.#loop = new WorkLoop({
       clock: options.clock,
-      round: async (signal) => {
-        await this.syncDue(signal);
-        return false;
-      },
+      round: (signal) => this.syncDue(signal),
       onError: (error) => this.#failed(error),
       pollIntervalMs: POLL_MS,
     });

@@ -43,7 +43,7 @@ export interface AuditExporterOptions {
 
 export class AuditExporter {
   readonly #options: AuditExporterOptions;
-  readonly #loop: WorkLoop;
+  readonly loop: WorkLoop;
   #handle: FileHandle | undefined;
   /** Written but perhaps not yet marked: what a crash between the two leaves behind. */
   #written = new Set<string>();
@@ -51,7 +51,7 @@ export class AuditExporter {
   constructor(options: AuditExporterOptions) {
     this.#options = options;
     mkdirSync(dirname(options.file), { recursive: true });
-    this.#loop = new WorkLoop({
+    this.loop = new WorkLoop({
       clock: options.clock,
       round: () => this.round(),
       onError: () => {
@@ -59,18 +59,6 @@ export class AuditExporter {
         options.log.warn({ event: "audit_not_exported" }, "audit records wait in the database");
       },
     });
-  }
-
-  start(): void {
-    this.#loop.start();
-  }
-
-  wake(): void {
-    this.#loop.wake();
-  }
-
-  drain(): Promise<void> {
-    return this.#loop.drain();
   }
 
   /** One round; returns true when there may be more to export at once. */

@@ -106,10 +106,8 @@ export class Catchup {
     const aftermathMs = Math.min(AFTERMATH_ROUND_MS, quietMs);
     this.#quiet = new WorkLoop({
       clock,
-      round: async (signal) => {
-        await this.#quietRound(aftermathMs, quietMs, AbortSignal.any([signal, this.#ending.signal]));
-        return false;
-      },
+      round: (signal) =>
+        this.#quietRound(aftermathMs, quietMs, AbortSignal.any([signal, this.#ending.signal])),
       onError: (error) => this.#noteFailure(error),
       pollIntervalMs: aftermathMs,
     });

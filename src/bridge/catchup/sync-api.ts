@@ -6,7 +6,7 @@ import { z } from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import { type EventId, type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
-import type { Outcome } from "../matrix/request-result.ts";
+import { mapValue, type Outcome } from "../matrix/request-result.ts";
 import type { RawEvent } from "./found-events.ts";
 
 /** What a ghost sees of one room since its position, oldest first. */
@@ -64,7 +64,8 @@ const roomsFilter = (limit: number, fields?: readonly string[]) =>
   });
 const PAGE_FILTER = JSON.stringify({ types: TYPES });
 
-const Events = z.array(z.record(z.string(), z.unknown()));
+const Event = z.record(z.string(), z.unknown());
+const Events = z.array(Event);
 const Timeline = z.object({
   timeline: z
     .object({ events: Events, limited: z.boolean().default(false), prev_batch: z.string().optional() })
@@ -80,12 +81,10 @@ const Sync = z.object({
     })
     .prefault({}),
 });
-const Event = z.record(z.string(), z.unknown());
 const Page = z.object({ chunk: Events, end: z.string().optional() });
 
 export class SyncApi {
-  readonly #reading: HomeserverHttp;
-  readonly #watching: HomeserverHttp;
+  readonly #http: HomeserverHttp;
   readonly #changesBytesMax: number;
   readonly #pageBytesMax: number;
 
@@ -95,17 +94,16 @@ export class SyncApi {
   ) {
     this.#changesBytesMax = bounds.changesBytesMax ?? CHANGES_BYTES_MAX;
     this.#pageBytesMax = bounds.pageBytesMax ?? PAGE_BYTES_MAX;
-    this.#reading = new HomeserverHttp({ ...options, responseBytesMax: PAGE_BYTES_MAX });
-    this.#watching = new HomeserverHttp({ ...options, requestTimeoutMs: WATCH_MS + WATCH_GRACE_MS });
+    this.#http = new HomeserverHttp(options);
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#reading.close(), this.#watching.close()]);
+    await this.#http.close();
   }
 
   /** `GET /versions`: whether the homeserver serves at all. */
   async isServing(): Promise<boolean> {
-    const outcome = await this.#reading.request("versions", "GET", ["versions"], {
+    const outcome = await this.#http.request("versions", "GET", ["versions"], {
       base: "client",
       schema: z.object({ versions: z.array(z.string()) }),
     });
@@ -128,7 +126,7 @@ export class SyncApi {
   /** Holds a request open until the homeserver answers it at the end of the time, or stops. */
   async wait(reader: Reader, since: string): Promise<Outcome<string>> {
     const outcome = await this.#sync("watch", reader, since, { filter: NOTHING, holdMs: WATCH_MS });
-    return outcome.kind === "ok" ? { kind: "ok", value: outcome.value.next_batch } : outcome;
+    return mapValue(outcome, ({ next_batch }) => next_batch);
   }
 
   /**
@@ -141,8 +139,7 @@ export class SyncApi {
     const whole = await read(roomsFilter(TIMELINE_LIMIT));
     const isTooLarge = whole.kind === "retry" && whole.cause === "too_large";
     const outcome = isTooLarge ? await read(roomsFilter(1, FOUND_FIELDS)) : whole;
-    if (outcome.kind !== "ok") return outcome;
-    return { kind: "ok", value: { ...toChanges(outcome.value, reader.ghost, since), isWhole: !isTooLarge } };
+    return mapValue(outcome, (sync) => ({ ...toChanges(sync, reader.ghost, since), isWhole: !isTooLarge }));
   }
 
   #sync(
@@ -152,8 +149,7 @@ export class SyncApi {
     options: { readonly filter: string; readonly holdMs?: number; readonly bytesMax?: number },
   ): Promise<Outcome<z.output<typeof Sync>>> {
     const { filter, holdMs = 0, bytesMax } = options;
-    const http = holdMs > 0 ? this.#watching : this.#reading;
-    return http.request(operation, "GET", ["sync"], {
+    return this.#http.request(operation, "GET", ["sync"], {
       query: {
         ...(since !== undefined && { since }),
         ...{ timeout: String(holdMs), set_presence: "offline", filter },
@@ -161,6 +157,7 @@ export class SyncApi {
       as: reader,
       schema: Sync,
       ...(bytesMax !== undefined && { bytesMax }),
+      ...(holdMs > 0 && { timeoutMs: holdMs + WATCH_GRACE_MS }),
     });
   }
 
@@ -175,7 +172,7 @@ export class SyncApi {
     since: string | undefined,
   ): Promise<Outcome<{ readonly events: readonly RawEvent[]; readonly next: string | undefined }>> {
     const read = (limit: number) =>
-      this.#reading.request("messages_back", "GET", ["rooms", room, "messages"], {
+      this.#http.request("messages_back", "GET", ["rooms", room, "messages"], {
         query: {
           ...(since !== undefined && { to: since }),
           ...{ dir: "b", from, limit: String(limit), filter: PAGE_FILTER },
@@ -187,24 +184,18 @@ export class SyncApi {
     const page = await read(PAGE_LIMIT);
     const isTooLarge = page.kind === "retry" && page.cause === "too_large";
     const outcome = isTooLarge ? await read(LARGE_PAGE_LIMIT) : page;
-    if (outcome.kind !== "ok") return outcome;
-    const { chunk, end } = outcome.value;
-    return {
-      kind: "ok",
-      value: {
-        events: chunk.map((event) => inRoom(event, room)),
-        next: chunk.length === 0 ? undefined : end,
-      },
-    };
+    return mapValue(outcome, ({ chunk, end }) => ({
+      events: chunk.map((event) => inRoom(event, room)),
+      next: chunk.length === 0 ? undefined : end,
+    }));
   }
 
   /** `GET /rooms/{room}/event/{event}`. */
   async event(reader: Reader, room: RoomId, event: EventId): Promise<Outcome<RawEvent>> {
-    const outcome = await this.#reading.request("event_again", "GET", ["rooms", room, "event", event], {
-      as: reader,
-      schema: Event,
-    });
-    return outcome.kind === "ok" ? { kind: "ok", value: inRoom(outcome.value, room) } : outcome;
+    const path = ["rooms", room, "event", event];
+    const bounds = { schema: Event, bytesMax: this.#pageBytesMax };
+    const outcome = await this.#http.request("event_again", "GET", path, { as: reader, ...bounds });
+    return mapValue(outcome, (found) => inRoom(found, room));
   }
 }
 

@@ -83,7 +83,7 @@ interface Claim {
 
 export class IntakeEnvelopeWorker {
   readonly #deps: IntakeEnvelopeWorkerDependencies;
-  readonly #queue: WorkQueue<Claim>;
+  readonly queue: WorkQueue<Claim>;
   readonly #requests: KeyRequests;
   #countedAt = Number.NEGATIVE_INFINITY;
 
@@ -93,7 +93,7 @@ export class IntakeEnvelopeWorker {
       devices: deps.devices,
       observe: (outcome) => deps.observe.keyRequest(outcome),
     });
-    this.#queue = new WorkQueue({
+    this.queue = new WorkQueue({
       clock: deps.clock,
       concurrency: BATCH,
       claim: (limit) => this.#claim(limit),
@@ -105,32 +105,15 @@ export class IntakeEnvelopeWorker {
     });
   }
 
-  start(): void {
-    this.#queue.start();
-  }
-
-  wake(): void {
-    this.#queue.wake();
-  }
-
   /** To be called when keys came for these rooms: their intake envelopes are tried again now. */
   async keysCame(rooms: readonly RoomId[]): Promise<void> {
     if (rooms.length === 0) return;
-    if ((await this.#deps.ledger.envelopes.wake(rooms, this.#deps.clock.now())) > 0) this.wake();
+    if ((await this.#deps.ledger.envelopes.wake(rooms, this.#deps.clock.now())) > 0) this.queue.wake();
   }
 
   /** To be called when these events were redacted: their key requests are canceled. */
   async redacted(events: readonly EventId[]): Promise<void> {
     await allEnded(events.map((event) => this.#requests.ended(event)));
-  }
-
-  drain(): Promise<void> {
-    return this.#queue.drain();
-  }
-
-  /** Works once on what is due; true when more may be due. */
-  round(draining?: AbortSignal): Promise<boolean> {
-    return this.#queue.round(draining);
   }
 
   async #claim(limit: number): Promise<readonly Claim[]> {

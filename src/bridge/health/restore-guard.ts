@@ -42,10 +42,7 @@ export class RestoreGuard {
     this.#wentBack.promise.catch(() => undefined);
     this.#loop = new WorkLoop({
       clock: options.clock,
-      round: async () => {
-        await this.round();
-        return false;
-      },
+      round: () => this.round(),
       onError: () => undefined,
       pollIntervalMs: EVERY_MS,
     });

@@ -59,27 +59,16 @@ type Icon = { readonly bytes: Uint8Array; readonly mediaType: string } | { reado
 export class Avatars {
   readonly #deps: AvatarDependencies;
   readonly #tried = new Map<GhostMxid, Tried>();
-  readonly #loop: WorkLoop;
+  readonly loop: WorkLoop;
 
   constructor(deps: AvatarDependencies) {
     this.#deps = deps;
-    this.#loop = new WorkLoop({
+    this.loop = new WorkLoop({
       clock: deps.clock,
-      round: async (signal) => {
-        if (deps.isTurn()) await this.round(signal);
-        return false;
-      },
-      onError: () => deps.onError(),
+      round: async (signal) => deps.isTurn() && (await this.round(signal)),
+      onError: deps.onError,
       pollIntervalMs: POLL_MS,
     });
-  }
-
-  start(): void {
-    this.#loop.start();
-  }
-
-  drain(): Promise<void> {
-    return this.#loop.drain();
   }
 
   /** Looks at each agent whose card is new or whose icon is to be tried again. */

@@ -53,8 +53,6 @@ export interface HomeserverOptions {
   readonly url: string;
   readonly asToken: string;
   readonly requestTimeoutMs: number;
-  /** Longest response body read; 8 MiB when not given. */
-  readonly responseBytesMax?: number;
   readonly clock: Clock;
   /** Told of a user whose keys alone are longer than what is read of an answer. */
   readonly onKeysTooLarge?: (user: string) => void;
@@ -132,10 +130,7 @@ export class HomeserverHttp {
       }
       const text =
         call.thin === undefined
-          ? await readBounded(
-              response.body,
-              call.bytesMax ?? this.#options.responseBytesMax ?? RESPONSE_BYTES_MAX,
-            )
+          ? await readBounded(response.body, call.bytesMax ?? RESPONSE_BYTES_MAX)
           : await readPruned(response.body, call.thin);
       const body = text === undefined ? undefined : parseJson(text);
       if (!isOk) {

@@ -5,8 +5,8 @@
 import { type GhostMxid, serverOf } from "../../domain/identifiers.ts";
 import { escapeHtml } from "../matrix/markdown.ts";
 import { plainLine } from "../matrix/plain-line.ts";
+import type { Texts } from "../texts/en.ts";
 import { fill } from "../texts/language-of-room.ts";
-import type { Texts } from "../texts/text-keys.ts";
 
 /** An agent as the directory lists it. */
 export interface DirectoryLine {

@@ -5,7 +5,7 @@ import type { EventId } from "../../domain/identifiers.ts";
 import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { renderMarkdown } from "../matrix/markdown.ts";
-import type { Texts } from "../texts/text-keys.ts";
+import type { Texts } from "../texts/en.ts";
 import { type DirectoryLine, directoryBodies } from "./agent-list.ts";
 
 export interface NoticeFacts {

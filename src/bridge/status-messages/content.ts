@@ -7,7 +7,7 @@ import type { ClaimedStatus } from "../ledger/status-messages.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { renderMarkdown } from "../matrix/markdown.ts";
 import { plainLine } from "../matrix/plain-line.ts";
-import type { Texts } from "../texts/text-keys.ts";
+import type { Texts } from "../texts/en.ts";
 
 /** Characters of what the agent says that are shown. */
 export const REPORT_CHARACTERS_MAX = 400;

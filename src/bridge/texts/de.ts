@@ -1,5 +1,5 @@
 // What the bridge says in rooms, in German.
-import type { Texts } from "./text-keys.ts";
+import type { Texts } from "./en.ts";
 
 export const DE: Texts = {
   openings: {

@@ -1,7 +1,12 @@
-// What the bridge says in rooms, in English.
-import type { Texts } from "./text-keys.ts";
+// What the bridge says in rooms, in English, and with it every text that there is.
+// Invariants: each language has all of them; `{name}` stands for a value, and a text has the same ones in every language (a
+// test compares them); no text holds anything of a question, an answer or an error.
+import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
 
-export const EN: Texts = {
+export type Texts = typeof EN;
+
+export const EN = {
+  /** What happened, by kind of notice. */
   openings: {
     policy_denied: "I did not pass this question on.",
     rate_limited: "I did not pass this question on: there are too many at the moment.",
@@ -18,7 +23,8 @@ export const EN: Texts = {
     keys_missing:
       "I could not read encrypted messages here, because their keys did not reach me. To repair that, remove me " +
       "from this room and invite me again, or have a member share the room's keys with me; then ask again.",
-  },
+  } satisfies Readonly<Record<Exclude<NoticeKind, "agent_directory" | "help">, string>>,
+  /** Why, and who can repair it. */
   reasons: {
     answered: "It was answered.",
     room_capacity_exceeded:
@@ -92,7 +98,8 @@ export const EN: Texts = {
     sender_device_untrusted:
       "It was sent from a device that this bridge does not trust. Verify that device with your other ones, or " +
       "ask whoever runs the bridge which devices it trusts.",
-  },
+  } satisfies Readonly<Record<NoticeReason, string>>,
+  /** What `keys_missing` says where encrypted rooms are no longer read: no key would repair it. */
   noLongerRead:
     "I could not read encrypted messages here, because this bridge has stopped reading encrypted rooms. Please " +
     "ask me in a room without encryption. Whoever runs the bridge decides whether it takes part in encrypted " +
@@ -110,11 +117,13 @@ export const EN: Texts = {
     "`!cancel` as a reply to a question, or removing the question, stops work on it.",
     "`!help` shows this text.",
   ],
+  /** Of a question that an agent asks. */
   question: {
     empty: "I need more information to go on.",
     howToAnswer: "Reply to this message to answer.",
     howToChoose: "Reply to this message, or react to it with one of these, to answer.",
   },
+  /** Of the status message of a question that takes long; `waiting` is followed by the reason. */
   status: {
     working: "The agent is working on this question.",
     waiting: "This question is waiting.",
@@ -130,6 +139,7 @@ export const EN: Texts = {
   },
   answer: {
     empty: "(The agent finished without a text answer.)",
+    /** Ends the short form of a long answer. */
     continued: "The whole answer is in the thread of the question.",
   },
 };

@@ -2,8 +2,7 @@
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { BridgeConfig, Language } from "../config.ts";
 import { DE } from "./de.ts";
-import { EN } from "./en.ts";
-import type { Texts } from "./text-keys.ts";
+import { EN, type Texts } from "./en.ts";
 
 export const CATALOGUES: Readonly<Record<Language, Texts>> = { en: EN, de: DE };
 

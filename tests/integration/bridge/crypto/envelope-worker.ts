@@ -117,7 +117,7 @@ export async function setUp(t: TestContext) {
     pass: async (ms: number, stepMs = 1_000) => {
       for (let passed = 0; passed < ms; passed += stepMs) {
         await clock.advance(Math.min(stepMs, ms - passed));
-        await worker.round();
+        await worker.queue.round();
       }
     },
     states: async () =>

@@ -20,7 +20,7 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.order(), []);
     bridge.devices.sessions.add("session-1");
     await bridge.worker.keysCame(["!r" as RoomId]);
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.deepEqual(await bridge.order(), ["$late", "$behind"]);
     assert.deepEqual(await bridge.states(), { $late: "derived" });
     assert.deepEqual(await bridge.rows("SELECT open_count FROM bridge_rooms WHERE room_id = '!r'"), [
@@ -39,7 +39,7 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.states(), { $late: "awaiting_key", $never: "awaiting_key" });
     bridge.devices.sessions.add("session-1");
     await bridge.worker.keysCame(["!r" as RoomId]);
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.deepEqual(await bridge.order(), ["$next", "$late"]);
     await bridge.pass(KEY_WAIT_MS, 30_000);
     assert.deepEqual(await bridge.rows("SELECT open_count, head_seq = next_seq AS empty FROM bridge_rooms"), [
@@ -51,7 +51,7 @@ describe("IntakeEnvelopeWorker", () => {
     const bridge = await setUp(t);
     bridge.devices.atHomeserver.push({ session: "session-1", room: "!r" as RoomId });
     await bridge.bring(sealed("e1"), sealed("e2"));
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.deepEqual(await bridge.order(), ["$e1", "$e2"]);
     assert.deepEqual(bridge.lines, ["catchup 0", "catchup 0"]);
   });
@@ -89,7 +89,7 @@ describe("IntakeEnvelopeWorker", () => {
     // Once the key is here, it is asked for no more.
     bridge.devices.sessions.add("session-1");
     await bridge.worker.keysCame(["!r" as RoomId]);
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     const canceled = bridge.devices.sent.filter(
       ({ content: { action } }) => action === "request_cancellation",
     );
@@ -176,7 +176,7 @@ describe("IntakeEnvelopeWorker", () => {
     bridge.homeserver.set("$redacted", { ...sealed("redacted"), content: {} });
     bridge.homeserver.set("$gone", undefined);
     bridge.devices.sessions.add("session-1");
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.deepEqual(await bridge.states(), {
       $changed: "event_changed",
       $redacted: "source_redacted",
@@ -194,7 +194,7 @@ describe("IntakeEnvelopeWorker", () => {
     bridge.devices.onDecrypt = () => (isTrusted ? undefined : refused);
     bridge.devices.sessions.add("session-1");
     await bridge.bring(sealed("heals"));
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.deepEqual(bridge.devices.tracked, ["@alice:a.test"]);
     assert.deepEqual(await bridge.states(), { $heals: "awaiting_key" });
     isTrusted = true;
@@ -218,7 +218,7 @@ describe("IntakeEnvelopeWorker", () => {
     const bridge = await setUp(t);
     bridge.devices.onDecrypt = () => ({ kind: "refused", reason: "sender_mismatch" });
     await bridge.bring(sealed("forged"), question("behind"));
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.deepEqual(await bridge.states(), { $forged: "sender_mismatch" });
     assert.deepEqual(await bridge.order(), ["$behind"]);
   });
@@ -233,7 +233,7 @@ describe("IntakeEnvelopeWorker", () => {
     ]);
     bridge.devices.onDecrypt = ({ event }) => withheld(codes.get(event) ?? "m.unauthorised");
     await bridge.bring(sealed("unverified"), sealed("no-olm"), sealed("blacklisted"), question("behind"));
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.deepEqual(await bridge.states(), {
       $unverified: "key_withheld",
       $blacklisted: "key_withheld",
@@ -243,7 +243,7 @@ describe("IntakeEnvelopeWorker", () => {
     bridge.devices.onDecrypt = () => undefined;
     bridge.devices.sessions.add("session-1");
     await bridge.worker.keysCame(["!r" as RoomId]);
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.deepEqual(await bridge.order(), ["$no-olm", "$behind"]);
   });
 
@@ -279,7 +279,7 @@ describe("IntakeEnvelopeWorker", () => {
       question("behind"),
     );
     bridge.devices.sessions.add("session-1");
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.deepEqual(await bridge.states(), { $reaction: "derived", $unreadable: "derived" });
     assert.deepEqual(await bridge.order(), ["$behind"]);
   });
@@ -293,24 +293,24 @@ describe("IntakeEnvelopeWorker", () => {
       { ...member("@alice:a.test", "join"), ...elsewhere, event_id: "$alice-there" },
     );
     bridge.homeserver.set("$hanging", "hangs");
-    bridge.worker.start();
+    bridge.worker.queue.start();
     await queriedUntil(
       async () =>
         (await bridge.rows("SELECT FROM bridge_encrypted_intake WHERE holder IS NOT NULL")).length === 1,
     );
     await bridge.bring(sealed("late", elsewhere, {}, "session-2"));
     bridge.devices.sessions.add("session-2");
-    bridge.worker.wake();
+    bridge.worker.queue.wake();
     await queriedUntil(async () => (await bridge.states())["$late"] !== "awaiting_key");
     assert.deepEqual(await bridge.states(), { $hanging: "awaiting_key", $late: "derived" });
-    await bridge.worker.drain();
+    await bridge.worker.queue.drain();
   });
 
   it("each event is derived once when two workers run and one lost its lease", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(...Array.from({ length: 20 }, (_, index) => sealed(`e${index}`)));
     bridge.devices.sessions.add("session-1");
-    await Promise.all([bridge.worker.round(), bridge.worker.round()]);
+    await Promise.all([bridge.worker.queue.round(), bridge.worker.queue.round()]);
     const claimed = await bridge.rows("SELECT count(*)::int AS n FROM bridge_delegations");
     assert.deepEqual(claimed, [{ n: 20 }]);
     assert.equal((await bridge.order()).length, 20);
@@ -322,7 +322,7 @@ describe("IntakeEnvelopeWorker", () => {
     bridge.gone.add(ghost("aaa"));
     await bridge.bring(sealed("e1"));
     bridge.devices.sessions.add("session-1");
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.deepEqual(await bridge.states(), { $e1: "derived" });
   });
 
@@ -338,10 +338,10 @@ describe("IntakeEnvelopeWorker", () => {
       { ...member("@alice:a.test", "join"), ...elsewhere, event_id: "$alice" },
       sealed("late", elsewhere, {}, "session-2"),
     );
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     bridge.devices.sessions.add("session-2");
     await bridge.worker.keysCame(["!other" as RoomId]);
-    await bridge.worker.round();
+    await bridge.worker.queue.round();
     assert.equal((await bridge.states())["$late"], "derived");
     await bridge.pass(KEY_WAIT_MS, 5_000);
     assert.equal((await bridge.states())["$stuck"], "key_wait_elapsed");

@@ -21,7 +21,7 @@ describe("IntakeEnvelopeWorker", () => {
     const keyCame = async ({ devices, worker }: Bridge) => {
       devices.sessions.add("session-1");
       await worker.keysCame(["!r" as RoomId]);
-      await worker.round();
+      await worker.queue.round();
     };
     const prompts = async ({ claim, clock }: Bridge) =>
       (await claim({ now: clock.now() })).map(({ sourceEventId, prompt }) => [sourceEventId, prompt?.text]);
