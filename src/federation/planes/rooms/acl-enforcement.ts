@@ -6,6 +6,7 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { aclAllow, deniedByEnforcement } from "./acl.ts";
+import { isClosing } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
 import { actingAs, isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
@@ -112,9 +113,8 @@ export function mustBeProven(
 /** Servers other than ours that keep users in a room and must enforce its ACL. */
 export function retainedServers(session: RoomsSession, state: RoomState): readonly ServerName[] {
   const { intent } = session;
-  const closing = new Set<string>(intent.closing.map(({ serverName }) => serverName));
   return [...joinedByServer(state).keys()].filter(
-    (server) => server !== intent.own && !closing.has(server),
+    (server) => server !== intent.own && !isClosing(intent.closing, server),
   ) as ServerName[];
 }
 

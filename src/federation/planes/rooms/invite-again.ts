@@ -3,7 +3,7 @@
 // Invariants: only users who were in the room, or invited, are invited, and nobody whose membership somebody has
 // changed since; nobody after a removal; what a partner's server refuses is its own decision.
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { ServerName, UserId } from "../../../domain/identifiers.ts";
+import { type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/acting-user.ts";
 import { deniedByEnforcement } from "./acl.ts";
 import { inviteLevel, levelOf } from "./power-levels.ts";
@@ -77,16 +77,20 @@ function whoToInvite(
   const before = new Map((replace?.users ?? []).map((one) => [one.user, one.before]));
   for (const [user, ban] of bans) before.set(user, ban.before);
   const isElsewhere = state.roomId !== room;
-  return [...before]
-    .filter(([, how]) => how === "join" || how === "invite")
-    .map(([user]) => user)
-    .filter((user) => {
-      const member = state.members.get(user);
-      if (isElsewhere && member === undefined) return true;
-      // A user who left, or was kicked by somebody else since, is not invited. A replacement may have been in use before:
-      // then the users' own homeserver took them out of it, in their names, when it replaced that one in turn.
-      const leftBy: readonly (string | undefined)[] = isElsewhere ? [user] : [bans.get(user)?.actor, actor];
-      return member?.membership === "leave" && leftBy.includes(member.sender);
-    })
-    .sort();
+  return (
+    [...before]
+      .filter(([, how]) => how === "join" || how === "invite")
+      .map(([user]) => user)
+      // Another server name on the partner's host was put out with it, and is nobody who is admitted.
+      .filter((user) => serverOf(user) === partner)
+      .filter((user) => {
+        const member = state.members.get(user);
+        if (isElsewhere && member === undefined) return true;
+        // A user who left, or was kicked by somebody else since, is not invited. A replacement may have been in use before:
+        // then the users' own homeserver took them out of it, in their names, when it replaced that one in turn.
+        const leftBy: readonly (string | undefined)[] = isElsewhere ? [user] : [bans.get(user)?.actor, actor];
+        return member?.membership === "leave" && leftBy.includes(member.sender);
+      })
+      .sort()
+  );
 }

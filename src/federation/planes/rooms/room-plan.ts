@@ -15,7 +15,7 @@ import {
 } from "./power-levels.ts";
 import type { ClosingPartner, RoomsIntent } from "./render.ts";
 import type { RoomReason } from "./room-reasons.ts";
-import { formerOf, isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
+import { formerOf, isFederated, isOneHost, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 
 export type RoomStep =
   | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
@@ -117,6 +117,11 @@ export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
   return { actor, steps, obstacles, concerned };
 }
 
+/** Whether a server must be out of every room. */
+export function isClosing(closing: readonly ClosingPartner[], server: string): boolean {
+  return closing.some(({ serverName }) => isOneHost(serverName, server));
+}
+
 function isDenied(room: RoomState, server: string): boolean {
   return room.acl !== undefined && deniedByEnforcement(room.acl.content, server);
 }
@@ -139,10 +144,9 @@ function chooseActor(
 function raiseInvite(room: RoomState, actor: UserId, { own, closing }: RoomsIntent): RoomStep | undefined {
   const { content } = room.power;
   if (content === undefined || !maySend(room.power, actor, "m.room.power_levels")) return undefined;
-  const closed = new Set<string>(closing.map(({ serverName }) => serverName));
   let level = MODERATOR;
   for (const [server, users] of joinedByServer(room)) {
-    if (server === own || closed.has(server)) continue;
+    if (server === own || isClosing(closing, server)) continue;
     for (const user of users) {
       const other = levelOf(room.power, user);
       if (Number.isFinite(other)) level = Math.max(level, other + 1);
@@ -197,8 +201,7 @@ function planAcl(
 
 /** Servers that must stay and that an ACL would deny, sorted. */
 export function deniedRetained(room: RoomState, acl: ServerAcl, intent: RoomsIntent): readonly string[] {
-  const closing = new Set<string>(intent.closing.map(({ serverName }) => serverName));
-  const joined = [...joinedByServer(room).keys()].filter((server) => !closing.has(server));
+  const joined = [...joinedByServer(room).keys()].filter((server) => !isClosing(intent.closing, server));
   const ours = isOurs(room, intent.own) ? intent.retained : [];
   return (
     [...new Set([intent.own, ...ours, ...joined])]
@@ -275,11 +278,10 @@ export function stateAfter(state: RoomState, step: RoomStep, actor: UserId, even
 export function joinedAfterAcl(room: RoomState, { own, closing }: RoomsIntent, now: number): ServerName[] {
   const setAt = room.acl?.at;
   if (setAt === undefined || closing.length === 0) return [];
-  const passedOver = new Set([own, ...closing.map(({ serverName }) => serverName)]);
   const isLate = new Map<ServerName, boolean>();
   for (const [user, { membership, at }] of room.members) {
     const server = serverOf(user);
-    if (membership !== "join" || passedOver.has(server)) continue;
+    if (membership !== "join" || server === own || isClosing(closing, server)) continue;
     // A user of it who was there before had every ACL since sent to that server.
     const joinedLater = at !== undefined && at > setAt && at <= now;
     isLate.set(server, joinedLater && isLate.get(server) !== false);

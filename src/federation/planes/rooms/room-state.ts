@@ -1,7 +1,7 @@
 // A room's current state as the rooms plane reads it. Pure.
 // Invariants: users are known by their raw IDs, and a user's server is everything after the first colon, because
 // homeservers accept IDs that the grammar excludes; a membership that cannot be read is kept as such, never left out.
-import { type EventId, type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { type EventId, type RoomId, serverHost, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import type { StateEvent } from "../../homeserver/synapse-admin-api.ts";
 import type { FoundAcl } from "./acl.ts";
 import type { Power, PowerContent } from "./power-levels.ts";
@@ -115,23 +115,33 @@ function privilegedCreators(
 
 const PRESENT: ReadonlySet<Membership> = new Set(["join", "invite", "knock"]);
 
-/** Users of exactly this server who are in the room, invited to it or knocking; sorted. */
+/**
+ * Whether two names are of one host. Room ACLs know neither port nor case, so that another server name on a partner's host
+ * cannot stay in a room that is closed to the partner: its users are the partner's.
+ */
+export function isOneHost(server: string, other: string): boolean {
+  return server === other || serverHost(server) === serverHost(other);
+}
+
+/** Users of this server's host who are in the room, invited to it or knocking; sorted. */
 export function presentOf(room: RoomState, server: string): readonly UserId[] {
   return [...room.members]
-    .filter(([user, member]) => PRESENT.has(member.membership) && serverOf(user) === server)
+    .filter(([user, member]) => PRESENT.has(member.membership) && isOneHost(serverOf(user), server))
     .map(([user]) => user)
     .sort();
 }
 
 /**
- * Users of exactly this server who have left a room that they may join again without an invitation; sorted. Where other
+ * Users of this server's host who have left a room that they may join again without an invitation; sorted. Where other
  * servers are in the room, such a join can get to one of them although our own homeserver refuses it already.
  */
 export function formerOf(room: RoomState, server: string, own: string): readonly UserId[] {
-  const others = [...joinedByServer(room).keys()].filter((joined) => joined !== own && joined !== server);
+  const others = [...joinedByServer(room).keys()].filter(
+    (joined) => joined !== own && !isOneHost(joined, server),
+  );
   if (others.length === 0 || !JOINED_WITHOUT_INVITATION.has(room.joinRule)) return [];
   return [...room.members]
-    .filter(([user, { membership }]) => membership === "leave" && serverOf(user) === server)
+    .filter(([user, { membership }]) => membership === "leave" && isOneHost(serverOf(user), server))
     .map(([user]) => user)
     .sort();
 }

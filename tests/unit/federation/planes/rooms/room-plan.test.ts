@@ -217,6 +217,23 @@ describe("planRoom", () => {
     assert.deepEqual(plan({ ...room, acl: { content: step.content, eventId: "$acl" as EventId } }).steps, []);
   });
 
+  it("users of another server name on the partner's host are banned with the partner's, and keep no room open [PLN-2]", () => {
+    const others = ["b.test", "b.test:8448", "B.test:2"].map((server) => `@spy:${server}` as UserId);
+    for (const creator of [`@one:${OWN}`, `@x:${RETAINED}`] as UserId[]) {
+      const room = { ...ours({ allow: ["*"] }, ...others, `@x:${RETAINED}`), creator };
+      const first = plan(room);
+      assert.deepEqual(first.obstacles, []);
+      assert.deepEqual(
+        first.steps.map((step) => (step.kind === "ban" ? step.user : "")).sort(),
+        [...others].sort(),
+      );
+      const [step, ...more] = plan(afterSteps(room, first.steps, `@one:${OWN}` as UserId)).steps;
+      assert.deepEqual(more, []);
+      assert.ok(step?.kind === "set_acl" && deniedByEnforcement(step.content, PARTNER));
+      assert.ok(!deniedByEnforcement(step.content, RETAINED));
+    }
+  });
+
   it("a moderator's denials stay in a room of ours, and let nobody back whom the registry admits [PLN-2]", () => {
     const deny = ["*.bad.test", "c.test"];
     const [step] = plan(ours({ allow: ["*"], deny })).steps;
