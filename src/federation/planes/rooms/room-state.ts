@@ -177,7 +177,8 @@ export function joinedByServer(room: RoomState): ReadonlyMap<string, readonly Us
 }
 
 const JOINED_WITHOUT_INVITATION: ReadonlySet<string> = new Set(["public", "restricted", "knock_restricted"]);
-const OPEN_TO_STRANGERS: ReadonlySet<string> = new Set(["public", "knock", "knock_restricted"]);
+/** Members of another room, which may be on any server, come into a restricted one. */
+const OPEN_TO_STRANGERS: ReadonlySet<string> = new Set([...JOINED_WITHOUT_INVITATION, "knock"]);
 
 /** Whether servers other than `own` take part, took part, or may simply come. */
 export function isFederated(room: RoomState, own: string): boolean {

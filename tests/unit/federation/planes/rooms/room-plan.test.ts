@@ -234,6 +234,15 @@ describe("planRoom", () => {
     }
   });
 
+  it("a room that members of another room may join has the ACL before anybody has come [PLN-2]", () => {
+    const restricted = (joinRule: string) =>
+      plan({ ...ours(undefined), joinRule }).steps.map(({ kind }) => kind);
+    assert.deepEqual(restricted("invite"), []);
+    for (const joinRule of ["restricted", "knock_restricted", "knock", "public"]) {
+      assert.deepEqual(restricted(joinRule), ["set_acl"], joinRule);
+    }
+  });
+
   it("a moderator's denials stay in a room of ours, and let nobody back whom the registry admits [PLN-2]", () => {
     const deny = ["*.bad.test", "c.test"];
     const [step] = plan(ours({ allow: ["*"], deny })).steps;
