@@ -5,13 +5,14 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import { z } from "zod";
-import { AuditExporter } from "../../../../src/bridge/audit/exporter.ts";
+import { AuditExporter, type AuditExporterOptions } from "../../../../src/bridge/audit/exporter.ts";
 import {
   AgentCardAudit,
   AuditRecord,
   DelegationAudit,
   EncryptedIntakeAudit,
 } from "../../../../src/bridge/audit/records.ts";
+import type { AuditOutbox } from "../../../../src/bridge/ledger/ledger.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { AgentId, ServerName } from "../../../../src/domain/identifiers.ts";
 import { BUCKET, ghost, job, type LedgerFixture, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
@@ -38,15 +39,20 @@ function auditFile(t: TestContext): string {
   return join(directory, "audit.jsonl");
 }
 
-function exporter(fixture: LedgerFixture, file: string): AuditExporter {
+function exporter(
+  { ledger }: Pick<LedgerFixture, "ledger">,
+  file: string,
+  more: Partial<AuditExporterOptions> = {},
+): AuditExporter {
   const log = pino({ level: "silent" });
   return new AuditExporter({
-    outbox: fixture.ledger.audit,
+    outbox: ledger.audit,
     clock: systemClock,
     log,
     file,
     isTurn: () => true,
     onExported: () => {},
+    ...more,
   });
 }
 
@@ -152,6 +158,47 @@ describe("audit records and their export", () => {
     await second.close();
     assert.ok(readFileSync(file, "utf8").startsWith(whole));
     assert.equal(ids(file).length, 3);
+  });
+
+  it("each record is in the file once when its turn went to another process that died before marking [AUD-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const file = auditFile(t);
+    await someDelegations(fixture, 4);
+    const [third = assert.fail()] = await fixture.rows("SELECT id FROM bridge_audit ORDER BY id OFFSET 2");
+    await fixture.pool.query("UPDATE bridge_audit SET exported_at = now() WHERE id >= $1", [third["id"]]);
+    let isTurn = true;
+    const first = exporter(fixture, file, { isTurn: () => isTurn });
+    await first.round();
+    isTurn = false;
+    await first.round();
+    await fixture.pool.query("UPDATE bridge_audit SET exported_at = NULL WHERE id >= $1", [third["id"]]);
+    // What the other process has written: one record whole, and a part of the next one.
+    appendFileSync(file, `{"audit_id":"${third["id"]}"}\n{"audit_id":"`);
+    isTurn = true;
+    await first.round();
+    await first.close();
+    assert.deepEqual([ids(file).length, new Set(ids(file)).size], [4, 4]);
+  });
+
+  it("a record that was written and not marked is known in later rounds too, though others come before it [AUD-1]", async (t) => {
+    const file = auditFile(t);
+    const rowOf = (id: number) => ({ id: String(id), record: {} });
+    const rounds = [[2, 3], [1, 2], [3]];
+    const outbox: AuditOutbox = {
+      ...({} as AuditOutbox),
+      export: async (_limit, write) => {
+        const records = (rounds.shift() ?? []).map(rowOf);
+        await write(records);
+        if (rounds.length === 2) throw new Error("the rows could not be marked");
+        return records.length;
+      },
+    };
+    const one = exporter({ ledger: { audit: outbox } as LedgerFixture["ledger"] }, file);
+    await assert.rejects(one.round());
+    await one.round();
+    await one.round();
+    await one.close();
+    assert.deepEqual(ids(file), ["2", "3", "1"]);
   });
 
   it("records wait in the database when the file cannot be written [AUD-1]", async (t) => {
