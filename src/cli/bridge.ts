@@ -88,11 +88,12 @@ export const initCommand = defineCommand({
       createPrivateFile(join(directory, name), text);
       printText(`${join(directory, name)}\n`);
     }
-    say(nextSteps(directory));
+    say(nextSteps(directory, options.databaseEnv));
   },
 });
 
-function nextSteps(directory: string): string {
+/** @param database the variable that holds the database's URL */
+function nextSteps(directory: string, database: string): string {
   const config = join(directory, "bridge.yaml");
   return `
 Next:
@@ -100,7 +101,7 @@ Next:
   2. Add ${join(directory, "registration.yaml")} to app_service_config_files in homeserver.yaml,
      readable by the homeserver's user, and restart the homeserver.
   3. drawbridge card fetch URL, then add the agent to ${join(directory, "agents.yaml")}.
-  4. drawbridge bridge --config ${shellWord(config)}
+  4. ${database}=postgres://… drawbridge bridge --config ${shellWord(config)}
   5. Invite @agent_NAME:SERVER to a room and mention it.`;
 }
 

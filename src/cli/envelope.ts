@@ -1,10 +1,16 @@
 // drawbridge envelope: encrypted events that wait for their keys.
+import type { OpenEnvelope } from "../bridge/ledger/operator-commands.ts";
 import { defineCommand } from "./lib/command.ts";
 import { CONFIG, JSON_OPTION } from "./lib/options.ts";
 import { print } from "./lib/output.ts";
-import { changing, envelopeTable, inJson, onLedger, showing } from "./lib/waiting-work.ts";
+import { changing, envelopeTable, inJson, onLedger, type Subject, showing } from "./lib/waiting-work.ts";
 
-const EVENT = ["<event>", "the event ID of the encrypted event"] as const;
+const ENVELOPE: Subject<OpenEnvelope> = {
+  argument: ["<event>", "the event ID of the encrypted event"],
+  what: "such encrypted event",
+  list: "drawbridge envelope list",
+  find: (operations, event) => operations.envelope(event),
+};
 
 export const listCommand = defineCommand({
   options: [CONFIG.bridge, ["--room <room>", "only those of this room"], JSON_OPTION],
@@ -16,22 +22,21 @@ The oldest come first. An event holds its room for limits.roomGate after it came
   },
 });
 
-export const showCommand = showing(EVENT, "", (operations, event) => operations.envelope(event), {
-  ...{ what: "such encrypted event", list: "drawbridge envelope list", table: envelopeTable },
-});
+export const showCommand = showing(ENVELOPE, "", envelopeTable);
 
 export const cancelCommand = changing(
-  EVENT,
+  ENVELOPE,
   `
 The event is never read, and its room continues. Exit code 1: it does not wait.`,
-  async (operations, id, now) => ((await operations.cancelEnvelope(id, now)) ? "ended" : "unchanged"),
+  async (operations, { event }, now) =>
+    (await operations.cancelEnvelope(event, now)) ? "ended" : "unchanged",
   { ended: "the wait has ended", unchanged: "it does not wait: nothing was changed" },
 );
 
 export const retryCommand = changing(
-  EVENT,
+  ENVELOPE,
   `
 Exit code 1: it does not wait, or a bridge works on it.`,
-  async (operations, id, now) => ((await operations.retryEnvelope(id, now)) ? "due" : "unchanged"),
+  async (operations, { event }, now) => ((await operations.retryEnvelope(event, now)) ? "due" : "unchanged"),
   { due: "due now", unchanged: "it does not wait, or a bridge works on it: nothing was changed" },
 );

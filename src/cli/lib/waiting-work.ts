@@ -31,37 +31,45 @@ export function found<T>(value: T | undefined, what: string, list: string): T {
   throw new DrawbridgeError("usage", `there is no ${what}`, { hint: `Name one that \`${list}\` lists.` });
 }
 
-/** What is shown or changed, such as `["<id>", "the delegation's number"]`. */
-type Named = readonly [name: `<${string}>`, description: string];
+/** What a command shows or changes one of. */
+export interface Subject<T> {
+  /** Such as `["<id>", "the delegation's number"]`. */
+  readonly argument: readonly [name: `<${string}>`, description: string];
+  readonly what: string;
+  /** The command that lists them. */
+  readonly list: string;
+  readonly find: (operations: Operations, name: string, now: number) => Promise<T | undefined>;
+}
 
 /** Shows one thing; fails where there is none. */
 export function showing<T extends object>(
-  named: Named,
+  { argument, what, list, find }: Subject<T>,
   help: string,
-  find: (operations: Operations, id: string, now: number) => Promise<T | undefined>,
-  { what, list, table }: { what: string; list: string; table: (rows: readonly T[]) => string },
+  table: (rows: readonly T[]) => string,
 ): CommandModule {
   return defineCommand({
-    ...{ arguments: [named], options: [CONFIG.bridge, JSON_OPTION], help },
-    async run([id], options) {
-      const one = await onLedger(options.config, (operations, now) => find(operations, id, now));
+    ...{ arguments: [argument], options: [CONFIG.bridge, JSON_OPTION], help },
+    async run([name], options) {
+      const one = await onLedger(options.config, (operations, now) => find(operations, name, now));
       const shown = found(one, what, list);
       print(options, inJson(shown), () => table([shown]));
     },
   });
 }
 
-/** Changes one thing and says how; exit code 1 where nothing was changed. */
-export function changing<Result extends string>(
-  named: Named,
+/** Changes one thing and says how; fails where there is none, and ends with exit code 1 where nothing was changed. */
+export function changing<T, Result extends string>(
+  { argument, what, list, find }: Subject<T>,
   help: string,
-  change: (operations: Operations, id: string, now: number) => Promise<Result>,
+  change: (operations: Operations, one: T, now: number) => Promise<Result>,
   texts: Readonly<Record<Result, string>>,
 ): CommandModule {
   return defineCommand({
-    ...{ arguments: [named], options: [CONFIG.bridge, JSON_OPTION], help },
-    async run([id], options) {
-      const result = await onLedger(options.config, (operations, now) => change(operations, id, now));
+    ...{ arguments: [argument], options: [CONFIG.bridge, JSON_OPTION], help },
+    async run([name], options) {
+      const result = await onLedger(options.config, async (operations, now) =>
+        change(operations, found(await find(operations, name, now), what, list), now),
+      );
       print(options, { result }, () => `${texts[result]}\n`);
       return result === "unchanged" ? ExitCode.failed : ExitCode.ok;
     },

@@ -40,6 +40,16 @@ describe("drawbridge delegation, envelope and room", () => {
     const ended = await drawbridge("delegation", "show", id);
     assert.match(ended.stdout, /operator_canceled/);
     assert.equal((await drawbridge("delegation", "show", "no-such-value")).code, ExitCode.usage);
+    for (const verb of ["show", "cancel", "retry"]) {
+      for (const words of [
+        ["delegation", verb, "999"],
+        ["envelope", verb, event("other")],
+      ]) {
+        const none = await drawbridge(...words);
+        assert.equal(none.code, ExitCode.usage, words.join(" "));
+        assert.match(none.stderr, /^error: there is no such/, words.join(" "));
+      }
+    }
     assert.equal((await drawbridge("room", "show", room("other"))).code, ExitCode.usage);
     assert.doesNotMatch(listed.stdout + shown.stdout + ended.stdout, /content/);
     assert.deepEqual(await rows("SELECT state FROM bridge_delegations"), [{ state: "canceled" }]);
