@@ -272,6 +272,45 @@ describe("border and transport planes", () => {
     assert.deepEqual(outcome, { state: "in_force", changed: true });
   });
 
+  it("restarts that fail count towards the limit, and restarts at a time in the future do not [PLN-1]", async (t) => {
+    const server = await homeserver(t);
+    const now = 1_800_000_000_000;
+    const clock = { now: () => now, sleep: async () => undefined };
+    const broken = deployment(server.directory, server.config.homeserver.url, {
+      transport: { restart: { command: ["false"], maxPerHour: 2 } },
+    });
+    const file = join(server.directory, server.config.state, "transport.json");
+    writeFile(file, JSON.stringify({ version: 1, pending: null, restarts: [now + 60_000, now + 120_000] }));
+    const apply = () => transportRuntime(broken, { clock }).apply(transport(B), quiet);
+    for (const _ of [1, 2]) await assert.rejects(apply(), refusedWith("program_failed", /exit code 1/));
+    assert.deepEqual(await apply(), {
+      state: "deferred",
+      reason: "restart_limit",
+      retryAfterMs: 3_600_000,
+    });
+  });
+
+  it("a homeserver whose process is the one from before the restart command was not restarted [PLN-1]", async (t) => {
+    const server = await homeserver(t);
+    await transportRuntime(server.config, { clock: systemClock }).apply(transport(B), quiet);
+    let now = 1_800_000_000_000;
+    const clock = {
+      now: () => now,
+      sleep: async (ms: number) => {
+        now += ms;
+      },
+    };
+    const idle = deployment(server.directory, server.config.homeserver.url, {
+      transport: { restart: { command: ["true"] } },
+    });
+    // Only the key servers change, so that the running whitelist is already the declared one.
+    const changed = transport({ ...B, ...{ transport: { keyServer: true } } });
+    await assert.rejects(
+      transportRuntime(idle, { clock }).apply(changed, quiet),
+      refusedWith("homeserver_unavailable", /did not come back/),
+    );
+  });
+
   it("a file edited by hand is drift, reported by its digest [PLN-1] [PLN-3]", async (t) => {
     const server = await homeserver(t);
     const deps = { clock: systemClock };
