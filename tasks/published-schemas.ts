@@ -29,8 +29,7 @@ import { ExchangeFile, RecordFile } from "../src/records/format/record-file.ts";
 import { TrustFile } from "../src/records/format/trust.ts";
 import { AgentsFile } from "../src/rendered-files/agents-file.ts";
 import { PolicyFile } from "../src/rendered-files/border-policy.ts";
-import { InvocationFile, PublicationFile } from "../src/rendered-files/gateway-files.ts";
-import { GatewayState } from "../src/rendered-files/gateway-state.ts";
+import { GatewayState, InvocationFile, PublicationFile } from "../src/rendered-files/gateway-files.ts";
 import { ClientsFile } from "../src/rendered-files/issuer-clients.ts";
 import { ROOT } from "./run-program.ts";
 

@@ -3,7 +3,7 @@
 import { createPrivateKey, createPublicKey } from "node:crypto";
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/agent-card.ts";
+import { MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/card-fields.ts";
 import { lintCard } from "../../src/cards/lint.ts";
 import { importPinnedKey, type PinnedKey } from "../../src/cards/pinned-keys.ts";
 import { importSigningKey, signCard } from "../../src/cards/sign.ts";

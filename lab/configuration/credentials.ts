@@ -4,7 +4,7 @@ import { copyFileSync, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { z } from "zod";
 import { generateCardKey } from "../../src/cards/sign.ts";
-import { generateSigningKeys } from "../../src/issuer/signing-keys.ts";
+import { generateSigningKeys } from "../../src/issuer/server.ts";
 import { createKeyPair } from "../../src/records/sign/key-pair.ts";
 import type { PublicEs256Jwk } from "../../src/rendered-files/agents-file.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../src/runtime/write-file.ts";

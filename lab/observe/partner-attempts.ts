@@ -1,8 +1,8 @@
 // What a partner keeps trying while it is contained, restored or removed: at every plane what its programs do, and
 // on request what its people do. All of it uses the partner's own credentials.
 import type { RoomId } from "../../src/domain/identifiers.ts";
-import { homeserverRefusal } from "../../src/federation/probes/classify-answers.ts";
 import { loadProbeConfig, type ProbeUser } from "../../src/federation/probes/config.ts";
+import { homeserverRefusal } from "../../src/federation/probes/finding.ts";
 import {
   invoke,
   probeCards,

@@ -11,8 +11,11 @@ import { loadFederationConfig } from "../../src/federation/config.ts";
 import { signedRequest } from "../../src/federation/homeserver/signed-request.ts";
 import type { PlaneName } from "../../src/federation/plane-order.ts";
 import { borderStatus } from "../../src/federation/planes/border/status.ts";
-import { homeserverRefusal, type MatrixAnswer } from "../../src/federation/probes/classify-answers.ts";
-import type { AnsweringLayer } from "../../src/federation/probes/finding.ts";
+import {
+  type AnsweringLayer,
+  homeserverRefusal,
+  type MatrixAnswer,
+} from "../../src/federation/probes/finding.ts";
 import { AgentsFile } from "../../src/rendered-files/agents-file.ts";
 import { loadYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";

@@ -9,8 +9,7 @@ import { decodeBase64url, encodeBase64url } from "../domain/base64url.ts";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { isJsonObject, type JsonObject, pointer } from "../domain/json.ts";
-import type { AgentCard } from "./agent-card.ts";
-import { asAgentCard, type CardSignature, checkCard } from "./card-fields.ts";
+import { type AgentCard, asAgentCard, type CardSignature, checkCard } from "./card-fields.ts";
 import type { PinnedKey } from "./pinned-keys.ts";
 import { CardFault, type CardProblem, type RejectReason, readCardJson } from "./reject-reasons.ts";
 

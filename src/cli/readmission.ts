@@ -14,7 +14,7 @@ import { currentStage, type Readmission, requireReadmission } from "../federatio
 import { readmissionRooms, roomLines } from "../federation/readmission/rooms.ts";
 import { planReadmission, readmissionStatus } from "../federation/readmission/status.ts";
 import { currentState } from "../federation/reconcile/accept-head.ts";
-import { findPartner } from "../federation/registry/find-partner.ts";
+import { findPartner } from "../federation/registry/partner.ts";
 import { ROOMS_CHOICES } from "../federation/registry/readmission-record.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { defineCommand } from "./lib/command.ts";

@@ -4,7 +4,7 @@ import process from "node:process";
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { PLANE_NAMES, planeLabel } from "../federation/plane-order.ts";
-import type { ReconcileEvent, Reporter } from "../federation/reconcile/events.ts";
+import type { ReconcileEvent, Reporter } from "../federation/reconcile/context.ts";
 import { follow } from "../federation/reconcile/follow-branch.ts";
 import { reconcilerMetrics, serveMetrics } from "../federation/reconcile/metrics.ts";
 import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";

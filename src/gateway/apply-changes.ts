@@ -5,13 +5,12 @@
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DrawbridgeError } from "../domain/errors.ts";
-import type { FollowedFile } from "../rendered-files/gateway-state.ts";
+import type { FollowedFile } from "../rendered-files/gateway-files.ts";
 import type { GatewayConfig } from "./config.ts";
-import type { EnvoyAdmin } from "./envoy-admin.ts";
-import { applyLive, placeAll, placeFile, placeWatched } from "./envoy-files.ts";
+import { applyLive, type EnvoyAdmin, placeAll, placeFile, placeWatched } from "./envoy-files.ts";
 import { validateFile } from "./envoy-process.ts";
 import { type AccessRules, keepQuotas, mergeAccessRules } from "./merge-access-files.ts";
-import { renderQuotaFile } from "./render/rate-limit.ts";
+import { renderQuotaFile } from "./render/listener.ts";
 import { type RenderedGateway, render, TWIN_FILE } from "./render/render.ts";
 import {
   fingerprint,

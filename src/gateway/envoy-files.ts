@@ -4,10 +4,14 @@
 // route names them, and old ones go after the last route that did.
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
+import { request } from "undici";
+import type { Clock } from "../domain/clock.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
 import type { JsonObject } from "../domain/json.ts";
-import type { EnvoyAdmin } from "./envoy-admin.ts";
+import { STAT_PREFIX } from "./render/listener.ts";
 import { LIVE_FILES, type LiveFile, type RenderedGateway } from "./render/render.ts";
 import { discoveryResponse, toFile, versionOf } from "./render/resource.ts";
+import { ROUTE_CONFIG_NAME } from "./render/routes.ts";
 
 /** Temporary files stand outside the watched folder, on the same file system. */
 const STAGING = "staging";
@@ -78,4 +82,100 @@ export async function applyLive(
   await admin.waitForVersions({ lds: next.versions.lds, rds: next.versions.rds }, before, signal);
   place("cds");
   await admin.waitForVersions(next.versions, before, signal);
+}
+
+// What the running Envoy reports, over its admin interface.
+// Invariant: files are believed to be in force only when Envoy reports their version; that it read a file
+// says nothing, since a refused update leaves the old one in place.
+
+const SCOPES: Readonly<Record<LiveFile, string>> = {
+  cds: "cluster_manager.cds",
+  lds: "listener_manager.lds",
+  rds: `http.${STAT_PREFIX}.rds.${ROUTE_CONFIG_NAME}`,
+};
+const WARMING = "listener_manager.total_listeners_warming";
+const FILTER = `^(${[...Object.values(SCOPES), WARMING].map((scope) => scope.replaceAll(".", "\\.")).join("|")})`;
+
+const POLL_INTERVAL_MS = 10;
+const TIMEOUT_MS = 15_000;
+
+/** Envoy's statistics of the three files, by name. */
+export type FileStats = ReadonlyMap<string, string>;
+/** An Envoy that has not been started has refused nothing. */
+export const NO_STATS: FileStats = new Map();
+
+async function readStats(adminPort: number): Promise<FileStats | undefined> {
+  try {
+    const { statusCode, body } = await request(
+      `http://127.0.0.1:${adminPort}/stats?filter=${encodeURIComponent(FILTER)}`,
+      { headersTimeout: 2_000, bodyTimeout: 2_000 },
+    );
+    const text = await body.text();
+    if (statusCode !== 200) return undefined;
+    const lines = text.split("\n").map((line) => line.split(": ", 2));
+    return new Map(lines.map(([name, value]) => [name ?? "", (value ?? "").replace(/^"|"$/g, "")]));
+  } catch {
+    return undefined;
+  }
+}
+
+/** How often Envoy has refused a version of this file, for its syntax or for what it says. */
+function refusals(stats: FileStats, file: LiveFile): number {
+  return ["update_rejected", "update_failure"]
+    .map((name) => Number(stats.get(`${SCOPES[file]}.${name}`) ?? 0))
+    .reduce((sum, count) => sum + count, 0);
+}
+
+function failure(files: readonly string[], what: string): DrawbridgeError {
+  const names = files.map((file) => `${file}.json`).join(", ");
+  return new DrawbridgeError("program_failed", `Envoy ${what} ${names}`, {
+    hint: "Envoy's own log on standard error says why; what it served before is still in force.",
+  });
+}
+
+export class EnvoyAdmin {
+  readonly #port: number;
+  readonly #clock: Clock;
+
+  constructor(port: number, clock: Clock) {
+    this.#port = port;
+    this.#clock = clock;
+  }
+
+  /** What Envoy has counted so far: taken before files are written, to tell a new refusal from an old one. */
+  async stats(): Promise<FileStats> {
+    return (await readStats(this.#port)) ?? NO_STATS;
+  }
+
+  /**
+   * Waits until Envoy serves exactly these versions and its listener is open.
+   * @param before the statistics from before the files were written
+   * @throws DrawbridgeError `program_failed` when Envoy refuses a file, or is not there after 15 s
+   */
+  async waitForVersions(
+    versions: Partial<Readonly<Record<LiveFile, string>>>,
+    before: FileStats,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const wanted = Object.entries(versions) as [LiveFile, string][];
+    const deadline = this.#clock.now() + TIMEOUT_MS;
+    for (;;) {
+      const stats = await readStats(this.#port);
+      if (stats !== undefined) {
+        const behind = wanted
+          .filter(([file, version]) => stats.get(`${SCOPES[file]}.version_text`) !== version)
+          .map(([file]) => file);
+        if (behind.length === 0 && stats.get(WARMING) === "0") return;
+        const refused = behind.filter((file) => refusals(stats, file) > refusals(before, file));
+        if (refused.length > 0) throw failure(refused, "refuses");
+      }
+      if (this.#clock.now() >= deadline) {
+        throw failure(
+          wanted.map(([file]) => file),
+          "does not take up",
+        );
+      }
+      await this.#clock.sleep(POLL_INTERVAL_MS, signal);
+    }
+  }
 }

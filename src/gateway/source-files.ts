@@ -7,8 +7,12 @@ import type { z } from "zod";
 import type { Clock } from "../domain/clock.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { InvocationFile, PublicationFile } from "../rendered-files/gateway-files.ts";
-import type { FollowedFile, RefusalReason } from "../rendered-files/gateway-state.ts";
+import {
+  type FollowedFile,
+  InvocationFile,
+  PublicationFile,
+  type RefusalReason,
+} from "../rendered-files/gateway-files.ts";
 import { ConfigError, parseYaml } from "../runtime/load-yaml.ts";
 import { type GatewayConfig, parseGatewayConfig } from "./config.ts";
 import type { ParsedFile } from "./merge-access-files.ts";

@@ -1,7 +1,7 @@
 // HTTP as every client and server here uses it: bodies read within a bound, `Retry-After`, the end of a server.
 import type { Server } from "node:http";
 import type { Clock } from "../domain/clock.ts";
-import { parseUntrustedJson } from "../domain/untrusted-json.ts";
+import { parseUntrustedJson } from "../domain/strict-json.ts";
 
 export type Body = AsyncIterable<Uint8Array> & { destroy(): unknown };
 

@@ -14,8 +14,12 @@ import { applyFile, fileDrift } from "../../src/federation/planes/file-target.ts
 import type { DesiredPlane, Drift, PlaneOutcome, PlaneRuntime } from "../../src/federation/planes/plane.ts";
 import { renderAll } from "../../src/federation/planes/render.ts";
 import type { PlaneRuntimes } from "../../src/federation/planes/runtimes.ts";
-import { type Federation, openFederation } from "../../src/federation/reconcile/context.ts";
-import type { ReconcileEvent, Reporter } from "../../src/federation/reconcile/events.ts";
+import {
+  type Federation,
+  openFederation,
+  type ReconcileEvent,
+  type Reporter,
+} from "../../src/federation/reconcile/context.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { type Partner, planeState } from "../../src/federation/registry/partner.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";

@@ -17,7 +17,7 @@ import { DelegationWorker } from "../../src/bridge/delegation/worker.ts";
 import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
 import type { SendResult } from "../../src/bridge/matrix/send-event.ts";
 import { CATALOGUES } from "../../src/bridge/texts/language-of-room.ts";
-import { type AgentCard, MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/agent-card.ts";
+import { type AgentCard, MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/card-fields.ts";
 import type { EventId } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";
 import { T0 } from "./ledger.ts";

@@ -14,15 +14,14 @@ import { systemClock } from "../../src/domain/clock.ts";
 import type { GatewayConfigFile } from "../../src/gateway/config.ts";
 import { type AccessRules, mergeAccessRules } from "../../src/gateway/merge-access-files.ts";
 import { loadIssuerConfig } from "../../src/issuer/config.ts";
-import { startIssuer } from "../../src/issuer/server.ts";
-import { generateSigningKeys, type SigningKeySet } from "../../src/issuer/signing-keys.ts";
+import { generateSigningKeys, type SigningKeySet, startIssuer } from "../../src/issuer/server.ts";
 import {
+  GatewayState,
   InvocationFile,
   type InvokedAgent,
   PublicationFile,
   type PublishedCard,
 } from "../../src/rendered-files/gateway-files.ts";
-import { GatewayState } from "../../src/rendered-files/gateway-state.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
 import { recordedLog } from "./recorded-log.ts";

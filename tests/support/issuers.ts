@@ -14,8 +14,7 @@ import {
 } from "../../src/federation/planes/gateway/issuer-adapter.ts";
 import { keycloakAdapter } from "../../src/federation/planes/gateway/issuer-keycloak.ts";
 import { loadIssuerConfig } from "../../src/issuer/config.ts";
-import { startIssuer } from "../../src/issuer/server.ts";
-import { generateSigningKeys } from "../../src/issuer/signing-keys.ts";
+import { generateSigningKeys, startIssuer } from "../../src/issuer/server.ts";
 import { ClientsFile } from "../../src/rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import { recordedLog } from "./recorded-log.ts";

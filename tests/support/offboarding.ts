@@ -11,8 +11,7 @@ import type { OffboardingContext } from "../../src/federation/offboarding/run/co
 import { openRun } from "../../src/federation/offboarding/run/open.ts";
 import type { Run } from "../../src/federation/offboarding/run/run-file.ts";
 import type { OutOfReach } from "../../src/federation/planes/plane.ts";
-import { type Federation, openFederation } from "../../src/federation/reconcile/context.ts";
-import type { Reporter } from "../../src/federation/reconcile/events.ts";
+import { type Federation, openFederation, type Reporter } from "../../src/federation/reconcile/context.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import type { Kind, Trigger } from "../../src/records/format/stages.ts";
 import { createKeyPair } from "../../src/records/sign/key-pair.ts";

@@ -13,7 +13,7 @@ import {
 } from "@a2a-js/sdk";
 import { A2AError, RequestMalformedError } from "@a2a-js/sdk/errors";
 import type { A2ARequestHandler, ServerCallContext } from "@a2a-js/sdk/server";
-import { MESSAGE_ID_IDEMPOTENCY } from "../../../src/cards/agent-card.ts";
+import { MESSAGE_ID_IDEMPOTENCY } from "../../../src/cards/card-fields.ts";
 import {
   callerMessages,
   type DurableTaskStore,

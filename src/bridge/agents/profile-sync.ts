@@ -3,7 +3,7 @@
 // expires; a target whose entry is gone has its pin revoked, even if it went while no bridge ran; only a verified card
 // names a ghost.
 import type { Logger } from "pino";
-import type { AgentCard } from "../../cards/agent-card.ts";
+import type { AgentCard } from "../../cards/card-fields.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";

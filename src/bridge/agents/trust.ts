@@ -7,7 +7,7 @@
 //   overtaken by a newer pin is neither recorded nor used;
 // - of an unverified card only name, version and digest are logged or recorded.
 import type { Logger } from "pino";
-import type { AgentCard } from "../../cards/agent-card.ts";
+import type { AgentCard } from "../../cards/card-fields.ts";
 import { type FetchFailure, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import type { RejectReason } from "../../cards/reject-reasons.ts";

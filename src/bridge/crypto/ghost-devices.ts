@@ -6,7 +6,7 @@
 import type { Random } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { isTooDeep } from "../../domain/untrusted-json.ts";
+import { isTooDeep } from "../../domain/strict-json.ts";
 import { KeyedSerial, mapConcurrent } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";

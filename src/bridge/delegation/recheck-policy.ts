@@ -1,7 +1,7 @@
 // The policy before each call of an agent: it is still configured, its card is trusted, and the sender may ask.
 // Invariants: always in this order, always from the files as they are now; an agent whose identity has changed since
 // the question was asked does not get it; no request is made to an agent or an issuer from here.
-import type { AgentCard } from "../../cards/agent-card.ts";
+import type { AgentCard } from "../../cards/card-fields.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { DelegationOutcome } from "../ledger/delegations.ts";

@@ -6,7 +6,7 @@
 // gives back.
 
 import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
-import { WorkQueue } from "../../runtime/work-queue.ts";
+import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";

@@ -10,7 +10,7 @@ import {
   type TransactionId,
   type UserId,
 } from "../../domain/identifiers.ts";
-import { isTooDeep } from "../../domain/untrusted-json.ts";
+import { isTooDeep } from "../../domain/strict-json.ts";
 import type { MalformedEvent } from "../ledger/admission-types.ts";
 import type { Attachment } from "../ledger/prompts.ts";
 import { transactionIdIn } from "../ledger/transaction-ids.ts";

@@ -8,7 +8,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
-import { parseUntrustedJson } from "../../domain/untrusted-json.ts";
+import { parseUntrustedJson } from "../../domain/strict-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
 import type { TransactionExtensions } from "./transaction-extensions.ts";
 

@@ -3,7 +3,7 @@
 // and counted, and affects no other; what is for another device than a ghost's own is left out.
 // Protocol: Matrix application service API, "Pushing events", and the MSCs' unstable names.
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
-import { isTooDeep } from "../../domain/untrusted-json.ts";
+import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Namespace } from "./namespace.ts";
 

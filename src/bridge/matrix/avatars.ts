@@ -3,7 +3,7 @@
 // no token, and bounded; it is an image of a kind that no browser runs, by its bytes; it is uploaded once, however many
 // processes, restarts and refusals there are, and again only when a changed card brings other bytes, once in an hour at most; nothing else waits for any of it.
 import type { Logger } from "pino";
-import type { AgentCard } from "../../cards/agent-card.ts";
+import type { AgentCard } from "../../cards/card-fields.ts";
 import { type FetchFailure, fetchIcon } from "../../cards/fetch.ts";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Clock } from "../../domain/clock.ts";

@@ -7,7 +7,7 @@
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
-import { isTooDeep } from "../../domain/untrusted-json.ts";
+import { isTooDeep } from "../../domain/strict-json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";

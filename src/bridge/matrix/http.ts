@@ -6,7 +6,7 @@ import { Agent, request } from "undici";
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { parseUntrustedJson } from "../../domain/untrusted-json.ts";
+import { parseUntrustedJson } from "../../domain/strict-json.ts";
 import { readBounded, readBoundedBytes } from "../../runtime/http.ts";
 import { type PruneBounds, readPruned } from "./read-pruned-json.ts";
 import { classifyFailure, type Outcome, retry } from "./request-result.ts";

@@ -18,7 +18,7 @@ import {
   type UserId,
 } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { WorkQueue } from "../../runtime/work-queue.ts";
+import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { Ledger } from "../ledger/ledger.ts";

@@ -7,7 +7,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { UserId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { WorkQueue } from "../../runtime/work-queue.ts";
+import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { ghostName } from "../agents/profile-sync.ts";
 import { isPinned, isSenderAllowed } from "../agents/sender-policy.ts";

@@ -7,7 +7,7 @@ import type { Logger } from "pino";
 import { errorName } from "../../domain/errors.ts";
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { WorkQueue } from "../../runtime/work-queue.ts";
+import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { type ClaimedStatus, UNKNOWN } from "../ledger/status-messages.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";

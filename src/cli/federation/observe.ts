@@ -16,8 +16,7 @@ import {
   type PlaneName,
   planeLabel,
 } from "../../federation/plane-order.ts";
-import { judge } from "../../federation/probes/expected-results.ts";
-import { PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
+import { judge, PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { defineCommand } from "../lib/command.ts";

@@ -2,7 +2,7 @@
 // on standard error.
 import { printableLine } from "../../domain/printable.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../federation/plane-order.ts";
-import type { LockHolder, ReconcileEvent, Reporter } from "../../federation/reconcile/events.ts";
+import type { LockHolder, ReconcileEvent, Reporter } from "../../federation/reconcile/context.ts";
 import { say, short } from "./output.ts";
 
 /** A plane in a running text, where a bare `2 rooms` would be taken for a count: `plane 2 (rooms)`. */

@@ -8,7 +8,7 @@ import { type ResidualReport, residualReport } from "../../federation/offboardin
 import { findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
-import { findPartner } from "../../federation/registry/find-partner.ts";
+import { findPartner } from "../../federation/registry/partner.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";

@@ -20,7 +20,7 @@ import { openRun } from "../../federation/offboarding/run/open.ts";
 import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";
 import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
-import { findPartner } from "../../federation/registry/find-partner.ts";
+import { findPartner } from "../../federation/registry/partner.ts";
 import { defineCommand, type OptionValues } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";

@@ -5,8 +5,7 @@ import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
-import { findPartner } from "../registry/find-partner.ts";
-import type { Partner, Registry } from "../registry/partner.ts";
+import { findPartner, type Partner, type Registry } from "../registry/partner.ts";
 import {
   type PinnedIdentity,
   type RetiredCardKey,

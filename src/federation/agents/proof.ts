@@ -16,7 +16,7 @@ import type { Part } from "../../records/format/fields.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../config.ts";
-import { CardAudit } from "../planes/card/card-audit.ts";
+import { CardAudit } from "../planes/card/bridge.ts";
 import { CARD_PUBLICATION, cardRender } from "../planes/card/render.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";

@@ -13,8 +13,7 @@ import type { Proposal } from "../change/commit-change.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
-import { findPartner } from "../registry/find-partner.ts";
-import type { Registry } from "../registry/partner.ts";
+import { findPartner, type Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 import {

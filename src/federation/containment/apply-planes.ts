@@ -5,10 +5,9 @@ import type { Verdict } from "../../records/conditions/condition.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { OutOfReach } from "../planes/plane.ts";
-import { scopeOf } from "../probes/scope.ts";
+import { scopeOf } from "../probes/from-inside.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
-import { findPartner } from "../registry/find-partner.ts";
-import { type PartnerEntry, planeState } from "../registry/partner.ts";
+import { findPartner, type PartnerEntry, planeState } from "../registry/partner.ts";
 import { judgePlane, type Observed, observePlane, type PlaneQuestion } from "../workflow/observe-plane.ts";
 import { CONTAIN, planesOf, RESTORE } from "../workflow/procedure.ts";
 import {

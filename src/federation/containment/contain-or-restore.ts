@@ -6,8 +6,7 @@ import { type ChangeBase, type SetAside, setAsideLines } from "../change/commit-
 import { type CommitContext, commitChange } from "../change/commit-change.ts";
 import { setContained } from "../change/edit-partner.ts";
 import { timestamp } from "../reconcile/context.ts";
-import { findPartner } from "../registry/find-partner.ts";
-import type { PartnerEntry } from "../registry/partner.ts";
+import { findPartner, type PartnerEntry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { CONTAIN, RESTORE } from "../workflow/procedure.ts";
 import {

@@ -3,8 +3,15 @@
 // another refusal explains it; else it is `unknown`. What came is never said to be missing, nor what the witness may
 // have passed on to have come directly.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { homeserverRefusal, homeserverUnclear, type MatrixAnswer } from "./classify-answers.ts";
-import { notApplicable, notConfigured, type ProbeResult, type ProbeSubject } from "./finding.ts";
+import {
+  homeserverRefusal,
+  homeserverUnclear,
+  type MatrixAnswer,
+  notApplicable,
+  notConfigured,
+  type ProbeResult,
+  type ProbeSubject,
+} from "./finding.ts";
 import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 
 /** Barriers that every direction passes: an absence is explained; the wait is over; a last check was made. */

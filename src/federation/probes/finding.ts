@@ -5,6 +5,7 @@ import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { visibleId } from "../../domain/identifiers.ts";
+import { parseJson } from "../../domain/json.ts";
 import { type EvidenceItem, evidenceItem, type Vantage } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
 
@@ -132,4 +133,155 @@ export async function observe(
     at: new Date(startedAt).toISOString(),
     duration_ms: wasTried ? Math.max(0, clock.now() - startedAt) : null,
   });
+}
+
+// Which layer answered, by status code and the form of the body. Pure.
+// Invariants: only an answer that refuses is `closed`; an error of a server, a quota or a broken request is
+// `unknown`; the text of a body is compared with known sentences and then forgotten.
+
+/** An HTTP answer as these functions read it. */
+export interface ProbeAnswer {
+  readonly status: number;
+  readonly contentType: string;
+  /** At most the first 64 KiB. */
+  readonly text: string;
+}
+
+/** A homeserver's answer. */
+export interface MatrixAnswer {
+  readonly status: number;
+  readonly errcode: string | undefined;
+  readonly body: Readonly<Record<string, unknown>>;
+}
+
+const WORD = /^[A-Za-z0-9._:-]{1,128}$/;
+
+function wordOf(value: unknown): string | null {
+  return typeof value === "string" && WORD.test(value) ? value : null;
+}
+
+function objectOf(text: string): Readonly<Record<string, unknown>> {
+  const value = parseJson(text);
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+}
+
+// RFC 6749, section 5.2: these refuse the client; the others of that section refuse the form of the request.
+const CLIENT_REFUSED: ReadonlySet<unknown> = new Set([
+  "invalid_client",
+  "unauthorized_client",
+  "access_denied",
+]);
+
+/** A token endpoint's answer to client credentials (RFC 6749, section 4.4). */
+export function readTokenAnswer(answer: ProbeAnswer): ProbeResult & { readonly token?: string } {
+  const body = objectOf(answer.text);
+  const found = { layer: "issuer", status: answer.status } as const;
+  const token = body["access_token"];
+  if (answer.status === 200 && typeof token === "string" && token !== "") {
+    return { ...found, verdict: "open", reason: "token_issued", token };
+  }
+  const refused = (answer.status === 400 || answer.status === 401) && CLIENT_REFUSED.has(body["error"]);
+  return { ...found, verdict: refused ? "closed" : "unknown", reason: wordOf(body["error"]) };
+}
+
+// What Envoy's filters write into the bodies of their own answers.
+const GATEWAY_SENTENCES: readonly (readonly [RegExp, string])[] = [
+  [/^RBAC: access denied$/, "rbac_access_denied"],
+  [/^Jwt is missing$/, "jwt_missing"],
+  [/^Jwt is expired$/, "jwt_expired"],
+  [/^Jwt /, "jwt_refused"],
+  [/^local_rate_limited$/, "rate_limited"],
+];
+
+function gatewayReason(text: string): string | undefined {
+  const trimmed = text.trim();
+  return GATEWAY_SENTENCES.find(([sentence]) => sentence.test(trimmed))?.[1];
+}
+
+const PLAIN_REASONS: Readonly<Record<number, string>> = {
+  401: "unauthorized",
+  403: "forbidden",
+  404: "not_found",
+  429: "rate_limited",
+};
+
+/**
+ * The answer to the exact POST of an invocation. A 404 without a body is the gateway's, which has no such
+ * route; with one it is the agent's. The quota stands behind the authorization: who meets it was let in.
+ */
+export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
+  const { status } = answer;
+  const isJson = /^application\/(?:[a-z0-9.+-]*\+)?json\b/i.test(answer.contentType);
+  const spokenByAgent = isJson && answer.text.trim() !== "";
+  if (spokenByAgent && (status < 400 || status === 404)) {
+    return { verdict: "open", layer: "agent", status, reason: "answered" };
+  }
+  const reason = gatewayReason(answer.text) ?? PLAIN_REASONS[status] ?? null;
+  if (status === 404 && answer.text.trim() === "") {
+    return { verdict: "closed", layer: "gateway", status, reason: "no_route" };
+  }
+  if (status === 401 || status === 403) return { verdict: "closed", layer: "gateway", status, reason };
+  if (status === 429) return { verdict: "open", layer: "gateway", status, reason: "rate_limited" };
+  return { verdict: "unknown", layer: "gateway", status, reason };
+}
+
+/** The answer to a GET of a public card. */
+export function readCardAnswer(answer: ProbeAnswer): ProbeResult {
+  const { status } = answer;
+  if (status === 200) return { verdict: "open", layer: "gateway", status, reason: "published" };
+  if (status === 404) return { verdict: "closed", layer: "gateway", status, reason: "no_route" };
+  return { verdict: "unknown", layer: "gateway", status, reason: PLAIN_REASONS[status] ?? null };
+}
+
+// The sentences that distinguish Synapse's layers; other homeservers answer with the code alone.
+const HOMESERVER_SENTENCES: readonly (readonly [RegExp, AnsweringLayer, string])[] = [
+  [/^Federation denied with /, "transport", "federation_denied"],
+  [/^Server is banned from room$/, "room_acl", "server_banned"],
+  [/^You are banned from this room/, "room_ban", "user_banned"],
+  [/^@.* is banned from the room/su, "room_ban", "user_banned"],
+  [/^Host not in room/, "room_membership", "no_member"],
+  [/^You are not invited to this room/, "room_rules", "not_invited"],
+  [/^This room has been blocked on this server/, "homeserver", "room_blocked"],
+  [/^This event is not allowed in this context/, "border", "not_allowed"],
+  // An invitation that the border drops is answered with the code in the place of the sentence.
+  [/^M_FORBIDDEN$/, "border", "dropped"],
+  [/^This user is not permitted to send invites to this server\/user$/, "border", "invite_refused"],
+];
+
+/** Whether and by what a homeserver refused; undefined when it did not refuse. */
+export function homeserverRefusal(answer: MatrixAnswer): ProbeResult | undefined {
+  if (answer.status !== 403) return undefined;
+  const error = answer.body["error"];
+  const known =
+    typeof error === "string" ? HOMESERVER_SENTENCES.find(([sentence]) => sentence.test(error)) : undefined;
+  const [, layer, reason] = known ?? [undefined, "homeserver" as const, wordOf(answer.errcode)];
+  // Heard, and refused by the room itself: every plane was passed.
+  const verdict = layer === "room_rules" ? "open" : "closed";
+  return { verdict, layer, status: answer.status, reason };
+}
+
+const NO_SUCH_ROOM = [/^Not an active room on this server/, /^Could not find room_version for /];
+
+/** Whether a homeserver says that it is not in the room; one that is still joining says something else. */
+export function isNoRoomOf({ status, body }: MatrixAnswer): boolean {
+  const error = body["error"];
+  return status === 404 && typeof error === "string" && NO_SUCH_ROOM.some((sentence) => sentence.test(error));
+}
+
+/** An answer that neither succeeded nor refused. */
+export function homeserverUnclear(answer: MatrixAnswer): ProbeResult {
+  return {
+    verdict: "unknown",
+    layer: "homeserver",
+    status: answer.status,
+    reason: wordOf(answer.errcode),
+  };
+}
+
+/** What a homeserver answered, where 200 means that the partner passed. */
+export function readHomeserverAnswer(answer: MatrixAnswer, references: readonly string[] = []): ProbeResult {
+  if (answer.status === 200) {
+    return { verdict: "open", layer: "homeserver", status: 200, reason: "accepted", references };
+  }
+  return { ...(homeserverRefusal(answer) ?? homeserverUnclear(answer)), references };
 }

@@ -2,11 +2,15 @@
 // Invariant: a plane that cannot be probed is reported as unknown, and the others are still probed.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseJson } from "../../domain/json.ts";
 import { type EvidenceItem, operatorItem } from "../../records/format/evidence-item.ts";
+import type { Part, Scope } from "../../records/format/fields.ts";
+import { PolicyFile, policyDigest } from "../../rendered-files/border-policy.ts";
 import type { PlaneName } from "../plane-order.ts";
+import { BORDER_POLICY } from "../planes/border/render.ts";
 import type { PlaneRuntimes } from "../planes/runtimes.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
-import type { PartnerEntry } from "../registry/partner.ts";
+import { applicantsOf, type Partner, type PartnerEntry } from "../registry/partner.ts";
 
 export async function probeFromInside(
   runtimes: PlaneRuntimes,
@@ -27,4 +31,25 @@ export async function probeFromInside(
     }
   }
   return items;
+}
+
+// What a change of a partner's planes has to cover, as its registry entry and the parts of this deployment say.
+
+/** Rooms and the homeserver's process are not known from files: their fields are null. */
+export function scopeOf(
+  parts: readonly Part[],
+  { serverName, azp, gateway, card }: Partner,
+  { planes, registry }: Pick<DesiredState, "planes" | "registry">,
+): Scope {
+  const policy = PolicyFile.safeParse(parseJson(planes.border.files.get(BORDER_POLICY) ?? "")).data;
+  return {
+    parts: [...parts],
+    client: azp,
+    applicants: applicantsOf(registry, { serverName }).map(({ clientId }) => clientId),
+    agents: gateway?.invokes ?? [],
+    pins: Object.keys(card.consumes),
+    rooms: null,
+    policy: policy?.allowed_servers.includes(serverName) === true ? policyDigest(policy) : null,
+    started_at: null,
+  };
 }

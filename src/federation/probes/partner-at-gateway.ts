@@ -3,9 +3,16 @@
 import { request } from "undici";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { readSecret } from "../../runtime/secrets.ts";
-import { type ProbeAnswer, readCardAnswer, readInvokeAnswer, readTokenAnswer } from "./classify-answers.ts";
 import type { ProbeConfig } from "./config.ts";
-import { notConfigured, observe, type ProbeResult } from "./finding.ts";
+import {
+  notConfigured,
+  observe,
+  type ProbeAnswer,
+  type ProbeResult,
+  readCardAnswer,
+  readInvokeAnswer,
+  readTokenAnswer,
+} from "./finding.ts";
 import type { ProbeSources } from "./user.ts";
 
 const TIMEOUT_MS = 20_000;

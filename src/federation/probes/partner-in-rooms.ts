@@ -3,9 +3,16 @@
 // since a server gives it to those who are in the room as it is asked.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { homeserverRefusal, homeserverUnclear } from "./classify-answers.ts";
 import { RoomCrossings } from "./event-delivery.ts";
-import { notApplicable, notConfigured, type OutsideProbe, type ProbeResult, unreachable } from "./finding.ts";
+import {
+  homeserverRefusal,
+  homeserverUnclear,
+  notApplicable,
+  notConfigured,
+  type OutsideProbe,
+  type ProbeResult,
+  unreachable,
+} from "./finding.ts";
 import type { PartnerServer } from "./partner-server.ts";
 import { NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 

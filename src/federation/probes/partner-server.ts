@@ -13,9 +13,8 @@ import {
   type SigningServer,
   signWithSeed,
 } from "../homeserver/signed-request.ts";
-import { isNoRoomOf, readHomeserverAnswer } from "./classify-answers.ts";
 import type { ProbeConfig } from "./config.ts";
-import { notConfigured, type ProbeResult } from "./finding.ts";
+import { isNoRoomOf, notConfigured, type ProbeResult, readHomeserverAnswer } from "./finding.ts";
 import type { Person, ProbeSources } from "./user.ts";
 
 /** All that stable rooms have been made with; a server that is asked names the room's own. */

@@ -6,8 +6,8 @@ import type { Clock, Random } from "../../domain/clock.ts";
 import { parseEventId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { readBoundedJson } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
-import type { MatrixAnswer } from "./classify-answers.ts";
 import type { ProbeUser } from "./config.ts";
+import type { MatrixAnswer } from "./finding.ts";
 
 const TIMEOUT_MS = 60_000;
 const PROBE_TYPE = "drawbridge.federation.probe";

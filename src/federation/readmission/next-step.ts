@@ -9,10 +9,10 @@ import { type ChangeBase, changeBase } from "../change/commit-base.ts";
 import { type Committed, commitChange } from "../change/commit-change.ts";
 import { setPlane } from "../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
-import { type Judged, judge } from "../probes/expected-results.ts";
-import { scopeOf } from "../probes/scope.ts";
+import { scopeOf } from "../probes/from-inside.ts";
+import { type Judged, judge } from "../probes/report.ts";
 import { timestamp } from "../reconcile/context.ts";
-import { findPartner } from "../registry/find-partner.ts";
+import { findPartner } from "../registry/partner.ts";
 import {
   type RoomsChoice,
   readmissionRecordPath,

@@ -13,8 +13,7 @@ import { changeBase } from "../change/commit-base.ts";
 import { commitChange } from "../change/commit-change.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
-import { findPartner } from "../registry/find-partner.ts";
-import { isRemoved, type PartnerEntry } from "../registry/partner.ts";
+import { findPartner, isRemoved, type PartnerEntry } from "../registry/partner.ts";
 import {
   type ReadmissionRecord,
   readmissionRecordPath,

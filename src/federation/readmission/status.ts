@@ -1,7 +1,7 @@
 // Where a re-admission stands, from its file alone.
 
 import { goodState } from "../reconcile/accept-head.ts";
-import { findPartner } from "../registry/find-partner.ts";
+import { findPartner } from "../registry/partner.ts";
 import type { RoomsChoice } from "../registry/readmission-record.ts";
 import { type Plan, plan } from "../workflow/plan.ts";
 import { labelOf, READMISSION, type StepStatus } from "../workflow/procedure.ts";

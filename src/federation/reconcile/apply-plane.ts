@@ -17,9 +17,8 @@ import {
   readPlane,
   writePlane,
 } from "../state/plane-records.ts";
-import { type ReconcileContext, SERVICE_LOCK, timestamp } from "./context.ts";
+import { type LockHolder, type ReconcileContext, SERVICE_LOCK, timestamp } from "./context.ts";
 import { type DesiredState, desiredPlane } from "./desired-state.ts";
-import type { LockHolder } from "./events.ts";
 
 const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> = {
   failed: { firstMs: 5_000, maxMs: 300_000 },

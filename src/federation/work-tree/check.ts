@@ -11,10 +11,10 @@ import { InvocationFile, PublicationFile } from "../../rendered-files/gateway-fi
 import { ClientsFile } from "../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
-import { assertAdmits } from "../planes/admitted.ts";
 import { BORDER_POLICY } from "../planes/border/render.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "../planes/card/render.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
+import { assertAdmits } from "../planes/plane.ts";
 import { renderAll } from "../planes/render.ts";
 import { deniedByEnforcement, refuseUnsafeAcl, serverAcl } from "../planes/rooms/acl.ts";
 import { ROOMS_INTENT, RoomsIntent } from "../planes/rooms/render.ts";

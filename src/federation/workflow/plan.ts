@@ -10,7 +10,7 @@ import { setContained, setPlane } from "../change/edit-partner.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { HeadContext } from "../reconcile/accept-head.ts";
-import { findPartner } from "../registry/find-partner.ts";
+import { findPartner } from "../registry/partner.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
 

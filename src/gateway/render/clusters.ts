@@ -5,7 +5,6 @@ import { isIP } from "node:net";
 import type { JsonObject } from "../../domain/json.ts";
 import type { GatewayConfig } from "../config.ts";
 import type { AccessRules } from "../merge-access-files.ts";
-import { LIMITER_CLUSTER } from "./rate-limit.ts";
 import { extension, typed } from "./resource.ts";
 
 const SYSTEM_CA_FILE = "/etc/ssl/certs/ca-certificates.crt";
@@ -13,6 +12,7 @@ const SYSTEM_CA_FILE = "/etc/ssl/certs/ca-certificates.crt";
 const AGENT_IDLE_TIMEOUT = "4s";
 
 export const ISSUER_CLUSTER = "issuer";
+export const LIMITER_CLUSTER = "limiter";
 export const cardCluster = (agent: string): string => `card:${agent}`;
 export const invocationCluster = (agent: string): string => `invoke:${agent}`;
 

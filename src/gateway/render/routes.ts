@@ -7,8 +7,7 @@ import type { JsonObject } from "../../domain/json.ts";
 import type { InvokedAgent, PublishedCard } from "../../rendered-files/gateway-files.ts";
 import type { AccessRules } from "../merge-access-files.ts";
 import { cardCluster, invocationCluster } from "./clusters.ts";
-import { RBAC_FILTER } from "./listener.ts";
-import { JWT_FILTER, LIMIT_FILTER, PAYLOAD_KEY } from "./rate-limit.ts";
+import { JWT_FILTER, LIMIT_FILTER, PAYLOAD_KEY, RBAC_FILTER } from "./listener.ts";
 import { typed } from "./resource.ts";
 
 export const ROUTE_CONFIG_NAME = "agents";

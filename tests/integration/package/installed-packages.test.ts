@@ -9,7 +9,7 @@ import { freePort } from "../../../lab/ports.ts";
 import manifest from "../../../package.json" with { type: "json" };
 import verifierManifest from "../../../packages/verify/package.json" with { type: "json" };
 import { systemClock } from "../../../src/domain/clock.ts";
-import { generateSigningKeys } from "../../../src/issuer/signing-keys.ts";
+import { generateSigningKeys } from "../../../src/issuer/server.ts";
 import { testDatabase } from "../../support/database.ts";
 import { eventually } from "../../support/gateway.ts";
 import {

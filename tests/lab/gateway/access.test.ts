@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, beforeEach, describe, it } from "node:test";
-import { generateSigningKeys } from "../../../src/issuer/signing-keys.ts";
+import { generateSigningKeys } from "../../../src/issuer/server.ts";
 import {
   type AgentDouble,
   AUDIENCE,

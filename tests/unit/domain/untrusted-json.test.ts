@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { isTooDeep, parseUntrustedJson } from "../../../src/domain/untrusted-json.ts";
+import { isTooDeep, parseUntrustedJson } from "../../../src/domain/strict-json.ts";
 
 const lists = (depth: number, inside = "1") => "[".repeat(depth) + inside + "]".repeat(depth);
 const objects = (depth: number, name = "a") => `{"${name}":`.repeat(depth) + "1" + "}".repeat(depth);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { calculateJwkThumbprint } from "jose";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import { generateSigningKeys, parseSigningKeys } from "../../../src/issuer/signing-keys.ts";
+import { generateSigningKeys, parseSigningKeys } from "../../../src/issuer/server.ts";
 
 describe("the issuer's signing keys", () => {
   it("a generated set can be read, and its key ID is the RFC 7638 thumbprint", async () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import { WorkQueue, type WorkQueueOptions } from "../../../src/runtime/work-queue.ts";
+import { WorkQueue, type WorkQueueOptions } from "../../../src/runtime/work-loop.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 
 /** A queue of numbered items that end when the test says so. */

@@ -4,7 +4,7 @@
 // Protocol: A2A 1.0 by JSON-RPC (section 9) and HTTP+JSON (section 11); 0.3 through the SDK.
 import { type StreamResponse, TaskState } from "@a2a-js/sdk";
 import type { RequestOptions, Transport } from "@a2a-js/sdk/client";
-import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/agent-card.ts";
+import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/card-fields.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { type AgentEntry, mayBePrivate } from "../../../rendered-files/agents-file.ts";
 import { A2aFailure, type A2aFailureKind, classify } from "./classify-failure.ts";

@@ -9,7 +9,7 @@ import {
   TenantTransportDecorator,
   type Transport,
 } from "@a2a-js/sdk/client";
-import type { AgentCard } from "../../../cards/agent-card.ts";
+import type { AgentCard } from "../../../cards/card-fields.ts";
 import { type Destinations, mayRequest } from "../../../rendered-files/agents-file.ts";
 import type { Exchange } from "./http-exchange.ts";
 

@@ -4,10 +4,10 @@
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { RunId } from "../../../records/format/fields.ts";
 import type { Kind, Trigger } from "../../../records/format/stages.ts";
-import { scopeOf } from "../../probes/scope.ts";
+import { scopeOf } from "../../probes/from-inside.ts";
 import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { findPartner } from "../../registry/find-partner.ts";
+import { findPartner } from "../../registry/partner.ts";
 import type { OffboardingContext } from "./context.ts";
 import { counterpartyIn, listRuns, openRunWith, type Run, writeRun } from "./run-file.ts";
 

@@ -13,7 +13,7 @@ import type { Signer } from "../../../records/sign/signer.ts";
 import { placeOf } from "../../../records/verify/verify-stage.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { partnerEntry } from "../../registry/find-partner.ts";
+import { partnerEntry } from "../../registry/partner.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, signerOf } from "../run/context.ts";
 import { readStage, writeStage } from "../run/progress.ts";

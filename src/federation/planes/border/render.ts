@@ -2,10 +2,9 @@
 // Invariant: the own server is always in it; the module denies everybody otherwise.
 import type { PolicyFile } from "../../../rendered-files/border-policy.ts";
 import type { Registry } from "../../registry/partner.ts";
-import { admittedServers } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
 import { configMapFile } from "../kubernetes.ts";
-import type { PlaneRender } from "../plane.ts";
+import { admittedServers, type PlaneRender } from "../plane.ts";
 
 export const BORDER_POLICY = "border/policy.json";
 

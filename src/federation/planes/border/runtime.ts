@@ -9,9 +9,9 @@ import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
-import { assertAdmits } from "../admitted.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
 import {
+  assertAdmits,
   type Drift,
   type OperatorFinding,
   observeInside,

@@ -7,7 +7,6 @@ import type { PublicationFile } from "../../../rendered-files/gateway-files.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
 import type { OfferedAgent } from "../../registry/organisation.ts";
 import type { Partner, Registry } from "../../registry/partner.ts";
-import { admittedServers, openPartners } from "../admitted.ts";
 import { jsonFile, type Plain, yamlFile } from "../emit-yaml.ts";
 import {
   configMapFile,
@@ -18,7 +17,7 @@ import {
   resourceName,
   upstreamBackend,
 } from "../kubernetes.ts";
-import type { PlaneRender, RenderedFiles } from "../plane.ts";
+import { admittedServers, openPartners, type PlaneRender, type RenderedFiles } from "../plane.ts";
 
 export const CARD_AGENTS = "card/agents.yaml";
 export const CARD_PUBLICATION = "card/publication.yaml";

@@ -2,15 +2,24 @@
 // Invariants: each file counts as applied only when the program that reads it says so by its digest; neither is
 // left out because the other's program could not be reached.
 import { resolve } from "node:path";
+import { request } from "undici";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import { AgentsFile } from "../../../rendered-files/agents-file.ts";
+import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
-import { readGatewayState, untilInForce } from "../await-gateway.ts";
-import { applyFile, fileDrift } from "../file-target.ts";
+import { serverOfSender } from "../../registry/cross-checks.ts";
+import { type PartnerEntry, planeState } from "../../registry/partner.ts";
+import { applyFile, fileDrift, readGatewayState, untilInForce } from "../file-target.ts";
 import {
+  type DesiredPlane,
   type Drift,
+  type OperatorFinding,
+  observeInside,
+  openPartners,
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
@@ -18,8 +27,7 @@ import {
   renderedText,
   unmanagedPlane,
 } from "../plane.ts";
-import { bridgeAgentsDigest, untilAgentsInForce } from "./bridge-health.ts";
-import { cardEvidence } from "./operator-evidence.ts";
+import { bridgeAgentsDigest, CardAudit, type CardDecision, untilAgentsInForce } from "./bridge.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "./render.ts";
 
 const RETRY_MS = 5_000;
@@ -132,4 +140,155 @@ function bridgePart({ card, directory }: FederationConfig, clock: Clock): Part[]
       absent: "bridge_not_running",
     },
   ];
+}
+
+// Operator evidence of plane 4 for one partner: are our cards still public, does our bridge still trust the partner's,
+// and may its users ask any ghost. Invariant: a card is public or not for everybody; one that stays because another
+// partner consumes it is reported as open, with that reason.
+
+const TIMEOUT_MS = 5_000;
+const AUDITED_WITHIN_MS = 3_000;
+const POLL_MS = 100;
+
+export interface ProbeOptions {
+  readonly config: Pick<FederationConfig, "card" | "directory" | "gateway">;
+  readonly desired: DesiredPlane;
+  readonly partner: PartnerEntry;
+  readonly clock: Clock;
+}
+
+type Observe = (
+  probe: string,
+  layer: string,
+  subject: string,
+  find: () => Promise<OperatorFinding> | OperatorFinding,
+) => Promise<EvidenceItem>;
+
+export async function cardEvidence(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
+  const partner = options.partner.partner.serverName;
+  const observe: Observe = (probe, layer, subject, find) =>
+    observeInside(options.clock, { plane: "card", partner, probe, layer, subject }, find);
+  return [
+    ...(await ourCards(options, observe)),
+    ...(await theirCards(options, observe)),
+    ...(await whoMayAsk(options, observe)),
+  ];
+}
+
+/** Each agent of ours that the partner could invoke. */
+async function ourCards(
+  { config, desired, partner }: ProbeOptions,
+  observe: Observe,
+): Promise<EvidenceItem[]> {
+  const { gateway } = config;
+  if (gateway === undefined) return [];
+  const { registry } = desired;
+  const items: EvidenceItem[] = [];
+  for (const agent of partner.partner.gateway?.invokes ?? []) {
+    const offered = registry.organisation.agents[agent];
+    if (offered === undefined) continue;
+    const stays = (): string => {
+      if (offered.publish === "always") return "published_always";
+      const others = openPartners(registry, "card").filter((other) => other.name !== partner.name);
+      const consumed = others.some((other) => other.partner.gateway?.invokes.includes(agent));
+      return consumed && offered.publish === "while_consumed" ? "consumed_by_others" : "card_public";
+    };
+    items.push(
+      await observe("card_fetch", "gateway", agent, async () => {
+        const status = await statusOf(`${gateway.url.replace(/\/+$/, "")}${offered.cardPath}`);
+        if (status === undefined) return { verdict: "unknown", reason: "gateway_unavailable" };
+        if (status === 404) {
+          const reason = offered.publish === "never" ? "never_published" : "card_withdrawn";
+          return { status, verdict: "closed", reason };
+        }
+        return status === 200
+          ? { status, verdict: "open", reason: stays() }
+          : { status, verdict: "unknown", reason: "unexpected_status" };
+      }),
+    );
+  }
+  return items;
+}
+
+async function statusOf(url: string): Promise<number | undefined> {
+  try {
+    const { statusCode, body } = await request(url, { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    await body.dump();
+    return statusCode;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Each agent of the partner that our bridge carries, or has carried. */
+async function theirCards(options: ProbeOptions, observe: Observe): Promise<EvidenceItem[]> {
+  const { config, desired, partner } = options;
+  const agents = Object.keys(partner.partner.card.consumes);
+  if (config.card === undefined || agents.length === 0) return [];
+  const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
+  const isDesired = inForce === sha256Tagged(desired.files.get(CARD_AGENTS) ?? "");
+  const isClosed = planeState(partner.partner, "card") === "closed";
+  const audit = new CardAudit(resolve(config.directory, config.card.bridgeAuditFile));
+  const decisions =
+    isClosed && isDesired
+      ? await decisionsOnceRejected(audit, agents, options.clock)
+      : await audit.lastDecisions();
+  const items: EvidenceItem[] = [];
+  for (const agent of agents) {
+    items.push(
+      await observe("card_trust", "bridge", agent, () => {
+        if (decisions === undefined) return { verdict: "unknown", reason: "audit_unreadable" };
+        const decision = decisions.get(agent);
+        const references = inForce !== undefined && isDesired ? [inForce] : [];
+        if (decision !== undefined) return trustOf(decision, references);
+        // The bridge has never checked this card, and by its file in force it never will.
+        return isClosed && isDesired
+          ? { verdict: "closed", reason: "not_in_agents_file", references }
+          : { verdict: "unknown", reason: "never_decided", references };
+      }),
+    );
+  }
+  return items;
+}
+
+/** Whether the agents.yaml that the bridge has in force lets the partner's users ask any agent. */
+async function whoMayAsk(
+  { config, desired, partner }: ProbeOptions,
+  observe: Observe,
+): Promise<EvidenceItem[]> {
+  const { serverName } = partner.partner;
+  const text = desired.files.get(CARD_AGENTS);
+  if (config.card === undefined || text === undefined) return [];
+  const { agents } = parseYaml(AgentsFile, text, `rendered/${CARD_AGENTS}`);
+  const mayAsk = Object.values(agents).some(
+    ({ allowedServers, allowedSenders }) =>
+      allowedServers.includes(serverName) && allowedSenders.some((one) => serverOfSender(one) === serverName),
+  );
+  // An open plane admits nobody by itself: the lists of each agent may leave the partner out.
+  if (!mayAsk && planeState(partner.partner, "card") === "open") return [];
+  const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
+  const item = await observe("may_ask", "bridge", serverName, () => {
+    if (inForce === undefined) return { verdict: "unknown", reason: "bridge_not_running" };
+    if (inForce !== sha256Tagged(text)) {
+      return { verdict: "unknown", reason: "not_in_force", references: [inForce] };
+    }
+    return mayAsk
+      ? { verdict: "open", reason: "in_agents_file", references: [inForce] }
+      : { verdict: "closed", reason: "not_in_agents_file", references: [inForce] };
+  });
+  return [item];
+}
+
+/** The bridge writes its audit a moment after it has loaded the file. */
+async function decisionsOnceRejected(audit: CardAudit, agents: readonly string[], clock: Clock) {
+  for (const deadline = clock.now() + AUDITED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
+    const decisions = await audit.lastDecisions();
+    const isSettled = agents.every((agent) => decisions?.get(agent)?.outcome !== "accepted");
+    if (decisions === undefined || isSettled || clock.now() >= deadline) return decisions;
+  }
+}
+
+function trustOf(decision: CardDecision, inForce: readonly string[]): OperatorFinding {
+  const verdict = decision.outcome === "rejected" ? "closed" : "open";
+  return { verdict, reason: decision.reason, references: [decision.target.fingerprint, ...inForce] };
 }

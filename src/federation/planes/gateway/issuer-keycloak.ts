@@ -11,7 +11,6 @@ import { type RegistrySecretReference, readRegistrySecret, readSecret } from "..
 import type { FederationConfig } from "../../config.ts";
 import type { Drift } from "../plane.ts";
 import type { IssuedClient, IssuerAdapter, IssuerFailure, IssuerIntent } from "./issuer-adapter.ts";
-import { KeycloakAdmin } from "./keycloak-admin.ts";
 import {
   BASIC_SCOPE,
   clientDigest,
@@ -21,10 +20,11 @@ import {
   hasSettings,
   isAdopted,
   isOwnedBy,
+  KeycloakAdmin,
   KeycloakClient,
   newClient,
   ownerOf,
-} from "./keycloak-settings.ts";
+} from "./keycloak-admin.ts";
 
 type KeycloakTarget = Extract<
   NonNullable<FederationConfig["gateway"]>["issuer"],

@@ -2,14 +2,71 @@
 // Invariants: a client that is closed stays declared and disabled, also where the partner may invoke nothing, so that
 // the issuer gives it no token whoever made it; a client with which a partner had applied is closed with that partner;
 // secrets are references.
-
-import type { InvokedAgent } from "../../../rendered-files/gateway-files.ts";
+import type { InvokedAgent, Quota } from "../../../rendered-files/gateway-files.ts";
 import type { DeclaredClient } from "../../../rendered-files/issuer-clients.ts";
+import type { KubernetesTarget, OfferedAgent } from "../../registry/organisation.ts";
 import { clientsInForce, planeState, type Registry } from "../../registry/partner.ts";
 import { type Plain, yamlFile } from "../emit-yaml.ts";
-import type { PlaneRender } from "../plane.ts";
-import { invocationOf } from "./invocation.ts";
-import { gatewayKubernetes } from "./kubernetes.ts";
+import {
+  configMapFile,
+  exactRule,
+  httpRoute,
+  metadata,
+  prefixRule,
+  type Resource,
+  resourceFile,
+  resourceName,
+  upstreamBackend,
+} from "../kubernetes.ts";
+import { openPartners, type PlaneRender, type RenderedFiles } from "../plane.ts";
+
+// Who may invoke what, as both targets of plane 5 render it.
+// Invariants: a client is in the list of an agent only if the registry lets it invoke exactly that agent and
+// its plane is open; an agent without clients is not there at all.
+
+export interface InvocableAgent {
+  readonly name: string;
+  readonly offered: OfferedAgent;
+  /** Client IDs (`azp`), sorted. */
+  readonly clients: readonly string[];
+}
+
+export interface Invocation {
+  /** Sorted by name. */
+  readonly agents: readonly InvocableAgent[];
+  /** Clients with a quota of their own, sorted by client ID. */
+  readonly quotas: readonly (readonly [clientId: string, quota: Quota])[];
+}
+
+export function invocationOf(registry: Registry): Invocation {
+  const { organisation } = registry;
+  const callers = [
+    ...clientsInForce(registry).filter(({ enabled }) => enabled),
+    ...openPartners(registry, "gateway").flatMap(({ partner }) =>
+      partner.gateway === undefined ? [] : [{ ...partner.gateway, clientId: partner.azp }],
+    ),
+  ].filter(({ invokes }) => invokes.length > 0);
+
+  const clientsOf = new Map<string, string[]>();
+  for (const { clientId, invokes } of callers) {
+    for (const agent of invokes) {
+      const clients = clientsOf.get(agent);
+      if (clients === undefined) clientsOf.set(agent, [clientId]);
+      else clients.push(clientId);
+    }
+  }
+  return {
+    agents: [...clientsOf]
+      .flatMap(([name, clients]) => {
+        const offered = organisation.agents[name];
+        return offered === undefined ? [] : [{ name, offered, clients: clients.sort() }];
+      })
+      .sort((a, b) => (a.name < b.name ? -1 : 1)),
+    quotas: callers
+      .flatMap(({ clientId, quota }) => (quota === undefined ? [] : [[clientId, quota] as const]))
+      .sort(([a], [b]) => (a < b ? -1 : 1)),
+  };
+}
 
 export const GATEWAY_INVOCATION = "gateway/invocation.yaml";
 export const GATEWAY_CLIENTS = "gateway/clients.yaml";
@@ -54,4 +111,126 @@ function clientsFile(registry: Registry): string {
     return [{ clientId: azp, enabled, secret: gateway?.clientSecret, partner: serverName }];
   });
   return yamlFile({ version: 1, clients: [...own, ...partners] });
+}
+
+// Plane 5's Kubernetes target: for each agent a POST route and one policy (token, caller, limit), and the rate
+// limit service's configuration. Keycloak's clients are made by the reconciler (issuer-keycloak.ts).
+// Invariants: authorization is one `Require` expression over `jwt.azp`, because every expression of a policy
+// must hold and a missing `azp` then refuses; the limiter fails closed.
+
+export function gatewayKubernetes(registry: Registry): RenderedFiles {
+  const { organisation } = registry;
+  const target = organisation.kubernetes;
+  if (target === undefined) return new Map();
+  const { agents, quotas } = invocationOf(registry);
+  const limits = yamlFile({
+    domain: target.rateLimit.domain,
+    descriptors: [
+      ...quotas.map(([clientId, { perMinute }]) => descriptor(perMinute, clientId)),
+      // Without a value: each other azp has a window of its own.
+      descriptor(organisation.quotas.default.perMinute),
+    ],
+  });
+  return new Map([
+    ...resourceFile(
+      registry,
+      "gateway/routes.yaml",
+      agents.flatMap((agent) => agentResources(registry, target, agent)),
+    ),
+    ...configMapFile(registry, "gateway/rate-limits.yaml", "drawbridge-rate-limits", {
+      "gateway.yaml": limits,
+    }),
+  ]);
+}
+
+function descriptor(perMinute: number, value?: string): Plain {
+  return { key: "azp", value, rate_limit: { unit: "minute", requests_per_unit: perMinute } };
+}
+
+function agentResources(
+  registry: Registry,
+  target: KubernetesTarget,
+  { name: agent, offered, clients }: InvocableAgent,
+): Resource[] {
+  const { upstream, invokePath, httpJson, forwardToken } = offered;
+  const name = resourceName("invoke", agent);
+  const base = new URL(upstream).pathname;
+  const below = base.replace(/\/$/, "");
+  const to = (path: string) => ({
+    path: `${invokePath}${path}`,
+    rewrite: `${below}${path}`,
+    backend: name,
+    upstream,
+  });
+  // The operations of the HTTP+JSON binding (A2A 1.0, section 11).
+  const operations = [
+    exactRule({ method: "POST", ...to("/message:send") }),
+    exactRule({ method: "POST", ...to("/message:stream") }),
+    prefixRule({ method: "GET", ...to("/tasks") }),
+    prefixRule({ method: "POST", ...to("/tasks") }),
+  ];
+  const jsonRpc = exactRule({ method: "POST", path: invokePath, rewrite: base, backend: name, upstream });
+  return [
+    httpRoute(registry, "gateway", name, httpJson ? [jsonRpc, ...operations] : [jsonRpc]),
+    policy(registry, target, name, clients, forwardToken),
+    ...upstreamBackend(registry, "gateway", name, upstream),
+  ];
+}
+
+function policy(
+  registry: Registry,
+  { issuer, rateLimit }: KubernetesTarget,
+  route: string,
+  clients: readonly string[],
+  forwardToken: boolean,
+): Resource {
+  return {
+    apiVersion: "agentgateway.dev/v1alpha1",
+    kind: "AgentgatewayPolicy",
+    metadata: metadata(registry, route, "gateway"),
+    spec: {
+      targetRefs: [{ group: "gateway.networking.k8s.io", kind: "HTTPRoute", name: route }],
+      traffic: {
+        jwtAuthentication: {
+          mode: "Strict",
+          providers: [
+            {
+              issuer: issuer.url,
+              audiences: [issuer.audience],
+              jwks: {
+                remote: {
+                  jwksPath: issuer.jwks.path.slice(1),
+                  backendRef: { group: "", kind: "Service", ...issuer.jwks.service },
+                },
+              },
+            },
+          ],
+        },
+        authorization: { action: "Require", policy: { matchExpressions: [callers(clients)] } },
+        rateLimit: {
+          global: {
+            domain: rateLimit.domain,
+            failureMode: "FailClosed",
+            backendRef: { group: "", kind: "Service", ...rateLimit.service },
+            descriptors: [{ entries: [{ name: "azp", expression: "jwt.azp" }], unit: "Requests" }],
+          },
+        },
+        transformation: {
+          request: {
+            // The agent learns the caller from the verified token; a header of the caller's own is replaced.
+            set: [{ name: "x-azp", value: "jwt.azp" }],
+            remove: forwardToken ? undefined : ["authorization"],
+          },
+        },
+      },
+    },
+  };
+}
+
+/** A CEL expression that holds for exactly these clients. Client IDs need no escaping beyond JSON's. */
+function callers(clients: readonly string[]): string {
+  const [only] = clients;
+  return clients.length === 1
+    ? `jwt.azp == ${JSON.stringify(only)}`
+    : `jwt.azp in [${clients.map((client) => JSON.stringify(client)).join(", ")}]`;
 }

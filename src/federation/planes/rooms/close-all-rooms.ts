@@ -14,12 +14,10 @@ import {
   mustBeProven,
 } from "./acl-enforcement.ts";
 import { closeRoom, type SettledRoom, verifyRoom } from "./close-one-room.ts";
-import { inviteLevel, levelOf } from "./power-levels.ts";
 import type { ClosingPartner } from "./render.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
-import { isOurs, type Obstacle } from "./room-plan.ts";
-import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
-import { joinedByServer, type RoomState } from "./room-state.ts";
+import { isOurs, type Obstacle, ROOM_REASONS, type RoomReason } from "./room-plan.ts";
+import { inviteLevel, joinedByServer, levelOf, type RoomState } from "./room-state.ts";
 import {
   journalOf,
   listRooms,

@@ -2,11 +2,10 @@
 // Invariants: a step is in the journal before it is taken; a room that was closed by relying on the state that our
 // own steps should have left is read once more by `verifyRoom`.
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
-import type { ActingUser } from "../../homeserver/acting-user.ts";
+import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
-import { inviteLevel, record as recordOfValue } from "./power-levels.ts";
 import { type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./room-plan.ts";
-import { presenceOf, type RoomState } from "./room-state.ts";
+import { inviteLevel, presenceOf, type RoomState, record as recordOfValue } from "./room-state.ts";
 import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
 import type { JournalEntry } from "./undo-journal.ts";
 

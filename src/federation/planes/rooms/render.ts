@@ -4,9 +4,8 @@
 import { z } from "zod";
 import { ServerNameField } from "../../registry/organisation.ts";
 import { closedPlanes, type Registry } from "../../registry/partner.ts";
-import { admittedServers, openPartners } from "../admitted.ts";
 import { jsonFile } from "../emit-yaml.ts";
-import type { PlaneRender } from "../plane.ts";
+import { admittedServers, openPartners, type PlaneRender } from "../plane.ts";
 import { aclAllow } from "./acl.ts";
 
 export const ROOMS_INTENT = "rooms/rooms.json";

@@ -5,10 +5,9 @@
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { serverAcl } from "./acl.ts";
-import { levelOf } from "./power-levels.ts";
 import type { ClosingPartner } from "./render.ts";
 import type { Obstacle } from "./room-plan.ts";
-import { joinedByServer, presencesOf, type RoomState } from "./room-state.ts";
+import { joinedByServer, levelOf, presencesOf, type RoomState } from "./room-state.ts";
 import { isRefusal, journalOf, type RoomsSession, recordOf } from "./session.ts";
 import type { JournalEntry, RoomRecord } from "./undo-journal.ts";
 

@@ -1,13 +1,19 @@
 // Plane 2 on a homeserver: finds the rooms, brings each to the intent, and verifies it.
 // What is closed and how it is taken back: docs/reference/rooms-plane.md.
-import type { ServerName } from "../../../domain/identifiers.ts";
+
+import { matrixCanonicalJson } from "../../../domain/canonical-json.ts";
+import { sha256Tagged } from "../../../domain/digest.ts";
+import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { FederationConfig } from "../../config.ts";
-import type { PlaneRuntime, RuntimeDependencies } from "../plane.ts";
+import type { Drift, PlaneRuntime, RuntimeDependencies } from "../plane.ts";
+import { staleAtHome } from "./acl-enforcement.ts";
 import { closeRooms } from "./close-all-rooms.ts";
-import { type DriftCursor, roomsDrift } from "./drift.ts";
 import { roomsEvidence } from "./operator-evidence.ts";
-import { markRemoved, reopenRooms } from "./reopen-all-rooms.ts";
-import { withSession } from "./session.ts";
+import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
+import type { RoomStep } from "./room-plan.ts";
+import { joinedByServer, type RoomState } from "./room-state.ts";
+import { listRooms, planFor, ROOMS_AT_ONCE, type RoomsSession, readRoom, withSession } from "./session.ts";
 
 /** The rooms plane of one deployment. */
 export function roomsRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
@@ -39,4 +45,76 @@ export function roomsRuntime(config: FederationConfig, { clock }: RuntimeDepende
         roomsEvidence(session, partner.serverName as ServerName, covering),
       ),
   };
+}
+
+// Rooms in which steps are left to do although none of ours is pending, and rooms in which the homeserver enforces
+// another ACL than their state says.
+// Invariants: each drift check queries the enforcement in every room; the plans end in time however many rooms there
+// are, because a containment may be waiting for them, and rooms that they did not reach are the first of the next check.
+
+const KINDS: Readonly<Record<RoomStep["kind"], string>> = {
+  raise_invite: "invite_level",
+  ban: "partner_present",
+  set_acl: "acl",
+  read_only: "writable",
+};
+
+/** One drift check takes about this long at most, milliseconds. */
+const CHECK_MAX_MS = 5_000;
+
+/** How far the last drift check came; kept between checks. */
+export interface DriftCursor {
+  after?: RoomId | undefined;
+  /** The intent that the rooms were compared with; another one is compared from the beginning. */
+  intent?: string;
+}
+
+/** What a pass would change although one ended before. @param cursor is moved on */
+export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Promise<readonly Drift[]> {
+  const { clock } = session;
+  const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
+  const sorted = [...(await listRooms(session, partners))].sort();
+  const stale = (await staleAtHome(session, sorted)).map(
+    (room): Drift => ({ plane: "rooms", subject: visibleId(room), kind: "enforcement", found: null }),
+  );
+  const intent = JSON.stringify(session.intent);
+  const after = cursor.intent === intent ? cursor.after : undefined;
+  cursor.intent = intent;
+  const next =
+    after === undefined
+      ? 0
+      : Math.max(
+          0,
+          sorted.findIndex((room) => room > after),
+        );
+  const deadline = clock.now() + CHECK_MAX_MS;
+  const found = await mapConcurrent(
+    [...sorted.slice(next), ...sorted.slice(0, next)],
+    ROOMS_AT_ONCE,
+    async (room) => {
+      if (clock.now() >= deadline) return [];
+      cursor.after = room; // They begin in order, so this is the last.
+      const state = await readRoom(session, room);
+      if (state === undefined || !joinedByServer(state).has(session.intent.own)) return [];
+      const steps = new Map(planFor(session, state).steps.map((step) => [step.kind, step]));
+      return [...steps].map(
+        ([kind, step]): Drift => ({
+          plane: "rooms",
+          subject: visibleId(room),
+          kind: kindOf(step),
+          found: digestOf(state, kind),
+        }),
+      );
+    },
+  );
+  return [...stale, ...found.flat()];
+}
+
+function kindOf(step: RoomStep): string {
+  return step.kind === "set_acl" && step.lateServers !== undefined ? "acl_newcomers" : KINDS[step.kind];
+}
+
+function digestOf(state: RoomState, kind: RoomStep["kind"]): string | null {
+  const content = kind === "set_acl" ? state.acl?.content : kind === "ban" ? undefined : state.power.content;
+  return content === undefined ? null : sha256Tagged(matrixCanonicalJson(content));
 }

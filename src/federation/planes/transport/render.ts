@@ -3,10 +3,15 @@
 import { z } from "zod";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { Registry } from "../../registry/partner.ts";
-import { admittedServers, openPartners } from "../admitted.ts";
 import { yamlFile } from "../emit-yaml.ts";
 import { configMapFile } from "../kubernetes.ts";
-import { type DesiredPlane, type PlaneRender, renderedText } from "../plane.ts";
+import {
+  admittedServers,
+  type DesiredPlane,
+  openPartners,
+  type PlaneRender,
+  renderedText,
+} from "../plane.ts";
 
 export const TRANSPORT_INCLUDE = "transport/homeserver.yaml";
 

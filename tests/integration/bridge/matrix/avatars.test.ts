@@ -5,7 +5,7 @@ import type { AgentTarget } from "../../../../src/bridge/agents/loaded-agents.ts
 import { createGhosts } from "../../../../src/bridge/ledger/ghosts.ts";
 import { Avatars } from "../../../../src/bridge/matrix/avatars.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
-import type { AgentCard } from "../../../../src/cards/agent-card.ts";
+import type { AgentCard } from "../../../../src/cards/card-fields.ts";
 import { ICON_BYTES_MAX } from "../../../../src/cards/fetch.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { agentTarget } from "../../../support/agents.ts";

@@ -1,7 +1,7 @@
 // What the sample agent publishes, and its answers to requests that are not as the protocol has them.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { MESSAGE_ID_IDEMPOTENCY } from "../../../../src/cards/agent-card.ts";
+import { MESSAGE_ID_IDEMPOTENCY } from "../../../../src/cards/card-fields.ts";
 import { lintCard } from "../../../../src/cards/lint.ts";
 import { importPinnedKey } from "../../../../src/cards/pinned-keys.ts";
 import { verifyCard } from "../../../../src/cards/verify.ts";

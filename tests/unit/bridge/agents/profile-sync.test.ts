@@ -7,7 +7,7 @@ import type {
 } from "../../../../src/bridge/agents/loaded-agents.ts";
 import { ghostName, ProfileSync } from "../../../../src/bridge/agents/profile-sync.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
-import type { AgentCard } from "../../../../src/cards/agent-card.ts";
+import type { AgentCard } from "../../../../src/cards/card-fields.ts";
 import { agentTarget } from "../../../support/agents.ts";
 import { fullCard, testKey } from "../../../support/cards.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";

@@ -1,7 +1,7 @@
 // What was tried as the partner, in a re-admission.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { Judged } from "../../../../src/federation/probes/expected-results.ts";
+import type { Judged } from "../../../../src/federation/probes/report.ts";
 import { fromOutside } from "../../../../src/federation/readmission/next-step.ts";
 import { evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 

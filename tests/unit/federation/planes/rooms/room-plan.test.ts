@@ -7,10 +7,10 @@ import {
   deniedByEnforcement,
   type FoundAcl,
 } from "../../../../../src/federation/planes/rooms/acl.ts";
-import { levelOf } from "../../../../../src/federation/planes/rooms/power-levels.ts";
 import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
 import { isOurs, planRoom, type RoomStep } from "../../../../../src/federation/planes/rooms/room-plan.ts";
 import {
+  levelOf,
   type Member,
   presentOf,
   type RoomState,

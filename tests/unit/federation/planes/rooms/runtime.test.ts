@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type DriftCursor, roomsDrift } from "../../../../../src/federation/planes/rooms/drift.ts";
+import { type DriftCursor, roomsDrift } from "../../../../../src/federation/planes/rooms/runtime.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 
 const ALICE = "@alice:a.test";

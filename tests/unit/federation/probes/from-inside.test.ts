@@ -1,9 +1,9 @@
 // What a removal has to cover, as the registry and the configuration say.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { openPartners } from "../../../../src/federation/planes/admitted.ts";
+import { openPartners } from "../../../../src/federation/planes/plane.ts";
 import { PLANE_RENDERS } from "../../../../src/federation/planes/render.ts";
-import { scopeOf } from "../../../../src/federation/probes/scope.ts";
+import { scopeOf } from "../../../../src/federation/probes/from-inside.ts";
 import type { DesiredState } from "../../../../src/federation/reconcile/desired-state.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { registryFiles } from "../../../support/sample-files.ts";

@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
 import type { EventId, RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
-import { inviteAgain } from "../../../../../src/federation/planes/rooms/invite-again.ts";
+import { inviteAgain } from "../../../../../src/federation/planes/rooms/reopen-rooms.ts";
 import type { Member, RoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 import { foldEntry, type RoomRecord } from "../../../../../src/federation/planes/rooms/undo-journal.ts";

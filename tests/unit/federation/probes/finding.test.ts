@@ -4,12 +4,13 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import {
   homeserverRefusal,
+  notConfigured,
+  observe,
   readCardAnswer,
   readHomeserverAnswer,
   readInvokeAnswer,
   readTokenAnswer,
-} from "../../../../src/federation/probes/classify-answers.ts";
-import { notConfigured, observe } from "../../../../src/federation/probes/finding.ts";
+} from "../../../../src/federation/probes/finding.ts";
 import { wasNotTried } from "../../../../src/records/conditions/evaluate.ts";
 import { evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";

@@ -1,0 +1,372 @@
+// Lets partners back into the rooms that they were taken out of, from the journals.
+// Invariants: in each room the ACL is restored and observed to be enforced, stale entries repaired, before a ban is
+// lifted; people are invited when all bans are lifted; a record ends only when everything that can be taken back is;
+// what cannot come back is named.
+
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import {
+  type RoomId,
+  type ServerName,
+  serverOf,
+  type UserId,
+  visibleId,
+} from "../../../domain/identifiers.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
+import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
+import type { OutOfReach } from "../plane.ts";
+import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
+import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
+import { deniedRetained, isOurs, type Obstacle, ROOM_REASONS, type RoomReason } from "./room-plan.ts";
+import {
+  inviteLevel,
+  levelOf,
+  type Member,
+  mayBan,
+  maySend,
+  type PowerContent,
+  type RoomState,
+  record as recordOfValue,
+} from "./room-state.ts";
+import {
+  actingAs,
+  isRefusal,
+  journalOf,
+  planFor,
+  ROOMS_AT_ONCE,
+  type RoomsPass,
+  type RoomsSession,
+  readRoom,
+} from "./session.ts";
+import type { BanRecord, RoomRecord } from "./undo-journal.ts";
+
+/** Takes back what the journals of these partners hold. */
+export async function reopenRooms(
+  session: RoomsSession,
+  partners: readonly ServerName[],
+): Promise<RoomsPass> {
+  const outOfReach: OutOfReach[] = [];
+  let changed = false;
+  for (const partner of partners) {
+    const miss = (room: RoomId, reason: RoomReason, at = "") =>
+      outOfReach.push({ partner, subject: `${visibleId(room)}${at}`, reason, hint: ROOM_REASONS[reason] });
+    const records = journalOf(session, partner).rooms;
+    const ended = records.filter(({ gone, replace }) => gone !== undefined || replace !== undefined);
+    const restorable = records.filter((record) => !ended.includes(record));
+    const counts: EnforcementCounts = { checked: 0, stale: 0, repaired: 0, resent: 0 };
+    const states: RoomState[] = [];
+    await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
+      const room = await reopenAcl(session, partner, record);
+      if (room.changed) changed = true;
+      for (const { reason } of room.obstacles) miss(record.room, reason);
+      if (room.state !== undefined) states.push(room.state);
+    });
+    const reopened = states.map(({ roomId }) => roomId);
+    for (const gap of await enforceAtHome(session, reopened, counts)) miss(gap.room, gap.reason);
+    for (const gap of await enforceAtRetained(session, states, counts)) {
+      miss(gap.room, gap.reason, ` at ${gap.server}`);
+    }
+    const back: (readonly [RoomRecord, RoomState])[] = [];
+    const blocked = new Set(outOfReach.map(({ subject }) => subject));
+    await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
+      if (blocked.has(visibleId(record.room))) return;
+      const room = await reopenMembers(session, partner, record);
+      if (room.changed) changed = true;
+      for (const { reason } of room.obstacles) miss(record.room, reason);
+      if (room.state !== undefined && room.obstacles.length === 0) back.push([record, room.state]);
+    });
+    for (const record of ended) {
+      const state = await replacementOf(session, record);
+      if (isBlockedFor(session, partner, record)) await session.operator.unblock(record.room);
+      const instead = state === undefined ? "nothing replaces it" : `its users are in ${state.roomId}`;
+      session.note(`${record.room} does not come back for ${partner}: ${instead}`);
+      if (state === undefined) await journalOf(session, partner).append({ act: "lifted", room: record.room });
+      else back.push([record, state]);
+    }
+    const invitations: InvitationCounts = { invited: 0, refused: 0 };
+    await mapConcurrent(back, ROOMS_AT_ONCE, async ([record, state]) => {
+      const reason = await inviteAgain(session, partner, record, state, invitations);
+      if (reason === undefined)
+        await journalOf(session, partner).append({ act: "lifted", room: record.room });
+      else miss(state.roomId, reason);
+    });
+    if (invitations.invited > 0) changed = true;
+    session.note(
+      `${partner}: ${restorable.length} rooms reopened, ${counts.stale} stale at home, ${counts.repaired} repaired; ` +
+        `${invitations.invited} invited again, ${invitations.refused} refused`,
+    );
+  }
+  return { changed, outOfReach };
+}
+
+/** Whether a containment has blocked the room, of this partner alone: a removal leaves its rooms blocked for good. */
+function isBlockedFor(
+  { journals }: RoomsSession,
+  partner: string,
+  { room, gone, removed }: RoomRecord,
+): boolean {
+  if (gone === undefined || gone.purged || removed === true) return false;
+  return [...journals].every(
+    ([other, records]) => other === partner || records.room(room)?.gone === undefined,
+  );
+}
+
+/**
+ * Marks every room of a partner that is removed for good: a later re-admission is a new partnership, whose operator
+ * chooses whom to invite.
+ */
+export async function markRemoved(session: RoomsSession): Promise<void> {
+  for (const { serverName, mode } of session.intent.closing) {
+    if (mode !== "removed") continue;
+    const journal = journalOf(session, serverName as ServerName);
+    const unmarked = journal.rooms.filter(({ removed }) => removed === undefined);
+    await journal.append(...unmarked.map(({ room }) => ({ act: "removed", room }) as const));
+  }
+}
+
+// Takes back in one room what was done because of one partner, from the journal.
+// Invariants: the ACL first, so that nobody is let back into a room whose ACL still denies them; exactly the
+// bans that this plane made are lifted, never one that somebody else made since; what another closing partner
+// still needs stays.
+
+export interface ReopenedRoom {
+  /** As it is now; undefined when the homeserver does not know it any more. */
+  readonly state: RoomState | undefined;
+  readonly obstacles: readonly Obstacle[];
+  readonly changed: boolean;
+}
+
+/** The first half: the ACL. Its enforcement is checked before anything else is lifted. */
+export async function reopenAcl(
+  session: RoomsSession,
+  partner: ServerName,
+  record: RoomRecord,
+): Promise<ReopenedRoom> {
+  return withActor(session, partner, record, async (state, acting) => {
+    const content = restoredAcl(session, state, partner, record);
+    if (content === undefined) return { changed: false };
+    if (!maySend(state.power, acting.userId, "m.room.server_acl"))
+      return { changed: false, reason: "no_power" };
+    if (deniedRetained(state, content, session.intent).length > 0) {
+      return { changed: false, reason: "would_deny_retained" };
+    }
+    await acting.putState(state.roomId, "m.room.server_acl", "", { ...content });
+    return { changed: true };
+  });
+}
+
+/** The second half: bans, invite level, read-only. Users who were banned are outside the room afterwards. */
+export async function reopenMembers(
+  session: RoomsSession,
+  partner: ServerName,
+  record: RoomRecord,
+): Promise<ReopenedRoom> {
+  return withActor(session, partner, record, async (state, acting) => {
+    let changed = false;
+    for (const [user, ban] of record.bans) {
+      const member = state.members.get(user);
+      if (member === undefined || !isOurBan(member, ban)) continue;
+      if (!mayBan(state.power, acting.userId, user)) return { changed, reason: "no_power" };
+      await acting.setMembership(state.roomId, user, "leave");
+      changed = true;
+    }
+    const levels = restoredLevels(session, state, partner, record);
+    if (levels !== undefined) {
+      if (!maySend(state.power, acting.userId, "m.room.power_levels")) return { changed, reason: "no_power" };
+      await acting.putState(state.roomId, "m.room.power_levels", "", levels);
+      changed = true;
+    }
+    return { changed };
+  });
+}
+
+type Work = (
+  state: RoomState,
+  acting: ActingUser,
+) => Promise<{ readonly changed: boolean; readonly reason?: Obstacle["reason"] }>;
+
+async function withActor(
+  session: RoomsSession,
+  partner: ServerName,
+  record: RoomRecord,
+  work: Work,
+): Promise<ReopenedRoom> {
+  const state = await readRoom(session, record.room);
+  const blocked = (reason: Obstacle["reason"]): ReopenedRoom => ({
+    state,
+    changed: false,
+    obstacles: [{ partner, reason }],
+  });
+  if (state === undefined) {
+    await journalOf(session, partner).append({ act: "lifted", room: record.room });
+    return { state, changed: false, obstacles: [] };
+  }
+  for (;;) {
+    const { actor } = planFor(session, state);
+    if (actor === undefined) return blocked(session.tokens.unusable.size > 0 ? "no_actor" : "left");
+    const acting = await actingAs(session, actor);
+    if (acting === undefined) continue;
+    try {
+      const { changed, reason } = await work(state, acting);
+      const after = changed ? await readRoom(session, record.room) : state;
+      return { state: after, changed, obstacles: reason === undefined ? [] : [{ partner, reason }] };
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      return blocked("refused");
+    }
+  }
+}
+
+/** A ban counts as ours by its event; after a crash, by who made it. */
+function isOurBan(member: Member, ban: BanRecord): boolean {
+  if (member.membership !== "ban") return false;
+  return ban.event === undefined ? member.sender === ban.actor : member.eventId === ban.event;
+}
+
+/**
+ * The ACL without our denial of the partner; undefined where nothing of ours is left in it. In a room of ours the
+ * registry decides whom the ACL admits, and closing has set that already.
+ */
+function restoredAcl(
+  { intent }: RoomsSession,
+  state: RoomState,
+  partner: ServerName,
+  { acl }: RoomRecord,
+): ServerAcl | undefined {
+  if (acl === undefined || state.acl === undefined) return undefined;
+  const found = state.acl.content;
+  if (!deniedByEnforcement(found, partner)) return undefined;
+  const before = acl.before ?? aclNames(undefined);
+  const isLastOurs = acl.events.includes(state.acl.eventId) && !isOurs(state, intent.own);
+  const isOthersClosed = intent.closing.some(
+    ({ serverName }) => deniedByEnforcement(found, serverName) && !deniedByEnforcement(before, serverName),
+  );
+  const content = isLastOurs && !isOthersClosed ? before : withoutDenied(found, partner, before.deny);
+  return isSameAcl(found, content) ? undefined : content;
+}
+
+/** The former levels, where the present ones are ours and no other closing partner needs them. */
+function restoredLevels(
+  session: RoomsSession,
+  state: RoomState,
+  partner: ServerName,
+  { room, invite, readOnly }: RoomRecord,
+): PowerContent | undefined {
+  const { content } = state.power;
+  if (content === undefined) return undefined;
+  const others = [...session.journals]
+    .filter(([server]) => server !== partner)
+    .map(([, journal]) => journal.room(room));
+  let levels: Record<string, unknown> | undefined;
+  if (invite !== undefined && content["invite"] === invite.level && !others.some((other) => other?.invite)) {
+    const { invite: _, ...kept } = content;
+    levels = invite.before === null ? kept : { ...kept, invite: invite.before };
+  }
+  if (readOnly !== undefined && !others.some((other) => other?.readOnly)) {
+    levels = writable(levels ?? content, readOnly);
+  }
+  return levels === undefined || JSON.stringify(levels) === JSON.stringify(content) ? undefined : levels;
+}
+
+function writable(
+  content: PowerContent,
+  { before, level }: NonNullable<RoomRecord["readOnly"]>,
+): Record<string, unknown> {
+  const events = Object.entries(recordOfValue(content["events"])).map(([type, value]) => {
+    const earlier = before.events[type];
+    return [type, value === level && earlier !== undefined ? earlier : value];
+  });
+  const restored: Record<string, unknown> = { ...content, events: Object.fromEntries(events) };
+  if (content["events_default"] === level) {
+    if (before.events_default === null) delete restored["events_default"];
+    else restored["events_default"] = before.events_default;
+  }
+  return restored;
+}
+
+// Invites again the users whom this plane took out of a room, once everything else is taken back: a ban that is lifted
+// leaves its user outside, and nobody comes into a private room without an invitation.
+// Invariants: only users who were in the room, or invited, are invited, and nobody whose membership somebody has
+// changed since; nobody after a removal; what a partner's server refuses is its own decision.
+
+export interface InvitationCounts {
+  invited: number;
+  /** Invitations that the homeserver, or the partner's, refused. */
+  refused: number;
+}
+
+/**
+ * Invites into the room, or into the one that replaces it.
+ * @param state of the room as it is now, its bans lifted
+ * @returns why some users could not be invited; undefined when none is left
+ */
+export async function inviteAgain(
+  session: RoomsSession,
+  partner: ServerName,
+  record: RoomRecord,
+  state: RoomState,
+  counts: InvitationCounts,
+): Promise<Obstacle["reason"] | undefined> {
+  const { actor } = planFor(session, state);
+  const users = whoToInvite(session, partner, record, state, actor);
+  if (users.length === 0) return undefined;
+  if (actor === undefined) return session.tokens.unusable.size > 0 ? "no_actor" : "left";
+  if (levelOf(state.power, actor) < inviteLevel(state.power)) return "no_power";
+  // Where the ACL still denies them they could not accept.
+  if (state.acl !== undefined && deniedByEnforcement(state.acl.content, partner)) return "not_invited";
+  const acting = await actingAs(session, actor);
+  if (acting === undefined) return inviteAgain(session, partner, record, state, counts);
+  for (const user of users) {
+    const isTaken = await invite(acting, state, user);
+    if (isTaken === undefined) return "not_invited";
+    if (isTaken) counts.invited += 1;
+    else counts.refused += 1;
+  }
+  return undefined;
+}
+
+/** The state of the room that replaces one that was left; undefined when there is none to invite into. */
+export async function replacementOf(
+  session: RoomsSession,
+  { replacement }: RoomRecord,
+): Promise<RoomState | undefined> {
+  return replacement === undefined ? undefined : readRoom(session, replacement.to);
+}
+
+/** Undefined when the partner's server could not be reached. */
+async function invite(acting: ActingUser, state: RoomState, user: UserId): Promise<boolean | undefined> {
+  try {
+    return await acting.invite(state.roomId, user);
+  } catch (error) {
+    if (error instanceof DrawbridgeError && error.code === "homeserver_unavailable") return undefined;
+    throw error;
+  }
+}
+
+function whoToInvite(
+  { intent }: RoomsSession,
+  partner: ServerName,
+  { room, bans, replace, removed }: RoomRecord,
+  state: RoomState,
+  actor: UserId | undefined,
+): readonly UserId[] {
+  if (removed === true || intent.notInvitedAgain.includes(partner)) return [];
+  const before = new Map((replace?.users ?? []).map((one) => [one.user, one.before]));
+  for (const [user, ban] of bans) before.set(user, ban.before);
+  const isElsewhere = state.roomId !== room;
+  return (
+    [...before]
+      .filter(([, how]) => how === "join" || how === "invite")
+      .map(([user]) => user)
+      // Another server name on the partner's host was put out with it, and is nobody who is admitted.
+      .filter((user) => serverOf(user) === partner)
+      .filter((user) => {
+        const member = state.members.get(user);
+        if (isElsewhere && member === undefined) return true;
+        // A user who left, or was kicked by somebody else since, is not invited. A replacement may have been in use before:
+        // then the users' own homeserver took them out of it, in their names, when it replaced that one in turn.
+        const leftBy: readonly (string | undefined)[] = isElsewhere ? [user] : [bans.get(user)?.actor, actor];
+        return member?.membership === "leave" && leftBy.includes(member.sender);
+      })
+      .sort()
+  );
+}
