@@ -116,21 +116,25 @@ async function admitOn(
 ): Promise<Work<Admitted>> {
   const time = toTime(admission.receivedAt);
   const all = admission.events.map(({ event }) => event);
-  await writeDeviceInbox(client, admission.mail ?? [], admission.receivedAt);
-  const inserted = await rows<{ event: EventId }>(client, HANDLE, [all, time]);
+  const { redacted, posted = [], roomState, receivedAt, order = new Map() } = admission;
+  await writeDeviceInbox(client, admission.mail ?? [], receivedAt);
+  // Where nothing is written first, the facts are read in the same round trip.
+  const isReadAtOnce = redacted.length + posted.length + roomState.length + order.size === 0;
+  const [inserted, readAtOnce] = await Promise.all([
+    rows<{ event: EventId }>(client, HANDLE, [all, time]),
+    isReadAtOnce ? readKnown(client, admission.about, receivedAt) : undefined,
+  ]);
   const fresh = new Set(inserted.map(({ event }) => event));
   if (fresh.size === 0 && all.length > 0) return { result: REPLAY };
   const isFresh = ({ event }: { readonly event: EventId }) => fresh.has(event);
 
   // An answer that is in the same transaction must find its question.
-  await recordPosted(client, admission.posted ?? []);
+  await recordPosted(client, posted);
   // Cancellation is first, because it locks delegations, and the later statements lock rooms.
-  const { redacted, receivedAt } = admission;
   const canceled = redacted.length > 0 ? await cancelRedacted(client, redacted, receivedAt) : [];
-  await applyRoomState(client, admission.roomState, receivedAt, refuseEncryptedRooms);
-  const { order = new Map() } = admission;
+  await applyRoomState(client, roomState, receivedAt, refuseEncryptedRooms);
   const later = await firstLaterPlaces(client, order);
-  const row = await readKnown(client, admission.about, receivedAt);
+  const row = readAtOnce ?? (await readKnown(client, admission.about, receivedAt));
   const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row, keys));
   const derived: Derived = {
     delegations: found.delegations.filter(isFresh),

@@ -296,17 +296,18 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       const { holder, limit } = request;
       const shares = new Shares(request.share);
       const times = [toTime(request.now), toTime(request.leaseUntil), request.ghosts ?? null];
+      let leftOut: readonly AgentId[] = [];
       const claimDue = (most: number) =>
-        entities<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times, shares.full]);
+        entities<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times, leftOut]);
       const claimHeads = async (most: number) => {
-        const heads = await entities<HeadRow>(pool, CLAIM_HEADS, [holder, most, ...times, shares.full]);
+        const heads = await entities<HeadRow>(pool, CLAIM_HEADS, [holder, most, ...times, leftOut]);
         return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.steppedOver ?? 0) > 0 };
       };
       const claimed: ClaimedDelegation[] = [];
       let [mayBeDue, mayBeHeads] = [true, true];
       for (;;) {
         if (!mayBeDue && !mayBeHeads) {
-          if (!shares.next()) break;
+          if (leftOut.length === 0 || !shares.next()) break;
           [mayBeDue, mayBeHeads] = [true, true];
         }
         const free = Math.min(limit - claimed.length, shares.size);
@@ -316,6 +317,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
         const half = free > 1 ? Math.ceil(free / 2) : Number(isTurnOfDue);
         const forDue = !mayBeDue ? 0 : mayBeHeads ? half : free;
         const forHeads = free - forDue;
+        leftOut = shares.full;
         const [due, heads] = await Promise.all([
           forDue === 0 ? [] : claimDue(forDue),
           forHeads === 0 ? { found: [], steppedOver: false } : claimHeads(forHeads),

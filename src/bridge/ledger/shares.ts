@@ -1,6 +1,7 @@
 // How much of each agent, or of each server, one claim may still take, so that one that does not answer takes only its
 // share of a process's slots. Invariant: no more than `size` are claimed at a time while `full` are left out, so whichever
-// agents or servers they turn out to be of, none gets more than its share. Those with less in progress come first.
+// agents or servers they turn out to be of, none gets more than its share. Those with more than half of it in progress come
+// last.
 
 /** The share of each, and what of it is in progress. */
 export interface Share<Key extends string> {
@@ -17,7 +18,7 @@ export class Shares<Key extends string> {
   constructor(share: Share<Key> | undefined) {
     this.#most = share?.most ?? Number.POSITIVE_INFINITY;
     this.#inProgress = new Map(share?.inProgress);
-    this.#size = this.#most;
+    this.#size = Math.ceil(this.#most / 2);
   }
 
   /** How many may be claimed at a time of those that are not `full`. */

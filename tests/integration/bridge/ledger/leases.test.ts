@@ -1,13 +1,15 @@
 // Several holders and admissions at once, on one database.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
+import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
+import { type ClaimedDelegation, createLeases } from "../../../../src/bridge/ledger/leases.ts";
 import type { AgentId } from "../../../../src/domain/identifiers.ts";
 import {
   ACCEPTED,
   BUCKET,
   event,
   ghost,
+  interrupted,
   job,
   LEASE_MS,
   ledgerFixture,
@@ -45,6 +47,22 @@ describe("leases", () => {
     assert.equal((await claimed(2, 4, { a: 4 }))[0], 0);
     assert.deepEqual(await claimed(40, 4, { a: 4, b: 4, c: 5 }), [0, 0, 0]);
     assert.deepEqual(await claimed(60, 64), [20, 20, 20]);
+  });
+
+  it("are claimed by one statement of each kind while their agent has less than half of its share in progress", async (t) => {
+    const { pool, admit } = await ledgerFixture(t);
+    await admit([job("q")]);
+    const statements: string[] = [];
+    const keys = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
+    const leases = createLeases(
+      interrupted(pool, (statement) => statements.push(statement)),
+      keys,
+      ROOM_GATE_MS,
+    );
+    const share = { most: 16, inProgress: new Map([["docs", 3]] as [AgentId, number][]) };
+    const request = { holder: "one", limit: 61, now: T0, leaseUntil: T0 + LEASE_MS, share };
+    assert.equal((await leases.claim(request)).length, 1);
+    assert.deepEqual(statements, ["claim_due", "claim_heads"]);
   });
 
   it("let eight holders drain rooms side by side: each delegation once, each room in order [DEL-9]", async (t) => {
