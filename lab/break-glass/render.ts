@@ -1,10 +1,10 @@
 // The summaries of a containment and a restore, for people. Pure.
 import { z } from "zod";
 import { renderTable } from "../../src/cli/lib/output.ts";
-import { DIRECT_COLUMNS, leakRows, leakSummary } from "../../src/federation/evidence/leak-rows.ts";
 import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, planeLabel } from "../../src/federation/plane-order.ts";
 import { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import type { Observed, Timed } from "../observe/attempt-watch.ts";
+import { DIRECT_COLUMNS, leakRows, leakSummary } from "../observe/leak-rows.ts";
 import type { ProgramsAfter } from "../observe/restarts.ts";
 import { WITNESS } from "../organisations.ts";
 import { restoreTask } from "../status/closed-partners.ts";
@@ -136,7 +136,7 @@ function probesOf(partner: string, probed: Contained["probed"], hasWitness: bool
   const table = renderTable(["", "PLANE", "PROBE", "ON", "VERDICT", "WHAT ANSWERED"], found);
   // What reaches the other side in the shared rooms, directly and relayed by a third server; Markdown in the pack.
   const rows = leakRows(outside.map(({ item }) => item));
-  const crossing = leakSummary(rows, hasWitness ? undefined : DIRECT_COLUMNS).replaceAll("**", "");
+  const crossing = leakSummary(rows, hasWitness ? undefined : DIRECT_COLUMNS);
   return `${table}\n${verdict}${crossing}\n`;
 }
 

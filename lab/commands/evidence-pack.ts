@@ -8,8 +8,8 @@ import { completeOrganisation, namedLab, parseOptions } from "./options.ts";
 const USAGE = `
 Usage: ./task fed:evidence-pack PARTNER [--since TIME] [--output FOLDER] [--name LAB]
 
-Observes PARTNER as the other organisation's operator, from inside and from outside, writes an evidence pack, a
-page and its JSON, and checks every digest of it.
+Observes PARTNER as the other organisation's operator, from inside and from outside, writes an evidence pack,
+and checks every digest of it.
 
   PARTNER          org-a or org-b, or its server name
   --since TIME     from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago; 24h when absent
@@ -43,7 +43,7 @@ export async function evidencePack(args: readonly string[]): Promise<number> {
   // Paths that the operator types are relative to the working directory.
   const made = await runDrawbridge(words, process.cwd());
   process.stdout.write(made.stdout);
-  const pack = made.stdout.split("\n").find((line) => line.endsWith(".json"));
+  const pack = made.stdout.split("\n")[0];
   if (made.code !== 0 || pack === undefined) return made.code === 0 ? 1 : made.code;
   const verified = await runDrawbridge(["federation", "evidence", "--verify", pack], process.cwd());
   process.stdout.write(verified.stdout);

@@ -7,7 +7,6 @@ import { parseDurationMs } from "../../domain/duration.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseJson } from "../../domain/json.ts";
 import { assemblePack, packProblems } from "../../federation/evidence/pack.ts";
-import { renderPage } from "../../federation/evidence/page.ts";
 import type { Window } from "../../federation/evidence/record-streams.ts";
 import {
   CLOSING_ORDER,
@@ -79,12 +78,12 @@ export const evidenceCommand = defineCommand({
     ["--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago"],
     ["--until <time>", "up to when; now when absent"],
     PROBE_CONFIG,
-    ["--output <folder>", "where the pack is written: a page and its JSON"],
+    ["--output <folder>", "where the pack is written"],
     ["--verify <file>", "check every digest of a pack that was made"],
   ],
   help: `
 Reads the border's violations, the gateway's access log and the bridge's audit file, probes the planes, and
-writes two files, readable by this user alone. No message, prompt or answer is in them, nor can be.
+writes one file, readable by this user alone. No message, prompt or answer is in it, nor can be.
 
 Exit codes:
   0  written; with --verify: every digest is right
@@ -99,12 +98,10 @@ Exit codes:
     const now = systemClock.now();
     const ended = Date.parse(window.until) > now ? { ...window, until: new Date(now).toISOString() } : window;
     const pack = await assemblePack({ ...probed, window: ended, clock: systemClock });
-    const stem = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}`;
-    const folder = resolve(options.output);
-    const [json, page] = [join(folder, `${stem}.json`), join(folder, `${stem}.md`)];
-    writeWhole(json, renderJson(pack), PRIVATE);
-    writeWhole(page, renderPage(pack), PRIVATE);
-    printText(`${page}\n${json}\n`);
+    const fileName = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}.json`;
+    const file = join(resolve(options.output), fileName);
+    writeWhole(file, renderJson(pack), PRIVATE);
+    printText(`${file}\n`);
     for (const { stream, matching, refused_lines } of pack.streams) {
       const refused = refused_lines === 0 ? "" : `, ${refused_lines} outside the schema and left out`;
       const lines = matching === 1 ? "1 line" : `${matching} lines`;

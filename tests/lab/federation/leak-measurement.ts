@@ -6,9 +6,9 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { type LeakCells, leakCells } from "../../../lab/observe/leak-rows.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId } from "../../../src/domain/identifiers.ts";
-import { type LeakCells, leakCells } from "../../../src/federation/evidence/leak-rows.ts";
 import { aclAllow } from "../../../src/federation/planes/rooms/acl.ts";
 import { type ProbeConfig, ProbeFile } from "../../../src/federation/probes/config.ts";
 import { probeFromOutside } from "../../../src/federation/probes/from-outside.ts";

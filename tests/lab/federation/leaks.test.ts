@@ -4,12 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { before, describe, it } from "node:test";
-import {
-  LEAK_COLUMNS,
-  LEAK_TITLES,
-  type LeakCell,
-  type LeakColumn,
-} from "../../../src/federation/evidence/leak-rows.ts";
+import { LEAK_COLUMNS, LEAK_TITLES, type LeakCell, type LeakColumn } from "../../../lab/observe/leak-rows.ts";
 import { ROOT } from "../../support/temporary.ts";
 import { CREATORS, type Creator, MEASURES, type Measure, Measurement, type Row } from "./leak-measurement.ts";
 

@@ -1,6 +1,6 @@
 // What of a partner still crosses in a room, directly and by what a third server relays: one row a room, from
 // evidence items. Invariant: `no` is said only where an item is closed; what was not tried is `not_tried`.
-import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 
 /** Columns, and the probes that answer them: one that passed is enough for `yes`. */
 export const LEAK_COLUMNS = {
@@ -79,7 +79,7 @@ export function leakSummary(
   return [
     leaking === 0
       ? `Nothing crossed in ${rooms} probed.`
-      : `**Still crossing** in ${leaking} of ${rooms} probed: ${titles(open)}.`,
+      : `Still crossing in ${leaking} of ${rooms} probed: ${titles(open)}.`,
     ...(unclear.length === 0 ? [] : [`Unknown in some rooms: ${titles(unclear)}.`]),
     ...untriedIn(rows, untried).map(([where, left]) => `Not tried in ${where}: ${titles(left)}.`),
   ].join(" ");
