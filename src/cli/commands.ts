@@ -125,7 +125,6 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       {
         open: "begin the private record of a removal, open its run",
         show: "show a private record, and what it lacks",
-        set: "fill in one field of a private record",
       },
     ),
     group("offboarding", "", () => import("./offboarding/status.ts"), {

@@ -1,8 +1,7 @@
-// drawbridge offboarding open, show, set: the private record is made, shown and filled in; `open` opens the run once it is
-// complete.
+// drawbridge offboarding open and show: the private record is made and shown; `open` opens the run once it is complete.
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import { systemClock, systemRandom } from "../../domain/clock.ts";
+import { systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
@@ -10,10 +9,8 @@ import { knownValues, registryProblems } from "../../federation/offboarding/priv
 import {
   changeRecordFile,
   createRecordFile,
-  fieldValue,
   type PrivateRecordFile,
   readRecordFile,
-  requireField,
 } from "../../federation/offboarding/private-record/file.ts";
 import { RECORD_FIELDS, renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
 import { openRun } from "../../federation/offboarding/run/open.ts";
@@ -55,13 +52,13 @@ function textOf(value: unknown): string {
     .join(" ");
 }
 
-/** Names what is missing, each with the command that fills it in. */
+/** Names what is missing, and what belongs there. */
 export function reportMissing(file: string, missing: readonly string[]): void {
   if (missing.length === 0) return;
-  say(`${missing.length} ${missing.length === 1 ? "field is" : "fields are"} missing:`);
+  say(`${missing.length} ${missing.length === 1 ? "field is" : "fields are"} missing in ${file}:`);
   for (const path of missing) {
     const says = RECORD_FIELDS.find((field) => field.path === path)?.says ?? "";
-    say(`  drawbridge offboarding set ${path} … --record ${shellWord(file)}    (${says})`);
+    say(`  ${path}: ${says}`);
   }
 }
 
@@ -101,7 +98,7 @@ async function run(name: string, options: Options): Promise<ExitCode> {
     createRecordFile(path, renderTemplate(new Map([...knownValues(registry, entry), ...flagsOf(options)])));
     say(`The record is begun: ${path}`);
   }
-  const found = isNew ? readRecordFile(path) : await withFlags(path, options);
+  const found = isNew ? readRecordFile(path) : withFlags(path, options);
   const { record, missing } = found;
   if (record === undefined) {
     if (options.json === true) printJson({ record: path, missing, run: null });
@@ -122,7 +119,7 @@ async function run(name: string, options: Options): Promise<ExitCode> {
         ...(options.join !== undefined && { run: options.join }),
       },
     ));
-  await changeRecordFile(path, new Map([["run", opened.run]]), systemClock);
+  changeRecordFile(path, new Map([["run", opened.run]]));
   report(opened, path, options);
   return ExitCode.ok;
 }
@@ -135,7 +132,7 @@ function flagsOf(options: Options): ReadonlyMap<string, string> {
 }
 
 /** Fills in what the flags say. A value that is in the record already is kept: a flag that differs is refused. */
-async function withFlags(path: string, options: Options): Promise<PrivateRecordFile> {
+function withFlags(path: string, options: Options): PrivateRecordFile {
   const found = readRecordFile(path);
   const changes = new Map<string, string>();
   for (const [field, value] of flagsOf(options)) {
@@ -143,11 +140,11 @@ async function withFlags(path: string, options: Options): Promise<PrivateRecordF
     if (stands == null) changes.set(field, value);
     else if (stands !== value) {
       throw new DrawbridgeError("usage", `${field} says something else in the record`, {
-        hint: `Correct one of the two: drawbridge offboarding set ${field} ${shellWord(value)} --record FILE.`,
+        hint: "Correct one of the two; nothing was opened.",
       });
     }
   }
-  return changes.size === 0 ? found : changeRecordFile(path, changes, systemClock);
+  return changes.size === 0 ? found : changeRecordFile(path, changes);
 }
 
 /** The run that this very record was opened for before, also if that was cut off before its ID was written. */
@@ -196,50 +193,3 @@ Exit codes:
     return complete ? ExitCode.ok : ExitCode.incomplete;
   },
 });
-
-export const setCommand = defineCommand({
-  arguments: [
-    ["<field>", "such as security.incidentOwner; `offboarding show` lists them"],
-    ["[value...]", "its value; several for a list"],
-  ],
-  options: [
-    RECORD_OPTION,
-    ["--none", "a list that is empty"],
-    ["--clear", "take the value away again"],
-    JSON_OPTION,
-  ],
-  help: `
-Exit codes:
-  0  set, and the record is complete
-  2  refused: nothing was changed; every reason is named, never the value
-  5  set; other fields are still missing, and are named`,
-  async run([path, words], options) {
-    const value = meantValue(requireField(path), words, options);
-    const { missing, file } = await changeRecordFile(options.record, new Map([[path, value]]), systemClock);
-    const complete = missing.length === 0;
-    if (options.json === true) printJson({ file, set: path, complete, missing });
-    else {
-      say(`${path} is set.`);
-      reportMissing(options.record, missing);
-    }
-    return complete ? ExitCode.ok : ExitCode.incomplete;
-  },
-});
-
-function meantValue(
-  field: ReturnType<typeof requireField>,
-  words: readonly string[],
-  { none, clear }: { readonly none: boolean | undefined; readonly clear: boolean | undefined },
-): unknown {
-  if (none !== true && clear !== true && words.length > 0) return fieldValue(field, words);
-  if (words.length > 0 || (none === true) === (clear === true)) {
-    throw new DrawbridgeError("usage", "give a value, or --none, or --clear", {
-      hint: "--none says that there is none of a list; --clear opens the field again. Nothing was changed.",
-    });
-  }
-  if (clear === true) return undefined;
-  if (field.holds !== "words" && field.holds !== "rooms") {
-    throw new DrawbridgeError("usage", `${field.path} is no list`, { hint: "Give its value, or --clear." });
-  }
-  return [];
-}

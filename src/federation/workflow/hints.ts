@@ -34,7 +34,7 @@ export const HINTS: Readonly<Record<string, string>> = {
   whitelist_excludes_partner: `The homeserver runs with the old whitelist: ${APPLY("transport")}.`,
   send_refused: `Its transactions are still accepted: ${APPLY("transport")}.`,
   deletion_recorded:
-    "Run drawbridge offboarding purge PARTNER; or, where nothing is to go, drawbridge offboarding set duties.purge.waiver WORD --record FILE.",
+    "Run drawbridge offboarding purge PARTNER; or, where nothing is to go, write duties.purge.waiver in the private record.",
   whitelist_admits_partner: `The homeserver runs with the old whitelist: ${APPLY("transport")}.`,
   kept_rooms_hear_it: STALE,
   other_rooms_hear_it: STALE,
@@ -50,6 +50,7 @@ export const HINTS: Readonly<Record<string, string>> = {
   bridge_has_verified: QUARANTINED,
   bridge_trusts_it_no_more: QUARANTINED,
   agent_withdrawn: "Render and commit the registry, then run this again.",
-  duties_recorded: "Complete the private record: drawbridge offboarding set FIELD VALUE --record FILE.",
+  duties_recorded:
+    "Complete the private record: drawbridge offboarding show --record FILE names what it lacks.",
   static_tests_pass: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
 };

@@ -203,7 +203,7 @@ const CONTRADICTIONS: readonly {
     rule: "record.retention",
     field: "duties.retention.until",
     message: "is set although nothing is retained",
-    hint: "Clear the date (--clear), or write kept.",
+    hint: "Clear the date, or write kept.",
     isBroken: (at) => at("duties.retention.state") === "ended" && at("duties.retention.until") != null,
   },
   {
@@ -230,7 +230,7 @@ const CONTRADICTIONS: readonly {
     rule: "record.purge_waiver",
     field: "duties.purge.waiver",
     message: "is set although something is purged",
-    hint: "Take the waiver away (--clear), or keep everything.",
+    hint: "Take the waiver away, or keep everything.",
     isBroken: (at) => isPurgeDecided(at) && !purgesNothing(at) && at("duties.purge.waiver") != null,
   },
 ];

@@ -24,7 +24,7 @@ const role = (says: string, word: z.ZodString = Word) =>
 /** What becomes of a room's history here: all of it and the room, other servers' events, or nothing. */
 export const RoomPurge = z.enum(["room", "history", "keep"]);
 
-/** Each field's description says what stands there; templates, `set` and `show` print it. */
+/** Each field's description says what stands there; templates and `show` print it. */
 export const PrivateRecord = z.strictObject({
   version: z.literal(1),
   partner: z.strictObject({
@@ -98,15 +98,13 @@ export const PrivateRecord = z.strictObject({
 });
 export type PrivateRecord = z.output<typeof PrivateRecord>;
 
-/** A field that a person fills in, as templates, `set` and `show` speak of it. */
+/** A field that a person fills in, as templates and `show` speak of it. */
 export interface RecordField {
   /** Dotted path, such as `security.incidentOwner`. */
   readonly path: string;
   readonly says: string;
   /** A record is complete without it. */
   readonly isOptional: boolean;
-  /** What it holds, where that is no single word. */
-  readonly holds: "word" | "words" | "rooms" | "boolean";
   readonly isRole: boolean;
 }
 
@@ -126,13 +124,8 @@ function fieldsOf(schema: z.ZodObject, prefix: string): readonly RecordField[] {
     const says = (field as z.ZodType).description ?? value.description;
     if (says === undefined) return [];
     const isOptional = value !== field;
-    return [{ path: `${prefix}${name}`, says, isOptional, holds: holdsOf(value), isRole: roles.has(value) }];
+    return [{ path: `${prefix}${name}`, says, isOptional, isRole: roles.has(value) }];
   });
-}
-
-function holdsOf(value: z.ZodType): RecordField["holds"] {
-  if (value instanceof z.ZodArray) return value.element instanceof z.ZodObject ? "rooms" : "words";
-  return value instanceof z.ZodBoolean ? "boolean" : "word";
 }
 
 /** Values that are known before anybody fills anything in, by path. */
