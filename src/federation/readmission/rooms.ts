@@ -5,7 +5,7 @@ import { join, resolve } from "node:path";
 import { encodeBase64url } from "../../domain/base64url.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
-import { type RoomId, type ServerName, serverOf } from "../../domain/identifiers.ts";
+import { type RoomId, type ServerName, serverOf, visibleId } from "../../domain/identifiers.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import type { FederationConfig } from "../config.ts";
 import type { FederationAnswer, SignedRequests } from "../homeserver/signed-request.ts";
@@ -27,6 +27,7 @@ import type { StateFolder } from "../state/folder.ts";
 import { type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";
 
+/** Rooms are named as records name them. */
 export interface ReadmissionRooms {
   /** Rooms that the partner was closed out of. @throws DrawbridgeError */
   observe(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]>;
@@ -63,7 +64,15 @@ export function readmissionRooms(
       const server = partner as ServerName;
       // The reconciler works on the same rooms.
       return state.locked("plane rooms", clock, async () => {
-        return work(desired, true, (session) => replaceAll(session, server, rooms as readonly RoomId[]));
+        return work(desired, true, (session) => {
+          const known = session.journals.get(server)?.rooms ?? [];
+          const named = known.filter(({ room }) => rooms.includes(visibleId(room)));
+          return replaceAll(
+            session,
+            server,
+            named.map(({ room }) => room),
+          );
+        });
       });
     },
   };
@@ -74,8 +83,9 @@ async function touchedRoom(
   partner: ServerName,
   record: RoomRecord,
 ): Promise<TouchedRoom> {
-  const { room, gone, replace, replacement } = record;
-  const to = replacement?.to ?? null;
+  const { gone, replace, replacement } = record;
+  const room = visibleId(record.room);
+  const to = replacement === undefined ? null : visibleId(replacement.to);
   if (gone !== undefined) {
     const state = to === null ? "gone" : "replaced";
     return { room, state, replacement: to, repairable: "yes" };
@@ -109,7 +119,8 @@ async function replaceAll(
       await replaceRoom(session, state, concerned, states);
     }
     const record = recordOf(session, partner, room);
-    if (record === undefined) return { room, state: "gone", replacement: null, repairable: "yes" };
+    if (record === undefined)
+      return { room: visibleId(room), state: "gone", replacement: null, repairable: "yes" };
     return touchedRoom(session, partner, record);
   });
 }

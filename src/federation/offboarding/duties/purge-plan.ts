@@ -5,7 +5,7 @@
 import { z } from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../../domain/digest.ts";
-import { parseRoomId } from "../../../domain/identifiers.ts";
+import { roomOfVisibleId, visibleId } from "../../../domain/identifiers.ts";
 import { Identifier, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { joinedByServer } from "../../planes/rooms/room-state.ts";
@@ -17,6 +17,7 @@ import { countEvents, type DutiesSession, type PartnerRoom, partnerRooms } from 
 const Count = z.int().min(0);
 const PlannedFile = z.strictObject({ media_id: Identifier, quarantined: z.boolean() });
 const PlannedRoom = z.strictObject({
+  /** As records name it. */
   room: Identifier,
   how: RoomPurge.exclude(["keep"]),
   /** Of a history: up to the time of the plan. A room that goes as a whole is counted as a whole. */
@@ -72,7 +73,7 @@ export async function planPurge(
   const rooms: PlannedRoom[] = [];
   const staying: PurgePlan["staying"] = [];
   const named = new Map(purge.rooms.map(({ room, how }) => [room, how]));
-  const known = new Set<string>(found.map(({ room }) => room));
+  const known = new Set(found.map(({ room }) => visibleId(room)));
   for (const { room, how } of purge.rooms) {
     if (how !== "keep" && !known.has(room)) {
       // Purged before, never the partner's, or a slip of the pen.
@@ -80,15 +81,16 @@ export async function planPurge(
     }
   }
   await mapConcurrent(found, ROOMS_AT_ONCE, async (one) => {
-    const how = named.get(one.room);
+    const room = visibleId(one.room);
+    const how = named.get(room);
     // Deleting a room deletes what was said in it since the plan too, so those events are counted as well.
     const events = await countEvents(session, one.room, how === "room" ? Number.MAX_SAFE_INTEGER : atMs);
     if (how === undefined || how === "keep") {
       const reason = how === "keep" ? "kept_by_contract" : "not_named_in_the_record";
-      staying.push({ subject: one.room, reason, events: events.partner });
+      staying.push({ subject: room, reason, events: events.partner });
       return;
     }
-    rooms.push({ room: one.room, how, events, ...whoIsIn(one, session) });
+    rooms.push({ room, how, events, ...whoIsIn(one, session) });
   });
   rooms.sort((left, right) => (left.room < right.room ? -1 : 1));
   staying.sort((left, right) => (left.subject < right.subject ? -1 : 1));
@@ -127,7 +129,10 @@ async function planMedia(
   const beforeMs = shownBeforeMs ?? Math.max(...going.map(({ lastAccessMs }) => lastAccessMs)) + 1;
   return {
     purge: true,
-    files: going.map(({ mediaId, isQuarantined }) => ({ media_id: mediaId, quarantined: isQuarantined })),
+    files: going.map(({ mediaId, isQuarantined }) => ({
+      media_id: visibleId(mediaId),
+      quarantined: isQuarantined,
+    })),
     kept_in_quarantine: keptInQuarantine,
     before_ms: beforeMs,
     other_files: (await tables?.otherFiles(partner, beforeMs)) ?? null,
@@ -205,7 +210,7 @@ export function purgesAnything({ media, rooms }: PurgePlan): boolean {
 
 /** @throws RangeError for a room ID that a plan of ours cannot hold */
 export function roomOf(planned: PlannedRoom) {
-  const room = parseRoomId(planned.room);
+  const room = roomOfVisibleId(planned.room);
   if (room === undefined) throw new RangeError("a plan holds room IDs");
   return room;
 }

@@ -188,7 +188,8 @@ async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }
   const { files, before_ms: beforeMs } = media;
   if (!media.purge || beforeMs === null) return;
   say(`${files.length} cached files`);
-  for (const { media_id: mediaId, quarantined } of files) {
+  for (const { media_id, quarantined } of files) {
+    const mediaId = decodeURIComponent(media_id);
     // The file may have been quarantined again in the meantime, or released before a crash.
     if (quarantined && (await homeserver.media(partner, mediaId))?.isQuarantined === true) {
       await homeserver.releaseFromQuarantine(partner, mediaId);
@@ -196,8 +197,8 @@ async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }
   }
   await homeserver.purgeMediaCache(beforeMs);
   let left = 0;
-  for (const { media_id: mediaId } of files)
-    if ((await homeserver.media(partner, mediaId)) !== undefined) left += 1;
+  for (const { media_id } of files)
+    if ((await homeserver.media(partner, decodeURIComponent(media_id))) !== undefined) left += 1;
   if (left === 0) return;
   throw notGone(
     `${left} of ${files.length} cached files`,

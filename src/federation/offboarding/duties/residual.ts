@@ -1,6 +1,7 @@
 // What remains of a partnership although every plane is closed: counts and times, never content.
 // Invariant: what cannot be known is null, and why is said beside it.
 
+import { visibleId } from "../../../domain/identifiers.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { joinedByServer, presentOf } from "../../planes/rooms/room-state.ts";
 import { readPlane } from "../../state/plane-records.ts";
@@ -39,7 +40,7 @@ export async function residualOf(
   for (const { room, state } of found) {
     const events =
       byRoom === undefined ? (await countEvents(session, room, now)).partner : (byRoom.get(room) ?? 0);
-    rooms.push({ room, events });
+    rooms.push({ room: visibleId(room), events });
     if (presentOf(state, partner).length === 0) continue;
     for (const server of joinedByServer(state).keys()) {
       if (server !== partner && server !== own) thirds.set(server, (thirds.get(server) ?? 0) + 1);

@@ -9,9 +9,11 @@ import {
   beyondWhatWasShown,
   type PurgePlan,
 } from "../../../../../src/federation/offboarding/duties/purge-plan.ts";
+import { residualReport } from "../../../../../src/federation/offboarding/duties/residual.ts";
 import { readDutiesEvidence, writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
 import { writeRun } from "../../../../../src/federation/offboarding/run/run-file.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
+import { CompletionPredicate } from "../../../../../src/records/format/predicates.ts";
 import { type Script, type SeenRequest, scriptedHomeserver } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
 import { NO_SCOPE } from "../../../../support/removal.ts";
@@ -25,6 +27,7 @@ const ROOM = "!quay:harbour.example";
 /** One shared room with one file of the partner's in it. */
 class Homeserver {
   readonly files = new Map([["blob", { quarantined: false }]]);
+  room = ROOM;
   isRoomThere = true;
   /** Times of events of ours besides. */
   readonly later: number[] = [];
@@ -47,13 +50,13 @@ class Homeserver {
     if (path.endsWith("/whoami")) return { body: { user_id: "@root:harbour.example" } };
     if (path.includes("/federation/destinations/")) {
       if (!path.endsWith("/rooms")) return { body: { destination: PARTNER } };
-      return { body: { rooms: [{ room_id: ROOM }], total: 1 } };
+      return { body: { rooms: [{ room_id: this.room }], total: 1 } };
     }
     if (path.endsWith("/admin/v1/rooms")) {
-      return { body: { rooms: [{ room_id: ROOM, joined_members: 2, joined_local_members: 1 }] } };
+      return { body: { rooms: [{ room_id: this.room, joined_members: 2, joined_local_members: 1 }] } };
     }
     if (path.endsWith("/delete_status")) return { body: { results: [{ status: "complete" }] } };
-    if (method === "DELETE" && path.endsWith(ROOM)) {
+    if (method === "DELETE" && path.endsWith(this.room)) {
       this.isRoomThere = false;
       return { body: { delete_id: "one" } };
     }
@@ -181,6 +184,31 @@ describe("runPurge", () => {
     homeserver.seen.length = 0;
     await runPurge(context, run, digest);
     assert.deepEqual([readDutiesEvidence(run), homeserver.seen], [items, []]);
+  });
+
+  it("a room whose ID the grammar excludes is purged, and counted among what remains [OFF-2]", async (t) => {
+    const named = "!a%20quay%C3%A9:harbour.example";
+    const { homeserver, run, context } = await purging(t, { rooms: [{ room: named, how: "room" }] });
+    homeserver.room = "!a quay\u00e9:harbour.example";
+    const { statement } = await residualReport(context, run);
+    assert.deepEqual(CompletionPredicate.shape.residual.parse(statement).rooms, [{ room: named, events: 1 }]);
+    const { digest } = await dryRun(context, run);
+    await runPurge(context, run, digest);
+    assert.ok(!homeserver.isRoomThere);
+    assert.ok(
+      readDutiesEvidence(run).some(({ probe, subject }) => probe === "purge_room" && subject === named),
+    );
+  });
+
+  it("the plan of a purge can be read again where such a room stays [OFF-2]", async (t) => {
+    const { homeserver, run, context } = await purging(t, { rooms: [] });
+    homeserver.room = "!a quay\u00e9:harbour.example";
+    const plan = await dryRun(context, run);
+    assert.deepEqual(
+      plan.staying.map(({ subject }) => subject),
+      ["!a%20quay%C3%A9:harbour.example"],
+    );
+    assert.deepEqual(readPurge(run)?.plan, plan);
   });
 
   it("runPurge refuses a room in which more was said since the dry run [OFF-2]", async (t) => {
