@@ -4,7 +4,7 @@
 // back to the last good revision; of a head that may not be accepted, nothing is kept; nothing is admitted that the last
 // good revision does not admit.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { assessBranch, type HeadContext } from "../reconcile/accept-head.ts";
+import { assessBranch, assessInPlace, type HeadContext } from "../reconcile/accept-head.ts";
 import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired-state.ts";
 import type { Registry } from "../registry/partner.ts";
 import { RegistryError } from "../registry/problems.ts";
@@ -64,7 +64,12 @@ export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "r
     return baseOf({ ...whole, files, registry: registryOf(files, cache), isRendered: false });
   }
   if (reason === "registry_invalid") {
-    return baseOf({ ...whole, ...(await withoutBrokenFiles(context, head, accepted)), isRendered: false });
+    const repaired = await withoutBrokenFiles(context, head, accepted);
+    const left = await assessInPlace(head, repaired.files, context);
+    // Otherwise the files that are not broken may not be accepted either, and nor may what is built on them.
+    if (left.good || left.reason === "render_differs") {
+      return baseOf({ ...whole, ...repaired, isRendered: false });
+    }
   }
   if (accepted === undefined) throw refused();
   const files = await readRevision(repository, accepted, cache);

@@ -98,6 +98,18 @@ export async function assess(
 }
 
 /**
+ * Judges other files of the registry in a revision's place, whoever has put the revision there.
+ * @throws DrawbridgeError `repository_unusable` when it cannot be read
+ */
+export async function assessInPlace(
+  revision: Revision,
+  files: RevisionFiles,
+  context: HeadContext,
+): Promise<Assessment> {
+  return assessFiles(revision, files, context, await retiredBefore(revision, context, {}));
+}
+
+/**
  * What was retired before a revision: by the one that was accepted last, and by every one in between, or of the whole
  * history, that would have been accepted had a pass come across it. A meant rewind may be to a repository that does not
  * have the earlier revision.

@@ -141,6 +141,27 @@ describe("containing and restoring a partner", () => {
     assert.equal((await runPass(federation)).refusal, undefined);
   });
 
+  it("contain leaves out a head that forgets a retirement besides its broken file [CON-1]", async (t) => {
+    const { contain, repository, federation, assertWhole } = await control(t);
+    const salvage = "registry/partners/salvage.yaml";
+    const text = registryFiles().get(salvage) ?? "";
+    await commitRegistry(repository, new Map([[salvage, `${text}retired: { clients: [salvage-old] }\n`]]));
+    assert.equal((await runPass(federation)).refusal, undefined);
+    const good = await repository.requireHead();
+    await commitOnTop(
+      repository,
+      new Map([
+        [salvage, text],
+        [PILOTS, "version: 0\n"],
+      ]),
+    );
+    assert.equal((await runPass(federation)).refusal?.reason, "registry_invalid");
+    const { setAside } = await contain();
+    assert.deepEqual(setAside, { reason: "head_refused", lastGood: good, paths: [] });
+    assert.equal((await runPass(federation)).refusal, undefined, "the containment is accepted");
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  });
+
   it("contain uses the last good revision of the partner's own file when that is broken [CON-1]", async (t) => {
     const { contain, repository, federation, assertWhole } = await control(t);
     await runPass(federation);
