@@ -12,6 +12,7 @@ import { backoffMs } from "../../runtime/backoff.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
+import { readableKeys } from "./readable-keys.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
 /** The account data in which a ghost's device is recorded at the homeserver. */
@@ -221,7 +222,7 @@ export class DeviceApi {
     const send = (part: JsonObject) =>
       this.#http.request(request.kind, method, path, { body: part, as: actor, schema: AnyObject });
     const outcome = await (request.kind === "keys_query" ? this.#keysQuery.run(body, send) : send(body));
-    return mapValue(outcome, (body) => JSON.stringify(body));
+    return mapValue(outcome, (body) => JSON.stringify(readableKeys(request.kind, body)));
   }
 
   /** `PUT /sendToDevice/{type}/{txnId}`; the ID must be unique across the whole appservice. */

@@ -1,0 +1,36 @@
+// Answers about users' keys, in which a homeserver passes on unread what other servers say of theirs. Pure.
+// Invariant: what a machine could not read is left out, so that one server's answer keeps no other's from it; a user of
+// whom nothing can be read has no devices, or no one-time key, as if the user's server had said so.
+
+type JsonObject = Readonly<Record<string, unknown>>;
+
+const isObject = (value: unknown): value is JsonObject =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** An object with those of its members for which `read` returns something. */
+function members<Value>(of: unknown, read: (value: unknown, name: string) => Value | undefined) {
+  const all = isObject(of) ? Object.entries(of) : [];
+  const readable = all.map(([name, value]) => [name, read(value, name)] as const);
+  return Object.fromEntries(readable.filter(([, value]) => value !== undefined));
+}
+
+const anyObject = (value: unknown) => (isObject(value) ? value : undefined);
+
+/** Algorithm and name (Matrix client-server API, "Key algorithms"), as clients make them. */
+const KEY_ID = /^[A-Za-z0-9_.]{1,64}:[A-Za-z0-9+/=_.-]{1,255}$/;
+const oneTimeKey = (value: unknown, id: string) => (KEY_ID.test(id) ? anyObject(value) : undefined);
+
+/** The answer to a machine's request without what the machine could not read. */
+export function readableKeys(kind: string, answer: JsonObject): JsonObject {
+  if (kind === "keys_query") {
+    const devices = members(answer["device_keys"], (of) => members(of, anyObject));
+    return { ...answer, device_keys: devices };
+  }
+  if (kind === "keys_claim") {
+    const keys = members(answer["one_time_keys"], (of) =>
+      members(of, (device) => members(device, oneTimeKey)),
+    );
+    return { ...answer, one_time_keys: keys };
+  }
+  return answer;
+}
