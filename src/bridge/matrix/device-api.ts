@@ -6,7 +6,7 @@
 // Protocol: Matrix client-server API, "End-to-end encryption" and "Send-to-device messaging".
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
-import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
+import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
@@ -132,7 +132,7 @@ type JsonObject = Readonly<Record<string, unknown>>;
 
 const BACKOFF = { firstMs: 60_000, maxMs: 60 * 60_000 };
 const ANSWERS_MAX = 4;
-/** Users that are remembered; a hostile server has any number of them. */
+/** Users, and servers, that are remembered; a hostile server has any number of them. */
 const REMEMBERED_MAX = 1_000;
 
 /** Only users whose keys are too large were asked for. The code is the bridge's own, not the homeserver's. */
@@ -194,6 +194,63 @@ export class KeysQuery {
   }
 }
 
+/** So often in a row a server's users may be claimed from in vain, before others' answers do without them. */
+const VAIN_CLAIMS_MAX = 3;
+const CLAIM_REQUESTS_MAX = 32;
+
+/**
+ * `POST /keys/claim` for users of several servers, each of which answers what it likes: so much that it is not read, or what
+ * the homeserver itself fails at. The claim is made again by halves of the servers then. A server of which nothing can be
+ * claimed, while others can or again and again, is reported to the machine as one that failed, as a homeserver does with
+ * one that is out of reach.
+ */
+class KeysClaim {
+  readonly #vain = new Map<string, number>();
+
+  /** @param own the homeserver itself, whose failure is no other server's doing */
+  async run(
+    body: JsonObject,
+    own: string,
+    send: (body: JsonObject) => Promise<Outcome<JsonObject>>,
+  ): Promise<Outcome<JsonObject>> {
+    const users = Object.entries((body["one_time_keys"] ?? {}) as JsonObject);
+    const byServer = Map.groupBy(users, ([user]) => user.slice(user.indexOf(":") + 1));
+    const open: string[][] = [[...byServer.keys()]];
+    const answers: JsonObject[] = [];
+    const failed: string[] = [];
+    let failure: Outcome<JsonObject> | undefined;
+    for (let requests = 0; open.length > 0; requests++) {
+      const servers = open.shift() ?? [];
+      const part = Object.fromEntries(servers.flatMap((server) => byServer.get(server) ?? []));
+      const outcome = await send({ ...body, one_time_keys: part });
+      if (outcome.kind === "ok") {
+        answers.push(outcome.value);
+        for (const server of servers) this.#vain.delete(server);
+        continue;
+      }
+      const isOfOne = outcome.kind === "retry" && ["too_large", "server_error"].includes(outcome.cause);
+      if (!isOfOne || servers.join() === own) return outcome;
+      failure = outcome;
+      const half = Math.ceil(servers.length / 2);
+      if (half === servers.length || requests >= CLAIM_REQUESTS_MAX) failed.push(...servers);
+      else open.unshift(servers.slice(0, half), servers.slice(half));
+    }
+    for (const server of failed) this.#failed(server);
+    const isGivenUp = failed.every((server) => (this.#vain.get(server) ?? 0) >= VAIN_CLAIMS_MAX);
+    if (answers.length === 0 && failure !== undefined && !isGivenUp) return failure;
+    const failures = Object.fromEntries(failed.map((server) => [server, {}]));
+    return { kind: "ok", value: merged([...answers, { one_time_keys: {}, failures }]) };
+  }
+
+  #failed(server: string): void {
+    const times = this.#vain.get(server) ?? 0;
+    this.#vain.delete(server);
+    this.#vain.set(server, times + 1);
+    const [oldest] = this.#vain.keys();
+    if (this.#vain.size > REMEMBERED_MAX && oldest !== undefined) this.#vain.delete(oldest);
+  }
+}
+
 /** The objects of several answers as one: their keys are users, and servers that failed. */
 function merged(answers: readonly JsonObject[]): JsonObject {
   const all: Record<string, unknown> = {};
@@ -208,6 +265,7 @@ function merged(answers: readonly JsonObject[]): JsonObject {
 export class DeviceApi {
   readonly #http: HomeserverHttp;
   readonly #keysQuery: KeysQuery;
+  readonly #keysClaim = new KeysClaim();
   #questions = 0;
 
   constructor(http: HomeserverHttp, keysQuery: KeysQuery) {
@@ -221,7 +279,11 @@ export class DeviceApi {
     const body = JSON.parse(request.body) as JsonObject;
     const send = (part: JsonObject) =>
       this.#http.request(request.kind, method, path, { body: part, as: actor, schema: AnyObject });
-    const outcome = await (request.kind === "keys_query" ? this.#keysQuery.run(body, send) : send(body));
+    const outcome = await (request.kind === "keys_query"
+      ? this.#keysQuery.run(body, send)
+      : request.kind === "keys_claim"
+        ? this.#keysClaim.run(body, serverOf(actor.ghost), send)
+        : send(body));
     return mapValue(outcome, (body) => JSON.stringify(readableKeys(request.kind, body)));
   }
 

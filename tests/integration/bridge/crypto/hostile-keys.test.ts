@@ -5,9 +5,9 @@ import { describe, it, type TestContext } from "node:test";
 import type { OutgoingRequest } from "../../../../src/bridge/matrix/device-api.ts";
 import { Homeserver } from "../../../../src/bridge/matrix/homeserver.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
-import type { UserId } from "../../../../src/domain/identifiers.ts";
+import { serverOf, type UserId } from "../../../../src/domain/identifiers.ts";
 import { GhostSide, KeyServer, machinesScene, Person } from "../../../support/crypto-world.ts";
-import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
+import { type Script, type ScriptedAnswer, scriptedHomeserver } from "../../../support/http-server.ts";
 
 const GHOST = "@agent_docs:a.test";
 const ALICE = "@alice:a.test";
@@ -17,6 +17,10 @@ type ByUser = Record<string, unknown>;
 
 /** A ghost that makes its requests at a homeserver on which servers spoil what is said of their users. */
 class SpoiledGhost extends GhostSide {
+  /** What the homeserver answers a claim of keys from a server with instead. */
+  readonly failing: Record<string, ScriptedAnswer> = {};
+  /** The servers of each claim. */
+  readonly claims: string[][] = [];
   /** By user: what stands in the place of the user's keys. */
   readonly spoiled: Record<"keys_query" | "keys_claim", ByUser> = { keys_query: {}, keys_claim: {} };
   readonly #homeserver: Homeserver;
@@ -29,7 +33,10 @@ class SpoiledGhost extends GhostSide {
   override async perform(requests: readonly OutgoingRequest[]): Promise<void> {
     for (const request of requests) {
       const actor = { ghost: this.ghost, deviceId: this.device };
-      const outcome = await this.#homeserver.devices.submit(actor, request);
+      let outcome = await this.#homeserver.devices.submit(actor, request);
+      // A notice or an answer is sent again later.
+      for (let tries = 1; tries < 3 && outcome.kind === "retry"; tries++)
+        outcome = await this.#homeserver.devices.submit(actor, request);
       assert.equal(outcome.kind, "ok", request.kind);
       if (outcome.kind === "ok") await this.machines.sent(this.ghost, request, outcome.value);
     }
@@ -45,6 +52,13 @@ async function setUp(t: TestContext) {
     const kind = kinds[name as keyof typeof kinds] ?? "to_device";
     const eventType = decodeURIComponent(/\/sendToDevice\/([^/]+)\//.exec(path)?.[1] ?? "");
     const asked = { kind, eventType, body: JSON.stringify(body) };
+    if (kind === "keys_claim") {
+      const { one_time_keys = {} } = body as { one_time_keys?: ByUser };
+      const servers = [...new Set(Object.keys(one_time_keys).map((user) => serverOf(user as UserId)))];
+      ghost.claims.push(servers);
+      const failing = servers.find((one) => one in ghost.failing);
+      if (failing !== undefined) return ghost.failing[failing] ?? {};
+    }
     const answer = JSON.parse(server.answer(GHOST, "GHOST", asked)) as Record<string, ByUser>;
     if (kind === "keys_query" || kind === "keys_claim") {
       const keys = answer[kind === "keys_query" ? "device_keys" : "one_time_keys"] ?? {};
@@ -111,5 +125,42 @@ describe("keys of a hostile server", () => {
       }
     }
     assert.ok(!(await ghost.machines.missingSessions(ghost.ghost, [ALICE as UserId])));
+  });
+
+  it("that are too many, or make the homeserver fail, in an answer to a claim keep no answer from the others [ENC-7] [DEL-10]", async (t) => {
+    const { server, ghost, alice } = await setUp(t);
+    const answers: ScriptedAnswer[] = [
+      { status: 500, body: { errcode: "M_UNKNOWN", error: "Internal server error" } },
+      { body: { one_time_keys: { "@eve:evil.test": "k".repeat(9 * 1024 * 1024) } } },
+    ];
+    for (const [index, answer] of answers.entries()) {
+      const evil = `evil${index}.test`;
+      ghost.failing[evil] = answer;
+      const eve = await Person.join(server, `@eve:${evil}`);
+      const others: Person[] = [];
+      for (const other of ["a", "b", "c"]) others.push(await Person.join(server, `@p${index}:${other}.test`));
+      // At first with others whose keys are claimed too; then she alone.
+      for (const [part, members] of [
+        [eve, ...others],
+        [await Person.join(server, `@eve2:${evil}`)],
+      ].entries()) {
+        const said = `answer ${index}.${part}`;
+        const users = [...members, ...others].map(({ user }) => user);
+        const sealed = await ghost.say(ROOM, said, ALICE, ...users);
+        for (const person of [alice, ...others]) {
+          await person.track(GHOST);
+          await person.sync();
+          const read = await person.read(ROOM, GHOST, sealed);
+          assert.deepEqual(read["content"], { msgtype: "m.text", body: said });
+        }
+      }
+    }
+    assert.ok(ghost.claims.length <= 2 * (7 + 3), `${ghost.claims.length} claims`);
+  });
+
+  it("do not make the ghost do without those of its own server, whose failure is its own [ENC-7]", async (t) => {
+    const { ghost } = await setUp(t);
+    ghost.failing["a.test"] = { status: 500, body: { errcode: "M_UNKNOWN" } };
+    await assert.rejects(ghost.say(ROOM, "an answer", ALICE), /keys_claim/);
   });
 });
