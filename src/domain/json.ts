@@ -6,6 +6,13 @@ export interface JsonObject {
   readonly [name: string]: Json;
 }
 
+/** An object of whose members nothing is known yet. */
+export type UnknownObject = Readonly<Record<string, unknown>>;
+
+export function isObject(value: unknown): value is UnknownObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
 export function isJsonObject(value: Json | undefined): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

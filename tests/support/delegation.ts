@@ -6,7 +6,7 @@ import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
 import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/loaded-agents.ts";
 import type { TrustDecision } from "../../src/bridge/agents/trust.ts";
-import { createAgentHttp } from "../../src/bridge/delegation/a2a/connections.ts";
+import { createAgentHttp } from "../../src/bridge/delegation/a2a/http-exchange.ts";
 import { createTokenSource } from "../../src/bridge/delegation/a2a/tokens.ts";
 import type {
   DelegationDependencies,

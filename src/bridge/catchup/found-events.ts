@@ -3,11 +3,13 @@
 // Invariants: the events of a room stay in the homeserver's order, each once; nothing is taken from a time when the ghost
 // was not in the room; of several memberships of one user only the last is passed on, because the earlier ones are
 // superseded; the contents that are held together stay below a bound, and so does the number of events.
+
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 
 /** An event as the homeserver gave it. */
-export type RawEvent = Readonly<Record<string, unknown>>;
+export type RawEvent = UnknownObject;
 
 /** Where a page of a room's past begins, read backwards, and which ghost may read it. */
 export interface Page {

@@ -1,6 +1,7 @@
 // Makes transactions of missed events, as the homeserver would have sent them, one after the other on demand.
 // Invariants: the events of a room stay in their order; no more than one transaction and a few pages of events are held
 // here; the same events make the same transactions, whether their contents were held or read again.
+import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId } from "../../domain/identifiers.ts";
 import type { Outcome } from "../matrix/request-result.ts";
@@ -52,7 +53,7 @@ const PAGES_MAX = 4;
 class Reread {
   readonly #api: RereadApi;
   readonly #signal: AbortSignal | undefined;
-  readonly #pages = new Map<string, ReadonlyMap<EventId, RawEvent>>();
+  readonly #pages = new LRUCache<string, ReadonlyMap<EventId, RawEvent>>({ max: PAGES_MAX });
 
   constructor(api: RereadApi, signal: AbortSignal | undefined) {
     this.#api = api;
@@ -77,8 +78,6 @@ class Reread {
     const events = new Map(
       (read.kind === "ok" ? read.value.events : []).map((event) => [event["event_id"] as EventId, event]),
     );
-    const oldest = this.#pages.keys().next();
-    if (this.#pages.size === PAGES_MAX && oldest.done !== true) this.#pages.delete(oldest.value);
     this.#pages.set(key, events);
     return ok(events);
   }

@@ -2,6 +2,7 @@
 // believed. Invariants: whatever the event is, the answer is a value, and no text of the library's errors is passed
 // on; an unknown device proves nothing about its owner, so its event counts as not decrypted yet; the
 // policy is applied to the device as it is known now.
+
 import {
   type DecryptedRoomEvent,
   DecryptionErrorCode,
@@ -17,6 +18,7 @@ import {
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
+import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isPanic } from "./olm-machine-adapter.ts";
 import type { WithheldCodes } from "./withheld-codes.ts";
 
@@ -25,7 +27,7 @@ export interface EncryptedRoomEvent {
   readonly event: EventId;
   readonly room: RoomId;
   readonly sender: UserId;
-  readonly raw: Readonly<Record<string, unknown>>;
+  readonly raw: UnknownObject;
 }
 
 export type Decryption =
@@ -33,7 +35,7 @@ export type Decryption =
       readonly kind: "decrypted";
       /** The decrypted type and content; a relation in plain text outside is part of the content. */
       readonly type: string;
-      readonly content: Readonly<Record<string, unknown>>;
+      readonly content: UnknownObject;
       /** SHA-256 of room, session and message index: the same for a replay of the same ciphertext. */
       readonly indexDigest: Buffer;
       /** The sender's device is not known, and the query for it comes with `outgoing`. */
@@ -107,11 +109,7 @@ export async function decryptEvent(
   }
 }
 
-function asObject(value: unknown): Readonly<Record<string, unknown>> | undefined {
-  return typeof value === "object" && value !== null && !Array.isArray(value)
-    ? (value as Readonly<Record<string, unknown>>)
-    : undefined;
-}
+const asObject = (value: unknown): UnknownObject | undefined => (isObject(value) ? value : undefined);
 
 /** Undefined for a key that is missing. */
 function ofError(error: MegolmDecryptionError): Decryption | undefined {
@@ -132,7 +130,7 @@ function ofError(error: MegolmDecryptionError): Decryption | undefined {
 }
 
 /** The decrypted content, with the relation that stands in plain text outside for servers to read. */
-function contentOf(decrypted: unknown, outside: Readonly<Record<string, unknown>>) {
+function contentOf(decrypted: unknown, outside: UnknownObject) {
   const content = asObject(decrypted);
   const relation = outside["m.relates_to"];
   if (content === undefined || relation === undefined || "m.relates_to" in content) return content;

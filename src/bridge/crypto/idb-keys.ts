@@ -1,6 +1,7 @@
 // Keys of IndexedDB as bytes.
 // Invariants: bytes sort as IndexedDB sorts the keys: numbers before strings before arrays; no key is a prefix of another,
 // so that the bytes of a prefix of a string bound the strings that begin with it.
+import type { UnknownObject } from "../../domain/json.ts";
 import type { KeyRange } from "../ledger/crypto-records.ts";
 
 /** The kinds of key that the library uses. */
@@ -48,9 +49,7 @@ export function decodeStringKey(bytes: Buffer): string {
 
 /** The key in an index with this key path; undefined for a record that is not in the index. */
 export function indexKeyOf(keyPath: string | readonly string[], value: unknown): Buffer | undefined {
-  const members = (typeof value === "object" && value !== null ? value : {}) as Readonly<
-    Record<string, unknown>
-  >;
+  const members = (typeof value === "object" && value !== null ? value : {}) as UnknownObject;
   try {
     return encodeKey(
       typeof keyPath === "string" ? members[keyPath] : keyPath.map((member) => members[member]),

@@ -2,8 +2,10 @@
 // which a flag is missing leaves such messages out silently, and ghosts then get their keys late, by the catchup alone.
 // Invariants: the message holds a nonce and nothing else; one check at a time; a success is valid for an hour, because a
 // homeserver can be restarted without its flags.
+
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Outcome } from "../matrix/request-result.ts";
 
@@ -29,11 +31,7 @@ export interface KeyDeliveryDependencies {
   readonly clock: Clock;
   readonly random: Random;
   /** Sends a to-device message of this type from a ghost to its own device. */
-  readonly send: (
-    ghost: GhostMxid,
-    eventType: string,
-    content: Readonly<Record<string, unknown>>,
-  ) => Promise<Outcome<undefined>>;
+  readonly send: (ghost: GhostMxid, eventType: string, content: UnknownObject) => Promise<Outcome<undefined>>;
 }
 
 export class KeyDeliveryCheck {

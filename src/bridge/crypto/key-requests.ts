@@ -3,8 +3,11 @@
 // whenever it is made, so that a repetition is no new request and any process that has the event can cancel it; it stays
 // as long as an event waits for the key; nothing of it is logged or stored. The machine's policy judges what comes back.
 // Protocol: Matrix client-server API, "m.room_key_request".
+
+import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { EncryptedRoomEvent } from "./decrypt-event.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 
@@ -52,7 +55,7 @@ interface Asked extends Request {
 export class KeyRequests {
   readonly #deps: KeyRequestDependencies;
   /** By request ID. */
-  readonly #asked = new Map<string, Asked>();
+  readonly #asked = new LRUCache<string, Asked>({ max: REMEMBERED_MAX });
 
   constructor(deps: KeyRequestDependencies) {
     this.#deps = deps;
@@ -73,12 +76,12 @@ export class KeyRequests {
     if (session === undefined) return false;
     const sent = await Promise.all(
       this.#requests(ghosts, session).map((request) => {
-        const last = this.#asked.get(request.id);
+        const last = this.#asked.peek(request.id);
         last?.events.add(event.event);
         if (last !== undefined && now - last.at < intervalMs) return last.sent;
         const asking = this.#ask(request, session);
         const events = last?.events ?? new Set([event.event]);
-        this.#remember({ ...request, at: now, sent: asking, events });
+        this.#asked.set(request.id, { ...request, at: now, sent: asking, events });
         return asking;
       }),
     );
@@ -103,7 +106,7 @@ export class KeyRequests {
       known.length > 0 || whole === undefined || session === undefined
         ? known
         : this.#requests(whole.ghosts, session);
-    const idle = asked.filter(({ id }) => (this.#asked.get(id)?.events.size ?? 0) === 0);
+    const idle = asked.filter(({ id }) => (this.#asked.peek(id)?.events.size ?? 0) === 0);
     await Promise.all(idle.map((request) => this.#cancel(request)));
   }
 
@@ -115,54 +118,44 @@ export class KeyRequests {
       .filter(({ ghost, state }) => state === "ready" && asked.has(ghost))
       .slice(0, GHOSTS_MAX)
       .map(({ ghost, deviceId }) => ({
-        ...{ id: requestId(ghost, session), sender: session.sender },
-        ...{ ghost, deviceId },
+        id: requestId(ghost, session),
+        ghost,
+        deviceId,
+        sender: session.sender,
       }));
   }
 
-  async #ask({ id, ghost, deviceId, sender }: Request, session: Session): Promise<boolean> {
-    const outcome = await this.#deps.devices.sendToDevice(ghost, REQUEST, {
-      [sender]: {
-        "*": {
-          action: "request",
-          body: {
-            algorithm: "m.megolm.v1.aes-sha2",
-            room_id: session.room,
-            session_id: session.sessionId,
-            ...(session.senderKey !== undefined && { sender_key: session.senderKey }),
-          },
-          request_id: id,
-          requesting_device_id: deviceId,
-        },
-      },
-    });
+  async #ask(request: Request, session: Session): Promise<boolean> {
+    const body = {
+      algorithm: "m.megolm.v1.aes-sha2",
+      room_id: session.room,
+      session_id: session.sessionId,
+      ...(session.senderKey !== undefined && { sender_key: session.senderKey }),
+    };
+    const outcome = await this.#send(request, { action: "request", body });
     const isSent = outcome.kind === "ok";
     this.#deps.observe(isSent ? "sent" : "failed");
     // A request that could not be sent may be tried again with the next attempt.
-    if (!isSent) this.#asked.delete(id);
+    if (!isSent) this.#asked.delete(request.id);
     return isSent;
   }
 
-  async #cancel({ id, ghost, deviceId, sender }: Request): Promise<void> {
-    this.#asked.delete(id);
-    const outcome = await this.#deps.devices.sendToDevice(ghost, REQUEST, {
-      [sender]: { "*": { action: "request_cancellation", request_id: id, requesting_device_id: deviceId } },
-    });
+  async #cancel(request: Request): Promise<void> {
+    this.#asked.delete(request.id);
+    const outcome = await this.#send(request, { action: "request_cancellation" });
     if (outcome.kind === "ok") this.#deps.observe("canceled");
   }
 
-  #remember(asked: Asked): void {
-    this.#asked.delete(asked.id);
-    this.#asked.set(asked.id, asked);
-    const oldest = this.#asked.keys().next();
-    if (this.#asked.size > REMEMBERED_MAX && oldest.done !== true) this.#asked.delete(oldest.value);
+  #send({ id, ghost, deviceId, sender }: Request, content: UnknownObject) {
+    const message = { ...content, request_id: id, requesting_device_id: deviceId };
+    return this.#deps.devices.sendToDevice(ghost, REQUEST, { [sender]: { "*": message } });
   }
 }
 
 function sessionOf({ room, sender, raw }: EncryptedRoomEvent): Session | undefined {
   const content = raw["content"];
   if (typeof content !== "object" || content === null) return undefined;
-  const { session_id: sessionId, sender_key: senderKey } = content as Readonly<Record<string, unknown>>;
+  const { session_id: sessionId, sender_key: senderKey } = content as UnknownObject;
   if (typeof sessionId !== "string" || sessionId === "") return undefined;
   return { room, sender, sessionId, senderKey: typeof senderKey === "string" ? senderKey : undefined };
 }

@@ -3,6 +3,7 @@
 // devices never shares a session with an answer; what a call changed is committed before the call resolves, in one
 // statement, so after a crash the machine is as it was between two calls; calls run one after the other; a machine whose
 // changes could not be committed is ahead of its store and answers nothing more.
+
 import { isDeepStrictEqual } from "node:util";
 import {
   CollectStrategy,
@@ -16,6 +17,7 @@ import {
 } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
 import {
@@ -286,11 +288,7 @@ export class GhostMachine {
   }
 
   /** The content of the `m.room.encrypted` event. The room's session must have been shared just before. */
-  encrypt(
-    room: RoomId,
-    eventType: string,
-    content: Readonly<Record<string, unknown>>,
-  ): Promise<Readonly<Record<string, unknown>>> {
+  encrypt(room: RoomId, eventType: string, content: UnknownObject): Promise<UnknownObject> {
     return this.#run(async (machine) => {
       const shared = this.#shared.get(room);
       this.#shared.delete(room);

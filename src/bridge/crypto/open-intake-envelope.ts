@@ -1,7 +1,9 @@
 // One attempt to read an intake envelope: fetch the event again, check that it is the one that came in, decrypt it.
 // Invariants: a fetched event counts only with the fingerprint that it came in with; the catchup of keys runs before a
 // key counts as missing; nothing is written here, and nothing of the event outlives the attempt.
+
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import { eventFingerprint } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
@@ -10,7 +12,7 @@ import type { Outcome } from "../matrix/request-result.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 import type { KeyCatchupResult } from "./key-catchup.ts";
 
-type RawEvent = Readonly<Record<string, unknown>>;
+type RawEvent = UnknownObject;
 
 export interface OpeningDependencies {
   readonly devices: Pick<GhostDevices, "decrypt" | "track">;

@@ -3,7 +3,9 @@
 // Invariants: a code counts for events of the user who sent it alone, because everybody in a room sees the IDs of the
 // others' sessions; what is kept is bounded in number and length; it is in memory alone, so after a restart an event waits for its key as if nothing had been said.
 // Protocol: Matrix client-server API, "m.room_key.withheld".
+
 import { LRUCache } from "lru-cache";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 
 const CODES_MAX = 10_000;
@@ -24,7 +26,7 @@ export class WithheldCodes {
     const [withheld, others] = [messages.filter(isWithheld), messages.filter((one) => !isWithheld(one))];
     for (const { sender, content } of withheld) {
       if (typeof content !== "object" || content === null) continue;
-      const { room_id, session_id, code } = content as Readonly<Record<string, unknown>>;
+      const { room_id, session_id, code } = content as UnknownObject;
       if (!isId(room_id) || !isId(session_id)) continue;
       if (typeof code !== "string" || code.length > CODE_LENGTH_MAX) continue;
       this.#codes.set(nameOf(sender, room_id, session_id), code);

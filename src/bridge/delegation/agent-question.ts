@@ -3,7 +3,6 @@
 // waited for the policy (recheck-policy.ts) is applied anew at least every half minute, and nothing is sent to the agent once it
 // refuses; the wait has an end, and so has the number of questions; the number and the lengths of options are bounded, and
 // their keys are unique. The answer is handed over by dispatch.ts.
-import { DrawbridgeError } from "../../domain/errors.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import { questionParts } from "../matrix/answer-events.ts";
@@ -103,11 +102,7 @@ async function post(
 ): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   for (const [index, send] of sends.entries()) {
-    // While the event before was sent, another process may have taken the delegation over.
-    if (index > 0 && !running.isFresh) {
-      throw new DrawbridgeError("lease_lost", `the lease on ${claimed.lease.delegationId} may have run out`);
-    }
-    const result = await running.send(send);
+    const result = await running.send(send, index > 0);
     if (result.kind === "retry") return wait(running.now + Math.max(result.afterMs, running.backoff()));
     if (result.kind === "refused") {
       await cancelTask(running, taskId);

@@ -10,7 +10,7 @@ import type { DelegationLedger } from "../ledger/ledger.ts";
 import { createDownloader, createUploader } from "../matrix/files.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send-event.ts";
 import { textsBy } from "../texts/language-of-room.ts";
-import { createAgentHttp } from "./a2a/connections.ts";
+import { createAgentHttp } from "./a2a/http-exchange.ts";
 import { createTokenSource } from "./a2a/tokens.ts";
 import type { DelegationObserver } from "./dependencies.ts";
 import { createTraces } from "./traces.ts";

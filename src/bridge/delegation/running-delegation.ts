@@ -168,9 +168,17 @@ export class RunningDelegation {
     );
   }
 
-  /** Sends an event of the answer or of a question from the agent; a cancellation waits until it was tried. */
-  send(event: PendingSend): Promise<SendResult> {
-    return this.#whileInFlight("sending", () => abortable(this.#send(event), this.signal));
+  /**
+   * Sends an event of the answer or of a question from the agent; a cancellation waits until it was tried.
+   * @param isFurther whether another one was sent before: meanwhile another process may have taken the delegation over
+   * @throws DrawbridgeError `lease_lost`
+   */
+  async send(event: PendingSend, isFurther: boolean): Promise<SendResult> {
+    if (isFurther && !this.isFresh) {
+      const { delegationId } = this.claimed.lease;
+      throw new DrawbridgeError("lease_lost", `the lease on ${delegationId} may have run out`);
+    }
+    return await this.#whileInFlight("sending", () => abortable(this.#send(event), this.signal));
   }
 
   async #send(event: PendingSend): Promise<SendResult> {

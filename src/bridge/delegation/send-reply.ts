@@ -94,11 +94,7 @@ async function sendParts(
   if (sends === undefined) return tooLate;
   for (const [index, send] of sends.entries()) {
     if (cancellation !== undefined && send.firstAttemptedAt === undefined) return finish(cancellation);
-    // While the part before was sent, another process may have taken the delegation over.
-    if (index > 0 && !running.isFresh) {
-      throw new DrawbridgeError("lease_lost", `the lease on ${claimed.lease.delegationId} may have run out`);
-    }
-    const result = await running.send(send);
+    const result = await running.send(send, index > 0);
     if (result.kind === "retry") {
       if (running.now >= deadline) return tooLate;
       const wakeAt = running.now + Math.max(result.afterMs, running.backoff());

@@ -15,8 +15,7 @@ export interface SelfCheck {
     | "ghost_registers"
     | "ghost_device";
   readonly ok: boolean;
-  /** What the operator should do; undefined when it is well. */
-  readonly hint: string | undefined;
+  readonly hint: Hint;
 }
 
 export interface HomeserverCheckDependencies {
@@ -32,12 +31,14 @@ export interface SelfCheckDependencies extends HomeserverCheckDependencies {
   readonly ghost: GhostMxid | undefined;
 }
 
+/** What the operator should do; undefined when it is well. */
+type Hint = string | undefined;
 type Failure = Exclude<Outcome<unknown>, { kind: "ok" }>;
 
 const RENDER_AGAIN =
   "Render the registration again with `drawbridge bridge registration`, give it to the homeserver and restart it.";
 
-function result(check: SelfCheck["check"], hint: string | undefined): SelfCheck {
+function result(check: SelfCheck["check"], hint: Hint): SelfCheck {
   return { check, ok: hint === undefined, hint };
 }
 
@@ -62,10 +63,7 @@ export async function selfCheck(deps: SelfCheckDependencies): Promise<readonly S
   return [...checks, registers, result("ghost_device", await ghostDevice(deps, ghost))];
 }
 
-async function homeserverReachable({
-  homeserver,
-  config,
-}: HomeserverCheckDependencies): Promise<string | undefined> {
+async function homeserverReachable({ homeserver, config }: HomeserverCheckDependencies): Promise<Hint> {
   const versions = await homeserver.versions();
   // A refused token is the next check's result.
   if (versions.kind === "ok" || (versions.kind === "retry" && versions.cause === "unauthorized")) {
@@ -74,10 +72,7 @@ async function homeserverReachable({
   return `No Matrix homeserver answers at ${config.homeserver.url} (${reasonOf(versions)}): check homeserver.url, and that it runs.`;
 }
 
-async function tokenAccepted({
-  homeserver,
-  config,
-}: HomeserverCheckDependencies): Promise<string | undefined> {
+async function tokenAccepted({ homeserver, config }: HomeserverCheckDependencies): Promise<Hint> {
   const whoami = await homeserver.whoami();
   if (whoami.kind !== "ok")
     return `The homeserver does not accept the as_token (${reasonOf(whoami)}). ${RENDER_AGAIN}`;
@@ -86,10 +81,7 @@ async function tokenAccepted({
   return `The homeserver takes the bridge for ${whoami.value.user_id}, not ${expected}: check homeserver.serverName and appservice.senderLocalpart. ${RENDER_AGAIN}`;
 }
 
-async function bridgeReachable({
-  homeserver,
-  config,
-}: HomeserverCheckDependencies): Promise<string | undefined> {
+async function bridgeReachable({ homeserver, config }: HomeserverCheckDependencies): Promise<Hint> {
   const ping = await homeserver.pingAppservice(config.appservice.id);
   if (ping.kind === "ok") return undefined;
   const url = config.appservice.url;
@@ -117,10 +109,7 @@ function ghostHint(outcome: Failure): string {
 }
 
 /** Transaction IDs are remembered for a device only, so a request must really count as that device's. */
-async function ghostDevice(
-  { homeserver, ghosts }: SelfCheckDependencies,
-  ghost: GhostMxid,
-): Promise<string | undefined> {
+async function ghostDevice({ homeserver, ghosts }: SelfCheckDependencies, ghost: GhostMxid): Promise<Hint> {
   const whoami = await ghosts.acting(ghost, (actor) => homeserver.whoami(actor));
   if (whoami.kind !== "ok") return `A ghost cannot act as its device (${reasonOf(whoami)}). ${RENDER_AGAIN}`;
   const actor = await ghosts.ensureGhost(ghost);

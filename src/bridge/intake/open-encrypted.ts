@@ -6,7 +6,7 @@ import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import type { Json } from "../../domain/json.ts";
+import type { Json, UnknownObject } from "../../domain/json.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
@@ -150,7 +150,7 @@ const FIELDS = ["event_id", "room_id", "sender", "type", "origin_server_ts", "co
  * SHA-256 over ID, room, sender, type, time and content in canonical form (RFC 8785).
  * Undefined for an event that has no canonical form, or is nested too deep to write down.
  */
-export function eventFingerprint(raw: Readonly<Record<string, unknown>>): Buffer | undefined {
+export function eventFingerprint(raw: UnknownObject): Buffer | undefined {
   try {
     return sha256(canonicalize(FIELDS.map((field) => (raw[field] ?? null) as Json)));
   } catch {

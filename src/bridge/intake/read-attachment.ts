@@ -1,12 +1,12 @@
 // What a message says of the file that it brings (Matrix client-server API, "m.room.message msgtypes"). Pure.
 // Invariants: nothing here throws, whatever the sender writes; a reference is complete and bounded, or `unreadable`; an
 // encrypted message refers to an encrypted file alone, because its homeserver could exchange any other.
+
 import { z } from "zod";
 import { parseServerName } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { Attachment, AttachmentReference } from "../ledger/prompts.ts";
 import { fileName } from "../matrix/files.ts";
-
-type Json = Readonly<Record<string, unknown>>;
 
 const KINDS: ReadonlySet<unknown> = new Set(["m.file", "m.image", "m.audio", "m.video"]);
 
@@ -31,9 +31,9 @@ function placeOf(url: unknown): Pick<AttachmentReference, "server" | "mediaId"> 
   return server === undefined || mediaId === undefined ? undefined : { server, mediaId };
 }
 
-function referenceIn(content: Json, isEncrypted: boolean): Attachment {
+function referenceIn(content: UnknownObject, isEncrypted: boolean): Attachment {
   const { info, filename, body, url, file } = content;
-  const mimetype = MediaType.safeParse((info as Json | null | undefined)?.["mimetype"]);
+  const mimetype = MediaType.safeParse((info as UnknownObject | null | undefined)?.["mimetype"]);
   const name = fileName(typeof filename === "string" ? filename : String(body));
   const described = { name, mediaType: mimetype.data ?? "" };
   if (file === undefined && !isEncrypted) {
@@ -53,7 +53,7 @@ function referenceIn(content: Json, isEncrypted: boolean): Attachment {
  * @param isEncrypted whether the content was encrypted
  */
 export function readAttachment(
-  content: Json,
+  content: UnknownObject,
   isEncrypted: boolean,
 ): { readonly caption: string; readonly attachment: Attachment } | undefined {
   const { msgtype, filename, body } = content;

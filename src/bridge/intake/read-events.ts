@@ -1,5 +1,6 @@
 // The events of a transaction, parsed into types or recorded as malformed. Invariants: one unreadable event never
 // affects another; of a malformed event only digest and reason are kept; nothing here throws, whatever is sent.
+
 import { sha256 } from "../../domain/digest.ts";
 import {
   type EventId,
@@ -10,14 +11,13 @@ import {
   type TransactionId,
   type UserId,
 } from "../../domain/identifiers.ts";
+import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { MalformedEvent } from "../ledger/admission-types.ts";
 import type { Attachment } from "../ledger/prompts.ts";
 import { transactionIdIn } from "../ledger/transaction-ids.ts";
 import { isMarkedAutomated } from "../matrix/automated.ts";
 import { readAttachment } from "./read-attachment.ts";
-
-type Json = Readonly<Record<string, unknown>>;
 
 /** What every event of a room has (Matrix client-server API, "Room event format"). */
 interface RoomEvent {
@@ -76,7 +76,7 @@ export interface EncryptionStateEvent extends RoomEvent {
 export interface EncryptedEvent extends RoomEvent {
   readonly type: "encrypted";
   /** The event as the homeserver gave it. */
-  readonly raw: Json;
+  readonly raw: UnknownObject;
   /** Relations are outside the ciphertext, so that an edit is recognised without a key. */
   readonly isEdit: boolean;
   readonly replaces: EventId | undefined;
@@ -136,16 +136,15 @@ class Malformed {
 const MEMBERSHIPS = new Set(["invite", "join", "leave", "ban", "knock"]);
 const MENTIONS_MAX = 1_000;
 
-function isObject(value: unknown): value is Json {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
 function required<Value>(value: Value | undefined, reason: MalformedReason): Value {
   if (value === undefined) throw new Malformed(reason);
   return value;
 }
 
-function readCommon(raw: Json, position: number): RoomEvent & { type: string; content: Json } {
+function readCommon(
+  raw: UnknownObject,
+  position: number,
+): RoomEvent & { type: string; content: UnknownObject } {
   const event = required(parseEventId(raw["event_id"]), "event_id");
   const room = required(parseRoomId(raw["room_id"]), "room_id");
   const sender = required(parseUserId(raw["sender"] ?? raw["user_id"]), "sender");
@@ -157,7 +156,7 @@ function readCommon(raw: Json, position: number): RoomEvent & { type: string; co
   return { event, room, sender, originServerTs: ts, position, type, content: raw["content"] };
 }
 
-function readMentions(content: Json): UserId[] {
+function readMentions(content: UnknownObject): UserId[] {
   const mentions = content["m.mentions"];
   if (mentions === undefined) return [];
   if (!isObject(mentions)) throw new Malformed("mentions");
@@ -173,10 +172,8 @@ interface Relations {
   readonly isEdit: boolean;
 }
 
-function readRelations(content: Json): Relations {
-  const isEdit = "m.new_content" in content;
-  const relation = content["m.relates_to"];
-  if (relation === undefined) return { threadRoot: undefined, inReplyTo: undefined, isEdit };
+function readRelations(content: UnknownObject): Relations {
+  const { "m.relates_to": relation = {} } = content;
   if (!isObject(relation)) throw new Malformed("relates_to");
   const relType = relation["rel_type"];
   if (relType !== undefined && typeof relType !== "string") throw new Malformed("relates_to");
@@ -191,22 +188,23 @@ function readRelations(content: Json): Relations {
   return {
     threadRoot,
     inReplyTo: inThread && relation["is_falling_back"] === true ? undefined : inReplyTo,
-    isEdit: isEdit || relType === "m.replace",
+    isEdit: "m.new_content" in content || relType === "m.replace",
   };
 }
 
-/** The event that an edit replaces. */
-function replacedBy(content: Json): EventId | undefined {
+/** What a content says of another event by a relation of this type; undefined when it has none. */
+function relationOf(content: UnknownObject, type: string): UnknownObject | undefined {
   const relation = content["m.relates_to"];
-  return isObject(relation) && relation["rel_type"] === "m.replace"
-    ? parseEventId(relation["event_id"])
-    : undefined;
+  return isObject(relation) && relation["rel_type"] === type ? relation : undefined;
 }
+
+/** The event that an edit replaces. */
+const replacedBy = (content: UnknownObject) => parseEventId(relationOf(content, "m.replace")?.["event_id"]);
 
 /** @param outside of an encrypted one: what it replaces by a relation that stands outside its content */
 function readMessage(
   common: RoomEvent,
-  content: Json,
+  content: UnknownObject,
   outside?: Pick<EncryptedEvent, "replaces">,
 ): MessageEvent | OtherEvent {
   const replaces = outside?.replaces;
@@ -239,16 +237,15 @@ function readMessage(
 }
 
 /** A reaction that is none, such as a redacted one, is an event without a use. */
-function readReaction(common: RoomEvent, content: Json): ReactionEvent | OtherEvent {
-  const relation = content["m.relates_to"];
-  const annotation = isObject(relation) && relation["rel_type"] === "m.annotation" ? relation : {};
-  const reactsTo = parseEventId(annotation["event_id"]);
-  const key = annotation["key"];
+function readReaction(common: RoomEvent, content: UnknownObject): ReactionEvent | OtherEvent {
+  const annotation = relationOf(content, "m.annotation");
+  const reactsTo = parseEventId(annotation?.["event_id"]);
+  const key = annotation?.["key"];
   if (reactsTo === undefined || typeof key !== "string") return { ...common, type: "other" };
   return { ...common, type: "reaction", reactsTo, key, isAutomated: isMarkedAutomated(content) };
 }
 
-function readMembership(common: RoomEvent, raw: Json, content: Json): MembershipEvent {
+function readMembership(common: RoomEvent, raw: UnknownObject, content: UnknownObject): MembershipEvent {
   const user = required(parseUserId(raw["state_key"]), "state_key");
   const membership = content["membership"];
   if (typeof membership !== "string" || !MEMBERSHIPS.has(membership)) throw new Malformed("membership");
@@ -261,11 +258,14 @@ function readMembership(common: RoomEvent, raw: Json, content: Json): Membership
   };
 }
 
-function readEncrypted(common: RoomEvent, raw: Json, content: Json): EncryptedEvent | OtherEvent {
+function readEncrypted(
+  common: RoomEvent,
+  raw: UnknownObject,
+  content: UnknownObject,
+): EncryptedEvent | OtherEvent {
   // A redacted one has no ciphertext left.
   if (Object.keys(content).length === 0) return { ...common, type: "other" };
-  const relation = content["m.relates_to"];
-  const isEdit = isObject(relation) && relation["rel_type"] === "m.replace";
+  const isEdit = relationOf(content, "m.replace") !== undefined;
   const isAutomated = isMarkedAutomated(content);
   const sentAs = transactionIdIn(content);
   return { ...common, type: "encrypted", raw, isEdit, replaces: replacedBy(content), isAutomated, sentAs };
@@ -334,7 +334,7 @@ export function readEvents(raw: readonly unknown[], body: Uint8Array): ReadEvent
 /** What stood inside a ciphertext. */
 export interface Inside {
   readonly type: string;
-  readonly content: Json;
+  readonly content: UnknownObject;
   readonly indexDigest: Buffer;
 }
 

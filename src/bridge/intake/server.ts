@@ -2,12 +2,14 @@
 // Invariants: nothing is read of a body before its token was checked; a transaction is answered 200 only
 // after its commit, and otherwise only because of bad credentials, a malformed body, or a database that
 // cannot commit; no answer and no log line carries anything of an event's content.
+
 import { createHash, timingSafeEqual } from "node:crypto";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import { parseUntrustedJson } from "../../domain/strict-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
 import type { TransactionExtensions } from "./transaction-extensions.ts";
@@ -78,7 +80,7 @@ function readBody(body: unknown): {
     throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
   }
   const { events, ...extensions } =
-    typeof parsed === "object" && parsed !== null ? (parsed as Readonly<Record<string, unknown>>) : {};
+    typeof parsed === "object" && parsed !== null ? (parsed as UnknownObject) : {};
   if (!Array.isArray(events)) throw new MatrixError(400, "M_BAD_JSON", "the body has no list of events");
   return { bytes: body, events, extensions };
 }

@@ -2,15 +2,15 @@
 // counts of keys (MSC2409, MSC3202). Invariants: nothing here throws; a part that cannot be read is left out
 // and counted, and affects no other; what is for another device than a ghost's own is left out.
 // Protocol: Matrix application service API, "Pushing events", and the MSCs' unstable names.
+
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
+import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Namespace } from "./namespace.ts";
 
-type Json = Readonly<Record<string, unknown>>;
-
 /** The transaction's fields besides `events`. */
-export type TransactionExtensions = Json;
+export type TransactionExtensions = UnknownObject;
 
 export interface DevicePart {
   readonly changes: ReadonlyMap<GhostMxid, DeviceChanges>;
@@ -22,15 +22,12 @@ export interface DevicePart {
 export type KnownDevices = ReadonlyMap<GhostMxid, string>;
 
 interface Changes {
-  readonly toDevice: Json[];
+  readonly toDevice: UnknownObject[];
   changedUsers: readonly UserId[];
   leftUsers: readonly UserId[];
   oneTimeKeyCounts: Readonly<Record<string, number>> | undefined;
   unusedFallbackKeys: readonly string[] | undefined;
 }
-
-const isObject = (value: unknown): value is Json =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** Reads what a transaction says of devices. */
 export function readDevicePart(

@@ -12,7 +12,7 @@ import { sourceOf } from "./delegations.ts";
 import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
 import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
-import { insertSends, NewSends, type PendingSend, type ReplyPart } from "./replies.ts";
+import { insertSends, newSends, type PendingSend, type ReplyPart } from "./replies.ts";
 import { advanceRoom } from "./room-order.ts";
 
 /** A question of an agent, with the task that asks it. */
@@ -159,7 +159,7 @@ export function createQuestions(pool: Pool, keys: ContentKeys) {
       now: number,
     ): Promise<PendingSend[] | "canceled"> {
       const source = await sourceOf(pool, lease);
-      const sends = new NewSends(keys, source, "question", question.parts, question.asked);
+      const sends = newSends(keys, source, "question", question.parts, question.asked);
       const options =
         question.options.length === 0
           ? null

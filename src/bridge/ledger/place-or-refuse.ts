@@ -13,7 +13,7 @@ export interface KnownPlaces {
   readonly rooms: readonly (readonly [string, boolean, number, number])[] | null;
 }
 
-/** Which event used each message index, by the digest in base64. */
+/** Which event each message index of these and of earlier events belongs to, by the digest in base64. */
 export type KnownIndices = ReadonlyMap<string, EventId>;
 
 /** Whether no other event used the message index. */
@@ -50,32 +50,12 @@ export interface Placed {
   readonly envelopes: readonly PlacedIntakeEnvelope[];
 }
 
-/** Capacity slots and message indices while they are being assigned. */
-class Supply {
-  readonly slots: Slots;
-  readonly #indices: Map<string, string>;
-
-  constructor(open: OpenCounts, capacity: Capacity, indices: KnownIndices) {
-    this.slots = new Slots(open, capacity);
-    this.#indices = new Map(indices);
-  }
-
-  /** Whether another event used the delegation's message index; if not, assigns the index to its event. */
-  isReplayed({ indexDigest, event }: NewDelegation): boolean {
-    if (indexDigest === undefined) return false;
-    const key = indexKey(indexDigest);
-    const user = this.#indices.get(key);
-    if (user === undefined) this.#indices.set(key, event);
-    return user !== undefined && user !== event;
-  }
-}
-
 /** Answers that may follow each other in an exchange in which nobody pauses. */
 const AGENT_TURNS_MAX = 3;
 
 /** Why a delegation is refused whatever the capacity. */
-function refusalOf(job: NewDelegation, supply: Supply): TerminalReason | undefined {
-  if (supply.isReplayed(job)) return "event_replayed";
+function refusalOf(job: NewDelegation, indices: KnownIndices): TerminalReason | undefined {
+  if (!isFirstUse(indices, job)) return "event_replayed";
   if (job.refused !== undefined) return job.refused;
   return job.agentTurn > AGENT_TURNS_MAX ? "agent_turns_exceeded" : undefined;
 }
@@ -96,7 +76,7 @@ export function place(
   open: OpenCounts,
   capacity: Capacity,
 ): Placed {
-  const supply = new Supply(open, capacity, indices);
+  const slots = new Slots(open, capacity);
   const next = new Map((known.rooms ?? []).map(([room, , , seq]) => [room, seq]));
   const takePlace = (room: RoomId) => {
     const seq = next.get(room) ?? 1;
@@ -109,11 +89,11 @@ export function place(
   const arrived = [...delegations, ...envelopes].sort((left, right) => left.position - right.position);
   for (const one of arrived) {
     if (!("ghost" in one)) {
-      const denied = supply.slots.takeEnvelope(one);
+      const denied = slots.takeEnvelope(one);
       placedEnvelopes.push({ envelope: one, seq: denied === null ? takePlace(one.room) : null, denied });
       continue;
     }
-    const denied = refusalOf(one, supply) ?? supply.slots.take(one);
+    const denied = refusalOf(one, indices) ?? slots.take(one);
     const siblings = siblingsOf.get(one.event) ?? [];
     siblingsOf.set(one.event, siblings);
     const seq = siblings[0]?.seq ?? (denied === null ? takePlace(one.room) : 0);
@@ -130,11 +110,9 @@ export function placeAt(
   open: OpenCounts,
   capacity: Capacity,
 ): PlacedJob[] {
-  const supply = new Supply(open, capacity, indices);
+  const slots = new Slots(open, capacity);
   const siblings: PlacedJob[] = [];
-  return delegations.map((job) =>
-    placeJob(job, refusalOf(job, supply) ?? supply.slots.take(job), siblings, seq),
-  );
+  return delegations.map((job) => placeJob(job, refusalOf(job, indices) ?? slots.take(job), siblings, seq));
 }
 
 /** What an admission adds to a room. */

@@ -1,8 +1,10 @@
 // The events that a delegation sends: stored sealed with their transaction IDs, then sent one by one.
 // Invariants: an attempt is recorded before it is made, and none is made once the event was sent or abandoned; the event
 // ID is a fact about the homeserver, so it is recorded whoever reports it; a sent event keeps no content.
+
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { type Source, sourceOf } from "./delegations.ts";
 import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
@@ -14,7 +16,7 @@ import { replyTransactionId } from "./transaction-ids.ts";
 /** One event of an answer or a question, in the order of sending. */
 export interface ReplyPart {
   readonly eventType: string;
-  readonly content: Readonly<Record<string, unknown>>;
+  readonly content: UnknownObject;
 }
 
 /** An event to be sent, with the transaction ID of every attempt. */
@@ -27,7 +29,7 @@ export interface PendingSend {
   readonly sourceEventId: EventId;
   readonly transactionId: TransactionId;
   readonly eventType: string;
-  readonly content: Readonly<Record<string, unknown>>;
+  readonly content: UnknownObject;
   /** When it was first attempted; undefined before that. */
   readonly firstAttemptedAt: number | undefined;
 }
@@ -77,54 +79,32 @@ const PENDING_SENDS = statement("pending_sends")`
   WHERE ${HELD} AND s.state = 'pending' AND s.purpose = $4
   ORDER BY s.ordinal`;
 
-/** Events of a delegation, with their transaction IDs and sealed contents. */
-export class NewSends {
-  readonly transactionIds: readonly TransactionId[];
-  /** Values of the parameters of {@link insertSends}. */
-  readonly values: readonly unknown[];
-  readonly #source: Source;
-  readonly #purpose: SendPurpose;
-  readonly #parts: readonly ReplyPart[];
-  readonly #from: number;
-
-  constructor(
-    keys: ContentKeys,
-    source: Source,
-    purpose: SendPurpose,
-    parts: readonly ReplyPart[],
-    from: number = 0,
-  ) {
-    this.#source = source;
-    this.#purpose = purpose;
-    this.#parts = parts;
-    this.#from = from;
-    this.transactionIds = parts.map((_, index) =>
-      replyTransactionId(source.event, source.ghost, purpose, from + index),
-    );
-    this.values = [
-      this.transactionIds,
-      parts.map((part) => part.eventType),
-      parts.map((part, index) =>
-        keys.seal(JSON.stringify(part.content), sendIdentity(this.transactionIds[index] ?? "")),
+/** Events of a delegation, with their transaction IDs and sealed contents. @param from the ordinal of the first */
+export function newSends(
+  keys: ContentKeys,
+  { event, ghost, room }: Source,
+  purpose: SendPurpose,
+  parts: readonly ReplyPart[],
+  from = 0,
+) {
+  const sends = parts.map((part, index) => ({
+    ...{ purpose, ordinal: from + index, roomId: room, ghost, sourceEventId: event, ...part },
+    transactionId: replyTransactionId(event, ghost, purpose, from + index),
+    firstAttemptedAt: undefined,
+  }));
+  return {
+    /** Values of the parameters of {@link insertSends}. */
+    values: [
+      sends.map(({ transactionId }) => transactionId),
+      sends.map(({ eventType }) => eventType),
+      sends.map(({ content, transactionId }) =>
+        keys.seal(JSON.stringify(content), sendIdentity(transactionId)),
       ),
-    ];
-  }
-
-  /** What is to be sent, once the rows stand. @param ids the IDs of the rows, in order */
-  pending(ids: readonly string[]): PendingSend[] {
-    return this.#parts.map((part, index) => ({
-      sendId: ids[index] ?? "",
-      purpose: this.#purpose,
-      ordinal: this.#from + index,
-      roomId: this.#source.room,
-      ghost: this.#source.ghost,
-      sourceEventId: this.#source.event,
-      transactionId: this.transactionIds[index] as TransactionId,
-      eventType: part.eventType,
-      content: part.content,
-      firstAttemptedAt: undefined,
-    }));
-  }
+    ],
+    /** What is to be sent, once the rows stand. @param ids the IDs of the rows, in order */
+    pending: (ids: readonly string[]): PendingSend[] =>
+      sends.map((send, index) => ({ ...send, sendId: ids[index] ?? "" })),
+  };
 }
 
 type SealedSend = Omit<PendingSend, "content"> & { readonly content: Buffer };
@@ -156,7 +136,7 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
       now: number,
     ): Promise<PendingSend[] | "canceled"> {
       const source = await sourceOf(pool, lease);
-      const sends = new NewSends(keys, source, "reply", reply.parts);
+      const sends = newSends(keys, source, "reply", reply.parts);
       const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(pool, RECORD_REPLY, [
         ...heldBy(lease),
         toTime(now),

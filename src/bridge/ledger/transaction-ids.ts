@@ -4,15 +4,17 @@
 //   so room, ghost, purpose and ordinal all go in (an event ID names its room);
 // - a function of the delegation's or notice's unique key alone: made again after a lost database, the ID
 //   is the same one, and an event carries it, so that an earlier send can be recognised.
+
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, TransactionId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { SendPurpose } from "./states.ts";
 
 /** The key in an event's content under which the bridge writes the transaction ID it was sent with. */
 export const TRANSACTION_KEY = "org.drawbridge.transaction_id";
 
 /** The transaction ID that an event carries, if it carries one. Anybody may write one: its sender says whose it is. */
-export function transactionIdIn(content: Readonly<Record<string, unknown>>): TransactionId | undefined {
+export function transactionIdIn(content: UnknownObject): TransactionId | undefined {
   const value = content[TRANSACTION_KEY];
   return typeof value === "string" && value.startsWith("db1.") ? (value as TransactionId) : undefined;
 }

@@ -6,8 +6,10 @@
 //   65,536 bytes an event may have;
 // - the asker is mentioned at most once, in the first event, and nobody else: in that of a question always;
 // - a question says how to answer, and names each option with its key.
+
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
 import type { Texts } from "../texts/en.ts";
@@ -108,7 +110,7 @@ export function relatesTo(
   source: EventId,
   threadRoot: EventId | undefined,
   continued = false,
-): Readonly<Record<string, unknown>> {
+): UnknownObject {
   const inReplyTo = { "m.in_reply_to": { event_id: source } };
   if (threadRoot === undefined) return inReplyTo;
   return { rel_type: "m.thread", event_id: threadRoot, is_falling_back: continued, ...inReplyTo };

@@ -4,9 +4,12 @@
 // again by halves, so that one user's keys keep no other's away, and a user whose keys alone are too large is reported and
 // left out until a growing wait has passed.
 // Protocol: Matrix client-server API, "End-to-end encryption" and "Send-to-device messaging".
+
+import { LRUCache } from "lru-cache";
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
@@ -79,7 +82,7 @@ const OwnKeys = z.object({
 /** What a transaction, or a catchup, brought for one ghost's device. */
 export interface DeviceChanges {
   /** To-device messages, raw, in the order they came: `{ sender, type, content }`. */
-  readonly toDevice: readonly Readonly<Record<string, unknown>>[];
+  readonly toDevice: readonly UnknownObject[];
   readonly changedUsers: readonly UserId[];
   readonly leftUsers: readonly UserId[];
   /** By algorithm; undefined when nothing was said: the last known counts stay. */
@@ -128,8 +131,6 @@ export interface DeviceRecord {
   readonly epoch: bigint;
 }
 
-type JsonObject = Readonly<Record<string, unknown>>;
-
 const BACKOFF = { firstMs: 60_000, maxMs: 60 * 60_000 };
 const ANSWERS_MAX = 4;
 /** Users, and servers, that are remembered; a hostile server has any number of them. */
@@ -145,7 +146,9 @@ const TOO_LARGE = { kind: "refused", status: 413, errcode: "ORG.DRAWBRIDGE.KEYS_
 export class KeysQuery {
   readonly #clock: Pick<Clock, "now">;
   readonly #onTooLarge: (user: string) => void;
-  readonly #tooLarge = new Map<string, { readonly until: number; readonly times: number }>();
+  readonly #tooLarge = new LRUCache<string, { readonly until: number; readonly times: number }>({
+    max: REMEMBERED_MAX,
+  });
 
   constructor(clock: Pick<Clock, "now">, onTooLarge: (user: string) => void = () => undefined) {
     this.#clock = clock;
@@ -154,12 +157,12 @@ export class KeysQuery {
 
   /** @param send makes the request for some of the users that `body` names */
   async run(
-    body: JsonObject,
-    send: (body: JsonObject) => Promise<Outcome<JsonObject>>,
-  ): Promise<Outcome<JsonObject>> {
-    const users = Object.entries((body["device_keys"] ?? {}) as JsonObject);
+    body: UnknownObject,
+    send: (body: UnknownObject) => Promise<Outcome<UnknownObject>>,
+  ): Promise<Outcome<UnknownObject>> {
+    const users = Object.entries((body["device_keys"] ?? {}) as UnknownObject);
     const open = [users.filter(([user]) => !this.#waits(user))].filter(({ length }) => length > 0);
-    const answers: JsonObject[] = [];
+    const answers: UnknownObject[] = [];
     while (answers.length < ANSWERS_MAX) {
       const group = open.shift();
       if (group === undefined) break;
@@ -181,15 +184,12 @@ export class KeysQuery {
   }
 
   #waits(user: string): boolean {
-    return this.#clock.now() < (this.#tooLarge.get(user)?.until ?? 0);
+    return this.#clock.now() < (this.#tooLarge.peek(user)?.until ?? 0);
   }
 
   #leaveOut(user: string): void {
     const times = this.#tooLarge.get(user)?.times ?? 0;
-    this.#tooLarge.delete(user);
     this.#tooLarge.set(user, { until: this.#clock.now() + backoffMs(BACKOFF, times), times: times + 1 });
-    const [oldest] = this.#tooLarge.keys();
-    if (this.#tooLarge.size > REMEMBERED_MAX && oldest !== undefined) this.#tooLarge.delete(oldest);
     this.#onTooLarge(user);
   }
 }
@@ -209,16 +209,16 @@ class KeysClaim {
 
   /** @param own the homeserver itself, whose failure is no other server's doing */
   async run(
-    body: JsonObject,
+    body: UnknownObject,
     own: string,
-    send: (body: JsonObject) => Promise<Outcome<JsonObject>>,
-  ): Promise<Outcome<JsonObject>> {
-    const users = Object.entries((body["one_time_keys"] ?? {}) as JsonObject);
+    send: (body: UnknownObject) => Promise<Outcome<UnknownObject>>,
+  ): Promise<Outcome<UnknownObject>> {
+    const users = Object.entries((body["one_time_keys"] ?? {}) as UnknownObject);
     const byServer = Map.groupBy(users, ([user]) => user.slice(user.indexOf(":") + 1));
     const open: string[][] = [[...byServer.keys()]];
-    const answers: JsonObject[] = [];
+    const answers: UnknownObject[] = [];
     const failed: string[] = [];
-    let failure: Outcome<JsonObject> | undefined;
+    let failure: Outcome<UnknownObject> | undefined;
     for (let requests = 0; open.length > 0; requests++) {
       const servers = open.shift() ?? [];
       const part = Object.fromEntries(servers.flatMap((server) => byServer.get(server) ?? []));
@@ -252,7 +252,7 @@ class KeysClaim {
 }
 
 /** The objects of several answers as one: their keys are users, and servers that failed. */
-function merged(answers: readonly JsonObject[]): JsonObject {
+function merged(answers: readonly UnknownObject[]): UnknownObject {
   const all: Record<string, unknown> = {};
   for (const answer of answers) {
     for (const [part, value] of Object.entries(answer)) {
@@ -276,8 +276,8 @@ export class DeviceApi {
   /** Makes a request that a machine wants made. The value is the answer's body, as JSON. */
   async submit(actor: GhostActor, request: OutgoingRequest): Promise<Outcome<string>> {
     const { method, path } = targetOf(request);
-    const body = JSON.parse(request.body) as JsonObject;
-    const send = (part: JsonObject) =>
+    const body = JSON.parse(request.body) as UnknownObject;
+    const send = (part: UnknownObject) =>
       this.#http.request(request.kind, method, path, { body: part, as: actor, schema: AnyObject });
     const outcome = await (request.kind === "keys_query"
       ? this.#keysQuery.run(body, send)
@@ -292,7 +292,7 @@ export class DeviceApi {
     actor: GhostActor,
     eventType: string,
     transactionId: string,
-    messages: Readonly<Record<string, Readonly<Record<string, unknown>>>>,
+    messages: Readonly<Record<string, UnknownObject>>,
   ): Promise<Outcome<undefined>> {
     return this.#http.request("to_device", "PUT", ["sendToDevice", eventType, transactionId], {
       body: { messages },

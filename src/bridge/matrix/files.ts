@@ -2,10 +2,12 @@
 // Invariants: a file is what its bytes say, not what the agent says: of a kind that is not recognised, nothing but bytes;
 // nothing that a browser runs is served under its own type; its name is a name, not a path; in an encrypted room nobody
 // but its members can read it (Matrix client-server API, "Sending encrypted attachments").
+
 import { createCipheriv, createDecipheriv } from "node:crypto";
 import type { Random } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { AttachmentReference } from "../ledger/prompts.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
@@ -32,7 +34,7 @@ export type UploadFile = (
   to: { readonly roomId: RoomId; readonly ghost: GhostMxid },
   file: AnswerFile,
   signal: AbortSignal,
-) => Promise<Readonly<Record<string, unknown>> | undefined>;
+) => Promise<UnknownObject | undefined>;
 
 const OCTETS = "application/octet-stream";
 

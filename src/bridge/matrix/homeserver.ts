@@ -1,6 +1,7 @@
 // The Matrix client-server API as the bridge uses it: one method an operation, typed answers.
 // Invariants: identifiers are parsed where they come in; everything that a ghost sends names its device,
 // because only then does the homeserver's memory of transaction IDs survive its own restart.
+
 import { z } from "zod";
 import {
   type EventId,
@@ -14,6 +15,7 @@ import {
   type TransactionId,
   type UserId,
 } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import { DeviceApi, KeysQuery } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
@@ -189,7 +191,7 @@ export class Homeserver {
     actor: GhostActor,
     roomId: RoomId,
     type: string,
-  ): Promise<Outcome<Readonly<Record<string, unknown>> | undefined>> {
+  ): Promise<Outcome<UnknownObject | undefined>> {
     const outcome = await this.#http.request("state", "GET", ["rooms", roomId, "state", type, ""], {
       as: actor,
       schema: z.record(z.string(), z.unknown()),
@@ -202,7 +204,7 @@ export class Homeserver {
     actor: GhostActor,
     roomId: RoomId,
     type: string,
-    content: Readonly<Record<string, unknown>>,
+    content: UnknownObject,
   ): Promise<Outcome<undefined>> {
     return this.#http.request("set_state", "PUT", ["rooms", roomId, "state", type, ""], {
       body: content,
@@ -253,7 +255,7 @@ export class Homeserver {
     roomId: RoomId,
     eventType: string,
     transactionId: TransactionId,
-    content: Readonly<Record<string, unknown>>,
+    content: UnknownObject,
   ): Promise<Outcome<EventId>> {
     const outcome = await this.#http.request(
       "send",
@@ -265,11 +267,7 @@ export class Homeserver {
   }
 
   /** `GET /rooms/{room}/event/{event}`: the event as it is now, whole. */
-  event(
-    actor: GhostActor,
-    roomId: RoomId,
-    eventId: EventId,
-  ): Promise<Outcome<Readonly<Record<string, unknown>>>> {
+  event(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<UnknownObject>> {
     return this.#http.request("event", "GET", ["rooms", roomId, "event", eventId], {
       as: actor,
       schema: z.record(z.string(), z.unknown()),

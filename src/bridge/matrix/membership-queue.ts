@@ -7,6 +7,7 @@
 // - an answer of the homeserver that repeating cannot change ends the task, everything else is retried
 //   with growing waits; nothing is retried in a hot loop;
 // - a refusal of the ghost itself is no answer about a room: it waits for the operator.
+
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
@@ -17,6 +18,7 @@ import {
   serverOf,
   type UserId,
 } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
@@ -171,7 +173,7 @@ class MembershipTasks {
       : this.#isOut(membership, { errcode: outcome.errcode });
   }
 
-  async #isOut(membership: ClaimedMembership, why: Readonly<Record<string, unknown>>): Promise<void> {
+  async #isOut(membership: ClaimedMembership, why: UnknownObject): Promise<void> {
     await this.#recordLeft(membership);
     this.#note(membership, "found to have ended", why);
   }
@@ -205,7 +207,7 @@ class MembershipTasks {
     this.#note(membership, "deferred", { why, waitMs });
   }
 
-  #note(membership: ClaimedMembership, what: string, more: Readonly<Record<string, unknown>> = {}): void {
+  #note(membership: ClaimedMembership, what: string, more: UnknownObject = {}): void {
     const { roomId, ghost, task, attempts } = membership;
     this.#deps.log.info({ roomId, ghost, task, attempts, ...more }, `membership ${what}`);
   }

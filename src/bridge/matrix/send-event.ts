@@ -7,8 +7,10 @@
 // - it is marked as automated, inside the ciphertext and outside;
 // - for an encrypted room it is encrypted at each try, and never goes out in any other form.
 // See docs/decisions/0006-sending-and-transaction-ids.md.
+
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import { TRANSACTION_KEY } from "../ledger/transaction-ids.ts";
@@ -45,7 +47,7 @@ export interface OutgoingEvent {
   readonly roomId: RoomId;
   readonly ghost: GhostMxid;
   readonly eventType: string;
-  readonly content: Readonly<Record<string, unknown>>;
+  readonly content: UnknownObject;
   /**
    * Whether every device of the room may read it, also those whose questions are refused. Only for what holds nothing of
    * a question or an answer.

@@ -1,12 +1,18 @@
 // A notice as the event that says it. Pure: kind, reason and the list of agents in, an event out.
 // Invariants: nothing of a question, an answer or an error's text is ever said; each notice says what happened, why, and
-// who can repair it; nobody is mentioned.
+// who can repair it; nobody is mentioned; in the list of agents a card's text is shown as text, bounded, without control
+// characters and without anything that notifies; the list fits one event whatever cards say, and names the server whose agents
+// these are.
+
 import type { EventId } from "../../domain/identifiers.ts";
+import { type GhostMxid, serverOf } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
-import { renderMarkdown } from "../matrix/markdown.ts";
+import { escapeHtml, renderMarkdown } from "../matrix/markdown.ts";
+import { plainLine } from "../matrix/plain-line.ts";
 import type { Texts } from "../texts/en.ts";
-import { type DirectoryLine, directoryBodies } from "./agent-list.ts";
+import { fill } from "../texts/language-of-room.ts";
 
 export interface NoticeFacts {
   readonly kind: NoticeKind;
@@ -43,10 +49,7 @@ function bodiesOf({ kind, reason }: NoticeFacts, context: NoticeContext): Readon
 }
 
 /** The content of the `m.notice` event that says it. */
-export function noticeContent(
-  notice: NoticeFacts,
-  context: NoticeContext,
-): Readonly<Record<string, unknown>> {
+export function noticeContent(notice: NoticeFacts, context: NoticeContext): UnknownObject {
   return {
     msgtype: "m.notice",
     ...bodiesOf(notice, context),
@@ -54,5 +57,97 @@ export function noticeContent(
     ...(notice.sourceEventId !== undefined && {
       "m.relates_to": relatesTo(notice.sourceEventId, notice.threadRoot),
     }),
+  };
+}
+
+/** An agent as the directory lists it. */
+export interface DirectoryLine {
+  readonly ghost: GhostMxid;
+  readonly name: string;
+  /** Whether a question to it would be passed on now. */
+  readonly available: boolean;
+  /** From its verified card; undefined while none is at hand. */
+  readonly description?: string | undefined;
+  readonly skills?: readonly DirectorySkill[] | undefined;
+}
+
+interface DirectorySkill {
+  readonly name: string;
+  readonly description: string;
+  readonly examples?: readonly string[];
+}
+
+const LISTED_MAX = 50;
+const SKILLS_MAX = 6;
+const NAME_CHARACTERS_MAX = 80;
+const TEXT_CHARACTERS_MAX = 300;
+/** Bytes of both forms together: an event has 64 KiB, and encryption makes of these half as much again. */
+const LIST_BYTES_MAX = 36 * 1024;
+
+interface Entry {
+  readonly plain: string;
+  readonly html: string;
+}
+
+/** The list of agents that `!agents` gets: each with what its verified card says it does. */
+function directoryBodies(
+  lines: readonly DirectoryLine[],
+  { directory: words }: Texts,
+): Readonly<Record<string, string>> {
+  const sorted = lines.toSorted((left, right) => (left.ghost < right.ghost ? -1 : 1));
+  const [first] = sorted;
+  if (first === undefined) return { body: words.none };
+  const howToAsk = fill(words.howToAsk, { server: serverOf(first.ghost) });
+  const entries: Entry[] = [];
+  let bytes = 0;
+  for (const line of sorted.slice(0, LISTED_MAX)) {
+    const entry = entryOf(line, words);
+    bytes += Buffer.byteLength(JSON.stringify(entry));
+    if (bytes > LIST_BYTES_MAX) break;
+    entries.push(entry);
+  }
+  const left = sorted.length - entries.length;
+  const more = left > 0 ? [fill(words.more, { count: left })] : [];
+  return {
+    body: [howToAsk, ...entries.map(({ plain }) => plain), ...more].join("\n"),
+    format: "org.matrix.custom.html",
+    formatted_body: [
+      `<p>${escapeHtml(howToAsk)}</p>`,
+      `<ul>${entries.map(({ html }) => html).join("")}</ul>`,
+      ...more.map((text) => `<p>${text}</p>`),
+    ].join(""),
+  };
+}
+
+function entryOf(line: DirectoryLine, words: Texts["directory"]): Entry {
+  const { ghost, available } = line;
+  const name = plainLine(line.name, NAME_CHARACTERS_MAX);
+  const suffix = available ? "" : ` (${words.unavailable})`;
+  const description = plainLine(line.description ?? "", TEXT_CHARACTERS_MAX);
+  const skills = (line.skills ?? []).slice(0, SKILLS_MAX).map((skill) => skillEntry(skill, words));
+  const link = `https://matrix.to/#/${encodeURIComponent(ghost)}`;
+  return {
+    plain: [
+      `- ${name}: ${ghost}${suffix}${description === "" ? "" : `. ${description}`}`,
+      ...skills.map(({ plain }) => `  - ${plain}`),
+    ].join("\n"),
+    html: [
+      `<li><a href="${link}">${escapeHtml(name)}</a> <code>${escapeHtml(ghost)}</code>${suffix}`,
+      description === "" ? "" : `<br>${escapeHtml(description)}`,
+      skills.length === 0 ? "" : `<ul>${skills.map(({ html }) => `<li>${html}</li>`).join("")}</ul>`,
+      "</li>",
+    ].join(""),
+  };
+}
+
+function skillEntry({ name, description, examples = [] }: DirectorySkill, words: Texts["directory"]): Entry {
+  const title = plainLine(name, NAME_CHARACTERS_MAX);
+  const text = plainLine(description, TEXT_CHARACTERS_MAX);
+  const sample = plainLine(examples[0] ?? "", TEXT_CHARACTERS_MAX);
+  const example = sample === "" ? "" : ` ${fill(words.example, { example: sample })}`;
+  const html = sample === "" ? "" : ` <em>${escapeHtml(fill(words.example, { example: sample }))}</em>`;
+  return {
+    plain: `${title}: ${text}${example}`,
+    html: `<strong>${escapeHtml(title)}</strong>: ${escapeHtml(text)}${html}`,
   };
 }

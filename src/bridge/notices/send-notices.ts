@@ -16,7 +16,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send-event.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
-import type { DirectoryLine } from "./agent-list.ts";
+import type { DirectoryLine } from "./notice-event.ts";
 import { noticeContent } from "./notice-event.ts";
 
 const BATCH = 16;

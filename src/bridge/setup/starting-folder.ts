@@ -1,7 +1,9 @@
 // The folder a new bridge starts from: configuration that loads as it is, an empty list of agents, secrets.
 // Pure: names and contents only. Invariant: secrets stand in files of their own, never in a configuration.
+
 import { stringify } from "yaml";
 import type { Random } from "../../domain/clock.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 
 export interface StartingFolderOptions {
   readonly serverName: string;
@@ -35,7 +37,7 @@ export function renderStartingFolder(
 
 function bridgeYaml(options: StartingFolderOptions): string {
   const database = { url: { env: options.databaseUrlVariable } };
-  const section = (value: Readonly<Record<string, unknown>>) => stringify(value, { lineWidth: 0 }).trimEnd();
+  const section = (value: UnknownObject) => stringify(value, { lineWidth: 0 }).trimEnd();
   return `# The bridge of ${options.serverName}. Paths are relative to this file.
 # Every setting: docs/reference/schemas/bridge.schema.json
 version: 1

@@ -1,8 +1,10 @@
 // What the status message of a delegation says. Pure.
 // Invariants: nobody is mentioned; what the agent says is one line of bounded length, and safe to show; the first form
 // stands by itself, because Element's banner of pinned messages does not follow edits.
+
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { EventId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import type { ClaimedStatus } from "../ledger/status-messages.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { renderMarkdown } from "../matrix/markdown.ts";
@@ -56,12 +58,12 @@ function linesOf({ state, isBehind, retryReason, report }: Facts, words: Texts["
 export function firstContent(
   text: StatusText,
   { sourceEventId, threadRoot }: Pick<ClaimedStatus, "sourceEventId" | "threadRoot">,
-): Readonly<Record<string, unknown>> {
+): UnknownObject {
   return { ...saying(text), "m.relates_to": relatesTo(sourceEventId, threadRoot) };
 }
 
 /** An edit of it (Matrix client-server API, "Event replacements"). */
-export function editContent(text: StatusText, eventId: EventId): Readonly<Record<string, unknown>> {
+export function editContent(text: StatusText, eventId: EventId): UnknownObject {
   return {
     ...saying({ ...text, body: `* ${text.body}` }),
     "m.new_content": saying(text),
@@ -69,7 +71,7 @@ export function editContent(text: StatusText, eventId: EventId): Readonly<Record
   };
 }
 
-function saying({ body, html }: StatusText): Readonly<Record<string, unknown>> {
+function saying({ body, html }: StatusText): UnknownObject {
   return {
     msgtype: "m.notice",
     body,

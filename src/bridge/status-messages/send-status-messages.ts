@@ -3,9 +3,11 @@
 // says something else, as far as is known; each try of an edit has a transaction ID of its own, so that the homeserver does
 // not take it for an earlier one that says something else; a status that cannot be shown delays no answer; nothing of it is left pinned by
 // a delegation that has ended, whatever outage or kill came between, unless the room refuses; what others have pinned stays.
+
 import type { Logger } from "pino";
 import { errorName } from "../../domain/errors.ts";
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -104,7 +106,7 @@ async function showStatus(
 function send(
   deps: StatusDependencies,
   status: ClaimedStatus,
-  content: Readonly<Record<string, unknown>>,
+  content: UnknownObject,
   signal?: AbortSignal,
 ): Promise<SendResult> {
   const { roomId, ghost, sourceEventId, eventId, firstAttemptedAt } = status;

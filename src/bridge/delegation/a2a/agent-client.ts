@@ -8,7 +8,7 @@ import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/card-fields.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { type AgentEntry, mayBePrivate } from "../../../rendered-files/agents-file.ts";
 import { A2aFailure, type A2aFailureKind, classify } from "./classify-failure.ts";
-import type { AgentHttp } from "./connections.ts";
+import type { AgentHttp } from "./http-exchange.ts";
 import { Exchange } from "./http-exchange.ts";
 import {
   type AgentUpdate,

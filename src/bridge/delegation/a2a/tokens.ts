@@ -9,7 +9,7 @@ import type { AgentEntry } from "../../../rendered-files/agents-file.ts";
 import { retryAfterMs } from "../../../runtime/http.ts";
 import { readRegistrySecret } from "../../../runtime/secrets.ts";
 import { boundedBody } from "./body-guard.ts";
-import type { AgentHttp } from "./connections.ts";
+import type { AgentHttp } from "./http-exchange.ts";
 import { within } from "./time-limit.ts";
 
 export type Credentials = NonNullable<AgentEntry["credentials"]>;

@@ -133,7 +133,9 @@ describe("placement", () => {
       job("q1", { indexDigest, ghost: ghost("b") }),
       job("q2", { indexDigest, position: 1 }),
     ];
-    assert.deepEqual(summary(placed(jobs)).slice(2), [[event("q2"), null, null, "event_replayed"]]);
+    const first = new Map([[indexKey(indexDigest), event("q1")]]);
+    const at = place(arrived(jobs), NOTHING, first, open(), WIDE);
+    assert.deepEqual(summary(at).slice(2), [[event("q2"), null, null, "event_replayed"]]);
     const used = new Map([[indexKey(indexDigest), event("q2")]]);
     const later = place(arrived(jobs), NOTHING, used, open(), WIDE);
     assert.deepEqual(

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { NOTICE_KINDS, NOTICE_REASONS } from "../../../../src/bridge/ledger/states.ts";
-import type { DirectoryLine } from "../../../../src/bridge/notices/agent-list.ts";
+import type { DirectoryLine } from "../../../../src/bridge/notices/notice-event.ts";
 import { noticeContent } from "../../../../src/bridge/notices/notice-event.ts";
 import { CATALOGUES } from "../../../../src/bridge/texts/language-of-room.ts";
 import { event, ghost } from "../../../support/ledger.ts";

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { createAgentHttp } from "../../../../../src/bridge/delegation/a2a/connections.ts";
+import { createAgentHttp } from "../../../../../src/bridge/delegation/a2a/http-exchange.ts";
 import {
   type Credentials,
   createTokenSource,

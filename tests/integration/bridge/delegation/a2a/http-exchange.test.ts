@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import type { lookup } from "node:dns";
 import { describe, it, type TestContext } from "node:test";
-import { createAgentHttp } from "../../../../../src/bridge/delegation/a2a/connections.ts";
+import { createAgentHttp } from "../../../../../src/bridge/delegation/a2a/http-exchange.ts";
 import { fetchCard } from "../../../../../src/cards/fetch.ts";
 import { systemClock } from "../../../../../src/domain/clock.ts";
 import { httpServer } from "../../../../support/http-server.ts";
