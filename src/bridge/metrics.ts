@@ -36,19 +36,15 @@ export type Metrics = ReturnType<typeof createMetrics>;
 export function createMetrics() {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
-  const registers = [registry];
-  const counter = <Label extends string = never>(
-    name: string,
-    help: string,
-    ...labelNames: readonly Label[]
-  ) => new Counter({ name: `drawbridge_${name}`, help, labelNames, registers });
-  const histogram = <Label extends string = never>(
-    name: string,
-    help: string,
-    ...labelNames: readonly Label[]
-  ) => new Histogram({ name: `drawbridge_${name}`, help, labelNames, registers, buckets: SECONDS_BUCKETS });
-  const gauge = <Label extends string = never>(name: string, help: string, ...labelNames: readonly Label[]) =>
-    new Gauge({ name: `drawbridge_${name}`, help, labelNames, registers });
+  const metric = <Label extends string>(name: string, help: string, labelNames: readonly Label[]) => ({
+    ...{ name: `drawbridge_${name}`, help, labelNames, registers: [registry] },
+  });
+  const counter = <Label extends string = never>(name: string, help: string, ...labels: readonly Label[]) =>
+    new Counter(metric(name, help, labels));
+  const histogram = <Label extends string = never>(name: string, help: string, ...labels: readonly Label[]) =>
+    new Histogram({ ...metric(name, help, labels), buckets: SECONDS_BUCKETS });
+  const gauge = <Label extends string = never>(name: string, help: string, ...labels: readonly Label[]) =>
+    new Gauge(metric(name, help, labels));
 
   const metrics = {
     registry,

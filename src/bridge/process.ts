@@ -63,7 +63,7 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
   const observe = createObserveServer({
     registry: metrics.registry,
     readiness: async () => [
-      await databaseReadiness(database.pool),
+      await databaseReadiness(database.pool, clock),
       ...homeserverReadiness.checks,
       {
         name: "taking_transactions",

@@ -7,6 +7,7 @@ import type { Logger } from "pino";
 import type { Registry } from "prom-client";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
+import { resultWithin } from "../../runtime/concurrency.ts";
 
 export interface Readiness {
   readonly name: string;
@@ -87,19 +88,12 @@ export class HomeserverReadiness {
   }
 }
 
-export async function databaseReadiness(pool: { query(text: string): Promise<unknown> }): Promise<Readiness> {
-  const timeUp = AbortSignal.timeout(DATABASE_PROBE_MS);
-  const late = new Promise<never>((_, reject) => {
-    timeUp.addEventListener("abort", () => reject(timeUp.reason), { once: true });
-  });
-  try {
-    await Promise.race([pool.query("SELECT 1"), late]);
-    return { name: "database", ok: true };
-  } catch {
-    return {
-      name: "database",
-      ok: false,
-      hint: "Start PostgreSQL, or correct `database` in the configuration.",
-    };
-  }
+export async function databaseReadiness(
+  pool: { query(text: string): Promise<unknown> },
+  clock: Clock,
+): Promise<Readiness> {
+  const answer = resultWithin(clock, DATABASE_PROBE_MS, pool.query("SELECT 1")).catch(() => undefined);
+  return (await answer) === undefined
+    ? { name: "database", ok: false, hint: "Start PostgreSQL, or correct `database` in the configuration." }
+    : { name: "database", ok: true };
 }

@@ -61,38 +61,23 @@ export function roomStateOf(
   namespace: Namespace,
   targets: ReadonlyMap<GhostMxid, unknown>,
 ): RoomStateEvent[] {
-  const state: RoomStateEvent[] = [];
-  for (const event of events) {
-    if (event.type === "encryption") {
-      state.push({ kind: "encryption", room: event.room, event: event.event });
-    } else if (event.type === "membership") {
-      if (namespace.isGhost(event.user)) {
-        if (event.membership === "knock") continue;
-        state.push({
-          kind: "ghost",
-          room: event.room,
-          ghost: event.user,
-          membership: event.membership === "ban" ? "leave" : event.membership,
-          inviter: event.membership === "invite" ? event.sender : undefined,
-          direct: event.direct,
-          hasAgent: targets.has(event.user),
-          originServerTs: event.originServerTs,
-        });
-      } else if (
-        !namespace.isOwn(event.user) &&
-        event.membership !== "knock" &&
-        event.membership !== "invite"
-      ) {
-        state.push({
-          kind: "member",
-          room: event.room,
-          user: event.user,
-          joined: event.membership === "join",
-        });
-      }
+  return events.flatMap((event): RoomStateEvent[] => {
+    const { room } = event;
+    if (event.type === "encryption") return [{ kind: "encryption", room, event: event.event }];
+    if (event.type !== "membership" || event.membership === "knock") return [];
+    const { user, membership, sender, direct, originServerTs } = event;
+    if (!namespace.isGhost(user)) {
+      if (namespace.isOwn(user) || membership === "invite") return [];
+      return [{ kind: "member", room, user, joined: membership === "join" }];
     }
-  }
-  return state;
+    return [
+      {
+        ...{ kind: "ghost", room, ghost: user, direct, originServerTs, hasAgent: targets.has(user) },
+        membership: membership === "ban" ? "leave" : membership,
+        inviter: membership === "invite" ? sender : undefined,
+      },
+    ];
+  });
 }
 
 /** Messages that could ask something, and encrypted events that could contain such. */
@@ -335,6 +320,9 @@ export function interpretMessages(
       const removed = target === undefined && known.ghostsIn.get(message.room)?.has(ghost);
       const agent = target?.agentId ?? (removed ? namespace.agentOf(ghost) : undefined);
       if (agent === undefined) continue;
+      // An entry that allows nobody is revoked, and the dispatch refuses with that reason.
+      const isRefused =
+        target && allowsAnybody(target.entry) && !isSenderAllowed(target.entry, message.sender);
       delegations.push({
         position: message.position,
         indexDigest: message.indexDigest,
@@ -344,12 +332,7 @@ export function interpretMessages(
         agent,
         targetFingerprint: target?.fingerprint ?? NO_TARGET,
         sender: message.sender,
-        ...(isForgotten && { refused: "event_too_old" as const }),
-        // An entry that allows nobody is revoked, and the dispatch refuses with that reason.
-        ...(!isForgotten &&
-          target !== undefined &&
-          allowsAnybody(target.entry) &&
-          !isSenderAllowed(target.entry, message.sender) && { refused: "sender_policy_rejected" as const }),
+        refused: isForgotten ? "event_too_old" : isRefused ? "sender_policy_rejected" : undefined,
         originServerTs: message.originServerTs,
         threadRoot: message.threadRoot,
         agentTurn: agentTurnOf(message, known.recentAnswers),

@@ -294,10 +294,8 @@ export class DeviceApi {
     transactionId: string,
     messages: Readonly<Record<string, UnknownObject>>,
   ): Promise<Outcome<undefined>> {
-    return this.#http.request("to_device", "PUT", ["sendToDevice", eventType, transactionId], {
-      body: { messages },
-      as: actor,
-    });
+    const path = ["sendToDevice", eventType, transactionId];
+    return this.#http.request("to_device", "PUT", path, { body: { messages }, as: actor });
   }
 
   /**
@@ -364,15 +362,9 @@ export class DeviceApi {
 
   /** What the homeserver keeps about the ghost's device; undefined when nothing was ever written. */
   async deviceRecord(ghost: GhostMxid): Promise<Outcome<DeviceRecord | undefined>> {
-    const outcome = await this.#http.request(
-      "device_record",
-      "GET",
-      ["user", ghost, "account_data", DEVICE_RECORD_TYPE],
-      {
-        as: { ghost },
-        schema: DeviceRecord,
-      },
-    );
+    const path = ["user", ghost, "account_data", DEVICE_RECORD_TYPE];
+    const call = { as: { ghost }, schema: DeviceRecord };
+    const outcome = await this.#http.request("device_record", "GET", path, call);
     return mapValue(
       unlessRefused(outcome, "M_NOT_FOUND"),
       (record) => record && { deviceId: record.device_id, epoch: BigInt(record.epoch) },
@@ -380,23 +372,15 @@ export class DeviceApi {
   }
 
   setDeviceRecord(ghost: GhostMxid, record: DeviceRecord): Promise<Outcome<undefined>> {
-    return this.#http.request(
-      "set_device_record",
-      "PUT",
-      ["user", ghost, "account_data", DEVICE_RECORD_TYPE],
-      {
-        body: { device_id: record.deviceId, epoch: String(record.epoch) },
-        as: { ghost },
-      },
-    );
+    const path = ["user", ghost, "account_data", DEVICE_RECORD_TYPE];
+    const body = { device_id: record.deviceId, epoch: String(record.epoch) };
+    return this.#http.request("set_device_record", "PUT", path, { body, as: { ghost } });
   }
 
   /** `DELETE /devices/{id}`, with its keys and messages. That there is none is success. */
   async deleteDevice(ghost: GhostMxid, deviceId: string): Promise<Outcome<undefined>> {
-    const outcome = await this.#http.request("delete_device", "DELETE", ["devices", deviceId], {
-      body: {},
-      as: { ghost },
-    });
+    const call = { body: {}, as: { ghost } };
+    const outcome = await this.#http.request("delete_device", "DELETE", ["devices", deviceId], call);
     return unlessRefused(outcome, "M_NOT_FOUND");
   }
 }

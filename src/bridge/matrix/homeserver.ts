@@ -42,6 +42,7 @@ const MarkerCopy = z.object({ database: z.string(), count: z.number() });
 /** It is also told while a process drains, which does not wait for a homeserver that hangs. */
 const MARKER_MS_MAX = 2_000;
 
+const AnyObject = z.record(z.string(), z.unknown());
 const Nothing = z.unknown().transform(() => undefined);
 const SentEvent = z.object({ event_id: parsedBy(parseEventId) });
 const TimelineEvent = z.object({
@@ -49,9 +50,11 @@ const TimelineEvent = z.object({
   sender: parsedBy(parseUserId),
   type: z.string(),
   origin_server_ts: z.number(),
-  content: z.record(z.string(), z.unknown()),
+  content: AnyObject,
 });
 export type TimelineEvent = z.output<typeof TimelineEvent>;
+
+type Profiled = Pick<GhostActor, "ghost" | "signal">;
 
 export class Homeserver {
   readonly #http: HomeserverHttp;
@@ -85,14 +88,8 @@ export class Homeserver {
 
   /** `GET /user/{user}/account_data/{type}`: how far the bridge's database had come. That there is none is a value. */
   async databaseMarker(user: UserId): Promise<Outcome<z.output<typeof MarkerCopy> | undefined>> {
-    const outcome = await this.#http.request(
-      "get_marker",
-      "GET",
-      ["user", user, "account_data", MARKER_TYPE],
-      {
-        schema: MarkerCopy,
-      },
-    );
+    const path = ["user", user, "account_data", MARKER_TYPE];
+    const outcome = await this.#http.request("get_marker", "GET", path, { schema: MarkerCopy });
     return unlessRefused(outcome, "M_NOT_FOUND");
   }
 
@@ -101,56 +98,40 @@ export class Homeserver {
     user: UserId,
     marker: { readonly database: string | undefined; readonly count: number },
   ): Promise<Outcome<undefined>> {
-    return this.#http.request("set_marker", "PUT", ["user", user, "account_data", MARKER_TYPE], {
-      body: marker,
-      timeoutMs: MARKER_MS_MAX,
-    });
+    const path = ["user", user, "account_data", MARKER_TYPE];
+    return this.#http.request("set_marker", "PUT", path, { body: marker, timeoutMs: MARKER_MS_MAX });
   }
 
   /** `POST /appservice/{id}/ping`: has the homeserver call the bridge back. */
   pingAppservice(appserviceId: string): Promise<Outcome<undefined>> {
-    return this.#http.request("ping", "POST", ["appservice", appserviceId, "ping"], {
-      base: "client/v1",
-      body: {},
-    });
+    const path = ["appservice", appserviceId, "ping"];
+    return this.#http.request("ping", "POST", path, { base: "client/v1", body: {} });
   }
 
   /** `POST /register` for a ghost. That it exists already is success. */
   async registerGhost(ghost: GhostMxid): Promise<Outcome<undefined>> {
-    const outcome = await this.#http.request("register", "POST", ["register"], {
-      body: { type: "m.login.application_service", username: localpartOf(ghost), inhibit_login: true },
-    });
+    const body = { type: "m.login.application_service", username: localpartOf(ghost), inhibit_login: true };
+    const outcome = await this.#http.request("register", "POST", ["register"], { body });
     return unlessRefused(outcome, "M_USER_IN_USE");
   }
 
   /** `PUT /devices/{id}`: makes the ghost's device, or leaves the one there is (MSC4190). */
   putDevice(actor: GhostActor, displayName: string): Promise<Outcome<undefined>> {
-    return this.#http.request("put_device", "PUT", ["devices", actor.deviceId], {
-      body: { display_name: displayName },
-      as: { ghost: actor.ghost, signal: actor.signal },
-    });
+    const as = { ghost: actor.ghost, signal: actor.signal };
+    const call = { body: { display_name: displayName }, as };
+    return this.#http.request("put_device", "PUT", ["devices", actor.deviceId], call);
   }
 
   /** `PUT /profile/{user}/displayname`. */
-  setDisplayName(
-    { ghost, signal }: Pick<GhostActor, "ghost" | "signal">,
-    displayName: string,
-  ): Promise<Outcome<undefined>> {
-    return this.#http.request("set_display_name", "PUT", ["profile", ghost, "displayname"], {
-      body: { displayname: displayName },
-      as: { ghost, signal },
-    });
+  setDisplayName({ ghost, signal }: Profiled, displayName: string): Promise<Outcome<undefined>> {
+    const call = { body: { displayname: displayName }, as: { ghost, signal } };
+    return this.#http.request("set_display_name", "PUT", ["profile", ghost, "displayname"], call);
   }
 
   /** `PUT /profile/{user}/avatar_url`. @param url an `mxc:` address; empty for none */
-  setAvatar(
-    { ghost, signal }: Pick<GhostActor, "ghost" | "signal">,
-    url: string,
-  ): Promise<Outcome<undefined>> {
-    return this.#http.request("set_avatar", "PUT", ["profile", ghost, "avatar_url"], {
-      body: { avatar_url: url },
-      as: { ghost, signal },
-    });
+  setAvatar({ ghost, signal }: Profiled, url: string): Promise<Outcome<undefined>> {
+    const call = { body: { avatar_url: url }, as: { ghost, signal } };
+    return this.#http.request("set_avatar", "PUT", ["profile", ghost, "avatar_url"], call);
   }
 
   /** `POST /join/{room}`. Room IDs of version 12 name no server, so the inviter's is passed along. */
@@ -166,10 +147,7 @@ export class Homeserver {
 
   /** `POST /rooms/{room}/leave`; also refuses an invitation. */
   leave(actor: GhostActor, roomId: RoomId): Promise<Outcome<undefined>> {
-    return this.#http.request("leave", "POST", ["rooms", roomId, "leave"], {
-      body: {},
-      as: actor,
-    });
+    return this.#http.request("leave", "POST", ["rooms", roomId, "leave"], { body: {}, as: actor });
   }
 
   /** `GET /rooms/{room}/joined_members`. Members whose ID cannot be parsed are left out. */
@@ -192,10 +170,8 @@ export class Homeserver {
     roomId: RoomId,
     type: string,
   ): Promise<Outcome<UnknownObject | undefined>> {
-    const outcome = await this.#http.request("state", "GET", ["rooms", roomId, "state", type, ""], {
-      as: actor,
-      schema: z.record(z.string(), z.unknown()),
-    });
+    const path = ["rooms", roomId, "state", type, ""];
+    const outcome = await this.#http.request("state", "GET", path, { as: actor, schema: AnyObject });
     return unlessRefused(outcome, "M_NOT_FOUND");
   }
 
@@ -206,10 +182,8 @@ export class Homeserver {
     type: string,
     content: UnknownObject,
   ): Promise<Outcome<undefined>> {
-    return this.#http.request("set_state", "PUT", ["rooms", roomId, "state", type, ""], {
-      body: content,
-      as: actor,
-    });
+    const path = ["rooms", roomId, "state", type, ""];
+    return this.#http.request("set_state", "PUT", path, { body: content, as: actor });
   }
 
   /** `POST /_matrix/media/v3/upload`: the content's `mxc:` address. */
@@ -243,10 +217,9 @@ export class Homeserver {
 
   /** `PUT /rooms/{room}/typing/{user}`. @param timeoutMs how long it counts; 0 ends it */
   typing(actor: GhostActor, roomId: RoomId, timeoutMs: number): Promise<Outcome<undefined>> {
-    return this.#http.request("typing", "PUT", ["rooms", roomId, "typing", actor.ghost], {
-      body: timeoutMs === 0 ? { typing: false } : { typing: true, timeout: timeoutMs },
-      as: actor,
-    });
+    const body = timeoutMs === 0 ? { typing: false } : { typing: true, timeout: timeoutMs };
+    const path = ["rooms", roomId, "typing", actor.ghost];
+    return this.#http.request("typing", "PUT", path, { body, as: actor });
   }
 
   /** `PUT /rooms/{room}/send/{type}/{txnId}`, as the ghost's device. */
@@ -257,21 +230,16 @@ export class Homeserver {
     transactionId: TransactionId,
     content: UnknownObject,
   ): Promise<Outcome<EventId>> {
-    const outcome = await this.#http.request(
-      "send",
-      "PUT",
-      ["rooms", roomId, "send", eventType, transactionId],
-      { body: content, as: actor, schema: SentEvent },
-    );
+    const path = ["rooms", roomId, "send", eventType, transactionId];
+    const call = { body: content, as: actor, schema: SentEvent };
+    const outcome = await this.#http.request("send", "PUT", path, call);
     return mapValue(outcome, (sent) => sent.event_id);
   }
 
   /** `GET /rooms/{room}/event/{event}`: the event as it is now, whole. */
   event(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<UnknownObject>> {
-    return this.#http.request("event", "GET", ["rooms", roomId, "event", eventId], {
-      as: actor,
-      schema: z.record(z.string(), z.unknown()),
-    });
+    const path = ["rooms", roomId, "event", eventId];
+    return this.#http.request("event", "GET", path, { as: actor, schema: AnyObject });
   }
 
   /** `GET /rooms/{room}/context/{event}`: the place in the timeline right after an event. */

@@ -6,10 +6,13 @@ import {
   type AnswerSource,
   CONTENT_BYTES_MAX,
   answerParts as partsOf,
+  splitText,
 } from "../../../../src/bridge/matrix/answer-events.ts";
-import { jsonBytes, splitText } from "../../../../src/bridge/matrix/split-text.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
+
+/** Bytes of a well-formed text as the inside of a JSON string. */
+const jsonBytes = (text: string) => Buffer.byteLength(JSON.stringify(text), "utf8") - 2;
 
 const SOURCE: AnswerSource = {
   eventId: "$question" as EventId,
