@@ -12,13 +12,11 @@ import type {
 import { openOptions } from "./agent-questions.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./place-or-refuse.ts";
-import { oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 
 // However much was asked in a thread, one row is read of each ghost in it: the latest that the sender asked, or one of
 // somebody else.
-const KNOWN: Statement = {
-  name: "known_facts",
-  text: `
+const KNOWN = statement("known_facts")`
   WITH RECURSIVE asked AS (
     SELECT room, root, sender, '' AS ghost FROM jsonb_to_recordset($5::jsonb) t (room text, root text, sender text)
     UNION ALL SELECT room, root, sender, (
@@ -74,8 +72,7 @@ const KNOWN: Statement = {
            WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.event_id IS NOT NULL)) ORDER BY d.id)
        FROM bridge_delegations d
        WHERE cardinality($2::text[]) > 0 AND d.room_id = ANY ($1) AND d.state = 'awaiting_input'
-         AND d.prompt IS NULL AND d.cancel_requested_at IS NULL AND d.input_until IS NOT NULL) AS questions`,
-};
+         AND d.prompt IS NULL AND d.cancel_requested_at IS NULL AND d.input_until IS NOT NULL) AS questions`;
 
 /** So long after an answer, whoever goes on has had the time to read it. */
 const REACTION_MS = 30_000;
@@ -182,10 +179,8 @@ export function knownOpen(row: KnownRow): {
   };
 }
 
-const INDICES: Statement = {
-  name: "known_indices",
-  text: `SELECT index_digest, matrix_event_id FROM bridge_megolm_indices WHERE index_digest = ANY ($1::bytea[])`,
-};
+const INDICES = statement("known_indices")`
+  SELECT index_digest, matrix_event_id FROM bridge_megolm_indices WHERE index_digest = ANY ($1::bytea[])`;
 
 /** What an event is taken for that stood in a ciphertext. */
 type IndexUse = Pick<NewAnswer, "indexDigest" | "event">;
@@ -214,13 +209,10 @@ export async function indexOwners(
   return owners;
 }
 
-const RECORD_INDICES: Statement = {
-  name: "record_indices",
-  text: `
+const RECORD_INDICES = statement("record_indices")`
   INSERT INTO bridge_megolm_indices (index_digest, matrix_event_id, used_at)
   SELECT digest, event, $3 FROM unnest($1::bytea[], $2::text[]) AS u (digest, event)
-  ON CONFLICT DO NOTHING`,
-};
+  ON CONFLICT DO NOTHING`;
 
 /** Records the message indices that events of their own used, refused ones included: an index belongs to its first event. */
 export async function recordIndices(

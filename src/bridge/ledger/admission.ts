@@ -23,26 +23,21 @@ import {
   roomTotals,
   STAGE_OF_DENIED,
 } from "./place-or-refuse.ts";
-import { inRooms, rows, type Statement, toTime, type Work } from "./postgres.ts";
+import { inRooms, type Queryable, rows, statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { applyRoomState } from "./room-state.ts";
 
-const HANDLE: Statement = {
-  name: "handle_events",
-  // A delegation or an intake envelope may be kept for longer than the row of its event, and its key is unique.
-  text: `
+// A delegation or an intake envelope may be kept for longer than the row of its event, and its key is unique.
+const HANDLE = statement("handle_events")`
   INSERT INTO bridge_handled_events (matrix_event_id, handled_at)
   SELECT event, $2 FROM unnest($1::text[]) AS u (event)
   WHERE NOT EXISTS (SELECT FROM bridge_delegations d WHERE d.matrix_event_id = event)
     AND NOT EXISTS (SELECT FROM bridge_encrypted_intake e WHERE e.matrix_event_id = event)
   ORDER BY event
-  ON CONFLICT DO NOTHING RETURNING matrix_event_id AS event`,
-};
+  ON CONFLICT DO NOTHING RETURNING matrix_event_id AS event`;
 
-const HANDLED: Statement = {
-  name: "handled_events",
-  text: `SELECT matrix_event_id AS event FROM bridge_handled_events WHERE matrix_event_id = ANY ($1)`,
-};
+const HANDLED = statement("handled_events")`
+  SELECT matrix_event_id AS event FROM bridge_handled_events WHERE matrix_event_id = ANY ($1)`;
 
 const ADMIT = `
   WITH capacity AS (
@@ -71,20 +66,16 @@ const ADMIT = `
       $16::bigint[], $17::int[], $18::int[], $19::text[], $22::int[], $23::text[])
       AS u (event, target, room, sender, ts, thread, prompt, seq, ordinal, siblings, denied, turn, context)`;
 
-const WRITE: Statement = { name: "admit", text: `${ADMIT}) SELECT` };
+const WRITE = statement("admit")`${ADMIT}) SELECT`;
 
 // Refusals are terminal rows from the start, with their audit records.
-const WRITE_WITH_REFUSALS: Statement = {
-  name: "admit_with_refusals",
-  text: `${ADMIT} RETURNING *)
+const WRITE_WITH_REFUSALS = statement("admit_with_refusals")`
+  ${ADMIT} RETURNING *)
   INSERT INTO bridge_audit (schema, record, created_at)
   SELECT 'svc.delegation.v1', bridge_delegation_audit(d.*::bridge_delegations), $1
-  FROM delegations d WHERE d.state = 'denied'`,
-};
+  FROM delegations d WHERE d.state = 'denied'`;
 
-const WRITE_ENVELOPES: Statement = {
-  name: "admit_envelopes",
-  text: `
+const WRITE_ENVELOPES = statement("admit_envelopes")`
   INSERT INTO bridge_encrypted_intake
     (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id, ingress, intake_fingerprint, deadline,
      edits_event_id, room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
@@ -92,17 +83,13 @@ const WRITE_ENVELOPES: Statement = {
     CASE WHEN denied IS NULL THEN 'awaiting_key' ELSE 'denied' END, CASE WHEN denied IS NULL THEN $3::timestamptz END,
     $3, CASE WHEN denied IS NOT NULL THEN $3::timestamptz END, denied
   FROM unnest($4::text[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::timestamptz[], $10::bigint[],
-    $11::text[], $12::text[]) AS u (event, room, sender, ts, fingerprint, deadline, seq, denied, edits)`,
-};
+    $11::text[], $12::text[]) AS u (event, room, sender, ts, fingerprint, deadline, seq, denied, edits)`;
 
-const WRITE_MALFORMED: Statement = {
-  name: "admit_malformed",
-  text: `
+const WRITE_MALFORMED = statement("admit_malformed")`
   INSERT INTO bridge_malformed_events (event_sha256, transaction_id, reason, matrix_event_id, room_id, received_at)
   SELECT digest, $1, reason, event, room, $2
   FROM unnest($3::bytea[], $4::text[], $5::text[], $6::text[]) AS u (digest, reason, event, room)
-  ON CONFLICT DO NOTHING`,
-};
+  ON CONFLICT DO NOTHING`;
 
 const REPLAY: Admitted = { ...NOTHING_ADMITTED, replayed: true };
 
@@ -144,19 +131,11 @@ async function admitOn(
     edits: (found.edits ?? []).filter(isFresh),
     notices: found.notices.filter(({ event, source }) => fresh.has(event ?? source)),
   };
-  // Whatever a ciphertext means, it means it once: who repeats one can neither ask, answer, edit nor cancel by it.
-  const readable = readableIn(derived);
-  const indices = await indexOwners(client, readable, all);
-  const isOwn = (one: (typeof readable)[number]) => isFirstUse(indices, one);
-  const answers = derived.answers.filter(isOwn);
   // Before the rooms are locked, as delegations are everywhere.
-  const tooLate = await recordAnswers(client, keys, answers, receivedAt);
-  const canceledByAskers = await cancelAsked(client, derived.cancels.filter(isOwn), receivedAt);
-  const edits = (derived.edits ?? []).filter(isOwn);
-  await editQuestions(client, keys, edits, receivedAt);
+  const done = await changeAsked(client, keys, derived, all, receivedAt);
   const open = await countOpen(client, knownOpen(row), derived, admission.capacity);
-  const asked = { delegations: editedAtOnce(derived.delegations, edits), envelopes: derived.envelopes };
-  const placed = place(asked, row, indices, open, admission.capacity);
+  const asked = { delegations: done.delegations, envelopes: derived.envelopes };
+  const placed = place(asked, row, done.indices, open, admission.capacity);
   const { jobs, envelopes } = placed;
   const denied = jobs.filter((entry) => entry.denied !== null).length;
   const envelopesDenied = envelopes.filter((entry) => entry.denied !== null).length;
@@ -196,8 +175,7 @@ async function admitOn(
   const speakers = speakersOf(row);
   const notices = [
     ...derived.notices,
-    ...tooLate,
-    ...canceledByAskers.notices,
+    ...done.notices,
     ...refusedJobs(jobs),
     ...refusedEnvelopes(envelopes, (room) => speakers.get(room)),
   ];
@@ -205,28 +183,50 @@ async function admitOn(
     replayed: false,
     admitted: jobs.length - denied,
     denied,
-    answers: answers.length - tooLate.length,
+    answers: done.answers,
     envelopes: envelopes.length - envelopesDenied,
     envelopesDenied,
     malformed: admission.malformed.length,
-    canceled: [...canceled, ...canceledByAskers.marked],
+    canceled: [...canceled, ...done.canceled],
     notices: notices.length,
   };
-  const usesIndices = readable.some(({ indexDigest }) => indexDigest !== undefined);
-  if (admission.malformed.length + notices.length + envelopes.length + later.size === 0 && !usesIndices)
+  const further = admission.malformed.length + notices.length + envelopes.length + later.size;
+  if (further === 0 && done.uses.every(({ indexDigest }) => indexDigest === undefined))
     return { result, sent };
   await sent;
   if (envelopes.length > 0) await writeEnvelopes(client, admission, envelopes);
-  await recordIndices(client, readable, indices, receivedAt);
+  await recordIndices(client, done.uses, done.indices, receivedAt);
   if (admission.malformed.length > 0) await writeMalformed(client, admission);
   if (result.admitted + result.envelopes > 0) await reorder(client, order, later, receivedAt);
   await writeNotices(client, notices, receivedAt, admission.noticeIntervalMs);
   return { result };
 }
 
-/** What was derived from events that people sent, in any form in which these may have stood in a ciphertext. */
-function readableIn({ delegations, answers, cancels, edits = [] }: Omit<Derived, "envelopes">) {
-  return [...delegations, ...answers, ...cancels, ...edits];
+/**
+ * Records what was derived for earlier questions: answers, cancellations and edits. Whatever a ciphertext means, it means it
+ * once: who repeats one can neither ask, answer, edit nor cancel by it.
+ * @param order events in the order in which they came
+ * @returns the new delegations, edited, and what has come of the rest
+ */
+export async function changeAsked(
+  on: Queryable,
+  keys: ContentKeys,
+  { delegations, answers, cancels, edits = [] }: Omit<Derived, "envelopes" | "notices">,
+  order: readonly EventId[],
+  now: number,
+) {
+  const uses = [...delegations, ...answers, ...cancels, ...edits];
+  const indices = await indexOwners(on, uses, order);
+  const isOwn = (one: (typeof uses)[number]) => isFirstUse(indices, one);
+  const own = { answers: answers.filter(isOwn), edits: edits.filter(isOwn) };
+  const tooLate = await recordAnswers(on, keys, own.answers, now);
+  const { marked, notices } = await cancelAsked(on, cancels.filter(isOwn), now);
+  await editQuestions(on, keys, own.edits, now);
+  return {
+    ...{ uses, indices, canceled: marked, notices: [...tooLate, ...notices] },
+    delegations: editedAtOnce(delegations, own.edits),
+    answers: own.answers.length - tooLate.length,
+  };
 }
 
 async function writeEnvelopes(

@@ -4,7 +4,7 @@
 // may together exceed a limit other than the room's by what each of them brings.
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { Capacity, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
-import { type Queryable, rows, type Statement } from "./postgres.ts";
+import { type Queryable, rows, statement } from "./postgres.ts";
 import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 
 /** What is open before an admission: by room, agent, server, and by the room and the sender of intake envelopes. */
@@ -16,16 +16,11 @@ export interface OpenCounts {
 
 type EnvelopeDenial = (typeof INTAKE_ENVELOPE_REASONS.denied)[number];
 
-const agentShare = (agent: string) => `agent ${agent}`;
-const serverShare = (server: string) => `server ${server}`;
-const roomShare = (room: string) => `room ${room}`;
-const senderShare = (sender: string) => `sender ${sender}`;
+const queueShare = (room: string) => `queue ${room}`;
 
 // Nothing is counted further than it may go, so that the cost does not depend on how much is open. What was counted to its
 // end becomes the upper bound of all that is open.
-const COUNT_OPEN: Statement = {
-  name: "count_open",
-  text: `
+const COUNT_OPEN = statement("count_open")`
   WITH counted AS MATERIALIZED (
     SELECT count(*)::int AS open FROM (SELECT FROM bridge_delegations WHERE terminal_at IS NULL LIMIT $1) one
   ), bound AS (
@@ -37,17 +32,13 @@ const COUNT_OPEN: Statement = {
   FROM unnest($2::text[]) agent
   UNION ALL SELECT 'server ' || server, (SELECT count(*)::int FROM (
     SELECT FROM bridge_delegations WHERE bridge_if_open(terminal_at, bridge_server_of(sender_mxid)) = server LIMIT $5) one)
-  FROM unnest($4::text[]) server`,
-};
+  FROM unnest($4::text[]) server`;
 
-const COUNT_AWAITING: Statement = {
-  name: "count_awaiting",
-  text: `
+const COUNT_AWAITING = statement("count_awaiting")`
   SELECT 'room ' || room_id AS share, count(*)::int AS open FROM bridge_encrypted_intake
   WHERE state = 'awaiting_key' AND room_id = ANY ($1) GROUP BY 1
   UNION ALL SELECT 'sender ' || sender_mxid, count(*)::int FROM bridge_encrypted_intake
-  WHERE state = 'awaiting_key' AND sender_mxid = ANY ($2) GROUP BY 1`,
-};
+  WHERE state = 'awaiting_key' AND sender_mxid = ANY ($2) GROUP BY 1`;
 
 /**
  * Counts what is open, as far as a limit. Agents and servers are counted only when what is open, with what is new, might
@@ -91,47 +82,41 @@ export async function countOpen(
 /** Slots while they are being assigned. */
 export class Slots {
   readonly #capacity: Capacity;
-  readonly #rooms: Map<string, number>;
-  readonly #shares: Map<string, number>;
-  #total: number;
+  /** What is open, in all and by share. */
+  readonly #open: Map<string, number>;
 
-  constructor(open: OpenCounts, capacity: Capacity) {
+  constructor({ total, rooms, shares }: OpenCounts, capacity: Capacity) {
     this.#capacity = capacity;
-    this.#rooms = new Map(open.rooms);
-    this.#shares = new Map(open.shares);
-    this.#total = open.total;
+    this.#open = new Map([...shares, ["", total]]);
+    for (const [room, open] of rooms) this.#open.set(queueShare(room), open);
   }
 
   /** Takes a delegation's slot, or returns what is full. */
   take({ room, agent, sender }: NewDelegation): TerminalReason | null {
-    const {
-      room: perRoom,
-      global,
-      agent: perAgent = Infinity,
-      server: perServer = Infinity,
-    } = this.#capacity;
-    const [ofAgent, ofServer] = [agentShare(agent), serverShare(serverOf(sender as UserId))];
-    if (this.#in(this.#rooms, room) >= perRoom) return "room_capacity_exceeded";
-    if (this.#in(this.#shares, ofAgent) >= perAgent) return "agent_capacity_exceeded";
-    if (this.#in(this.#shares, ofServer) >= perServer) return "server_capacity_exceeded";
-    if (this.#total >= global) return "global_capacity_exceeded";
-    this.#total += 1;
-    this.#rooms.set(room, this.#in(this.#rooms, room) + 1);
-    for (const share of [ofAgent, ofServer]) this.#shares.set(share, this.#in(this.#shares, share) + 1);
-    return null;
+    const most = this.#capacity;
+    return this.#take([
+      ["room_capacity_exceeded", queueShare(room), most.room],
+      ["agent_capacity_exceeded", `agent ${agent}`, most.agent],
+      ["server_capacity_exceeded", `server ${serverOf(sender as UserId)}`, most.server],
+      ["global_capacity_exceeded", "", most.global],
+    ]);
   }
 
   /** Takes an intake envelope's slot, or returns what is full. */
   takeEnvelope({ room, sender }: NewIntakeEnvelope): EnvelopeDenial | null {
-    const { roomEnvelopes = Infinity, senderEnvelopes = Infinity } = this.#capacity;
-    const [ofRoom, ofSender] = [roomShare(room), senderShare(sender)];
-    if (this.#in(this.#shares, ofSender) >= senderEnvelopes) return "sender_envelopes_exceeded";
-    if (this.#in(this.#shares, ofRoom) >= roomEnvelopes) return "room_envelopes_exceeded";
-    for (const share of [ofRoom, ofSender]) this.#shares.set(share, this.#in(this.#shares, share) + 1);
-    return null;
+    const most = this.#capacity;
+    return this.#take([
+      ["sender_envelopes_exceeded", `sender ${sender}`, most.senderEnvelopes],
+      ["room_envelopes_exceeded", `room ${room}`, most.roomEnvelopes],
+    ]);
   }
 
-  #in(counts: ReadonlyMap<string, number>, key: string): number {
-    return counts.get(key) ?? 0;
+  /** Takes one of each share, or of none where one of them is full. */
+  #take<Reason>(shares: readonly (readonly [Reason, string, number | undefined])[]): Reason | null {
+    const openIn = (share: string) => this.#open.get(share) ?? 0;
+    const full = shares.find(([, share, most = Infinity]) => openIn(share) >= most);
+    if (full !== undefined) return full[0];
+    for (const [, share] of shares) this.#open.set(share, openIn(share) + 1);
+    return null;
   }
 }

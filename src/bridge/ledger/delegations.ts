@@ -6,7 +6,7 @@ import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Batches } from "../../runtime/concurrency.ts";
 import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
 import { CANCEL_NOTICES, noticeBound } from "./notices.ts";
-import { leaseLost, oneRow, type Queryable, rows, type Statement, toTime } from "./postgres.ts";
+import { leaseLost, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { CancelReason, NoticeKind, TerminalReason, TerminalStage, TerminalState } from "./states.ts";
 
@@ -40,9 +40,7 @@ export interface DelegationOutcome {
 
 // Several at once: a bucket is one row, and who spends from it holds it until it has committed.
 // Rows are locked in ascending order, so that two processes never deadlock.
-const BEGIN_DISPATCHES: Statement = {
-  name: "begin_dispatches",
-  text: `
+const BEGIN_DISPATCHES = statement("begin_dispatches")`
   WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])
       WITH ORDINALITY AS u (id, holder, fence, place)
@@ -67,8 +65,7 @@ const BEGIN_DISPATCHES: Statement = {
   SELECT CASE WHEN h.id IS NULL THEN 'lost' WHEN h.canceled THEN 'canceled'
     WHEN EXISTS (SELECT FROM begun b WHERE b.id = h.id) THEN 'begun' ELSE 'refused' END AS outcome,
     (SELECT s.refused FROM spent s WHERE s.asker = a.place) AS bucket
-  FROM asked a LEFT JOIN held h USING (place) ORDER BY a.place`,
-};
+  FROM asked a LEFT JOIN held h USING (place) ORDER BY a.place`;
 
 interface Dispatch {
   readonly lease: Lease;
@@ -101,9 +98,7 @@ async function beginDispatches(pool: Pool, dispatches: readonly Dispatch[]): Pro
   );
 }
 
-const RECORD_ACCEPTED: Statement = {
-  name: "record_accepted",
-  text: `
+const RECORD_ACCEPTED = statement("record_accepted")`
   WITH moved AS (
     UPDATE bridge_delegations d SET
       state = 'following', accepted_at = $4, waiting_since = $4, due_at = d.lease_until, prompt = NULL,
@@ -111,13 +106,10 @@ const RECORD_ACCEPTED: Statement = {
     WHERE ${HELD} AND d.state = 'dispatching'
     RETURNING d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
   ), advanced AS (${advanceRoom("$4", 0)})
-  SELECT count(*)::int AS touched FROM moved`,
-};
+  SELECT count(*)::int AS touched FROM moved`;
 
-const SOURCE_OF: Statement = {
-  name: "source_of",
-  text: `SELECT d.matrix_event_id, d.ghost_mxid, d.room_id, d.cancel_reason FROM bridge_delegations d WHERE ${HELD}`,
-};
+const SOURCE_OF = statement("source_of")`
+  SELECT d.matrix_event_id, d.ghost_mxid, d.room_id, d.cancel_reason FROM bridge_delegations d WHERE ${HELD}`;
 
 /** The question of a delegation. */
 export interface Source {
@@ -144,9 +136,7 @@ export async function sourceOf(on: Queryable, lease: Lease): Promise<Source> {
   };
 }
 
-const FINISH: Statement = {
-  name: "finish",
-  text: `
+const FINISH = statement("finish")`
   WITH last_send AS (
     SELECT $8::bigint AS id, $9::text AS event_id
   ), moved AS (
@@ -180,8 +170,7 @@ const FINISH: Statement = {
         AND n.ghost_mxid = m.ghost_mxid AND n.created_at > $13)
     ON CONFLICT DO NOTHING
   )
-  SELECT count(*)::int AS touched, min(terminal_reason) AS reason FROM moved`,
-};
+  SELECT count(*)::int AS touched, min(terminal_reason) AS reason FROM moved`;
 
 export function createTransitions(pool: Pool, noticeIntervalMs: number) {
   const dispatches = new Batches((batch: readonly Dispatch[]) => beginDispatches(pool, batch));

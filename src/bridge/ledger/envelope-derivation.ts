@@ -4,7 +4,8 @@
 // Invariants: it is derived once (its state and its fence stand in the WHERE); each delegation needs a
 // capacity slot, and what finds none is a denied row; without delegations its place becomes void.
 import type { Pool, PoolClient } from "pg";
-import { indexOwners, knownOpen, readKnown, recordIndices, toFacts } from "./admission-facts.ts";
+import { changeAsked } from "./admission.ts";
+import { knownOpen, readKnown, recordIndices, toFacts } from "./admission-facts.ts";
 import {
   type About,
   type Admitted,
@@ -13,14 +14,11 @@ import {
   type KnownFacts,
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
-import { recordAnswers } from "./agent-questions.ts";
-import { cancelAsked } from "./cancellation.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { editedAtOnce, editQuestions } from "./edits.ts";
 import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
-import { isFirstUse, placeAt, STAGE_OF_DENIED } from "./place-or-refuse.ts";
+import { placeAt, STAGE_OF_DENIED } from "./place-or-refuse.ts";
 import { inRooms, leaseLost, oneRow, rows, statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { settlePlaces } from "./room-order.ts";
@@ -104,25 +102,18 @@ async function deriveOn(
   const row = await readKnown(client, about, now);
   const derived = derive(toFacts(row, keys));
   const isOfEvent = (one: { readonly event: string }) => one.event === event;
-  const asked = derived.delegations.filter((job) => isOfEvent(job) && job.room === envelope.room);
   const given = {
+    delegations: derived.delegations.filter((job) => isOfEvent(job) && job.room === envelope.room),
     answers: derived.answers.filter(isOfEvent),
     cancels: derived.cancels.filter(isOfEvent),
     edits: (derived.edits ?? []).filter(
       (one) => one.delegation === undefined || (isOfEvent(one) && !own.outdated),
     ),
   };
-  const uses = [...asked, ...given.answers, ...given.cancels, ...given.edits];
-  const indices = await indexOwners(client, uses, [event]);
-  const isFirst = (one: (typeof uses)[number]) => isFirstUse(indices, one);
-  const answers = given.answers.filter(isFirst);
-  const tooLate = await recordAnswers(client, keys, answers, now);
-  const canceled = await cancelAsked(client, given.cancels.filter(isFirst), now);
-  const edits = given.edits.filter(isFirst);
-  await editQuestions(client, keys, edits, now);
-  const found = editedAtOnce(asked, edits);
-  const open = await countOpen(client, knownOpen(row), { delegations: found, envelopes: [] }, capacity);
-  const jobs = placeAt(Number(place), found, indices, open, capacity);
+  const done = await changeAsked(client, keys, given, [event], now);
+  const { delegations, indices } = done;
+  const open = await countOpen(client, knownOpen(row), { delegations, envelopes: [] }, capacity);
+  const jobs = placeAt(Number(place), delegations, indices, open, capacity);
   const admitted = jobs.filter(({ denied }) => denied === null).length;
   const { touched } = await oneRow<{ touched: number }>(client, DERIVE, [
     event,
@@ -144,16 +135,16 @@ async function deriveOn(
     jobs.map(({ job }) => job.contextId ?? null),
   ]);
   if (touched !== 1) throw lost();
-  await recordIndices(client, uses, indices, now);
-  const notices = [...derived.notices, ...tooLate, ...canceled.notices, ...refusedJobs(jobs)];
+  await recordIndices(client, done.uses, indices, now);
+  const notices = [...derived.notices, ...done.notices, ...refusedJobs(jobs)];
   await writeNotices(client, notices, now, noticeIntervalMs);
   return {
     result: {
       ...NOTHING_ADMITTED,
       admitted,
       denied: jobs.length - admitted,
-      answers: answers.length - tooLate.length,
-      canceled: canceled.marked,
+      answers: done.answers,
+      canceled: done.canceled,
       notices: notices.length,
     },
   };

@@ -15,7 +15,7 @@ import {
   oneRow,
   type Queryable,
   rows,
-  type Statement,
+  statement,
   toTime,
 } from "./postgres.ts";
 import { openPrompt, type Prompt } from "./prompts.ts";
@@ -125,9 +125,7 @@ const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sou
   d.accepted_at AS "acceptedAt", d.reply_at AS "replyAt",
   d.cancel_requested_at IS NOT NULL AS "cancelRequested"`;
 
-const CLAIM_HEADS: Statement = {
-  name: "claim_heads",
-  text: `
+const CLAIM_HEADS = statement("claim_heads")`
   WITH heads AS MATERIALIZED (
     SELECT d.id, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
     FROM bridge_rooms r
@@ -154,12 +152,9 @@ const CLAIM_HEADS: Statement = {
     RETURNING ${COLUMNS}, h.state AS "resumedFrom"
   )
   SELECT (SELECT count(*)::int FROM stepped_over) AS "steppedOver", c.*
-  FROM (SELECT 1) one LEFT JOIN claimed c ON true`,
-};
+  FROM (SELECT 1) one LEFT JOIN claimed c ON true`;
 
-const CLAIM_DUE: Statement = {
-  name: "claim_due",
-  text: `
+const CLAIM_DUE = statement("claim_due")`
   WITH due AS MATERIALIZED (
     SELECT id, state, prompt IS NULL AS is_accepted FROM bridge_delegations
     WHERE due_at <= $3 AND ${canServe("$5", "ghost_mxid", "room_id")} AND agent_id <> ALL ($6::text[])
@@ -171,8 +166,7 @@ const CLAIM_DUE: Statement = {
     lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1, tried_at = COALESCE(d.tried_at, $3)
   FROM due WHERE d.id = due.id
   RETURNING ${COLUMNS}, CASE WHEN due.state = 'awaiting_input' AND NOT due.is_accepted THEN 'dispatching'
-    ELSE due.state END AS "resumedFrom"`,
-};
+    ELSE due.state END AS "resumedFrom"`;
 
 // Sets the due time of rooms whose heads are among the delegations in the CTE `held` to $4. Their rooms, and those in
 // which `leaves` holds, are locked in ascending order, as admissions lock them.
@@ -186,9 +180,7 @@ const headsAt4 = (leaves: string) => `locked AS MATERIALIZED (
       AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
   )`;
 
-const RENEW: Statement = {
-  name: "renew",
-  text: `
+const RENEW = statement("renew")`
   WITH held AS (
     UPDATE bridge_delegations d SET
       lease_until = $4, due_at = CASE WHEN d.due_at IS NULL THEN NULL ELSE $4::timestamptz END
@@ -196,17 +188,14 @@ const RENEW: Statement = {
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at, d.cancel_requested_at
   ), ${headsAt4("false")}
-  SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`,
-};
+  SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`;
 
 // What came meanwhile makes it due at once where it awaits input: a cancellation or an answer. In another state it is due
 // at $4, canceled or not. A task that has begun is not queued again.
 // A head keeps holding its room until $4, unless that is later than $8 milliseconds after its first try: then its room
 // continues at the end of that time, and the delegation is due at $4, as every delegation is that its room is past.
 const LEAVES = "state IN ('queued', 'dispatching') AND due_at IS NOT NULL";
-const RELEASE: Statement = {
-  name: "release",
-  text: `
+const RELEASE = statement("release")`
   WITH held AS (
     UPDATE bridge_delegations d SET
       lease_holder = NULL, lease_until = NULL,
@@ -228,8 +217,7 @@ const RELEASE: Statement = {
   ), advanced AS (${advanceRoom("m.gate_until", 0)}
       AND r.head_seq = m.room_seq AND r.head_ordinal = m.room_ordinal
   )
-  SELECT count(*)::int AS touched FROM held`,
-};
+  SELECT count(*)::int AS touched FROM held`;
 
 /** The A2A `messageId` of what an event asks a ghost, or answers it: a digest, shaped as a UUID (RFC 9562, version 8). */
 export function a2aMessageId(sourceEventId: string, ghost: string): string {
