@@ -125,14 +125,13 @@ export class WatchedAgentDirectory implements AgentDirectory {
   #check(): void {
     const before = this.#file;
     let parsed: Omit<AgentsSnapshot, "revision">;
-    let digest: string;
     try {
       if (before?.settled === true && this.#isUnchanged(before)) return;
       this.#file = undefined;
       this.#file = this.#read();
       if (this.#file.text === before?.text) return;
       parsed = this.#parse(this.#file.text);
-      digest = sha256Tagged(this.#file.text);
+      this.#digest = sha256Tagged(this.#file.text);
     } catch (error) {
       // Already logged: the file could not be read the last time either.
       if (this.#file === undefined && before === undefined) return;
@@ -140,12 +139,8 @@ export class WatchedAgentDirectory implements AgentDirectory {
       return;
     }
     this.#snapshot = { ...parsed, revision: this.#snapshot.revision + 1 };
-    this.#digest = digest;
-    this.#options.log.info({
-      event: "agents_file_loaded",
-      revision: this.#snapshot.revision,
-      agents: parsed.byGhost.size,
-    });
+    const { revision, byGhost } = this.#snapshot;
+    this.#options.log.info({ event: "agents_file_loaded", revision, agents: byGhost.size });
     for (const listener of this.#listeners) {
       try {
         listener(this.#snapshot);

@@ -30,9 +30,7 @@ const DELIVERY_HINTS: Readonly<Record<Exclude<KeyDelivery, "works">, string>> = 
   no_key_counts: `The homeserver does not count ghosts' keys in its transactions. ${FLAGS}`,
 };
 
-function ghostCount(count: number): string {
-  return `${count} ghost${count === 1 ? "" : "s"}`;
-}
+const ghostCount = (count: number) => `${count} ghost${count === 1 ? "" : "s"}`;
 
 function named(ghosts: readonly GhostMxid[]): string {
   const more = ghosts.length - NAMED_MAX;
@@ -97,6 +95,4 @@ function deliveryReadiness({ result, since, observedAt }: KeyDeliveryState): Rea
   return { ...check, ok: false, found: `no${times}; checked again every five minutes`, hint };
 }
 
-function isoTime(at: number): string {
-  return new Date(at).toISOString();
-}
+const isoTime = (at: number) => new Date(at).toISOString();

@@ -51,12 +51,11 @@ export function createTraces(url: string, serverName: string, random: Random): T
   });
   const exporter = new OTLPTraceExporter({ url, timeoutMillis: EXPORT_TIMEOUT_MS });
   const processor = new BatchSpanProcessor({ exporter, exportTimeoutMillis: EXPORT_TIMEOUT_MS });
-  const record = (span: Pick<ReadableSpan, "name" | "kind" | "status" | "attributes"> & Placed) => {
-    const { context, parent, from, to, ...rest } = span;
+  type Span = Pick<ReadableSpan, "name" | "kind" | "status" | "attributes" | "parentSpanContext">;
+  const record = (context: SpanContext, from: number, to: number, span: Span) =>
     processor.onEnd({
-      ...rest,
+      ...span,
       spanContext: () => context,
-      ...(parent !== undefined && { parentSpanContext: parent }),
       startTime: hrTime(from),
       endTime: hrTime(to),
       duration: hrTime(to - from),
@@ -69,28 +68,18 @@ export function createTraces(url: string, serverName: string, random: Random): T
       droppedEventsCount: 0,
       droppedLinksCount: 0,
     });
-  };
   return {
     step: (delegation, { name, from, to, outcome, isError }) => {
-      const parent = contextOf(delegation.traceparent);
-      record({
-        name,
-        kind: SpanKind.CLIENT,
-        context: { ...parent, spanId: random.bytes(8).toString("hex") },
-        parent,
-        from,
-        to,
+      const parentSpanContext = contextOf(delegation.traceparent);
+      record({ ...parentSpanContext, spanId: random.bytes(8).toString("hex") }, from, to, {
+        ...{ name, kind: SpanKind.CLIENT, parentSpanContext },
         status: { code: isError ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
         attributes: { "drawbridge.agent": delegation.agentId, "drawbridge.outcome": outcome },
       });
     },
     ended: (delegation, { state, stage, reason }, at) =>
-      record({
-        name: "delegation",
-        kind: SpanKind.CONSUMER,
-        context: contextOf(delegation.traceparent),
-        from: delegation.admittedAt,
-        to: at,
+      record(contextOf(delegation.traceparent), delegation.admittedAt, at, {
+        ...{ name: "delegation", kind: SpanKind.CONSUMER },
         status: { code: state === "failed" ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
         attributes: {
           "drawbridge.agent": delegation.agentId,
@@ -102,13 +91,6 @@ export function createTraces(url: string, serverName: string, random: Random): T
       }),
     close: () => processor.shutdown().catch(() => undefined),
   };
-}
-
-interface Placed {
-  readonly context: SpanContext;
-  readonly parent?: SpanContext;
-  readonly from: number;
-  readonly to: number;
 }
 
 /** The span that a `traceparent` of the ledger names: `00-TRACE-SPAN-01`. */

@@ -11,6 +11,7 @@ import {
   oneRow,
   type Queryable,
   rows,
+  type Statement,
   statement,
   toTime,
 } from "./postgres.ts";
@@ -122,6 +123,10 @@ export interface MembershipOptions {
 }
 
 export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }: MembershipOptions) {
+  /** What a holder records of its task at a time. */
+  const recordAt = (write: Statement) => async (membership: ClaimedMembership, time: number) => {
+    await rows(pool, write, [...mine(membership), toTime(time)]);
+  };
   return {
     /** @param request `share`: of each server's invitations */
     async claim(
@@ -141,9 +146,7 @@ export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }:
     },
 
     /** The ghost has joined: its next task is to read the room's state. */
-    async recordJoined(membership: ClaimedMembership, now: number): Promise<void> {
-      await rows(pool, JOINED, [...mine(membership), toTime(now)]);
-    },
+    recordJoined: recordAt(JOINED),
 
     /** The room's state was read. Writes the notice of a refused encrypted room in the same statement. */
     async recordRoomFacts(membership: ClaimedMembership, facts: RoomFacts, now: number): Promise<void> {
@@ -160,23 +163,17 @@ export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }:
     },
 
     /** The ghost has left, or refused the invitation. */
-    async recordLeft(membership: ClaimedMembership, now: number): Promise<void> {
-      await rows(pool, LEFT, [...mine(membership), toTime(now)]);
-    },
+    recordLeft: recordAt(LEFT),
 
     /** The invitation stays unanswered while no agent has the ghost, until it is deleted as a room that was left is. */
-    async holdInvitation(membership: ClaimedMembership, now: number): Promise<void> {
-      await rows(pool, HELD, [...mine(membership), toTime(now)]);
-    },
+    holdInvitation: recordAt(HELD),
 
     /** These ghosts have agents: the invitations that were held for them are answered. */
     async answerHeldInvitations(ghosts: readonly GhostMxid[], now: number): Promise<void> {
       await rows(pool, ANSWER_HELD, [ghosts, toTime(now)]);
     },
 
-    async defer(membership: ClaimedMembership, wakeAt: number): Promise<void> {
-      await rows(pool, DEFERRED, [...mine(membership), toTime(wakeAt)]);
-    },
+    defer: recordAt(DEFERRED),
 
     /**
      * Has a ghost read its rooms again, because events of them may have been missed.

@@ -13,6 +13,7 @@ import {
   leaseLost,
   type Queryable,
   rows,
+  type Statement,
   statement,
   toTime,
 } from "./postgres.ts";
@@ -225,6 +226,13 @@ const DROPPED = statement("notice_dropped")`
   UPDATE bridge_notices SET state = 'dropped', due_at = NULL ${SETTLE}`;
 
 export function createNotices(pool: Pool) {
+  const settle = async (
+    write: Statement,
+    { noticeId, fence }: ClaimedNotice,
+    ...values: (EventId | Date)[]
+  ) => {
+    await rows(pool, write, [noticeId, fence, ...values]);
+  };
   return {
     claim: (request: ClaimRequest): Promise<ClaimedNotice[]> => entities(pool, CLAIM, claimValues(request)),
 
@@ -234,17 +242,11 @@ export function createNotices(pool: Pool) {
       if (touched.length !== 1) throw leaseLost(`notice ${noticeId}`);
     },
 
-    async recordSent({ noticeId, fence }: ClaimedNotice, eventId: EventId): Promise<void> {
-      await rows(pool, SENT, [noticeId, fence, eventId]);
-    },
+    recordSent: (notice: ClaimedNotice, eventId: EventId) => settle(SENT, notice, eventId),
 
-    async defer({ noticeId, fence }: ClaimedNotice, wakeAt: number): Promise<void> {
-      await rows(pool, DEFERRED, [noticeId, fence, toTime(wakeAt)]);
-    },
+    defer: (notice: ClaimedNotice, wakeAt: number) => settle(DEFERRED, notice, toTime(wakeAt)),
 
     /** Gives the notice up: the room cannot be reached, or the notice is out of date. */
-    async drop({ noticeId, fence }: ClaimedNotice): Promise<void> {
-      await rows(pool, DROPPED, [noticeId, fence]);
-    },
+    drop: (notice: ClaimedNotice) => settle(DROPPED, notice),
   };
 }

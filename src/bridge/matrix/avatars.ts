@@ -20,7 +20,7 @@ import type { GhostLedger } from "../ledger/ledger.ts";
 import { verifiedType } from "./files.ts";
 import { CARD_CHANGE_INTERVAL_MS, type Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
-import type { Outcome } from "./request-result.ts";
+import type { GhostActor } from "./http.ts";
 
 export interface AvatarDependencies {
   readonly agents: Pick<AgentDirectory, "current">;
@@ -90,13 +90,9 @@ export class Avatars {
   async #try(target: AgentTarget, card: AgentCard, signal?: AbortSignal): Promise<void> {
     const { clock, log } = this.#deps;
     const before = this.#tried.get(target.ghost);
+    const isSameCard = before !== undefined && isSame(before.card, card);
     // A card is verified anew every few minutes; what failed is not tried more often for that.
-    if (
-      before !== undefined &&
-      before.failures > 0 &&
-      clock.now() < before.dueAt &&
-      isSame(before.card, card)
-    ) {
+    if (isSameCard && before.failures > 0 && clock.now() < before.dueAt) {
       this.#tried.set(target.ghost, { ...before, card });
       return;
     }
@@ -105,7 +101,7 @@ export class Avatars {
       this.#tried.set(target.ghost, { card, failures: 0, dueAt: Number.POSITIVE_INFINITY });
       return;
     }
-    const failures = before !== undefined && isSame(before.card, card) ? before.failures : 0;
+    const failures = isSameCard ? before.failures : 0;
     const dueAt = clock.now() + backoffMs(BACKOFF, failures);
     this.#tried.set(target.ghost, { card, failures: failures + 1, dueAt });
     log.warn({ event: "agent_icon_not_set", agent: target.agentId, why });
@@ -131,8 +127,7 @@ export class Avatars {
         const { uploadedAt = Number.NEGATIVE_INFINITY } = recorded ?? {};
         // It is looked at again when the card is verified the next time.
         if (clock.now() < uploadedAt + CARD_CHANGE_INTERVAL_MS) return undefined;
-        const upload = (actor: Parameters<Homeserver["upload"]>[0]) =>
-          homeserver.upload(actor, icon.bytes, icon.mediaType);
+        const upload = (actor: GhostActor) => homeserver.upload(actor, icon.bytes, icon.mediaType);
         const uploaded = await ghosts.acting(ghost, upload, signal);
         if (uploaded.kind !== "ok") return "homeserver";
         avatar = uploaded.value;
@@ -140,11 +135,7 @@ export class Avatars {
       }
     }
     if (avatar !== "" || iconUrl === undefined) {
-      const set: Outcome<undefined> = await ghosts.acting(
-        ghost,
-        (actor) => homeserver.setAvatar(actor, avatar),
-        signal,
-      );
+      const set = await ghosts.acting(ghost, (actor) => homeserver.setAvatar(actor, avatar), signal);
       if (set.kind !== "ok") return "homeserver";
     }
     await ledger.ghosts.recordAvatar(ghost, made);
@@ -154,22 +145,17 @@ export class Avatars {
   /** The bytes of an icon. */
   async #icon({ entry }: AgentTarget, url: string, signal: AbortSignal | undefined): Promise<Icon> {
     const inCard = DATA_URL.exec(url)?.[1];
-    let bytes: Uint8Array;
-    if (inCard !== undefined) bytes = Buffer.from(inCard, "base64");
-    else {
-      if (!mayRequest(entry, url)) return { why: "address_refused" };
-      const { clock } = this.#deps;
-      const fetched = await fetchIcon(url, {
-        clock,
-        mayBePrivate: mayBePrivate(entry, url),
-        ...(signal !== undefined && { signal }),
-      });
-      if (!fetched.fetched) return { why: fetched.failure };
-      bytes = fetched.bytes;
-    }
-    const mediaType = verifiedType({ mediaType: "", content: bytes });
-    return mediaType.startsWith("image/") ? { bytes, mediaType } : { why: "not_an_image" };
+    if (inCard !== undefined) return asIcon(Buffer.from(inCard, "base64"));
+    if (!mayRequest(entry, url)) return { why: "address_refused" };
+    const options = { clock: this.#deps.clock, mayBePrivate: mayBePrivate(entry, url) };
+    const fetched = await fetchIcon(url, { ...options, ...(signal !== undefined && { signal }) });
+    return fetched.fetched ? asIcon(fetched.bytes) : { why: fetched.failure };
   }
+}
+
+function asIcon(bytes: Uint8Array): Icon {
+  const mediaType = verifiedType({ mediaType: "", content: bytes });
+  return mediaType.startsWith("image/") ? { bytes, mediaType } : { why: "not_an_image" };
 }
 
 /** Of all that the card says: an icon may change behind an address that stays. */

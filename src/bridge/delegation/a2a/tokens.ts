@@ -69,25 +69,19 @@ export function createTokenSource(options: TokenOptions): TokenSource {
   const cache = new Map<string, Cached>();
   const inFlight = new Map<string, Promise<Cached>>();
 
-  const fetchOnce = (key: string, credentials: Credentials): Promise<Cached> => {
-    const running = inFlight.get(key);
-    if (running !== undefined) return running;
-    const fetching = requestToken(options, credentials)
-      .then(
-        (token) => {
-          cache.set(key, token);
-          options.observe?.("ok");
-          return token;
-        },
-        (error: unknown) => {
-          const failure = error instanceof TokenFailure ? error : new TokenFailure("token_unavailable");
-          options.observe?.(failure.code);
-          throw failure;
-        },
-      )
-      .finally(() => inFlight.delete(key));
-    inFlight.set(key, fetching);
-    return fetching;
+  const fetchNew = async (key: string, credentials: Credentials): Promise<Cached> => {
+    try {
+      const token = await requestToken(options, credentials);
+      cache.set(key, token);
+      options.observe?.("ok");
+      return token;
+    } catch (error) {
+      const failure = error instanceof TokenFailure ? error : new TokenFailure("token_unavailable");
+      options.observe?.(failure.code);
+      throw failure;
+    } finally {
+      inFlight.delete(key);
+    }
   };
 
   return {
@@ -98,7 +92,9 @@ export function createTokenSource(options: TokenOptions): TokenSource {
       if (cached !== undefined && cached.value !== rejected && options.clock.now() < cached.usableUntil) {
         return { value: cached.value, fetched: false };
       }
-      return { value: (await fetchOnce(key, credentials)).value, fetched: true };
+      const fetching = inFlight.get(key) ?? fetchNew(key, credentials);
+      inFlight.set(key, fetching);
+      return { value: (await fetching).value, fetched: true };
     },
   };
 }
