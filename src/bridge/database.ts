@@ -2,7 +2,6 @@
 // or not.
 // Invariants: only the ledger uses the pool; a connection that breaks is replaced, and nothing that was uncommitted on it was
 // acknowledged.
-
 import type { Pool } from "pg";
 import { type Logger, pino } from "pino";
 import type { Clock } from "../domain/clock.ts";

@@ -3,7 +3,6 @@
 // The ledger builds the records in SQL; a test holds what it builds against these.
 // Published as docs/reference/schemas/svc.delegation.v1.schema.json, svc.agent_card.v1.schema.json and
 // svc.encrypted_intake.v1.schema.json.
-
 import { z } from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import {

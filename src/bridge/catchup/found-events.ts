@@ -3,7 +3,6 @@
 // Invariants: the events of a room stay in the homeserver's order, each once; nothing is taken from a time when the ghost
 // was not in the room; of several memberships of one user only the last is passed on, because the earlier ones are
 // superseded; the contents that are held together stay below a bound, and so does the number of events.
-
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";

@@ -2,7 +2,6 @@
 // believed. Invariants: whatever the event is, the answer is a value, and no text of the library's errors is passed
 // on; an unknown device proves nothing about its owner, so its event counts as not decrypted yet; the
 // policy is applied to the device as it is known now.
-
 import {
   type DecryptedRoomEvent,
   DecryptionErrorCode,

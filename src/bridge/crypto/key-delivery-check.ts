@@ -2,7 +2,6 @@
 // which a flag is missing leaves such messages out silently, and ghosts then get their keys late, by the catchup alone.
 // Invariants: the message holds a nonce and nothing else; one check at a time; a success is valid for an hour, because a
 // homeserver can be restarted without its flags.
-
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";

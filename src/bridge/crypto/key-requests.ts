@@ -3,7 +3,6 @@
 // whenever it is made, so that a repetition is no new request and any process that has the event can cancel it; it stays
 // as long as an event waits for the key; nothing of it is logged or stored. The machine's policy judges what comes back.
 // Protocol: Matrix client-server API, "m.room_key_request".
-
 import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";

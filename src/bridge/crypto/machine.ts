@@ -3,7 +3,6 @@
 // devices never shares a session with an answer; what a call changed is committed before the call resolves, in one
 // statement, so after a crash the machine is as it was between two calls; calls run one after the other; a machine whose
 // changes could not be committed is ahead of its store and answers nothing more.
-
 import { isDeepStrictEqual } from "node:util";
 import {
   CollectStrategy,

@@ -1,7 +1,6 @@
 // One attempt to read an intake envelope: fetch the event again, check that it is the one that came in, decrypt it.
 // Invariants: a fetched event counts only with the fingerprint that it came in with; the catchup of keys runs before a
 // key counts as missing; nothing is written here, and nothing of the event outlives the attempt.
-
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { eventFingerprint } from "../intake/open-encrypted.ts";

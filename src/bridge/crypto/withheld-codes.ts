@@ -3,7 +3,6 @@
 // Invariants: a code counts for events of the user who sent it alone, because everybody in a room sees the IDs of the
 // others' sessions; what is kept is bounded in number and length; it is in memory alone, so after a restart an event waits for its key as if nothing had been said.
 // Protocol: Matrix client-server API, "m.room_key.withheld".
-
 import { LRUCache } from "lru-cache";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";

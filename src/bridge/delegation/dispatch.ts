@@ -2,7 +2,6 @@
 // Invariants: mapping, trust, sender, token of the issuer, attachment (and all of these again), limiter and call come in
 // this order; what is handed over spends one limiter token, before its first call; no remote request is made between
 // that write and the call; a call whose outcome is not known is never simply repeated (retry-or-give-up.ts).
-
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { DelegationOutcome, LimiterBucket, LimiterRefusal } from "../ledger/delegations.ts";

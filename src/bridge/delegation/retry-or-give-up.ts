@@ -3,7 +3,6 @@
 // agent may have is looked for at the deadline once more at least, and then ends; it is sent again only if the agent
 // dedupes by messageId, or its list shows that it has no such task, else it ends `outcome_unknown`
 // (docs/decisions/0005-dispatch-at-most-once.md); no wait that another side asks for is without end.
-
 import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";

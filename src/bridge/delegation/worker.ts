@@ -4,7 +4,6 @@
 // attachments: the others are requests, or polls of tasks, and end soon; leases are renewed while flows run; a drain leaves every
 // delegation finished or given back, and ends in its time: what a database that does not answer keeps, its lease
 // gives back.
-
 import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";

@@ -2,7 +2,6 @@
 // Invariants: only a reply to what the agent's ghost said, or a message in the thread of such a question or answer,
 // continues a conversation; only one of the same person, because the agent may tell again what was said in it; only one in
 // the same room, with the agent as it was pinned then, and that ended a configured time ago at most.
-
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import type { RecentAnswer, Subject } from "../ledger/admission-types.ts";
 import type { MessageEvent } from "./read-events.ts";

@@ -2,7 +2,6 @@
 // Invariants: nothing is read of a body before its token was checked; a transaction is answered 200 only
 // after its commit, and otherwise only because of bad credentials, a malformed body, or a database that
 // cannot commit; no answer and no log line carries anything of an event's content.
-
 import { createHash, timingSafeEqual } from "node:crypto";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";

@@ -2,7 +2,6 @@
 // counts of keys (MSC2409, MSC3202). Invariants: nothing here throws; a part that cannot be read is left out
 // and counted, and affects no other; what is for another device than a ghost's own is left out.
 // Protocol: Matrix application service API, "Pushing events", and the MSCs' unstable names.
-
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
 import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";

@@ -1,5 +1,4 @@
 // Audit records and their export to the audit file. The table is the durable record, and the file is a copy of it.
-
 import type { Pool } from "pg";
 import type { UnknownObject } from "../../domain/json.ts";
 import { inTransaction, rows, statement, toTime } from "./postgres.ts";

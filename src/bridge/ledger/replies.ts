@@ -1,7 +1,6 @@
 // The events that a delegation sends: stored sealed with their transaction IDs, then sent one by one.
 // Invariants: an attempt is recorded before it is made, and none is made once the event was sent or abandoned; the event
 // ID is a fact about the homeserver, so it is recorded whoever reports it; a sent event keeps no content.
-
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";

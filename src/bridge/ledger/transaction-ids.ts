@@ -4,7 +4,6 @@
 //   so room, ghost, purpose and ordinal all go in (an event ID names its room);
 // - a function of the delegation's or notice's unique key alone: made again after a lost database, the ID
 //   is the same one, and an event carries it, so that an earlier send can be recognised.
-
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, TransactionId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";

@@ -4,7 +4,6 @@
 // again by halves, so that one user's keys keep no other's away, and a user whose keys alone are too large is reported and
 // left out until a growing wait has passed.
 // Protocol: Matrix client-server API, "End-to-end encryption" and "Send-to-device messaging".
-
 import { LRUCache } from "lru-cache";
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";

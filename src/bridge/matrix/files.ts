@@ -2,7 +2,6 @@
 // Invariants: a file is what its bytes say, not what the agent says: of a kind that is not recognised, nothing but bytes;
 // nothing that a browser runs is served under its own type; its name is a name, not a path; in an encrypted room nobody
 // but its members can read it (Matrix client-server API, "Sending encrypted attachments").
-
 import { createCipheriv, createDecipheriv } from "node:crypto";
 import type { Random } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";

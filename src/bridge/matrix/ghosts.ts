@@ -8,7 +8,6 @@
 // - a refusal of the ghost itself is never handed on as a refusal of what it wanted to do;
 // - a display name is set only when it differs from the one last set, and one that its agent's card chose once in an hour
 //   at most, because each change is an event in every room of the ghost.
-
 import type { Clock, Random } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";

@@ -1,7 +1,6 @@
 // One JSON request to the homeserver's client-server API as the appservice, and its classified outcome.
 // Invariants: no redirect is followed (the token goes to the configured URL only); the whole exchange has
 // one deadline; a response body is read up to a bound; neither body nor token reaches a log or an error.
-
 import { Agent, request } from "undici";
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";

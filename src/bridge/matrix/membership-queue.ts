@@ -7,7 +7,6 @@
 // - an answer of the homeserver that repeating cannot change ends the task, everything else is retried
 //   with growing waits; nothing is retried in a hot loop;
 // - a refusal of the ghost itself is no answer about a room: it waits for the operator.
-
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";

@@ -1,7 +1,6 @@
 // Reading an answer that may be larger than what is worth holding, however much the other side sends.
 // Invariants: nothing is kept beyond the bound; what is left out of a list, and each value of which only the name
 // counts, is replaced by `null`, so that the rest is JSON whenever the whole was, and a caller can count what is missing.
-
 import type { Body } from "../../runtime/http.ts";
 
 /** Which objects of an answer can be left out. */

@@ -7,7 +7,6 @@
 // - it is marked as automated, inside the ciphertext and outside;
 // - for an encrypted room it is encrypted at each try, and never goes out in any other form.
 // See docs/decisions/0006-sending-and-transaction-ids.md.
-
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";

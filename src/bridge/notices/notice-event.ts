@@ -3,7 +3,6 @@
 // who can repair it; nobody is mentioned; in the list of agents a card's text is shown as text, bounded, without control
 // characters and without anything that notifies; the list fits one event whatever cards say, and names the server whose agents
 // these are.
-
 import type { EventId } from "../../domain/identifiers.ts";
 import { type GhostMxid, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";

@@ -1,6 +1,5 @@
 // The folder a new bridge starts from: configuration that loads as it is, an empty list of agents, secrets.
 // Pure: names and contents only. Invariant: secrets stand in files of their own, never in a configuration.
-
 import { stringify } from "yaml";
 import type { Random } from "../../domain/clock.ts";
 import type { UnknownObject } from "../../domain/json.ts";

@@ -1,7 +1,6 @@
 // What the status message of a delegation says. Pure.
 // Invariants: nobody is mentioned; what the agent says is one line of bounded length, and safe to show; the first form
 // stands by itself, because Element's banner of pinned messages does not follow edits.
-
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { EventId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";

@@ -3,7 +3,6 @@
 // says something else, as far as is known; each try of an edit has a transaction ID of its own, so that the homeserver does
 // not take it for an earlier one that says something else; a status that cannot be shown delays no answer; nothing of it is left pinned by
 // a delegation that has ended, whatever outage or kill came between, unless the room refuses; what others have pinned stays.
-
 import type { Logger } from "pino";
 import { errorName } from "../../domain/errors.ts";
 import type { EventId, RoomId } from "../../domain/identifiers.ts";

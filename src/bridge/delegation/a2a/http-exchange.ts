@@ -3,7 +3,6 @@
 // refusal by the gateway is recognised by its status before anything reads its body. One exchange serves
 // one request, so nothing is shared between calls; a connection to an address that is not public is made, and used, only for a
 // request that may go there.
-
 import { lookup } from "node:dns";
 import { Agent, request } from "undici";
 import { assertPublicHost, publicLookup } from "../../../runtime/public-addresses.ts";

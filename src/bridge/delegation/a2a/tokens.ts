@@ -2,7 +2,6 @@
 // indicators, RFC 8707). Invariants: a token is used until 30 s before it expires; one request at a time
 // for each (endpoint, client, resource); the secret is read anew for each request, so that a rotated one is
 // taken up; neither secret nor token nor a body of the issuer appears in an error.
-
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { AgentEntry } from "../../../rendered-files/agents-file.ts";
