@@ -1,18 +1,14 @@
 // The Matrix client-server API of devices and their keys, as the bridge uses it for ghosts.
 // Invariants: bodies that a machine made are passed on unread; whether a device exists is requested without acting as
-// it, so that the request cannot fail because of the device's deletion; a query for keys whose answer is too large is made
-// again by halves, so that one user's keys keep no other's away, and a user whose keys alone are too large is reported and
-// left out until a growing wait has passed.
+// it, so that the request cannot fail because of the device's deletion.
 // Protocol: Matrix client-server API, "End-to-end encryption" and "Send-to-device messaging".
-import { LRUCache } from "lru-cache";
 import { z } from "zod";
-import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
-import { backoffMs } from "../../runtime/backoff.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
+import { KeysClaim, type KeysQuery } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { readableKeys } from "./readable-keys.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
@@ -128,137 +124,6 @@ export interface PublishedDevice {
 export interface DeviceRecord {
   readonly deviceId: string;
   readonly epoch: bigint;
-}
-
-const BACKOFF = { firstMs: 60_000, maxMs: 60 * 60_000 };
-const ANSWERS_MAX = 4;
-/** Users, and servers, that are remembered; a hostile server has any number of them. */
-const REMEMBERED_MAX = 1_000;
-
-/** Only users whose keys are too large were asked for. The code is the bridge's own, not the homeserver's. */
-const TOO_LARGE = { kind: "refused", status: 413, errcode: "ORG.DRAWBRIDGE.KEYS_TOO_LARGE" } as const;
-
-/**
- * `POST /keys/query` for many users, of whom some may have more keys than is read of an answer. The answers of a few requests
- * at most are held. A machine asks again for whoever is missing in its answer.
- */
-export class KeysQuery {
-  readonly #clock: Pick<Clock, "now">;
-  readonly #onTooLarge: (user: string) => void;
-  readonly #tooLarge = new LRUCache<string, { readonly until: number; readonly times: number }>({
-    max: REMEMBERED_MAX,
-  });
-
-  constructor(clock: Pick<Clock, "now">, onTooLarge: (user: string) => void = () => undefined) {
-    this.#clock = clock;
-    this.#onTooLarge = onTooLarge;
-  }
-
-  /** @param send makes the request for some of the users that `body` names */
-  async run(
-    body: UnknownObject,
-    send: (body: UnknownObject) => Promise<Outcome<UnknownObject>>,
-  ): Promise<Outcome<UnknownObject>> {
-    const users = Object.entries((body["device_keys"] ?? {}) as UnknownObject);
-    const open = [users.filter(([user]) => !this.#waits(user))].filter(({ length }) => length > 0);
-    const answers: UnknownObject[] = [];
-    while (answers.length < ANSWERS_MAX) {
-      const group = open.shift();
-      if (group === undefined) break;
-      const outcome = await send({ ...body, device_keys: Object.fromEntries(group) });
-      if (outcome.kind === "ok") {
-        answers.push(outcome.value);
-      } else if (outcome.kind === "retry" && outcome.cause === "too_large") {
-        const half = Math.ceil(group.length / 2);
-        const [[user] = [""]] = group;
-        if (half === group.length) this.#leaveOut(user);
-        else open.unshift(group.slice(0, half), group.slice(half));
-      } else if (answers.length === 0) {
-        return outcome;
-      } else {
-        break;
-      }
-    }
-    return answers.length === 0 ? TOO_LARGE : { kind: "ok", value: merged(answers) };
-  }
-
-  #waits(user: string): boolean {
-    return this.#clock.now() < (this.#tooLarge.peek(user)?.until ?? 0);
-  }
-
-  #leaveOut(user: string): void {
-    const times = this.#tooLarge.get(user)?.times ?? 0;
-    this.#tooLarge.set(user, { until: this.#clock.now() + backoffMs(BACKOFF, times), times: times + 1 });
-    this.#onTooLarge(user);
-  }
-}
-
-/** So often in a row a server's users may be claimed from in vain, before others' answers do without them. */
-const VAIN_CLAIMS_MAX = 3;
-const CLAIM_REQUESTS_MAX = 32;
-
-/**
- * `POST /keys/claim` for users of several servers, each of which answers what it likes: so much that it is not read, or what
- * the homeserver itself fails at. The claim is made again by halves of the servers then. A server of which nothing can be
- * claimed, while others can or again and again, is reported to the machine as one that failed, as a homeserver does with
- * one that is out of reach.
- */
-class KeysClaim {
-  readonly #vain = new Map<string, number>();
-
-  /** @param own the homeserver itself, whose failure is no other server's doing */
-  async run(
-    body: UnknownObject,
-    own: string,
-    send: (body: UnknownObject) => Promise<Outcome<UnknownObject>>,
-  ): Promise<Outcome<UnknownObject>> {
-    const users = Object.entries((body["one_time_keys"] ?? {}) as UnknownObject);
-    const byServer = Map.groupBy(users, ([user]) => user.slice(user.indexOf(":") + 1));
-    const open: string[][] = [[...byServer.keys()]];
-    const answers: UnknownObject[] = [];
-    const failed: string[] = [];
-    let failure: Outcome<UnknownObject> | undefined;
-    for (let requests = 0; open.length > 0; requests++) {
-      const servers = open.shift() ?? [];
-      const part = Object.fromEntries(servers.flatMap((server) => byServer.get(server) ?? []));
-      const outcome = await send({ ...body, one_time_keys: part });
-      if (outcome.kind === "ok") {
-        answers.push(outcome.value);
-        for (const server of servers) this.#vain.delete(server);
-        continue;
-      }
-      const isOfOne = outcome.kind === "retry" && ["too_large", "server_error"].includes(outcome.cause);
-      if (!isOfOne || servers.join() === own) return outcome;
-      failure = outcome;
-      const half = Math.ceil(servers.length / 2);
-      if (half === servers.length || requests >= CLAIM_REQUESTS_MAX) failed.push(...servers);
-      else open.unshift(servers.slice(0, half), servers.slice(half));
-    }
-    for (const server of failed) this.#failed(server);
-    const isGivenUp = failed.every((server) => (this.#vain.get(server) ?? 0) >= VAIN_CLAIMS_MAX);
-    if (answers.length === 0 && failure !== undefined && !isGivenUp) return failure;
-    const failures = Object.fromEntries(failed.map((server) => [server, {}]));
-    return { kind: "ok", value: merged([...answers, { one_time_keys: {}, failures }]) };
-  }
-
-  #failed(server: string): void {
-    const times = this.#vain.get(server) ?? 0;
-    this.#vain.delete(server);
-    this.#vain.set(server, times + 1);
-    const [oldest] = this.#vain.keys();
-    if (this.#vain.size > REMEMBERED_MAX && oldest !== undefined) this.#vain.delete(oldest);
-  }
-}
-
-/** The objects of several answers as one: their keys are users, and servers that failed. */
-function merged(answers: readonly UnknownObject[]): UnknownObject {
-  const all: Record<string, unknown> = {};
-  for (const answer of answers) {
-    for (const [part, value] of Object.entries(answer)) {
-      all[part] = { ...(all[part] as object | undefined), ...(value as object) };
-    }
-  }
-  return all;
 }
 
 export class DeviceApi {

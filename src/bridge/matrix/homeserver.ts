@@ -15,8 +15,9 @@ import {
   type UserId,
 } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
-import { DeviceApi, KeysQuery } from "./device-api.ts";
+import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
+import { KeysQuery } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
