@@ -97,10 +97,15 @@ export function parseYaml<Schema extends z.ZodType>(
       return {
         line: lineOf(document, lineCounter, path),
         path: path.map(String).join("."),
-        message: issue.message,
+        message: isMissing(issue) ? "is missing" : issue.message,
       };
     }),
   );
+}
+
+/** Whether a required key is absent. */
+export function isMissing(issue: z.core.$ZodIssue): boolean {
+  return issue.message.endsWith("received undefined");
 }
 
 /**

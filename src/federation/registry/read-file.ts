@@ -14,6 +14,7 @@ import {
   type YAMLMap,
 } from "yaml";
 import type { z } from "zod";
+import { isMissing } from "../../runtime/load-yaml.ts";
 import type { RegistryProblem } from "./problems.ts";
 import { secretsInText, secretsInValues } from "./secret-rules.ts";
 
@@ -142,7 +143,7 @@ function schemaProblems(issue: z.core.$ZodIssue, file: string, lineOf: LineOf): 
       hint: "Remove it or correct its spelling; docs/reference/registry.md lists every key.",
     }));
   }
-  const missing = issue.code === "invalid_type" && issue.message.endsWith("received undefined");
+  const missing = isMissing(issue);
   return [
     {
       ...base,
