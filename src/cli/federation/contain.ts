@@ -110,14 +110,15 @@ async function run(act: Act, name: string, { config, apply, json }: Options): Pr
   const gateway = results?.find(({ plane, done }) => plane === "gateway" && done);
   // What was put right since may have been open until then.
   const closedAt = gateway?.repairedAt ?? gateway?.at ?? null;
-  const closedAtMs = closedAt === null ? undefined : Date.parse(closedAt);
+  const isManaged = deployment.gateway !== undefined;
+  const closed = !isManaged ? "unmanaged" : closedAt === null ? undefined : Date.parse(closedAt);
   if (json === true) {
-    printJson(jsonOf(result, results, limitsOf(act, serverName, closedAtMs)));
+    printJson(jsonOf(result, results, limitsOf(act, serverName, closed)));
   } else {
     const lines =
       results === undefined ? stepLines(act, result, config) : leftLines(act, results, result, config);
     if (lines.length > 0) write(lines);
-    if (act === "contain") write(limitLines(act, serverName, closedAtMs));
+    if (act === "contain") write(limitLines(act, serverName, closed));
   }
   return results === undefined || results.every(isSettled) ? ExitCode.ok : ExitCode.incomplete;
 }
@@ -229,8 +230,8 @@ function leftLines(
   ];
 }
 
-function limitLines(act: Act, serverName: string, closedAtMs?: number): readonly string[] {
-  return [WORDS[act].limits, ...limitsOf(act, serverName, closedAtMs).map((one) => `  - ${one}`)];
+function limitLines(...[act, ...more]: Parameters<typeof limitsOf>): readonly string[] {
+  return [WORDS[act].limits, ...limitsOf(act, ...more).map((one) => `  - ${one}`)];
 }
 
 function jsonOf(result: ActResult, results: readonly PlaneResult[] | undefined, limits: readonly string[]) {

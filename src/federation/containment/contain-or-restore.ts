@@ -81,18 +81,33 @@ function commitMessage(record: ContainmentRecord, entry: PartnerEntry, base: Cha
 
 // What a containment and its restore cannot do, as the operator reads it.
 
-/** @param closedAtMs when the gateway plane was closed; undefined when that is not known yet */
-export function limitsOf(act: Act, serverName: string, closedAtMs?: number): readonly string[] {
+/** @param gatewayClosed when the gateway plane was closed; undefined when it was not seen closed yet */
+export function limitsOf(
+  act: Act,
+  serverName: string,
+  gatewayClosed?: number | "unmanaged",
+): readonly string[] {
   if (act === "restore") return limitsOfRestore(serverName);
-  const until =
-    closedAtMs === undefined
-      ? `for up to ${TOKEN_LIFE_S} s after the gateway plane is closed`
-      : `until ${new Date(closedAtMs + TOKEN_LIFE_S * 1_000).toISOString()} at the latest`;
   return [
     `What ${serverName} has replicated stays there: messages, files, membership and history of every shared room.`,
-    `Access tokens that its client holds stay valid ${until}; the gateway refuses them already, other services may not.`,
-    "Streams that were open at the gateway when it closed run to their end; only new calls are refused.",
+    ...limitsOfGateway(gatewayClosed),
     "The transport (plane 1) stays open, so that bans and ACLs reach its server; it is closed by removing the partner.",
+  ];
+}
+
+function limitsOfGateway(closed: number | "unmanaged" | undefined): readonly string[] {
+  if (closed === "unmanaged") {
+    return [
+      "The gateway and the issuer are not managed here: its client gets tokens, and its calls and open streams go on, until whoever runs them closes them.",
+    ];
+  }
+  const tokens =
+    closed === undefined
+      ? `for up to ${TOKEN_LIFE_S} s after the gateway plane is closed; the gateway refuses them from then on`
+      : `until ${new Date(closed + TOKEN_LIFE_S * 1_000).toISOString()} at the latest; the gateway refuses them already`;
+  return [
+    `Access tokens that its client holds stay valid ${tokens}, other services may not.`,
+    "Streams that are open at the gateway when it closes run to their end; only new calls are refused.",
   ];
 }
 

@@ -4,6 +4,7 @@ import { describe, it } from "node:test";
 import { stateOf } from "../../../src/cli/federation/contain.ts";
 import { shownWords } from "../../../src/cli/lib/offboarding.ts";
 import type { PlaneResult } from "../../../src/federation/containment/apply-planes.ts";
+import { limitsOf } from "../../../src/federation/containment/contain-or-restore.ts";
 
 const plane = (changes: Partial<PlaneResult>): PlaneResult => ({
   ...{ plane: "gateway", verdict: "met", done: true, outcome: "in_force", reason: null },
@@ -22,6 +23,15 @@ describe("words about planes", () => {
     const nothing = { plane: "rooms", verdict: "not_applicable" } as const;
     assert.match(stateOf("contain", plane(nothing)), /^nothing to close: no room is shared/);
     assert.match(stateOf("restore", plane(nothing)), /^nothing to open: no room is shared/);
+  });
+
+  it("what a containment cannot do speaks of the gateway as it was seen, and as unmanaged where it is [ADO-1]", () => {
+    const said = (...gateway: [] | [number | "unmanaged"]) =>
+      limitsOf("contain", "b.test", ...gateway).join("\n");
+    assert.match(said(0), /until 1970-01-01T00:05:00.000Z at the latest; the gateway refuses them already/);
+    assert.match(said(), /300 s after the gateway plane is closed; the gateway refuses them from then on/);
+    assert.match(said("unmanaged"), /not managed here: its client gets tokens/);
+    assert.doesNotMatch(said("unmanaged"), /refuses|refused/);
   });
 
   it("a stage is called shown only for conditions that are managed here [ADO-1]", () => {
