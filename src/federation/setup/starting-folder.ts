@@ -29,6 +29,7 @@ export interface StartingOptions {
 }
 
 const CONFIG = "federation.yaml";
+const PARTNERS_FOLDER_MARK = "registry/partners/.gitkeep";
 const REPOSITORY = "control.git";
 const STATUS_TOKEN = "secrets/border-status-token";
 const TOKEN_BYTES = 24;
@@ -53,7 +54,13 @@ export async function makeStartingFolder(
   }
   const registry = new Map([[ORGANISATION_FILE, organisationYaml(options)]]);
   const rendered = renderAll(loadRegistry(registry));
-  const changes = new Map([...registry, ...rendered, [ABUSE_REPORT_SCHEMA, abuseReportSchema()]]);
+  const changes = new Map([
+    ...registry,
+    ...rendered,
+    [ABUSE_REPORT_SCHEMA, abuseReportSchema()],
+    // git knows no folders, and the first partner's file is written into this one.
+    [PARTNERS_FOLDER_MARK, ""],
+  ]);
 
   createPrivateFile(join(directory, CONFIG), federationYaml(options));
   createPrivateFile(join(directory, STATUS_TOKEN), `${random.bytes(TOKEN_BYTES).toString("hex")}\n`);

@@ -46,6 +46,7 @@ describe("drawbridge federation init", () => {
     assert.equal(config.card, undefined);
     assert.equal(config.gateway, undefined);
     const folder = clone(directory);
+    assert.ok(statSync(join(folder, "registry/partners")).isDirectory(), "where partners are written");
     const checked = await runCli(["federation", "check", folder]);
     assert.equal(checked.code, ExitCode.ok, checked.stdout + checked.stderr);
     const rendered = await runCli(["federation", "render", "--check", "--directory", folder]);
