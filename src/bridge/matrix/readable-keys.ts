@@ -1,6 +1,7 @@
 // Answers about users' keys, in which a homeserver passes on unread what other servers say of theirs. Pure.
-// Invariant: what a machine could not read is left out, so that one server's answer keeps no other's from it; a user of
-// whom nothing can be read has no devices, or no one-time key, as if the user's server had said so.
+// Invariants: what a machine could not read is left out, so that one server's answer keeps no other's from it; a user of
+// whom nothing can be read has no devices, or no one-time key, as if the user's server had said so; a user has a bounded
+// number of devices, because an answer is encrypted for each.
 
 type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -10,11 +11,29 @@ const isObject = (value: unknown): value is JsonObject =>
 /** An object with those of its members for which `read` returns something. */
 function members<Value>(of: unknown, read: (value: unknown, name: string) => Value | undefined) {
   const all = isObject(of) ? Object.entries(of) : [];
-  const readable = all.map(([name, value]) => [name, read(value, name)] as const);
-  return Object.fromEntries(readable.filter(([, value]) => value !== undefined));
+  return Object.fromEntries(
+    all.flatMap(([name, value]) => {
+      const readable = read(value, name);
+      return readable === undefined ? [] : [[name, readable] as const];
+    }),
+  );
 }
 
 const anyObject = (value: unknown) => (isObject(value) ? value : undefined);
+
+/** Devices of one user: those that their owner has signed come first. A machine takes some ten milliseconds for each new one. */
+const DEVICES_MAX = 200;
+const ID_LENGTH_MAX = 255;
+
+function usableDevices(of: unknown, user: string) {
+  const isSigned = ({ signatures }: JsonObject) =>
+    // One of them is the device's own.
+    isObject(signatures) && Object.keys(anyObject(signatures[user]) ?? {}).length > 1;
+  const readable = Object.entries(members(of, anyObject)).filter(([id]) => id.length <= ID_LENGTH_MAX);
+  if (readable.length <= DEVICES_MAX) return Object.fromEntries(readable);
+  const inOrder = readable.toSorted(([, one], [, other]) => Number(isSigned(other)) - Number(isSigned(one)));
+  return Object.fromEntries(inOrder.slice(0, DEVICES_MAX));
+}
 
 /** Algorithm and name (Matrix client-server API, "Key algorithms"), as clients make them. */
 const KEY_ID = /^[A-Za-z0-9_.]{1,64}:[A-Za-z0-9+/=_.-]{1,255}$/;
@@ -23,7 +42,7 @@ const oneTimeKey = (value: unknown, id: string) => (KEY_ID.test(id) ? anyObject(
 /** The answer to a machine's request without what the machine could not read. */
 export function readableKeys(kind: string, answer: JsonObject): JsonObject {
   if (kind === "keys_query") {
-    const devices = members(answer["device_keys"], (of) => members(of, anyObject));
+    const devices = members(answer["device_keys"], usableDevices);
     return { ...answer, device_keys: devices };
   }
   if (kind === "keys_claim") {

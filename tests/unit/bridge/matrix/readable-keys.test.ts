@@ -1,0 +1,28 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { readableKeys } from "../../../../src/bridge/matrix/readable-keys.ts";
+
+const EVE = "@eve:evil.test";
+const ALICE = "@alice:a.test";
+
+describe("readable keys", () => {
+  it("of one user are those of 200 devices, the owner's signed ones first, and no other user has fewer for it [ENC-7] [DEL-10]", () => {
+    const device = (signatures: Readonly<Record<string, string>>) => ({ signatures: { [EVE]: signatures } });
+    const many = Array.from({ length: 5_000 }, (_, index) => [
+      `D${index}`,
+      device({ [`ed25519:D${index}`]: "s" }),
+    ]);
+    const signed = device({ "ed25519:PHONE": "s", "ed25519:master": "s" });
+    const of = (devices: object) => ({ device_keys: { [EVE]: devices, [ALICE]: { PHONE: {} } } });
+    const read = readableKeys("keys_query", of({ ...Object.fromEntries(many), PHONE: signed }));
+    const { [EVE]: eve = {}, [ALICE]: alice } = read["device_keys"] as Record<
+      string,
+      Record<string, unknown>
+    >;
+    assert.equal(Object.keys(eve).length, 200);
+    assert.equal(eve["PHONE"], signed);
+    assert.deepEqual(alice, { PHONE: {} });
+    const few = of({ ["D".repeat(256)]: {}, ["D".repeat(255)]: {} });
+    assert.deepEqual(readableKeys("keys_query", few), of({ ["D".repeat(255)]: {} }));
+  });
+});
