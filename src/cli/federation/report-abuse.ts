@@ -11,13 +11,20 @@ import {
   type Origin,
   readSignedReport,
   signReport,
+  wasRestoredSince,
 } from "../../federation/abuse/report.ts";
 import { changeBase } from "../../federation/change/commit-base.ts";
 import { loadFederationConfig } from "../../federation/config.ts";
 import { signerOf, trustOf } from "../../federation/offboarding/run/context.ts";
 import { currentState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
-import { findPartner, type PartnerEntry, type Registry } from "../../federation/registry/partner.ts";
+import {
+  findPartner,
+  isRemoved,
+  type PartnerEntry,
+  type Registry,
+} from "../../federation/registry/partner.ts";
+import type { Revision } from "../../federation/repository/repository.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
@@ -38,7 +45,8 @@ repository below records/abuse, once however often it comes. The line that is pr
 With --apply a report that asks for containment is acted on first, also where the head is refused: the subject is
 contained, then the report is filed, then the pack is made, each whatever becomes of the one before. It must be in a
 DSSE envelope that is signed by the reporter's key in \`offboarding.trustFile\`, and the reporter must be a partner that
-is not contained, or this organisation itself. A report without a signature is filed and contains nobody.
+is neither contained nor removed, or this organisation itself. A report without a signature is filed and contains
+nobody; nor does one contain again whose subject was restored after it was filed.
 
 Exit codes:
   0  filed, or filed before; with --apply: and contained, with a pack below evidence/ beside the configuration
@@ -68,9 +76,10 @@ Exit codes:
       commandsFor(findPartner(registry, report.subject.server_name), config);
     if (apply === true && report.requested_action === "contain") {
       // Found as containment finds it: a head that is refused does not keep the partner open.
-      const { registry } = await changeBase(federation, "workaround");
+      const { registry, tree } = await changeBase(federation, "workaround");
       const words = commands(registry);
       refuseUnlessAuthentic(report, origin, registry);
+      await refuseIfRestoredSince(filing, tree);
       return containFirst(filing, words);
     }
     const { desired } = await currentState(federation);
@@ -94,15 +103,32 @@ function refuseUnlessAuthentic(report: AbuseReport, origin: Origin, registry: Re
   const partner = registry.partners.find(({ partner }) => partner.serverName === reporter)?.partner;
   const why = !origin.signed
     ? origin.why
-    : isOwn || (partner !== undefined && !partner.contained)
+    : isOwn
       ? undefined
       : partner === undefined
         ? "its reporter is no partner"
-        : "its reporter is contained";
+        : partner.contained
+          ? "its reporter is contained"
+          : isRemoved(partner)
+            ? "its reporter was removed"
+            : undefined;
   if (why === undefined) return;
   throw new DrawbridgeError("record_refused", `the report contains nobody: ${why}; nothing was done`, {
     hint: "Ask the reporter by another way; file the report without --apply, and contain with drawbridge federation contain.",
   });
+}
+
+/** What was decided about a report stands: whoever sends it again, long after, has nobody contained by it. */
+async function refuseIfRestoredSince(
+  { report, digest, federation: { repository } }: Filing,
+  revision: Revision,
+): Promise<void> {
+  if (!(await wasRestoredSince(report, digest, repository, revision))) return;
+  throw new DrawbridgeError(
+    "record_refused",
+    "the report contains nobody: it was filed before, and its subject was restored since; nothing was done",
+    { hint: "Ask the reporter for another one; or contain with drawbridge federation contain." },
+  );
 }
 
 interface Filing {

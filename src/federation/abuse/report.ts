@@ -8,6 +8,7 @@ import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
+import { parseJson } from "../../domain/json.ts";
 import { counted } from "../../domain/printable.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope } from "../../records/format/dsse-envelope.ts";
@@ -15,8 +16,10 @@ import type { TrustedParty } from "../../records/format/trust.ts";
 import { dsseSignature, type Signer } from "../../records/sign/signer.ts";
 import { verifySignatures } from "../../records/verify/verify-dsse-envelope.ts";
 import { type BranchContext, commitToBranch, untilCommitted } from "../change/commit-to-branch.ts";
+import { CONTAINMENTS, ContainmentRecord } from "../containment/containment-record.ts";
 import { assessOrigin } from "../reconcile/accept-head.ts";
-import type { Revision } from "../repository/repository.ts";
+import { gitLine } from "../repository/git.ts";
+import type { Repository, Revision } from "../repository/repository.ts";
 
 export const CATEGORIES = [
   "spam",
@@ -187,6 +190,32 @@ interface FiledReport {
 function pathOf(report: AbuseReport, digest: string): string {
   const server = report.subject.server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
   return `records/abuse/${server}-${hexOfDigest(digest).slice(0, 32)}.json`;
+}
+
+/**
+ * Whether the subject of a report that was filed before was restored since.
+ * @param revision one that may be accepted: what a refused head records counts for nothing
+ * @throws DrawbridgeError `repository_unusable`
+ */
+export async function wasRestoredSince(
+  report: AbuseReport,
+  digest: string,
+  repository: Repository,
+  revision: Revision,
+): Promise<boolean> {
+  const path = pathOf(report, digest);
+  const filed = await gitLine(["log", "--format=%ct", revision, "--", path], repository.call());
+  if (filed === "") return false;
+  const filedAt = Number(filed.split("\n").at(-1)) * 1_000;
+  const records = await repository.read(revision, [CONTAINMENTS]);
+  return [...records.values()].some((text) => {
+    const { data } = ContainmentRecord.safeParse(parseJson(text));
+    return (
+      data?.act === "restore" &&
+      data.server_name === report.subject.server_name &&
+      Date.parse(data.timestamp) >= filedAt
+    );
+  });
 }
 
 /** @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable` */

@@ -43,12 +43,15 @@ export function containmentRecord(
   });
 }
 
+/** Folder of the repository that holds every record. */
+export const CONTAINMENTS = "records/containment";
+
 /** Where a record stands in the repository, such as `records/containment/20260102T030405.678Z-b.test-contain.json`. */
 export function containmentRecordPath({ timestamp, server_name, act }: ContainmentRecord): string {
   const at = timestamp.replaceAll(/[-:]/g, "");
   // A server name may have a port or an IPv6 address, which not every file system takes in a name.
   const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
-  return `records/containment/${at}-${server}-${act}.json`;
+  return `${CONTAINMENTS}/${at}-${server}-${act}.json`;
 }
 
 export function renderContainmentRecord(record: ContainmentRecord): string {

@@ -152,11 +152,12 @@ describe("federation commands", () => {
       writeFileSync(file, privateKey.export({ format: "pem", type: "pkcs8" }), { mode: 0o600 });
       return { file, pin: publicKey.export({ format: "pem", type: "spki" }).toString() };
     };
-    const [pilots, dredger, removed, stranger] = [key("p"), key("d"), key("r"), key("s")];
+    const [pilots, dredger, unknown, stranger, removed] = [key("p"), key("d"), key("u"), key("s"), key("r")];
     const parties = Object.entries({
       "pilots.example": pilots,
       "chat.dredger.example": dredger,
-      "removed.example": removed,
+      "unknown.example": unknown,
+      "salvage.example:443": removed,
     }).map(([organisation, { pin }]) => ({ organisation, keys: [{ text: pin }] }));
     writeFileSync(join(directory, "trust.yaml"), stringify({ version: 1, parties }));
     appendFileSync(config, "offboarding: {signingKey: {file: p.pem}, trustFile: trust.yaml}\n");
@@ -204,8 +205,10 @@ describe("federation commands", () => {
     await refused(/it is signed by another organisation than the reporter/);
     await sign("chat.dredger.example", dredger.file);
     await refused(/its reporter is contained/);
-    await sign("removed.example", removed.file);
+    await sign("unknown.example", unknown.file);
     await refused(/its reporter is no partner/);
+    await sign("salvage.example:443", removed.file);
+    await refused(/its reporter was removed/);
 
     await sign("pilots.example", pilots.file);
     const { code, stdout, stderr } = await drawbridge("federation", "report-abuse", file, "--apply");
@@ -214,6 +217,16 @@ describe("federation commands", () => {
     assert.match(stdout, /STILL TO BE CLOSED.*"event":"abuse_report"/s);
     assert.deepEqual([(await records("containment")).length, (await records("abuse")).length], [1, 1]);
     assert.ok(readdirSync(join(directory, "evidence")).length > 0);
+
+    // It contains once more as long as nobody has restored the subject, and not afterwards.
+    const apply = () => drawbridge("federation", "report-abuse", file, "--apply");
+    assert.equal((await apply()).code, 5);
+    await drawbridge("federation", "restore", "lighthouse");
+    const restored = await records("containment");
+    const replayed = await apply();
+    assert.equal(replayed.code, 1, replayed.stderr);
+    assert.match(replayed.stderr, /filed before, and its subject was restored since; nothing was done/);
+    assert.deepEqual(await records("containment"), restored);
   });
 
   it("a report about an unknown server contains nobody, with --apply as well [ABU-1]", async (t) => {
