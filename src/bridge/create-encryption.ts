@@ -28,6 +28,8 @@ export interface EncryptionOptions
   readonly namespace: Namespace;
   readonly observe: IntakeEnvelopeObserver;
   readonly owns: (ghost: GhostMxid) => boolean;
+  /** A ghost's device was opened. */
+  readonly onReady: () => void;
 }
 
 export type Encryption = NonNullable<ReturnType<typeof createEncryption>>;
@@ -96,6 +98,7 @@ export function createEncryption(options: EncryptionOptions) {
     },
     /** All ghosts that have machines, or are to have one. */
     ghosts: async () => [...new Set([...(await agents.current()).byGhost.keys(), ...devices.known().keys()])],
+    isSettled: (ghost: GhostMxid) => devices.isSettled(ghost),
     taken: () => devices.taken(),
     mailCame: () => devices.mailCame(),
     closeGhosts: (ghosts: readonly GhostMxid[], hasLost: boolean) => devices.close(ghosts, hasLost),

@@ -19,6 +19,8 @@ export interface OwnershipOptions {
   readonly releaseEnded: (now: number) => Promise<number>;
   /** The ghosts that have machines, configured or recorded; undefined where none has one. */
   readonly ghosts: (() => Promise<readonly GhostMxid[]>) | undefined;
+  /** Whether the ghost's machine is open, or was tried to be opened: before, nothing is claimed for it. */
+  readonly isSettled: (ghost: GhostMxid) => boolean;
   /** Ghosts were taken. */
   readonly onTaken: () => void;
   /** Closes the machines of these ghosts; `hasLost`: another process may have taken them already. */
@@ -58,7 +60,7 @@ export class Ownership {
   /** Undefined while this process has no connection: then it must claim nothing. */
   get claimant(): Claimant | undefined {
     if (this.#connection === undefined || this.#connection.broken.aborted) return undefined;
-    const ghosts = this.#options.ghosts === undefined ? undefined : this.ghosts;
+    const ghosts = this.#options.ghosts && this.ghosts.filter(this.#options.isSettled);
     return { holder: this.#connection.process, ghosts };
   }
 

@@ -54,6 +54,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     open: (onNotified) => openProcessConnection(database.url, onNotified),
     releaseEnded: (now) => releaseEnded(database.pool, now),
     ghosts: config.encryption.mode === "refuse" ? undefined : async () => (await encryption?.ghosts()) ?? [],
+    isSettled: (ghost) => encryption?.isSettled(ghost) === true,
     onTaken: () => encryption?.taken(),
     close: async (left, hasLost) => encryption?.closeGhosts(left, hasLost),
     onReleased: () => wakeups.all(),
@@ -77,6 +78,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     metrics,
     observe,
     owns: (ghost) => ownership.owns(ghost),
+    onReady: () => wakeups.all(),
   });
   const sending = {
     ...{ homeserver, ghosts, clock },

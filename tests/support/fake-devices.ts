@@ -169,6 +169,9 @@ export function closedDevice(
   others: Readonly<{
     recordedDevice?: () => Promise<unknown>;
     onNewKeys?: (rooms: readonly RoomId[]) => void;
+    onReady?: () => void;
+    open?: () => Promise<unknown>;
+    deviceRecord?: () => Promise<Outcome<DeviceRecord | undefined>>;
     onRefused?: (count: number) => void;
     setDeviceRecord?: (ghost: GhostMxid, record: DeviceRecord) => Promise<Outcome<undefined>>;
     now?: () => number;
@@ -179,10 +182,10 @@ export function closedDevice(
   const parts = {
     machines: {
       ...machines,
-      open: async () => ({ kind: "opened", identity }),
+      open: others.open ?? (async () => ({ kind: "opened", identity })),
     },
     api: {
-      deviceRecord: async () => ok({ deviceId: "DEVICE", epoch: 1n }),
+      deviceRecord: others.deviceRecord ?? (async () => ok({ deviceId: "DEVICE", epoch: 1n })),
       publishedDevice: async () => ok({ identity, crossSigned: true }),
       setDeviceRecord: others.setDeviceRecord ?? (async () => ok(undefined)),
       toDeviceSince: async () => retry("network"),
@@ -209,6 +212,7 @@ export function closedDevice(
       stopped: () => {},
     },
     onNewKeys: others.onNewKeys ?? (() => {}),
+    onReady: others.onReady ?? (() => {}),
   };
   return new GhostDevice(ACTOR.ghost, parts as unknown as ConstructorParameters<typeof GhostDevice>[1]);
 }

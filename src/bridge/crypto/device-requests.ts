@@ -34,9 +34,15 @@ export class DeviceRequests {
   readonly #serial = new Serial();
   #waits = false;
   #isDue = false;
+  #made = 0;
 
   constructor(deps: DeviceRequestsDependencies) {
     this.#deps = deps;
+  }
+
+  /** How many requests have ended, by which those that waited for one know that time has passed. */
+  get made(): number {
+    return this.#made;
   }
 
   /** Requests failed, and are to be made again. */
@@ -105,6 +111,7 @@ export class DeviceRequests {
       if (raised.kind !== "ok") return raised;
     }
     const outcome = await api.submit(actor, request);
+    this.#made += 1;
     if (outcome.kind === "ok") {
       await machines.sent(ghost, request, outcome.value);
       return OK;

@@ -36,6 +36,8 @@ export interface EncryptionDependencies {
 /** What the room's own settings say. */
 type Rotation = Pick<RoomEncryption, "rotationMessages" | "rotationMs">;
 
+const GONE = "DRAWBRIDGE_ENCRYPTION_GONE";
+
 const refused = (errcode: string): Refused => ({ kind: "refused", status: 400, errcode });
 
 /** How the room wants its events encrypted; undefined when it does not. */
@@ -48,9 +50,7 @@ export async function encryptionOf(
   if (state.kind !== "ok") return state;
   if (state.value === undefined) {
     // Encryption cannot be switched off; nothing is sent into a room that seems to have done so.
-    return (await ledger.isRoomEncrypted(room))
-      ? refused("DRAWBRIDGE_ENCRYPTION_GONE")
-      : { kind: "ok", value: undefined };
+    return (await ledger.isRoomEncrypted(room)) ? refused(GONE) : { kind: "ok", value: undefined };
   }
   const parsed = EncryptionState.safeParse(state.value);
   if (!parsed.success) return refused("DRAWBRIDGE_UNKNOWN_ALGORITHM");
@@ -73,25 +73,30 @@ export async function encryptForRoom(
   device: GhostDevice,
   actor: GhostActor,
   room: RoomId,
-  encryption: Rotation,
   event: EventContent,
 ): Promise<Outcome<EventContent>> {
   const { homeserver, machines } = deps;
-  const visibility = await homeserver.stateEvent(actor, room, "m.room.history_visibility");
+  const [encryption, visibility, members] = await Promise.all([
+    encryptionOf(deps, actor, room),
+    homeserver.stateEvent(actor, room, "m.room.history_visibility"),
+    homeserver.joinedMembers(actor, room),
+  ]);
+  if (encryption.kind !== "ok") return encryption;
+  if (encryption.value === undefined) return refused(GONE);
   if (visibility.kind !== "ok") return visibility;
-  const members = await homeserver.joinedMembers(actor, room);
   if (members.kind !== "ok") return members;
   const known = visibility.value?.["history_visibility"];
   const settings = {
-    ...encryption,
+    ...encryption.value,
     historyVisibility: typeof known === "string" ? known : "shared",
     forAllDevices: event.forAllDevices === true,
   };
 
+  const { made } = device.requests;
   const ready = await prepare(machines, device, actor.ghost, members.value);
   if (ready.kind !== "ok") return ready;
   // The queries to other servers take time; members that left meanwhile get no key.
-  const present = await homeserver.joinedMembers(actor, room);
+  const present = device.requests.made === made ? members : await homeserver.joinedMembers(actor, room);
   if (present.kind !== "ok") return present;
   const shared = await share(machines, device, actor.ghost, room, present.value, settings);
   if (shared.kind !== "ok") return shared;

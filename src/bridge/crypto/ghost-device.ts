@@ -6,6 +6,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError, errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
+import { Serial } from "../../runtime/concurrency.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceApi, DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
@@ -52,6 +53,8 @@ export interface GhostDeviceDependencies {
   readonly serversAllowed: () => Promise<ReadonlySet<string>>;
   /** Keys came for these rooms. */
   readonly onNewKeys: (rooms: readonly RoomId[]) => void;
+  /** A device was opened: what waited for it can be done. */
+  readonly onReady: () => void;
 }
 
 /** The machine cannot be called now, and not because the database cannot commit. */
@@ -68,6 +71,7 @@ export class GhostDevice {
   readonly catchup: KeyCatchup;
   readonly #deps: GhostDeviceDependencies;
   readonly #tracked = new Set<UserId>();
+  readonly #raising = new Serial();
   #actor: GhostActor | undefined;
   /** The result of loading the store; undefined while no machine is open. */
   #opened: OpenResult | undefined;
@@ -107,6 +111,11 @@ export class GhostDevice {
 
   get isReady(): boolean {
     return this.#isReady;
+  }
+
+  /** It is open, or was tried: work in encrypted rooms that is begun before would only be put off. */
+  get isSettled(): boolean {
+    return this.#isReady || this.#failure !== undefined;
   }
 
   get stopped(): DeviceStopReason | undefined {
@@ -181,9 +190,13 @@ export class GhostDevice {
   /**
    * Records, here and at the homeserver, that the device's state has advanced, so that a store restored to an older
    * state is detected. When a reset came meanwhile, the reset's record is written back: the new device would otherwise
-   * be taken for one whose store was lost.
+   * be taken for one whose store was lost. The homeserver gets one epoch after the other.
    */
-  async raiseEpoch(): Promise<Outcome<undefined>> {
+  raiseEpoch(): Promise<Outcome<undefined>> {
+    return this.#raising.run(() => this.#raiseEpoch());
+  }
+
+  async #raiseEpoch(): Promise<Outcome<undefined>> {
     const { ledger, api } = this.#deps;
     const { ghost, deviceId } = this;
     const epoch = deviceId === undefined ? undefined : await ledger.ghosts.raiseEpoch(ghost, deviceId);
@@ -222,6 +235,7 @@ export class GhostDevice {
     await this.#opening;
     await this.catchup.ended();
     await this.requests.ended();
+    await this.#raising.ended();
   }
 
   async #take(changes: DeviceChanges): Promise<readonly RoomId[]> {
@@ -273,12 +287,21 @@ export class GhostDevice {
     const { deviceId } = made.value;
     this.#actor = made.value;
 
-    // The homeserver is read first: what is recorded there is never ahead of the ledger.
-    const record = await api.deviceRecord(ghost);
+    const load = async () => {
+      this.#opened = await machines.open(ghost, deviceId, "load");
+    };
+    // The homeserver is read before the ledger: what is recorded there is never ahead of it.
+    const [record, published] = await Promise.all([
+      api.deviceRecord(ghost),
+      api.publishedDevice(ghost, deviceId),
+      this.#opened ?? load(),
+    ]);
     if (record.kind !== "ok") return record;
-    const published = await api.publishedDevice(ghost, deviceId);
     if (published.kind !== "ok") return published;
-    this.#opened ??= await machines.open(ghost, deviceId, "load");
+    // Another process may have made it after it was looked for, and published it.
+    if (this.#opened?.kind === "no_store") await load();
+    // The machine may have been taken away meanwhile.
+    if (this.#opened === undefined) return retry("device_unavailable");
     const store = (await ledger.ghosts.recordedDevice(ghost))?.store;
     const facts = { deviceId, opened: this.#opened, store, published: published.value, record: record.value };
     const found = checkConsistency(facts);
@@ -301,30 +324,35 @@ export class GhostDevice {
     const isAhead =
       record.value !== undefined && store !== undefined && record.value.epoch + 1n < store.epoch;
     if (isAhead) await ledger.toDevicePositions.set(ghost, null, await ledger.toDevicePositions.get(ghost));
-    const raised = await this.raiseEpoch();
-    if (raised.kind !== "ok") return raised;
-    return this.#publish(made.value, published.value?.crossSigned === true);
+    // Not awaited: what makes use of a new epoch raises it once more, after this.
+    void this.raiseEpoch().catch(() => undefined);
+    this.#crossSigned = published.value?.crossSigned === true;
+    return this.#publish(made.value);
   }
 
-  /** Publishes the device's keys and its cross-signing identity at the homeserver. */
-  async #publish(actor: GhostActor, crossSigned: boolean): Promise<Outcome<GhostActor>> {
+  /** Publishes the device's keys and its cross-signing identity at the homeserver, which may have both. */
+  async #publish(actor: GhostActor): Promise<Outcome<GhostActor>> {
     const { ledger, clock, log } = this.#deps;
     const { ghost } = this;
     const driven = await this.requests.drive();
     if (driven.kind === "retry") return driven;
-    const signed = crossSigned ? OK : await this.#crossSign();
-    if (signed.kind === "retry") return signed;
-    const published = await this.#deps.api.publishedDevice(ghost, actor.deviceId);
-    if (published.kind !== "ok") return published;
-    if (published.value === undefined || !this.isOpen) return retry("device_unavailable");
+    if (!this.#crossSigned) {
+      const signed = await this.#crossSign();
+      if (signed.kind === "retry") return signed;
+      const published = await this.#deps.api.publishedDevice(ghost, actor.deviceId);
+      if (published.kind !== "ok") return published;
+      if (published.value === undefined) return retry("device_unavailable");
+      this.#crossSigned = published.value.crossSigned;
+    }
+    if (!this.isOpen) return retry("device_unavailable");
     await ledger.ghosts.recordPublished(ghost, actor.deviceId, clock.now());
-    this.#crossSigned = published.value.crossSigned;
     this.#isReady = true;
     this.#failure = undefined;
     log.info(
       { ghost, deviceId: actor.deviceId, crossSigned: this.#crossSigned },
       "a ghost's device is ready",
     );
+    this.#deps.onReady();
     // What transactions brought before it was open was dropped; the homeserver still has it.
     void this.catchup.run();
     return { kind: "ok", value: actor };

@@ -70,7 +70,11 @@ export class GhostDevices {
     this.#loop = new WorkLoop({
       clock: deps.clock,
       round: async (signal) => {
-        await this.#checkAll(signal);
+        await this.#checkAll(signal).catch((error: unknown) => {
+          // No failure of the loop, in whose wait a ghost that is taken meanwhile would have to wait as well.
+          this.#logged(error);
+          this.#checkAgain(0, signal);
+        });
         return false;
       },
       onError: this.#logged,
@@ -121,6 +125,11 @@ export class GhostDevices {
 
   owns(ghost: GhostMxid): boolean {
     return this.#deps.owns(ghost);
+  }
+
+  /** Whether the ghost's machine is open, or was tried to be opened. */
+  isSettled(ghost: GhostMxid): boolean {
+    return this.#devices.get(ghost)?.isSettled === true;
   }
 
   known(): ReadonlyMap<GhostMxid, string> {
@@ -212,19 +221,20 @@ export class GhostDevices {
    */
   async encryptEvent(actor: GhostActor, room: RoomId, event: EventContent): Promise<Outcome<EventContent>> {
     const { homeserver, ledger } = this.#deps;
-    const encryption = await encryptionOf({ homeserver, ledger: ledger.memberships }, actor, room);
-    if (encryption.kind !== "ok") return encryption;
-    const settings = encryption.value;
-    if (settings === undefined) return { kind: "ok", value: event };
+    const parts = { homeserver, ledger: ledger.memberships, machines: this.#machines };
+    if (!(await ledger.memberships.isRoomEncrypted(room))) {
+      const encryption = await encryptionOf(parts, actor, room);
+      if (encryption.kind !== "ok") return encryption;
+      if (encryption.value === undefined) return { kind: "ok", value: event };
+    }
     const ready = await this.ensure(actor.ghost);
     if (ready.kind === "retry") return ready;
     if (ready.kind === "refused") return retry("ghost_refused", undefined, ready.errcode);
     const device = this.#of(actor.ghost);
-    const parts = { homeserver, ledger: ledger.memberships, machines: this.#machines };
     return this.#encrypting.run(`${actor.ghost} ${room}`, async () => {
       if (actor.signal?.aborted === true) return retry("stopped");
       try {
-        return await encryptForRoom(parts, device, actor, room, settings, event);
+        return await encryptForRoom(parts, device, actor, room, event);
       } catch (error) {
         // The machine's thread or the database failed; the event is encrypted anew at the next try.
         this.#logged(error);

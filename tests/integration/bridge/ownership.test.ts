@@ -35,7 +35,7 @@ async function processes(t: TestContext) {
     /** How many processes each look found. */
     const looks: number[] = [];
     let canOpen = true;
-    const one = { closed, told, looks, connections, failures: 0 };
+    const one = { closed, told, looks, connections, failures: 0, isSettled: true };
     const ownership = new Ownership({
       open: async (onNotified) => {
         if (!canOpen) throw new Error("the process has ended");
@@ -52,6 +52,7 @@ async function processes(t: TestContext) {
       },
       onLook: (live) => looks.push(live),
       ghosts: async () => GHOSTS,
+      isSettled: () => one.isSettled,
       onTaken: () => {},
       close: async (ghosts) => void closed.push(...ghosts),
       onReleased: () => {},
@@ -209,6 +210,16 @@ describe("the processes on one database", () => {
       );
     assert.deepEqual(await claim([]), [room("plain")]);
     assert.deepEqual(await claim([ghost()]), [room("r")]);
+  });
+
+  it("work of a ghost is claimed once its machine was tried to be opened [DEL-9]", async (t) => {
+    const one = await (await processes(t)).begin();
+    const { ownership } = one;
+    await until("it owns all", () => ownership.ghosts.length === 4);
+    assert.deepEqual(ownership.claimant?.ghosts?.toSorted(), GHOSTS.toSorted());
+    one.isSettled = false;
+    assert.deepEqual(ownership.claimant?.ghosts, []);
+    assert.ok(GHOSTS.every((ghost) => ownership.owns(ghost)));
   });
 
   it("are told what one of them committed [DEL-9]", async (t) => {

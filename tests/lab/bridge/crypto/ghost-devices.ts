@@ -140,6 +140,7 @@ function openSide(
       stopped: (reason) => stops.push(reason),
     },
     onNewKeys: (rooms) => newKeys.push(...rooms),
+    onReady: () => {},
     serversAllowed: async () => new Set(),
     configured: async () => options.ghosts ?? [],
     owns: () => true,

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { encryptForRoom, encryptionOf } from "../../../../src/bridge/crypto/encrypt-for-room.ts";
+import type { GhostActor } from "../../../../src/bridge/matrix/http.ts";
 import { type Outcome, retry } from "../../../../src/bridge/matrix/request-result.ts";
 import type { GhostMxid, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
 import { ACTOR, openDevice } from "../../../support/fake-devices.ts";
@@ -22,6 +23,10 @@ const asked = (state: State, known = false) =>
     ACTOR,
     ROOM,
   );
+
+/** The state of an encrypted room. */
+const encryptedWith = (visibility: State) => async (_actor: GhostActor, _room: RoomId, type: string) =>
+  type === "m.room.encryption" ? ok({ algorithm: "m.megolm.v1.aes-sha2" }) : visibility;
 
 describe("encrypting for a room", () => {
   it("encryptionOf takes the rotation from the room's state, within bounds [ENC-7]", async () => {
@@ -90,14 +95,13 @@ describe("encrypting for a room", () => {
           });
           const sealed = await encryptForRoom(
             {
-              homeserver: { stateEvent: async () => visibility, joinedMembers: async () => members },
+              homeserver: { stateEvent: encryptedWith(visibility), joinedMembers: async () => members },
               machines,
               ledger: { isRoomEncrypted: async () => true },
             },
             device,
             ACTOR,
             ROOM,
-            { rotationMessages: 100, rotationMs: WEEK_MS },
             {
               eventType: "m.room.message",
               content: { body: "secret", "m.relates_to": { rel_type: "m.thread" } },
@@ -118,6 +122,32 @@ describe("encrypting for a room", () => {
         },
       ),
     );
+  });
+
+  it("the members are read once when there was nothing to query [ENC-7]", async () => {
+    let reads = 0;
+    const machines = {
+      outgoing: async () => [],
+      track: async () => {},
+      missingSessions: async () => undefined,
+      shareRoomKey: async () => [],
+      encrypt: async () => ({ ciphertext: "sealed" }),
+    };
+    const device = await openDevice(machines, async () => ok("{}"));
+    const homeserver = {
+      stateEvent: encryptedWith(ok(undefined)),
+      joinedMembers: async () => {
+        reads += 1;
+        return ok(["@alice:a.test" as UserId]);
+      },
+    };
+    const deps = { homeserver, machines, ledger: { isRoomEncrypted: async () => true } };
+    const sealed = await encryptForRoom(deps, device, ACTOR, ROOM, {
+      eventType: "m.room.message",
+      content: { body: "secret" },
+    });
+    assert.equal(sealed.kind, "ok");
+    assert.equal(reads, 1);
   });
 
   it("a member who leaves during the key queries gets no key of the event [ENC-7]", async () => {
@@ -142,7 +172,7 @@ describe("encrypting for a room", () => {
     const sealed = await encryptForRoom(
       {
         homeserver: {
-          stateEvent: async () => ok(undefined),
+          stateEvent: encryptedWith(ok(undefined)),
           joinedMembers: async () => ok(members as UserId[]),
         },
         machines,
@@ -151,7 +181,6 @@ describe("encrypting for a room", () => {
       device,
       ACTOR,
       ROOM,
-      { rotationMessages: 100, rotationMs: WEEK_MS },
       { eventType: "m.room.message", content: { body: "secret" } },
     );
     assert.equal(sealed.kind, "ok");

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { DeviceChanges, DeviceRecord } from "../../../../src/bridge/matrix/device-api.ts";
+import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
 import { closedDevice, openDevice } from "../../../support/fake-devices.ts";
@@ -114,6 +115,40 @@ describe("GhostDevice", () => {
     assert.equal(device.opensAgainIn, 1_000);
     now = 2_000;
     assert.equal((await device.ensure()).kind, "ok");
+    await device.catchup.ended();
+  });
+
+  it("a machine is opened while the homeserver is asked, and work waits until that was tried [DEL-9]", async () => {
+    const record = Promise.withResolvers<Outcome<DeviceRecord | undefined>>();
+    const opened = Promise.withResolvers<void>();
+    let readied = 0;
+    const device = closedDevice({ outgoing: async () => [] }, async () => ({ kind: "ok", value: "{}" }), {
+      deviceRecord: () => record.promise,
+      open: async () => {
+        opened.resolve();
+        return { kind: "opened", identity: { curve25519: "curve", ed25519: "ed" } };
+      },
+      onReady: () => {
+        readied += 1;
+      },
+    });
+    const opening = device.ensure();
+    await opened.promise;
+    assert.deepEqual([device.isSettled, readied], [false, 0]);
+    record.resolve({ kind: "ok", value: { deviceId: "DEVICE", epoch: 1n } });
+    assert.equal((await opening).kind, "ok");
+    assert.deepEqual([device.isSettled, readied], [true, 1]);
+    await device.catchup.ended();
+  });
+
+  it("a store that another process makes and publishes while it is looked for is not taken for a lost one [ENC-2]", async () => {
+    const identity = { curve25519: "curve", ed25519: "ed" };
+    const found = [{ kind: "no_store" }, { kind: "opened", identity }];
+    const device = closedDevice({ outgoing: async () => [] }, async () => ({ kind: "ok", value: "{}" }), {
+      open: async () => found.shift(),
+    });
+    assert.equal((await device.ensure()).kind, "ok");
+    assert.equal(device.stopped, undefined);
     await device.catchup.ended();
   });
 
