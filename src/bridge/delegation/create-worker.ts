@@ -14,10 +14,8 @@ import { createAgentHttp } from "./a2a/http-exchange.ts";
 import { createTokenSource } from "./a2a/tokens.ts";
 import type { DelegationObserver } from "./dependencies.ts";
 import { createTraces } from "./traces.ts";
+import { createTyping } from "./typing.ts";
 import { DelegationWorker } from "./worker.ts";
-
-/** A status message follows before it ends. */
-const TYPING_MS = 8_000;
 
 export interface Delegations {
   readonly worker: DelegationWorker;
@@ -55,12 +53,11 @@ export function createDelegationWorker(options: {
     sender: createEventSender({ ...sending, ledger }),
     download: createDownloader(sending),
     upload: createUploader({ ...sending, random, ledger: rooms }),
-    typing: (room, ghost, isTyping) => {
-      const { ghosts, homeserver } = sending;
-      const show = () =>
-        ghosts.acting(ghost, (actor) => homeserver.typing(actor, room, isTyping ? TYPING_MS : 0));
-      show().catch(() => undefined);
-    },
+    typing: createTyping(clock, (room, ghost, timeoutMs) =>
+      sending.ghosts
+        .acting(ghost, (actor) => sending.homeserver.typing(actor, room, timeoutMs))
+        .catch(() => undefined),
+    ),
     textsOf: textsBy(config.language),
     limits: config.limits,
     holder: `${process.pid}-${random.bytes(8).toString("hex")}`,
