@@ -25,6 +25,8 @@ export interface OwnershipOptions {
   readonly onTaken: () => void;
   /** Closes the machines of these ghosts; `hasLost`: another process may have taken them already. */
   readonly close: (ghosts: readonly GhostMxid[], hasLost: boolean) => Promise<void>;
+  /** The other processes take this one for ended, and release its leases. */
+  readonly onLost: () => void;
   /** Leases of a process that has ended were released: there may be work. */
   readonly onReleased: () => void;
   readonly onNotified: (message: string) => void;
@@ -120,10 +122,11 @@ export class Ownership {
 
   async #connect(): Promise<void> {
     if (this.#connection?.broken.aborted === false) return;
-    const { open, onNotified, close, log } = this.#options;
+    const { open, onNotified, onLost, close, log } = this.#options;
     if (this.#connection !== undefined) {
       log.warn({ event: "process_connection_lost" }, "other processes take over what this one owned");
       this.#connection = undefined;
+      onLost();
       const lost = this.ghosts;
       this.#owned = new Set();
       await close(lost, true);

@@ -57,6 +57,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     isSettled: (ghost) => encryption?.isSettled(ghost) === true,
     onTaken: () => encryption?.taken(),
     close: async (left, hasLost) => encryption?.closeGhosts(left, hasLost),
+    onLost: () => delegations.lost(),
     onReleased: () => wakeups.all(),
     onNotified: wakeups.told,
     onLook: (processes, owned) => {

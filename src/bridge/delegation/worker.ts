@@ -71,6 +71,11 @@ export class DelegationWorker {
     this.#queue.wake();
   }
 
+  /** All leases are lost, or about to be: what runs ends now, so that its slots are free for what is claimed next. */
+  lost(): void {
+    for (const running of this.#active.values()) running.interrupt("lost");
+  }
+
   /** The delegation is to be canceled: its work, if it runs here, ends now; else it is due. */
   cancel(delegationId: string): void {
     const running = this.#active.get(delegationId);

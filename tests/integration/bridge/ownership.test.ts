@@ -35,7 +35,7 @@ async function processes(t: TestContext) {
     /** How many processes each look found. */
     const looks: number[] = [];
     let canOpen = true;
-    const one = { closed, told, looks, connections, failures: 0, isSettled: true };
+    const one = { closed, told, looks, connections, failures: 0, losses: 0, isSettled: true };
     const ownership = new Ownership({
       open: async (onNotified) => {
         if (!canOpen) throw new Error("the process has ended");
@@ -54,6 +54,9 @@ async function processes(t: TestContext) {
       ghosts: async () => GHOSTS,
       isSettled: () => one.isSettled,
       onTaken: () => {},
+      onLost: () => {
+        one.losses += 1;
+      },
       close: async (ghosts) => void closed.push(...ghosts),
       onReleased: () => {},
       onNotified: (message) => told.push(message),
@@ -106,6 +109,7 @@ describe("the processes on one database", () => {
     await until("the other has all", () => second.ownership.ghosts.length === 4);
     assert.ok(systemClock.now() - at < 1_000, `${systemClock.now() - at} ms`);
     assert.equal(first.ownership.claimant, undefined, "it claims nothing any more");
+    assert.deepEqual([first.losses, second.losses], [1, 0], "what it worked on is over");
     await until("it closed its machines", () => GHOSTS.every((one) => !first.ownership.owns(one)));
   });
 

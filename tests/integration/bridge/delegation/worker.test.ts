@@ -226,6 +226,23 @@ describe("delegation worker", () => {
     assert.equal(agent.behaviour.started.length, 1);
   });
 
+  it("what runs ends at once when the process lost its leases, and its slots are free [DEL-9]", async (t) => {
+    const { agent, harness, admit } = await setUp(t, { concurrency: 1 });
+    agent.behaviour.plan = completes("ok");
+    await admit("q1");
+    harness.onCall = (method) => {
+      if (method !== "claim" && method !== "beginDispatch") throw new Error("the database is away");
+    };
+    const worker = harness.worker();
+    worker.start();
+    await harness.until(() => agent.behaviour.started.length === 1);
+    assert.equal(worker.slots.free, 0, "it tries again to record what the agent said");
+    worker.lost();
+    await harness.until(() => worker.slots.free === 1, 0);
+    assert.equal(harness.metrics.count("leaseLost"), 1);
+    harness.onCall = () => {};
+  });
+
   it("nothing is lost or sent twice when the database is away while the agent accepts", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { lists: false });
     const row = await admit();
