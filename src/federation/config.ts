@@ -103,8 +103,6 @@ export const FederationConfigFile = z.strictObject({
   }),
   rooms: z
     .strictObject({
-      /** Shortest time between two writes to the homeserver; its own rate limits are obeyed besides. */
-      pace: durationMs("0s"),
       /** How long a retained server may take to show the ACL. */
       enforcementTimeout: durationMs("30s", { min: "1s" }),
     })

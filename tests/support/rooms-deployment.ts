@@ -36,7 +36,6 @@ export function roomsDeployment(
   server: FederatedServer,
   operatorToken: string,
   folder: string,
-  paceMs = 0,
 ): RoomsDeployment {
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, "operator-token"), operatorToken, { mode: 0o600 });
@@ -50,7 +49,7 @@ export function roomsDeployment(
       federationProxy: server.proxyUrl,
       federationCaFile: server.caFile,
     },
-    rooms: { pace: paceMs, enforcementTimeout: 20_000 },
+    rooms: { enforcementTimeout: 20_000 },
     border: { statusToken: { file: server.border.statusTokenFile } },
   } as unknown as FederationConfig;
   const runtime = roomsRuntime(config, { clock: systemClock });

@@ -13,7 +13,6 @@ interface ApiOptions {
   /** Client-server API, without a final slash. */
   readonly url: string;
   readonly clock: Clock;
-  readonly pacer: Pacer;
   /** One exchange, milliseconds. */
   readonly timeoutMs?: number;
 }
@@ -56,10 +55,9 @@ export class HomeserverApi {
    * @throws DrawbridgeError `homeserver_unavailable` when none came, or only 5xx
    */
   async request(token: string, call: ApiCall): Promise<ApiAnswer> {
-    const { clock, pacer } = this.#options;
+    const { clock } = this.#options;
     let limitedMs = 0;
     for (let failures = 0; ; ) {
-      if (call.method !== "GET") await pacer.turn();
       const answer = await this.#exchange(token, call);
       if (answer !== undefined && answer.status === 429 && limitedMs < LIMITED_MAX_MS) {
         const requestedMs = Math.max(answer.retryAfterMs ?? 1_000, LIMITED_STEP_MIN_MS);
@@ -203,27 +201,6 @@ function unavailable(call: ApiCall, status: number | undefined): DrawbridgeError
     `the homeserver did not answer ${call.operation}${status === undefined ? "" : `: HTTP ${status}`}`,
     { hint: "Start the homeserver, or correct its address in the configuration; the work is then resumed." },
   );
-}
-
-/** The pace of writes to a homeserver: the beginnings of two writes lie at least the configured time apart. */
-export class Pacer {
-  readonly #clock: Clock;
-  readonly #paceMs: number;
-  #nextAt = 0;
-
-  constructor(clock: Clock, paceMs: number) {
-    this.#clock = clock;
-    this.#paceMs = paceMs;
-  }
-
-  /** Resolves when the caller may write. */
-  async turn(): Promise<void> {
-    if (this.#paceMs === 0) return;
-    const now = this.#clock.now();
-    const at = Math.max(now, this.#nextAt);
-    this.#nextAt = at + this.#paceMs;
-    if (at > now) await this.#clock.sleep(at - now);
-  }
 }
 
 // One request to a resource of the homeserver that lies outside the admin API, such as the border module's.

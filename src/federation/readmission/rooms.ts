@@ -19,7 +19,7 @@ import {
   recordOf,
   withSession,
 } from "../planes/rooms/session.ts";
-import { type RoomRecord, readJournal } from "../planes/rooms/undo-journal.ts";
+import { Journal, type RoomRecord } from "../planes/rooms/undo-journal.ts";
 import { goodState } from "../reconcile/accept-head.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { RoomsChoice } from "../registry/readmission-record.ts";
@@ -54,7 +54,7 @@ export function readmissionRooms(
   return {
     async observe(desired, partner) {
       const server = partner as ServerName;
-      const { rooms } = readJournal(folder, server);
+      const { rooms } = new Journal(folder, server);
       if (rooms.length === 0) return [];
       return work(desired, false, (session) =>
         mapConcurrent(rooms, ROOMS_AT_ONCE, (record) => touchedRoom(session, server, record)),

@@ -6,7 +6,7 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { parseServerName, type RoomId, type ServerName, serverOf } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
-import { HomeserverAccess, HomeserverApi, Pacer } from "../../homeserver/api.ts";
+import { HomeserverAccess, HomeserverApi } from "../../homeserver/api.ts";
 import { SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
@@ -36,11 +36,11 @@ export async function withDuties<T>(
   run: Run,
   work: (session: DutiesSession) => Promise<T>,
 ): Promise<T> {
-  const { homeserver, directory, rooms } = config;
+  const { homeserver, directory } = config;
   const own = parseServerName(run.self);
   const partner = parseServerName(counterpartyIn(run));
   if (own === undefined || partner === undefined) throw new RangeError("a run is of servers");
-  const api = new HomeserverApi({ url: homeserver.url, clock, pacer: new Pacer(clock, rooms.pace) });
+  const api = new HomeserverApi({ url: homeserver.url, clock });
   const access = new HomeserverAccess(api, readSecret(homeserver.operatorToken, resolve(directory)));
   const session = {
     ...{ own, partner, clock, say },

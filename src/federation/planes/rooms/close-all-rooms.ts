@@ -284,7 +284,7 @@ function endOf({ plan, obstacles }: SettledRoom): "replace" | "retire" | undefin
 async function finishGone(session: RoomsSession): Promise<void> {
   for (const [partner, { rooms }] of session.journals) {
     for (const { room, replace, replacement, gone } of rooms) {
-      if (replace === undefined || gone !== undefined || !session.writable.has(partner)) continue;
+      if (replace === undefined || gone !== undefined) continue;
       if ((await readRoom(session, room)) !== undefined || !(await session.operator.isBlocked(room)))
         continue;
       await journalOf(session, partner as ServerName).append({

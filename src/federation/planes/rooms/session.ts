@@ -8,7 +8,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { HomeserverAccess, HomeserverApi, Pacer } from "../../homeserver/api.ts";
+import { HomeserverAccess, HomeserverApi } from "../../homeserver/api.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
 import { LentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
@@ -16,13 +16,7 @@ import { type DesiredPlane, type OutOfReach, renderedFile } from "../plane.ts";
 import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
 import { type PlanContext, planRoom, type RoomPlan } from "./room-plan.ts";
 import { presentOf, type RoomState, readRoomState } from "./room-state.ts";
-import {
-  Journal,
-  journaledPartners,
-  type RoomRecord,
-  type RoomRecords,
-  readJournal,
-} from "./undo-journal.ts";
+import { Journal, journaledPartners, type RoomRecord } from "./undo-journal.ts";
 
 /** Which ACL this homeserver enforces, by the border module's answer. */
 type HomeEnforcement = Pick<BorderStatusClient, "differing" | "enforcement" | "refresh">;
@@ -32,10 +26,8 @@ export interface RoomsSession {
   readonly operator: SynapseAdminApi;
   readonly operatorId: UserId;
   readonly tokens: LentTokens;
-  /** The journal of each partner that is closing, or was. */
-  readonly journals: ReadonlyMap<string, RoomRecords>;
-  /** The same, open for writing; empty for a drift check or a probe. */
-  readonly writable: ReadonlyMap<string, Journal>;
+  /** The journal of each partner that is closing, or was; a drift check or a probe only reads them. */
+  readonly journals: ReadonlyMap<string, Journal>;
   readonly home: HomeEnforcement;
   readonly signed: SignedRequests;
   readonly clock: Clock;
@@ -90,10 +82,10 @@ export function actingAs(session: RoomsSession, user: UserId) {
   return session.tokens.as(user);
 }
 
-/** The journal of a partner, to write. @throws DrawbridgeError `internal` when the pass did not open it */
+/** The journal of a partner, to write. @throws DrawbridgeError `internal` when the pass has none */
 export function journalOf(session: RoomsSession, partner: ServerName): Journal {
-  const journal = session.writable.get(partner);
-  if (journal === undefined) throw new DrawbridgeError("internal", `no journal of ${partner} is open`);
+  const journal = session.journals.get(partner);
+  if (journal === undefined) throw new DrawbridgeError("internal", `there is no journal of ${partner}`);
   return journal;
 }
 
@@ -105,7 +97,7 @@ export function isRefusal(error: unknown): boolean {
 interface SessionOptions {
   readonly clock: Clock;
   readonly note: (text: string) => void;
-  /** Whether anything will be changed: then the journals are opened for writing. */
+  /** Whether anything will be changed: then journals of which nothing is left are removed. */
   readonly writes: boolean;
 }
 
@@ -120,7 +112,7 @@ export async function withSession<T>(
   const { homeserver, rooms } = config;
   const inside = (path: string) => resolve(config.directory, path);
   const folder = join(inside(config.state), "rooms");
-  const api = new HomeserverApi({ url: homeserver.url, clock, pacer: new Pacer(clock, rooms.pace) });
+  const api = new HomeserverApi({ url: homeserver.url, clock });
   const token = readSecret(homeserver.operatorToken, config.directory);
   const operator = new SynapseAdminApi(new HomeserverAccess(api, token));
   const signed = new SignedRequests({
@@ -129,7 +121,7 @@ export async function withSession<T>(
     proxyUrl: homeserver.federationProxy,
     ca: homeserver.federationCaFile === undefined ? undefined : readPath(inside(homeserver.federationCaFile)),
   });
-  const writable = new Map<string, Journal>();
+  const journals = new Map<string, Journal>();
   let tokens: LentTokens | undefined;
   try {
     const operatorId = await operator.whoami();
@@ -145,17 +137,13 @@ export async function withSession<T>(
       ...intent.closing.map(({ serverName }) => serverName as ServerName),
       ...(await journaledPartners(folder)),
     ]);
-    if (writes) for (const one of partners) writable.set(one, await Journal.open(folder, one));
-    const journals: ReadonlyMap<string, RoomRecords> = writes
-      ? writable
-      : new Map([...partners].map((one) => [one, readJournal(folder, one)]));
+    for (const one of partners) journals.set(one, new Journal(folder, one));
     return await work({
       intent,
       operator,
       operatorId,
       tokens,
       journals,
-      writable,
       home: borderStatus(config),
       signed,
       clock,
@@ -164,7 +152,7 @@ export async function withSession<T>(
     });
   } finally {
     await tokens?.release().catch(() => undefined);
-    for (const journal of writable.values()) await journal.finish(folder);
+    if (writes) for (const journal of journals.values()) await journal.finish();
     await signed.close();
     await api.close();
   }

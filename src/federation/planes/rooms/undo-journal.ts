@@ -3,7 +3,7 @@
 // announces; the state before is written once and never overwritten; a last line that was cut off by a
 // crash is dropped; nothing here is content: room, user, event and server names, levels.
 
-import { mkdirSync } from "node:fs";
+import { existsSync, mkdirSync } from "node:fs";
 import { type FileHandle, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
@@ -16,6 +16,7 @@ import {
   type UserId,
 } from "../../../domain/identifiers.ts";
 import { parseJson } from "../../../domain/json.ts";
+import { Batches } from "../../../runtime/concurrency.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
 import type { Presence } from "./room-state.ts";
 
@@ -160,20 +161,6 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
   }
 }
 
-/** What a journal says, for reading. */
-export interface RoomRecords {
-  /** The record of a room; undefined when nothing of it is to be taken back. */
-  room(room: RoomId): RoomRecord | undefined;
-  readonly rooms: readonly RoomRecord[];
-}
-
-/** Reads a journal that somebody else may be writing. */
-export function readJournal(folder: string, server: ServerName): RoomRecords {
-  const path = fileOf(folder, server);
-  const rooms = replay(readIfPresent(path) ?? "", path);
-  return { room: (room) => rooms.get(room), rooms: [...rooms.values()] };
-}
-
 /** Partners of whom there is a journal, sorted. */
 export async function journaledPartners(folder: string): Promise<readonly ServerName[]> {
   const names = await readdir(folder).catch(() => []);
@@ -184,38 +171,32 @@ export async function journaledPartners(folder: string): Promise<readonly Server
     .sort();
 }
 
-/** The journal of one partner, open for writing. */
-export class Journal implements RoomRecords {
-  readonly server: ServerName;
-  readonly #file: FileHandle;
+/** The journal of one partner: what it says, also while somebody else writes it, and what is added. */
+export class Journal {
+  readonly #folder: string;
+  readonly #path: string;
+  /** Its whole lines as they were read; a last line that was cut off is not among them. */
+  readonly #read: string;
   readonly #rooms: Map<RoomId, RoomRecord>;
-  #waiting: string[] = [];
-  #flushing: Promise<void> | undefined;
+  #file: FileHandle | undefined;
+  /** Many callers share one flush. */
+  readonly #lines = new Batches(async (lines: readonly string[]) => {
+    this.#file ??= await this.#open();
+    await this.#file.write(lines.join(""));
+    await this.#file.datasync();
+    return lines;
+  });
 
-  private constructor(server: ServerName, file: FileHandle, rooms: Map<RoomId, RoomRecord>) {
-    this.server = server;
-    this.#file = file;
-    this.#rooms = rooms;
+  /** @throws DrawbridgeError `state_unreadable` when a whole line is not a journal's */
+  constructor(folder: string, server: ServerName) {
+    this.#folder = folder;
+    this.#path = join(folder, `${encodeURIComponent(server)}${SUFFIX}`);
+    const text = readIfPresent(this.#path) ?? "";
+    this.#read = text.slice(0, text.lastIndexOf("\n") + 1);
+    this.#rooms = replay(this.#read, this.#path);
   }
 
-  /**
-   * Opens the journal, or begins it.
-   * @throws DrawbridgeError `state_unreadable` when a whole line is not a journal's
-   */
-  static async open(folder: string, server: ServerName): Promise<Journal> {
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
-    const path = fileOf(folder, server);
-    const text = readIfPresent(path);
-    const rooms = replay(text ?? "", path);
-    // A line that follows one that was cut off would be unreadable.
-    if (text !== undefined && text !== "" && !text.endsWith("\n")) {
-      writeWhole(path, text.slice(0, text.lastIndexOf("\n") + 1), PRIVATE);
-    }
-    const file = await open(path, "a", PRIVATE);
-    flushFolder(folder);
-    return new Journal(server, file, rooms);
-  }
-
+  /** The record of a room; undefined when nothing of it is to be taken back. */
   room(room: RoomId): RoomRecord | undefined {
     return this.#rooms.get(room);
   }
@@ -224,60 +205,42 @@ export class Journal implements RoomRecords {
     return [...this.#rooms.values()];
   }
 
-  /** Adds entries; they are on the disk when this resolves. Many callers share one flush. */
+  /** Adds entries; they are on the disk when this resolves. */
   async append(...entries: readonly JournalEntry[]): Promise<void> {
-    for (const entry of entries) {
-      const record = foldEntry(this.#rooms.get(entry.room), entry);
-      if (record === undefined) this.#rooms.delete(entry.room);
-      else this.#rooms.set(entry.room, record);
-      this.#waiting.push(`${JSON.stringify(entry)}\n`);
-    }
-    const before = this.#flushing;
-    if (before === undefined) {
-      this.#flushing = this.#flush().finally(() => {
-        this.#flushing = undefined;
-      });
-      return this.#flushing;
-    }
-    // The flush under way may not hold these entries; the first caller after it starts another.
-    await before;
-    if (this.#waiting.length > 0 || this.#flushing !== undefined) await this.append();
+    for (const entry of entries) take(this.#rooms, entry);
+    if (entries.length > 0)
+      await this.#lines.run(entries.map((entry) => `${JSON.stringify(entry)}\n`).join(""));
   }
 
-  async close(): Promise<void> {
-    await this.#flushing;
-    await this.#file.close();
+  /** Ends the writing, and removes the file when nothing in it is left to be taken back. */
+  async finish(): Promise<void> {
+    await this.#file?.close();
+    if (this.#rooms.size > 0 || !existsSync(this.#path)) return;
+    await rm(this.#path);
+    flushFolder(this.#folder);
   }
 
-  /** Closes it, and removes the file when nothing in it is left to be taken back. */
-  async finish(folder: string): Promise<void> {
-    await this.close();
-    if (this.#rooms.size > 0) return;
-    await rm(fileOf(folder, this.server), { force: true });
-    flushFolder(folder);
-  }
-
-  async #flush(): Promise<void> {
-    while (this.#waiting.length > 0) {
-      const lines = this.#waiting.join("");
-      this.#waiting = [];
-      await this.#file.write(lines);
-      await this.#file.datasync();
-    }
+  async #open(): Promise<FileHandle> {
+    mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
+    // A line that follows one that was cut off would be unreadable.
+    if ((readIfPresent(this.#path) ?? "") !== this.#read) writeWhole(this.#path, this.#read, PRIVATE);
+    const file = await open(this.#path, "a", PRIVATE);
+    flushFolder(this.#folder);
+    return file;
   }
 }
 
 const SUFFIX = ".jsonl";
 
-function fileOf(folder: string, server: ServerName): string {
-  return join(folder, `${encodeURIComponent(server)}${SUFFIX}`);
+function take(rooms: Map<RoomId, RoomRecord>, entry: JournalEntry): void {
+  const record = foldEntry(rooms.get(entry.room), entry);
+  if (record === undefined) rooms.delete(entry.room);
+  else rooms.set(entry.room, record);
 }
 
 function replay(text: string, path: string): Map<RoomId, RoomRecord> {
   const rooms = new Map<RoomId, RoomRecord>();
-  const lines = text.split("\n");
-  lines.pop(); // Empty, or cut off by a crash.
-  lines.forEach((line, index) => {
+  for (const [index, line] of text.split("\n").slice(0, -1).entries()) {
     const entry = Entry.safeParse(parseJson(line)).data;
     if (entry === undefined) {
       throw new DrawbridgeError(
@@ -288,9 +251,7 @@ function replay(text: string, path: string): Map<RoomId, RoomRecord> {
         },
       );
     }
-    const record = foldEntry(rooms.get(entry.room), entry);
-    if (record === undefined) rooms.delete(entry.room);
-    else rooms.set(entry.room, record);
-  });
+    take(rooms, entry);
+  }
   return rooms;
 }

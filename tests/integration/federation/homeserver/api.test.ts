@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { HomeserverApi, Pacer } from "../../../../src/federation/homeserver/api.ts";
+import { HomeserverApi } from "../../../../src/federation/homeserver/api.ts";
 import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
@@ -14,7 +14,7 @@ async function answering(t: TestContext, ...answers: ReturnType<Script>[]) {
     () => answers[Math.min(server.seen.length, answers.length) - 1] ?? {},
   );
   const clock = new ManualClock(NOW);
-  const api = new HomeserverApi({ url: server.url, clock, pacer: new Pacer(clock, 0) });
+  const api = new HomeserverApi({ url: server.url, clock });
   t.after(() => api.close());
   /** Resolves once somebody sleeps; how long. */
   const asleep = async () => {

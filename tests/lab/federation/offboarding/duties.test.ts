@@ -148,7 +148,6 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>, coun
       operatorToken: { file: "token" },
       ...(countsRows && { databaseUrl: { file: "database" } }),
     },
-    rooms: { pace: 0 },
   } as unknown as FederationConfig;
   const said: string[] = [];
   const context = { config, federation: { clock: systemClock }, say: (line: string) => said.push(line) };

@@ -124,7 +124,6 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
   const config = {
     directory,
     homeserver: { url, operatorToken: { file: "token" } },
-    rooms: { pace: 0 },
   } as unknown as FederationConfig;
   return {
     homeserver,
