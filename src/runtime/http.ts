@@ -1,5 +1,7 @@
-// HTTP as every client and server here uses it: bodies read within a bound, `Retry-After`, the end of a server.
-import type { Server } from "node:http";
+// HTTP as every client and server here uses it: exchanges of JSON, bodies read within a bound, `Retry-After`, the end of a
+// server. Invariant: no redirect is followed, so that a token goes to the address that it is meant for alone.
+import type { IncomingHttpHeaders, Server } from "node:http";
+import { type Dispatcher, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
 import { parseUntrustedJson } from "../domain/strict-json.ts";
 
@@ -27,17 +29,6 @@ export async function readBounded(body: Body, bytesMax: number): Promise<string 
 
 const BODY_BYTES_MAX = 64 * 1024 * 1024;
 
-/** The body if it is a JSON object within the bound, else an empty one. */
-export async function readBoundedJson(
-  body: Body,
-  bytesMax = BODY_BYTES_MAX,
-): Promise<Readonly<Record<string, unknown>>> {
-  const value = await readBoundedValue(body, bytesMax);
-  return typeof value === "object" && value !== null && !Array.isArray(value)
-    ? (value as Record<string, unknown>)
-    : {};
-}
-
 /** The body as parsed JSON; undefined when it is longer than the bound, or no JSON. */
 export async function readBoundedValue(body: Body, bytesMax = BODY_BYTES_MAX): Promise<unknown> {
   const text = await readBounded(body, bytesMax);
@@ -47,6 +38,53 @@ export async function readBoundedValue(body: Body, bytesMax = BODY_BYTES_MAX): P
   } catch {
     return undefined;
   }
+}
+
+export interface JsonRequest {
+  readonly method?: "GET" | "PUT" | "POST" | "DELETE";
+  /** Sent as `Bearer`. */
+  readonly token?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Plain data, sent as JSON; or a text that `headers` names the type of. */
+  readonly body?: unknown;
+  /** For the whole exchange. */
+  readonly timeoutMs: number;
+  readonly bytesMax?: number;
+  readonly dispatcher?: Dispatcher;
+}
+
+/** Sends one request and reads its answer as JSON, whatever the status. @throws what the network throws */
+export async function requestJson(
+  url: string,
+  { method = "GET", token, headers, body, timeoutMs, bytesMax, dispatcher }: JsonRequest,
+): Promise<{ readonly status: number; readonly headers: IncomingHttpHeaders; readonly body: unknown }> {
+  const response = await request(url, {
+    method,
+    headers: {
+      accept: "application/json",
+      ...(token !== undefined && { authorization: `Bearer ${token}` }),
+      ...(body !== undefined && { "content-type": "application/json" }),
+      ...headers,
+    },
+    body: body === undefined ? null : typeof body === "string" ? body : JSON.stringify(body),
+    signal: AbortSignal.timeout(timeoutMs),
+    ...(dispatcher !== undefined && { dispatcher }),
+  });
+  const value = await readBoundedValue(response.body, bytesMax);
+  return { status: response.statusCode, headers: response.headers, body: value };
+}
+
+/** A JSON object's members; none of anything else. */
+export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+    ? (value as Record<string, unknown>)
+    : {};
+}
+
+/** The `Authorization` of a client (RFC 6749, section 2.3.1: both parts are form-encoded before they are joined). */
+export function basicAuthorization(clientId: string, secret: string): string {
+  const encoded = [clientId, secret].map((part) => String(new URLSearchParams([["", part]])).slice(1));
+  return `Basic ${Buffer.from(encoded.join(":")).toString("base64")}`;
 }
 
 /** Milliseconds that a `Retry-After` header asks for (RFC 9110, section 10.2.3): seconds or a date. */

@@ -2,12 +2,12 @@
 // Invariants: 429 is obeyed; no redirect is followed, so a token goes to the configured address only; each
 // exchange has a deadline; what cannot be repeated safely is not repeated; neither body nor token reaches an
 // error.
-import { Agent, request } from "undici";
+import { Agent } from "undici";
 import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { readBoundedJson, retryAfterMs } from "../../runtime/http.ts";
+import { membersOf, requestJson, retryAfterMs } from "../../runtime/http.ts";
 
 interface ApiOptions {
   /** Client-server API, without a final slash. */
@@ -83,28 +83,16 @@ export class HomeserverApi {
     call: ApiCall,
   ): Promise<(ApiAnswer & { readonly retryAfterMs: number | undefined }) | undefined> {
     try {
-      const response = await request(this.#urlOf(call), {
-        method: call.method,
-        dispatcher: this.#agent,
-        signal: AbortSignal.timeout(this.#options.timeoutMs ?? TIMEOUT_MS),
-        headers: {
-          authorization: `Bearer ${token}`,
-          accept: "application/json",
-          ...(call.body !== undefined && { "content-type": "application/json" }),
-        },
-        body: call.body === undefined ? null : JSON.stringify(call.body),
-      });
-      const body = await readBoundedJson(response.body);
-      const { errcode, retry_after_ms: retryAfter } = body;
-      const header = response.headers["retry-after"];
-      return {
-        status: response.statusCode,
-        errcode: typeof errcode === "string" ? errcode : undefined,
-        body,
-        retryAfterMs:
-          retryAfterMs(Array.isArray(header) ? header[0] : header, this.#options.clock.now()) ??
-          (typeof retryAfter === "number" ? retryAfter : undefined),
-      };
+      const { method, body } = call;
+      const { timeoutMs = TIMEOUT_MS, clock } = this.#options;
+      const options = { method, token, body, timeoutMs, dispatcher: this.#agent };
+      const response = await requestJson(this.#urlOf(call), options);
+      const answer = matrixAnswer(response);
+      const { retry_after_ms: requested } = answer.body;
+      const waitMs =
+        retryAfterMs(response.headers["retry-after"], clock.now()) ??
+        (typeof requested === "number" ? requested : undefined);
+      return { ...answer, retryAfterMs: waitMs };
     } catch {
       return undefined;
     }
@@ -115,6 +103,19 @@ export class HomeserverApi {
     const query = String(new URLSearchParams(call.query ?? {}));
     return `${this.#options.url.replace(/\/+$/, "")}/${path}${query === "" ? "" : `?${query}`}`;
   }
+}
+
+/** An answer as Matrix's APIs give it. */
+export function matrixAnswer({
+  status,
+  body: value,
+}: {
+  readonly status: number;
+  readonly body: unknown;
+}): ApiAnswer {
+  const body = membersOf(value);
+  const { errcode } = body;
+  return { status, errcode: typeof errcode === "string" ? errcode : undefined, body };
 }
 
 /**
@@ -223,17 +224,9 @@ export async function callResource(
   { method, path, token, body }: ResourceCall,
 ): Promise<{ readonly status: number; readonly body: unknown } | undefined> {
   try {
-    const response = await request(`${homeserverUrl.replace(/\/+$/, "")}${path}`, {
-      method,
-      headers: {
-        authorization: `Bearer ${token}`,
-        accept: "application/json",
-        ...(body !== undefined && { "content-type": "application/json" }),
-      },
-      body: body === undefined ? null : JSON.stringify(body),
-      signal: AbortSignal.timeout(RESOURCE_TIMEOUT_MS),
+    return await requestJson(`${homeserverUrl.replace(/\/+$/, "")}${path}`, {
+      ...{ method, token, body, timeoutMs: RESOURCE_TIMEOUT_MS, bytesMax: BODY_BYTES_MAX },
     });
-    return { status: response.statusCode, body: await readBoundedJson(response.body, BODY_BYTES_MAX) };
   } catch {
     return undefined;
   }

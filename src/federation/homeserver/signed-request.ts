@@ -2,11 +2,12 @@
 // "Request Authentication"): the other server's answer, without our Synapse between.
 // Invariants: the other server's certificate is verified; a body is read up to a bound; the key never leaves.
 import { createPrivateKey, type KeyObject, sign } from "node:crypto";
-import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
+import { Agent, type Dispatcher, ProxyAgent } from "undici";
 import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
 import type { Random } from "../../domain/clock.ts";
 import type { ServerName } from "../../domain/identifiers.ts";
-import { readBoundedJson } from "../../runtime/http.ts";
+import { requestJson } from "../../runtime/http.ts";
+import { type ApiAnswer, matrixAnswer } from "./api.ts";
 
 export interface SigningServer {
   readonly name: ServerName;
@@ -18,13 +19,10 @@ export interface SigningServer {
   readonly ca?: string | undefined;
 }
 
-export interface FederationAnswer {
-  readonly status: number;
-  readonly errcode: string | undefined;
+/** The body is the other server's word: never logged. */
+export interface FederationAnswer extends ApiAnswer {
   /** False for what calls itself something else than JSON: a homeserver answers with nothing else. */
   readonly isJson: boolean;
-  /** The body if it was a JSON object, else empty. It is the other server's word: never logged. */
-  readonly body: Readonly<Record<string, unknown>>;
 }
 
 /** A new key in the form of a homeserver's signing key file: `ed25519 VERSION SEED`. */
@@ -64,25 +62,12 @@ export class SignedRequests {
     content?: Content,
     timeoutMs = TIMEOUT_MS,
   ): Promise<FederationAnswer> {
-    const response = await request(`https://${destination}${path}`, {
-      method,
-      dispatcher: this.#dispatcher,
-      headers: {
-        authorization: authorization(this.#origin, destination, method, path, content),
-        ...(content === undefined ? {} : { "content-type": "application/json" }),
-      },
-      body: content === undefined ? null : JSON.stringify(content),
-      signal: AbortSignal.timeout(timeoutMs),
+    const answer = await requestJson(`https://${destination}${path}`, {
+      ...{ method, body: content, timeoutMs, dispatcher: this.#dispatcher },
+      headers: { authorization: authorization(this.#origin, destination, method, path, content) },
     });
-    const body = await readBoundedJson(response.body);
-    const { errcode } = body;
-    const { "content-type": type } = response.headers;
-    return {
-      status: response.statusCode,
-      errcode: typeof errcode === "string" ? errcode : undefined,
-      isJson: /^application\/json\b/i.test(String(type)),
-      body,
-    };
+    const isJson = /^application\/json\b/i.test(String(answer.headers["content-type"]));
+    return { ...matrixAnswer(answer), isJson };
   }
 
   async close(): Promise<void> {

@@ -2,6 +2,7 @@
 // request needs (tokens, secrets) is held in memory alone.
 import { request } from "undici";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { basicAuthorization } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import type { ProbeConfig } from "./config.ts";
 import {
@@ -63,12 +64,6 @@ async function headOf(body: AsyncIterable<Uint8Array> & { destroy(): unknown }):
 
 type Agent = ProbeConfig["target"]["agents"][number];
 
-/** RFC 6749, section 2.3.1: both are form-encoded before they are joined. */
-function basic(clientId: string, secret: string): string {
-  const encode = (text: string) => encodeURIComponent(text).replaceAll("%20", "+");
-  return `Basic ${Buffer.from(`${encode(clientId)}:${encode(secret)}`).toString("base64")}`;
-}
-
 /** Asks the target's issuer for a token, as the partner's client; without a token where it is refused. */
 export async function requestToken(config: ProbeConfig): Promise<ProbeResult & { readonly token?: string }> {
   const { client } = config.as;
@@ -79,7 +74,7 @@ export async function requestToken(config: ProbeConfig): Promise<ProbeResult & {
   if (audience !== undefined) form.set("resource", audience);
   const answer = await ask(tokenEndpoint, "POST", {
     headers: {
-      authorization: basic(client.clientId, readSecret(client.clientSecret, config.directory)),
+      authorization: basicAuthorization(client.clientId, readSecret(client.clientSecret, config.directory)),
       "content-type": "application/x-www-form-urlencoded",
     },
     body: form.toString(),

@@ -1,11 +1,12 @@
 // A person at some homeserver, as probes act for one: partner's, witness's or observer's.
 // Invariants: what is sent is of a type that no client shows and no bridge answers, and says only that it is a probe; an
 // answer's body is read for identifiers and codes alone.
-import { request } from "undici";
+
 import type { Clock, Random } from "../../domain/clock.ts";
 import { parseEventId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
-import { readBoundedJson } from "../../runtime/http.ts";
+import { requestJson } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
+import { matrixAnswer } from "../homeserver/api.ts";
 import type { ProbeUser } from "./config.ts";
 import type { MatrixAnswer } from "./finding.ts";
 
@@ -35,22 +36,8 @@ export class Person {
 
   /** A request to the homeserver; any status is an answer. @throws whatever the network throws */
   async call(method: "GET" | "POST" | "PUT", path: string, body?: unknown): Promise<MatrixAnswer> {
-    const response = await request(`${this.#url}${path}`, {
-      method,
-      headers: {
-        authorization: `Bearer ${this.#token}`,
-        ...(body === undefined ? {} : { "content-type": "application/json" }),
-      },
-      body: body === undefined ? null : JSON.stringify(body),
-      signal: AbortSignal.timeout(TIMEOUT_MS),
-    });
-    const read = await readBoundedJson(response.body);
-    const { errcode } = read;
-    return {
-      status: response.statusCode,
-      errcode: typeof errcode === "string" ? errcode : undefined,
-      body: read,
-    };
+    const url = `${this.#url}${path}`;
+    return matrixAnswer(await requestJson(url, { method, token: this.#token, body, timeoutMs: TIMEOUT_MS }));
   }
 
   /**

@@ -21,107 +21,93 @@ export function crossCheck({ organisation, partners }: Registry): CrossProblem[]
   ];
 }
 
+type Path = CrossProblem["path"];
+
+/** What the operator does about each rule that is broken. */
+const HINTS = {
+  own_server: "Name the partner's server instead.",
+  duplicate_server: "Keep one file a partner; the other one may say something else.",
+  server_case: "Write the name exactly as that homeserver's own server_name is.",
+  server_host: "Give one of the two servers a host name of its own.",
+  ip_literal: "Name the server by a host name.",
+  ambiguous_name: "Rename one of the files: a partner is called by its server name or its file's name.",
+  duplicate_azp: "Give each client an ID of its own: whoever shares one shares its access.",
+  duplicate_agent: "Name it once.",
+  agent_not_offered: "Offer the agent, or remove it here.",
+  path_collision: "Give each card and each agent a public path of its own.",
+  agent_collision: "Name it after its organisation, such as org-b-docs-qa.",
+  unknown_server: "Correct the name (ports count), or register the partner first.",
+  secret_of_caller: "Name the secret that the endpoint's operator gave us, in a file or variable of its own.",
+  secret_endpoint: "Name a secret of this endpoint's own, or correct the endpoint.",
+} as const;
+
+function broken(rule: keyof typeof HINTS, file: string, path: Path, message: string): CrossProblem {
+  return { file, path, rule, message, hint: HINTS[rule] };
+}
+
 function checkServers(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
   const problems: CrossProblem[] = [];
-  const own = organisation.serverName;
   const names = new Map(partners.map(({ name, file }) => [name, file]));
   const hosts = new Map<string, { server: string; file: string }>();
   const add = (server: string, file: string) => {
-    const problem = (rule: string, message: string, hint: string) =>
-      problems.push({ file, path: ["serverName"], rule, message, hint });
+    const problem = (rule: keyof typeof HINTS, message: string) =>
+      problems.push(broken(rule, file, ["serverName"], message));
     const host = serverHost(server);
     const other = hosts.get(host);
     if (other === undefined) hosts.set(host, { server, file });
     else if (other.server === server) {
-      if (other.file === ORGANISATION_FILE) {
-        problem("own_server", "is this organisation's own server", "Name the partner's server instead.");
-      } else {
-        problem(
-          "duplicate_server",
-          `${other.file} names the same server`,
-          "Keep one file a partner; the other one may say something else.",
-        );
-      }
+      if (other.file === ORGANISATION_FILE) problem("own_server", "is this organisation's own server");
+      else problem("duplicate_server", `${other.file} names the same server`);
     } else if (other.server.toLowerCase() === server.toLowerCase()) {
-      problem(
-        "server_case",
-        `differs from ${other.server} in ${other.file} in case alone`,
-        "Write the name exactly as that homeserver's own server_name is.",
-      );
+      problem("server_case", `differs from ${other.server} in ${other.file} in case alone`);
     } else {
-      problem(
-        "server_host",
-        `has the host of ${other.server} in ${other.file}: room ACLs ignore the port, so neither can be ` +
-          "closed without the other",
-        "Give one of the two servers a host name of its own.",
-      );
+      const why = "room ACLs ignore the port, so neither can be closed without the other";
+      problem("server_host", `has the host of ${other.server} in ${other.file}: ${why}`);
     }
     if (isIpLiteral(host)) {
-      problem(
-        "ip_literal",
-        "is an IP literal, which every room ACL rendered here refuses",
-        "Name the server by a host name.",
-      );
+      problem("ip_literal", "is an IP literal, which every room ACL rendered here refuses");
     }
   };
-  add(own, ORGANISATION_FILE);
+  add(organisation.serverName, ORGANISATION_FILE);
   for (const { file, name, partner } of partners) {
     add(partner.serverName, file);
     const namesake = names.get(partner.serverName);
-    if (namesake !== undefined && partner.serverName !== name) {
-      problems.push({
-        file,
-        path: ["serverName"],
-        rule: "ambiguous_name",
-        message: `is also the file name of another partner (${namesake})`,
-        hint: "Rename one of the files: a partner is called by its server name or its file's name.",
-      });
-    }
+    if (namesake === undefined || partner.serverName === name) continue;
+    const message = `is also the file name of another partner (${namesake})`;
+    problems.push(broken("ambiguous_name", file, ["serverName"], message));
   }
   return problems;
 }
 
 function checkClients(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
-  const problems: CrossProblem[] = [];
   const seen = new Map<string, string>();
-  const add = (clientId: string, file: string, path: CrossProblem["path"]) => {
+  const check = (clientId: string, file: string, path: Path): CrossProblem[] => {
     const other = seen.get(clientId);
     if (other === undefined) {
       seen.set(clientId, file);
-      return;
+      return [];
     }
-    problems.push({
-      file,
-      path,
-      rule: "duplicate_azp",
-      message: `is also the client of ${other === file ? "another entry of this file" : other}`,
-      hint: "Give each client an ID of its own: whoever shares one shares its access.",
-    });
+    const whose = other === file ? "another entry of this file" : other;
+    return [broken("duplicate_azp", file, path, `is also the client of ${whose}`)];
   };
-  organisation.clients.forEach(({ clientId }, index) => {
-    add(clientId, ORGANISATION_FILE, ["clients", index, "clientId"]);
-  });
-  for (const { file, partner } of partners) add(partner.azp, file, ["azp"]);
-  return problems;
+  return [
+    ...organisation.clients.flatMap(({ clientId }, index) =>
+      check(clientId, ORGANISATION_FILE, ["clients", index, "clientId"]),
+    ),
+    ...partners.flatMap(({ file, partner }) => check(partner.azp, file, ["azp"])),
+  ];
 }
 
 function checkOffers(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
   const offered = new Set(Object.keys(organisation.agents));
-  const check = (invokes: readonly string[], file: string, path: CrossProblem["path"]): CrossProblem[] =>
+  const check = (invokes: readonly string[], file: string, path: Path): CrossProblem[] =>
     invokes.flatMap((agent, index) => {
-      const twice = invokes.indexOf(agent) !== index;
-      if (offered.has(agent) && !twice) return [];
-      return [
-        {
-          file,
-          path: [...path, index],
-          rule: twice ? "duplicate_agent" : "agent_not_offered",
-          message: twice
-            ? `names ${agent} twice`
-            : `${agent} is no agent that ${ORGANISATION_FILE} offers under agents`,
-          hint: twice ? "Name it once." : "Offer the agent, or remove it here.",
-        },
-      ];
+      const at = [...path, index];
+      if (invokes.indexOf(agent) !== index)
+        return [broken("duplicate_agent", file, at, `names ${agent} twice`)];
+      if (offered.has(agent)) return [];
+      const message = `${agent} is no agent that ${ORGANISATION_FILE} offers under agents`;
+      return [broken("agent_not_offered", file, at, message)];
     });
   return [
     ...organisation.clients.flatMap(({ invokes }, index) =>
@@ -143,13 +129,8 @@ function checkPaths(organisation: Organisation): CrossProblem[] {
       const other = taken.get(path) ?? prefixOf(organisation, path, agent, key);
       taken.set(path, `${agent}.${key}`);
       if (other === undefined) continue;
-      problems.push({
-        file: ORGANISATION_FILE,
-        path: ["agents", agent, key],
-        rule: "path_collision",
-        message: `is already the path of ${other}`,
-        hint: "Give each card and each agent a public path of its own.",
-      });
+      const message = `is already the path of ${other}`;
+      problems.push(broken("path_collision", ORGANISATION_FILE, ["agents", agent, key], message));
     }
   }
   return problems;
@@ -175,40 +156,35 @@ function prefixOf(
   return found === undefined ? undefined : `${found[0]}.invokePath (httpJson)`;
 }
 
+/** Every agent that is consumed, with its place in the registry. */
+function consumptions(organisation: Organisation, partners: readonly PartnerEntry[]) {
+  const at = (consumes: Partner["card"]["consumes"], file: string, path: Path) =>
+    Object.entries(consumes).map(([agent, entry]) => ({ agent, entry, file, path: [...path, agent] }));
+  return [
+    ...at(organisation.consumes, ORGANISATION_FILE, ["consumes"]),
+    ...partners.flatMap(({ file, partner }) => at(partner.card.consumes, file, ["card", "consumes"])),
+  ];
+}
+
 function checkConsumed(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
   const problems: CrossProblem[] = [];
   const known = new Set([organisation.serverName, ...partners.map(({ partner }) => partner.serverName)]);
   const seen = new Map<string, string>();
-  const add = (consumes: Partner["card"]["consumes"], file: string, path: CrossProblem["path"]) => {
-    for (const [agent, entry] of Object.entries(consumes)) {
-      const other = seen.get(agent);
-      seen.set(agent, file);
-      if (other !== undefined) {
-        problems.push({
-          file,
-          path: [...path, agent],
-          rule: "agent_collision",
-          message: `${other} consumes an agent of the same name, and both would be one ghost`,
-          hint: "Name it after its organisation, such as org-b-docs-qa.",
-        });
-      }
-      const unknown = (key: string, index: number) => ({
-        file,
-        path: [...path, agent, key, index],
-        rule: "unknown_server",
-        message: "names a server that is neither this organisation's own nor any partner's",
-        hint: "Correct the name (ports count), or register the partner first.",
-      });
-      entry.allowedServers?.forEach((server, index) => {
-        if (!known.has(server)) problems.push(unknown("allowedServers", index));
-      });
-      entry.allowedSenders?.forEach((sender, index) => {
-        if (!known.has(serverOfSender(sender))) problems.push(unknown("allowedSenders", index));
-      });
+  for (const { agent, entry, file, path } of consumptions(organisation, partners)) {
+    const other = seen.get(agent);
+    seen.set(agent, file);
+    if (other !== undefined) {
+      const message = `${other} consumes an agent of the same name, and both would be one ghost`;
+      problems.push(broken("agent_collision", file, path, message));
     }
-  };
-  add(organisation.consumes, ORGANISATION_FILE, ["consumes"]);
-  for (const { file, partner } of partners) add(partner.card.consumes, file, ["card", "consumes"]);
+    for (const key of ["allowedServers", "allowedSenders"] as const) {
+      for (const [index, name] of (entry[key] ?? []).entries()) {
+        if (known.has(key === "allowedServers" ? name : serverOfSender(name))) continue;
+        const message = "names a server that is neither this organisation's own nor any partner's";
+        problems.push(broken("unknown_server", file, [...path, key, index], message));
+      }
+    }
+  }
   return problems;
 }
 
@@ -232,36 +208,25 @@ function checkCredentials(organisation: Organisation, partners: readonly Partner
     ),
   ]);
   const endpoints = new Map<string, { endpoint: string; file: string }>();
-  const entries = [
-    ...Object.entries(organisation.consumes).map(
-      ([agent, entry]) => [ORGANISATION_FILE, ["consumes", agent], entry] as const,
-    ),
-    ...partners.flatMap(({ file, partner }) =>
-      Object.entries(partner.card.consumes).map(
-        ([agent, entry]) => [file, ["card", "consumes", agent], entry] as const,
-      ),
-    ),
-  ];
-  for (const [file, path, { credentials }] of entries) {
-    if (credentials === undefined) continue;
-    const { clientSecret, tokenEndpoint } = credentials;
+  for (const { entry, file, path } of consumptions(organisation, partners)) {
+    if (entry.credentials === undefined) continue;
+    const { clientSecret, tokenEndpoint } = entry.credentials;
+    const add = (rule: keyof typeof HINTS, key: string, message: string) =>
+      problems.push(broken(rule, file, [...path, "credentials", key], message));
     const named = secretName(clientSecret);
     const caller = callers.get(named);
     if (caller !== undefined && caller !== file) {
-      problems.push({
-        ...{ file, path: [...path, "credentials", "clientSecret"], rule: "secret_of_caller" },
-        message: `is the secret of a client that ${caller} declares, and would be sent to the endpoint`,
-        hint: "Name the secret that the endpoint's operator gave us, in a file or variable of its own.",
-      });
+      const message = `is the secret of a client that ${caller} declares, and would be sent to the endpoint`;
+      add("secret_of_caller", "clientSecret", message);
     }
     const known = endpoints.get(named);
     if (known === undefined) endpoints.set(named, { endpoint: tokenEndpoint, file });
     else if (known.endpoint !== tokenEndpoint) {
-      problems.push({
-        ...{ file, path: [...path, "credentials", "tokenEndpoint"], rule: "secret_endpoint" },
-        message: `is not the endpoint that ${known.file} has the same secret sent to`,
-        hint: "Name a secret of this endpoint's own, or correct the endpoint.",
-      });
+      add(
+        "secret_endpoint",
+        "tokenEndpoint",
+        `is not the endpoint that ${known.file} has the same secret sent to`,
+      );
     }
   }
   return problems;

@@ -2,6 +2,7 @@
 // partner that comes back without the record of a re-admission.
 // Invariants: linear in the number of partners; a retired identity is allowed in its own entry while the plane that
 // it is for is closed, and nowhere else; an organisation's list of retired identities never becomes shorter.
+import { parseJson } from "../../domain/json.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { applicantsOf, type PartnerEntry, type Registry } from "./partner.ts";
 import type { CrossProblem } from "./problems.ts";
@@ -137,21 +138,13 @@ export function readmitted({ partners }: Registry): readonly PartnerEntry[] {
 export function withoutReadmission(registry: Registry, records: Iterable<string>): string[] {
   const opened = new Set(
     [...records].flatMap((text) => {
-      const { success, data } = ReadmissionRecord.safeParse(jsonOf(text));
+      const { success, data } = ReadmissionRecord.safeParse(parseJson(text));
       return success && data.act === "opened" ? [JSON.stringify([data.server_name, data.azp])] : [];
     }),
   );
   return readmitted(registry).flatMap(({ file, partner: { serverName, azp } }) =>
     opened.has(JSON.stringify([serverName, azp])) ? [] : [file],
   );
-}
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 /** What one file has retired. */

@@ -1,12 +1,11 @@
 // Which agents.yaml the bridge has in force, as its health resource says (/readyz).
 
 import { type FileHandle, open } from "node:fs/promises";
-import { request } from "undici";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
 import { Sha256Digest } from "../../../domain/digest.ts";
 import { parseJson } from "../../../domain/json.ts";
-import { readBoundedValue } from "../../../runtime/http.ts";
+import { requestJson } from "../../../runtime/http.ts";
 
 const TIMEOUT_MS = 2_000;
 const POLL_MS = 50;
@@ -18,8 +17,8 @@ const Health = z.object({ agents: z.object({ digest: z.string() }) });
 /** Digest of the agents.yaml in force; undefined when no bridge answers. It need not be ready otherwise. */
 export async function bridgeAgentsDigest(healthUrl: string): Promise<string | undefined> {
   try {
-    const { body } = await request(healthUrl, { signal: AbortSignal.timeout(TIMEOUT_MS) });
-    const health = Health.safeParse(await readBoundedValue(body, 1_048_576));
+    const { body } = await requestJson(healthUrl, { timeoutMs: TIMEOUT_MS, bytesMax: 1_048_576 });
+    const health = Health.safeParse(body);
     return health.success ? health.data.agents.digest : undefined;
   } catch {
     return undefined;

@@ -2,14 +2,14 @@
 // Invariants: its token comes by client credentials, is kept until shortly before it ends and requested anew once
 // when it is refused; no redirect is followed, so that it goes to the configured address alone; every exchange
 // has a deadline; neither token, secret nor body reaches an error.
-import { Agent, request } from "undici";
+import { Agent } from "undici";
 import { z } from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
-import { readBoundedValue } from "../../../runtime/http.ts";
+import { basicAuthorization, type JsonRequest, membersOf, requestJson } from "../../../runtime/http.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 
 export interface KeycloakAccess {
@@ -53,15 +53,11 @@ export class KeycloakAdmin {
   async call(method: "GET" | "POST" | "PUT" | "DELETE", path: string, body?: unknown): Promise<AdminAnswer> {
     const url = `${this.#access.url}/admin/realms/${encodeURIComponent(this.#access.realm)}/${path}`;
     for (let attempt = 0; ; attempt += 1) {
-      const authorization = `Bearer ${await this.#accessToken()}`;
+      const token = await this.#accessToken();
       const answer = await this.#exchange(url, {
         method,
-        headers: {
-          authorization,
-          accept: "application/json",
-          ...(body !== undefined && { "content-type": "application/json" }),
-        },
-        body: body === undefined ? null : JSON.stringify(body),
+        token,
+        body,
       });
       if (answer.status === 401 && attempt === 0) {
         this.#token = undefined;
@@ -82,19 +78,18 @@ export class KeycloakAdmin {
     const now = this.#clock.now();
     if (this.#token !== undefined && now < this.#token.renewAt) return this.#token.value;
     const { url, adminRealm, adminClientId, adminClientSecret } = this.#access;
-    const credentials = [adminClientId, adminClientSecret()].map(formEncoded).join(":");
     const { status, body } = await this.#exchange(
       `${url}/realms/${encodeURIComponent(adminRealm)}/protocol/openid-connect/token`,
       {
         method: "POST",
         headers: {
-          authorization: `Basic ${Buffer.from(credentials).toString("base64")}`,
+          authorization: basicAuthorization(adminClientId, adminClientSecret()),
           "content-type": "application/x-www-form-urlencoded",
         },
         body: "grant_type=client_credentials",
       },
     );
-    const { access_token: value, expires_in: lifeS } = (body ?? {}) as Readonly<Record<string, unknown>>;
+    const { access_token: value, expires_in: lifeS } = membersOf(body);
     if (status !== 200 || typeof value !== "string" || value === "") {
       throw unavailable(
         `Keycloak gives ${adminClientId} no token: ${status}`,
@@ -106,22 +101,10 @@ export class KeycloakAdmin {
     return value;
   }
 
-  async #exchange(
-    url: string,
-    options: {
-      readonly method: "GET" | "POST" | "PUT" | "DELETE";
-      readonly headers: Readonly<Record<string, string>>;
-      readonly body: string | null;
-    },
-  ): Promise<AdminAnswer> {
+  async #exchange(url: string, options: Omit<JsonRequest, "timeoutMs">): Promise<AdminAnswer> {
     const dispatcher = this.#dispatcher();
     try {
-      const response = await request(url, {
-        ...options,
-        dispatcher,
-        signal: AbortSignal.timeout(EXCHANGE_MS),
-      });
-      return { status: response.statusCode, body: await readBoundedValue(response.body) };
+      return await requestJson(url, { ...options, dispatcher, timeoutMs: EXCHANGE_MS });
     } catch {
       throw unavailable("Keycloak does not answer");
     }
@@ -140,11 +123,6 @@ export class KeycloakAdmin {
     });
     return this.#agent;
   }
-}
-
-/** As RFC 6749, section 2.3.1, wants the parts of a basic credential. */
-function formEncoded(text: string): string {
-  return new URLSearchParams([["", text]]).toString().slice(1);
 }
 
 function unavailable(what: string, hint = "Start Keycloak, or correct gateway.issuer.url."): DrawbridgeError {
