@@ -72,36 +72,32 @@ export const GatewayConfigFile = z.strictObject({
     })
     .prefault({}),
 });
-export type GatewayConfigFile = z.output<typeof GatewayConfigFile>;
-
 /** A gateway's configuration with every path in it made absolute. */
-export type GatewayConfig = GatewayConfigFile;
+export type GatewayConfig = z.output<typeof GatewayConfigFile>;
 
 /** Resolves the paths of a parsed configuration against the folder its file lies in. */
-export function resolvePaths(config: GatewayConfigFile, baseDirectory: string): GatewayConfig {
+export function resolvePaths(config: GatewayConfig, baseDirectory: string): GatewayConfig {
   const at = (path: string) => resolve(baseDirectory, path);
-  const { tls } = config.listen;
-  const { caFile } = config.issuer;
-  const { binary } = config.envoy;
-  const { limiter } = config;
-  const quotaFile = limiter.mode === "shared" ? limiter.quotaFile : undefined;
+  const { listen, issuer, limiter, envoy } = config;
+  const { tls } = listen;
+  const { caFile } = issuer;
+  const { binary } = envoy;
   return {
     ...config,
     listen: {
-      ...config.listen,
+      ...listen,
       ...(tls && { tls: { certificateFile: at(tls.certificateFile), keyFile: at(tls.keyFile) } }),
     },
-    issuer: { ...config.issuer, ...(caFile !== undefined && { caFile: at(caFile) }) },
-    ...(limiter.mode === "shared" && {
-      limiter: { ...limiter, ...(quotaFile !== undefined && { quotaFile: at(quotaFile) }) },
-    }),
+    issuer: { ...issuer, ...(caFile !== undefined && { caFile: at(caFile) }) },
+    ...(limiter.mode === "shared" &&
+      limiter.quotaFile !== undefined && { limiter: { ...limiter, quotaFile: at(limiter.quotaFile) } }),
     publicationFile: at(config.publicationFile),
     invocationFile: at(config.invocationFile),
     stateFile: at(config.stateFile),
     accessLog: at(config.accessLog),
     envoy: {
-      ...config.envoy,
-      directory: at(config.envoy.directory),
+      ...envoy,
+      directory: at(envoy.directory),
       // A bare name is looked for in PATH; anything with a slash is a file.
       ...(binary !== undefined && { binary: binary.includes("/") ? at(binary) : binary }),
     },

@@ -99,29 +99,16 @@ interface RuleTarget {
   readonly upstream: string;
 }
 
-export function exactRule(target: RuleTarget): Plain {
+/** A rule for exactly this path, or for the path and everything below it. */
+export function routeRule(kind: "exact" | "prefix", target: RuleTarget): Plain {
+  const path =
+    kind === "exact"
+      ? { type: "ReplaceFullPath", replaceFullPath: target.rewrite }
+      : { type: "ReplacePrefixMatch", replacePrefixMatch: target.rewrite };
+  const type = kind === "exact" ? "Exact" : "PathPrefix";
   return {
-    matches: [{ path: { type: "Exact", value: target.path }, method: target.method }],
-    filters: [
-      {
-        type: "URLRewrite",
-        urlRewrite: { path: { type: "ReplaceFullPath", replaceFullPath: target.rewrite } },
-      },
-    ],
-    backendRefs: [backendRef(target)],
-  };
-}
-
-/** A path and everything below it. */
-export function prefixRule(target: RuleTarget): Plain {
-  return {
-    matches: [{ path: { type: "PathPrefix", value: target.path }, method: target.method }],
-    filters: [
-      {
-        type: "URLRewrite",
-        urlRewrite: { path: { type: "ReplacePrefixMatch", replacePrefixMatch: target.rewrite } },
-      },
-    ],
+    matches: [{ path: { type, value: target.path }, method: target.method }],
+    filters: [{ type: "URLRewrite", urlRewrite: { path } }],
     backendRefs: [backendRef(target)],
   };
 }

@@ -10,11 +10,11 @@ import type { Partner, Registry } from "../../registry/partner.ts";
 import { jsonFile, type Plain, yamlFile } from "../emit-yaml.ts";
 import {
   configMapFile,
-  exactRule,
   httpRoute,
   type Resource,
   resourceFile,
   resourceName,
+  routeRule,
   upstreamBackend,
 } from "../kubernetes.ts";
 import { admittedServers, openPartners, type PlaneRender, type RenderedFiles } from "../plane.ts";
@@ -133,7 +133,7 @@ function cardKubernetes(registry: Registry, files: RenderedFiles): RenderedFiles
         upstream,
       } as const;
       return [
-        httpRoute(registry, "card", name, [exactRule(rule)]),
+        httpRoute(registry, "card", name, [routeRule("exact", rule)]),
         ...upstreamBackend(registry, "card", name, upstream),
       ];
     },

@@ -79,15 +79,11 @@ interface KeycloakOptions {
 
 class Keycloak implements IssuerAdapter {
   readonly #admin: KeycloakAdmin;
-  readonly #audience: string;
-  readonly #secretOf: KeycloakOptions["secretOf"];
-  readonly #foreign: ReadonlySet<string>;
+  readonly #options: KeycloakOptions;
 
-  constructor(admin: KeycloakAdmin, { audience, secretOf, foreign }: KeycloakOptions) {
+  constructor(admin: KeycloakAdmin, options: KeycloakOptions) {
     this.#admin = admin;
-    this.#audience = audience;
-    this.#secretOf = secretOf;
-    this.#foreign = foreign;
+    this.#options = options;
   }
 
   async read(): Promise<ReadonlyMap<string, { readonly enabled: boolean }>> {
@@ -103,8 +99,9 @@ class Keycloak implements IssuerAdapter {
       else refusedIds.add(clientId);
     };
 
-    for (const { clientId } of intent.clients) if (this.#foreign.has(clientId)) refusedIds.add(clientId);
-    const clients = intent.clients.filter(({ clientId }) => !this.#foreign.has(clientId));
+    for (const { clientId } of intent.clients)
+      if (this.#options.foreign.has(clientId)) refusedIds.add(clientId);
+    const clients = intent.clients.filter(({ clientId }) => !this.#options.foreign.has(clientId));
     for (const client of clients) {
       const found = before.get(client.clientId);
       if (client.enabled || found === undefined || isClosed(found, intent)) continue;
@@ -131,7 +128,11 @@ class Keycloak implements IssuerAdapter {
       if (found !== undefined && this.#isRight(found, secret, intent)) continue;
       await attempt(client.clientId, () =>
         found === undefined
-          ? this.#ok("POST", "clients", newClient(client.clientId, intent.owner, this.#audience, secret))
+          ? this.#ok(
+              "POST",
+              "clients",
+              newClient(client.clientId, intent.owner, this.#options.audience, secret),
+            )
           : this.#setRight(found, secret, intent),
       );
     }
@@ -180,7 +181,7 @@ class Keycloak implements IssuerAdapter {
   }
 
   #isRight(found: KeycloakClient, secret: string, { owner }: IssuerIntent): boolean {
-    const isSet = hasSettings(found, this.#audience) && isOwnedBy(found, owner);
+    const isSet = hasSettings(found, this.#options.audience) && isOwnedBy(found, owner);
     return found.enabled && found.secret === secret && isSet;
   }
 
@@ -208,7 +209,9 @@ class Keycloak implements IssuerAdapter {
       const basic = (await this.#scopes("client-scopes")).find(({ name }) => name === BASIC_SCOPE);
       ok = basic !== undefined && (await this.#ok("PUT", `${at}/default-client-scopes/${basic.id}`)) && ok;
     }
-    return ok && (await this.#put(found, clientSettings(this.#audience, secret, ownerOf(found, owner))));
+    return (
+      ok && (await this.#put(found, clientSettings(this.#options.audience, secret, ownerOf(found, owner))))
+    );
   }
 
   #put({ id }: KeycloakClient, body: unknown): Promise<boolean> {
@@ -243,7 +246,7 @@ class Keycloak implements IssuerAdapter {
   #readSecret({ secret }: IssuedClient): string | undefined {
     if (secret === undefined) return undefined;
     try {
-      return this.#secretOf(secret);
+      return this.#options.secretOf(secret);
     } catch (error) {
       if (error instanceof DrawbridgeError) return undefined;
       throw error;

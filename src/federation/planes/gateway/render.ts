@@ -9,13 +9,12 @@ import { clientsInForce, planeState, type Registry } from "../../registry/partne
 import { type Plain, yamlFile } from "../emit-yaml.ts";
 import {
   configMapFile,
-  exactRule,
   httpRoute,
   metadata,
-  prefixRule,
   type Resource,
   resourceFile,
   resourceName,
+  routeRule,
   upstreamBackend,
 } from "../kubernetes.ts";
 import { openPartners, type PlaneRender, type RenderedFiles } from "../plane.ts";
@@ -164,12 +163,18 @@ function agentResources(
   });
   // The operations of the HTTP+JSON binding (A2A 1.0, section 11).
   const operations = [
-    exactRule({ method: "POST", ...to("/message:send") }),
-    exactRule({ method: "POST", ...to("/message:stream") }),
-    prefixRule({ method: "GET", ...to("/tasks") }),
-    prefixRule({ method: "POST", ...to("/tasks") }),
+    routeRule("exact", { method: "POST", ...to("/message:send") }),
+    routeRule("exact", { method: "POST", ...to("/message:stream") }),
+    routeRule("prefix", { method: "GET", ...to("/tasks") }),
+    routeRule("prefix", { method: "POST", ...to("/tasks") }),
   ];
-  const jsonRpc = exactRule({ method: "POST", path: invokePath, rewrite: base, backend: name, upstream });
+  const jsonRpc = routeRule("exact", {
+    method: "POST",
+    path: invokePath,
+    rewrite: base,
+    backend: name,
+    upstream,
+  });
   return [
     httpRoute(registry, "gateway", name, httpJson ? [jsonRpc, ...operations] : [jsonRpc]),
     policy(registry, target, name, clients, forwardToken),

@@ -236,11 +236,7 @@ async function probeClient(options: ProbeOptions, azp: string): Promise<readonly
   const client = await clientOf(options.issuer, azp);
   return [
     await observe("callers_in_force", "gateway", () => callersInForce(options, azp)),
-    await observe("issuer_client", "issuer", () => ({
-      verdict: VERDICTS[client],
-      reason: client,
-      references: [],
-    })),
+    await observe("issuer_client", "issuer", () => ({ verdict: VERDICTS[client], reason: client })),
     await observe("live_tokens", "issuer", () => liveTokens(client, clock)),
   ];
 }
@@ -250,7 +246,7 @@ function callersInForce(
   azp: string,
 ): OperatorFinding {
   const state = readGatewayState(stateFile);
-  if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running", references: [] };
+  if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running" };
   const references = [state.invocation];
   const text = standingText(invocationFile);
   // Only the file in force says who may call.
@@ -291,7 +287,7 @@ async function clientOf(issuer: IssuerAdapter, azp: string): Promise<ClientState
 
 /** When the last token was issued is unknown; it was before this observation, so the bound holds. */
 function liveTokens(client: ClientState, clock: Clock): OperatorFinding {
-  if (VERDICTS[client] !== "closed") return { verdict: VERDICTS[client], reason: client, references: [] };
+  if (VERDICTS[client] !== "closed") return { verdict: VERDICTS[client], reason: client };
   const until = new Date(clock.now() + (TOKEN_LIFE_S + SKEW_S) * 1_000).toISOString();
   return { verdict: "closed", reason: "no_new_tokens", references: [`live_until=${until}`] };
 }

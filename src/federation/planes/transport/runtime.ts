@@ -34,11 +34,7 @@ const RETRY_MS = 5_000;
 /** The transport plane of one deployment. */
 export function transportRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
   const target = resolve(config.directory, config.transport.includeFile);
-  const record = new RestartRecordFile(
-    resolve(config.directory, config.state),
-    config.transport.restart.maxPerHour,
-  );
-  const restart = new Restart(config, record, clock);
+  const record = restartRecord(config);
   return {
     name: "transport",
 
@@ -55,7 +51,7 @@ export function transportRuntime(config: FederationConfig, { clock }: RuntimeDep
         return { state: "deferred", reason: "homeserver_unavailable", retryAfterMs: RETRY_MS };
       }
       if (!isPending && isInForce(running, include)) return { state: "in_force", changed };
-      return restart.run(include, progress);
+      return restart(config, record, clock, include, progress);
     },
 
     async drift(desired): Promise<readonly Drift[]> {
@@ -151,41 +147,31 @@ const Record = z.strictObject({
   /** Milliseconds since the epoch, oldest first, of the last hour. */
   restarts: z.array(z.number()),
 });
-export type RestartRecord = Omit<z.output<typeof Record>, "version">;
+type RestartRecord = Omit<z.output<typeof Record>, "version">;
 
-const EMPTY: RestartRecord = { pending: null, restarts: [] };
-
-export class RestartRecordFile {
-  readonly #file: string;
-  readonly #maxPerHour: number;
-
-  /**
-   * @param state the reconciler's folder
-   * @param maxPerHour restarts that are allowed within an hour
-   */
-  constructor(state: string, maxPerHour: number) {
-    this.#file = join(state, "transport.json");
-    this.#maxPerHour = maxPerHour;
-  }
-
-  /**
-   * What is remembered. A record that cannot be understood counts as a restart that is due, and as if all
-   * restarts but one had been made when it was last written: a closing is not held up, and a loop is.
-   */
-  read(): RestartRecord {
-    const text = readIfPresent(this.#file);
-    if (text === undefined) return EMPTY;
-    try {
-      return Record.parse(JSON.parse(text));
-    } catch {
-      const writtenAt = Math.trunc(statSync(this.#file).mtimeMs);
-      return { pending: "unknown", restarts: Array.from({ length: this.#maxPerHour - 1 }, () => writtenAt) };
-    }
-  }
-
-  write(record: RestartRecord): void {
-    writeWhole(this.#file, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
-  }
+/** What is remembered between passes, in the reconciler's folder. */
+function restartRecord({ directory, state, transport }: FederationConfig) {
+  const file = join(resolve(directory, state), "transport.json");
+  return {
+    /**
+     * A record that cannot be understood counts as a restart that is due, and as if all restarts but one had been made
+     * when it was last written: a closing is not held up, and a loop is.
+     */
+    read(): RestartRecord {
+      const text = readIfPresent(file);
+      if (text === undefined) return { pending: null, restarts: [] };
+      try {
+        return Record.parse(JSON.parse(text));
+      } catch {
+        const writtenAt = Math.trunc(statSync(file).mtimeMs);
+        const restarts = Array.from({ length: transport.restart.maxPerHour - 1 }, () => writtenAt);
+        return { pending: "unknown", restarts };
+      }
+    },
+    write(record: RestartRecord): void {
+      writeWhole(file, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
+    },
+  };
 }
 
 /** The restarts of the last hour. A time in the future was written by a wrong clock. */
@@ -202,68 +188,58 @@ function untilAllowedMs(record: RestartRecord, maxPerHour: number, now: number):
 
 const POLL_MS = 100;
 
-/** The homeserver's restart, within its limit, to a verified end. */
-export class Restart {
-  readonly #config: FederationConfig;
-  readonly #record: RestartRecordFile;
-  readonly #clock: Clock;
+/** Restarts the homeserver, within its limit, to a verified end. */
+async function restart(
+  config: FederationConfig,
+  record: ReturnType<typeof restartRecord>,
+  clock: Clock,
+  include: DesiredInclude,
+  progress: PlaneProgress,
+): Promise<PlaneOutcome> {
+  const { command, maxPerHour, timeout } = config.transport.restart;
+  const before = record.read();
+  const now = clock.now();
+  const waitMs = untilAllowedMs(before, maxPerHour, now);
+  if (waitMs > 0) return { state: "deferred", reason: "restart_limit", retryAfterMs: waitMs };
 
-  constructor(config: FederationConfig, record: RestartRecordFile, clock: Clock) {
-    this.#config = config;
-    this.#record = record;
-    this.#clock = clock;
-  }
-
-  async run(include: DesiredInclude, progress: PlaneProgress): Promise<PlaneOutcome> {
-    const { command, maxPerHour, timeout } = this.#config.transport.restart;
-    const before = this.#record.read();
-    const now = this.#clock.now();
-    const waitMs = untilAllowedMs(before, maxPerHour, now);
-    if (waitMs > 0) return { state: "deferred", reason: "restart_limit", retryAfterMs: waitMs };
-
-    const startedBefore = await this.#startedAt();
-    const pending = sha256Tagged(include.text);
-    const restarts = [...recentRestarts(before, now), now];
-    this.#record.write({ pending, restarts });
-    progress.note("restarting the homeserver for a changed whitelist");
-    await runRestartCommand(command, this.#config.directory, timeout);
-    await this.#whenBack(include, startedBefore, now + timeout);
-    this.#record.write({ pending: null, restarts });
-    progress.note(
-      `the homeserver runs with ${include.whitelist.length} servers, ${this.#clock.now() - now} ms`,
-    );
-    return { state: "in_force", changed: true };
-  }
-
-  /** When the process that answers now was started, if one does. */
-  async #startedAt(): Promise<string | undefined> {
-    try {
-      return (await borderStatus(this.#config).status()).started_at;
-    } catch (error) {
-      // Without its status only the whitelist distinguishes an old process from a new one.
-      if (error instanceof DrawbridgeError) return undefined;
-      throw error;
+  const startedBefore = await startedAt(config);
+  const restarts = [...recentRestarts(before, now), now];
+  record.write({ pending: sha256Tagged(include.text), restarts });
+  progress.note("restarting the homeserver for a changed whitelist");
+  await runRestartCommand(command, config.directory, timeout);
+  while (!(await isBack(config, include, startedBefore))) {
+    if (clock.now() >= now + timeout) {
+      throw new DrawbridgeError(
+        "homeserver_unavailable",
+        "the homeserver did not come back with the declared whitelist in time",
+        {
+          hint: "Read the homeserver's log; see that it reads transport.includeFile, and that the restart command restarts it.",
+        },
+      );
     }
+    await clock.sleep(POLL_MS);
   }
+  record.write({ pending: null, restarts });
+  progress.note(`the homeserver runs with ${include.whitelist.length} servers, ${clock.now() - now} ms`);
+  return { state: "in_force", changed: true };
+}
 
-  /** Waits until another process than `before` answers with the declared whitelist. */
-  async #whenBack(include: DesiredInclude, before: string | undefined, deadline: number): Promise<void> {
-    for (;;) {
-      if (isInForce(await runningWhitelist(this.#config), include)) {
-        const startedAt = await this.#startedAt();
-        if (before === undefined || (startedAt !== undefined && startedAt !== before)) return;
-      }
-      if (this.#clock.now() >= deadline) break;
-      await this.#clock.sleep(POLL_MS);
-    }
-    throw new DrawbridgeError(
-      "homeserver_unavailable",
-      "the homeserver did not come back with the declared whitelist in time",
-      {
-        hint: "Read the homeserver's log; see that it reads transport.includeFile, and that the restart command restarts it.",
-      },
-    );
+/** When the process that answers now was started, if one does. */
+async function startedAt(config: FederationConfig): Promise<string | undefined> {
+  try {
+    return (await borderStatus(config).status()).started_at;
+  } catch (error) {
+    // Without its status only the whitelist distinguishes an old process from a new one.
+    if (error instanceof DrawbridgeError) return undefined;
+    throw error;
   }
+}
+
+/** Whether another process than the one that was started at `before` answers with the declared whitelist. */
+async function isBack(config: FederationConfig, include: DesiredInclude, before: string | undefined) {
+  if (!isInForce(await runningWhitelist(config), include)) return false;
+  const now = await startedAt(config);
+  return before === undefined || (now !== undefined && now !== before);
 }
 
 // What the homeserver really admits to federation: its own answer, not its configuration file.
