@@ -29,15 +29,15 @@ describe("readmissionRooms", () => {
     writeFile(join(directory, "signing.key"), freshSigningKey(systemRandom, "a"), 0o600);
     const folder = join(directory, "state", "rooms");
     mkdirSync(folder, { recursive: true });
-    const journal = await Journal.open(folder, PARTNER);
+    const journal = new Journal(folder, PARTNER);
     const room = "!a quay\u00e9:b.test" as RoomId;
     await journal.append({
       ...{ act: "bans", room, actor: "@root:a.test" as UserId },
       users: [{ user: "@bob:b.test" as UserId, before: "join" }],
     });
-    await journal.finish(folder);
+    await journal.finish();
     const config = {
-      ...{ directory, state: "state", rooms: { pace: 0, enforcementTimeout: 1 } },
+      ...{ directory, state: "state", rooms: { enforcementTimeout: 1 } },
       homeserver: { url, operatorToken: { file: "token" }, signingKeyFile: "signing.key" },
       border: { statusToken: { file: "token" } },
     } as unknown as FederationConfig;
