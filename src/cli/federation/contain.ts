@@ -73,7 +73,7 @@ export function containmentCommand(act: Act): CommandModule {
     ],
     help: HELP[act],
     run: ([partner], options) =>
-      options.plan === true ? showPlan(act, partner, options) : run(act, partner, options),
+      options.plan === true ? showPlan(act, partner, options) : performAndPrint(act, partner, options),
   });
 }
 
@@ -90,7 +90,12 @@ async function showPlan(act: Act, name: string, options: Options): Promise<ExitC
   return ExitCode.ok;
 }
 
-async function run(act: Act, name: string, { config, apply, json }: Options): Promise<ExitCode> {
+/** Contains or restores a partner, and prints what was done. @throws DrawbridgeError */
+export async function performAndPrint(
+  act: Act,
+  name: string,
+  { config, apply, json }: Options,
+): Promise<ExitCode> {
   const reporter = workflowReporter();
   const { federation, config: deployment } = await openForCommand(
     config,

@@ -92,24 +92,37 @@ Exit codes:
   async run([name], options) {
     if (options.verify !== undefined) return verify(options.verify);
     if (name === undefined) throw usage("the partner is missing", "Name one, or a pack with --verify.");
-    if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
-    const window = windowOf(options.since, options.until);
-    const probed = await probePartner(name, { ...options, planes: CLOSING_ORDER });
-    const now = systemClock.now();
-    const ended = Date.parse(window.until) > now ? { ...window, until: new Date(now).toISOString() } : window;
-    const pack = await assemblePack({ ...probed, window: ended, clock: systemClock });
-    const fileName = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}.json`;
-    const file = join(resolve(options.output), fileName);
-    writeWhole(file, renderJson(pack), PRIVATE);
-    printText(`${file}\n`);
-    for (const { stream, matching, refused_lines } of pack.streams) {
-      const refused = refused_lines === 0 ? "" : `, ${refused_lines} outside the schema and left out`;
-      const lines = matching === 1 ? "1 line" : `${matching} lines`;
-      say(`${stream}: ${lines} of this partner${refused}`);
-    }
-    return ExitCode.ok;
+    return writePack(name, options);
   },
 });
+
+interface PackOptions {
+  readonly config: string;
+  readonly since: string | undefined;
+  readonly until: string | undefined;
+  readonly probeConfig: string | undefined;
+  readonly output: string | undefined;
+}
+
+/** Observes a partner, and writes an evidence pack. @throws DrawbridgeError */
+export async function writePack(partner: string, options: PackOptions): Promise<ExitCode> {
+  if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
+  const window = windowOf(options.since, options.until);
+  const probed = await probePartner(partner, { ...options, planes: CLOSING_ORDER });
+  const now = systemClock.now();
+  const ended = Date.parse(window.until) > now ? { ...window, until: new Date(now).toISOString() } : window;
+  const pack = await assemblePack({ ...probed, window: ended, clock: systemClock });
+  const fileName = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}.json`;
+  const file = join(resolve(options.output), fileName);
+  writeWhole(file, renderJson(pack), PRIVATE);
+  printText(`${file}\n`);
+  for (const { stream, matching, refused_lines } of pack.streams) {
+    const refused = refused_lines === 0 ? "" : `, ${refused_lines} outside the schema and left out`;
+    const lines = matching === 1 ? "1 line" : `${matching} lines`;
+    say(`${stream}: ${lines} of this partner${refused}`);
+  }
+  return ExitCode.ok;
+}
 
 function usage(message: string, hint: string): DrawbridgeError {
   return new DrawbridgeError("usage", message, { hint });

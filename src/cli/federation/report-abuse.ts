@@ -1,8 +1,6 @@
 // drawbridge federation report-abuse: takes in what another organisation reports, by references alone.
 
-import { spawn } from "node:child_process";
 import { dirname, join, resolve } from "node:path";
-import process from "node:process";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { shellWord } from "../../domain/printable.ts";
 import {
@@ -27,10 +25,12 @@ import {
 import type { Revision } from "../../federation/repository/repository.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import { ExitCode, exitCodeOf, renderError } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { CONFIG } from "../lib/options.ts";
-import { printData, printText, say, short } from "../lib/output.ts";
+import { printData, printError, printText, say, short } from "../lib/output.ts";
+import { performAndPrint } from "./contain.ts";
+import { writePack } from "./observe.ts";
 
 export const reportAbuseCommand = defineCommand({
   arguments: [["<file>", "the report: JSON by registry/abuse-report.schema.json, or a DSSE envelope of one"]],
@@ -50,7 +50,7 @@ nobody; nor does one contain again whose subject was restored after it was filed
 
 Exit codes:
   0  filed, or filed before; with --apply: and contained, with a pack below evidence/ beside the configuration
-  1  with --apply: one of the two commands could not be started, or was ended, and is named; the others are done
+  1  with --apply: the containment or the pack failed, and is named; the others are done
   2  the report, its subject or a configuration is wrong; nothing was filed
   4  the head is refused
   5  with --apply: something is not closed yet, and is named; the pack is made all the same`,
@@ -72,18 +72,17 @@ Exit codes:
     const { report, digest } = given;
     const { federation } = await openForCommand(config);
     const filing = { report, digest, origin, federation };
-    const commands = (registry: Registry) =>
-      commandsFor(findPartner(registry, report.subject.server_name), config);
+    const subjectIn = (registry: Registry) => findPartner(registry, report.subject.server_name);
     if (apply === true && report.requested_action === "contain") {
       // Found as containment finds it: a head that is refused does not keep the partner open.
       const { registry, tree } = await changeBase(federation, "workaround");
-      const words = commands(registry);
+      const { name } = subjectIn(registry);
       refuseUnlessAuthentic(report, origin, registry);
       await refuseIfRestoredSince(filing, tree);
-      return containFirst(filing, words);
+      return containFirst(filing, name, config);
     }
     const { desired } = await currentState(federation);
-    const words = commands(desired.registry);
+    const commands = commandsFor(subjectIn(desired.registry), config);
     await fileAndPrint(filing);
     if (report.requested_action !== "contain") return ExitCode.ok;
     say(
@@ -91,7 +90,7 @@ Exit codes:
         ? "The reporter asks for containment. Repeat with --apply, or give the commands yourself:"
         : `The report asks for containment, and ${origin.why}: ask the reporter by another way. If it is true:`,
     );
-    for (const word of Object.values(words)) say(`  drawbridge federation ${word.map(shellWord).join(" ")}`);
+    for (const words of commands) say(`  drawbridge federation ${words.map(shellWord).join(" ")}`);
     return ExitCode.ok;
   },
 });
@@ -138,17 +137,16 @@ interface Filing {
   readonly federation: Federation;
 }
 
-interface Commands {
-  readonly contain: readonly string[];
-  readonly evidence: readonly string[];
+function evidenceFolder(config: string): string {
+  return join(dirname(resolve(config)), "evidence");
 }
 
-function commandsFor({ name }: PartnerEntry, config: string): Commands {
-  const folder = join(dirname(resolve(config)), "evidence");
-  return {
-    contain: ["contain", name, "--config", config, "--apply"],
-    evidence: ["evidence", name, "--config", config, "--since", "24h", "--output", folder],
-  };
+/** What the two steps of a containment are as commands. */
+function commandsFor({ name }: PartnerEntry, config: string): readonly (readonly string[])[] {
+  return [
+    ["contain", name, "--config", config, "--apply"],
+    ["evidence", name, "--config", config, "--since", "24h", "--output", evidenceFolder(config)],
+  ];
 }
 
 /**
@@ -156,12 +154,27 @@ function commandsFor({ name }: PartnerEntry, config: string): Commands {
  * a head that is good: containment has put one there where it had to.
  * @throws what filing throws, at the end
  */
-async function containFirst(filing: Filing, { contain, evidence }: Commands): Promise<ExitCode> {
-  const codes = [await runCommand(["federation", ...contain])];
+async function containFirst(filing: Filing, name: string, config: string): Promise<ExitCode> {
+  const contained = await codeOf(() =>
+    performAndPrint("contain", name, { config, apply: true, json: undefined }),
+  );
   const [filed] = await Promise.allSettled([fileAndPrint(filing)]);
-  codes.push(await runCommand(["federation", ...evidence]));
+  const output = evidenceFolder(config);
+  const packed = await codeOf(() =>
+    writePack(name, { config, output, since: "24h", until: undefined, probeConfig: undefined }),
+  );
   if (filed.status === "rejected") throw filed.reason;
-  return (codes.find((code) => code !== ExitCode.ok) ?? ExitCode.ok) as ExitCode;
+  return contained === ExitCode.ok ? packed : contained;
+}
+
+/** The exit code of a step; what it throws is reported, and keeps nobody from the next. */
+async function codeOf(step: () => Promise<ExitCode>): Promise<ExitCode> {
+  try {
+    return await step();
+  } catch (error) {
+    printError(renderError(error));
+    return exitCodeOf(error);
+  }
 }
 
 /** Files the report, and prints the one line that is logged of it. */
@@ -180,32 +193,4 @@ async function fileAndPrint({ report, digest, origin, federation }: Filing): Pro
       ? `Filed: ${filed.path} in commit ${short(filed.revision)}`
       : `Filed before: ${filed.path}; nothing was added.`,
   );
-}
-
-// Another command of this program, as a process of its own, its output among ours. Invariant: a command that could
-// not be started, or was killed, is reported and is an exit code like any other; it never keeps the caller from its
-// next step.
-
-/**
- * @param words the command line after the program's name
- * @param program what runs it, and with which script
- * @returns its exit code; `failed` when it did not come to one
- */
-export function runCommand(
-  words: readonly string[],
-  program: readonly [string, string] = [process.execPath, process.argv[1] ?? ""],
-): Promise<number> {
-  const [executable, script] = program;
-  const shown = `drawbridge ${words.map(shellWord).join(" ")}`;
-  const fail = (what: string) => {
-    say(`error: ${shown} ${what}\nhint: Give that command yourself; nothing of it is known to be done.`);
-    return ExitCode.failed;
-  };
-  return new Promise((done) => {
-    const child = spawn(executable, [script, ...words], { stdio: ["ignore", "inherit", "inherit"] });
-    child.once("error", (error: NodeJS.ErrnoException) =>
-      done(fail(`could not be started: ${error.code ?? error.message}`)),
-    );
-    child.once("close", (code, signal) => done(code ?? fail(`was ended by ${signal}`)));
-  });
 }
