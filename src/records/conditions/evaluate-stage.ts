@@ -2,7 +2,13 @@
 // Invariant: whoever states a stage, countersigns it or audits it years after calls this function.
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import type { Scope } from "../format/fields.ts";
-import { type Kind, PLANE_OF_STAGE, STAGES_LEFT_ALONE, type StageName } from "../format/stages.ts";
+import {
+  counterpartyOf,
+  type Kind,
+  PLANE_OF_STAGE,
+  STAGES_LEFT_ALONE,
+  type StageName,
+} from "../format/stages.ts";
 import type { Condition, Evaluated } from "./condition.ts";
 import { conditionsOf, DUTIES } from "./conditions-of-planes.ts";
 import { evaluate } from "./evaluate.ts";
@@ -39,7 +45,7 @@ export function evaluateStage(work: StageWork, items: readonly EvidenceItem[]): 
   }
   return evaluate(conditionsOfStage(stage), items, {
     organisation: work.organisation,
-    partner: work.organisation === work.remover ? work.partner : work.remover,
+    partner: counterpartyOf(work.organisation, work),
     plane: PLANE_OF_STAGE[stage],
     ...{ scope, revision, render, from: work.opened_at, until: work.closed_at },
     outOfReach: new Set(work.out_of_reach.map(({ subject }) => subject)),

@@ -46,6 +46,14 @@ export const STAGES_LEFT_ALONE: Readonly<Record<Kind, readonly StageName[]>> = {
   emergency: [],
 };
 
+/** The organisation on the other side of one of the two. */
+export function counterpartyOf(
+  self: string,
+  removal: { readonly remover: string; readonly partner: string },
+): string {
+  return self === removal.remover ? removal.partner : removal.remover;
+}
+
 /** 1 to 6. */
 export function positionOf(stage: StageName): number {
   return STAGE_NAMES.indexOf(stage) + 1;

@@ -13,7 +13,7 @@ import {
   RECORD_SCHEMA,
   type RecordFile,
 } from "../format/record-file.ts";
-import { statementOrder } from "../format/stages.ts";
+import { counterpartyOf, statementOrder } from "../format/stages.ts";
 import type { Trust } from "../format/trust.ts";
 import { readEvidence } from "../verify/evidence-integrity.ts";
 import type { Problem } from "../verify/reasons.ts";
@@ -26,7 +26,6 @@ import { bySender } from "../verify/who-must-sign.ts";
 import {
   AnyStatement,
   byDigest,
-  counterpartyIn,
   type HeldStatements,
   isCompletion,
   makerOf,
@@ -55,7 +54,7 @@ export function exportExchange(
   const { run, self, parties } = removal;
   const problems = envelopes.flatMap((envelope, index) => {
     const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, parties, () =>
-      bySender(self, counterpartyIn(removal)),
+      bySender(self, counterpartyOf(removal.self, removal)),
     );
     return opened.valid ? [] : opened.problems.map((one) => ({ ...one, where: `envelopes[${index}]` }));
   });
@@ -85,7 +84,7 @@ export interface Imported {
  */
 export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: HeldStatements): Imported {
   const file = readExchange(bytes);
-  const other = counterpartyIn(removal);
+  const other = counterpartyOf(removal.self, removal);
   const problems: Problem[] = [];
   if (file.from !== other)
     problems.push({ reason: "exchange_from_another", where: "file", detail: file.from });

@@ -57,10 +57,6 @@ export function makerOf(statement: AnyStatement): string {
   return isCompletion(statement) ? statement.predicate.remover : statement.predicate.organisation;
 }
 
-export function counterpartyIn({ self, remover, partner }: OwnRemoval): string {
-  return self === remover ? partner : remover;
-}
-
 /** The statements of stages among DSSE envelopes, by place. */
 export function stagesIn(envelopes: readonly DsseEnvelope[]): ReadonlyMap<string, StageStatement> {
   const found = new Map<string, StageStatement>();

@@ -2,6 +2,7 @@
 // that ends it, from the twelve stage statements and what their owners add.
 // Invariants: pure; position, subjects and everything that a completion binds are computed, never given; what is built
 // holds, because the verifier's own checks run before anything is signed.
+import type { z } from "zod";
 import {
   COMPLETION_PREDICATE_TYPE,
   type CompletionPredicate,
@@ -40,22 +41,27 @@ export function stageStatement({ previous, ...input }: StageInput, evidence: Evi
     previous: previous === null ? null : statementDigest(previous),
   };
   const what = `stage ${input.stage} of ${input.organisation} cannot be stated`;
-  const parsed = StageStatement.safeParse({
-    _type: STATEMENT_TYPE,
-    subject: stageSubjects(predicate),
-    predicateType: STAGE_PREDICATE_TYPE,
-    predicate,
+  const statement = stated(StageStatement, what, {
+    ...{ predicateType: STAGE_PREDICATE_TYPE, subject: stageSubjects(predicate), predicate },
   });
-  if (!parsed.success) {
-    const detail = fieldOf(parsed.error);
-    throw new RecordRefused(what, [{ reason: "not_a_statement", where: "statement", detail }]);
-  }
   refuseUnlessClean(what, [
-    ...stageProblems(parsed.data, evidence),
-    ...(previous === null ? [] : strayProblems(parsed.data.predicate, previous, placeOf(previous.predicate))),
-    ...(previous === null ? [] : successionProblems(parsed.data, previous)),
+    ...stageProblems(statement, evidence),
+    ...(previous === null ? [] : strayProblems(statement.predicate, previous, placeOf(previous.predicate))),
+    ...(previous === null ? [] : successionProblems(statement, previous)),
   ]);
-  return parsed.data;
+  return statement;
+}
+
+/** @throws RecordRefused when a field is not what its schema allows */
+function stated<S extends z.ZodType>(
+  schema: S,
+  what: string,
+  body: Omit<Statement<unknown>, "_type">,
+): z.output<S> {
+  const parsed = schema.safeParse({ _type: STATEMENT_TYPE, ...body });
+  if (parsed.success) return parsed.data;
+  const detail = fieldOf(parsed.error);
+  throw new RecordRefused(what, [{ reason: "not_a_statement", where: "statement", detail }]);
 }
 
 /** What the owners say; the rest is computed. */
@@ -75,26 +81,18 @@ export function completionStatement(
     schema: "svc.federation.offboarding_completion.v1",
     ...input,
     revisions: revisionsOf(stages),
-    stages: stages.map((statement) => ({
-      organisation: statement.predicate.organisation,
-      stage: statement.predicate.stage,
-      statement: statementDigest(statement),
-    })),
+    stages: stages.map((one) => {
+      const { organisation, stage } = one.predicate;
+      return { organisation, stage, statement: statementDigest(one) };
+    }),
     evidence: [...evidenceOf(stages)].sort(),
   };
   const what = `run ${input.run} cannot be completed`;
-  const parsed = CompletionStatement.safeParse({
-    _type: STATEMENT_TYPE,
-    subject: completionSubjects(predicate),
-    predicateType: COMPLETION_PREDICATE_TYPE,
-    predicate,
+  const statement = stated(CompletionStatement, what, {
+    ...{ predicateType: COMPLETION_PREDICATE_TYPE, subject: completionSubjects(predicate), predicate },
   });
-  if (!parsed.success) {
-    const detail = fieldOf(parsed.error);
-    throw new RecordRefused(what, [{ reason: "not_a_statement", where: "statement", detail }]);
-  }
-  refuseUnlessClean(what, wholeProblems(parsed.data, stages, evidence));
-  return parsed.data;
+  refuseUnlessClean(what, wholeProblems(statement, stages, evidence));
+  return statement;
 }
 
 /** Everything that is wrong between a completion, its stages and their evidence. */

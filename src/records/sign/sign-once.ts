@@ -22,7 +22,7 @@ import { type DsseEnvelope, DsseEnvelopeDraft } from "../format/dsse-envelope.ts
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
 import type { CompletionStatement, StageStatement } from "../format/predicates.ts";
 import { fileText } from "../format/record-file.ts";
-import { STAGE_NAMES, statementOrder } from "../format/stages.ts";
+import { counterpartyOf, STAGE_NAMES, statementOrder } from "../format/stages.ts";
 import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../format/statement.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems, successionProblems } from "../verify/stage-sequence.ts";
@@ -33,7 +33,6 @@ import { bySender } from "../verify/who-must-sign.ts";
 import {
   AnyStatement,
   byDigest,
-  counterpartyIn,
   type HeldStatements,
   isCompletion,
   makerOf,
@@ -145,7 +144,7 @@ export async function countersign(
   held: HeldStatements,
   signer: Signer,
 ): Promise<DsseEnvelope> {
-  const other = counterpartyIn(removal);
+  const other = counterpartyOf(removal.self, removal);
   const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () =>
     bySender(other, removal.self),
   );

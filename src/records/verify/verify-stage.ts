@@ -7,7 +7,13 @@ import { isSettled } from "../conditions/evaluate.ts";
 import { evaluateStage, evidenceIn, isLeftOpen } from "../conditions/evaluate-stage.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { type StagePredicate, sameSubjects, stageSubjects } from "../format/predicates.ts";
-import { PLANE_OF_STAGE, positionOf, STAGES_LEFT_ALONE, STAGES_OF_REMOVER } from "../format/stages.ts";
+import {
+  counterpartyOf,
+  PLANE_OF_STAGE,
+  positionOf,
+  STAGES_LEFT_ALONE,
+  STAGES_OF_REMOVER,
+} from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import { isAscending } from "./evidence-integrity.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
@@ -20,15 +26,6 @@ type Report = (reason: ReasonCode, detail?: string) => void;
 /** Where a stage's problems are. */
 export function placeOf({ organisation, stage }: Pick<StagePredicate, "organisation" | "stage">): string {
   return `${organisation}/${stage}`;
-}
-
-/** The organisation that a stage's own organisation closes out. */
-export function counterpartyOf({
-  organisation,
-  remover,
-  partner,
-}: Pick<StagePredicate, "organisation" | "remover" | "partner">): string {
-  return organisation === remover ? partner : remover;
 }
 
 export interface JudgedStage {
@@ -127,7 +124,8 @@ function checkItems(
   for (const item of items) {
     const { digest } = item;
     const at = Date.parse(item.at);
-    if (item.partner !== counterpartyOf(predicate)) report("evidence_about_another", digest);
+    if (item.partner !== counterpartyOf(predicate.organisation, predicate))
+      report("evidence_about_another", digest);
     // Duties are about what each of the planes has left behind.
     else if (plane !== null && item.plane !== plane) report("evidence_of_another_plane", digest);
     else if (at < opened || at > closed) report("evidence_out_of_time", digest);

@@ -39,96 +39,66 @@ const MEDIA_TABLES = new Set(["remote_media_cache", "remote_media_cache_thumbnai
 /** The subject that a waiver names. */
 export const NOT_PURGEABLE = "rows_not_purgeable";
 
-type Part = Pick<EvidenceItemBody, "probe" | "subject" | "references"> & Partial<EvidenceItemBody>;
-
 export function purgeEvidence(outcome: PurgeOutcome): readonly EvidenceItem[] {
   const { plan, begun, after, at, backups } = outcome;
+  const { media, partner } = plan;
   // Rooms are where the data came from; no plane is closed by deleting it.
-  const item = (part: Part) =>
+  const item = (probe: string, references: readonly string[], more: Partial<EvidenceItemBody> = {}) =>
     operatorItem(Date.parse(at), {
-      ...{ plane: "rooms", partner: plan.partner, verdict: "closed", layer: "homeserver" },
-      ...part,
+      ...{ plane: "rooms", partner, subject: partner, verdict: "closed", layer: "homeserver" },
+      ...{ probe, references: [...references], ...more },
     });
-  const { media } = plan;
-  const stays = plan.staying.filter(({ events }) => (events ?? 0) > 0);
-  const left = leftOver(outcome);
-  return [
-    item({
-      probe: "purge_media",
-      subject: plan.partner,
-      reason: media.purge ? null : KEPT_BY_CONTRACT,
-      references: [
+  const items = [
+    item(
+      "purge_media",
+      [
         plan.digest,
         `files=${media.files.length}`,
         `released_from_quarantine=${media.files.filter(({ quarantined }) => quarantined).length}`,
         `kept_in_quarantine=${media.kept_in_quarantine}`,
         `other_servers_files=${media.other_files ?? "unknown"}`,
       ],
-    }),
-    ...begun.rooms.map((room) => item(roomPart(room, plan))),
-    ...(stays.length === 0
-      ? []
-      : [
-          item({
-            probe: "history_kept",
-            subject: plan.partner,
-            reason: stays.every(({ reason }) => reason === KEPT_BY_CONTRACT)
-              ? KEPT_BY_CONTRACT
-              : "not_named_in_the_record",
-            references: [
-              `rooms=${stays.length}`,
-              `partner_events=${stays.reduce((sum, { events }) => sum + (events ?? 0), 0)}`,
-            ],
-          }),
-        ]),
-    ...(begun.before === null || after === null
-      ? []
-      : [
-          item({
-            probe: "rows_before",
-            subject: plan.partner,
-            layer: "database",
-            references: rows(begun.before),
-          }),
-          item({ probe: "rows_after", subject: plan.partner, layer: "database", references: rows(after) }),
-        ]),
-    ...(left.length === 0
-      ? []
-      : [
-          item({
-            probe: "rows_left",
-            subject: NOT_PURGEABLE,
-            verdict: "unknown",
-            layer: after === null ? "homeserver" : "database",
-            reason: "no_admin_interface",
-            references: left,
-          }),
-        ]),
-    item({
-      probe: "backup_expiry",
-      subject: plan.partner,
-      // The owner attests it; nobody has observed it.
-      vantage: "nobody",
-      layer: "attestation",
-      reason: "attested",
-      references: [`owner=${backups.owner}`, `by=${backups.expireBy}`],
-    }),
+      { reason: media.purge ? null : KEPT_BY_CONTRACT },
+    ),
   ];
-}
-
-function roomPart({ room, how, before, after }: RoomResult, plan: PurgePlan): Part {
-  const planned = plan.rooms.find((one) => one.room === room);
-  return {
-    probe: how === "room" ? "purge_room" : "purge_history",
-    subject: room,
-    references: [
-      plan.digest,
+  for (const { room, how, before, after: events } of begun.rooms) {
+    const ofPartner = plan.rooms.find((one) => one.room === room)?.events.partner ?? 0;
+    // What is left is of others: purging history leaves state and the last event.
+    const counts = [
       `events_before=${before}`,
-      `partner_events_before=${planned?.events.partner ?? 0}`,
-      // Of others: purging history leaves state and the last event.
-      `events_after=${after}`,
-    ],
-  };
+      `partner_events_before=${ofPartner}`,
+      `events_after=${events}`,
+    ];
+    items.push(
+      item(how === "room" ? "purge_room" : "purge_history", [plan.digest, ...counts], { subject: room }),
+    );
+  }
+  const stays = plan.staying.filter(({ events }) => (events ?? 0) > 0);
+  if (stays.length > 0) {
+    const isAgreed = stays.every(({ reason }) => reason === KEPT_BY_CONTRACT);
+    const events = stays.reduce((sum, one) => sum + (one.events ?? 0), 0);
+    items.push(
+      item("history_kept", [`rooms=${stays.length}`, `partner_events=${events}`], {
+        reason: isAgreed ? KEPT_BY_CONTRACT : "not_named_in_the_record",
+      }),
+    );
+  }
+  if (begun.before !== null && after !== null) {
+    items.push(item("rows_before", rows(begun.before), { layer: "database" }));
+    items.push(item("rows_after", rows(after), { layer: "database" }));
+  }
+  const left = leftOver(outcome);
+  if (left.length > 0) {
+    items.push(
+      item("rows_left", left, {
+        ...{ subject: NOT_PURGEABLE, verdict: "unknown", reason: "no_admin_interface" },
+        layer: after === null ? "homeserver" : "database",
+      }),
+    );
+  }
+  // The owner attests it; nobody has observed it.
+  const attested = { vantage: "nobody", layer: "attestation", reason: "attested" } as const;
+  return [...items, item("backup_expiry", [`owner=${backups.owner}`, `by=${backups.expireBy}`], attested)];
 }
 
 function rows(counts: Readonly<Record<string, number>>): string[] {

@@ -1,6 +1,5 @@
 // What the registry and the run say of a private record: values for a new one, and whether it agrees with both. And
 // what a signed statement holds of it; everything else in it stays private.
-import type { CompletionPredicate } from "../../../records/format/predicates.ts";
 import type { Partner, PartnerEntry, Registry } from "../../registry/partner.ts";
 import { counterpartyIn, type RunFile } from "../run/run-file.ts";
 import { RecordError, type RecordProblem } from "./check.ts";
@@ -85,21 +84,6 @@ export function registryProblems(
   return problems;
 }
 
-/** What the owners have written in the private record, as far as a signed statement holds it. */
-export interface RecordFacts {
-  /** Who attests for this organisation: a role or a staff number. */
-  readonly owner: string;
-  readonly references: CompletionPredicate["references"];
-  readonly retention: CompletionPredicate["duties"]["retention"];
-  /** The day by which backups have expired, `YYYY-MM-DD`. */
-  readonly backupsExpireBy: string;
-  /** Why nothing is purged, as a code; null when it is. */
-  readonly purgeWaiver: string | null;
-  readonly readmission: CompletionPredicate["readmission"];
-  /** Agents of either side that the removal names. */
-  readonly agents: readonly string[];
-}
-
 type RecordedRun = Pick<
   RunFile,
   "private_record_file" | "run" | "kind" | "trigger" | "remover" | "partner" | "self"
@@ -129,21 +113,28 @@ export function recordOfRun(run: RecordedRun): PrivateRecord {
   );
 }
 
+/** What the owners have written in the private record, as far as a signed statement holds it. */
+export type RecordFacts = Readonly<ReturnType<typeof recordFacts>>;
+
 /** @throws as `recordOfRun` */
-export function recordFacts(run: RecordedRun): RecordFacts {
+export function recordFacts(run: RecordedRun) {
   const { affected, attestation, change, duties, readmission } = recordOfRun(run);
   const { retention, backups } = duties;
   return {
+    /** Who attests for this organisation: a role or a staff number. */
     owner: attestation.own,
     references: { change: change.reference, rollback: change.rollback },
     retention: { state: retention.state, until: retention.until ?? null },
+    /** The day by which backups have expired, `YYYY-MM-DD`. */
     backupsExpireBy: backups.expireBy,
+    /** Why nothing is purged, as a code; null when it is. */
     purgeWaiver: duties.purge.waiver ?? null,
     readmission: {
       possible: readmission.possible,
       owner: readmission.owner ?? null,
       conditions: readmission.conditions,
     },
-    agents: affected.agents,
+    /** Agents of either side that the removal names. */
+    agents: affected.agents as readonly string[],
   };
 }

@@ -12,7 +12,7 @@ import {
   Scope,
   Word,
 } from "../../../records/format/fields.ts";
-import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
+import { counterpartyOf, KINDS, TRIGGERS } from "../../../records/format/stages.ts";
 import type { StateFolder } from "../../state/folder.ts";
 
 const RunFile = z.strictObject({
@@ -49,8 +49,8 @@ export function runFile(run: string, name: string): string {
 }
 
 /** The organisation on the other side. */
-export function counterpartyIn({ self, remover, partner }: Pick<RunFile, "self" | "remover" | "partner">) {
-  return self === remover ? partner : remover;
+export function counterpartyIn(run: Pick<RunFile, "self" | "remover" | "partner">): string {
+  return counterpartyOf(run.self, run);
 }
 
 /** Writes a run's file, whole. */
