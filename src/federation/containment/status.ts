@@ -1,7 +1,6 @@
 // What is in force, plane by plane, whom it contains, what drifted and what waits: from the records alone,
 // without asking a real part.
 import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
-import type { OutOfReach } from "../planes/plane.ts";
 import { assessBranch } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { readRevision, registryOf } from "../reconcile/desired-state.ts";
@@ -13,49 +12,15 @@ import {
   type Registry,
 } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
-import { type DriftRecord, recentDrift } from "../state/drift-records.ts";
-import { emptyRecord, type RefusalReason, readHead, readPlane } from "../state/plane-records.ts";
+import { recentDrift } from "../state/drift-records.ts";
+import { emptyRecord, readHead, readPlane } from "../state/plane-records.ts";
 
 const DRIFT_SHOWN = 20;
 
-export interface PlaneStatus {
-  readonly plane: PlaneName;
-  readonly number: number;
-  readonly revision: string | null;
-  readonly digest: string | null;
-  /** Since when it is in force; else when the last attempt ended, or this one began. */
-  readonly at: string | null;
-  /** When a plane that had been in force was last so again, something having been put right; null when never. */
-  readonly repairedAt: string | null;
-  /** `in_force`, `incomplete`, `deferred`, `failed`; `applying` when it was begun; `never`; `unmanaged`. */
-  readonly outcome: string;
-  readonly reason: string | null;
-  readonly retryAt: string | null;
-  readonly outOfReach: readonly OutOfReach[];
-  /** Differences that the last drift check found; null when there was none, or it could not be made. */
-  readonly drift: number | null;
-  readonly lookedAt: string | null;
-}
+export type FederationStatus = Awaited<ReturnType<typeof federationStatus>>;
 
-export interface FederationStatus {
-  /** What the branch points at. */
-  readonly head: string | null;
-  /** What the planes are brought to. */
-  readonly accepted: string | null;
-  readonly refused: { readonly reason: RefusalReason; readonly detail: string; readonly hint: string } | null;
-  readonly contained: readonly {
-    readonly name: string;
-    readonly serverName: string;
-    readonly closed: readonly PlaneName[];
-  }[];
-  /** Every plane is declared closed, by a removal. */
-  readonly removed: readonly { readonly name: string; readonly serverName: string }[];
-  readonly planes: readonly PlaneStatus[];
-  /** The newest differences that were found and put right, newest first. */
-  readonly drift: readonly DriftRecord[];
-}
-
-export async function federationStatus(context: ReconcileContext): Promise<FederationStatus> {
+/** What the repository and the records say of every plane and every partner; no server is asked. */
+export async function federationStatus(context: ReconcileContext) {
   const { repository, state } = context;
   const head = await repository.head();
   const accepted = readHead(state).accepted?.revision;
@@ -76,16 +41,20 @@ export async function federationStatus(context: ReconcileContext): Promise<Feder
         ? null
         : { reason: assessment.reason, detail: assessment.detail, hint: assessment.hint };
   return {
+    /** What the branch points at. */
     head: head ?? null,
+    /** What the planes are brought to. */
     accepted: accepted ?? null,
     refused,
     contained: partnersIn(registry, ({ contained }) => contained).map(({ name, partner }) => ({
       ...{ name, serverName: partner.serverName, closed: closedPlanes(partner) },
     })),
+    /** Every plane is declared closed, by a removal. */
     removed: partnersIn(registry, isRemoved).map(({ name, partner }) => ({
       ...{ name, serverName: partner.serverName },
     })),
     planes: PLANE_NAMES.map((plane) => planeStatus(context, plane)),
+    /** The newest differences that were found and put right, newest first. */
     drift: recentDrift(state, DRIFT_SHOWN),
   };
 }
@@ -108,7 +77,7 @@ function partnersIn(
   return (registry?.partners ?? []).filter(({ partner }) => isWanted(partner));
 }
 
-function planeStatus({ state, planes }: ReconcileContext, plane: PlaneName): PlaneStatus {
+function planeStatus({ state, planes }: ReconcileContext, plane: PlaneName) {
   const { unmanaged } = planes[plane];
   const { applying, applied, inForce, driftCheck } = unmanaged ? emptyRecord(plane) : readPlane(state, plane);
   const isInForce = applying === null && applied?.outcome === "in_force";
@@ -118,12 +87,16 @@ function planeStatus({ state, planes }: ReconcileContext, plane: PlaneName): Pla
     number: PLANE_NUMBERS[plane],
     revision: mark?.revision ?? null,
     digest: mark?.digest ?? null,
+    /** Since when it is in force; else when the last attempt ended, or this one began. */
     at: mark?.at ?? null,
+    /** When a plane that had been in force was last so again, something having been put right; null when never. */
     repairedAt: isInForce ? (inForce?.repairedAt ?? null) : null,
+    /** `in_force`, `incomplete`, `deferred`, `failed`; `applying` when it was begun; `never`; `unmanaged`. */
     outcome: applying !== null ? "applying" : (applied?.outcome ?? (unmanaged ? "unmanaged" : "never")),
     reason: applied?.reason ?? null,
     retryAt: applied?.retryAt ?? null,
     outOfReach: applied?.outOfReach ?? [],
+    /** Differences that the last drift check found; null when there was none, or it could not be made. */
     drift: driftCheck?.differences ?? null,
     lookedAt: driftCheck?.at ?? null,
   };

@@ -8,20 +8,12 @@ import { labelOf, READMISSION, type StepStatus } from "../workflow/procedure.ts"
 import type { WorkflowContext } from "./next-step.ts";
 import { type Readmission, requireReadmission, type TouchedRoom } from "./readmission.ts";
 
-export interface ReadmissionStatus
-  extends Pick<Readmission, "id" | "partner" | "approval" | "rooms" | "touched"> {
-  readonly openedAt: string;
-  readonly completedAt: string | null;
-  readonly done: boolean;
-  readonly steps: readonly StepStatus<"pending" | "proving" | "proved">[];
-}
-
-export function readmissionStatus(readmission: Readmission): ReadmissionStatus {
+export function readmissionStatus(readmission: Readmission) {
   const { id, partner, approval, rooms, touched, stages, completion, done } = readmission;
   return {
     ...{ id, partner, approval, rooms, touched, openedAt: readmission.opened_at, done },
     completedAt: done ? (completion?.at ?? null) : null,
-    steps: READMISSION.steps.map((step) => {
+    steps: READMISSION.steps.map((step): StepStatus<"pending" | "proving" | "proved"> => {
       const stage = stages.find(({ plane }) => plane === step.plane);
       const provedAt = stage?.proved_at ?? null;
       const commit = stage?.revision ?? null;

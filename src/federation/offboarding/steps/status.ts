@@ -1,6 +1,6 @@
 // The status of a run as an operator and a script read it: every stage, who waits for whom since when, and the exact
 // next command on either side. It follows from the run's files alone.
-import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
+import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
 import { type Plan, plan } from "../../workflow/plan.ts";
 import { labelOf, removal, type StepStatus } from "../../workflow/procedure.ts";
@@ -16,34 +16,14 @@ import {
   type StageView,
   type Steps,
   viewOf,
-  type Waiting,
 } from "./next-steps.ts";
 import { blocksOf } from "./sign.ts";
 import { withRun } from "./step.ts";
 
-export interface RunStatus {
-  readonly run: string;
-  readonly kind: Run["kind"];
-  readonly trigger: Run["trigger"];
-  readonly remover: string;
-  readonly partner: string;
-  readonly self: string;
-  readonly openedAt: string;
-  readonly ended: Run["ended"];
-  readonly containedAt: string | null;
-  readonly steps: readonly StepStatus<StageState, OtherState>[];
-  /** Conditions about parts that this organisation does not manage: they are not shown, and the record says so. */
-  readonly unmanaged: readonly { readonly step: StageName; readonly conditions: readonly string[] }[];
-  readonly completion: RunView["completion"];
-  readonly waiting: Waiting | null;
-  /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
-  readonly next: readonly string[];
-  /** The same for the other organisation, as far as it is known here. */
-  readonly otherNext: readonly string[];
-  readonly recordFile: string | null;
-}
+export type RunStatus = ReturnType<typeof statusOf>;
 
-export function statusOf(run: Run, { parties }: Trust): RunStatus {
+/** The status of one run. */
+export function statusOf(run: Run, { parties }: Trust) {
   const view = viewOf(run, parties);
   const { run: id, kind, trigger, remover, partner, self, opened_at: openedAt, ended } = run;
   const steps = nextStepsOf(view);
@@ -51,10 +31,13 @@ export function statusOf(run: Run, { parties }: Trust): RunStatus {
     ...{ run: id, kind, trigger, remover, partner, self, openedAt, ended },
     containedAt: view.containedAt,
     steps: view.stages.map(stepStatus),
+    /** Conditions about parts that this organisation does not manage: they are not shown, and the record says so. */
     unmanaged: view.stages.flatMap(unmanagedIn),
     completion: view.completion,
     waiting: steps.waiting,
+    /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
     next: commandOf(steps),
+    /** The same for the other organisation, as far as it is known here. */
     otherNext: otherCommand(view),
     recordFile: ended?.how === "completed" ? recordFileOf(run) : null,
   };
@@ -73,7 +56,7 @@ function stepStatus(view: StageView): StepStatus<StageState, OtherState> {
   };
 }
 
-function unmanagedIn({ stage, progress }: StageView): RunStatus["unmanaged"] {
+function unmanagedIn({ stage, progress }: StageView) {
   const all = progress?.proof?.conditions ?? [];
   const conditions = all.filter(({ verdict }) => verdict === "unmanaged").map(({ condition }) => condition);
   return conditions.length === 0 ? [] : [{ step: stage, conditions }];
