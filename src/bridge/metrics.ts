@@ -244,13 +244,13 @@ export function recordDevices(
   metrics.devicesCatchupFailing.set(devices.filter(({ catchupFailing }) => catchupFailing).length);
 }
 
-/** The delegation worker's counts on these metrics; `onEnded` runs for each delegation that has ended. */
-export function delegationMetrics(metrics: Metrics, onEnded: () => void): DelegationObserver {
+/** The delegation worker's counts on these metrics; `onUnanswered` runs for each delegation that ended without an answer. */
+export function delegationMetrics(metrics: Metrics, onUnanswered: () => void): DelegationObserver {
   return {
     claimed: (count) => metrics.delegationsClaimed.inc(count),
     ended: (state, stage, reason) => {
       metrics.delegationsFinished.inc({ state, stage, reason });
-      onEnded();
+      if (state !== "completed") onUnanswered();
     },
     deferred: (reason) => metrics.delegationsDeferred.inc({ reason }),
     leaseLost: () => metrics.leasesLost.inc(),

@@ -70,7 +70,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
   wakeups.tell = (message) => ownership.notify(message);
   const base = createBase(options, context, ownership);
   const { ledger, homeserver, ghosts } = base;
-  const observe = intakeEnvelopeMetrics(metrics, { derived: wakeups.admitted, expired: wakeups.ended });
+  const observe = intakeEnvelopeMetrics(metrics, { derived: wakeups.admitted, expired: wakeups.unanswered });
   const encryption = createEncryption({
     ...options,
     ...base,
@@ -98,10 +98,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     ledger,
     clock,
     log,
-    onChange: (decision) => {
-      metrics.trustChanges.inc({ trust: decision });
-      wakeups.wake("audit");
-    },
+    onChange: (decision) => metrics.trustChanges.inc({ trust: decision }),
   });
   const profiles = new ProfileSync({
     directory: agents,
@@ -138,7 +135,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     trust,
     mayClaim: () => ownership.claimant !== undefined,
     sending,
-    metrics: delegationMetrics(metrics, wakeups.ended),
+    metrics: delegationMetrics(metrics, wakeups.unanswered),
   });
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
   const expiry = readsEncrypted ? [] : [createIntakeEnvelopeExpiry({ ledger, clock, log, observe })];
@@ -165,7 +162,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     await waiting();
   };
   const inbox = encryption && { wake: () => encryption.mailCame() };
-  wakeups.parts = { delegations, notices, memberships, audit: audit.loop, envelopes: encryption, inbox };
+  wakeups.parts = { delegations, notices, memberships, envelopes: encryption, inbox };
   return {
     ...{ ownership, homeserver, ghosts, ledger, encryption },
     /** What takes transactions. */

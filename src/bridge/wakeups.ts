@@ -17,7 +17,6 @@ interface Parts {
   readonly inbox: Wakeable | undefined;
   readonly notices: Wakeable;
   readonly memberships: Wakeable;
-  readonly audit: Wakeable;
 }
 
 type Part = keyof Parts;
@@ -42,7 +41,6 @@ export class Wakeups {
   readonly admitted = (admitted: Admitted): void => {
     const parts: Part[] = [];
     if (admitted.admitted + admitted.answers > 0) parts.push("delegations");
-    if (admitted.denied > 0) parts.push("audit");
     if (admitted.notices > 0) parts.push("notices");
     if (admitted.envelopes > 0) parts.push("envelopes");
     this.wake(...parts);
@@ -52,8 +50,8 @@ export class Wakeups {
     }
   };
 
-  /** A delegation, or an intake envelope, ended: there is an audit record, and there may be a notice. */
-  readonly ended = (): void => this.wake("audit", "notices");
+  /** A delegation ended without an answer, or an intake envelope expired: there may be a notice. */
+  readonly unanswered = (): void => this.wake("notices");
 
   /** Another process told what it has committed. */
   readonly told = (message: string): void => {
@@ -63,7 +61,7 @@ export class Wakeups {
 
   /** Leases were released: anything may be due. */
   all(): void {
-    this.#wake(["delegations", "envelopes", "inbox", "notices", "memberships", "audit"]);
+    this.#wake(["delegations", "envelopes", "inbox", "notices", "memberships"]);
   }
 
   wake(...parts: readonly Part[]): void {

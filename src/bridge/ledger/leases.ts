@@ -125,6 +125,8 @@ const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sou
   d.accepted_at AS "acceptedAt", d.reply_at AS "replyAt",
   d.cancel_requested_at IS NOT NULL AS "cancelRequested"`;
 
+// The commit of a claim does not wait for the disk. Whatever follows from it is committed later, and with it the claim;
+// when the server ends before that, the delegation is claimed again.
 const CLAIM_HEADS = statement("claim_heads")`
   WITH heads AS MATERIALIZED (
     SELECT d.id, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
@@ -152,7 +154,7 @@ const CLAIM_HEADS = statement("claim_heads")`
     RETURNING ${COLUMNS}, h.state AS "resumedFrom"
   )
   SELECT (SELECT count(*)::int FROM stepped_over) AS "steppedOver", c.*
-  FROM (SELECT 1) one LEFT JOIN claimed c ON true`;
+  FROM (SELECT set_config('synchronous_commit', 'off', true)) one LEFT JOIN claimed c ON true`;
 
 const CLAIM_DUE = statement("claim_due")`
   WITH due AS MATERIALIZED (

@@ -14,11 +14,11 @@ describe("Wakeups", () => {
     const wakeups = new Wakeups({ now: () => 0, sleep: () => pause.promise });
     const told: string[] = [];
     wakeups.tell = (message) => told.push(message);
-    for (let question = 0; question < 50; question++) wakeups.ended();
+    for (let question = 0; question < 50; question++) wakeups.unanswered();
     wakeups.wake("delegations");
-    assert.deepEqual(told, ["audit notices"]);
+    assert.deepEqual(told, ["notices"]);
     await over();
-    assert.deepEqual(told.slice(1), ["audit notices delegations"]);
+    assert.deepEqual(told.slice(1), ["notices delegations"]);
     await over();
     assert.equal(told.length, 2);
     wakeups.wake("inbox");

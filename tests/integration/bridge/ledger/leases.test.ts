@@ -50,7 +50,7 @@ describe("leases", () => {
   });
 
   it("are claimed by one statement of each kind while their agent has less than half of its share in progress", async (t) => {
-    const { pool, admit } = await ledgerFixture(t);
+    const { pool, admit, rows } = await ledgerFixture(t, 1);
     await admit([job("q")]);
     const statements: string[] = [];
     const keys = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
@@ -63,6 +63,11 @@ describe("leases", () => {
     const request = { holder: "one", limit: 61, now: T0, leaseUntil: T0 + LEASE_MS, share };
     assert.equal((await leases.claim(request)).length, 1);
     assert.deepEqual(statements, ["claim_due", "claim_heads"]);
+    assert.deepEqual(
+      await rows("SHOW synchronous_commit"),
+      [{ synchronous_commit: "on" }],
+      "of what follows",
+    );
   });
 
   it("let eight holders drain rooms side by side: each delegation once, each room in order [DEL-9]", async (t) => {
