@@ -6,11 +6,13 @@ import type { DesiredPlane, RenderedFiles } from "../planes/plane.ts";
 import { isRenderedPath, planeOfPath, renderAll } from "../planes/render.ts";
 import { loadRegistry, type StoredFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
-import { blobIdOf, isSubmodule, type Repository, type Revision } from "../repository/repository.ts";
+import { blobIdOf, isFile, isSubmodule, type Repository, type Revision } from "../repository/repository.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
 
 const RENDERED = "rendered/";
 const PLAIN_FILE = "100644";
+/** A text that no parser takes. */
+const NO_FILE = "\0no file";
 
 /** Registry and rendered files of a revision, by path; partners that are known are not read again. */
 export interface RevisionFiles {
@@ -28,14 +30,18 @@ export async function readRevision(
   cache: PartnerCache,
 ): Promise<RevisionFiles> {
   const entries = await repository.list(revision, ["registry", "rendered", "kubernetes"]);
-  const files = entries.filter((entry) => !isSubmodule(entry));
-  const registry = files.filter(({ path }) => !isRenderedPath(path));
-  const unknown = cache.prepare(registry.map(({ blobId }) => blobId));
-  const rendered = files.filter(({ path }) => path.startsWith(RENDERED));
+  const registry = entries.filter(({ path }) => !isRenderedPath(path));
+  const unknown = cache.prepare(registry.filter(isFile).map(({ blobId }) => blobId));
+  const rendered = entries.filter((entry) => entry.path.startsWith(RENDERED) && !isSubmodule(entry));
   const texts = await repository.blobs([...unknown, ...rendered.map(({ blobId }) => blobId)]);
   return {
     registry: new Map(
-      registry.map(({ path, blobId }) => [path, { blobId, text: () => texts.get(blobId) ?? "" }]),
+      registry.map((entry) => {
+        const { path, blobId, mode } = entry;
+        // A link or a submodule is no file of the registry: what its object holds is never read as one.
+        if (!isFile(entry)) return [path, { blobId: `${mode} ${blobId}`, text: () => NO_FILE }];
+        return [path, { blobId, text: () => texts.get(blobId) ?? "" }];
+      }),
     ),
     rendered: new Map(rendered.map(({ path, blobId }) => [path, texts.get(blobId) ?? ""])),
     renderedBlobs: new Map(

@@ -44,6 +44,11 @@ export function isSubmodule({ mode }: TreeEntry): boolean {
   return mode === "160000";
 }
 
+/** Whether it is a file, executable or not: no link and no submodule. */
+export function isFile({ mode }: Pick<TreeEntry, "mode">): boolean {
+  return mode === "100644" || mode === "100755";
+}
+
 export class Repository {
   /** As configured. */
   readonly path: string;
@@ -183,8 +188,8 @@ export class Repository {
         files = [];
         changes.set(commit, files);
       }
-      const [, mode, blobId, path] = /^:\d+ (\d+) \w+ (\w+) \w+\t(.*)$/.exec(line) ?? [];
-      if (mode === "100644" && blobId !== undefined && path !== undefined) files.push({ path, blobId });
+      const [, mode = "", blobId, path] = /^:\d+ (\d+) \w+ (\w+) \w+\t(.*)$/.exec(line) ?? [];
+      if (isFile({ mode }) && blobId !== undefined && path !== undefined) files.push({ path, blobId });
     }
     return changes;
   }

@@ -284,6 +284,39 @@ describe("accepting the branch's head", () => {
     }
   });
 
+  it("a link or a submodule in the registry is never read as a file of it [GIT-1]", async (t) => {
+    const { pass, repository, directory } = await control(t);
+    await pass();
+    const good = await repository.requireHead();
+    const evil = (registryFiles().get(PILOTS) ?? "").replaceAll("pilot", "evil");
+    const git = (args: readonly string[], input = "") =>
+      execFileSync("git", args, {
+        cwd: repository.path,
+        input,
+        env: { ...process.env, GIT_INDEX_FILE: join(directory, "index") },
+      })
+        .toString()
+        .trim();
+    const target = git(["hash-object", "-w", "--stdin"], evil);
+    for (const [mode, object, path] of [
+      ["120000", target, "registry/partners/evil.yaml"],
+      ["160000", good, "registry/partners/evil"],
+    ] as const) {
+      // What the link's text renders is committed with it.
+      if (mode === "120000") await commitRegistry(repository, new Map([[path, evil]]));
+      git(["read-tree", await repository.requireHead()]);
+      git(["update-index", "--index-info"], `${mode} ${object}\t${path}\n`);
+      const tree = git(["write-tree"]);
+      const made = operatorGit(repository.path, "commit-tree", "-m", "More", "-p", good, tree);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", made);
+      const { refusal, revision } = await pass();
+      assert.equal(refusal?.reason, "registry_invalid", path);
+      assert.match(refusal.detail, new RegExp(path), path);
+      assert.equal(revision, good, path);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+    }
+  });
+
   it("probes are judged by the accepted revision, never by a head that is refused [EVD-1]", async (t) => {
     const { pass, federation, repository } = await control(t);
     const bad = new Map([["rendered/transport/homeserver.yaml", "federation_domain_whitelist: []\n"]]);
