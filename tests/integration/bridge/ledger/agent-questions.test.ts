@@ -4,7 +4,19 @@ import { describe, it, type TestContext } from "node:test";
 import type { Derived, NewAnswer, Posted } from "../../../../src/bridge/ledger/admission-types.ts";
 import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
-import { BUCKET, event, ghost, job, ledgerFixture, PART, room, T0 } from "../../../support/ledger.ts";
+import type { UserId } from "../../../../src/domain/identifiers.ts";
+import {
+  arrivals,
+  BUCKET,
+  envelope,
+  event,
+  ghost,
+  job,
+  ledgerFixture,
+  PART,
+  room,
+  T0,
+} from "../../../support/ledger.ts";
 
 const NOTHING: Derived = { delegations: [], answers: [], cancels: [], envelopes: [], notices: [] };
 
@@ -53,6 +65,15 @@ describe("questions of agents in the ledger", () => {
     assert.deepEqual((await brings("cancel", { cancels: [cancel] })).canceled, [lease.delegationId]);
     await delegations.defer(lease, T0 + 30_000);
     assert.equal((await claimOne()).cancelRequested, true);
+  });
+
+  it("keep their wait while an encrypted event of the asker in the room waits for its key, and for no other event [DEL-6] [ENC-5]", async (t) => {
+    const { admit, delegations, lease, pool } = await setUp(t);
+    const elsewhere = envelope("e1", { room: room("other") });
+    await admit([], arrivals(elsewhere, envelope("e2", { sender: "@bob:a.test" as UserId }), envelope("e3")));
+    assert.equal(await delegations.endWait(lease), false);
+    await createOperations(pool, 0).cancelEnvelope(event("e3"), T0);
+    assert.equal(await delegations.endWait(lease), true);
   });
 
   it("take no answer once they are canceled, and whoever answers is told [DEL-6] [NOT-1]", async (t) => {

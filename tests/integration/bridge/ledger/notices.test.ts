@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
-import { ACCEPTED, BUCKET, job, LEASE_MS, ledgerFixture, T0 } from "../../../support/ledger.ts";
+import { ACCEPTED, BUCKET, event, job, LEASE_MS, ledgerFixture, T0 } from "../../../support/ledger.ts";
 
 describe("notices", () => {
   it("writes one notice for twenty simultaneous refusals in one room [NOT-1]", async (t) => {
@@ -23,6 +23,21 @@ describe("notices", () => {
     } as const;
     await Promise.all(following.map((one) => delegations.finish(one.lease, outcome, T0 + 1)));
     assert.equal((await rows("SELECT 1 FROM bridge_notices")).length, 1);
+  });
+
+  it("writes no second notice within the interval, also across the edge of two intervals, and one after it [NOT-1]", async (t) => {
+    const { admit, rows } = await ledgerFixture(t);
+    const interval = 600_000;
+    // Just before an edge, just after it, and a whole interval after the first one.
+    const edge = Math.ceil(T0 / interval) * interval + interval;
+    const refusedAt = (name: string, receivedAt: number) =>
+      admit([job(name)], { receivedAt, noticeIntervalMs: interval, capacity: { room: 0, global: 0 } });
+    await refusedAt("q1", edge - 1);
+    await refusedAt("q2", edge + 1);
+    const written = () => rows("SELECT source_event_id AS event FROM bridge_notices ORDER BY id");
+    assert.deepEqual(await written(), [{ event: event("q1") }]);
+    await refusedAt("q3", edge - 1 + interval);
+    assert.deepEqual(await written(), [{ event: event("q1") }, { event: event("q3") }]);
   });
 
   it("refuses an attempt to send an abandoned event, and a notice that another worker has claimed [DEL-4]", async (t) => {
