@@ -169,9 +169,14 @@ describe("sending an event", () => {
         origin_server_ts: 1,
         content: { [TRANSACTION_KEY]: ids[page] },
       };
+      const copied = {
+        ...own,
+        ...{ event_id: "$copied", sender: "@eve:b.test", content: { [TRANSACTION_KEY]: TRANSACTION } },
+      };
       return {
         body: {
-          chunk: page < ids.length ? [{ junk: true }, own] : [],
+          // Somebody who copies the ID of an answer is not believed, whatever the homeserver filters.
+          chunk: page < ids.length ? [{ junk: true }, copied, own] : [],
           ...(page < ids.length && { end: `p${page + 1}` }),
         },
       };

@@ -139,7 +139,10 @@ describe("reconcile pass", () => {
     await pass();
     parts.instead.clear();
     writeFileSync(target("border/policy.json"), policy ?? "");
-    assert.notEqual(readPlane(federation.state, "border").applied?.digest, record.applied?.digest);
+    const { applied } = readPlane(federation.state, "border");
+    assert.ok(applied !== null && applied.digest !== record.applied?.digest);
+    const { digest, at } = applied;
+    writePlane(federation.state, { ...record, applying: { revision, digest, at } });
     await pass({ force: true, checkDrift: true });
     assert.equal(events.filter(({ event }) => event === "drift").length, 0);
     assert.equal(readPlane(federation.state, "border").applied?.outcome, "in_force");
