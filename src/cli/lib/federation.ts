@@ -5,11 +5,10 @@ import { observeFromOutside, requireAbout } from "../../federation/evidence/obse
 import type { PlaneName } from "../../federation/plane-order.ts";
 import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { probeFromInside } from "../../federation/probes/from-inside.ts";
-import { acceptedState, type CurrentState } from "../../federation/reconcile/accept-head.ts";
+import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import { type Federation, openFederation, type Reporter } from "../../federation/reconcile/context.ts";
-import { findPartner, type PartnerEntry } from "../../federation/registry/partner.ts";
+import { findPartner } from "../../federation/registry/partner.ts";
 import type { ObserveFromOutside } from "../../federation/workflow/observe-plane.ts";
-import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { requireConfigFile } from "./options.ts";
 import { say, short } from "./output.ts";
 import { progressReporter } from "./progress.ts";
@@ -42,15 +41,7 @@ export function outsideProbe(
   };
 }
 
-export interface ProbedPartner {
-  readonly config: FederationConfig;
-  readonly current: CurrentState;
-  readonly partner: PartnerEntry;
-  readonly inside: readonly EvidenceItem[];
-  readonly outside: readonly EvidenceItem[];
-}
-
-/** @throws DrawbridgeError `usage` when probe.yaml is about another server or partner, and what opening a deployment throws */
+/** Observes a partner as the registry has it. @throws DrawbridgeError `usage` when probe.yaml is about another server or partner, and what opening a deployment throws */
 export async function probePartner(
   name: string,
   options: {
@@ -58,7 +49,7 @@ export async function probePartner(
     readonly probeConfig: string | undefined;
     readonly planes: readonly PlaneName[];
   },
-): Promise<ProbedPartner> {
+) {
   const { config, federation } = await openForCommand(options.config);
   const current = await acceptedState(federation);
   if (current.refusal !== undefined) {

@@ -180,13 +180,6 @@ export async function signReport(report: Uint8Array, signer: Signer): Promise<st
 // report's digest, so that a report which comes twice is kept once; the commit names references and nothing else; a
 // head that may not be taken up is never built on, because this machine's signature on top would let it in.
 
-interface FiledReport {
-  readonly path: string;
-  readonly revision: Revision;
-  /** False when it had been filed before. */
-  readonly isNew: boolean;
-}
-
 function pathOf(report: AbuseReport, digest: string): string {
   const server = report.subject.server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
   return `records/abuse/${server}-${hexOfDigest(digest).slice(0, 32)}.json`;
@@ -218,21 +211,16 @@ export async function wasRestoredSince(
   });
 }
 
-/** @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable` */
-export async function fileReport(
-  report: AbuseReport,
-  digest: string,
-  context: BranchContext,
-): Promise<FiledReport> {
+/**
+ * @returns `isNew` false when it had been filed before
+ * @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable`
+ */
+export async function fileReport(report: AbuseReport, digest: string, context: BranchContext) {
   return untilCommitted(context, () => tryFile(report, digest, context));
 }
 
 /** Undefined when the branch moved meanwhile. */
-async function tryFile(
-  report: AbuseReport,
-  digest: string,
-  context: BranchContext,
-): Promise<FiledReport | undefined> {
+async function tryFile(report: AbuseReport, digest: string, context: BranchContext) {
   const { repository } = context;
   const path = pathOf(report, digest);
   const head = await repository.requireHead();

@@ -1,10 +1,4 @@
-// Applies the planes of an act one by one, and evaluates each from inside. Invariants: the order is that of the procedure:
-// 5, 4, 2, 3, and the reverse for a restore; a plane is as the act wants it only when the conditions of its declared state
-// hold; one plane that fails does not keep the next from being applied.
-import type { Verdict } from "../../records/conditions/condition.ts";
-import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
-import type { OutOfReach } from "../planes/plane.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { findPartner, type PartnerEntry, planeState } from "../registry/partner.ts";
@@ -19,29 +13,8 @@ import {
   type StepResult,
   type StepRun,
 } from "../workflow/run-step.ts";
-import { allHold, type JudgedCondition } from "../workflow/step-verdict.ts";
+import { allHold } from "../workflow/step-verdict.ts";
 import type { Act } from "./containment-record.ts";
-
-export interface PlaneResult {
-  readonly plane: PlaneName;
-  /** Whether the plane is as the act wants it, as observed from inside. */
-  readonly verdict: Verdict;
-  /** Whether it is known to be so; a plane that nobody manages is not. */
-  readonly done: boolean;
-  /** The reconciler's outcome; null when it did not come to it. */
-  readonly outcome: string | null;
-  readonly reason: string | null;
-  /** When the first attempt at what the act wants ended; sorted by this, the planes are in the order of the act. */
-  readonly triedAt: string | null;
-  /** Since when it is wholly in force, whatever was observed since; else when the last attempt ended. */
-  readonly at: string | null;
-  /** When a plane that had been in force was last so again, something having been put right; null when never. */
-  readonly repairedAt: string | null;
-  /** What of this partner was not reached. */
-  readonly outOfReach: readonly OutOfReach[];
-  readonly conditions: readonly JudgedCondition[];
-  readonly evidence: readonly EvidenceItem[];
-}
 
 export function stepsOf(act: Act): readonly PlaneName[] {
   return planesOf(act === "contain" ? CONTAIN : RESTORE);
@@ -112,21 +85,30 @@ function stepOf(
   };
 }
 
+/** How a plane is after an act. */
+export type PlaneResult = Readonly<ReturnType<typeof resultOf>>;
+
 function resultOf(
   plane: PlaneName,
   { pass, partner, applied, seen: { items }, conditions, verdict }: StepResult<Observed>,
-): PlaneResult {
+) {
   const record = pass?.planes.find((report) => report.plane === plane)?.record;
   const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
   const open = conditions.find((one) => !allHold([one]));
   const item = items.find(({ probe, reason }) => probe === open?.probe && reason !== null);
   return {
+    /** `verdict`: of the plane as the act wants it, from inside; `outcome`: the reconciler's, if it came to it. */
     ...{ plane, verdict, outcome: applied?.outcome ?? null },
+    /** Whether it is known to be so; a plane that nobody manages is not. */
     done: verdict === "met" || verdict === "not_applicable",
     reason: applied?.reason ?? item?.reason ?? open?.condition ?? null,
+    /** When the first attempt at what the act wants ended; sorted by this, the planes are in the order of the act. */
     triedAt: applied?.firstAt ?? null,
+    /** Since when it is wholly in force, whatever was observed since; else when the last attempt ended. */
     at: (inForce ?? applied)?.at ?? null,
+    /** When a plane that had been in force was last so again, something having been put right; null when never. */
     repairedAt: inForce?.repairedAt ?? null,
+    /** What of this partner was not reached. */
     outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner),
     ...{ conditions, evidence: items },
   };

@@ -3,10 +3,10 @@
 import { goodState } from "../reconcile/accept-head.ts";
 import { findPartner } from "../registry/partner.ts";
 import type { RoomsChoice } from "../registry/readmission-record.ts";
-import { type Plan, plan } from "../workflow/plan.ts";
+import { plan } from "../workflow/plan.ts";
 import { labelOf, READMISSION, type StepStatus } from "../workflow/procedure.ts";
 import type { WorkflowContext } from "./next-step.ts";
-import { type Readmission, requireReadmission, type TouchedRoom } from "./readmission.ts";
+import { type Readmission, requireReadmission } from "./readmission.ts";
 
 export function readmissionStatus(readmission: Readmission) {
   const { id, partner, approval, rooms, touched, stages, completion, done } = readmission;
@@ -26,18 +26,12 @@ export function readmissionStatus(readmission: Readmission) {
   };
 }
 
-interface ReadmissionPlan extends Plan {
-  readonly id: string;
-  readonly rooms: RoomsChoice;
-  readonly touched: readonly TouchedRoom[];
-}
-
 /** @throws DrawbridgeError `usage`, `head_refused`; RegistryError when a step's result would be refused */
 export async function planReadmission(
   context: WorkflowContext,
   named: string,
   choice: RoomsChoice | undefined,
-): Promise<ReadmissionPlan> {
+) {
   const { desired } = await goodState(context);
   const { partner } = findPartner(desired.registry, named);
   const { id, stages, rooms, touched } = requireReadmission(context.state, partner.serverName);

@@ -8,16 +8,11 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { createPrivateFile } from "../../runtime/write-file.ts";
 import { keyIdOf } from "../format/ecdsa-p256.ts";
 
-export interface KeyFiles {
-  readonly keyId: string;
-  /** PKCS #8 PEM, mode 0600. */
-  readonly privateKeyFile: string;
-  /** SubjectPublicKeyInfo PEM, for partners and auditors. */
-  readonly publicKeyFile: string;
-}
-
-/** @throws DrawbridgeError `usage` when a file is there already or cannot be written */
-export function createKeyPair(folder: string): KeyFiles {
+/**
+ * @returns the files: PKCS #8 PEM of mode 0600, and SubjectPublicKeyInfo PEM for partners and auditors
+ * @throws DrawbridgeError `usage` when a file is there already or cannot be written
+ */
+export function createKeyPair(folder: string) {
   const privateKeyFile = join(folder, "records-key.pem");
   const publicKeyFile = join(folder, "records-key.pub.pem");
   for (const file of [privateKeyFile, publicKeyFile]) {

@@ -38,14 +38,11 @@ import { isLeftAlone, type RunView, viewOf } from "./next-steps.ts";
 import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
 import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
 
-interface CompleteResult {
-  readonly run: Run;
-  /** Null while the partner's signature is missing. */
-  readonly recordFile: string | null;
-}
-
-/** @throws OffboardingBlocked with everything that is in the way; RecordRefused */
-export function complete(context: OffboardingContext, named?: string): Promise<CompleteResult> {
+/**
+ * @returns `recordFile` null while the partner's signature is missing
+ * @throws OffboardingBlocked with everything that is in the way; RecordRefused
+ */
+export function complete(context: OffboardingContext, named?: string) {
   return withRun(context, named, async (run, trust) => {
     const removal = removalOf(run, trust);
     const view = viewOf(run, trust.parties);

@@ -1,7 +1,7 @@
 // Passing statements on as files, and taking in what came back.
 import { TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
 import { CLOCK_SKEW_MS } from "../../../records/format/fields.ts";
-import { exportExchange, type Imported, importExchange } from "../../../records/sign/export-and-import.ts";
+import { exportExchange, importExchange } from "../../../records/sign/export-and-import.ts";
 import { type HeldStatements, refuseUnlessClean, stagesIn } from "../../../records/sign/held-statements.ts";
 import type { Problem } from "../../../records/verify/reasons.ts";
 import { placeOf } from "../../../records/verify/verify-stage.ts";
@@ -16,10 +16,7 @@ import { blockedBy, removalOf, requireOpen, withRun } from "./step.ts";
  * Everything that this organisation has signed, for the other one.
  * @throws OffboardingBlocked when it has signed nothing yet
  */
-export function exportStatements(
-  context: OffboardingContext,
-  named?: string,
-): Promise<{ readonly run: Run; readonly text: string; readonly statements: number }> {
+export function exportStatements(context: OffboardingContext, named?: string) {
   return withRun(context, named, async (run, trust) => {
     const removal = removalOf(run, trust);
     const { envelopes, evidence } = readStatements(run);
@@ -36,22 +33,12 @@ export function exportStatements(
   });
 }
 
-export interface ImportResult {
-  readonly run: Run;
-  readonly added: Imported["added"];
-  readonly recordFile: string | null;
-}
-
 /**
  * Takes in a file of the other organisation, whole or not at all.
  * @throws RecordRefused with everything that is wrong, OffboardingBlocked when the two have opened their runs for
  *   different reasons; nothing is changed then
  */
-export function importStatements(
-  context: OffboardingContext,
-  bytes: Uint8Array,
-  named?: string,
-): Promise<ImportResult> {
+export function importStatements(context: OffboardingContext, bytes: Uint8Array, named?: string) {
   return withRun(context, named, async (run, trust) => {
     if (run.ended?.how === "aborted") requireOpen(run);
     const imported = importExchange(bytes, removalOf(run, trust), readStatements(run));

@@ -31,19 +31,12 @@ import { isLeftAlone, nextStepsOf, type RunView, type StageView, unwaivedIn, vie
 import { prove } from "./prove-stage.ts";
 import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
 
-interface SignResult {
-  readonly run: Run;
-  readonly signed: readonly StageName[];
-  readonly countersigned: readonly (StageName | "completion")[];
-  /** Path of the record, once both have signed the completion. */
-  readonly recordFile: string | null;
-}
-
 /**
+ * Signs and countersigns whatever is due; once both have signed the completion, the record is written.
  * @throws OffboardingBlocked when there is nothing that may be signed; RecordRefused when a statement does not
  *   hold; DrawbridgeError `secret_unavailable`, `program_failed`
  */
-export function sign(context: OffboardingContext, named?: string): Promise<SignResult> {
+export function sign(context: OffboardingContext, named?: string) {
   return withRun(context, named, async (run, trust) => {
     requireOpen(run);
     const removal = removalOf(run, trust);
