@@ -35,6 +35,8 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "DEL-8":
     "Tokens by OAuth client credentials, cached until shortly before they expire, refreshed once on 401.",
   "DEL-9": "Several processes share a database; a stale holder's write is refused by the statement itself.",
+  "DEL-10":
+    "Nobody is stopped by somebody else: capacity is shared out by room, server and agent, and every delegation ends.",
   "OPS-1":
     "An operator lists and explains delegations, intake envelopes and rooms, and cancels or retries them while bridges run.",
   "AGT-1": "agents.yaml says who has a ghost, whose card is pinned and who may ask; it is reloaded live.",
