@@ -66,6 +66,12 @@ const PAGE_FILTER = JSON.stringify({ types: TYPES });
 
 const Event = z.record(z.string(), z.unknown());
 const Events = z.array(Event);
+/** Of what another server has written into its invitation. */
+const InviteState = z
+  .object({ invite_state: z.object({ events: z.array(z.unknown()) }) })
+  .transform(({ invite_state }) =>
+    invite_state.events.map((event) => Event.safeParse(event).data).filter((event) => event !== undefined),
+  );
 const Timeline = z.object({
   timeline: z
     .object({ events: Events, limited: z.boolean().default(false), prev_batch: z.string().optional() })
@@ -77,7 +83,7 @@ const Sync = z.object({
     .object({
       join: z.record(z.string(), Timeline).default({}),
       leave: z.record(z.string(), Timeline).default({}),
-      invite: z.record(z.string(), z.object({ invite_state: z.object({ events: Events }) })).default({}),
+      invite: z.record(z.string(), InviteState).default({}),
     })
     .prefault({}),
 });
@@ -219,11 +225,10 @@ function toChanges(
     });
   }
   const invitations = new Map<RoomId, RawEvent>();
-  for (const [id, { invite_state }] of Object.entries(sync.rooms.invite)) {
+  for (const [id, state] of Object.entries(sync.rooms.invite)) {
     const room = parseRoomId(id);
-    const event = invite_state.events.find(
-      ({ type, state_key }) => type === "m.room.member" && state_key === ghost,
-    );
+    // The homeserver puts the invitation behind the state that the inviting server wrote, which may name another inviter.
+    const event = state.findLast(({ type, state_key }) => type === "m.room.member" && state_key === ghost);
     if (room === undefined || event === undefined) continue;
     // An invitation comes without its ID and time. The one since the same position is the same invitation.
     const eventId = `$${sha256(`invitation ${room} ${ghost} ${since}`).toString("base64url")}`;
