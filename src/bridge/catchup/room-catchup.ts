@@ -6,7 +6,7 @@
 //   homeserver is about to send do not count as lost; events that were handled are not passed on;
 // - one reading at a time.
 import type { Logger } from "pino";
-import { DrawbridgeError } from "../../domain/errors.ts";
+import { isLeaseLost } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { mapConcurrent, Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
@@ -118,7 +118,7 @@ export class RoomCatchup {
       this.#stored.set(ghost, next);
       return true;
     } catch (error) {
-      if (!(error instanceof DrawbridgeError) || error.code !== "lease_lost") throw error;
+      if (!isLeaseLost(error)) throw error;
       this.#options.log.warn({ ghost }, "another bridge runs the catchup of rooms as well");
       return false;
     }

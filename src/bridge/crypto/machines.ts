@@ -3,10 +3,12 @@
 // Invariants: a ghost has at most one machine; a machine's state is durable before any method that changed it resolves;
 // calls made while a machine is being opened again wait for that; an input that ends a thread again and again is
 // skipped, so that it cannot stop the others; no plaintext, ciphertext or key is ever in an error or a log line.
+import { LRUCache } from "lru-cache";
 import type { Pool } from "pg";
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { resultWithin } from "../../runtime/concurrency.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
@@ -67,7 +69,7 @@ export class Machines {
   readonly #threads: readonly ReplacedThread[];
   readonly #entries = new Map<GhostMxid, Entry>();
   /** How often each event was being decrypted when a thread ended. */
-  readonly #suspects = new Map<string, number>();
+  readonly #suspects = new LRUCache<string, number>({ max: SUSPECTS_MAX });
   readonly #closing = new AbortController();
   #closed: Promise<void> | undefined;
 
@@ -198,18 +200,12 @@ export class Machines {
   }
 
   async #awaitOpening(ghost: GhostMxid, opening: Promise<unknown>): Promise<void> {
-    const patience = new AbortController();
-    const given = this.#deps.clock.sleep(REOPEN_WAIT_MS, patience.signal).then(
-      () => Promise.reject(unavailable(ghost)),
-      () => undefined,
+    const opened = opening.then(
+      () => true,
+      (error: unknown) => Promise.reject(unavailable(ghost, error)),
     );
-    try {
-      await Promise.race([opening, given]);
-    } catch (error) {
-      throw unavailable(ghost, error);
-    } finally {
-      patience.abort();
-    }
+    const isOpen = await resultWithin(this.#deps.clock, REOPEN_WAIT_MS, opened);
+    if (isOpen === undefined) throw unavailable(ghost);
   }
 
   /** A machine's method for callers outside; whatever the reason, it rejects with a DrawbridgeError. */
@@ -281,15 +277,10 @@ export class Machines {
       if (decryption.kind !== "decrypted") return decryption;
       return { ...decryption, indexDigest: Buffer.from(decryption.indexDigest) };
     } catch (error) {
-      if (error instanceof ThreadEnded) this.#suspect(event);
+      const times = this.#suspects.get(event.event) ?? 0;
+      if (error instanceof ThreadEnded) this.#suspects.set(event.event, times + 1);
       return { kind: "unavailable" };
     }
-  }
-
-  #suspect({ event }: EncryptedRoomEvent): void {
-    const [oldest] = this.#suspects.keys();
-    if (this.#suspects.size >= SUSPECTS_MAX && oldest !== undefined) this.#suspects.delete(oldest);
-    this.#suspects.set(event, (this.#suspects.get(event) ?? 0) + 1);
   }
 
   /** Closes a ghost's machine; its store stays. */

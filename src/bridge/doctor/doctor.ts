@@ -12,6 +12,7 @@ import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type AgentEntry, AgentsFile, mayBePrivate } from "../../rendered-files/agents-file.ts";
+import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { isPinned } from "../agents/sender-policy.ts";
@@ -237,12 +238,10 @@ async function examineAgents(config: BridgeConfig, clock: Clock): Promise<readon
       ),
     ];
   }
-  const problems: Finding[] = [];
-  for (let from = 0; from < entries.length; from += CARDS_AT_ONCE) {
-    const some = entries.slice(from, from + CARDS_AT_ONCE);
-    const found = await Promise.all(some.map(([name, entry]) => examineAgent(name, entry, clock)));
-    problems.push(...found.filter((one) => one !== undefined));
-  }
+  const found = await mapConcurrent(entries, CARDS_AT_ONCE, ([name, entry]) =>
+    examineAgent(name, entry, clock),
+  );
+  const problems = found.filter((one) => one !== undefined);
   const good = entries.length - problems.length;
   const total = `${good === entries.length ? good : `${good} of ${entries.length}`} in the file`;
   const summary = well(
