@@ -6,13 +6,13 @@
 import type { Admission, NewCancel, NewNotice } from "./admission-types.ts";
 import { expireUnheld } from "./end-waiting-envelopes.ts";
 import { CANCEL_NOTICES } from "./notices.ts";
-import { oneRow, type Queryable, type Statement, toTime } from "./postgres.ts";
+import { oneRow, type Queryable, statement, toTime } from "./postgres.ts";
 import type { CancelReason } from "./states.ts";
 
 // A queued delegation ends in this statement. One that is leased is marked, and its worker ends it. One that was
 // deferred becomes due at once, so that a worker ends it. A room becomes due only if its head was redacted: the lease
 // of another head must not be cut short.
-const cancel = (hit: string) => `
+const cancel = (name: string, hit: string) => statement(name)`
   WITH hit AS MATERIALIZED (
     SELECT d.id, d.state FROM ${hit} AND d.terminal_at IS NULL ORDER BY d.id FOR UPDATE OF d
   ), marked AS (
@@ -48,17 +48,14 @@ const cancel = (hit: string) => `
     (SELECT COALESCE(json_agg(json_build_object(
        'room', room_id, 'ghost', ghost_mxid, 'source', matrix_event_id, 'threadRoot', thread_root)), '[]') FROM ended) AS ended`;
 
-const CANCEL_REDACTED: Statement = {
-  name: "cancel_redacted",
-  text: cancel(`bridge_delegations d
+const CANCEL_REDACTED = cancel(
+  "cancel_redacted",
+  `bridge_delegations d
     JOIN unnest($3::text[], $4::text[]) AS u (event, room) ON d.room_id = u.room
       AND (d.matrix_event_id = u.event OR d.answer_event_id = u.event AND d.prompt IS NOT NULL)
-    WHERE true`),
-};
-const CANCEL_THESE: Statement = {
-  name: "cancel_these",
-  text: cancel("bridge_delegations d WHERE d.id = ANY ($3::bigint[])"),
-};
+    WHERE true`,
+);
+const CANCEL_THESE = cancel("cancel_these", "bridge_delegations d WHERE d.id = ANY ($3::bigint[])");
 
 /** The delegations that are marked, for their workers to end, and the notices about those that have ended. */
 export interface Canceled {

@@ -6,15 +6,7 @@
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { DeviceIdentity, StoreLayout } from "./crypto-stores.ts";
-import {
-  entities,
-  inTransaction,
-  leaseLost,
-  type Queryable,
-  rows,
-  type Statement,
-  statement,
-} from "./postgres.ts";
+import { entities, inTransaction, leaseLost, type Queryable, rows, statement } from "./postgres.ts";
 
 /** A record of an object store of a machine's databases. */
 export interface CryptoRecord {
@@ -63,21 +55,15 @@ export async function cryptoRecord(
 }
 
 const RANGES = {
-  key: {
-    name: "crypto_records_by_key",
-    text: `
+  key: statement("crypto_records_by_key")`
     SELECT ${RECORD} FROM bridge_crypto_records
     WHERE ghost_mxid = $1 AND object_store = $2 AND record_key >= $3 AND record_key < $4
     ORDER BY record_key LIMIT $5`,
-  },
-  indexKey: {
-    name: "crypto_records_by_index",
-    text: `
+  indexKey: statement("crypto_records_by_index")`
     SELECT ${RECORD} FROM bridge_crypto_records
     WHERE ghost_mxid = $1 AND object_store = $2 AND index_key >= $3 AND index_key < $4
     ORDER BY index_key, record_key LIMIT $5`,
-  },
-} as const satisfies Record<string, Statement>;
+};
 
 /** At most `limit` records of a range of their keys or of their index keys, in that order. */
 export function cryptoRecords(

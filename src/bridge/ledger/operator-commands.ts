@@ -93,9 +93,7 @@ const HEAD = `COALESCE(
      WHERE h.room_id = r.room_id AND h.room_seq = r.head_seq AND h.room_ordinal = r.head_ordinal))`;
 
 // $1: a delegation, or NULL: all open ones, of the room $2 and the agent $3 if they are given.
-const delegationsWhere = (name: string, where: string): Statement => ({
-  name,
-  text: `
+const delegationsWhere = (name: string, where: string) => statement(name)`
   SELECT d.id, d.matrix_event_id AS event, d.room_id AS room, d.ghost_mxid AS ghost, d.agent_id AS agent,
     d.sender_mxid AS sender, d.state, d.terminal_reason AS reason, d.attempts, d.retry_reason AS "lastReason",
     d.admitted_at AS "admittedAt", d.traceparent, d.cancel_requested_at IS NOT NULL AS "cancelRequested",
@@ -106,23 +104,19 @@ const delegationsWhere = (name: string, where: string): Statement => ({
     d.lease_until AS "leaseUntil",
     CASE WHEN d.terminal_at IS NULL AND d.due_at IS NULL AND NOT (${AT_HEAD}) THEN ${HEAD} END AS behind
   FROM bridge_delegations d LEFT JOIN bridge_rooms r ON r.room_id = d.room_id
-  WHERE ${where} ORDER BY d.admitted_at, d.id`,
-});
+  WHERE ${where} ORDER BY d.admitted_at, d.id`;
 const DELEGATION = delegationsWhere("show_delegation", "d.id = $1");
 const OPEN_DELEGATIONS = delegationsWhere(
   "list_delegations",
   "d.terminal_at IS NULL AND ($1::text IS NULL OR d.room_id = $1) AND ($2::text IS NULL OR d.agent_id = $2)",
 );
 
-const envelopesWhere = (name: string, where: string): Statement => ({
-  name,
-  text: `
+const envelopesWhere = (name: string, where: string) => statement(name)`
   SELECT e.matrix_event_id AS event, e.room_id AS room, e.sender_mxid AS sender, e.state, e.terminal_reason AS reason,
     e.attempts, e.key_requests AS "keyRequests", COALESCE(e.terminal_at, e.admitted_at) AS since, e.deadline,
     CASE WHEN e.holder IS NULL THEN e.due_at END AS "nextAt",
     e.state = 'awaiting_key' AND e.room_seq IS NOT NULL AS "holdsRoom"
-  FROM bridge_encrypted_intake e WHERE ${where} ORDER BY e.admitted_at, e.matrix_event_id`,
-});
+  FROM bridge_encrypted_intake e WHERE ${where} ORDER BY e.admitted_at, e.matrix_event_id`;
 const ENVELOPE = envelopesWhere("show_envelope", "e.matrix_event_id = $1");
 const OPEN_ENVELOPES = envelopesWhere(
   "list_envelopes",

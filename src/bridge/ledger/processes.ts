@@ -5,7 +5,7 @@
 // process hangs; only what nobody alive owns can be taken; the leases of a process that has ended are released under a
 // higher fence, so that no work waits for it, and no late write of it is accepted.
 import type { Pool } from "pg";
-import { ADVISORY_LOCKS, oneRow, rows, type Statement, toTime } from "./postgres.ts";
+import { ADVISORY_LOCKS, oneRow, rows, statement, toTime } from "./postgres.ts";
 import { connectToServer } from "./postgres-servers.ts";
 
 const STATEMENT_TIMEOUT_MS = 5_000;
@@ -16,33 +16,24 @@ const CHANNEL = "drawbridge";
 const BEGIN_SESSION = `SELECT set_config('idle_session_timeout', '${IDLE_MS_MAX}', false);
   SELECT set_config('plan_cache_mode', 'force_generic_plan', false); LISTEN ${CHANNEL}`;
 
-const NUMBER: Statement = {
-  name: "process_number",
-  text: `SELECT number, pg_advisory_lock(${ADVISORY_LOCKS.process}, number)
-         FROM (SELECT nextval('bridge_process')::integer AS number) own`,
-};
+const NUMBER = statement("process_number")`
+  SELECT number, pg_advisory_lock(${ADVISORY_LOCKS.process}, number)
+  FROM (SELECT nextval('bridge_process')::integer AS number) own`;
 
-const LOOK: Statement = {
-  name: "process_look",
-  text: `SELECT ARRAY(SELECT bridge_live_processes()) AS live,
-    COALESCE((SELECT json_object_agg(name, process) FROM bridge_ownership), '{}') AS owners`,
-};
+const LOOK = statement("process_look")`
+  SELECT ARRAY(SELECT bridge_live_processes()) AS live,
+    COALESCE((SELECT json_object_agg(name, process) FROM bridge_ownership), '{}') AS owners`;
 
-const TAKE: Statement = {
-  name: "process_take",
-  text: `
+const TAKE = statement("process_take")`
   INSERT INTO bridge_ownership AS o (name, process) SELECT name, $1 FROM unnest($2::text[]) AS u (name) ORDER BY name
   ON CONFLICT (name) DO UPDATE SET process = excluded.process
     WHERE o.process = excluded.process OR o.process NOT IN (SELECT bridge_live_processes())
-  RETURNING name`,
-};
+  RETURNING name`;
 
-const GIVE_UP: Statement = {
-  name: "process_give_up",
-  text: `DELETE FROM bridge_ownership WHERE name = ANY ($2) AND process = $1`,
-};
+const GIVE_UP = statement("process_give_up")`
+  DELETE FROM bridge_ownership WHERE name = ANY ($2) AND process = $1`;
 
-const NOTIFY: Statement = { name: "process_notify", text: `SELECT pg_notify('${CHANNEL}', $1)` };
+const NOTIFY = statement("process_notify")`SELECT pg_notify('${CHANNEL}', $1)`;
 
 /** Whether the process that `holder` names has ended. */
 const hasEnded = (holder: string) =>
@@ -50,9 +41,7 @@ const hasEnded = (holder: string) =>
 
 // Leased delegations are heads of rooms, or due by themselves; an index finds both. Delegations are locked before rooms,
 // and both in ascending order, as in every other statement: a late write of the ended process may run at the same time.
-const RELEASE_DELEGATIONS: Statement = {
-  name: "release_delegations",
-  text: `
+const RELEASE_DELEGATIONS = statement("release_delegations")`
   WITH ended AS MATERIALIZED (
     SELECT d.id FROM bridge_delegations d
     WHERE d.id IN (
@@ -76,18 +65,14 @@ const RELEASE_DELEGATIONS: Statement = {
   ), turns AS (
     UPDATE bridge_rooms r SET head_at = $1 FROM rooms l WHERE r.room_id = l.room_id
   )
-  SELECT count(*)::int AS released FROM released`,
-};
+  SELECT count(*)::int AS released FROM released`;
 
-const releaseIn = (name: string, table: string): Statement => ({
-  name: `release_${name}`,
-  text: `
+const releaseIn = (name: string, table: string) => statement(`release_${name}`)`
   WITH released AS (
     UPDATE ${table} SET holder = NULL, due_at = $1, fence = fence + 1
     WHERE due_at IS NOT NULL AND ${hasEnded("holder")} RETURNING 1
   )
-  SELECT count(*)::int AS released FROM released`,
-});
+  SELECT count(*)::int AS released FROM released`;
 
 const RELEASE_ALL = [
   RELEASE_DELEGATIONS,

@@ -5,7 +5,7 @@
 // rows there are. A caller holds the role `retention`, so that one process deletes at a time.
 import type { Pool } from "pg";
 import type { Clock } from "../../domain/clock.ts";
-import { entities, oneRow, type Statement, toTime } from "./postgres.ts";
+import { entities, oneRow, type Statement, statement, toTime } from "./postgres.ts";
 
 /** How long each kind is kept, in milliseconds (`retention` of the configuration). */
 export interface RetentionTimes {
@@ -44,9 +44,7 @@ interface Rows {
 
 function deletion(name: string, { table, key, ended, where = "true", also = "" }: Rows): Statement {
   const same = key.map((column) => `t.${column} = e.${column}`).join(" AND ");
-  return {
-    name: `retention_${name}`,
-    text: `
+  return statement(`retention_${name}`)`
     WITH ended AS MATERIALIZED (
       SELECT ${key.map((column) => `e.${column}`).join(", ")}, e.${ended} AS at FROM ${table} e
       WHERE e.${ended} < $1 AND e.${ended} >= $3::timestamptz AND ${where}
@@ -54,8 +52,7 @@ function deletion(name: string, { table, key, ended, where = "true", also = "" }
     ), gone AS (
       DELETE FROM ${table} t USING ended e WHERE ${same}
     )${also === "" ? "" : `, ${also}`}
-    SELECT count(*)::int AS deleted, max(at) AS last FROM ended`,
-  };
+    SELECT count(*)::int AS deleted, max(at) AS last FROM ended`;
 }
 
 const kind = (name: string, keep: Kind["keep"], rows: Rows): Kind => ({
@@ -85,10 +82,7 @@ const KINDS: readonly Kind[] = [
       )`,
     }),
     // What a catchup reads after a long downtime was handled before that began.
-    newest: {
-      name: "newest_handled_event",
-      text: "SELECT max(handled_at) AS newest FROM bridge_handled_events",
-    },
+    newest: statement("newest_handled_event")`SELECT max(handled_at) AS newest FROM bridge_handled_events`,
   },
   kind("malformed_events", ({ malformedEvents }) => malformedEvents, {
     table: "bridge_malformed_events",
@@ -131,9 +125,7 @@ const KINDS: readonly Kind[] = [
     keep: ({ sessions }) => sessions,
     // No fence: a machine that still has such a record in memory writes it again when it uses it, and a record that is
     // being written at this moment is locked.
-    delete: {
-      name: "retention_sessions",
-      text: `
+    delete: statement("retention_sessions")`
       WITH ended AS MATERIALIZED (
         SELECT ghost_mxid, object_store, record_key, used_day FROM bridge_crypto_records
         WHERE used_day < ${dayOf("$1::timestamptz")} AND used_day >= ${dayOf("GREATEST($3::timestamptz, 'epoch')")}
@@ -143,7 +135,6 @@ const KINDS: readonly Kind[] = [
         WHERE t.ghost_mxid = e.ghost_mxid AND t.object_store = e.object_store AND t.record_key = e.record_key
       )
       SELECT count(*)::int AS deleted, to_timestamp(max(used_day) * 86400.0) AS last FROM ended`,
-    },
   },
   // A room is told once that it is refused; that notice goes with the room.
   kind("notices", ({ notices }) => notices, {
@@ -160,9 +151,7 @@ const KINDS: readonly Kind[] = [
   {
     name: "members",
     keep: keepRooms,
-    delete: {
-      name: "retention_members",
-      text: `
+    delete: statement("retention_members")`
       WITH ended AS MATERIALIZED (
         SELECT m.room_id, m.user_id, e.inactive_since AS at
         FROM bridge_ghost_rooms e JOIN bridge_room_members m ON m.room_id = e.room_id
@@ -172,7 +161,6 @@ const KINDS: readonly Kind[] = [
         DELETE FROM bridge_room_members t USING ended e WHERE t.room_id = e.room_id AND t.user_id = e.user_id
       )
       SELECT count(*)::int AS deleted, max(at) AS last FROM ended`,
-    },
   },
   // The last membership goes with its room, under the room's lock: no admission gives out places meanwhile.
   kind("memberships", keepRooms, {
