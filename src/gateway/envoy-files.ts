@@ -2,12 +2,13 @@
 // written in place, because any rename in that folder makes Envoy read all of them; a file whose content
 // is unchanged is left alone, because a new listener drops the issuer's key set; new clusters stand before a
 // route names them, and old ones go after the last route that did.
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { request } from "undici";
 import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import type { JsonObject } from "../domain/json.ts";
+import { PUBLIC, readIfPresent } from "../runtime/write-file.ts";
 import { STAT_PREFIX } from "./render/listener.ts";
 import { LIVE_FILES, type LiveFile, type RenderedGateway } from "./render/render.ts";
 import { discoveryResponse, toFile, versionOf } from "./render/resource.ts";
@@ -18,14 +19,7 @@ const STAGING = "staging";
 
 /** Writes `content` to `directory/path` unless it stands there already; true when it was written. */
 export function placeFile(directory: string, path: string, content: string): boolean {
-  const target = join(directory, path);
-  if (readIfPresent(target) === content) return false;
-  const staged = join(directory, STAGING, path.replaceAll("/", "_"));
-  mkdirSync(dirname(staged), { recursive: true });
-  mkdirSync(dirname(target), { recursive: true });
-  writeFileSync(staged, content, { mode: 0o644 });
-  renameSync(staged, target);
-  return true;
+  return place(join(directory, path), join(directory, STAGING, path.replaceAll("/", "_")), content);
 }
 
 /**
@@ -33,19 +27,15 @@ export function placeFile(directory: string, path: string, content: string): boo
  * programs pass over.
  */
 export function placeWatched(file: string, content: string): void {
-  if (readIfPresent(file) === content) return;
-  const staged = join(dirname(file), `.${basename(file)}.new`);
-  mkdirSync(dirname(file), { recursive: true });
-  writeFileSync(staged, content, { mode: 0o644 });
-  renameSync(staged, file);
+  place(file, join(dirname(file), `.${basename(file)}.new`), content);
 }
 
-function readIfPresent(path: string): string | undefined {
-  try {
-    return readFileSync(path, "utf8");
-  } catch {
-    return undefined;
-  }
+function place(target: string, staged: string, content: string): boolean {
+  if (readIfPresent(target) === content) return false;
+  for (const file of [staged, target]) mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(staged, content, { mode: PUBLIC });
+  renameSync(staged, target);
+  return true;
 }
 
 /** Old and new clusters side by side; of one name the new one. */
@@ -70,17 +60,17 @@ export async function applyLive(
   admin: Pick<EnvoyAdmin, "stats" | "waitForVersions">,
   signal: AbortSignal,
 ): Promise<void> {
-  const place = (file: LiveFile) =>
+  const placeLive = (file: LiveFile) =>
     placeFile(directory, LIVE_FILES[file], next.files[LIVE_FILES[file]] ?? "");
 
   const before = await admin.stats();
   const between = bothClusters(current.clusters, next.clusters);
   placeFile(directory, LIVE_FILES.cds, toFile(discoveryResponse(between)));
   await admin.waitForVersions({ cds: versionOf(between) }, before, signal);
-  place("lds");
-  place("rds");
+  placeLive("lds");
+  placeLive("rds");
   await admin.waitForVersions({ lds: next.versions.lds, rds: next.versions.rds }, before, signal);
-  place("cds");
+  placeLive("cds");
   await admin.waitForVersions(next.versions, before, signal);
 }
 

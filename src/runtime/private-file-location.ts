@@ -75,34 +75,26 @@ function ancestors(path: string): string[] {
 }
 
 function fileProblems(stats: Stats): LocationProblem[] {
-  const problems: LocationProblem[] = [];
-  if (!stats.isFile()) {
-    problems.push({ rule: "not_a_file", message: "is no regular file", hint: ELSEWHERE });
-  }
+  const isFile = stats.isFile();
   const mode = stats.mode & 0o777;
-  if (stats.isFile() && (mode & 0o177) !== 0) {
-    problems.push({
-      rule: "permissions",
-      message: `has mode 0${mode.toString(8)}, and 0600 is the widest allowed`,
-      hint: "chmod 600 the file; and ask who may have read it until now.",
-    });
-  }
-  if (stats.isFile() && stats.nlink > 1) {
-    problems.push({
-      rule: "hard_link",
-      message: "has another name elsewhere (a hard link)",
-      hint: ELSEWHERE,
-    });
-  }
   const user = process.getuid?.();
-  if (user !== undefined && stats.uid !== user) {
-    problems.push({
-      rule: "owner",
-      message: "belongs to another user",
-      hint: "Run this as the user that the file belongs to.",
-    });
-  }
-  return problems;
+  const checks: readonly (readonly [boolean, LocationProblem["rule"], message: string, hint: string])[] = [
+    [!isFile, "not_a_file", "is no regular file", ELSEWHERE],
+    [
+      isFile && (mode & 0o177) !== 0,
+      "permissions",
+      `has mode 0${mode.toString(8)}, and 0600 is the widest allowed`,
+      "chmod 600 the file; and ask who may have read it until now.",
+    ],
+    [isFile && stats.nlink > 1, "hard_link", "has another name elsewhere (a hard link)", ELSEWHERE],
+    [
+      user !== undefined && stats.uid !== user,
+      "owner",
+      "belongs to another user",
+      "Run this as the user that the file belongs to.",
+    ],
+  ];
+  return checks.flatMap(([isSo, rule, message, hint]) => (isSo ? [{ rule, message, hint }] : []));
 }
 
 /** Nobody else may put another file in the file's place, nor another folder in its folder's. */

@@ -51,18 +51,21 @@ function cluster(name: string, target: Target, more: JsonObject = {}): JsonObjec
   };
 }
 
+/** How an upstream is spoken to. */
+function protocol(options: JsonObject): JsonObject {
+  const type = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+  return { typed_extension_protocol_options: { [type]: typed(type, options) } };
+}
+
 function agentClusterOf(name: string, upstream: string): JsonObject {
-  return cluster(name, targetOf(new URL(upstream)), {
-    typed_extension_protocol_options: {
-      "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(
-        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-        {
-          common_http_protocol_options: { idle_timeout: AGENT_IDLE_TIMEOUT },
-          explicit_http_config: { http_protocol_options: {} },
-        },
-      ),
-    },
-  });
+  return cluster(
+    name,
+    targetOf(new URL(upstream)),
+    protocol({
+      common_http_protocol_options: { idle_timeout: AGENT_IDLE_TIMEOUT },
+      explicit_http_config: { http_protocol_options: {} },
+    }),
+  );
 }
 
 function issuerCluster(issuer: GatewayConfig["issuer"]): JsonObject {
@@ -95,12 +98,7 @@ function limiterClusters({ limiter }: GatewayConfig): JsonObject[] {
   return [
     cluster(LIMITER_CLUSTER, targetOf(new URL(`http://${limiter.address}`)), {
       connect_timeout: `${limiter.timeout / 1_000}s`,
-      typed_extension_protocol_options: {
-        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(
-          "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-          { explicit_http_config: { http2_protocol_options: {} } },
-        ),
-      },
+      ...protocol({ explicit_http_config: { http2_protocol_options: {} } }),
     }),
   ];
 }

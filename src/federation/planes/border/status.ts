@@ -37,53 +37,49 @@ const Enforcement = z.object({
 export type AclEnforcement = z.output<typeof Enforcement>;
 
 const Check = z.object({ allowed: z.boolean(), policy_digest: Sha256Digest.nullable() });
-type BorderCheck = z.output<typeof Check>;
 
 const Differences = z.object({ differing: z.array(z.string()) });
 
 const Refreshed = z.object({ refreshed: z.literal(true) });
 
-/** @throws DrawbridgeError, from each: `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable` */
-export interface BorderStatusClient {
-  status(): Promise<BorderStatus>;
-  /** What the homeserver enforces of a room's ACL for a server, its port without a part in it. */
-  enforcement(room: string, server: string): Promise<AclEnforcement>;
-  /**
-   * Which of these rooms have an ACL in force that differs from their state, for one of the servers, for one that the
-   * state's ACL names, or for one that nobody names.
-   * @param rooms at most 1,000, as are the servers
-   */
-  differing(rooms: readonly string[], servers: readonly string[]): Promise<readonly string[]>;
-  /** Has the homeserver read a room's ACL anew. */
-  refresh(room: string): Promise<void>;
-  /** Whether a server's events come in. */
-  check(server: string): Promise<BorderCheck>;
-}
-
 const PREFIX = "/_synapse/client/drawbridge/v1";
 
 type Where = Pick<FederationConfig, "border" | "directory" | "homeserver">;
 
-/** The status resource of the homeserver that a configuration names. */
-export function borderStatus(config: Where): BorderStatusClient {
-  const get = <Schema extends z.ZodType>(schema: Schema, path: string, query: Record<string, string> = {}) =>
-    call(
-      config,
-      schema,
-      "GET",
-      `${path}${Object.keys(query).length === 0 ? "" : `?${new URLSearchParams(query)}`}`,
-    );
+/**
+ * The status resource of the homeserver that a configuration names.
+ * @throws DrawbridgeError, from each request: `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable`
+ */
+export function borderStatus(config: Where) {
+  const get = <Schema extends z.ZodType>(
+    schema: Schema,
+    path: string,
+    query: Record<string, string> = {},
+  ) => {
+    const parameters = String(new URLSearchParams(query));
+    return call(config, schema, "GET", parameters === "" ? path : `${path}?${parameters}`);
+  };
   return {
     status: () => get(Status, "/border"),
-    enforcement: (room, server) => get(Enforcement, "/enforcement", { room_id: room, server }),
-    differing: async (rooms, servers) =>
+    /** What the homeserver enforces of a room's ACL for a server, its port without a part in it. */
+    enforcement: (room: string, server: string) =>
+      get(Enforcement, "/enforcement", { room_id: room, server }),
+    /**
+     * Which of these rooms have an ACL in force that differs from their state, for one of the servers, for one that the
+     * state's ACL names, or for one that nobody names.
+     * @param rooms at most 1,000, as are the servers
+     */
+    differing: async (rooms: readonly string[], servers: readonly string[]): Promise<readonly string[]> =>
       (await call(config, Differences, "POST", "/enforcement/differing", { rooms, servers })).differing,
-    refresh: async (room) => {
+    /** Has the homeserver read a room's ACL anew. */
+    refresh: async (room: string): Promise<void> => {
       await call(config, Refreshed, "POST", "/enforcement/refresh", { room_id: room });
     },
-    check: (server) => get(Check, "/check", { server }),
+    /** Whether a server's events come in. */
+    check: (server: string) => get(Check, "/check", { server }),
   };
 }
+export type BorderStatusClient = ReturnType<typeof borderStatus>;
 
 async function call<Schema extends z.ZodType>(
   config: Where,

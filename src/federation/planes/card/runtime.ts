@@ -2,12 +2,12 @@
 // Invariants: each file counts as applied only when the program that reads it says so by its digest; neither is
 // left out because the other's program could not be reached.
 import { resolve } from "node:path";
-import { request } from "undici";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { AgentsFile } from "../../../rendered-files/agents-file.ts";
+import { requestJson } from "../../../runtime/http.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
@@ -195,7 +195,9 @@ async function ourCards(
     };
     items.push(
       await observe("card_fetch", "gateway", agent, async () => {
-        const status = await statusOf(`${gateway.url.replace(/\/+$/, "")}${offered.cardPath}`);
+        const url = `${gateway.url.replace(/\/+$/, "")}${offered.cardPath}`;
+        const answer = await requestJson(url, { timeoutMs: TIMEOUT_MS }).catch(() => undefined);
+        const status = answer?.status;
         if (status === undefined) return { verdict: "unknown", reason: "gateway_unavailable" };
         if (status === 404) {
           const reason = offered.publish === "never" ? "never_published" : "card_withdrawn";
@@ -208,16 +210,6 @@ async function ourCards(
     );
   }
   return items;
-}
-
-async function statusOf(url: string): Promise<number | undefined> {
-  try {
-    const { statusCode, body } = await request(url, { signal: AbortSignal.timeout(TIMEOUT_MS) });
-    await body.dump();
-    return statusCode;
-  } catch {
-    return undefined;
-  }
 }
 
 /** Each agent of the partner that our bridge carries, or has carried. */

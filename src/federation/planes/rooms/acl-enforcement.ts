@@ -8,7 +8,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { aclAllow, deniedByEnforcement } from "./acl.ts";
 import { isClosing, type RoomReason } from "./room-plan.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
-import { actingAs, isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
+import { isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
 
 /** Where an ACL is not enforced, and why. */
 export interface EnforcementGap {
@@ -267,7 +267,7 @@ async function resend(
   const { actor, steps } = planFor(session, state);
   const [first, ...others] = Array.isArray(state.acl.content.allow) ? state.acl.content.allow : [];
   if (actor === undefined || steps.length > 0 || others.length === 0) return;
-  const acting = await actingAs(session, actor);
+  const acting = await session.tokens.as(actor);
   if (acting === undefined) return;
   const content = { ...state.acl.content, allow: [...others, first] };
   const event = await acting.putState(room, "m.room.server_acl", "", content).catch(() => undefined);

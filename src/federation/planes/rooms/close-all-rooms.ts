@@ -13,7 +13,7 @@ import {
   enforceAtRetained,
   mustBeProven,
 } from "./acl-enforcement.ts";
-import { closeRoom, type SettledRoom, verifyRoom } from "./close-one-room.ts";
+import { closeRoom, type SettledRoom } from "./close-one-room.ts";
 import type { ClosingPartner } from "./render.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
 import { isOurs, type Obstacle, ROOM_REASONS, type RoomReason } from "./room-plan.ts";
@@ -153,7 +153,7 @@ class ClosingPass {
   async verify(rooms: readonly SettledRoom[]): Promise<readonly SettledRoom[]> {
     const overtaken: SettledRoom[] = [];
     await mapConcurrent(rooms, ROOMS_AT_ONCE, async ({ room }) => {
-      const one = await verifyRoom(this.#session, room);
+      const one = await closeRoom(this.#session, room, { rereads: true });
       if (one === undefined) return;
       this.#keep(one);
       if (one.aclChanged) overtaken.push(one);

@@ -1,12 +1,12 @@
 // Closes one room: plans, takes the steps, plans again, until nothing is left to do or nothing more can be done.
 // Invariants: a step is in the journal before it is taken; a room that was closed by relying on the state that our
-// own steps should have left is read once more by `verifyRoom`.
+// own steps should have left is settled once more, and read again after each round.
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
 import { type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./room-plan.ts";
 import { inviteLevel, presenceOf, type RoomState, record as recordOfValue } from "./room-state.ts";
-import { actingAs, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
+import { isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
 import type { JournalEntry } from "./undo-journal.ts";
 
 export interface SettledRoom {
@@ -24,25 +24,15 @@ export interface SettledRoom {
 const ROUNDS_MAX = 8;
 
 /**
- * Brings one room as far as it goes. It is read once: after our steps its state is taken to be what they made.
+ * Brings one room as far as it goes.
+ * @param rereads reads it again after each round of steps, so that nobody who came in the meantime is missed; else its
+ *   state is taken to be what our steps have made
  * @returns undefined when the homeserver does not know the room
  */
-export function closeRoom(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
-  return settleRoom(session, room, false);
-}
-
-/**
- * The same, read again after each round of steps, so that nobody who came in the meantime is missed.
- * @returns undefined when the homeserver does not know the room
- */
-export function verifyRoom(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
-  return settleRoom(session, room, true);
-}
-
-async function settleRoom(
+export async function closeRoom(
   session: RoomsSession,
   room: RoomId,
-  rereads: boolean,
+  { rereads = false } = {},
 ): Promise<SettledRoom | undefined> {
   let changed = false;
   let aclChanged = false;
@@ -62,7 +52,7 @@ async function settleRoom(
     const { actor } = plan;
     if (actor === undefined || plan.steps.length === 0) return settled(plan.obstacles);
     if (round === ROUNDS_MAX) return settled(obstaclesOf(plan, "unsettled", session));
-    const acting = await actingAs(session, actor);
+    const acting = await session.tokens.as(actor);
     if (acting === undefined) continue; // The next plan chooses another user, or finds none.
     let left = state;
     try {

@@ -28,7 +28,6 @@ import {
   record as recordOfValue,
 } from "./room-state.ts";
 import {
-  actingAs,
   isRefusal,
   journalOf,
   planFor,
@@ -75,7 +74,8 @@ export async function reopenRooms(
       if (room.state !== undefined && room.obstacles.length === 0) back.push([record, room.state]);
     });
     for (const record of ended) {
-      const state = await replacementOf(session, record);
+      // The room that replaces the one that was left, if there is one to invite into.
+      const state = record.replacement && (await readRoom(session, record.replacement.to));
       if (isBlockedFor(session, partner, record)) await session.operator.unblock(record.room);
       const instead = state === undefined ? "nothing replaces it" : `its users are in ${state.roomId}`;
       session.note(`${record.room} does not come back for ${partner}: ${instead}`);
@@ -203,7 +203,7 @@ async function withActor(
   for (;;) {
     const { actor } = planFor(session, state);
     if (actor === undefined) return blocked(session.tokens.unusable.size > 0 ? "no_actor" : "left");
-    const acting = await actingAs(session, actor);
+    const acting = await session.tokens.as(actor);
     if (acting === undefined) continue;
     try {
       const { changed, reason } = await work(state, acting);
@@ -313,7 +313,7 @@ export async function inviteAgain(
   if (levelOf(state.power, actor) < inviteLevel(state.power)) return "no_power";
   // Where the ACL still denies them they could not accept.
   if (state.acl !== undefined && deniedByEnforcement(state.acl.content, partner)) return "not_invited";
-  const acting = await actingAs(session, actor);
+  const acting = await session.tokens.as(actor);
   if (acting === undefined) return inviteAgain(session, partner, record, state, counts);
   for (const user of users) {
     const isTaken = await invite(acting, state, user);
@@ -322,14 +322,6 @@ export async function inviteAgain(
     else counts.refused += 1;
   }
   return undefined;
-}
-
-/** The state of the room that replaces one that was left; undefined when there is none to invite into. */
-export async function replacementOf(
-  session: RoomsSession,
-  { replacement }: RoomRecord,
-): Promise<RoomState | undefined> {
-  return replacement === undefined ? undefined : readRoom(session, replacement.to);
 }
 
 /** Undefined when the partner's server could not be reached. */

@@ -25,6 +25,7 @@ export interface RoomsSession {
   readonly intent: RoomsIntent;
   readonly operator: SynapseAdminApi;
   readonly operatorId: UserId;
+  /** Gives none for a user whom the homeserver does not lend; the next plan then chooses another user. */
   readonly tokens: LentTokens;
   /** The journal of each partner that is closing, or was; a drift check or a probe only reads them. */
   readonly journals: ReadonlyMap<string, Journal>;
@@ -72,14 +73,6 @@ export function planFor(session: RoomsSession, room: RoomState): RoomPlan {
     ),
   };
   return planRoom(room, context);
-}
-
-/**
- * Acts as a local user.
- * @returns undefined when the homeserver lends no token; the next plan then chooses another user
- */
-export function actingAs(session: RoomsSession, user: UserId) {
-  return session.tokens.as(user);
 }
 
 /** The journal of a partner, to write. @throws DrawbridgeError `internal` when the pass has none */
