@@ -1,6 +1,7 @@
 // Matrix and Drawbridge identifiers as branded types, each beside its parser.
 // Invariant: a branded value was checked once, at the edge; inside, nothing is a bare string.
 // Grammar: Matrix specification, appendices, "Identifier grammar".
+import { z } from "zod";
 import { sha256Tagged } from "./digest.ts";
 
 declare const brand: unique symbol;
@@ -36,6 +37,11 @@ export function parseServerName(value: unknown): ServerName | undefined {
   return typeof value === "string" && SERVER_NAME.test(value) ? (value as ServerName) : undefined;
 }
 
+/** A server's name in a file. */
+export const ServerNameField = z.string().refine((value) => parseServerName(value) !== undefined, {
+  error: "must be a server name, its port included where it has one",
+});
+
 /** Room IDs of room version 12 and later have no server part, so only the sigil is required. */
 export function parseRoomId(value: unknown): RoomId | undefined {
   return typeof value === "string" && value.length > 1 && value.startsWith("!") && isBounded(value)
@@ -60,6 +66,11 @@ export function parseUserId(value: unknown): UserId | undefined {
 export function parseAgentId(value: unknown): AgentId | undefined {
   return typeof value === "string" && AGENT_ID.test(value) ? (value as AgentId) : undefined;
 }
+
+/** An agent's name in a file. */
+export const AgentName = z.string().refine((value) => parseAgentId(value) !== undefined, {
+  error: "an agent's name has lower-case letters, digits, '.', '_' and '-', at most 64",
+});
 
 /** The server part of a user ID: everything after the first colon, the port included. */
 export function serverOf(user: UserId): ServerName {

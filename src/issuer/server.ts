@@ -2,7 +2,7 @@
 // Invariants: an allow-list stands in front of the library; the log names a client only when it is
 // declared, and never what a caller sent.
 
-import { createServer, type IncomingMessage, type Server } from "node:http";
+import { createServer, type IncomingMessage } from "node:http";
 import { resolve } from "node:path";
 import { calculateJwkThumbprint, exportJWK, generateKeyPair } from "jose";
 import Provider, { type Adapter, type ClientMetadata, errors } from "oidc-provider";
@@ -11,7 +11,7 @@ import { z } from "zod";
 import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { parseJson } from "../domain/json.ts";
-import { closeServer } from "../runtime/http.ts";
+import { closeServer, listening } from "../runtime/http.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import type { IssuerConfig } from "./config.ts";
@@ -108,7 +108,7 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
     request.resume();
     response.writeHead(404).end();
   });
-  await listen(server, config.listen);
+  await listening(server, config.listen);
   const following = new WorkLoop({
     clock,
     round: async () => {
@@ -126,16 +126,6 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
       await closeServer(server, clock);
     },
   };
-}
-
-function listen(server: Server, at: IssuerConfig["listen"]): Promise<void> {
-  return new Promise((resolveListening, reject) => {
-    server.once("error", reject);
-    server.listen(at.port, at.host, () => {
-      server.off("error", reject);
-      resolveListening();
-    });
-  });
 }
 
 // oidc-provider, reduced to one grant: client credentials (RFC 6749, section 4.4) for one resource (RFC 8707),

@@ -6,7 +6,7 @@ import { z } from "zod";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { durationMs } from "../domain/duration.ts";
-import { parseAgentId, parseServerName, parseUserId } from "../domain/identifiers.ts";
+import { AgentName, parseServerName, parseUserId, ServerNameField } from "../domain/identifiers.ts";
 import { addressIn } from "../runtime/public-addresses.ts";
 import { RegistrySecretReference } from "../runtime/secrets.ts";
 
@@ -53,10 +53,6 @@ export const CardIdentity = z
     path: ["keyId"],
   });
 export type CardIdentity = z.output<typeof CardIdentity>;
-
-const AllowedServer = z.string().refine((value) => parseServerName(value) !== undefined, {
-  error: "must be a server name, its port included where it has one",
-});
 
 /** A user ID, or `*:server` for every user of exactly that server. */
 const AllowedSender = z
@@ -105,7 +101,7 @@ export const AgentEntry = z.strictObject({
   allowedOrigins: z.array(Origin).default([]),
   /** Absent: the pin is revoked and the target stays quarantined. */
   cardIdentity: CardIdentity.optional(),
-  allowedServers: z.array(AllowedServer),
+  allowedServers: z.array(ServerNameField),
   allowedSenders: z.array(AllowedSender),
   /** Shown in rooms; the card's own name when absent. */
   displayName: z.string().min(1).max(255).optional(),
@@ -150,19 +146,14 @@ export type AgentEntry = z.output<typeof AgentEntry>;
 export const GhostPrefix = z.string().regex(/^[a-z0-9._=/-]{1,32}$/);
 
 /** The ghosts of a partner's bridge: the users of its server whose localpart begins so. */
-export const PartnerGhosts = z.strictObject({ server: AllowedServer, prefix: GhostPrefix });
+export const PartnerGhosts = z.strictObject({ server: ServerNameField, prefix: GhostPrefix });
 export type PartnerGhosts = z.output<typeof PartnerGhosts>;
 
 export const AgentsFile = z.strictObject({
   version: z.literal(1),
   /** Their messages never ask an agent. */
   partnerGhosts: z.array(PartnerGhosts).default([]),
-  agents: z.record(
-    z.string().refine((value) => parseAgentId(value) !== undefined, {
-      error: "an agent's name has lower-case letters, digits, '.', '_' and '-', at most 64",
-    }),
-    AgentEntry,
-  ),
+  agents: z.record(AgentName, AgentEntry),
 });
 export type AgentsFile = z.output<typeof AgentsFile>;
 

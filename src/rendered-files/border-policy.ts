@@ -3,11 +3,11 @@
 import { z } from "zod";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
-import { parseServerName } from "../domain/identifiers.ts";
+import { ServerNameField } from "../domain/identifiers.ts";
 
 export const PolicyFile = z.strictObject({
   /** Exact server names, ports included, the homeserver's own among them. Empty, or without it: deny all. */
-  allowed_servers: z.array(z.string().refine((value) => parseServerName(value) !== undefined)),
+  allowed_servers: z.array(ServerNameField),
   /** `deny_all`: no invitation from outside. Absent: invitations from allowed servers pass. */
   invite_rule: z.literal("deny_all").optional(),
 });

@@ -3,7 +3,7 @@
 // card route, and one without clients no invocation route; a client is named in full, never by a pattern.
 import { z } from "zod";
 import { Sha256Digest } from "../domain/digest.ts";
-import { parseAgentId } from "../domain/identifiers.ts";
+import { AgentName } from "../domain/identifiers.ts";
 
 export const AbsolutePath = z
   .string()
@@ -37,10 +37,6 @@ export const Quota = z.strictObject({
   burst: z.int().min(1).max(1_000_000),
 });
 export type Quota = z.output<typeof Quota>;
-
-const AgentName = z
-  .string()
-  .refine((value) => parseAgentId(value) !== undefined, { error: "not an agent name" });
 
 export const PublishedCard = z.strictObject({
   /** The agent, reached by the gateway alone; its card is fetched from this origin. */

@@ -1,7 +1,7 @@
 // clients.yaml: the declared clients of an issuer, partners' and own (plane 5).
 // Published as docs/reference/schemas/issuer-clients.schema.json.
 import { z } from "zod";
-import { parseServerName } from "../domain/identifiers.ts";
+import { ServerNameField } from "../domain/identifiers.ts";
 import { RegistrySecretReference } from "../runtime/secrets.ts";
 
 /** The ID of a client that an issuer declares: the `azp` of its tokens. */
@@ -15,10 +15,7 @@ const DeclaredClient = z.strictObject({
   /** A client that is enabled has one. */
   secret: RegistrySecretReference.optional(),
   /** The partner's server name; absent for a client of the organisation itself. */
-  partner: z
-    .string()
-    .refine((value) => parseServerName(value) !== undefined, { error: "must be a server name" })
-    .optional(),
+  partner: ServerNameField.optional(),
 });
 export type DeclaredClient = z.output<typeof DeclaredClient>;
 

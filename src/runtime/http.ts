@@ -1,5 +1,6 @@
 // HTTP as every client and server here uses it: exchanges of JSON, bodies read within a bound, `Retry-After`, the end of a
 // server. Invariant: no redirect is followed, so that a token goes to the address that it is meant for alone.
+import { once } from "node:events";
 import type { IncomingHttpHeaders, Server } from "node:http";
 import { type Dispatcher, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
@@ -93,6 +94,15 @@ export function retryAfterMs(header: string | undefined, now: number): number | 
   if (/^[0-9]{1,9}$/.test(header.trim())) return Number(header.trim()) * 1_000;
   const date = Date.parse(header);
   return Number.isNaN(date) ? undefined : Math.max(0, date - now);
+}
+
+/** Resolves when the server listens. @throws what the system answers, such as that the port is taken */
+export async function listening(
+  server: Server,
+  { host, port }: { readonly host: string; readonly port: number },
+): Promise<void> {
+  server.listen(port, host);
+  await once(server, "listening");
 }
 
 const GRACE_MS = 5_000;

@@ -2,12 +2,13 @@
 // itself; with the witness and the observer of a lab, what a third server relays can be measured as well.
 // Invariants: secrets are references; a section that is absent leaves out its probes, and the report says so.
 // Published as docs/reference/schemas/probe.schema.json.
+
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../../domain/duration.ts";
+import { ServerNameField } from "../../domain/identifiers.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
-import { ServerNameField } from "../registry/organisation.ts";
 
 const Url = z.url({ protocol: /^https?$/ });
 const Path = z.string().min(1);

@@ -2,18 +2,19 @@
 // the partner has handed over by another way than Matrix.
 // Invariants: unknown keys are refused; secrets are references; what was retired is refused here already.
 // Published as docs/reference/schemas/readmission-identities.schema.json.
+
 import { normalize } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
+import { AgentName } from "../../domain/identifiers.ts";
 import type { Json } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/identity-rules.ts";
-import { AgentName } from "../registry/organisation.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
 import { KeyIdentifier, retireAll, thumbprintOf } from "../registry/retired.ts";
 

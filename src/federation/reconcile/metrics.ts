@@ -1,9 +1,11 @@
 // The reconciler's metrics: what the planes' records say at the time of a scrape, in Prometheus' text format.
 // Invariants: labels are planes and reasons, never a partner, a room or a user; a plane that is not managed
 // here has no series; one of which nothing is recorded has none, except that it is not in force.
+
 import { createServer, type Server } from "node:http";
 import { Gauge, Registry } from "prom-client";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { listening } from "../../runtime/http.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { readPlane } from "../state/plane-records.ts";
 import type { ReconcileContext } from "./context.ts";
@@ -55,7 +57,7 @@ export function reconcilerMetrics({ state, planes }: Pick<ReconcileContext, "sta
  */
 export async function serveMetrics(
   registry: Registry,
-  { host, port }: { readonly host: string; readonly port: number },
+  address: { readonly host: string; readonly port: number },
 ): Promise<Server> {
   const server = createServer((request, response) => {
     request.resume();
@@ -68,11 +70,8 @@ export async function serveMetrics(
       () => response.writeHead(500).end(),
     );
   });
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  server.once("error", reject);
-  server.listen(port, host, resolve);
-  await promise.catch((cause: unknown) => {
-    throw new DrawbridgeError("program_failed", `cannot listen on ${host}:${port}`, {
+  await listening(server, address).catch((cause: unknown) => {
+    throw new DrawbridgeError("program_failed", `cannot listen on ${address.host}:${address.port}`, {
       hint: "Free that port, or change `reconcile.observe` in federation.yaml.",
       cause,
     });

@@ -2,19 +2,12 @@
 // Invariants: unknown keys are refused; secrets are named by reference, never written here.
 // Published as docs/reference/schemas/registry-organisation.schema.json.
 import { z } from "zod";
-import { parseAgentId, parseServerName } from "../../domain/identifiers.ts";
+import { AgentName, ServerNameField } from "../../domain/identifiers.ts";
 import { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
 import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { RetiredOwn } from "./retired.ts";
-
-export const ServerNameField = z.string().refine((value) => parseServerName(value) !== undefined, {
-  error: "must be a server name, its port included where it has one",
-});
-export const AgentName = z.string().refine((value) => parseAgentId(value) !== undefined, {
-  error: "an agent's name has lower-case letters, digits, '.', '_' and '-', at most 64",
-});
 
 /** An agent of this organisation that partners may be admitted to. */
 export const OfferedAgent = z.strictObject({

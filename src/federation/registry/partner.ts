@@ -4,19 +4,13 @@
 // Published as docs/reference/schemas/registry-partner.schema.json.
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { serverHost } from "../../domain/identifiers.ts";
+import { AgentName, ServerNameField, serverHost } from "../../domain/identifiers.ts";
 import { GhostPrefix } from "../../rendered-files/agents-file.ts";
 import { Quota } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import {
-  AgentConsumption,
-  AgentName,
-  type Organisation,
-  type OwnClient,
-  ServerNameField,
-} from "./organisation.ts";
+import { AgentConsumption, type Organisation, type OwnClient } from "./organisation.ts";
 import { KeyIdentifier, Retired } from "./retired.ts";
 
 export const PlaneState = z.enum(["open", "closed"]);

@@ -4,11 +4,10 @@
 // Published as docs/reference/schemas/offboarding-private-record.schema.json.
 import { z } from "zod";
 import { parseDurationMs } from "../../../domain/duration.ts";
-import { parseRoomId } from "../../../domain/identifiers.ts";
+import { AgentName, parseRoomId, ServerNameField } from "../../../domain/identifiers.ts";
 import { Day, Identifier, RunId, Word } from "../../../records/format/fields.ts";
 import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
 import { AbsolutePath, ClientId } from "../../../rendered-files/gateway-files.ts";
-import { AgentName, ServerNameField } from "../../registry/organisation.ts";
 
 const Room = z.string().refine((value) => parseRoomId(value) !== undefined, { error: "must be a room ID" });
 const Instant = z.iso.datetime({ error: "must be a time in UTC, such as 2026-01-31T03:00:00Z" });

@@ -6,8 +6,7 @@ import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
 import { type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./room-plan.ts";
 import { inviteLevel, presenceOf, type RoomState, record as recordOfValue } from "./room-state.ts";
-import { isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
-import type { JournalEntry } from "./undo-journal.ts";
+import { announce, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
 
 export interface SettledRoom {
   readonly room: RoomId;
@@ -146,14 +145,6 @@ async function perform(
       return acting.putState(room, "m.room.power_levels", "", step.content);
     }
   }
-}
-
-async function announce(
-  session: RoomsSession,
-  partners: readonly ServerName[],
-  entry: (partner: ServerName) => JournalEntry,
-): Promise<void> {
-  await Promise.all(partners.map((partner) => journalOf(session, partner).append(entry(partner))));
 }
 
 /** Partners whom the room concerns, and those whom the ACL now denies by name: the journal says which denials are ours. */

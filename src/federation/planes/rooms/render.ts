@@ -1,8 +1,9 @@
 // Plane 2 as a file: what the rooms plane must bring about in every governed room.
 // Invariant: a closing partner's host is never the host of a server that `allow` names (the registry refuses
 // two servers of one host).
+
 import { z } from "zod";
-import { ServerNameField } from "../../registry/organisation.ts";
+import { ServerNameField } from "../../../domain/identifiers.ts";
 import { closedPlanes, type Registry } from "../../registry/partner.ts";
 import { jsonFile } from "../emit-yaml.ts";
 import { admittedServers, openPartners, type PlaneRender } from "../plane.ts";

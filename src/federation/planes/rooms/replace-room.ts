@@ -8,7 +8,7 @@ import { serverAcl } from "./acl.ts";
 import type { ClosingPartner } from "./render.ts";
 import type { Obstacle } from "./room-plan.ts";
 import { joinedByServer, levelOf, presencesOf, type RoomState } from "./room-state.ts";
-import { isRefusal, journalOf, type RoomsSession, recordOf } from "./session.ts";
+import { announce, isRefusal, type RoomsSession, recordOf } from "./session.ts";
 import type { JournalEntry, RoomRecord } from "./undo-journal.ts";
 
 /** A room of ours that takes the place of another, closed already; its actor may invite there. */
@@ -53,8 +53,7 @@ export async function replaceRoom(
   const known = partners
     .map((partner) => recordOf(session, partner, state.roomId))
     .find((one) => one?.replace);
-  const note = (entry: JournalEntry) =>
-    Promise.all(partners.map((partner) => journalOf(session, partner).append(entry)));
+  const note = (entry: JournalEntry) => announce(session, partners, () => entry);
   const failed = (reason: Obstacle["reason"]): EndedRoom => ({
     obstacles: partners.map((partner) => ({ partner, reason })),
     replacement: known?.replacement?.to,
@@ -63,10 +62,9 @@ export async function replaceRoom(
     const creator =
       known?.replace === undefined ? await whoReplaces(session, state, existing) : known.replace.creator;
     if (known?.replace === undefined) {
-      for (const partner of partners) {
-        const users = presencesOf(state, partner);
-        await journalOf(session, partner).append({ act: "replace", room: state.roomId, creator, users });
-      }
+      await announce(session, partners, (partner) => {
+        return { act: "replace", room: state.roomId, creator, users: presencesOf(state, partner) };
+      });
     }
     let moved = { moved: 0, invited: 0 };
     let replacement: RoomId | undefined;
@@ -95,22 +93,13 @@ export async function retireRoom(
   concerned: readonly ClosingPartner[],
 ): Promise<EndedRoom> {
   const partners = concerned.map(({ serverName }) => serverName as ServerName);
-  const done = await takeAway(session, state.roomId, false);
-  if (!done) {
-    return {
-      obstacles: partners.map((partner) => ({ partner, reason: "not_deleted" })),
-      replacement: undefined,
-    };
+  const room = state.roomId;
+  if (!(await takeAway(session, room, false))) {
+    const obstacles = partners.map((partner) => ({ partner, reason: "not_deleted" }) as const);
+    return { obstacles, replacement: undefined };
   }
-  const entry = {
-    act: "gone",
-    room: state.roomId,
-    how: "retired",
-    purged: false,
-    moved: 0,
-    invited: 0,
-  } as const;
-  await Promise.all(partners.map((partner) => journalOf(session, partner).append(entry)));
+  const nobody = { purged: false, moved: 0, invited: 0 };
+  await announce(session, partners, () => ({ act: "gone", room, how: "retired", ...nobody }));
   return { obstacles: [], replacement: undefined };
 }
 
@@ -150,7 +139,7 @@ async function makeRoom(
   }: {
     readonly rooms: readonly RoomState[];
     readonly existing: ExistingRoom | undefined;
-    readonly note: (entry: JournalEntry) => Promise<unknown>;
+    readonly note: (entry: JournalEntry) => Promise<void>;
   },
 ): Promise<Replacement | undefined> {
   const { intent } = session;

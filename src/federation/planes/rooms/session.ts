@@ -16,7 +16,7 @@ import { type DesiredPlane, type OutOfReach, renderedFile } from "../plane.ts";
 import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
 import { type PlanContext, planRoom, type RoomPlan } from "./room-plan.ts";
 import { presentOf, type RoomState, readRoomState } from "./room-state.ts";
-import { Journal, journaledPartners, type RoomRecord } from "./undo-journal.ts";
+import { Journal, type JournalEntry, journaledPartners, type RoomRecord } from "./undo-journal.ts";
 
 /** Which ACL this homeserver enforces, by the border module's answer. */
 type HomeEnforcement = Pick<BorderStatusClient, "differing" | "enforcement" | "refresh">;
@@ -80,6 +80,15 @@ export function journalOf(session: RoomsSession, partner: ServerName): Journal {
   const journal = session.journals.get(partner);
   if (journal === undefined) throw new DrawbridgeError("internal", `there is no journal of ${partner}`);
   return journal;
+}
+
+/** Writes an entry to the journal of each of these partners: what is about to be done, or was. */
+export async function announce(
+  session: RoomsSession,
+  partners: readonly ServerName[],
+  entry: (partner: ServerName) => JournalEntry,
+): Promise<void> {
+  await Promise.all(partners.map((partner) => journalOf(session, partner).append(entry(partner))));
 }
 
 /** Whether the homeserver refused one step: the room is then reported, and the others go on. */
