@@ -265,15 +265,12 @@ export class GhostDevice {
   }
 
   async #openLogged(): Promise<Outcome<GhostActor>> {
-    let outcome: Outcome<GhostActor>;
-    try {
-      outcome = await this.#open();
-    } catch (error) {
+    const outcome = await this.#open().catch((error: unknown) => {
       // The database or the machine's thread failed.
       const err = errorName(error);
       this.#deps.log.warn({ ghost: this.ghost, err }, "a ghost's device could not be opened");
-      outcome = retry("device_unavailable");
-    }
+      return retry("device_unavailable");
+    });
     this.#opening = undefined;
     if (outcome.kind !== "ok") this.#failed(outcome);
     return outcome;

@@ -7,7 +7,7 @@ import type { Random } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
-import { KeyedSerial, mapConcurrent } from "../../runtime/concurrency.ts";
+import { KeyedSerial, mapConcurrent, resultWithin } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
@@ -69,14 +69,12 @@ export class GhostDevices {
     });
     this.#loop = new WorkLoop({
       clock: deps.clock,
-      round: async (signal) => {
-        await this.#checkAll(signal).catch((error: unknown) => {
+      round: (signal) =>
+        this.#checkAll(signal).catch((error: unknown) => {
           // No failure of the loop, in whose wait a ghost that is taken meanwhile would have to wait as well.
           this.#logged(error);
           this.#checkAgain(0, signal);
-        });
-        return false;
-      },
+        }),
       onError: this.#logged,
       pollIntervalMs: CHECK_INTERVAL_MS,
     });
@@ -166,23 +164,19 @@ export class GhostDevices {
     event: EncryptedRoomEvent,
     timeoutMs: number,
   ): Promise<Decryption> {
-    const over = new AbortController();
-    const late = this.#deps.clock.sleep(timeoutMs, over.signal).then(
-      () => undefined,
-      () => undefined,
-    );
     let best: Decryption = { kind: "unavailable" };
-    try {
+    let isLate = false;
+    const tryEach = async () => {
       for (const ghost of ghosts) {
-        const tried = await Promise.race([this.#decryptAs(ghost, event, ghosts), late]);
-        if (tried === undefined) break;
+        const tried = await this.#decryptAs(ghost, event, ghosts);
+        if (isLate) return;
         if (rank(tried) > rank(best)) best = tried;
-        if (best.kind === "decrypted") break;
+        if (best.kind === "decrypted") return;
       }
-      return best;
-    } finally {
-      over.abort();
-    }
+    };
+    await resultWithin(this.#deps.clock, timeoutMs, tryEach());
+    isLate = true;
+    return best;
   }
 
   /**
@@ -298,17 +292,15 @@ export class GhostDevices {
 
   /** What one ghost queries, because a user wrote from an unknown device, the others of its room query too. */
   #queryForOthers(ghosts: readonly GhostMxid[], but: GhostMxid, user: UserId): void {
-    const nothing = {
+    const changed = {
       toDevice: [],
+      changedUsers: [user],
       leftUsers: [],
       oneTimeKeyCounts: undefined,
       unusedFallbackKeys: undefined,
     };
     for (const ghost of ghosts) {
-      if (ghost === but || !this.owns(ghost)) continue;
-      void this.#of(ghost)
-        .receive({ ...nothing, changedUsers: [user] })
-        .catch(this.#logged);
+      if (ghost !== but && this.owns(ghost)) void this.#of(ghost).receive(changed).catch(this.#logged);
     }
   }
 
