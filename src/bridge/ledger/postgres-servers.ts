@@ -176,12 +176,24 @@ export function isPassing(error: unknown): boolean {
   return OF_THE_DRIVER.test(error.message);
 }
 
+/** The server says that it lost against others, or that its process hung in the middle of it. */
+const STATES_OF_ROLLBACK = /^(?:40001|40P01|25P03)$/;
+/** The driver says of a statement that it did not send it, because the connection had ended. */
+const UNSENT = /^Client (?:has encountered|was closed)/;
+/** The connection has ended. */
+const STATES_OF_END = /^(?:08...|57P0[1-5]|E(?:CONN|PIPE).*)$/;
+const END = /^Connection terminated/;
+
 /**
- * Whether the server rolled the statement, or its transaction, back because of others, or because this process hung in
- * the middle of it: it can surely be repeated.
+ * Whether a statement, or its transaction, was surely not committed, and the same may be made again at once: it was rolled
+ * back or never sent.
+ * @param isOpen the transaction had begun and COMMIT was not sent: with its connection the server ends it
  */
-export function isRolledBack(error: unknown): boolean {
-  return /^(?:40001|40P01|25P03)$/.test(String((error as { code?: unknown } | null)?.code));
+export function isRolledBack(error: unknown, isOpen: boolean): boolean {
+  if (!(error instanceof Error)) return false;
+  const { code } = error as { code?: unknown };
+  if (typeof code === "string") return STATES_OF_ROLLBACK.test(code) || (isOpen && STATES_OF_END.test(code));
+  return UNSENT.test(error.message) || (isOpen && END.test(error.message));
 }
 
 /** Whether the connection itself is of no more use, though it stands: its server takes no writes any more. */

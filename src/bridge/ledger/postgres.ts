@@ -62,13 +62,20 @@ export const statement =
 /** How often what lost against another statement is made again. */
 const REPETITIONS_MAX = 3;
 
-/** Makes again what the server has surely rolled back. */
-async function again<Result>(make: () => Promise<Result>): Promise<Result> {
+/** How far one try of a transaction came. */
+interface Try {
+  /** It has begun, and COMMIT was not sent. */
+  isOpen: boolean;
+}
+
+/** Makes again what was surely not committed. */
+async function again<Result>(make: (one: Try) => Promise<Result>): Promise<Result> {
   for (let left = REPETITIONS_MAX; ; left--) {
+    const one = { isOpen: false };
     try {
-      return await make();
+      return await make(one);
     } catch (error) {
-      if (left === 0 || !isRolledBack(error)) throw error;
+      if (left === 0 || !isRolledBack(error, one.isOpen)) throw error;
     }
   }
 }
@@ -170,7 +177,7 @@ async function withoutUnhandled<Result>(work: Promise<Work<Result>>): Promise<Wo
  * Runs `work` between `begin` and COMMIT, on one connection. No remote call may be awaited inside. Connections are
  * pipelined: BEGIN travels with the first statement and COMMIT with the last. A statement that fails aborts the
  * transaction, and every statement sent after it fails too. A transaction that others made fail (a deadlock, a
- * serialization failure), or that the server ended while this process hung, is run again, so `work` must be able to.
+ * serialization failure), or whose connection ended before COMMIT was sent, is run again, so `work` must be able to.
  * @param begin `BEGIN`, or `BEGIN; …` with a statement for the same round trip
  * @throws whatever `work` or the database threw; then nothing was committed, unless the answer to COMMIT was lost
  */
@@ -179,20 +186,23 @@ export function inTransaction<Result>(
   begin: string,
   work: (client: PoolClient) => Promise<Work<Result>>,
 ): Promise<Result> {
-  return again(() => transaction(pool, begin, work));
+  return again((one) => transaction(pool, begin, work, one));
 }
 
 async function transaction<Result>(
   pool: Pool,
   begin: string,
   work: (client: PoolClient) => Promise<Work<Result>>,
+  one: Try,
 ): Promise<Result> {
   const client = await pool.connect();
+  one.isOpen = true;
   let broken: Error | undefined;
   try {
     const begun = client.query(begin);
     // When BEGIN fails, `work` fails too; the failure is reported once.
     const [, { result, sent }] = await Promise.all([begun, withoutUnhandled(work(client))]);
+    one.isOpen = false;
     const [, committed] = await Promise.all([sent, client.query("COMMIT")]);
     // An aborted transaction answers COMMIT with ROLLBACK, and no error.
     if (committed.command !== "COMMIT")

@@ -1,6 +1,8 @@
 // Connections to the server that takes writes, and servers that stop answering. The servers are real; a proxy stands in
 // for the network. A server that was made read-only stands for a standby; real ones are in tests/failover.
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import type { Duplex } from "node:stream";
 import { after, before, describe, it } from "node:test";
 import pg from "pg";
 import { createLedgerPool, inTransaction } from "../../../../src/bridge/ledger/postgres.ts";
@@ -140,6 +142,38 @@ describe("a server that is gone without a word", () => {
       });
     assert.equal(await write(1), portOf(one));
     await assert.rejects(write(Infinity), isPassing);
+  });
+
+  it("a transaction whose connection ended before its COMMIT is made again [DEL-9]", async (t) => {
+    const pool = createLedgerPool({ connectionString: one.url, max: 1 });
+    t.after(() => pool.end());
+    pool.on("error", () => {});
+    const end = async (client: pg.PoolClient) => {
+      const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+      const ended = once(client, "error");
+      await administer(one, `SELECT pg_terminate_backend(${rows[0]?.pid})`);
+      await ended;
+    };
+    const cut = (client: pg.PoolClient) => {
+      const stream = (client as unknown as { connection: { stream: Duplex } }).connection.stream;
+      stream.destroy();
+    };
+    for (const [statements, how] of [
+      [0, end],
+      [1, end],
+      [1, cut],
+    ] as const) {
+      let tries = 0;
+      const made = inTransaction(pool, "BEGIN", async (client) => {
+        await client.query("SELECT pg_current_xact_id()");
+        tries += 1;
+        if (tries === 1) await how(client);
+        for (let left = statements; left > 0; left--) await client.query("SELECT 1");
+        return { result: "made" };
+      });
+      assert.equal(await made, "made");
+      assert.equal(tries, 2);
+    }
   });
 
   it("no statement of a pool or of a single connection waits without end", async (t) => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { isPassing, serverUrls } from "../../../../src/bridge/ledger/postgres-servers.ts";
+import { isPassing, isRolledBack, serverUrls } from "../../../../src/bridge/ledger/postgres-servers.ts";
 import { ROOT } from "../../../support/temporary.ts";
 
 describe("serverUrls", () => {
@@ -26,9 +26,39 @@ describe("serverUrls", () => {
   });
 });
 
-describe("isPassing", () => {
-  const failure = (code?: string, message = "") => Object.assign(new Error(message), code && { code });
+const failure = (code?: string, message = "") => Object.assign(new Error(message), code && { code });
 
+describe("isRolledBack", () => {
+  const TERMINATED = failure(undefined, "Connection terminated unexpectedly");
+
+  it("is true of what the server rolled back, and of what the driver did not send", () => {
+    for (const isOpen of [false, true]) {
+      for (const code of ["40001", "40P01", "25P03"]) assert.ok(isRolledBack(failure(code), isOpen), code);
+      for (const message of [
+        "Client has encountered a connection error and is not queryable",
+        "Client was closed and is not queryable",
+      ]) {
+        assert.ok(isRolledBack(failure(undefined, message), isOpen), message);
+      }
+    }
+  });
+
+  it("is true of a connection that ended, unless COMMIT may have been made", () => {
+    for (const error of [TERMINATED, failure("57P01"), failure("08006"), failure("ECONNRESET")]) {
+      assert.ok(isRolledBack(error, true), String(error));
+      assert.ok(!isRolledBack(error, false), String(error));
+    }
+  });
+
+  it("is false of a refusal, and of a wait that took its time", () => {
+    const timeouts = ["Query read timeout", "timeout expired"].map((message) => failure(undefined, message));
+    for (const error of [failure("23505"), failure("25006"), failure("53300"), ...timeouts, undefined]) {
+      assert.ok(!isRolledBack(error, true), String(error));
+    }
+  });
+});
+
+describe("isPassing", () => {
   it("says which failures of a database pass by themselves", () => {
     for (const code of [
       "08006",
@@ -46,7 +76,12 @@ describe("isPassing", () => {
     for (const code of ["23505", "42601", "28P01", "55000", "57014", "internal"]) {
       assert.ok(!isPassing(failure(code)), code);
     }
-    for (const message of ["Connection terminated unexpectedly", "Query read timeout", "timeout expired"]) {
+    for (const message of [
+      "Connection terminated unexpectedly",
+      "Client has encountered a connection error and is not queryable",
+      "Query read timeout",
+      "timeout expired",
+    ]) {
       assert.ok(isPassing(failure(undefined, message)), message);
     }
     assert.ok(!isPassing(failure(undefined, "another")));
