@@ -106,7 +106,7 @@ export function changedPaths(repository: Repository, from: string, to: string): 
 export async function commitOnTop(
   repository: Repository,
   changes: Changes,
-  options: { readonly message?: string; readonly signingKeyFile?: string } = {},
+  options: { readonly message?: string; readonly signingKeyFile?: string; readonly at?: number } = {},
 ): Promise<Revision> {
   const head = await repository.requireHead();
   const revision = await writeCommit(repository, {
@@ -114,7 +114,7 @@ export async function commitOnTop(
     changes,
     message: options.message ?? "Change",
     author: AUTHOR,
-    at: AT,
+    at: options.at ?? AT,
     signingKeyFile: options.signingKeyFile,
   });
   await repository.advance(head, revision, "test");

@@ -13,7 +13,7 @@ import {
   withoutReadmission,
 } from "../registry/retired-checks.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
-import { canReadSigners, unsignedCommits } from "../repository/signatures.ts";
+import { canReadSigners, type RefusedCommit, refusedCommits } from "../repository/signatures.ts";
 import { type RefusalReason, readHead } from "../state/plane-records.ts";
 import type { ReconcileContext } from "./context.ts";
 import {
@@ -37,7 +37,7 @@ export type Assessment =
   | ({ readonly good: false } & Refusal);
 
 /** What a revision is judged with; the state holds the revision accepted last. */
-export type HeadContext = Pick<ReconcileContext, "repository" | "state" | "cache" | "signing">;
+export type HeadContext = Pick<ReconcileContext, "repository" | "state" | "cache" | "clock" | "signing">;
 
 interface AssessOptions {
   readonly allowNonFastForward?: boolean;
@@ -45,11 +45,11 @@ interface AssessOptions {
 
 /**
  * Whether people who may change the branch have put this revision there, on top of what was accepted: every commit
- * since then is signed by one of them.
+ * since then is signed by one of them, and dated when it may have been made.
  */
 export async function assessOrigin(
   revision: Revision,
-  { repository, state, signing }: Omit<HeadContext, "cache">,
+  { repository, state, clock, signing }: Omit<HeadContext, "cache">,
   { allowNonFastForward = false }: AssessOptions = {},
 ): Promise<Refusal | undefined> {
   const accepted = readHead(state).accepted?.revision;
@@ -61,26 +61,31 @@ export async function assessOrigin(
     };
   }
   if (signing === undefined) return undefined;
-  const reason = "signature_not_allowed";
   if (!canReadSigners(signing)) {
     return {
-      reason,
+      reason: "signature_not_allowed",
       detail: `${signing.allowedSignersFile} cannot be read, so that no signature can be checked`,
       hint: "Put the allowed signers file there, readable by this user, or correct `repository.allowedSignersFile`.",
     };
   }
-  const [unsigned, ...more] = await unsignedCommits(repository, revision, signing, accepted);
-  if (unsigned === undefined) return undefined;
-  const others = more.length === 0 ? "" : `, nor are ${more.length} more that it brings`;
+  const [bad, ...more] = await refusedCommits(repository, revision, signing, accepted, clock.now());
+  if (bad === undefined) return undefined;
+  const others = more.length === 0 ? "" : `; ${more.length} more that it brings are refused as well`;
   return {
-    reason,
-    detail: `${unsigned} is not signed by a key that the allowed signers file lists${others}`,
+    reason: bad.why === "unsigned" ? "signature_not_allowed" : "date_not_possible",
+    detail: `${bad.revision} ${WHY_REFUSED[bad.why]}${others}`,
     hint:
       accepted === undefined
         ? "Look at who made it (git log --show-signature). Commits that are older than the signing of commits are trusted by `repository.trustedBase`."
         : `Look at who made it (git log --show-signature). If it is meant, sign it anew (git rebase --no-ff --gpg-sign ${accepted}); if not, leave it out by a signed merge on ${accepted} (git merge -s ours --gpg-sign).`,
   };
 }
+
+const WHY_REFUSED: Readonly<Record<RefusedCommit["why"], string>> = {
+  unsigned: "is not signed by a key that the allowed signers file lists",
+  dated_before_base: "is dated before a commit that it is based on",
+  dated_in_future: "is dated in the future",
+};
 
 /**
  * Judges a revision as a whole.

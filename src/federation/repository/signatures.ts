@@ -2,11 +2,13 @@
 // Invariants: every commit between what was accepted and the head counts, those that a merge brings included, unless
 // the policy says otherwise; the signature is git's own (SSH); no signature, another format, an unknown key, or a key
 // outside its dates is not allowed. Git compares a key's dates with the commit's own, so that what was good stays good;
-// therefore no commit may be dated before its parents, by which a key that has expired would be used again. Commits are
-// listed by one call of git and verified by one for each 200.
+// therefore no commit may be dated before what it is based on, by which a key that has expired would be used again, nor
+// in the future, after which a key that will expire could sign nothing. Commits are listed by one call of git and
+// verified by one for each 200.
 import { accessSync, constants, readFileSync } from "node:fs";
 import { LRUCache } from "lru-cache";
 import { sha256Tagged } from "../../domain/digest.ts";
+import { CLOCK_SKEW_MS } from "../../records/format/fields.ts";
 import { gitLine } from "./git.ts";
 import { parseRevision, type Repository, type Revision } from "./repository.ts";
 
@@ -29,22 +31,32 @@ const VERIFIED_KEPT = 100_000;
  */
 const verified = new LRUCache<string, true>({ max: VERIFIED_KEPT });
 
+/** A commit that a head brings and for which the head is refused. */
+export interface RefusedCommit {
+  readonly revision: Revision;
+  /** Its date counts before its signature, because that is judged by it. */
+  readonly why: "dated_before_base" | "dated_in_future" | "unsigned";
+}
+
 /**
  * The commits that a head brings and that are not signed as the policy wants, the head's own side first.
  * @param accepted the revision accepted last; without one, the whole history up to the trusted base is examined
+ * @param nowMs milliseconds since the Unix epoch
  * @throws DrawbridgeError `repository_unusable`
  */
-export async function unsignedCommits(
+export async function refusedCommits(
   repository: Repository,
   head: Revision,
   policy: SigningPolicy,
   accepted: Revision | undefined,
-): Promise<readonly Revision[]> {
-  const brought = await broughtBy(repository, head, policy, accepted);
+  nowMs: number,
+): Promise<readonly RefusedCommit[]> {
+  const brought = await broughtBy(repository, head, policy, accepted, nowMs);
   const unsigned = new Set(await unsignedAmong(repository, [...brought.keys()], policy));
-  return [...brought].flatMap(([revision, isBackdated]) =>
-    isBackdated || unsigned.has(revision) ? [revision] : [],
-  );
+  return [...brought].flatMap(([revision, wrongDate]) => {
+    const why = wrongDate ?? (unsigned.has(revision) ? "unsigned" : undefined);
+    return why === undefined ? [] : [{ revision, why }];
+  });
 }
 
 /** Those of some commits that no allowed key has signed. @throws DrawbridgeError `repository_unusable` */
@@ -86,21 +98,30 @@ interface Commit {
 }
 
 /** How far the clocks of two people who commit may be apart. */
-const SKEW_S = 300;
+const SKEW_S = CLOCK_SKEW_MS / 1_000;
 
-/** Each commit that is brought, and whether it is dated before one of its parents. */
+/** Whether a commit's date, in seconds, is in the future; such a date says nothing of when others were made. */
+export function isDatedInFuture(at: number, nowMs: number): boolean {
+  return at > nowMs / 1_000 + SKEW_S;
+}
+
+type WrongDate = Exclude<RefusedCommit["why"], "unsigned">;
+
+/** Each commit that is brought, and what is wrong with its date. */
 async function broughtBy(
   repository: Repository,
   head: Revision,
   { signedCommits, trustedBase }: SigningPolicy,
   accepted: Revision | undefined,
-): Promise<ReadonlyMap<Revision, boolean>> {
+  nowMs: number,
+): Promise<ReadonlyMap<Revision, WrongDate | undefined>> {
   // The head that was accepted brings nothing besides itself.
-  if (head === accepted) return new Map(head === trustedBase ? [] : [[head, false]]);
+  if (head === accepted) return new Map(head === trustedBase ? [] : [[head, undefined]]);
   const trusted = [accepted, trustedBase].flatMap((one) => (one === undefined ? [] : [`^${one}`]));
   // A trusted commit that the repository lacks excludes nothing, so that more is examined.
   const args = [
     "rev-list",
+    "--topo-order",
     "--ignore-missing",
     "--boundary",
     "--no-commit-header",
@@ -113,23 +134,40 @@ async function broughtBy(
     const named = parents.filter((parent) => parent !== "");
     commits.set(id, { tree, at: Number(at), parents: named, isNew: mark !== "-" });
   }
-  if (commits.get(head)?.isNew !== true) return new Map(head === trustedBase ? [] : [[head, false]]);
+  if (commits.get(head)?.isNew !== true) return new Map(head === trustedBase ? [] : [[head, undefined]]);
 
-  const brought = new Map<Revision, boolean>();
+  const base = youngestTrusted(commits, nowMs);
+  const brought = new Map<Revision, WrongDate | undefined>();
   const waiting: string[] = [head];
   for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) {
     const commit = commits.get(id);
     const revision = parseRevision(id);
     if (commit?.isNew !== true || revision === undefined || brought.has(revision)) continue;
-    const youngest = Math.max(0, ...commit.parents.map((parent) => commits.get(parent)?.at ?? 0));
-    brought.set(revision, commit.at < youngest - SKEW_S);
-    const [first, ...others] = commit.parents;
-    if (first !== undefined) waiting.push(first);
     // A merge that keeps its first parent's tree (git merge -s ours) sets aside what the others hold.
-    const takesNothing = commits.get(first ?? "")?.tree === commit.tree;
-    if (signedCommits === "every" && !takesNothing) waiting.push(...others);
+    const takesNothing = commits.get(commit.parents[0] ?? "")?.tree === commit.tree;
+    const examined = signedCommits === "every" && !takesNothing ? commit.parents : commit.parents.slice(0, 1);
+    // A parent that nobody examines has whatever date its author liked; what was trusted below it counts all the same.
+    const dates = examined
+      .map((parent) => commits.get(parent)?.at ?? 0)
+      .filter((at) => !isDatedInFuture(at, nowMs));
+    const isBackdated = commit.at < Math.max(base.get(id) ?? 0, ...dates) - SKEW_S;
+    const isPostdated = isDatedInFuture(commit.at, nowMs);
+    brought.set(revision, isBackdated ? "dated_before_base" : isPostdated ? "dated_in_future" : undefined);
+    waiting.push(...examined);
   }
   return brought;
+}
+
+/** The date of the youngest trusted commit that each of the others descends from; children stand before parents. */
+function youngestTrusted(commits: ReadonlyMap<string, Commit>, nowMs: number): ReadonlyMap<string, number> {
+  const youngest = new Map<string, number>();
+  for (const [id, { isNew, at }] of commits) {
+    if (!isNew && !isDatedInFuture(at, nowMs)) youngest.set(id, at);
+  }
+  for (const [id, { isNew, parents }] of [...commits].reverse()) {
+    if (isNew) youngest.set(id, Math.max(0, ...parents.map((parent) => youngest.get(parent) ?? 0)));
+  }
+  return youngest;
 }
 
 function digestOf(allowedSignersFile: string): string | undefined {

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { gitLine, gitOk } from "./git.ts";
 import { parseRevision, type Repository, type Revision } from "./repository.ts";
+import { isDatedInFuture } from "./signatures.ts";
 
 /** Texts to be by path; null where a file is to go. */
 export type Changes = ReadonlyMap<string, string | null>;
@@ -21,7 +22,7 @@ export interface NewCommit {
   readonly changes: Changes;
   readonly message: string;
   readonly author: CommitAuthor;
-  /** Milliseconds since the Unix epoch; the youngest parent's date where that is later. */
+  /** Milliseconds since the Unix epoch; the youngest parent's date where that is a little later. */
   readonly at: number;
   /** Private SSH key that it is signed with. */
   readonly signingKeyFile?: string | undefined;
@@ -35,7 +36,7 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
   const folder = mkdtempSync(join(tmpdir(), "drawbridge-commit-"));
   try {
     const tree = await writeTree(repository, commit, folder);
-    const seconds = Math.max(Math.floor(commit.at / 1_000), await lastDate(repository, commit.parents));
+    const seconds = Math.max(Math.floor(commit.at / 1_000), await lastDate(repository, commit));
     const sign = commit.signingKeyFile === undefined ? [] : ["-S"];
     const parents = commit.parents.flatMap((parent) => ["-p", parent]);
     const { name, email } = commit.author;
@@ -65,11 +66,15 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
   }
 }
 
-/** A commit that is dated before its parents is refused, whoever's clock is wrong. */
-async function lastDate(repository: Repository, parents: NewCommit["parents"]): Promise<number> {
+/**
+ * A commit that is dated before its parents is refused, whoever's clock is wrong; so is one in the future, whose date is
+ * not taken over.
+ */
+async function lastDate(repository: Repository, { parents, at }: NewCommit): Promise<number> {
   if (parents.length === 0) return 0;
   const dates = await gitLine(["log", "--no-walk", "--format=%ct", ...parents], repository.call());
-  return Math.max(...dates.split("\n").map(Number));
+  const past = dates.split("\n").map(Number);
+  return Math.max(0, ...past.filter((date) => !isDatedInFuture(date, at)));
 }
 
 async function writeTree(repository: Repository, commit: NewCommit, folder: string): Promise<string> {

@@ -64,6 +64,7 @@ export const RefusalReason = z.enum([
   "branch_missing",
   "not_descendant",
   "signature_not_allowed",
+  "date_not_possible",
   "registry_invalid",
   "retirement_withdrawn",
   "readmission_missing",

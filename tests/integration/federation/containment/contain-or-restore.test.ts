@@ -234,6 +234,29 @@ describe("containing and restoring a partner", () => {
     await refused({ signingKeyFile: other.file }, /the key of repository\.signingKeyFile is not among them/);
   });
 
+  it("contain works on top of a commit in the future, by whoever may commit [CON-1] [GIT-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const [own, other] = [signingKey(keys, "own"), signingKey(keys, "other")];
+    // The machine's own key expires, so that it could sign nothing that is dated as late.
+    const expiring = own.allowed.replace('namespaces="git"', 'namespaces="git",valid-before="20270101"');
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), expiring, other.allowed);
+    const settings = { allowedSignersFile, signingKeyFile: own.file };
+    const { federation, repository, contain, assertWhole } = await control(t, { settings });
+    await runPass(federation);
+    const good = await repository.requireHead();
+    await commitOnTop(repository, new Map([["README.md", "Later"]]), {
+      signingKeyFile: other.file,
+      at: Date.UTC(2090, 0, 1),
+    });
+    const { refusal, revision } = await runPass(federation);
+    assert.equal(refusal?.reason, "date_not_possible");
+    assert.equal(revision, good);
+    const act = await contain();
+    assert.equal((await runPass(federation)).refusal, undefined);
+    assert.equal(await repository.head(), act.revision);
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
+  });
+
   it("contain works when the branch was moved to another history [CON-1]", async (t) => {
     const { contain, repository, federation, assertWhole } = await control(t);
     await runPass(federation);

@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import type { Revision } from "../../../../src/federation/repository/repository.ts";
 import {
+  refusedCommits,
   type SigningPolicy,
   unsignedAmong,
-  unsignedCommits,
 } from "../../../../src/federation/repository/signatures.ts";
 import { type Changes, writeCommit } from "../../../../src/federation/repository/write-commit.ts";
 import {
@@ -46,9 +46,27 @@ async function signers(t: TestContext) {
     });
   const signed = (...parents: readonly Revision[]) => commit(mine.file, parents);
   const unsigned = (...parents: readonly Revision[]) => commit(undefined, parents);
-  const found = (head: Revision, more: Partial<SigningPolicy> = {}, accepted: Revision | undefined = root) =>
-    unsignedCommits(repository, head, { ...policy, ...more }, accepted);
-  return { folder, repository, root, mine, foreign, policy, commit, signed, unsigned, found };
+  const refused = (
+    head: Revision,
+    more: Partial<SigningPolicy> = {},
+    accepted: Revision | undefined = root,
+  ) => refusedCommits(repository, head, { ...policy, ...more }, accepted, AT);
+  const found = async (...args: Parameters<typeof refused>) =>
+    (await refused(...args)).map(({ revision }) => revision);
+  /** A signed commit with the root's tree; whoever holds a key dates a commit as it likes. */
+  const dated = (seconds: number, parents: readonly Revision[] = [root], signingKeyFile = mine.file) => {
+    const date = `@${seconds} +0000`;
+    const tree = operatorGit(repository.path, "rev-parse", `${root}^{tree}`);
+    const settings = ["-c", "gpg.format=ssh", "-c", `user.signingKey=${signingKeyFile}`];
+    const who = ["-c", "user.name=x", "-c", "user.email=x@a.test"];
+    const on = parents.flatMap((parent) => ["-p", parent]);
+    return execFileSync("git", [...settings, ...who, "commit-tree", "-S", "-m", "x", ...on, tree], {
+      cwd: repository.path,
+      env: { ...process.env, GIT_AUTHOR_DATE: date, GIT_COMMITTER_DATE: date },
+      encoding: "utf8",
+    }).trim() as Revision;
+  };
+  return { folder, repository, root, mine, foreign, policy, commit, signed, unsigned, dated, refused, found };
 }
 
 describe("signatures of commits", () => {
@@ -79,21 +97,9 @@ describe("signatures of commits", () => {
   });
 
   it("a commit that is dated before its parent is refused, so that no key that has expired is used again [GIT-1]", async (t) => {
-    const { folder, repository, mine, policy, root, found } = await signers(t);
+    const { folder, repository, mine, policy, dated, found } = await signers(t);
     const dayBefore = mine.allowed.replace('namespaces="git"', 'namespaces="git",valid-before="20260102"');
     const expired = { allowedSignersFile: allowedSigners(join(folder, "expired"), dayBefore) };
-    // Whoever holds a key dates a commit as it likes.
-    const dated = (seconds: number) => {
-      const date = `@${seconds} +0000`;
-      const tree = operatorGit(repository.path, "rev-parse", `${root}^{tree}`);
-      const settings = ["-c", "gpg.format=ssh", "-c", `user.signingKey=${mine.file}`];
-      const who = ["-c", "user.name=x", "-c", "user.email=x@a.test"];
-      return execFileSync("git", [...settings, ...who, "commit-tree", "-S", "-m", "x", "-p", root, tree], {
-        cwd: repository.path,
-        env: { ...process.env, GIT_AUTHOR_DATE: date, GIT_COMMITTER_DATE: date },
-        encoding: "utf8",
-      }).trim() as Revision;
-    };
     const at = AT / 1_000;
     const [later, backdated, skewed] = [dated(at), dated(at - 2 * 86_400), dated(at - 60)];
     assert.deepEqual(await found(later, expired), [later], "the key has expired");
@@ -103,9 +109,38 @@ describe("signatures of commits", () => {
     assert.deepEqual(await found(skewed), [], "two clocks may differ a little");
   });
 
+  it("an expired key is not used again by a merge that sets a younger accepted commit aside [GIT-1]", async (t) => {
+    const { folder, root, mine, foreign, signed, dated, refused } = await signers(t);
+    const day = 86_400;
+    const before = AT / 1_000 - 2 * day;
+    const expired = mine.allowed.replace('namespaces="git"', 'namespaces="git",valid-before="20260102"');
+    const allowedSignersFile = allowedSigners(join(folder, "expired"), expired, foreign.allowed);
+    const old = dated(before - day, []);
+    const accepted = dated(AT / 1_000, [old, root], foreign.file);
+    const aside = dated(before, [accepted], foreign.file);
+    const rewind = dated(before, [old, aside]);
+    const why = "dated_before_base";
+    for (const signedCommits of ["every", "first_parent"] as const) {
+      const policy = { allowedSignersFile, signedCommits };
+      assert.deepEqual(await refused(rewind, policy, accepted), [{ revision: rewind, why }], signedCommits);
+    }
+    assert.deepEqual(await refused(await signed(accepted), {}, accepted), [], "a key that has not expired");
+  });
+
+  it("a commit in the future is refused, and one that leaves it out is not [GIT-1]", async (t) => {
+    const { repository, root, commit, mine, dated, refused } = await signers(t);
+    const [ahead, skewed] = [dated(AT / 1_000 + 301), dated(AT / 1_000 + 299)];
+    const why = "dated_in_future";
+    assert.deepEqual(await refused(ahead), [{ revision: ahead, why }]);
+    assert.deepEqual(await refused(skewed), []);
+    const leftOut = await commit(mine.file, [root, ahead], new Map());
+    assert.equal(operatorGit(repository.path, "log", "-1", "--format=%ct", leftOut), String(AT / 1_000));
+    assert.deepEqual(await refused(await commit(mine.file, [leftOut])), []);
+  });
+
   it("what is written here is never dated before its parents [GIT-1]", async (t) => {
     const { repository, root, commit, mine, found } = await signers(t);
-    const head = await commit(mine.file, [root], undefined, AT - 86_400_000);
+    const head = await commit(mine.file, [root], undefined, AT - 299_000);
     assert.equal(operatorGit(repository.path, "log", "-1", "--format=%ct", head), String(AT / 1_000));
     assert.deepEqual(await found(head), []);
   });
@@ -150,19 +185,19 @@ describe("signatures of commits", () => {
   });
 
   it("without an accepted head the whole history is examined, up to the trusted base [GIT-1]", async (t) => {
-    const { folder, repository, root, policy, signed, unsigned } = await signers(t);
+    const { folder, root, policy, signed, unsigned, repository } = await signers(t);
+    const found = async (head: Revision, trustedBase: Revision | undefined) => {
+      const refused = await refusedCommits(repository, head, { ...policy, trustedBase }, undefined, AT);
+      return refused.map(({ revision }) => revision);
+    };
     const base = await unsigned(root);
     const head = await signed(base);
-    const at = (trustedBase: Revision | undefined) =>
-      unsignedCommits(repository, head, { ...policy, trustedBase }, undefined);
+    const at = (trustedBase: Revision | undefined) => found(head, trustedBase);
     assert.deepEqual(await at(undefined), [base, root]);
     assert.deepEqual(await at(root), [base]);
     assert.deepEqual(await at(base), []);
     const other = await bareRepository(join(folder, "other.git"), { "README.md": "Another.\n" });
     assert.deepEqual(await at(await other.requireHead()), [base, root], "an unknown base excludes nothing");
-    assert.deepEqual(
-      await unsignedCommits(repository, base, { ...policy, trustedBase: base }, undefined),
-      [],
-    );
+    assert.deepEqual(await found(base, base), []);
   });
 });
