@@ -18,7 +18,7 @@ import type { Trust } from "../format/trust.ts";
 import { readEvidence } from "../verify/evidence-integrity.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems } from "../verify/stage-sequence.ts";
-import { completionProblems, evidenceOf } from "../verify/verify-completion.ts";
+import { completionProblems, evidenceOf, keyProblems } from "../verify/verify-completion.ts";
 import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { verifyRecord } from "../verify/verify-record.ts";
 import { placeOf, stageProblems } from "../verify/verify-stage.ts";
@@ -114,6 +114,8 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
     }
     opened += 1;
     add(statementProblems(result.statement, removal, items, offered.unusable));
+    // Signatures are never replaced: one by another key would stand in the way of the right one.
+    if (isCompletion(result.statement)) add(keyProblems(result.statement.predicate, result.signers));
     const place = placeOfStatement(result.statement);
     // What is this organisation's to state is taken back only if it has stated it.
     const hasSigned = result.signers.some(({ organisation }) => organisation === removal.self);

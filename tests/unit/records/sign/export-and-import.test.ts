@@ -271,6 +271,22 @@ describe("exchanging statements", () => {
     await refusedWith(() => countersign(completion, seenBy(B), b, strange.signer), "key_not_attested");
   });
 
+  it("a completion that a party has signed by another of its pinned keys is not taken in [OFF-3]", async () => {
+    const { a } = await walked();
+    const second = party("b.test");
+    const keys = [...B.trusted.keys, ...second.trusted.keys];
+    const parties = [A.trusted, { ...B.trusted, keys }];
+    const completion = await signStatement(complete(a), A.signer);
+    const held = { ...a, envelopes: [...a.envelopes, completion] };
+    const returned = async ({ signer }: Party) => {
+      const signed = await addSignature(completion, signer);
+      const file = exportExchange({ ...seenBy(B), parties }, [signed], []);
+      return importExchange(bytes(file), { ...seenBy(A), parties }, held);
+    };
+    await refusedWith(() => returned(second), "key_not_attested");
+    assert.equal((await returned(B)).added.signatures, 1);
+  });
+
   it("a stage whose exit condition does not hold cannot be stated [OFF-2]", async () => {
     const open = itemsOf("a.test", "b.test", "transport", {
       item: (item) => ({ ...item, verdict: "open" }),
