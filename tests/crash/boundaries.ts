@@ -308,8 +308,8 @@ const cancel = (exchange: Exchange) => exchange.reply(exchange.question, "!cance
 const askAndWait = async (exchange: Exchange) => {
   await exchange.ask();
   await exchange.until(
-    "the agent's task is recorded",
-    "SELECT 1 FROM bridge_delegations WHERE room_id = $1 AND a2a_task_id IS NOT NULL",
+    "the agent has accepted",
+    "SELECT 1 FROM bridge_delegations WHERE room_id = $1 AND accepted_at IS NOT NULL",
   );
 };
 const untilAskedBack = async (exchange: Exchange) => {

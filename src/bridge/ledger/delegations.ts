@@ -1,6 +1,7 @@
 // The transitions of a claimed delegation. Each is one statement, fenced in its WHERE, and asserts its row.
 // Invariants: whatever a transition implies (the room's next turn, freed capacity, cleared content, audit record,
-// notice) is written in the same statement; a terminal transition clears prompt and reply.
+// notice) is written in the same statement; a terminal transition clears prompt and reply, and the names that the agent
+// gave to its task and its question, because it could write anything into them.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Batches } from "../../runtime/concurrency.ts";
@@ -143,7 +144,8 @@ const FINISH = statement("finish")`
     UPDATE bridge_delegations d SET
       state = $5, terminal_stage = $6, terminal_at = $4,
       terminal_reason = CASE WHEN $5 = 'canceled' THEN COALESCE(d.cancel_reason, $7) ELSE $7 END,
-      prompt = NULL, options = NULL, lease_holder = NULL, lease_until = NULL, due_at = NULL,
+      prompt = NULL, options = NULL, question_key = NULL, a2a_task_id = NULL,
+      lease_holder = NULL, lease_until = NULL, due_at = NULL,
       reply_event_id = (
         SELECT COALESCE(s.event_id, l.event_id) FROM bridge_sends s LEFT JOIN last_send l ON l.id = s.id
         WHERE s.delegation_id = d.id AND s.purpose = 'reply' AND s.ordinal = 0)

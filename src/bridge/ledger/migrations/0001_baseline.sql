@@ -292,7 +292,8 @@ CREATE TABLE bridge_delegations (
   CONSTRAINT terminal_is_final CHECK (
     CASE WHEN state IN ('completed', 'failed', 'canceled', 'denied', 'expired')
       THEN terminal_at IS NOT NULL AND terminal_stage IS NOT NULL AND terminal_reason IS NOT NULL
-        AND prompt IS NULL AND options IS NULL AND lease_holder IS NULL AND due_at IS NULL
+        AND prompt IS NULL AND options IS NULL AND question_key IS NULL AND a2a_task_id IS NULL
+        AND lease_holder IS NULL AND due_at IS NULL
       ELSE terminal_at IS NULL AND terminal_stage IS NULL AND terminal_reason IS NULL AND room_seq IS NOT NULL
     END)
 );

@@ -62,19 +62,21 @@ describe("schema", () => {
     await assert.rejects(insert("awaiting_key", "derived"), /envelope_ends_once/);
   });
 
-  it("refuses a terminal row that holds content or a lease [DEL-3]", async (t) => {
+  it("refuses a terminal row that holds content or a lease [DEL-3] [AUD-2]", async (t) => {
     const { pool } = await testDatabase(t);
-    const insert = (prompt: string, holder: string) =>
+    const insert = (prompt: string, holder: string, task = "NULL", question = "NULL") =>
       pool.query(
         `INSERT INTO bridge_delegations
          (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, agent_id, target_fingerprint,
           admitted_at, state, terminal_at, terminal_stage, terminal_reason, prompt,
-          lease_holder, lease_until)
+          lease_holder, lease_until, a2a_task_id, question_key)
        VALUES ('$e', '@g:a', '!r', '@s:a', 1, 'docs', 'none', now(), 'failed', now(),
-          'dispatch', 'agent_failed', ${prompt}, ${holder}, ${holder === "NULL" ? "NULL" : "now()"})`,
+          'dispatch', 'agent_failed', ${prompt}, ${holder}, ${holder === "NULL" ? "NULL" : "now()"}, ${task}, ${question})`,
       );
     await assert.rejects(insert("'\\x01'", "NULL"), /terminal_is_final/);
     await assert.rejects(insert("NULL", "'one'"), /terminal_is_final/);
+    await assert.rejects(insert("NULL", "NULL", "'named by the agent'"), /terminal_is_final/);
+    await assert.rejects(insert("NULL", "NULL", "NULL", "'named by the agent'"), /terminal_is_final/);
     await insert("NULL", "NULL");
   });
 

@@ -294,7 +294,7 @@ export class LedgerModel extends ModelLeases {
   #end(one: Delegation, state: TerminalState, reason: TerminalReason, now: number, turnAt: number): void {
     this.leave(one, turnAt);
     Object.assign(one, { state, reason, endedAt: now, holder: null, leaseUntil: null, dueAt: null });
-    Object.assign(one, { hasPrompt: false, hasOptions: false });
+    Object.assign(one, { hasPrompt: false, hasOptions: false, task: null });
     for (const send of one.sends) {
       if (send.state === "pending") Object.assign(send, { state: "abandoned", hasContent: false });
     }
