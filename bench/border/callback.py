@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drawbridge_border.admission import Border
+from drawbridge_border.border import Border
 from drawbridge_border.callbacks import Callbacks
 from drawbridge_border.violations import ViolationLog
 from drawbridge_border.watched_policy import WatchedPolicy

@@ -9,7 +9,7 @@ import pytest
 from synapse.module_api import NOT_SPAM
 from synapse.module_api.errors import Codes
 
-from drawbridge_border.admission import Border
+from drawbridge_border.border import Border
 from drawbridge_border.callbacks import Callbacks
 from drawbridge_border.watched_policy import InForce
 from support import OWN, PARTNER, ROOM, THIRD, event, member, now

@@ -13,19 +13,19 @@ import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/intake-envelope-worker.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
 import { RestoreGuard } from "./health/restore-guard.ts";
+import { redactedIn } from "./intake/cancellations.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
-import { redactedIn } from "./intake/interpret-messages.ts";
 import { createNamespace } from "./intake/namespace.ts";
 import { throughFailover } from "./intake/retry-after-failover.ts";
 import { createIntakeServer } from "./intake/server.ts";
 import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import type { ClaimRequest } from "./ledger/postgres.ts";
 import { openProcessConnection, releaseEnded } from "./ledger/processes.ts";
+import { createMembershipQueue } from "./matrix/answer-invitations.ts";
 import { Avatars } from "./matrix/avatars.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
-import { createMembershipQueue } from "./matrix/membership-queue.ts";
 import { plainRoomsOnly } from "./matrix/send-event.ts";
 import {
   catchupMetrics,

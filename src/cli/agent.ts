@@ -15,7 +15,7 @@ import { ExitCode } from "./lib/exit-codes.ts";
 import { openForCommand } from "./lib/federation.ts";
 import { CONFIG, JSON_OPTION } from "./lib/options.ts";
 import { print, renderTable, say, short } from "./lib/output.ts";
-import { conditionText } from "./lib/steps.ts";
+import { conditionText } from "./lib/step-table.ts";
 
 export const IDENTITY_EXIT_CODES = `
 

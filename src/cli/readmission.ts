@@ -23,7 +23,7 @@ import { openForCommand, outsideProbe } from "./lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "./lib/options.ts";
 import { print, say, short } from "./lib/output.ts";
 import { planeWords } from "./lib/progress.ts";
-import { conditionText, planText, stepTable } from "./lib/steps.ts";
+import { conditionText, planText, stepTable } from "./lib/step-table.ts";
 
 export const ROOMS_OPTION = [
   "--rooms <choice>",

@@ -20,7 +20,7 @@ from .server_name import server_of
 if TYPE_CHECKING:
     from synapse.events import EventBase
 
-    from .admission import Border
+    from .border import Border
 
 logger = logging.getLogger(__name__)
 

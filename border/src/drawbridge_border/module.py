@@ -9,7 +9,7 @@ import time
 from synapse.module_api import ModuleApi
 from synapse.module_api.errors import ConfigError
 
-from .admission import Border
+from .border import Border
 from .callbacks import Callbacks
 from .config import BorderConfig, parse_config
 from .enforced_acls import EnforcedAcls, UnsupportedHomeserverError

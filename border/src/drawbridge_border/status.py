@@ -13,7 +13,7 @@ from synapse.http.site import SynapseRequest
 from synapse.module_api import DirectServeJsonResource, parse_json_object_from_request
 from synapse.module_api.errors import Codes, SynapseError
 
-from .admission import Border
+from .border import Border
 from .enforced_acls import EnforcedAcls
 from .server_name import is_server_name
 from .violations import ViolationLog

@@ -10,10 +10,10 @@ import { A2aFailure } from "./a2a/classify-failure.ts";
 import type { ContentPart } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
+import { canceled, type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
 import { recheck, stoppedFollowing } from "./recheck-policy.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { outcomeOfRefusal, readUnsent, recordAndSend } from "./send-reply.ts";
-import { canceled, type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./verdicts.ts";
 
 /** How often the policy and the task are looked at while an answer is waited for. */
 const LOOK_MS = 30_000;

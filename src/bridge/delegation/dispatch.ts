@@ -15,10 +15,6 @@ import { cancelTask } from "./cancel-task.ts";
 import type { DelegationLimits } from "./dependencies.ts";
 import { loadAttachment, refusalOf, withoutAttachment } from "./fetch-attachment.ts";
 import { askedIn, follow, isAnswered } from "./follow-task.ts";
-import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
-import { dispatchDeadline, givenUp, retryOrGiveUp, settleEarlier } from "./retry-or-give-up.ts";
-import type { RunningDelegation } from "./running-delegation.ts";
-import { recordAndSend } from "./send-reply.ts";
 import {
   canceled,
   type DelegationVerdict,
@@ -27,7 +23,11 @@ import {
   finish,
   rateLimited,
   SEND_VERDICTS,
-} from "./verdicts.ts";
+} from "./outcomes.ts";
+import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
+import { dispatchDeadline, givenUp, retryOrGiveUp, settleEarlier } from "./retry-or-give-up.ts";
+import type { RunningDelegation } from "./running-delegation.ts";
+import { recordAndSend } from "./send-reply.ts";
 
 /** A late delegation that may have been dispatched, and keeps failing unexpectedly, ends after so many tries. */
 const LATE_ATTEMPTS_MAX = 50;

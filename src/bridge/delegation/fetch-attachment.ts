@@ -9,9 +9,9 @@ import type { Attachment } from "../ledger/prompts.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import { verifiedType } from "../matrix/files.ts";
 import type { FilePart } from "./a2a/protocol.ts";
+import { failed } from "./outcomes.ts";
 import type { ClearedTarget } from "./recheck-policy.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
-import { failed } from "./verdicts.ts";
 
 export type Loaded =
   | { readonly kind: "loaded"; readonly file: FilePart }

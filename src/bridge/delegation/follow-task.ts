@@ -9,10 +9,11 @@ import type { AgentUpdate, ContentPart, Phase } from "./a2a/protocol.ts";
 import { type AskedBack, ask } from "./agent-question.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
+import { type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
+import { ASKED_WAIT_MS_MAX } from "./retry-or-give-up.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { recordAndSend } from "./send-reply.ts";
-import { type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./verdicts.ts";
 
 const RECHECK_MS = 5_000;
 /** After so long without an event the task is polled: the stream's connection may be dead. */
@@ -26,8 +27,6 @@ const REPORT_LENGTH_MAX = 2_000;
 export const FAULTS_MAX = 5;
 /** The least wait for a card that cannot be fetched. */
 const UNKNOWN_WAIT_MS_MIN = 500;
-/** The longest wait that an agent may ask for between two polls. */
-const ASKED_WAIT_MS_MAX = 5 * 60_000;
 
 export interface Followed {
   readonly taskId: string;

@@ -7,7 +7,7 @@ import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
-import { AGENT_REMOVED, CARD_UNTRUSTED, failed, SENDER_REJECTED, TRUST_LOST } from "./verdicts.ts";
+import { AGENT_REMOVED, CARD_UNTRUSTED, failed, SENDER_REJECTED, TRUST_LOST } from "./outcomes.ts";
 
 export interface ClearedTarget {
   readonly kind: "cleared";

@@ -9,16 +9,16 @@ import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type FindResult, findTask } from "./a2a/find-task.ts";
 import type { TaskView } from "./a2a/protocol.ts";
+import { type DelegationVerdict, failed, finish, SEND_VERDICTS } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
-import { type DelegationVerdict, failed, finish, SEND_VERDICTS } from "./verdicts.ts";
 
 /**
  * A question that the agent may have is not let go before so many tries, even past
  * the deadline: a bridge that was away must not lose an answer because the agent is away for a moment.
  */
 const TRIES_MIN = 6;
-/** The longest wait that an agent or its issuer may ask for. */
-const ASKED_WAIT_MS_MAX = 5 * 60_000;
+/** The longest wait that an agent or its issuer may ask for, before a question is sent again or its task is read again. */
+export const ASKED_WAIT_MS_MAX = 5 * 60_000;
 
 /**
  * When the question must have been accepted, milliseconds since the Unix epoch. The time begins with the first try, so

@@ -8,9 +8,9 @@ import { cancelTask } from "./cancel-task.ts";
 import type { DeferReason } from "./dependencies.ts";
 import { dispatch } from "./dispatch.ts";
 import { followAccepted } from "./follow-task.ts";
+import { canceled, type DelegationVerdict, finish } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { cancelDelivery, sendUnsent } from "./send-reply.ts";
-import { canceled, type DelegationVerdict, finish } from "./verdicts.ts";
 
 /** How a run ended. `held`: interrupted by a drain; the lease is still this process's to give back. */
 export type RunEnd = "settled" | "held";

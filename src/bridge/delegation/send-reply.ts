@@ -11,8 +11,8 @@ import type { SendPurpose } from "../ledger/states.ts";
 import { type Answer, type AnswerSource, answerParts, relatesTo } from "../matrix/answer-events.ts";
 import type { SendResult } from "../matrix/send-event.ts";
 import { missingFile } from "./answer-text.ts";
+import { canceled, type DelegationVerdict, failed, finish } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
-import { canceled, type DelegationVerdict, failed, finish } from "./verdicts.ts";
 
 /** Files of one answer that are passed on. */
 const FILES_MAX = 10;

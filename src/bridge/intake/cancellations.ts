@@ -1,10 +1,10 @@
-// Which message or reaction cancels which delegation. Pure.
-// Invariants: only the person who asked cancels; whoever else tries, or cancels what has ended, is told so politely; a
+// Which message, reaction or redaction cancels which delegation. Pure.
+// Invariants: by a message or a reaction only the person who asked cancels; whoever else tries, or cancels what has ended, is told so politely; a
 // reaction counts on what a ghost says about a task alone, because on an answer it may be an opinion.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
-import type { NewCancel, NewNotice, Subject } from "../ledger/admission-types.ts";
+import type { Admission, NewCancel, NewNotice, Subject } from "../ledger/admission-types.ts";
 import type { CancelRefusal, SendPurpose } from "../ledger/states.ts";
-import type { MessageEvent, ReactionEvent } from "./read-events.ts";
+import type { MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
 import { sameKey } from "./replies-to-agents.ts";
 
 /** The command that cancels a question, and the reaction. */
@@ -73,4 +73,11 @@ export function cancelRefused(
   if (ghost === undefined) return [];
   const threadRoot = subject === undefined ? by.threadRoot : subject.threadRoot;
   return [{ kind: "cancel_refused", room: by.room, ghost, source: by.event, threadRoot, reason }];
+}
+
+/** Events that were redacted: a redaction that the homeserver accepts cancels the question, whoever made it. */
+export function redactedIn(events: readonly ReadableEvent[]): Admission["redacted"] {
+  return events
+    .filter((event) => event.type === "redaction")
+    .map(({ room, redacts }) => ({ room, event: redacts }));
 }

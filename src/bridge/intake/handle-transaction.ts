@@ -13,13 +13,13 @@ import type { DeviceMail } from "../ledger/device-inbox.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
+import { redactedIn } from "./cancellations.ts";
 import {
   aboutOf,
   candidatesOf,
   couldAsk,
   interpretMessages,
   postedIn,
-  redactedIn,
   roomStateOf,
 } from "./interpret-messages.ts";
 import type { Namespace } from "./namespace.ts";

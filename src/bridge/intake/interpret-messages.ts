@@ -17,7 +17,6 @@ import { allowsAnybody, isPartnerGhost, isSenderAllowed } from "../agents/sender
 import type { RoomStateEvent } from "../ledger/admission-types.ts";
 import {
   type About,
-  type Admission,
   type Derived,
   inRoom,
   type KnownFacts,
@@ -37,6 +36,7 @@ import {
   cancelByCommand,
   cancelByReaction,
   cancelRefused,
+  redactedIn,
 } from "./cancellations.ts";
 import { agentTurnOf, contextOf } from "./continued-exchanges.ts";
 import { editedBy, editsOf, editsWaiting } from "./edits.ts";
@@ -116,12 +116,6 @@ export function couldAsk(message: MessageEvent): boolean {
   const isReadable = !message.isEdit || message.replaces !== undefined;
   const isSaid = message.msgtype === "m.text" || message.attachment !== undefined;
   return isSaid && isReadable && !message.isAutomated;
-}
-
-export function redactedIn(events: readonly ReadableEvent[]): Admission["redacted"] {
-  return events
-    .filter((event) => event.type === "redaction")
-    .map(({ room, redacts }) => ({ room, event: redacts }));
 }
 
 /** The questions of agents among the events of own ghosts. */

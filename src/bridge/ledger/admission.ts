@@ -13,7 +13,7 @@ import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
 import { editedAtOnce, editQuestions } from "./edits.ts";
-import { keysFound } from "./end-waiting-envelopes.ts";
+import { keysFound } from "./envelope-expiry.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
 import {

@@ -4,7 +4,7 @@
 // Invariants: a cancellation is a durable intent; whoever holds the lease, in whichever process, ends the delegation; who
 // asked is told by the transition that ends it, once each event of the answer whose sending was begun is sent or refused.
 import type { Admission, NewCancel, NewNotice } from "./admission-types.ts";
-import { expireUnheld } from "./end-waiting-envelopes.ts";
+import { expireUnheld } from "./envelope-expiry.ts";
 import { CANCEL_NOTICES } from "./notices.ts";
 import { oneRow, type Queryable, statement, toTime } from "./postgres.ts";
 import type { CancelReason } from "./states.ts";

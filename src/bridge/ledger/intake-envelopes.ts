@@ -1,5 +1,5 @@
 // Intake envelopes: encrypted events that wait for their keys, after admission. A worker claims them, and they end
-// derived into delegations (envelope-derivation.ts) or expired (end-waiting-envelopes.ts).
+// derived into delegations (envelope-derivation.ts) or expired (envelope-expiry.ts).
 // Invariants: a claim raises the fence, and every write of a holder carries it in its WHERE; an intake envelope that
 // is woken while it is claimed becomes due when it is deferred; it holds its place in the room until it has ended, or
 // until `limits.roomGate` has passed since its admission: then the room continues, and what it asks is placed last.

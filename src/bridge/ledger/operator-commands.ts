@@ -4,7 +4,7 @@
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { cancelDelegation } from "./cancellation.ts";
-import { expireUnheld } from "./end-waiting-envelopes.ts";
+import { expireUnheld } from "./envelope-expiry.ts";
 import { writeNotices } from "./notices.ts";
 import {
   entities,

@@ -14,7 +14,7 @@ import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
 import { print, printJson, printText, say, short } from "../lib/output.ts";
 import { planeWords, progressReporter, type WorkflowReporter, workflowReporter } from "../lib/progress.ts";
-import { planText } from "../lib/steps.ts";
+import { planText } from "../lib/step-table.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
   contain: `

@@ -9,7 +9,7 @@ import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { blockLines, nextLine, openOffboarding, RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
 import { print } from "../lib/output.ts";
-import { planText, stepTable } from "../lib/steps.ts";
+import { planText, stepTable } from "../lib/step-table.ts";
 
 export const statusCommand = defineCommand({
   options: [...RUN_OPTIONS, ["--all", "every run, the oldest first"]],

@@ -11,6 +11,9 @@ import type { Quotas } from "../merge-access-files.ts";
 import { ISSUER_CLUSTER, LIMITER_CLUSTER } from "./clusters.ts";
 import { extension, toFile, typed } from "./resource.ts";
 
+/** One event each five minutes keeps a stream open; a stream has no other time limit. */
+export const STREAM_IDLE_TIMEOUT = "300s";
+
 // The rate limit of each caller: counted by this gateway alone, or by a service that several gateways share.
 // Invariants: the key is the verified `azp` and nothing else; both forms stand under one filter name, by which
 // public routes leave them out; no request passes while the service does not answer in time.
@@ -194,7 +197,7 @@ export function renderListener(config: GatewayConfig, quotas: Quotas, routes: Js
               path_with_escaped_slashes_action: "REJECT_REQUEST",
               common_http_protocol_options: { headers_with_underscores_action: "REJECT_REQUEST" },
               request_headers_timeout: "10s",
-              stream_idle_timeout: "300s",
+              stream_idle_timeout: STREAM_IDLE_TIMEOUT,
               early_header_mutation_extensions: [
                 extension(
                   "envoy.http.early_header_mutation.header_mutation",

@@ -7,13 +7,11 @@ import type { JsonObject } from "../../domain/json.ts";
 import type { InvokedAgent, PublishedCard } from "../../rendered-files/gateway-files.ts";
 import type { AccessRules } from "../merge-access-files.ts";
 import { cardCluster, invocationCluster } from "./clusters.ts";
-import { JWT_FILTER, LIMIT_FILTER, PAYLOAD_KEY, RBAC_FILTER } from "./listener.ts";
+import { JWT_FILTER, LIMIT_FILTER, PAYLOAD_KEY, RBAC_FILTER, STREAM_IDLE_TIMEOUT } from "./listener.ts";
 import { typed } from "./resource.ts";
 
 export const ROUTE_CONFIG_NAME = "agents";
 
-/** One event each five minutes keeps a stream open; a stream has no other time limit. */
-const STREAM_IDLE_TIMEOUT = "300s";
 /** Unbounded here: Envoy caps the size of a compiled expression, and the length of a request line. */
 const TASK_ID = "[A-Za-z0-9._~-]+";
 

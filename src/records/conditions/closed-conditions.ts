@@ -1,7 +1,16 @@
 // What shows that a plane is closed to a partner, and that the data duties are done. Pure data.
 import type { RecordPlane } from "../format/stages.ts";
 import type { Answer, Condition, Observation } from "./condition.ts";
-import { absent, answer, asPartner, byOperator, condition, inForce, LEFT, need } from "./observations.ts";
+import {
+  absent,
+  answer,
+  asPartner,
+  byOperator,
+  condition,
+  inForce,
+  LEFT,
+  need,
+} from "./condition-builders.ts";
 
 type Reasons = readonly (string | null)[];
 type Statuses = readonly (number | null)[];

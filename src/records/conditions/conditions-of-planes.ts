@@ -8,7 +8,7 @@ import type { Part } from "../format/fields.ts";
 import type { RecordPlane } from "../format/stages.ts";
 import { CLOSED_CONDITIONS, DUTIES_CONDITIONS } from "./closed-conditions.ts";
 import type { Condition, Direction, Extent, Observation } from "./condition.ts";
-import { answer, byOperator, condition, inForce, need } from "./observations.ts";
+import { answer, byOperator, condition, inForce, need } from "./condition-builders.ts";
 import { OPEN_CONDITIONS } from "./open-conditions.ts";
 
 export const DUTIES = DUTIES_CONDITIONS;

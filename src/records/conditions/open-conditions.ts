@@ -1,7 +1,16 @@
 // What shows that a plane is open to a partner. Pure data.
 import type { RecordPlane } from "../format/stages.ts";
 import type { Answer, Condition, Observation, Requirement } from "./condition.ts";
-import { absent, answer, asPartner, byOperator, condition, inForce, LEFT, need } from "./observations.ts";
+import {
+  absent,
+  answer,
+  asPartner,
+  byOperator,
+  condition,
+  inForce,
+  LEFT,
+  need,
+} from "./condition-builders.ts";
 
 function open(...[layers, reasons, statuses]: Tail): Answer {
   return answer("open", layers, reasons, statuses);

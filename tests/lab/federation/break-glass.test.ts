@@ -189,6 +189,6 @@ describe("containing and restoring a partner", () => {
   it("fed:evidence-pack writes a pack whose digests are all right [EVD-1]", async () => {
     const lines = (await fed.good("fed:evidence-pack", "org-b", "--since", "1h")).trimEnd().split("\n");
     assert.equal(lines.at(-1), "Every digest is that of what it stands for.");
-    assert.deepEqual(lines.slice(0, 2).map(existsSync), [true, true]);
+    assert.equal(existsSync(lines[0] ?? ""), true, lines[0]);
   });
 });

@@ -14,9 +14,8 @@ import {
   mustBeProven,
 } from "./acl-enforcement.ts";
 import { closeRoom, type SettledRoom } from "./close-one-room.ts";
-import type { ClosingPartner } from "./render.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
-import { isOurs, type Obstacle, ROOM_REASONS, type RoomReason } from "./room-plan.ts";
+import { endOf, isOurs, type Obstacle, ROOM_REASONS, type RoomReason } from "./room-plan.ts";
 import { inviteLevel, joinedByServer, levelOf, type RoomState } from "./room-state.ts";
 import {
   journalOf,
@@ -35,13 +34,6 @@ const WAVES_MAX = 4;
 /** Rooms replaced or retired at once: each costs a homeserver a new room and many invitations. */
 const ENDED_AT_ONCE = 4;
 const NOTE_EVERY = 25;
-const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
-  "no_power",
-  "partner_holds_power",
-  "partner_created",
-  "left",
-]);
-
 /** Brings every room to the intent. */
 export async function closeRooms(session: RoomsSession): Promise<RoomsPass> {
   const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
@@ -266,18 +258,6 @@ function existingRooms(
     plan.concerned.every(({ mode }) => mode === "contained")
       ? (byPredecessor.get(room) ?? byRoom.get(state.predecessor ?? ""))
       : undefined;
-}
-
-function endOf({ plan, obstacles }: SettledRoom): "replace" | "retire" | undefined {
-  const { concerned } = plan;
-  const blocked = concerned.filter(({ serverName }) =>
-    obstacles.some(({ partner, reason }) => partner === serverName && UNCLOSABLE.has(reason)),
-  );
-  if (blocked.some(({ unclosable }) => unclosable === "replace")) return "replace";
-  if (blocked.length > 0) return undefined;
-  const wants = (after: ClosingPartner["after"]) => concerned.some((partner) => partner.after === after);
-  if (wants("replace")) return "replace";
-  return wants("retire") && obstacles.length === 0 ? "retire" : undefined;
 }
 
 /** Writes the missing entry of a pass that was killed when the old room was gone already. */

@@ -335,3 +335,31 @@ export function reorderedAcl({ allow, deny, ...rest }: ServerAcl): ServerAcl | u
   if (denied !== undefined && more.length > 0) return { ...rest, allow, deny: [...more, denied] };
   return undefined;
 }
+
+const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
+  "no_power",
+  "partner_holds_power",
+  "partner_created",
+  "left",
+]);
+
+/**
+ * What happens to a room at the end of a pass: whoever cannot be kept out of it has it replaced, where the partner's entry
+ * says so.
+ */
+export function endOf({
+  plan: { concerned },
+  obstacles,
+}: {
+  readonly plan: Pick<RoomPlan, "concerned">;
+  readonly obstacles: readonly Obstacle[];
+}): "replace" | "retire" | undefined {
+  const blocked = concerned.filter(({ serverName }) =>
+    obstacles.some(({ partner, reason }) => partner === serverName && UNCLOSABLE.has(reason)),
+  );
+  if (blocked.some(({ unclosable }) => unclosable === "replace")) return "replace";
+  if (blocked.length > 0) return undefined;
+  const wants = (after: ClosingPartner["after"]) => concerned.some((partner) => partner.after === after);
+  if (wants("replace")) return "replace";
+  return wants("retire") && obstacles.length === 0 ? "retire" : undefined;
+}

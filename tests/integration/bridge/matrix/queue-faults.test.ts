@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
+import { createMembershipQueue } from "../../../../src/bridge/matrix/answer-invitations.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
-import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-queue.ts";
 import { createNoticeQueue } from "../../../../src/bridge/notices/send-notices.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";

@@ -9,8 +9,8 @@ import type {
   NewNotice,
   RoomStateEvent,
 } from "../../../../src/bridge/ledger/admission-types.ts";
+import { createMembershipQueue } from "../../../../src/bridge/matrix/answer-invitations.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
-import { createMembershipQueue } from "../../../../src/bridge/matrix/membership-queue.ts";
 import { createNoticeQueue } from "../../../../src/bridge/notices/send-notices.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
