@@ -151,13 +151,16 @@ const PHASES: ReadonlyMap<TaskState | undefined, Phase> = new Map([
 
 const IDENTIFIER = /^[\x21-\x7e]{1,512}$/;
 
-function taskIdOf(value: string): string {
-  if (!IDENTIFIER.test(value)) throw new A2aFailure("protocol");
+/** The SDK passes on what a 0.3 peer sent, whatever its type; a RegExp tests anything as if it were a string. */
+const isIdentifier = (value: unknown): value is string => typeof value === "string" && IDENTIFIER.test(value);
+
+function taskIdOf(value: unknown): string {
+  if (!isIdentifier(value)) throw new A2aFailure("protocol");
   return value;
 }
 
-function contextIdOf(value: string): string | undefined {
-  return IDENTIFIER.test(value) ? value : undefined;
+function contextIdOf(value: unknown): string | undefined {
+  return isIdentifier(value) ? value : undefined;
 }
 
 /** Parts and artifacts of one update together. */
@@ -202,7 +205,7 @@ function partsOf(parts: readonly Part[] | undefined): ContentPart[] {
 /** What names one status of a task among the others: its message, else its time. */
 function statusKeyOf(status: TaskStatus | undefined): string | undefined {
   const candidates = [status?.message?.messageId, status?.timestamp];
-  return candidates.find((key) => key !== undefined && IDENTIFIER.test(key));
+  return candidates.find(isIdentifier);
 }
 
 /** @throws A2aFailure `protocol`, or `too_large` for too many parts */

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import { type Task, TaskState } from "@a2a-js/sdk";
 import fc from "fast-check";
 import { AgentClient } from "../../../../../src/bridge/delegation/a2a/agent-client.ts";
 import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/classify-failure.ts";
-import type { AgentUpdate } from "../../../../../src/bridge/delegation/a2a/protocol.ts";
+import { type AgentUpdate, taskView } from "../../../../../src/bridge/delegation/a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "../../../../../src/bridge/delegation/answer-text.ts";
 import { type Clock, systemClock } from "../../../../../src/domain/clock.ts";
 import { cardOf } from "../../../../support/delegation.ts";
@@ -161,6 +162,49 @@ describe("agent client with hostile answers", () => {
       });
     });
   }
+
+  for (const [id, isTaken] of [
+    ["t", true],
+    [undefined, false],
+    [null, false],
+    [7, false],
+    [["t"], false],
+    [true, false],
+  ] as const) {
+    it(`${JSON.stringify(id)} is ${isTaken ? "" : "not "}taken as the ID of a task, a context or a message [AGT-4]`, () => {
+      const status = { state: TaskState.TASK_STATE_WORKING, message: undefined, timestamp: undefined };
+      const taskOf = (ids: object) =>
+        ({
+          id: "t",
+          contextId: "c",
+          status,
+          artifacts: [],
+          history: [],
+          metadata: undefined,
+          ...ids,
+        }) as Task;
+      const kept = taskView(
+        taskOf({ contextId: id, status: { ...status, message: { messageId: id, parts: [] } } }),
+      );
+      const expected = isTaken ? "t" : undefined;
+      assert.deepEqual([kept.contextId, kept.statusKey], [expected, expected]);
+      if (isTaken) assert.equal(taskView(taskOf({ id })).taskId, "t");
+      else assert.throws(() => taskView(taskOf({ id })), { name: "A2aFailure", kind: "protocol" });
+    });
+  }
+
+  it("a task of a 0.3 agent that has no ID fails the call [AGT-4]", async () => {
+    const body = JSON.stringify({
+      jsonrpc: "2.0",
+      id: 1,
+      result: { kind: "task", status: { state: "working" } },
+    });
+    const client = clientOf(["JSONRPC", "0.3"], 200, "application/json", body);
+    await assert.rejects(client.send(QUESTION, new AbortController().signal), {
+      name: "A2aFailure",
+      kind: "protocol",
+    });
+  });
 
   it("deeply nested data is not made many times as long by its indentation [AGT-4]", async () => {
     const nested = `${"[".repeat(120)}${"]".repeat(120)}`;
