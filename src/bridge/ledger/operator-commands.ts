@@ -171,13 +171,13 @@ function waitsFor(row: DelegationRow, now: number): WaitsFor | undefined {
 }
 
 export function createOperations(pool: Pool, noticeIntervalMs: number) {
-  const delegations = async (statement: Statement, values: readonly unknown[], now: number) =>
-    (await entities<DelegationRow>(pool, statement, values)).map((row): OpenDelegation => {
+  const delegations = async (query: Statement, values: readonly unknown[], now: number) =>
+    (await entities<DelegationRow>(pool, query, values)).map((row): OpenDelegation => {
       const { leaseUntil: _until, isUnposted: _isUnposted, ...shown } = row;
       return { ...shown, waitsFor: waitsFor(row, now) };
     });
-  const envelopes = async (statement: Statement, values: readonly unknown[]) =>
-    (await entities<Omit<OpenEnvelope, "waitsFor">>(pool, statement, values)).map(
+  const envelopes = async (query: Statement, values: readonly unknown[]) =>
+    (await entities<Omit<OpenEnvelope, "waitsFor">>(pool, query, values)).map(
       (row): OpenEnvelope => ({
         ...row,
         waitsFor: row.state !== "awaiting_key" ? undefined : row.nextAt === undefined ? "nothing" : "its_key",
