@@ -124,7 +124,7 @@ async function retiredBefore(
   context: HeadContext,
   { allowNonFastForward = false }: AssessOptions,
 ): Promise<readonly Retirement[]> {
-  const { repository, state, cache, signing } = context;
+  const { repository, state, cache, clock, signing } = context;
   const accepted = readHead(state).accepted?.revision;
   if (accepted === revision) return [];
   const before: Retirement[] = [];
@@ -136,7 +136,13 @@ async function retiredBefore(
   } catch (error) {
     if (!allowNonFastForward || !(error instanceof DrawbridgeError)) throw error;
   }
-  const changes = await repository.changesSince(accepted ?? signing?.trustedBase, revision, "registry");
+  const since = accepted ?? signing?.trustedBase;
+  const onBranch = await repository.changesSince(since, revision, "registry");
+  // Whether the branch stood at a commit that a merge brings is known only from what was accepted.
+  const changes =
+    accepted === undefined && signing !== undefined
+      ? await repository.changesSince(since, revision, "registry", "every_parent")
+      : onBranch;
   const texts = await repository.blobs([...changes.values()].flat().map(({ blobId }) => blobId));
   for (const [commit, written] of changes) {
     const retiring = new Set(
@@ -146,6 +152,10 @@ async function retiredBefore(
     const files = await readRevision(repository, commit, cache);
     const assessment = await assessFiles(commit, files, context, []);
     if (!assessment.good) continue;
+    if (!onBranch.has(commit) && signing !== undefined) {
+      const refused = await refusedCommits(repository, commit, signing, undefined, clock.now());
+      if (refused.length > 0) continue;
+    }
     const all = retirementsIn(assessment.desired.registry, ORGANISATION_FILE);
     before.push(...all.filter(({ file }) => retiring.has(file)));
   }

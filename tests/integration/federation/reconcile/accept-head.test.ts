@@ -11,8 +11,11 @@ import { federationStatus } from "../../../../src/federation/containment/status.
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { acceptedState } from "../../../../src/federation/reconcile/accept-head.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
+import type { Revision } from "../../../../src/federation/repository/repository.ts";
+import { writeCommit } from "../../../../src/federation/repository/write-commit.ts";
 import { readHead } from "../../../../src/federation/state/plane-records.ts";
 import {
+  AUTHOR,
   allowedSigners,
   commitOnTop,
   commitRegistry,
@@ -203,6 +206,20 @@ describe("accepting the branch's head", () => {
     };
     assert.equal(await fresh(good), "retirement_withdrawn");
     assert.equal(await fresh(removed), undefined, "the history up to the trusted base is trusted");
+
+    // A merge whose first parent is from before the removal.
+    const mergeOf = async (...parents: readonly Revision[]) => {
+      const message = "Merge";
+      const common = { parents, changes: new Map(), message, author: AUTHOR, at: clock.now() };
+      const made = await writeCommit(repository, { ...common, signingKeyFile: mine.file });
+      operatorGit(repository.path, "update-ref", "refs/heads/main", made);
+    };
+    await mergeOf(base, removed);
+    assert.equal(await fresh(good), "retirement_withdrawn");
+    operatorGit(repository.path, "update-ref", "refs/heads/main", base);
+    const unsigned = await commitRegistry(repository, new Map([[PILOTS, retire(closed)]]));
+    await mergeOf(base, unsigned);
+    assert.equal(await fresh(good), undefined, "what nobody has signed has retired nothing");
   });
 
   it("a removed partner with a new client is admitted by no commit without the record of its re-admission [OFF-5] [RDM-1]", async (t) => {
