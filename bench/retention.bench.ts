@@ -27,6 +27,7 @@ const TIMES = {
   messageIndices: 365 * DAY_MS,
   deviceInbox: 365 * DAY_MS,
   sessions: 365 * DAY_MS,
+  contexts: 365 * DAY_MS,
 };
 
 /** Keys and indices are made after the rows, which is much faster. */

@@ -318,7 +318,8 @@ function createRetentionLoop(
       // An old position would be read from once the catchup is switched on again, further back than is remembered.
       if (!config.catchup.rooms) await ledger.roomPositions.forget();
       const begunAt = clock.now();
-      const times = { ...config.retention, sessions: config.encryption.sessionRetention };
+      const { encryption, limits, retention } = config;
+      const times = { ...retention, sessions: encryption.sessionRetention, contexts: limits.contextLifetime };
       const { deleted, hasMore } = await ledger.retention.round(times, clock);
       for (const [kind, count] of deleted) metrics.rowsDeleted.inc({ kind }, count);
       // Others get at least half of the database's time.

@@ -19,6 +19,8 @@ export interface RetentionTimes {
   readonly deviceInbox: number;
   /** Of room keys, after their last use (`encryption.sessionRetention`). */
   readonly sessions: number;
+  /** Of the names of agents' contexts, after the end of the delegation (`limits.contextLifetime`). */
+  readonly contexts: number;
 }
 
 interface Kind {
@@ -68,6 +70,9 @@ const keepRooms = ({ rooms, delegations }: RetentionTimes) => Math.max(rooms, de
 const DESERTED = `NOT EXISTS (
       SELECT FROM bridge_ghost_rooms o WHERE o.room_id = e.room_id AND (o.membership = 'join' OR o.task IS NOT NULL))`;
 
+/** The end of a delegation `e` whose agent gave its context a name. */
+const CONTEXT_ENDED = "CASE WHEN e.a2a_context_id IS NOT NULL THEN e.terminal_at END";
+
 const WEEK_MS = 7 * 24 * 60 * 60_000;
 const dayOf = (time: string) => `floor(extract(epoch FROM ${time}) / 86400)::int`;
 
@@ -105,6 +110,20 @@ const KINDS: readonly Kind[] = [
       AND (r.head_seq, r.head_ordinal) <= (e.room_seq, e.room_ordinal))`,
     also: "sends AS (DELETE FROM bridge_sends s USING ended e WHERE s.delegation_id = e.id)",
   }),
+  {
+    // An agent could write anything into the name; nothing continues the conversation any more.
+    name: "contexts",
+    keep: ({ contexts }) => contexts,
+    delete: statement("retention_contexts")`
+      WITH ended AS MATERIALIZED (
+        SELECT e.id, e.terminal_at AS at FROM bridge_delegations e
+        WHERE ${CONTEXT_ENDED} < $1 AND ${CONTEXT_ENDED} >= $3::timestamptz
+        ORDER BY ${CONTEXT_ENDED} LIMIT $2 FOR UPDATE SKIP LOCKED
+      ), cleared AS (
+        UPDATE bridge_delegations d SET a2a_context_id = NULL FROM ended e WHERE d.id = e.id
+      )
+      SELECT count(*)::int AS deleted, max(at) AS last FROM ended`,
+  },
   kind("envelopes", ({ delegations }) => delegations, {
     table: "bridge_encrypted_intake",
     key: ["matrix_event_id"],

@@ -265,6 +265,7 @@ CREATE TABLE bridge_delegations (
   traceparent text NOT NULL DEFAULT '00-' || replace(gen_random_uuid()::text, '-', '')
     || '-' || right(replace(gen_random_uuid()::text, '-', ''), 16) || '-01',
   a2a_task_id text,
+  -- Kept for so long after the end as it may be continued.
   a2a_context_id text,
   a2a_attempted boolean NOT NULL DEFAULT false,
   -- A request may have reached the agent, and its outcome is unknown.
@@ -308,6 +309,8 @@ CREATE INDEX bridge_delegations_without_status ON bridge_delegations (admitted_a
   WHERE NOT has_status AND state IN ('queued', 'dispatching', 'following');
 CREATE INDEX bridge_delegations_answer ON bridge_delegations (answer_event_id) WHERE answer_event_id IS NOT NULL;
 CREATE INDEX bridge_delegations_ended ON bridge_delegations (terminal_at) WHERE terminal_at IS NOT NULL;
+CREATE INDEX bridge_delegations_contexts ON bridge_delegations ((CASE WHEN a2a_context_id IS NOT NULL THEN terminal_at END))
+  WHERE CASE WHEN a2a_context_id IS NOT NULL THEN terminal_at END IS NOT NULL;
 CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root, ghost_mxid, sender_mxid, id)
   WHERE thread_root IS NOT NULL;
 -- What is open in a thread, of an agent, and of the users of a server. Indexes of expressions, because an empty table gives

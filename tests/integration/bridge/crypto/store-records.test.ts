@@ -217,7 +217,7 @@ describe("StoreRecords", () => {
 
   it("notes the day on which a session was used, at most once in a week, and only sessions unused for the retention are deleted [ENC-10]", async (t) => {
     const { pool, made } = await scene(t);
-    const times = { ...BridgeConfigFile.shape.retention.parse(undefined), sessions: 0 };
+    const times = { ...BridgeConfigFile.shape.retention.parse(undefined), sessions: 0, contexts: 0 };
     const deleteUnusedBefore = (now: number) => createRetention(pool).round(times, { now: () => now });
     const session = (key: string) => record(key, key, { objectStore: SESSIONS });
     const days = async () => {

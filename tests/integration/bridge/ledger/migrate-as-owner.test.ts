@@ -114,7 +114,7 @@ describe("a database whose tables are another role's", () => {
     assert.ok(await ledger.marker.advance(await ledger.marker.read()));
     const year = 365 * 24 * 60 * 60 * 1_000;
     const kinds = ["delegations", "audit", "notices", "rooms", "handledEvents", "malformedEvents"] as const;
-    const others = ["messageIndices", "deviceInbox", "sessions"] as const;
+    const others = ["messageIndices", "deviceInbox", "sessions", "contexts"] as const;
     const times = Object.fromEntries([...kinds, ...others].map((kind) => [kind, year]));
     await ledger.retention.round(times as unknown as RetentionTimes, systemClock);
     await connection.close();

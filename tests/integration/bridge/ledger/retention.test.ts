@@ -22,7 +22,7 @@ import { ManualClock } from "../../../support/manual-clock.ts";
 import { ROOT } from "../../../support/temporary.ts";
 
 const DAY = 24 * 60 * 60_000;
-const TIMES = { ...BridgeConfigFile.shape.retention.parse(undefined), sessions: 90 * DAY };
+const TIMES = { ...BridgeConfigFile.shape.retention.parse(undefined), sessions: 90 * DAY, contexts: DAY };
 /** Tables whose rows are as many as agents, ghosts, processes or open delegations, or that hold one row. */
 const BOUNDED = [
   "bridge_capacity",
@@ -76,6 +76,32 @@ describe("retention", () => {
     assert.deepEqual(left, [{ event: event("q2") }]);
     assert.equal(await counted(fixture, "bridge_sends"), 0);
     assert.equal(await counted(fixture, "bridge_encrypted_intake"), 1);
+  });
+
+  it("forgets a context once nothing may continue it, and none of what is open [AUD-2]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const { ledger, pool, delegations, claimOne } = fixture;
+    await answered(fixture, "ended");
+    await fixture.admit([job("open")]);
+    const { lease } = await claimOne();
+    await delegations.beginDispatch(lease, BUCKET, T0);
+    await delegations.recordAccepted(lease, { taskId: "t", contextId: "c", agentVersion: undefined }, T0);
+    await pool.query("UPDATE bridge_delegations SET a2a_context_id = 'c'");
+    const round = (at: number) => ledger.retention.round(TIMES, new ManualClock(at));
+    const contexts = () =>
+      fixture.rows(
+        "SELECT matrix_event_id AS event, a2a_context_id AS context FROM bridge_delegations ORDER BY 1",
+      );
+    const open = { event: event("open"), context: "c" };
+    await round(T0 + TIMES.contexts);
+    assert.deepEqual(
+      await contexts(),
+      [{ event: event("ended"), context: "c" }, open],
+      "not before its time",
+    );
+    assert.equal((await round(T0 + TIMES.contexts + 1)).deleted.get("contexts"), 1);
+    assert.deepEqual(await contexts(), [{ event: event("ended"), context: null }, open]);
+    assert.equal((await round(T0 + TIMES.contexts + 2)).deleted.get("contexts"), 0);
   });
 
   it("keeps a question that was canceled while it waited until its room is past it [OPS-1]", async (t) => {

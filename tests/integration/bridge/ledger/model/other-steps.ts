@@ -187,6 +187,7 @@ export const OTHER_STEPS: {
       audit: FOREVER_MS,
       rooms: FOREVER_MS,
       sessions: FOREVER_MS,
+      contexts: KEPT_MS,
     };
     const never = {
       handledEvents: FOREVER_MS,
