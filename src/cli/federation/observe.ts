@@ -22,7 +22,7 @@ import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { probePartner } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "../lib/options.ts";
-import { print, printText, renderJson, renderTable, say } from "../lib/output.ts";
+import { print, renderJson, renderTable, say } from "../lib/output.ts";
 
 /** Planes by name or number; all of them, in closing order, when none is named. */
 function planesOf(named: string | undefined): readonly PlaneName[] {
@@ -80,6 +80,7 @@ export const evidenceCommand = defineCommand({
     PROBE_CONFIG,
     ["--output <folder>", "where the pack is written"],
     ["--verify <file>", "check every digest of a pack that was made"],
+    JSON_OPTION,
   ],
   help: `
 Reads the border's violations, the gateway's access log and the bridge's audit file, probes the planes, and
@@ -90,7 +91,7 @@ Exit codes:
   1  with --verify: something is wrong, and is named
   2  unknown partner, or a configuration that is wrong; nothing was written`,
   async run([name], options) {
-    if (options.verify !== undefined) return verify(options.verify);
+    if (options.verify !== undefined) return verify(options.verify, options);
     if (name === undefined) throw usage("the partner is missing", "Name one, or a pack with --verify.");
     return writePack(name, options);
   },
@@ -102,6 +103,7 @@ interface PackOptions {
   readonly until: string | undefined;
   readonly probeConfig: string | undefined;
   readonly output: string | undefined;
+  readonly json: boolean | undefined;
 }
 
 /** Observes a partner, and writes an evidence pack. @throws DrawbridgeError */
@@ -115,9 +117,12 @@ export async function writePack(partner: string, options: PackOptions): Promise<
   const fileName = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}.json`;
   const file = join(resolve(options.output), fileName);
   writeWhole(file, renderJson(pack), PRIVATE);
-  printText(`${file}\n`);
-  for (const { stream, matching, refused_lines } of pack.streams) {
-    const refused = refused_lines === 0 ? "" : `, ${refused_lines} outside the schema and left out`;
+  const streams = pack.streams.map(({ stream, matching, refused_lines: refused }) => {
+    return { stream, matching, refused };
+  });
+  print(options, { file, streams }, () => `${file}\n`);
+  for (const { stream, matching, refused: left } of streams) {
+    const refused = left === 0 ? "" : `, ${left} outside the schema and left out`;
     const lines = matching === 1 ? "1 line" : `${matching} lines`;
     say(`${stream}: ${lines} of this partner${refused}`);
   }
@@ -151,11 +156,11 @@ function windowOf(since: string | undefined, until: string | undefined): Window 
   return { since: new Date(from).toISOString(), until: to === undefined ? open : new Date(to).toISOString() };
 }
 
-function verify(file: string): ExitCode {
+function verify(file: string, options: Pick<PackOptions, "json">): ExitCode {
   const value = parseJson(readInput(file, "Name the JSON file of a pack.", "usage").toString("utf8"));
   if (value === undefined) throw usage(`${file} cannot be read as JSON`, "Name the JSON file of a pack.");
   const problems = packProblems(value);
   const lines = problems.length === 0 ? ["Every digest is that of what it stands for."] : problems;
-  printText(`${lines.join("\n")}\n`);
+  print(options, { file, problems }, () => `${lines.join("\n")}\n`);
   return problems.length === 0 ? ExitCode.ok : ExitCode.failed;
 }

@@ -161,7 +161,14 @@ async function containFirst(filing: Filing, name: string, config: string): Promi
   const [filed] = await Promise.allSettled([fileAndPrint(filing)]);
   const output = evidenceFolder(config);
   const packed = await codeOf(() =>
-    writePack(name, { config, output, since: "24h", until: undefined, probeConfig: undefined }),
+    writePack(name, {
+      config,
+      output,
+      since: "24h",
+      until: undefined,
+      probeConfig: undefined,
+      json: undefined,
+    }),
   );
   if (filed.status === "rejected") throw filed.reason;
   return contained === ExitCode.ok ? packed : contained;

@@ -229,6 +229,22 @@ describe("federation commands", () => {
     assert.deepEqual(await records("containment"), restored);
   });
 
+  it("evidence --json names the pack, its streams and what is wrong with it [EVD-1]", async (t) => {
+    const { drawbridge, directory } = await deployment(t);
+    const words = ["federation", "evidence", "lighthouse", "--since", "1h", "--json"];
+    const made = await drawbridge(...words, "--output", join(directory, "packs"));
+    assert.equal(made.code, 0, made.stderr);
+    const { file, streams } = JSON.parse(made.stdout);
+    const pack = JSON.parse(readFileSync(file, "utf8"));
+    assert.deepEqual(streams[0], { stream: pack.streams[0].stream, matching: 0, refused: 0 });
+    const verify = () => drawbridge("federation", "evidence", "--verify", file, "--json");
+    assert.deepEqual(JSON.parse((await verify()).stdout), { file, problems: [] });
+    writeFileSync(file, JSON.stringify({ ...pack, made_at: "2026-01-01T00:00:00.000Z" }));
+    const altered = await verify();
+    assert.equal(altered.code, 1);
+    assert.ok(JSON.parse(altered.stdout).problems.length > 0);
+  });
+
   it("a report about an unknown server contains nobody, with --apply as well [ABU-1]", async (t) => {
     const { drawbridge, directory, repository } = await deployment(t);
     const file = join(directory, "report.json");
