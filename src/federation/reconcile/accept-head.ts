@@ -83,8 +83,8 @@ export async function assessOrigin(
 
 const WHY_REFUSED: Readonly<Record<RefusedCommit["why"], string>> = {
   unsigned: "is not signed by a key that the allowed signers file lists",
-  dated_before_base: "is dated before a commit that it is based on",
-  dated_in_future: "is dated in the future",
+  backdated: "is dated before a commit that it is based on",
+  postdated: "is dated in the future",
 };
 
 /**
@@ -141,7 +141,7 @@ async function retiredBefore(
   // Whether the branch stood at a commit that a merge brings is known only from what was accepted.
   const changes =
     accepted === undefined && signing !== undefined
-      ? await repository.changesSince(since, revision, "registry", "every_parent")
+      ? await repository.changesSince(since, revision, "registry", "merged")
       : onBranch;
   const texts = await repository.blobs([...changes.values()].flat().map(({ blobId }) => blobId));
   for (const [commit, written] of changes) {

@@ -170,18 +170,18 @@ export class Repository {
    * The commits from a revision back to another one that have changed anything below a folder; each with the files that
    * it has written there.
    * @param since absent: the whole history
-   * @param along whether what a merge brings by its other parents counts
+   * @param along the first parents of each, or also what merges bring by the others
    */
   async changesSince(
     since: Revision | undefined,
     revision: Revision,
     folder: string,
-    along: "first_parents" | "every_parent" = "first_parents",
+    along: "mainline" | "merged" = "mainline",
   ): Promise<ReadonlyMap<Revision, readonly Omit<TreeEntry, "mode">[]>> {
     const range = since === undefined ? [revision] : [revision, `^${since}`];
     const format = ["--format=%H", "--raw", "--no-abbrev", "--no-renames", "--diff-merges=first-parent"];
     // Without the full history, git leaves out whatever side a merge has set aside.
-    const parents = along === "first_parents" ? "--first-parent" : "--full-history";
+    const parents = along === "mainline" ? "--first-parent" : "--full-history";
     const args = ["log", parents, "--ignore-missing", ...format, ...range, "--", folder];
     const listed = await gitLine(args, this.call({ settings: ["log.showRoot=true"] }));
     const changes = new Map<Revision, Omit<TreeEntry, "mode">[]>();

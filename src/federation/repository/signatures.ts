@@ -35,7 +35,7 @@ const verified = new LRUCache<string, true>({ max: VERIFIED_KEPT });
 export interface RefusedCommit {
   readonly revision: Revision;
   /** Its date counts before its signature, because that is judged by it. */
-  readonly why: "dated_before_base" | "dated_in_future" | "unsigned";
+  readonly why: "backdated" | "postdated" | "unsigned";
 }
 
 /**
@@ -152,7 +152,7 @@ async function broughtBy(
       .filter((at) => !isDatedInFuture(at, nowMs));
     const isBackdated = commit.at < Math.max(base.get(id) ?? 0, ...dates) - SKEW_S;
     const isPostdated = isDatedInFuture(commit.at, nowMs);
-    brought.set(revision, isBackdated ? "dated_before_base" : isPostdated ? "dated_in_future" : undefined);
+    brought.set(revision, isBackdated ? "backdated" : isPostdated ? "postdated" : undefined);
     waiting.push(...examined);
   }
   return brought;

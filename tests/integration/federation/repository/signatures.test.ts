@@ -119,7 +119,7 @@ describe("signatures of commits", () => {
     const accepted = dated(AT / 1_000, [old, root], foreign.file);
     const aside = dated(before, [accepted], foreign.file);
     const rewind = dated(before, [old, aside]);
-    const why = "dated_before_base";
+    const why = "backdated";
     for (const signedCommits of ["every", "first_parent"] as const) {
       const policy = { allowedSignersFile, signedCommits };
       assert.deepEqual(await refused(rewind, policy, accepted), [{ revision: rewind, why }], signedCommits);
@@ -130,7 +130,7 @@ describe("signatures of commits", () => {
   it("a commit in the future is refused, and one that leaves it out is not [GIT-1]", async (t) => {
     const { repository, root, commit, mine, dated, refused } = await signers(t);
     const [ahead, skewed] = [dated(AT / 1_000 + 301), dated(AT / 1_000 + 299)];
-    const why = "dated_in_future";
+    const why = "postdated";
     assert.deepEqual(await refused(ahead), [{ revision: ahead, why }]);
     assert.deepEqual(await refused(skewed), []);
     const leftOut = await commit(mine.file, [root, ahead], new Map());
