@@ -98,6 +98,7 @@ const NOTHING: Derived = { delegations: [], answers: [], cancels: [], envelopes:
 async function admitOn(
   client: PoolClient,
   keys: ContentKeys,
+  roomGateMs: number,
   refuseEncryptedRooms: boolean,
   admission: Admission,
 ): Promise<Work<Admitted>> {
@@ -132,7 +133,7 @@ async function admitOn(
     notices: found.notices.filter(({ event, source }) => fresh.has(event ?? source)),
   };
   // Before the rooms are locked, as delegations are everywhere.
-  const done = await changeAsked(client, keys, derived, all, receivedAt);
+  const done = await changeAsked(client, keys, derived, all, receivedAt, roomGateMs);
   const open = await countOpen(client, knownOpen(row), derived, admission.capacity);
   const asked = { delegations: done.delegations, envelopes: derived.envelopes };
   const placed = place(asked, row, done.indices, open, admission.capacity);
@@ -214,6 +215,7 @@ export async function changeAsked(
   { delegations, answers, cancels, edits = [] }: Omit<Derived, "envelopes" | "notices">,
   order: readonly EventId[],
   now: number,
+  roomGateMs: number,
 ) {
   const uses = [...delegations, ...answers, ...cancels, ...edits];
   const indices = await indexOwners(on, uses, order);
@@ -221,7 +223,7 @@ export async function changeAsked(
   const own = { answers: answers.filter(isOwn), edits: edits.filter(isOwn) };
   const tooLate = await recordAnswers(on, keys, own.answers, now);
   const { marked, notices } = await cancelAsked(on, cancels.filter(isOwn), now);
-  await editQuestions(on, keys, own.edits, now);
+  await editQuestions(on, keys, own.edits, now, roomGateMs);
   return {
     ...{ uses, indices, canceled: marked, notices: [...tooLate, ...notices] },
     delegations: editedAtOnce(delegations, own.edits),
@@ -261,7 +263,13 @@ async function writeMalformed(client: PoolClient, admission: Admission): Promise
   ]);
 }
 
-export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms: boolean) {
+/** @param roomGateMs how long a head that does not get on may hold its room */
+export function createIntake(
+  pool: Pool,
+  keys: ContentKeys,
+  roomGateMs: number,
+  refuseEncryptedRooms: boolean,
+) {
   return {
     /**
      * Commits a transaction of the homeserver. When it returns, everything is durable. Safe to repeat.
@@ -270,7 +278,7 @@ export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms
     async admit(admission: Admission): Promise<Admitted> {
       const roomIds = [...admission.events, ...admission.redacted].map(({ room }) => room);
       const admitted = await inRooms(pool, roomIds, (client) =>
-        admitOn(client, keys, refuseEncryptedRooms, admission),
+        admitOn(client, keys, roomGateMs, refuseEncryptedRooms, admission),
       );
       if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
       return admitted;

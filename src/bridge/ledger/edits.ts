@@ -1,11 +1,12 @@
 // Edits of questions that no agent has yet.
 // Invariants: a question that an agent has, or may have, keeps the text that it was asked with; only the person who asked
 // edits it, in its room; an edit takes the question from a worker that is about to hand the old text over, and shortens no
-// wait before the next attempt.
+// wait before the next attempt; a head that is edited again and again holds its room no longer than one that is not.
 import type { NewDelegation, NewEdit } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
+import { advanceRoom } from "./room-order.ts";
 
 const EDIT_QUESTIONS = statement("edit_questions")`
   WITH hit AS MATERIALIZED (
@@ -18,14 +19,19 @@ const EDIT_QUESTIONS = statement("edit_questions")`
   ), edited AS (
     UPDATE bridge_delegations d SET
       prompt = h.prompt, state = 'queued', fence = d.fence + 1, lease_holder = NULL, lease_until = NULL,
-      due_at = CASE WHEN h.is_leased AND d.due_at IS NOT NULL THEN $1::timestamptz ELSE d.due_at END
+      due_at = CASE WHEN h.is_leased AND (d.due_at IS NOT NULL OR $1 >= d.tried_at + $6 * interval '1 millisecond')
+                    THEN $1::timestamptz ELSE d.due_at END
     FROM hit h WHERE d.id = h.id
-    RETURNING d.room_id, d.room_seq, d.room_ordinal, h.is_leased
+    RETURNING d.room_id, d.room_seq, d.room_ordinal, d.room_siblings, d.due_at, h.is_leased
   ), locked AS MATERIALIZED (
     SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM edited WHERE is_leased) ORDER BY room_id FOR UPDATE
+  ), moved AS (
+    SELECT e.* FROM edited e JOIN locked l ON l.room_id = e.room_id WHERE e.is_leased AND e.due_at IS NOT NULL
+  ), advanced AS (${advanceRoom("$1", 0)}
+      AND r.head_seq = m.room_seq AND r.head_ordinal = m.room_ordinal
   )
   UPDATE bridge_rooms r SET head_at = LEAST(r.head_at, $1::timestamptz)
-  FROM locked l JOIN edited e ON e.room_id = l.room_id AND e.is_leased
+  FROM locked l JOIN edited e ON e.room_id = l.room_id AND e.is_leased AND e.due_at IS NULL
   WHERE r.room_id = l.room_id AND r.head_seq = e.room_seq AND r.head_ordinal = e.room_ordinal
     AND r.head_at IS NOT NULL`;
 
@@ -49,6 +55,7 @@ export async function editQuestions(
   keys: ContentKeys,
   edits: readonly NewEdit[],
   now: number,
+  roomGateMs: number,
 ): Promise<void> {
   const recorded = edits.filter(({ delegation }) => delegation !== undefined);
   if (recorded.length === 0) return;
@@ -61,5 +68,6 @@ export async function editQuestions(
     ),
     last.map(({ sender }) => sender),
     last.map(({ room }) => room),
+    roomGateMs,
   ]);
 }

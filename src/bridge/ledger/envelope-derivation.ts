@@ -89,6 +89,7 @@ export interface Derivation {
 async function deriveOn(
   client: PoolClient,
   keys: ContentKeys,
+  roomGateMs: number,
   envelope: ClaimedIntakeEnvelope,
   { about, derive, capacity, noticeIntervalMs }: Derivation,
   now: number,
@@ -110,7 +111,7 @@ async function deriveOn(
       (one) => one.delegation === undefined || (isOfEvent(one) && !own.outdated),
     ),
   };
-  const done = await changeAsked(client, keys, given, [event], now);
+  const done = await changeAsked(client, keys, given, [event], now, roomGateMs);
   const { delegations, indices } = done;
   const open = await countOpen(client, knownOpen(row), { delegations, envelopes: [] }, capacity);
   const jobs = placeAt(Number(place), delegations, indices, open, capacity);
@@ -150,13 +151,15 @@ async function deriveOn(
   };
 }
 
-export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys) {
+export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys, roomGateMs: number) {
   return {
     /**
      * Ends an intake envelope by its delegations: they take its place in the room; those beyond capacity, and all of a replayed event, are denied rows.
      * @throws DrawbridgeError `lease_lost`
      */
     derive: (envelope: ClaimedIntakeEnvelope, derivation: Derivation, now: number): Promise<Admitted> =>
-      inRooms(pool, [envelope.room], (client) => deriveOn(client, keys, envelope, derivation, now)),
+      inRooms(pool, [envelope.room], (client) =>
+        deriveOn(client, keys, roomGateMs, envelope, derivation, now),
+      ),
   };
 }

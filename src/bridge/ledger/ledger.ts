@@ -42,7 +42,7 @@ export function createLedger(
   { noticeIntervalMs, roomGateMs, isGhost, servesEncryptedRooms = false }: LedgerOptions,
 ) {
   return {
-    intake: createIntake(pool, keys, !servesEncryptedRooms),
+    intake: createIntake(pool, keys, roomGateMs, !servesEncryptedRooms),
     delegations: {
       ...createLeases(pool, keys, roomGateMs),
       ...createTransitions(pool, noticeIntervalMs),
@@ -52,7 +52,7 @@ export function createLedger(
     },
     envelopes: {
       ...createIntakeEnvelopes(pool, roomGateMs),
-      ...createEnvelopeDerivation(pool, keys),
+      ...createEnvelopeDerivation(pool, keys, roomGateMs),
       ...createEnvelopeExpiry(pool, noticeIntervalMs),
     },
     notices: createNotices(pool),
