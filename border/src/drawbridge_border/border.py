@@ -1,4 +1,4 @@
-"""Which servers come in: decides, counts and records; each callback in callbacks.py answers with it.
+"""The decision whether a server may come in; counts and records of denials. callbacks.py answers with it.
 
 Invariants: a server passes only if the policy in force names it exactly, port included; the local server's
 own people are never stopped from what concerns nobody else; each event is counted and recorded once, however
