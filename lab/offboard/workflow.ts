@@ -3,6 +3,7 @@
 // Invariant: steps that are done already are found, so that an interrupted workflow continues.
 import { rmSync } from "node:fs";
 import { z } from "zod";
+import { ExitCode } from "../../src/cli/lib/exit-codes.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { NOT_PURGEABLE } from "../../src/federation/offboarding/duties/purge-evidence.ts";
 import { NOT_OUR_ROOM } from "../../src/federation/offboarding/stages/judge-stage.ts";
@@ -78,6 +79,8 @@ const PurgePlan = z.object({ digest: z.string() });
 const TRIES_MAX = 4;
 /** How long one organisation waits for the other's file. */
 const WAIT_S = 120;
+/** Exit codes of `offboarding run` that come with its answer. */
+const RUN_ENDED: readonly number[] = [ExitCode.ok, ExitCode.incomplete, ExitCode.waiting];
 /** What `offboarding run` writes about each step that is done. */
 const STEP_LINE = /: (?:shown closed|signed|countersigned|closed at once)$/;
 /** What it writes before a step that takes its time. */
@@ -165,7 +168,7 @@ class Side {
     };
     for (let tries = 1; ; tries++) {
       const result = await this.#command(words, { onLine, signal });
-      if (result.code !== 0 && result.code !== 5) {
+      if (!RUN_ENDED.includes(result.code)) {
         throw commandFailed(operator.organisation, ["offboarding", "run"], result);
       }
       const { end, status } = RunOutput.parse(result.output);

@@ -16,6 +16,8 @@ export const ExitCode = {
   incomplete: 5,
   /** A record of a removal to which the partner has contributed nothing. */
   unilateral: 6,
+  /** All that can be done now is done; the other organisation has to act. */
+  waiting: 7,
 } as const;
 export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
 
@@ -27,7 +29,8 @@ Exit codes:
   3  a server that is needed could not be reached, or refused
   4  what the repository holds is refused; what was in force before stays in force
   5  done as far as it goes; what is left is named
-  6  a record of a removal to which the partner has contributed nothing`;
+  6  a record of a removal to which the partner has contributed nothing
+  7  all that can be done now is done; the other organisation has to act`;
 
 const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   config_invalid: ExitCode.usage,

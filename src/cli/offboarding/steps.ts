@@ -5,7 +5,12 @@ import { InvalidArgumentError } from "commander";
 import { counterpartyIn } from "../../federation/offboarding/run/run-file.ts";
 import { complete } from "../../federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../federation/offboarding/steps/exchange.ts";
-import { type NextResult, next, runSteps } from "../../federation/offboarding/steps/run-until-blocked.ts";
+import {
+  type NextResult,
+  next,
+  type RunEnd,
+  runSteps,
+} from "../../federation/offboarding/steps/run-until-blocked.ts";
 import { sign } from "../../federation/offboarding/steps/sign.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
@@ -107,11 +112,12 @@ countersigns, and completes. It ends where a person has to decide (a purge, a wa
 closed in half a minute, or where the other organisation has to act. Run it again after anything.
 
 Exit codes:
-  0  complete; or everything that can be done now is done, and it is said who is waited for
+  0  complete; with --before: everything up to that stage is done
   1  something that was signed for is open, or a statement does not hold; each is named
   2  a file, a key or the configuration is wrong
   4  the head is refused
-  5  a stage is not shown closed, and is named with its probe, what it got and what to do`,
+  5  a stage is not shown closed, and is named with its probe, what it got and what to do
+  7  everything that can be done now is done; the other organisation, which is named, has to act`,
   async run(_, options) {
     const context = await openOffboarding(options);
     const { import: inbox, export: outbox } = options;
@@ -130,9 +136,16 @@ Exit codes:
       nextLine(status, options),
     ];
     print(options, { end, recordFile: status.recordFile, status }, () => `${lines.join("\n")}\n`);
-    return end === "blocked" ? ExitCode.incomplete : ExitCode.ok;
+    return EXIT_BY_END[end];
   },
 });
+
+const EXIT_BY_END: Readonly<Record<RunEnd, ExitCode>> = {
+  completed: ExitCode.ok,
+  paused: ExitCode.ok,
+  blocked: ExitCode.incomplete,
+  waiting: ExitCode.waiting,
+};
 
 function secondsOf(text: string): number {
   const seconds = Number(text);

@@ -99,9 +99,11 @@ describe("offboarding commands", () => {
       return done(to, "import", file);
     };
     const outbox = (own: string) => join(directory, `signed-by-${own}.json`);
-    const runAt = (own: string, more: readonly string[] = []) => {
+    const runAt = async (own: string, more: readonly string[] = [], isWaiting = false) => {
       const files = ["--import", outbox(own === A ? B : A), "--export", outbox(own)];
-      return done(own, "run", ...files, ...more);
+      const { code, stdout, stderr } = await at(own, "run", ...files, ...more);
+      assert.equal(code, isWaiting ? 7 : 0, `${stdout}${stderr}`);
+      return stdout;
     };
     for (const [index, stage] of STAGE_NAMES.entries()) {
       if (index % 2 === 1) {
@@ -116,9 +118,9 @@ describe("offboarding commands", () => {
           assert.doesNotMatch(stderr, /shown closed/);
           assert.match(stderr, /^error: cannot write .*out\.json: E[A-Z]+\nhint: /m);
         }
-        assert.match(await runAt(A, before), /^Waiting for b\.test: countersignature of /);
-        assert.equal(JSON.parse(await runAt(B, [...before, "--json"])).end, "waiting");
-        const { end, status } = JSON.parse(await runAt(A, [...before, "--json"]));
+        assert.match(await runAt(A, before, true), /^Waiting for b\.test: countersignature of /);
+        assert.equal(JSON.parse(await runAt(B, [...before, "--json"], true)).end, "waiting");
+        const { end, status } = JSON.parse(await runAt(A, [...before, "--json"], after === undefined));
         const one = status.steps[index];
         assert.deepEqual([one.own.state, one.other.state], ["countersigned", "countersigned"]);
         assert.equal(end, after === undefined ? "waiting" : "paused");
