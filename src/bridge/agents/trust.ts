@@ -107,11 +107,11 @@ export class CardTrustGate implements TrustGate {
     await this.#record(target, { decision: QUARANTINED, why: "removed" });
   }
 
-  /** Revokes each target that is recorded as verified and that agents.yaml no longer names. */
+  /** Revokes each recorded target that agents.yaml no longer names; one that was quarantined stays as it is recorded. */
   async revokeMissing(named: ReadonlyMap<GhostMxid, unknown>): Promise<void> {
     const { ledger } = this.#options;
     for (const record of await ledger.targets.list()) {
-      if (record.trust !== "verified" || named.has(record.ghost)) continue;
+      if (named.has(record.ghost)) continue;
       const { ghost, agentId, targetFingerprint } = record;
       // What its pin was is no longer known: its entry is gone.
       const unknown = { cardDigest: undefined, agentVersion: undefined, keyId: undefined, origin: undefined };
