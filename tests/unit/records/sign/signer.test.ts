@@ -3,13 +3,14 @@ import assert from "node:assert/strict";
 import { generateKeyPairSync, verify } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { isInOneForm, readPublicKey } from "../../../../src/records/format/ecdsa-p256.ts";
 import { STATEMENT_TYPE } from "../../../../src/records/format/statement.ts";
 import { createKeyPair } from "../../../../src/records/sign/key-pair.ts";
 import { commandSigner, fileSigner } from "../../../../src/records/sign/signer.ts";
 import { signStatement } from "../../../support/removal.ts";
-import { temporaryFolder } from "../../../support/temporary.ts";
+import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";
 
 const DATA = Buffer.from("what is signed");
 const STATEMENT = {
@@ -141,6 +142,29 @@ describe("signer", () => {
     const child = "const child = spawn('sleep', ['3'], { stdio: ['ignore', 1, 'ignore'] });";
     const leaving = program(t, `${child} child.unref(); writeSync(1, signed('der'));`, 700);
     await assert.rejects(leaving.signer().sign(DATA), /has not ended within 700 ms/);
+  });
+
+  it("a command ends once its signer was refused, even when a child of that one holds its output open", async (t) => {
+    const { folder } = program(
+      t,
+      `const [, , folder] = process.argv;
+       const held = { cwd: folder, detached: true, stdio: ["ignore", 1, "ignore"] };
+       const child = spawn("sh", ["-c", "sleep 20; echo > ended"], held);
+       child.unref();
+       writeFileSync(folder + "/pid", String(child.pid));
+       writeSync(1, "x".repeat(4_096));`,
+    );
+    const words = [process.execPath, join(folder, "signer.mjs"), folder];
+    const module = (path: string) => JSON.stringify(join(ROOT, "src/records", path));
+    const script = `import { readFileSync } from "node:fs";
+      import { readPublicKey } from ${module("format/ecdsa-p256.ts")};
+      import { commandSigner } from ${module("sign/signer.ts")};
+      const key = readPublicKey(readFileSync(${JSON.stringify(join(folder, "key/records-key.pub.pem"))}, "utf8"), "");
+      await commandSigner(${JSON.stringify(words)}, key).sign(Buffer.from("x")).catch((error) => console.log(error.message));`;
+    const { stdout, stderr } = await run(process.execPath, ["--input-type=module", "--eval", script]);
+    assert.match(stdout, /more than a signature/, stderr);
+    assert.ok(!existsSync(join(folder, "ended")), "it has waited for the child");
+    process.kill(-Number(readFileSync(join(folder, "pid"), "utf8")), "SIGKILL");
   });
 
   it("a signature by another key than the public one is refused", async (t) => {
