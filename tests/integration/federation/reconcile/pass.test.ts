@@ -184,6 +184,16 @@ describe("reconcile pass", () => {
     assert.ok(status.planes.every(({ outcome, retryAt }) => outcome === "in_force" && retryAt === null));
   });
 
+  it("a plane whose real part cannot be compared is applied again by a forced pass alone [GIT-1]", async (t) => {
+    const { pass, parts, federation } = await control(t);
+    await pass();
+    t.mock.method(federation.planes.gateway, "drift", () => Promise.reject(new Error("not reached")));
+    await pass({ checkDrift: true });
+    assert.deepEqual(parts.applied, []);
+    await pass({ force: true });
+    assert.deepEqual(parts.applied, ["gateway"]);
+  });
+
   it("the transport is not cut before the rooms plane was applied, unless that plane alone is requested [GIT-1]", async (t) => {
     const { pass, parts, repository } = await control(t);
     await pass();
