@@ -114,6 +114,22 @@ export function applicantsOf(
   );
 }
 
+/**
+ * Clients with which this organisation's bridge asks the partner's agents: those of pinned agents whose tokens the
+ * partner's own issuer gives out. Another issuer's client is not the partner's to close.
+ */
+export function clientsAt(partner: Partner | undefined): readonly string[] {
+  if (partner === undefined) return [];
+  const issuer = new URL(partner.issuer).origin;
+  return Object.values(partner.card.consumes).flatMap(({ cardIdentity, credentials }) =>
+    cardIdentity !== undefined &&
+    credentials !== undefined &&
+    new URL(credentials.tokenEndpoint).origin === issuer
+      ? [credentials.clientId]
+      : [],
+  );
+}
+
 /** The organisation's clients as they are in force: an applicant's is closed while it is a partner whose plane is. */
 export function clientsInForce(registry: Registry): readonly OwnClient[] {
   const closed = registry.partners.filter(({ partner }) => planeState(partner, "gateway") === "closed");

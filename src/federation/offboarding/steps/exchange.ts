@@ -5,7 +5,9 @@ import { exportExchange, importExchange } from "../../../records/sign/export-and
 import { type HeldStatements, refuseUnlessClean, stagesIn } from "../../../records/sign/held-statements.ts";
 import type { Problem } from "../../../records/verify/reasons.ts";
 import { placeOf } from "../../../records/verify/verify-stage.ts";
+import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
+import { clientsAt, partnerEntry } from "../../registry/partner.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { readStatements, signingKeyOf, writeStatements } from "../run/statements.ts";
@@ -36,7 +38,7 @@ export function exportStatements(context: OffboardingContext, named?: string) {
 /**
  * Takes in a file of the other organisation, whole or not at all.
  * @throws RecordRefused with everything that is wrong, OffboardingBlocked when the two have opened their runs for
- *   different reasons; nothing is changed then
+ *   different reasons, or the other one covers another client than this one has there; nothing is changed then
  */
 export function importStatements(context: OffboardingContext, bytes: Uint8Array, named?: string) {
   return withRun(context, named, async (run, trust) => {
@@ -44,6 +46,7 @@ export function importStatements(context: OffboardingContext, bytes: Uint8Array,
     const imported = importExchange(bytes, removalOf(run, trust), readStatements(run));
     requireSameTrigger(run, imported.held);
     requireWithinRun(run, imported.held, context.federation.clock.now());
+    await requireOwnClients(context, run, imported.held);
     writeStatements(run, imported.held, timestamp(context.federation.clock.now()));
     const recordFile = finishRecord(context, run, trust);
     return { run, added: imported.added, recordFile };
@@ -83,4 +86,29 @@ function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
     found: `${other} has opened its run as ${said.slice(TRIGGER_WORD.length)}, this organisation as ${run.trigger}`,
     hint: "Agree on one trigger; whoever has the other one aborts its run and opens it again.",
   });
+}
+
+/**
+ * A scope that names another client leaves out the one by which this organisation is let in there, and the statement is
+ * true all the same. Agents have names of each organisation's own, and are not compared: a client is closed for all.
+ */
+async function requireOwnClients(
+  { federation }: OffboardingContext,
+  run: Run,
+  { envelopes }: HeldStatements,
+): Promise<void> {
+  const other = counterpartyIn(run);
+  const { desired } = await acceptedState(federation);
+  const used = clientsAt(partnerEntry(desired.registry, other)?.partner);
+  for (const { predicate } of stagesIn(envelopes).values()) {
+    const { parts, client, applicants } = predicate.scope;
+    if (predicate.organisation !== other || !parts.includes("gateway")) continue;
+    const left = used.find((one) => one !== client && !applicants.includes(one));
+    if (left === undefined) continue;
+    throw blockedBy("the file is refused, and nothing of it was taken in", {
+      ...{ condition: "own_client", probe: "import" },
+      found: `${other} covers the client ${client}; this organisation's bridge asks there as ${JSON.stringify(left)}`,
+      hint: `Correct credentials.clientId in its entry here if that is out of date, and import again. Else ${other} has closed another client: end the run on both sides, and open it again once its entry names yours.`,
+    });
+  }
 }

@@ -7,6 +7,7 @@ import { exportStatements, importStatements } from "../../../../src/federation/o
 import { runSteps } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
 import type { Trigger } from "../../../../src/records/format/stages.ts";
 import { RecordRefused } from "../../../../src/records/sign/held-statements.ts";
+import { commitRegistry } from "../../../support/control-repository.ts";
 import { exportedFiles, openParties, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
 
 async function signedOnce(t: TestContext, partnersTrigger?: Trigger) {
@@ -110,6 +111,30 @@ describe("exchange of statements", () => {
     await refusedAs(importStatements(a.context, readFileSync(back)), "closed before the run was opened");
     writeRun(state, run);
     assert.equal((await importStatements(a.context, readFileSync(back))).added.statements, 1);
+  });
+
+  it("importStatements refuses a stage that covers another client than ours at the other organisation [OFF-3]", async (t) => {
+    const { directory, a, b } = await openParties(t);
+    for (const step of ["next", "sign", "export"] as const) await stepAt(directory, b, step);
+    const [text = ""] = exportedFiles(directory, b.own);
+    const { repository } = a.federation;
+    const file = "registry/partners/b.yaml";
+    const entry = (await repository.read(await repository.requireHead(), [file])).get(file) ?? "";
+    const asks = (from: string, to: string) =>
+      commitRegistry(repository, new Map([[file, entry.replace(from, to)]]));
+    await asks("clientId: a-bridge", "clientId: a-other");
+    await assert.rejects(importStatements(a.context, readFileSync(text)), {
+      code: "offboarding_blocked",
+      message: /own_client \[import\]: b\.test covers the client a-bridge; .* asks there as "a-other"/,
+      hint: /credentials\.clientId/,
+    });
+    assert.deepEqual(viewAt(a).statements.envelopes, []);
+    // A third organisation gives out these tokens: that client is not b.test's to close.
+    await asks(
+      "https://b.test/token\n        clientId: a-bridge",
+      "https://c.test/token\n        clientId: a-other",
+    );
+    assert.equal((await importStatements(a.context, readFileSync(text))).added.statements, 1);
   });
 
   it("exportStatements refuses when this organisation has signed nothing [OFF-3]", async (t) => {
