@@ -133,8 +133,10 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       waive: "accept that something could not be reached",
       abort: "end a removal without completing it",
     }),
-    group("offboarding", "", () => import("./offboarding/steps.ts"), {
+    group("offboarding", "", () => import("./offboarding/run.ts"), {
       run: "do every step that needs nobody else",
+    }),
+    group("offboarding", "", () => import("./offboarding/steps.ts"), {
       next: "close the next plane, and show that it is closed",
       sign: "sign what was shown here or stated by the other",
       export: "write what is signed here for the other one",

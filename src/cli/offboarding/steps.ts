@@ -1,19 +1,10 @@
-// drawbridge offboarding run, next, sign, export, import, complete: the steps of a removal, each by itself or as many as
-// need neither a person nor the other organisation.
-import { statSync } from "node:fs";
-import { InvalidArgumentError } from "commander";
+// drawbridge offboarding next, sign, export, import, complete: the steps of a removal, each by itself.
 import { counterpartyIn } from "../../federation/offboarding/run/run-file.ts";
 import { complete } from "../../federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../federation/offboarding/steps/exchange.ts";
-import {
-  type NextResult,
-  next,
-  type RunEnd,
-  runSteps,
-} from "../../federation/offboarding/steps/run-until-blocked.ts";
+import { type NextResult, next } from "../../federation/offboarding/steps/run-until-blocked.ts";
 import { sign } from "../../federation/offboarding/steps/sign.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
-import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { stateOf } from "../federation/contain.ts";
 import { defineCommand } from "../lib/command.ts";
@@ -92,77 +83,6 @@ function resultLines(
   }
   const blocks = status.steps.find(({ step }) => step === stage)?.blocks ?? [];
   return [`${stage}: NOT SHOWN CLOSED YET${commit}`, ...blockLines(blocks)];
-}
-
-export const runCommand = defineCommand({
-  options: [
-    ...PROBING_RUN_OPTIONS,
-    ["--import <file>", "take in the other organisation's file, whenever it is there or changes"],
-    ["--export <file>", "write everything that is signed, for the other organisation"],
-    [
-      "--wait <seconds>",
-      "how long to wait for the other organisation's file",
-      { default: 0, parse: secondsOf },
-    ],
-    ["--before <stage>", "end before this stage is opened", { choices: STAGE_NAMES }],
-  ],
-  help: `
-Does what next, sign, export, import and complete do, as often as they can: it closes and shows every stage, signs and
-countersigns, and completes. It ends where a person has to decide (a purge, a waiver), where a stage is not shown
-closed in half a minute, or where the other organisation has to act. Run it again after anything.
-
-Exit codes:
-  0  complete; with --before: everything up to that stage is done
-  1  something that was signed for is open, or a statement does not hold; each is named
-  2  a file, a key or the configuration is wrong
-  4  the head is refused
-  5  a stage is not shown closed, and is named with its probe, what it got and what to do
-  7  everything that can be done now is done; the other organisation, which is named, has to act`,
-  async run(_, options) {
-    const context = await openOffboarding(options);
-    const { import: inbox, export: outbox } = options;
-    const { run, end } = await runSteps(context, {
-      run: options.runId,
-      takeIn: inbox === undefined ? undefined : whenChanged(inbox),
-      passOn: outbox === undefined ? undefined : (text) => void writeExport(outbox, text),
-      waitMs: options.wait * 1_000,
-      before: options.before,
-    });
-    const status = statusNow(context, run.run);
-    const blocked = end === "blocked" ? status.steps.filter(({ blocks }) => blocks.length > 0) : [];
-    const lines = [
-      ...blocked.flatMap(({ step, blocks }) => [`${step}: NOT SHOWN CLOSED YET`, ...blockLines(blocks)]),
-      ...(status.recordFile === null ? [] : [`COMPLETE; the record verifies: ${status.recordFile}`]),
-      nextLine(status, options),
-    ];
-    print(options, { end, recordFile: status.recordFile, status }, () => `${lines.join("\n")}\n`);
-    return EXIT_BY_END[end];
-  },
-});
-
-const EXIT_BY_END: Readonly<Record<RunEnd, ExitCode>> = {
-  completed: ExitCode.ok,
-  paused: ExitCode.ok,
-  blocked: ExitCode.incomplete,
-  waiting: ExitCode.waiting,
-};
-
-function secondsOf(text: string): number {
-  const seconds = Number(text);
-  if (Number.isFinite(seconds) && seconds >= 0) return seconds;
-  throw new InvalidArgumentError("Name a number of seconds.");
-}
-
-/** Reads a file when it is there and is not the one that was read last. */
-function whenChanged(file: string): () => Uint8Array | undefined {
-  let last = "";
-  return () => {
-    const found = statSync(file, { throwIfNoEntry: false });
-    const now = found === undefined ? "" : `${found.ino} ${found.size} ${found.mtimeMs}`;
-    if (now === last) return undefined;
-    last = now;
-    return found === undefined ? undefined : readInput(file, undefined, "usage");
-  };
 }
 
 export const signCommand = defineCommand({
