@@ -10,7 +10,7 @@ import { Catchup } from "./catchup/catchup.ts";
 import { capacityOf } from "./config.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
-import { createIntakeEnvelopeExpiry } from "./crypto/intake-envelope-worker.ts";
+import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
 import { RestoreGuard } from "./health/restore-guard.ts";
 import { redactedIn } from "./intake/cancellations.ts";

@@ -6,7 +6,7 @@ import { pino } from "pino";
 import {
   type IntakeEnvelopeObserver,
   IntakeEnvelopeWorker,
-} from "../../../../src/bridge/crypto/intake-envelope-worker.ts";
+} from "../../../../src/bridge/crypto/wait-for-keys.ts";
 import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";

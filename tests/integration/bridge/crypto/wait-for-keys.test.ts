@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { pino } from "pino";
-import { createIntakeEnvelopeExpiry } from "../../../../src/bridge/crypto/intake-envelope-worker.ts";
+import { createIntakeEnvelopeExpiry } from "../../../../src/bridge/crypto/wait-for-keys.ts";
 import type { EventId, RoomId } from "../../../../src/domain/identifiers.ts";
 import { sealed } from "../../../support/fake-devices.ts";
 import { member, question } from "../../../support/intake.ts";
