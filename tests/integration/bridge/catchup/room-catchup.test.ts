@@ -35,6 +35,8 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
     since: [] as string[],
     settled: [] as unknown[],
     types: [] as string[][],
+    /** What the homeserver answers about the ghost itself. */
+    ghost: { body: {} } as ScriptedAnswer,
   };
   /** Pages of the past, newest first; `from` is how many events come before it. */
   const page = (room: string, from: string, limit: number, again: boolean): ScriptedAnswer => {
@@ -56,7 +58,7 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
       state.pages.push(from);
       return page(room, from, Number(query.get("limit")), !query.has("to"));
     }
-    if (!path.endsWith("/sync")) return { body: {} };
+    if (!path.endsWith("/sync")) return state.ghost;
     state.since.push(query.get("since") ?? "");
     if (["s1", "s9"].includes(query.get("since") ?? "")) return { body: { next_batch: query.get("since") } };
     const limit = query.get("filter")?.includes("event_fields") === true ? 1 : 50;
@@ -186,6 +188,26 @@ describe("RoomCatchup", () => {
     state.fail = () => false;
     await rooms.quietly([ghost], signal);
     assert.equal(state.since.at(-1), "s9");
+  });
+
+  it("a position that another bridge moves while events are held is read from in the next round [INT-8]", async (t) => {
+    const { rooms, positions, taken, state } = await reading(t, FEW);
+    await rooms.quietly([ghost], signal);
+    positions.set(ghost, "s9");
+    for (const expected of ["s1", "s9"]) {
+      await rooms.quietly([ghost], signal);
+      assert.deepEqual([state.since.at(-1), positions.get(ghost)], [expected, "s9"]);
+    }
+    assert.deepEqual(taken, all(), "what was held is passed on all the same");
+  });
+
+  it("the catchup runs again for a homeserver that is away, but not for a ghost that it refuses [INT-8]", async (t) => {
+    const { rooms, positions, state } = await reading(t, FEW);
+    state.ghost = { status: 502, body: {} };
+    assert.equal((await rooms.afterDowntime([ghost], signal)).complete, false);
+    state.ghost = { status: 400, body: { errcode: "M_EXCLUSIVE" } };
+    assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+    assert.deepEqual([state.since, positions.get(ghost)], [[], "s0"], "the ghost's rooms stay to be read");
   });
 
   it("a ghost without a position reads from now on, and reads its rooms' state [INT-8]", async (t) => {

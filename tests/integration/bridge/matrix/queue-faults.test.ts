@@ -281,6 +281,27 @@ describe("memberships and notices with a faulty homeserver", () => {
     await memberships.drain();
   });
 
+  it("an invitation is answered where an agent gets the ghost just before it is held", async (t) => {
+    const { server, rows, common } = await fixture(t, () => ({ body: { room_id: room("r") } }));
+    const { memberships: recorded } = common.ledger;
+    let agents = testDirectory({});
+    const holdInvitation: typeof recorded.holdInvitation = async (membership, now) => {
+      agents = common.agents;
+      // It finds nothing held for the ghost, and does not look again.
+      await queue.round();
+      await recorded.holdInvitation(membership, now);
+    };
+    const queue = createMembershipQueue({
+      ...common,
+      agents: { current: () => agents.current() },
+      ledger: { memberships: { ...recorded, holdInvitation } },
+    });
+    await queue.round();
+    await queue.round();
+    assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "join" }]);
+    assert.equal(calls(server.seen, "/leave"), 0);
+  });
+
   it("a round that is stopped before its work begins makes no request", async (t) => {
     const { server, memberships, notices } = await fixture(t, () => ({}));
     await memberships.round(AbortSignal.abort());
