@@ -163,6 +163,12 @@ function contextIdOf(value: unknown): string | undefined {
   return isIdentifier(value) ? value : undefined;
 }
 
+/** The same of what an answer is made of, which may be any text. */
+function textIn(value: unknown): string {
+  if (typeof value !== "string") throw new A2aFailure("protocol");
+  return value;
+}
+
 /** Parts and artifacts of one update together. */
 const PARTS_MAX = 4_096;
 /** Data nested deeper is written in one line: its indentation could be many times as long as the data itself. */
@@ -180,18 +186,19 @@ function isShallow(value: unknown, levels = INDENTED_LEVELS_MAX): boolean {
 
 function partOf(part: Part): ContentPart | undefined {
   const content = part.content;
+  const named = { name: textIn(part.filename), mediaType: textIn(part.mediaType) };
   switch (content?.$case) {
     case "text":
-      return { kind: "text", text: content.value, mediaType: part.mediaType };
+      return { kind: "text", text: textIn(content.value), mediaType: named.mediaType };
     case "data":
       return {
         kind: "data",
         json: JSON.stringify(content.value, null, isShallow(content.value) ? 2 : 0) ?? "null",
       };
     case "url":
-      return { kind: "link", name: part.filename, mediaType: part.mediaType, url: content.value };
+      return { kind: "link", ...named, url: textIn(content.value) };
     case "raw":
-      return { kind: "file", name: part.filename, mediaType: part.mediaType, content: content.value };
+      return { kind: "file", ...named, content: content.value };
     default:
       return undefined;
   }
@@ -218,7 +225,10 @@ export function taskView(task: Task): TaskView {
     phase: PHASES.get(task.status?.state) ?? "open",
     statusParts: partsOf(task.status?.message?.parts),
     statusKey: statusKeyOf(task.status),
-    artifacts: task.artifacts.map(({ artifactId, parts }) => ({ artifactId, parts: partsOf(parts) })),
+    artifacts: task.artifacts.map(({ artifactId, parts }) => ({
+      artifactId: textIn(artifactId),
+      parts: partsOf(parts),
+    })),
     messageIds: task.history.map((message) => message.messageId),
     updatedAt: Number.isNaN(updatedAt) ? undefined : updatedAt,
   };
@@ -258,7 +268,7 @@ export function streamUpdate(event: StreamResponse): AgentUpdate | undefined {
         taskId: taskIdOf(payload.value.taskId),
         contextId: contextIdOf(payload.value.contextId),
         artifact: {
-          artifactId: payload.value.artifact?.artifactId ?? "",
+          artifactId: textIn(payload.value.artifact?.artifactId ?? ""),
           parts: partsOf(payload.value.artifact?.parts),
         },
         append: payload.value.append,

@@ -206,6 +206,30 @@ describe("agent client with hostile answers", () => {
     });
   });
 
+  const NO_TEXTS: readonly (readonly [string, object])[] = [
+    ["text", { parts: [{ kind: "text", text: 7 }] }],
+    ["text, which is missing,", { parts: [{ kind: "text" }] }],
+    ["address", { parts: [{ kind: "file", file: { uri: ["https://a.test"] } }] }],
+    ["file name", { parts: [{ kind: "file", file: { name: {}, bytes: "eA==" } }] }],
+    ["media type", { parts: [{ kind: "file", file: { mimeType: true, bytes: "eA==" } }] }],
+    ["ID", { artifactId: 7, parts: [{ kind: "text", text: "x" }] }],
+  ];
+  for (const [what, artifact] of NO_TEXTS) {
+    it(`an artifact of a 0.3 agent that has something else as its ${what} fails the call, not the delegation's flow [AGT-4]`, async () => {
+      const result = {
+        ...{ kind: "task", id: "t", contextId: "c", status: { state: "completed" } },
+        artifacts: [{ artifactId: "a", ...artifact }],
+      };
+      const body = JSON.stringify({ jsonrpc: "2.0", id: 1, result });
+      const client = clientOf(["JSONRPC", "0.3"], 200, "application/json", body);
+      const answered = async () => {
+        const update = await client.send(QUESTION, new AbortController().signal);
+        if (update.kind === "task") new AnswerAssembly(1_000).take(update, false);
+      };
+      await assert.rejects(answered(), { name: "A2aFailure", kind: "protocol" });
+    });
+  }
+
   it("deeply nested data is not made many times as long by its indentation [AGT-4]", async () => {
     const nested = `${"[".repeat(120)}${"]".repeat(120)}`;
     const body = `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"data":${nested}}]}}`;
