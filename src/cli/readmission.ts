@@ -13,7 +13,7 @@ import { openReadmission as open } from "../federation/readmission/open.ts";
 import { currentStage, type Readmission, requireReadmission } from "../federation/readmission/readmission.ts";
 import { readmissionRooms, roomLines } from "../federation/readmission/rooms.ts";
 import { planReadmission, readmissionStatus } from "../federation/readmission/status.ts";
-import { currentState } from "../federation/reconcile/accept-head.ts";
+import { acceptedState } from "../federation/reconcile/accept-head.ts";
 import { findPartner } from "../federation/registry/partner.ts";
 import { ROOMS_CHOICES } from "../federation/registry/readmission-record.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
@@ -183,7 +183,7 @@ Exit codes:
   5  not complete yet; the command that goes on is printed`,
   async run([partner], options) {
     const { federation } = await openForCommand(options.config);
-    const { desired } = await currentState(federation);
+    const { desired } = await acceptedState(federation);
     const { serverName } = findPartner(desired.registry, partner).partner;
     const readmission = requireReadmission(federation.state, serverName);
     const next = commandAfter(readmission, partner, options.config);

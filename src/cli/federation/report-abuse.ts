@@ -14,7 +14,7 @@ import {
 import { changeBase } from "../../federation/change/commit-base.ts";
 import { loadFederationConfig } from "../../federation/config.ts";
 import { signerOf, trustOf } from "../../federation/offboarding/run/context.ts";
-import { currentState } from "../../federation/reconcile/accept-head.ts";
+import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import {
   findPartner,
@@ -81,7 +81,7 @@ Exit codes:
       await refuseIfRestoredSince(filing, tree);
       return containFirst(filing, name, config);
     }
-    const { desired } = await currentState(federation);
+    const { desired } = await acceptedState(federation);
     const commands = commandsFor(subjectIn(desired.registry), config);
     await fileAndPrint(filing);
     if (report.requested_action !== "contain") return ExitCode.ok;

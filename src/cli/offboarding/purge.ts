@@ -6,7 +6,7 @@ import { NOT_PURGEABLE } from "../../federation/offboarding/duties/purge-evidenc
 import type { PurgePlan } from "../../federation/offboarding/duties/purge-plan.ts";
 import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
-import { currentState } from "../../federation/reconcile/accept-head.ts";
+import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
 import { defineCommand } from "../lib/command.ts";
@@ -62,7 +62,7 @@ Exit codes:
 
 /** A partner that has left the registry already is still named by its server. */
 async function runOf(federation: Federation, name: string): Promise<Run> {
-  const { registry } = (await currentState(federation)).desired;
+  const { registry } = (await acceptedState(federation)).desired;
   const isNamed = registry.partners.some((entry) => entry.name === name);
   return findRun(federation.state, isNamed ? findPartner(registry, name).partner.serverName : name);
 }

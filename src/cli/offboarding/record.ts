@@ -15,7 +15,7 @@ import {
 import { RECORD_FIELDS, renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
 import { openRun } from "../../federation/offboarding/run/open.ts";
 import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";
-import { currentState } from "../../federation/reconcile/accept-head.ts";
+import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
 import { defineCommand, type OptionValues } from "../lib/command.ts";
@@ -82,6 +82,7 @@ and agrees with the registry. Opening again changes nothing. The run's ID is pri
 Exit codes:
   0  the run is open
   2  refused: where the record lies, who may read it, or what it holds; every reason is named
+  4  the head is refused; an emergency is opened by the one that was accepted last
   5  the record lacks fields, and they are named; no run was opened`,
   run: ([partner], options) => run(partner, options),
 });
@@ -91,7 +92,7 @@ const FLAGS = { kind: "revocation.kind", trigger: "revocation.trigger" } as cons
 async function run(name: string, options: Options): Promise<ExitCode> {
   const path = resolve(options.record);
   const { federation } = await openForCommand(options.config);
-  const { registry } = (await currentState(federation)).desired;
+  const { registry } = (await acceptedState(federation)).desired;
   const entry = findPartner(registry, name);
   const isNew = !existsSync(path);
   if (isNew) {

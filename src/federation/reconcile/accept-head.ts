@@ -268,16 +268,3 @@ export interface CurrentState {
   readonly repository: Repository;
   readonly desired: DesiredState;
 }
-
-/**
- * The head's state whoever has put it there: to be shown, and for names alone.
- * @throws DrawbridgeError `repository_unusable`; RegistryError
- */
-export async function currentState({
-  repository,
-  cache,
-}: Pick<ReconcileContext, "repository" | "cache">): Promise<CurrentState> {
-  const revision = await repository.requireHead();
-  const files = await readRevision(repository, revision, cache);
-  return { repository, desired: desiredState(revision, files, registryOf(files, cache)) };
-}

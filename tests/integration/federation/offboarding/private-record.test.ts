@@ -4,14 +4,22 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse, stringify } from "yaml";
+import { systemRandom } from "../../../../src/domain/clock.ts";
 import { valueAt } from "../../../../src/federation/offboarding/private-record/check.ts";
-import { controlRepository } from "../../../support/control-repository.ts";
+import { StateFolder } from "../../../../src/federation/state/folder.ts";
+import { writeHead } from "../../../../src/federation/state/plane-records.ts";
+import {
+  commitRegistry,
+  controlRepository,
+  LIGHTHOUSE,
+  PILOTS,
+} from "../../../support/control-repository.ts";
 import { COMPLETE_RECORD } from "../../../support/sample-files.ts";
 import { runCli, temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 async function deployment(t: TestContext) {
   const directory = temporaryFolder(t);
-  await controlRepository(join(directory, "control"));
+  const repository = await controlRepository(join(directory, "control"));
   const config = join(directory, "federation.yaml");
   writeFile(
     config,
@@ -28,7 +36,7 @@ async function deployment(t: TestContext) {
   const record = join(directory, "private", "record.yaml");
   const drawbridge = (...args: string[]) => runCli(["offboarding", ...args, "--record", record]);
   const open = (...args: string[]) => drawbridge("open", "lighthouse", "--config", config, ...args);
-  return { record, drawbridge, open };
+  return { directory, config, repository, record, drawbridge, open };
 }
 
 describe("private record commands", () => {
@@ -81,5 +89,31 @@ describe("private record commands", () => {
     writeFile(record, before, 0o600);
     assert.equal((await open("--kind", "complete")).code, 2);
     assert.equal(readFileSync(record, "utf8"), before);
+  });
+
+  it("offboarding open names the partner by the accepted head, whatever a refused one calls it [OFF-1]", async (t) => {
+    const { directory, config, repository, record, open } = await deployment(t);
+    const good = await repository.requireHead();
+    const settings = parse(readFileSync(config, "utf8"));
+    const signing = { allowedSignersFile: "allowed", trustedBase: good };
+    writeFile(config, stringify({ ...settings, repository: { path: "control", ...signing } }));
+    writeFile(join(directory, "allowed"), "");
+    const accepted = { revision: good, at: "2026-01-02T03:04:05.000Z" };
+    const state = StateFolder.open(join(directory, "state"), systemRandom);
+    writeHead(state, { version: 1, accepted, refused: null });
+    // Nobody has signed it: two partners change their names.
+    const registry = await repository.read(good, ["registry"]);
+    const [lighthouse = "", pilots = ""] = [registry.get(LIGHTHOUSE), registry.get(PILOTS)];
+    await commitRegistry(
+      repository,
+      new Map([
+        [LIGHTHOUSE, pilots],
+        [PILOTS, lighthouse],
+      ]),
+    );
+    const begun = await open("--kind", "emergency", "--trigger", "suspected_compromise");
+    assert.equal(begun.code, 5, begun.stderr);
+    const { partner } = parse(readFileSync(record, "utf8")) as { partner: { serverName: string } };
+    assert.equal(partner.serverName, "matrix.lighthouse.example:8448");
   });
 });
