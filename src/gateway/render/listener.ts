@@ -3,7 +3,8 @@
 // Invariants: the access log holds no path, query, header, body or token (HTTP+JSON paths carry task
 // IDs); what a client says of its own request ID or caller name is dropped before anything reads it; rbac denies
 // unless a route names the caller, so a request without an `azp` never reaches the limiter; the limiter's buckets stand
-// here and not in a route, so a change of routes keeps them.
+// here and not in a route, so a change of routes keeps them; a caller's quota is counted by its verified `azp` alone,
+// by this gateway or by a service that several gateways share; no request passes while that service does not answer.
 import type { Json, JsonObject } from "../../domain/json.ts";
 import type { Quota } from "../../rendered-files/gateway-files.ts";
 import type { GatewayConfig } from "../config.ts";
@@ -13,10 +14,6 @@ import { extension, toFile, typed } from "./resource.ts";
 
 /** One event each five minutes keeps a stream open; a stream has no other time limit. */
 export const STREAM_IDLE_TIMEOUT = "300s";
-
-// The rate limit of each caller: counted by this gateway alone, or by a service that several gateways share.
-// Invariants: the key is the verified `azp` and nothing else; both forms stand under one filter name, by which
-// public routes leave them out; no request passes while the service does not answer in time.
 
 export const JWT_FILTER = "envoy.filters.http.jwt_authn";
 /** Where jwt_authn leaves the verified payload in the dynamic metadata. */
