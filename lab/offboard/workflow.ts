@@ -7,7 +7,7 @@ import { ExitCode } from "../../src/cli/lib/exit-codes.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { NOT_PURGEABLE } from "../../src/federation/offboarding/duties/purge-evidence.ts";
 import { NOT_OUR_ROOM } from "../../src/federation/offboarding/stages/judge-stage.ts";
-import type { RoomReason } from "../../src/federation/planes/rooms/room-plan.ts";
+import type { RoomReason } from "../../src/federation/planes/rooms/room-reasons.ts";
 import type { StageName } from "../../src/records/format/stages.ts";
 import { SOURCES } from "../lab.ts";
 import { type CommandResult, commandFailed, type Operator } from "../observe/operator.ts";

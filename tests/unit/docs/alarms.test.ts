@@ -16,7 +16,7 @@ import {
   intakeEnvelopeMetrics,
 } from "../../../src/bridge/metrics.ts";
 import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
-import { ROOM_REASONS } from "../../../src/federation/planes/rooms/room-plan.ts";
+import { ROOM_REASONS } from "../../../src/federation/planes/rooms/room-reasons.ts";
 import type { ReconcileContext } from "../../../src/federation/reconcile/context.ts";
 import { reconcilerMetrics } from "../../../src/federation/reconcile/metrics.ts";
 import { ROOT } from "../../support/temporary.ts";

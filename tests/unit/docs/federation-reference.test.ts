@@ -6,7 +6,7 @@ import { describe, it } from "node:test";
 import type { Command } from "commander";
 import { COMMANDS } from "../../../src/cli/commands.ts";
 import { buildProgram } from "../../../src/cli/program.ts";
-import { ROOM_REASONS } from "../../../src/federation/planes/rooms/room-plan.ts";
+import { ROOM_REASONS } from "../../../src/federation/planes/rooms/room-reasons.ts";
 import { OUTSIDE_PROBES } from "../../../src/federation/probes/finding.ts";
 import { OutcomeName, RefusalReason } from "../../../src/federation/state/plane-records.ts";
 import { ROOT } from "../../support/temporary.ts";

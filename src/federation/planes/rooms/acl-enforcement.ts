@@ -6,7 +6,8 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { aclAllow, deniedByEnforcement } from "./acl.ts";
-import { isClosing, type RoomReason } from "./room-plan.ts";
+import { isClosing } from "./room-plan.ts";
+import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
 import { isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
 

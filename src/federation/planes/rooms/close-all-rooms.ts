@@ -15,7 +15,8 @@ import {
 } from "./acl-enforcement.ts";
 import { closeRoom, type SettledRoom } from "./close-one-room.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
-import { endOf, isOurs, type Obstacle, ROOM_REASONS, type RoomReason } from "./room-plan.ts";
+import { endOf, isOurs, type Obstacle } from "./room-plan.ts";
+import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import { inviteLevel, joinedByServer, levelOf, type RoomState } from "./room-state.ts";
 import {
   journalOf,

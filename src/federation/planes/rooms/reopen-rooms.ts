@@ -16,7 +16,8 @@ import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
 import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
-import { deniedRetained, isOurs, type Obstacle, ROOM_REASONS, type RoomReason } from "./room-plan.ts";
+import { deniedRetained, isOurs, type Obstacle } from "./room-plan.ts";
+import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import {
   inviteLevel,
   levelOf,

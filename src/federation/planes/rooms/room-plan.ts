@@ -5,6 +5,7 @@
 import { type EventId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, serverAcl, withDenied } from "./acl.ts";
 import type { ClosingPartner, RoomsIntent } from "./render.ts";
+import type { RoomReason } from "./room-reasons.ts";
 import {
   banLevel,
   formerOf,
@@ -20,40 +21,6 @@ import {
   type RoomState,
   readOnly,
 } from "./room-state.ts";
-
-// Why a room is not where it should be: the closed set of reasons that the rooms plane names, and what an operator
-// does about each. Published in docs/reference/rooms-plane.md.
-
-export const ROOM_REASONS = {
-  no_power:
-    "Have somebody with the power in the room raise one of our users, or set whenUnclosable to replace.",
-  partner_holds_power:
-    "Have a user above the partner's lower its power in the room, or set whenUnclosable to replace.",
-  partner_created:
-    "A creator of this room version cannot be removed. Set whenUnclosable to replace, or take our users out.",
-  left: "Nobody of ours is in the room. Set whenUnclosable to replace, and it is blocked here.",
-  no_actor:
-    "The homeserver lends no token for the users who have the power: join the operator by make_room_admin.",
-  would_deny_retained:
-    "The ACL would deny a server whose users are in the room: register it as a partner, or take its users out.",
-  unreadable_member:
-    "A membership in the room names no server, so it may be the partner's: replace the room, or take our users out.",
-  not_read_only:
-    "Nobody of ours may change the levels of this room: have somebody who may raise `events_default`.",
-  refused: "The homeserver refused a step in this room: read its log at this time, then reconcile again.",
-  unsettled: "The partner's users keep coming back: look at who invites them, then reconcile again.",
-  stale_at_home: "The homeserver still enforces an older ACL in this room: restart it.",
-  unproven_at_home:
-    "Nothing says what the homeserver enforces: load the border module, and check border.statusToken.",
-  unproven_at_retained:
-    "This server did not show the ACL in time and may let the partner in: ask its operator, then reconcile again.",
-  not_invited:
-    "The partner's server did not answer, so its users are not invited again: see that it runs, then reconcile again.",
-  not_replaced: "The new room could not be completed: read the homeserver's log, then reconcile again.",
-  not_deleted: "The homeserver did not finish taking the old room away: read its log, then reconcile again.",
-} as const;
-
-export type RoomReason = keyof typeof ROOM_REASONS;
 
 export type RoomStep =
   | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
