@@ -1,0 +1,51 @@
+// Who may invoke what, as both targets of plane 5 render it.
+// Invariants: a client is in the list of an agent only if the registry lets it invoke exactly that agent and
+// its plane is open; an agent without clients is not there at all.
+import type { Quota } from "../../../rendered-files/gateway-files.ts";
+import type { OfferedAgent } from "../../registry/organisation.ts";
+import { clientsInForce, type Registry } from "../../registry/partner.ts";
+import { openPartners } from "../plane.ts";
+
+export interface InvocableAgent {
+  readonly name: string;
+  readonly offered: OfferedAgent;
+  /** Client IDs (`azp`), sorted. */
+  readonly clients: readonly string[];
+}
+
+export interface Invocation {
+  /** Sorted by name. */
+  readonly agents: readonly InvocableAgent[];
+  /** Clients with a quota of their own, sorted by client ID. */
+  readonly quotas: readonly (readonly [clientId: string, quota: Quota])[];
+}
+
+export function invocationOf(registry: Registry): Invocation {
+  const { organisation } = registry;
+  const callers = [
+    ...clientsInForce(registry).filter(({ enabled }) => enabled),
+    ...openPartners(registry, "gateway").flatMap(({ partner }) =>
+      partner.gateway === undefined ? [] : [{ ...partner.gateway, clientId: partner.azp }],
+    ),
+  ].filter(({ invokes }) => invokes.length > 0);
+
+  const clientsOf = new Map<string, string[]>();
+  for (const { clientId, invokes } of callers) {
+    for (const agent of invokes) {
+      const clients = clientsOf.get(agent);
+      if (clients === undefined) clientsOf.set(agent, [clientId]);
+      else clients.push(clientId);
+    }
+  }
+  return {
+    agents: [...clientsOf]
+      .flatMap(([name, clients]) => {
+        const offered = organisation.agents[name];
+        return offered === undefined ? [] : [{ name, offered, clients: clients.sort() }];
+      })
+      .sort((a, b) => (a.name < b.name ? -1 : 1)),
+    quotas: callers
+      .flatMap(({ clientId, quota }) => (quota === undefined ? [] : [[clientId, quota] as const]))
+      .sort(([a], [b]) => (a < b ? -1 : 1)),
+  };
+}
