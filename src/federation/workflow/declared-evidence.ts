@@ -4,7 +4,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Direction } from "../../records/conditions/condition.ts";
 import { conditionsOf } from "../../records/conditions/conditions-of-planes.ts";
-import { PART_MANAGED } from "../../records/conditions/evaluate.ts";
+import { isOwnRoom, PART_MANAGED } from "../../records/conditions/evaluate.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
@@ -138,7 +138,7 @@ export class DeclaredEvidence {
   /** Rooms in scope of which nothing was found. */
   missingRooms({ rooms }: Scope, inside: readonly EvidenceItem[]): readonly EvidenceItem[] {
     if (inside.some(({ probe }) => probe === "plane")) return [];
-    const found = new Set(inside.filter(isOfRoom).map(({ subject }) => subject));
+    const found = new Set(inside.filter(isOwnRoom).map(({ subject }) => subject));
     const lost = (rooms ?? []).filter((room) => !found.has(room));
     return lost.flatMap((subject) =>
       ["room_acl", "room_enforcement", "room_members"].map((probe) =>
@@ -165,11 +165,6 @@ export class DeclaredEvidence {
       });
     });
   }
-}
-
-/** Whether the operator says something of one room. */
-export function isOfRoom({ vantage, probe, subject }: EvidenceItem): boolean {
-  return vantage === "operator" && probe.startsWith("room_") && subject !== null;
 }
 
 const INVISIBLE = /[^\x21-\x7e]/g;

@@ -187,7 +187,8 @@ function subjectsOf(
   }
 }
 
-function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {
+/** Whether the operator says something of one room. */
+export function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {
   return vantage === "operator" && probe.startsWith("room_") && subject !== null;
 }
 

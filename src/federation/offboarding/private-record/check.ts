@@ -4,6 +4,7 @@
 import { type Document, isMap, isScalar, isSeq, type LineCounter, visit } from "yaml";
 import type { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { isObject } from "../../../domain/json.ts";
 import { dotted, type LineOf, parseBounded } from "../../registry/read-file.ts";
 import { brokenByComment, brokenByText, brokenByValue } from "./content-rules.ts";
 import { PrivateRecord, RECORD_FIELDS } from "./schema.ts";
@@ -269,8 +270,4 @@ function purgesNothing(at: At): boolean {
 /** NaN, which is neither before nor after anything, for what is no time. */
 function timeOf(value: unknown): number {
   return typeof value === "string" ? Date.parse(value) : Number.NaN;
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

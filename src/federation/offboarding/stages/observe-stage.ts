@@ -3,6 +3,7 @@
 // Invariant: everything that a condition may rest on is a sealed item, without content.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { isOwnRoom } from "../../../records/conditions/evaluate.ts";
 import { LEFT_ALONE, type StageWork } from "../../../records/conditions/evaluate-stage.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
@@ -13,7 +14,7 @@ import { timestamp } from "../../reconcile/context.ts";
 import { type DesiredState, desiredPlane, readRevision, registryOf } from "../../reconcile/desired-state.ts";
 import { type Partner, partnerEntry, planeState } from "../../registry/partner.ts";
 import { parseRevision } from "../../repository/repository.ts";
-import { DeclaredEvidence, isOfRoom, RECONCILED, subjectWord } from "../../workflow/declared-evidence.ts";
+import { DeclaredEvidence, RECONCILED, subjectWord } from "../../workflow/declared-evidence.ts";
 import { observePlane } from "../../workflow/observe-plane.ts";
 import { type Reached, runStep } from "../../workflow/run-step.ts";
 import type { Objection } from "../../workflow/step-verdict.ts";
@@ -162,7 +163,7 @@ export function roomsIn(items: readonly EvidenceItem[]): string[] {
       },
     );
   }
-  const rooms = items.filter(isOfRoom).map(subjectOf);
+  const rooms = items.filter(isOwnRoom).map(subjectOf);
   return [...new Set(rooms)].sort();
 }
 
@@ -251,7 +252,7 @@ const ENTRY: ReadonlySet<string> = new Set(["make_join", "message_to_target", "s
  */
 function roomsOfOthers(items: readonly EvidenceItem[], named: readonly OutOfReach[]): readonly OutOfReach[] {
   const governed = new Set([
-    ...items.filter(isOfRoom).map(subjectOf),
+    ...items.filter(isOwnRoom).map(subjectOf),
     ...named.map(({ subject }) => subject),
   ]);
   const entered = items.filter(

@@ -2,10 +2,11 @@
 // Invariants: a step is in the journal before it is taken; a room that was closed by relying on the state that our
 // own steps should have left is settled once more, and read again after each round.
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
+import { membersOf } from "../../../runtime/http.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
 import { type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./room-plan.ts";
-import { inviteLevel, presenceOf, type RoomState, record as recordOfValue } from "./room-state.ts";
+import { inviteLevel, presenceOf, type RoomState } from "./room-state.ts";
 import { announce, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
 
 export interface SettledRoom {
@@ -190,7 +191,7 @@ function levelsOf(state: RoomState) {
   return {
     events_default: typeof eventsDefault === "number" ? eventsDefault : null,
     events: Object.fromEntries(
-      Object.entries(recordOfValue(content?.["events"])).filter(
+      Object.entries(membersOf(content?.["events"])).filter(
         (entry): entry is [string, number] => typeof entry[1] === "number",
       ),
     ),

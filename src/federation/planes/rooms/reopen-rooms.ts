@@ -12,6 +12,7 @@ import {
   visibleId,
 } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
+import { membersOf } from "../../../runtime/http.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
@@ -26,7 +27,6 @@ import {
   maySend,
   type PowerContent,
   type RoomState,
-  record as recordOfValue,
 } from "./room-state.ts";
 import {
   isRefusal,
@@ -272,7 +272,7 @@ function writable(
   content: PowerContent,
   { before, level }: NonNullable<RoomRecord["readOnly"]>,
 ): Record<string, unknown> {
-  const events = Object.entries(recordOfValue(content["events"])).map(([type, value]) => {
+  const events = Object.entries(membersOf(content["events"])).map(([type, value]) => {
     const earlier = before.events[type];
     return [type, value === level && earlier !== undefined ? earlier : value];
   });

@@ -2,6 +2,7 @@
 // Invariants: users are known by their raw IDs, and a user's server is everything after the first colon, because
 // homeservers accept IDs that the grammar excludes; a membership that cannot be read is kept as such, never left out.
 import { type EventId, type RoomId, serverHost, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { membersOf } from "../../../runtime/http.ts";
 import type { StateEvent } from "../../homeserver/synapse-admin-api.ts";
 import type { FoundAcl } from "./acl.ts";
 
@@ -25,14 +26,14 @@ export const CREATOR_LEVEL = Number.POSITIVE_INFINITY;
 export function levelOf(power: Power, user: string): number {
   if (power.privileged.has(user)) return CREATOR_LEVEL;
   if (power.content === undefined) return user === power.creator ? 100 : 0;
-  const users = record(power.content["users"]);
+  const users = membersOf(power.content["users"]);
   return numberOr(users[user], numberOr(power.content["users_default"], 0));
 }
 
 /** The level that sending a state event needs. */
 export function stateLevel(power: Power, type: string): number {
   if (power.content === undefined) return 0;
-  return numberOr(record(power.content["events"])[type], numberOr(power.content["state_default"], 50));
+  return numberOr(membersOf(power.content["events"])[type], numberOr(power.content["state_default"], 50));
 }
 
 export function banLevel(power: Power): number {
@@ -58,7 +59,7 @@ const STATE_TYPES = /^m\.(?:room\.(?!message$|encrypted$|redaction$)|space\.)/;
 
 /** The levels of a room in which nobody below `level` can write; undefined when they are so already. */
 export function readOnly(content: PowerContent, level: number): PowerContent | undefined {
-  const events = record(content["events"]);
+  const events = membersOf(content["events"]);
   const raised = Object.fromEntries(
     Object.entries(events).map(([type, value]) => [
       type,
@@ -69,12 +70,6 @@ export function readOnly(content: PowerContent, level: number): PowerContent | u
   const isUnchanged =
     before >= level && Object.entries(raised).every(([type, value]) => value === events[type]);
   return isUnchanged ? undefined : { ...content, events: raised, events_default: Math.max(level, before) };
-}
-
-export function record(value: unknown): Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value)
-    ? (value as Record<string, unknown>)
-    : {};
 }
 
 function numberOr(value: unknown, otherwise: number): number {
