@@ -10,6 +10,8 @@ import { ROOT, runProgram } from "./run-program.ts";
 
 /** Processes for the files that may share one. */
 const SHARED_PROCESSES = 8;
+/** Compiled modules, of which each process that a test file starts loads hundreds. */
+const COMPILE_CACHE = join(ROOT, "node_modules", ".cache", "compiled-modules");
 
 export interface TestRun {
   /** Where the files are, such as `tests/unit`. */
@@ -74,7 +76,11 @@ export async function runTests(run: TestRun): Promise<number> {
       },
     );
   }
-  const env = { ...run.env, ...(run.args.includes("--update") ? { UPDATE_GOLDENS: "1" } : {}) };
+  const env = {
+    NODE_COMPILE_CACHE: COMPILE_CACHE,
+    ...run.env,
+    ...(run.args.includes("--update") ? { UPDATE_GOLDENS: "1" } : {}),
+  };
   return await inMemory(async () => {
     const words = [
       "--test",
