@@ -56,7 +56,7 @@ export async function ask(running: RunningDelegation, asked: AskedBack): Promise
     asked: claimed.asked,
     until: running.now + deps.limits.inputWait,
   };
-  const sends = await running.persist(() => deps.ledger.recordQuestion(claimed.lease, question, running.now));
+  const sends = await running.persist(() => deps.ledger.recordQuestion(claimed, question, running.now));
   if (sends === "canceled") {
     await cancelTask(running, asked.taskId);
     return finish(canceled(running.stage));

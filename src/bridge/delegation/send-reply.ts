@@ -39,7 +39,7 @@ export async function recordAndSend(
   const isText = text.trim() !== "" || files.length === 0;
   const parts = [...(isText ? await answerParts({ ...found, text }, source, deps.clock) : []), ...files];
   const sends = await running.persist(() =>
-    deps.ledger.recordReply(claimed.lease, { parts, agentVersion, contextId }, running.now),
+    deps.ledger.recordReply(claimed, { parts, agentVersion, contextId }, running.now),
   );
   if (sends === "canceled") return finish(canceled(running.stage));
   running.host.wake();

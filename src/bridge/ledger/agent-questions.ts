@@ -8,8 +8,7 @@ import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
 import type { NewAnswer, NewNotice, Posted, QuestionOption } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { sourceOf } from "./delegations.ts";
-import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
+import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
 import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { insertSends, newSends, type PendingSend, type ReplyPart } from "./replies.ts";
@@ -154,21 +153,23 @@ export function createQuestions(pool: Pool, keys: ContentKeys) {
      * room goes on. `canceled`: it is to be canceled and nothing was written; finish it as canceled.
      */
     async recordQuestion(
-      lease: Lease,
+      claimed: ClaimedDelegation,
       question: AgentQuestion,
       now: number,
     ): Promise<PendingSend[] | "canceled"> {
-      const source = await sourceOf(pool, lease);
-      const sends = newSends(keys, source, "question", question.parts, question.asked);
+      const sends = newSends(keys, claimed, "question", question.parts, question.asked);
       const options =
         question.options.length === 0
           ? null
-          : keys.seal(JSON.stringify(question.options), optionsIdentity(source.event, source.ghost));
+          : keys.seal(
+              JSON.stringify(question.options),
+              optionsIdentity(claimed.sourceEventId, claimed.ghost),
+            );
       const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(
         pool,
         RECORD_QUESTION,
         [
-          ...heldBy(lease),
+          ...heldBy(claimed.lease),
           toTime(now),
           question.taskId,
           question.contextId ?? null,
@@ -180,7 +181,7 @@ export function createQuestions(pool: Pool, keys: ContentKeys) {
           ...sends.values,
         ],
       );
-      assertHeld(row.held, lease);
+      assertHeld(row.held, claimed.lease);
       return row.canceled ? "canceled" : sends.pending(row.send_ids);
     },
 

@@ -5,8 +5,8 @@ import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { type Source, sourceOf } from "./delegations.ts";
-import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
+import { sourceOf } from "./delegations.ts";
+import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
 import { entities, leaseLost, oneRow, rows, statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { SendPurpose } from "./states.ts";
@@ -81,14 +81,14 @@ const PENDING_SENDS = statement("pending_sends")`
 /** Events of a delegation, with their transaction IDs and sealed contents. @param from the ordinal of the first */
 export function newSends(
   keys: ContentKeys,
-  { event, ghost, room }: Source,
+  { sourceEventId, ghost, roomId }: ClaimedDelegation,
   purpose: SendPurpose,
   parts: readonly ReplyPart[],
   from = 0,
 ) {
   const sends = parts.map((part, index) => ({
-    ...{ purpose, ordinal: from + index, roomId: room, ghost, sourceEventId: event, ...part },
-    transactionId: replyTransactionId(event, ghost, purpose, from + index),
+    ...{ purpose, ordinal: from + index, roomId, ghost, sourceEventId, ...part },
+    transactionId: replyTransactionId(sourceEventId, ghost, purpose, from + index),
     firstAttemptedAt: undefined,
   }));
   return {
@@ -125,7 +125,7 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
      * `canceled`: it is to be canceled and nothing was written; finish it as canceled.
      */
     async recordReply(
-      lease: Lease,
+      claimed: ClaimedDelegation,
       reply: {
         parts: readonly ReplyPart[];
         agentVersion: string | undefined;
@@ -134,16 +134,15 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
       },
       now: number,
     ): Promise<PendingSend[] | "canceled"> {
-      const source = await sourceOf(pool, lease);
-      const sends = newSends(keys, source, "reply", reply.parts);
+      const sends = newSends(keys, claimed, "reply", reply.parts);
       const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(pool, RECORD_REPLY, [
-        ...heldBy(lease),
+        ...heldBy(claimed.lease),
         toTime(now),
         reply.agentVersion ?? null,
         ...sends.values,
         reply.contextId ?? null,
       ]);
-      assertHeld(row.held, lease);
+      assertHeld(row.held, claimed.lease);
       if (row.canceled) return "canceled";
       return sends.pending(row.send_ids);
     },

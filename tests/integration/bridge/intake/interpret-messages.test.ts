@@ -62,7 +62,7 @@ describe("which events ask a ghost", () => {
       assert.ok(claimed, name);
       await delegations.beginDispatch(claimed.lease, BUCKET, clock.now());
       const reply = { parts: [PART], agentVersion: undefined };
-      const sends = await delegations.recordReply(claimed.lease, reply, clock.now());
+      const sends = await delegations.recordReply(claimed, reply, clock.now());
       assert.ok(sends !== "canceled");
       const sent = { sendId: sends[0]?.sendId ?? "", eventId: `$answer-${name}` as EventId };
       const outcome = { state: "completed", stage: "reply", reason: "answered", sent } as const;
@@ -164,7 +164,7 @@ describe("which events ask a ghost", () => {
     await fixture.ledger.delegations.beginDispatch(claimed.lease, BUCKET, Date.now());
     const part = { eventType: "m.room.message", content: {} };
     const sends = await fixture.ledger.delegations.recordReply(
-      claimed.lease,
+      claimed,
       { parts: [part], agentVersion: undefined },
       Date.now(),
     );

@@ -25,11 +25,12 @@ async function setUp(t: TestContext) {
   const fixture = await ledgerFixture(t);
   const { delegations, admit, claimOne } = fixture;
   await admit([job("q1")]);
-  const { lease } = await claimOne();
+  const claimed = await claimOne();
+  const { lease } = claimed;
   await delegations.beginDispatch(lease, BUCKET, T0);
   const question = { parts: [PART], options: [], key: "k", taskId: "t", asked: 0, until: T0 + 900_000 };
   const sends = await delegations.recordQuestion(
-    lease,
+    claimed,
     { ...question, contextId: undefined, agentVersion: undefined },
     T0,
   );

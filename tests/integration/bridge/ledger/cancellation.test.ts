@@ -38,7 +38,7 @@ describe("a redaction", () => {
     const renewed = await delegations.renew([q1.lease], T0 + LEASE_MS);
     assert.deepEqual([...renewed.canceled], [q1.lease.delegationId]);
     assert.equal(
-      await delegations.recordReply(q1.lease, { parts: [PART], agentVersion: undefined }, T0),
+      await delegations.recordReply(q1, { parts: [PART], agentVersion: undefined }, T0),
       "canceled",
     );
     await delegations.finish(

@@ -111,7 +111,7 @@ describe("a commit in doubt", () => {
         await delegations.beginDispatch(lease, BUCKET, T0);
         await delegations.recordAccepted(lease, ACCEPTED, T0);
       }
-      await delegations.recordReply(lease, { parts: [PART], agentVersion: undefined }, T0);
+      await delegations.recordReply(one, { parts: [PART], agentVersion: undefined }, T0);
     }
     for (const { sendId, transactionId } of await delegations.pendingSends(lease, "reply")) {
       await delegations.recordAttempt(sendId, T0);

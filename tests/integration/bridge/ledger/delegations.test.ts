@@ -30,7 +30,7 @@ describe("delegations", () => {
       { taskId: "task", contextId: "ctx", agentVersion: "1" },
       T0,
     );
-    const recorded = await delegations.recordReply(claimed.lease, { parts: [PART], agentVersion: "1" }, T0);
+    const recorded = await delegations.recordReply(claimed, { parts: [PART], agentVersion: "1" }, T0);
     assert.ok(recorded !== "canceled");
     assert.deepEqual(await delegations.pendingSends(claimed.lease, "reply"), recorded);
     const [pending] = recorded;
@@ -93,7 +93,7 @@ describe("delegations", () => {
     const accepted = ACCEPTED;
     await assert.rejects(delegations.recordAccepted(stale.lease, accepted, T0), lost);
     await assert.rejects(
-      delegations.recordReply(stale.lease, { parts: [PART], agentVersion: undefined }, T0),
+      delegations.recordReply(stale, { parts: [PART], agentVersion: undefined }, T0),
       lost,
     );
     await assert.rejects(delegations.pendingSends(stale.lease, "reply"), lost);
@@ -153,7 +153,7 @@ describe("delegations", () => {
       assert.deepEqual(none, []);
       order.push(`${one.sourceEventId} ${one.ghost}`);
       await delegations.beginDispatch(one.lease, BUCKET, T0);
-      await delegations.recordReply(one.lease, { parts: [PART], agentVersion: undefined }, T0);
+      await delegations.recordReply(one, { parts: [PART], agentVersion: undefined }, T0);
     }
     assert.deepEqual(order, [
       `${event("q1")} ${ghost("a")}`,

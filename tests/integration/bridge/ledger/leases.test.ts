@@ -87,7 +87,7 @@ describe("leases", () => {
           await delegations.beginDispatch(one.lease, { ...BUCKET, burst: 1_000 }, T0);
           finished.push(one);
           await delegations.recordAccepted(one.lease, ACCEPTED, T0);
-          await delegations.recordReply(one.lease, { parts: [PART], agentVersion: undefined }, T0);
+          await delegations.recordReply(one, { parts: [PART], agentVersion: undefined }, T0);
           await delegations.finish(one.lease, { state: "completed", stage: "reply", reason: "answered" }, T0);
         }
       }

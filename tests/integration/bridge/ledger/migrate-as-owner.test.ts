@@ -96,11 +96,7 @@ describe("a database whose tables are another role's", () => {
     assert.ok(one);
     await ledger.delegations.beginDispatch(one.lease, BUCKET, T0);
     await ledger.delegations.recordAccepted(one.lease, ACCEPTED, T0);
-    const sends = await ledger.delegations.recordReply(
-      one.lease,
-      { parts: [PART], agentVersion: undefined },
-      T0,
-    );
+    const sends = await ledger.delegations.recordReply(one, { parts: [PART], agentVersion: undefined }, T0);
     assert.ok(sends !== "canceled" && sends[0] !== undefined);
     await ledger.delegations.recordSent(sends[0].sendId, "$sent" as EventId);
     await ledger.delegations.finish(

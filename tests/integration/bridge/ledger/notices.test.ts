@@ -46,7 +46,7 @@ describe("notices", () => {
     const one = await claimOne();
     await delegations.beginDispatch(one.lease, BUCKET, T0);
     const part = { eventType: "m.room.message", content: {} };
-    const sends = await delegations.recordReply(one.lease, { parts: [part], agentVersion: undefined }, T0);
+    const sends = await delegations.recordReply(one, { parts: [part], agentVersion: undefined }, T0);
     assert.ok(sends !== "canceled" && sends[0] !== undefined);
     await delegations.finish(
       one.lease,

@@ -43,9 +43,10 @@ const counted = async ({ rows }: Pick<Fixture, "rows">, table: string, where = "
 /** Asks, and has the answer recorded and sent at T0. */
 async function answered({ delegations, admit, claimOne }: Fixture, name: string): Promise<void> {
   await admit([job(name)]);
-  const { lease } = await claimOne();
+  const claimed = await claimOne();
+  const { lease } = claimed;
   await delegations.beginDispatch(lease, BUCKET, T0);
-  const sends = await delegations.recordReply(lease, { parts: [PART], agentVersion: undefined }, T0);
+  const sends = await delegations.recordReply(claimed, { parts: [PART], agentVersion: undefined }, T0);
   assert.ok(sends !== "canceled");
   const sent = { sendId: sends[0]?.sendId ?? "", eventId: event(`${name}-answer`) };
   await delegations.finish(lease, { state: "completed", stage: "reply", reason: "answered", sent }, T0);

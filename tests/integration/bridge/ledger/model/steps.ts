@@ -123,7 +123,7 @@ async function record(
   } else if (gets === "reply") {
     const call = async () => {
       const found = await delegations.recordReply(
-        lease,
+        one,
         { parts: [PART, PART], agentVersion: undefined },
         w.now,
       );
@@ -142,7 +142,7 @@ async function record(
       ...agent,
     };
     const call = async () => {
-      const found = await delegations.recordQuestion(lease, question, w.now);
+      const found = await delegations.recordQuestion(one, question, w.now);
       return found === "canceled" ? found : shown(found);
     };
     await w.perform(fault, call, () => sends(w.model.ask(claim, asked, 1, task, w.now)));
