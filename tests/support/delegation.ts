@@ -6,7 +6,7 @@ import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
 import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/loaded-agents.ts";
 import type { TrustDecision } from "../../src/bridge/agents/trust.ts";
-import { createAgentHttp } from "../../src/bridge/delegation/a2a/http-exchange.ts";
+import { type AgentHttp, createAgentHttp } from "../../src/bridge/delegation/a2a/http-exchange.ts";
 import { createTokenSource } from "../../src/bridge/delegation/a2a/tokens.ts";
 import type {
   DelegationDependencies,
@@ -130,6 +130,8 @@ export interface Harness {
    * @param stepMs how far the clock moves between two checks; 0 leaves it standing
    */
   until(condition: () => boolean | Promise<boolean>, stepMs?: number): Promise<void>;
+  /** The clock stands still while a test's own work on the ledger is under way in the middle of a worker's. */
+  during<T>(work: Promise<T>): Promise<T>;
 }
 
 /** What a process of its own has of its own: when it dies, its connections close and it writes no more. */
@@ -168,6 +170,38 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       underWay -= 1;
     }
   };
+  const during = async <T>(work: Promise<T>): Promise<T> => {
+    statements += 1;
+    return await counted(work).finally(() => {
+      statements -= 1;
+    });
+  };
+  /** Of a stream its first bytes are waited for, of another body the end. */
+  async function* countedBody(body: ReadableStream<Uint8Array>, isStream: boolean) {
+    let isCounted = true;
+    const end = () => {
+      if (isCounted) underWay -= 1;
+      isCounted = false;
+    };
+    underWay += 1;
+    try {
+      for await (const chunk of body) {
+        if (isStream) end();
+        yield chunk;
+      }
+    } finally {
+      end();
+    }
+  }
+  const countedHttp = (connections: AgentHttp): AgentHttp => ({
+    ...connections,
+    fetch: async (url, init) => {
+      const response = await counted(connections.fetch(url, init));
+      if (response.body === null) return response;
+      const isStream = response.headers.get("content-type")?.startsWith("text/event-stream") === true;
+      return { ...response, body: ReadableStream.from<Uint8Array>(countedBody(response.body, isStream)) };
+    },
+  });
   const recorded = new Proxy(options.ledger, {
     get:
       (target, method: string) =>
@@ -175,9 +209,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
         harness.onCall(method);
         harness.calls.push(method);
         const call = Reflect.get(target, method) as (...given: unknown[]) => Promise<unknown>;
-        statements += 1;
-        return await counted(call.apply(target, args)).finally(() => {
-          statements -= 1;
+        return await during(call.apply(target, args)).finally(() => {
           harness.ended += 1;
           harness.returned.push(method);
         });
@@ -215,6 +247,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
     returned: [],
     ended: 0,
     onCall: () => {},
+    during,
     deps: {
       ledger: recorded,
       directory: {
@@ -229,12 +262,12 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
         },
       },
       tokens: createTokenSource({
-        http,
+        http: countedHttp(http),
         clock,
         baseDirectory: options.baseDirectory ?? "/nonexistent",
         observe: (outcome) => metrics.tokenRequest(outcome),
       }),
-      http: { ...http, fetch: (url, init) => counted(http.fetch(url, init)) },
+      http: countedHttp(http),
       sender: {
         send: async (send) => {
           const planned = harness.sendResults.shift();
@@ -282,7 +315,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
           },
       });
       const mortal: Mortal = {
-        worker: new DelegationWorker({ ...harness.deps, ledger, http: own, holder }),
+        worker: new DelegationWorker({ ...harness.deps, ledger, http: countedHttp(own), holder }),
         onWrite: () => {},
         kill: async () => {
           isDead = true;

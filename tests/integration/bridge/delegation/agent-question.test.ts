@@ -68,7 +68,10 @@ describe("a question from the agent", () => {
       }
       return await deps.sender.send(event);
     };
-    const worker = new DelegationWorker({ ...deps, sender: { send } });
+    const worker = new DelegationWorker({
+      ...deps,
+      sender: { send: (event) => harness.during(send(event)) },
+    });
     worker.start();
     await harness.until(() => requests === 1);
     const from = harness.clock.now();
