@@ -35,7 +35,7 @@ Exit codes:
   1  a plane failed; of the service: another reconciler is at work here
   2  a configuration that is wrong, or no such repository; nothing was done
   4  the head is refused; the last good revision stays in force
-  5  a plane is incomplete or deferred, and is tried again`,
+  5  a plane is incomplete, deferred or held, and is tried again`,
   run: (_, options) => (options.once === true ? once(options) : service(options)),
 });
 
