@@ -327,13 +327,16 @@ export class GhostDevice {
     return this.#publish(made.value);
   }
 
-  /** Publishes the device's keys and its cross-signing identity at the homeserver, which may have both. */
+  /** Publishes the device's keys and its cross-signing identity, unless the homeserver has both. */
   async #publish(actor: GhostActor): Promise<Outcome<GhostActor>> {
     const { ledger, clock, log } = this.#deps;
     const { ghost } = this;
-    const driven = await this.requests.drive();
-    if (driven.kind === "retry") return driven;
-    if (!this.#crossSigned) {
+    if (this.#crossSigned) {
+      // Whatever else is to be requested delays nobody who can use the device as it is.
+      this.requests.driveSoon();
+    } else {
+      const driven = await this.requests.drive();
+      if (driven.kind === "retry") return driven;
       const signed = await this.#crossSign();
       if (signed.kind === "retry") return signed;
       const published = await this.#deps.api.publishedDevice(ghost, actor.deviceId);
