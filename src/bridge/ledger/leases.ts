@@ -125,6 +125,8 @@ const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sou
   d.accepted_at AS "acceptedAt", d.reply_at AS "replyAt",
   d.cancel_requested_at IS NOT NULL AS "cancelRequested"`;
 
+// No room is found by an expression, so that rooms are read first, and of each its head: planned while the tables are
+// empty, the statement would else read every delegation there is.
 // The commit of a claim does not wait for the disk. Whatever follows from it is committed later, and with it the claim;
 // when the server ends before that, the delegation is claimed again.
 const CLAIM_HEADS = statement("claim_heads")`
@@ -132,7 +134,7 @@ const CLAIM_HEADS = statement("claim_heads")`
     SELECT d.id, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
     FROM bridge_rooms r
     JOIN bridge_delegations d
-      ON d.room_id = r.room_id AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
+      ON d.room_id = r.room_id || '' AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
     WHERE r.head_at <= $3 AND (d.lease_until IS NULL OR d.lease_until <= $3)
       AND (d.terminal_at IS NOT NULL OR ($5::text[] IS NULL OR NOT r.encrypted OR d.ghost_mxid = ANY ($5))
         AND d.agent_id <> ALL ($6::text[]))

@@ -18,6 +18,8 @@ export const ADVISORY_LOCKS = {
 // these settings the planner would choose a sequential scan for a small table, and keep that plan while it grows.
 const PLANNER = [
   "enable_seqscan=off",
+  // Claims read their rows in the order of an index, and no more than they take.
+  "enable_bitmapscan=off",
   "enable_hashjoin=off",
   "enable_mergejoin=off",
   "jit=off",

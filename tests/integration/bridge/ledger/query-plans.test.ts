@@ -8,7 +8,7 @@ import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { createStatuses } from "../../../../src/bridge/ledger/status-messages.ts";
 import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
-import { event, ghost, job, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
+import { BUCKET, event, ghost, job, ledgerFixture, PART, room, T0 } from "../../../support/ledger.ts";
 
 const ANSWERED = 2_000;
 const IN_THREAD = 12_000;
@@ -148,6 +148,86 @@ describe("query plans", () => {
     await fill(1_201, 1_200 + IN_THREAD);
     const many = await rowsRead();
     assert.ok(many <= few + 20, `${many} rows, with 100 open ${few}`);
+  });
+
+  it("each step of a question reads as many rows, however many wait or have ended, though all statements were planned before [INT-2] [DEL-1]", async (t) => {
+    const { pool, admit, claimOne, delegations, rows } = await ledgerFixture(t, 1);
+    const fill = async (from: number, to: number) => {
+      const values = [new Date(T0), from, to];
+      await pool.query(
+        `INSERT INTO bridge_delegations (matrix_event_id, ghost_mxid, room_id, room_seq, room_ordinal, room_siblings,
+           sender_mxid, origin_server_ts, agent_id, target_fingerprint, state, admitted_at, due_at, terminal_at,
+           terminal_stage, terminal_reason)
+         SELECT '$' || i, '@agent_docs:a.test', '!other' || i, 1, 0, 1, '@alice:a.test', 0, 'docs', 'f', state, $1,
+           CASE WHEN state = 'following' THEN $1::timestamptz + interval '1 hour' END, CASE WHEN ended THEN $1::timestamptz END,
+           CASE WHEN ended THEN 'reply' END, CASE WHEN ended THEN 'answered' END
+         FROM generate_series($2::int, $3::int) i
+         CROSS JOIN LATERAL (SELECT (ARRAY['queued', 'following', 'completed'])[1 + i % 3] AS state) kind
+         CROSS JOIN LATERAL (SELECT state = 'completed' AS ended) how`,
+        values,
+      );
+      await pool.query(
+        `INSERT INTO bridge_rooms (room_id, next_seq, head_seq, head_at, open_count)
+         SELECT '!other' || i, 2, CASE WHEN i % 3 = 0 THEN 1 ELSE 2 END,
+           CASE WHEN i % 3 = 0 THEN $1::timestamptz + interval '1 second' END, (i % 3 < 2)::int
+         FROM generate_series($2::int, $3::int) i`,
+        values,
+      );
+      await pool.query(
+        `INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, state, event_id)
+         SELECT id, 'reply', 0, 'txn' || matrix_event_id, 'm.room.message', 'sent', '$sent' || matrix_event_id
+         FROM bridge_delegations WHERE state = 'completed' AND matrix_event_id ~ '^.[0-9]+$'
+           AND substr(matrix_event_id, 2)::int BETWEEN $1 AND $2`,
+        [from, to],
+      );
+    };
+    const total = async () => {
+      await pool.query("SELECT pg_stat_force_next_flush()");
+      const [read] = await rows(
+        `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes)
+           + (SELECT sum(seq_tup_read) FROM pg_stat_user_tables) AS read`,
+      );
+      return Number(read?.["read"]);
+    };
+    const now = T0 + 2_000;
+    const life = async (name: string): Promise<Record<string, number>> => {
+      const read: Record<string, number> = {};
+      const step = async <Result>(what: string, work: Promise<Result>): Promise<Result> => {
+        const before = await total();
+        const result = await work;
+        read[what] = (await total()) - before;
+        return result;
+      };
+      await step("admit", admit([job(name)], { capacity: { room: 1_000_000, global: 1_000_000 } }));
+      const claimed = await step("claim", claimOne({ limit: 2, now }));
+      assert.equal(claimed.sourceEventId, event(name));
+      await step("begin", delegations.beginDispatch(claimed.lease, BUCKET, now));
+      const answer = { parts: [PART], agentVersion: undefined, contextId: undefined };
+      const sends = await step("record", delegations.recordReply(claimed, answer, now));
+      assert.ok(sends !== "canceled");
+      const [{ sendId } = { sendId: "" }] = sends;
+      await step("attempt", delegations.recordAttempt(sendId, now));
+      const sent = { sendId, eventId: event(`sent-${name}`) };
+      await step(
+        "finish",
+        delegations.finish(
+          claimed.lease,
+          { state: "completed", stage: "reply", reason: "answered", sent },
+          now,
+        ),
+      );
+      return read;
+    };
+    await life("first");
+    await fill(1, 30);
+    await life("second");
+    const few = await life("third");
+    await fill(31, IN_THREAD);
+    const many = await life("fourth");
+    for (const [what, rowsRead] of Object.entries(many)) {
+      const before = few[what] ?? Number.NaN;
+      assert.ok(rowsRead <= before + 20, `${what}: ${rowsRead} rows, with 30 others ${before}`);
+    }
   });
 
   it("open questions that have their status messages are not read to find others [INT-2]", async (t) => {
