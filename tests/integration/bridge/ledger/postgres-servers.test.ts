@@ -23,19 +23,23 @@ before(async () => {
 after(() => Promise.all([one.stop(), two.stop()]));
 
 let twosPassword: string | undefined;
-async function administer(server: TestServer, sql: string): Promise<void> {
+async function administer(server: TestServer, sql: string): Promise<unknown> {
   const url = new URL(server.url);
   if (server === two && twosPassword !== undefined) url.password = twosPassword;
   const client = new pg.Client({ connectionString: url.href });
   await client.connect();
-  await client.query(sql);
+  const { rows } = await client.query(sql);
   await client.end();
   if (server === two) twosPassword = new URL(one.url).password;
+  return Object.values(rows[0] ?? {})[0];
 }
 
 async function setReadOnly(server: TestServer, isReadOnly: boolean): Promise<void> {
   await administer(server, `ALTER SYSTEM SET default_transaction_read_only = ${isReadOnly}`);
   await administer(server, "SELECT pg_reload_conf()");
+  // The server's processes are told one after another.
+  const wanted = isReadOnly ? "on" : "off";
+  while ((await administer(server, "SHOW default_transaction_read_only")) !== wanted);
 }
 
 const both = (...urls: string[]) => {
