@@ -180,6 +180,7 @@ export const statusCommand = defineCommand({
 Exit codes:
   0  complete
   2  unknown partner, or none was opened
+  4  the head is refused, and no head was accepted before
   5  not complete yet; the command that goes on is printed`,
   async run([partner], options) {
     const { federation } = await openForCommand(options.config);

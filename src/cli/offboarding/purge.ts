@@ -5,7 +5,7 @@ import { dryRun, type PurgeState, runPurge } from "../../federation/offboarding/
 import { NOT_PURGEABLE } from "../../federation/offboarding/duties/purge-evidence.ts";
 import type { PurgePlan } from "../../federation/offboarding/duties/purge-plan.ts";
 import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
-import { findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
+import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
@@ -34,6 +34,7 @@ Exit codes:
   1  with --confirm: something is not gone yet, and is named; run it again
   2  refused, and nothing was purged
   3  the homeserver, or its database, could not be reached
+  4  the head is refused, and no head was accepted before
   5  purged; what the homeserver can never delete is named`,
   async run([name], options) {
     const { config, federation } = await openForCommand(options.config);
@@ -50,7 +51,8 @@ Exit codes:
       return leftOf(state).length > 0 ? ExitCode.incomplete : ExitCode.ok;
     }
     const plan = await dryRun(context, found);
-    print(options, plan, () => planText(plan));
+    const title = `The purge of ${counterpartyIn(found)}, run ${found.run}:\n`;
+    print(options, plan, () => title + planText(plan));
     if (options.json !== true) {
       const where = `${shellWord(name)} --config ${shellWord(options.config)}`;
       say("Nothing was purged. To purge this and nothing else:");

@@ -224,13 +224,13 @@ async function tryFile(report: AbuseReport, digest: string, context: BranchConte
   const { repository } = context;
   const path = pathOf(report, digest);
   const head = await repository.requireHead();
-  if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
   const refusal = await assessOrigin(head, context);
   if (refusal !== undefined) {
     throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was filed`, {
       hint: `${refusal.hint} Then file it again; drawbridge federation contain does not wait for that.`,
     });
   }
+  if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
   const revision = await commitToBranch(context, {
     parent: head,
     changes: new Map([[path, `${JSON.stringify(report, null, 2)}\n`]]),

@@ -2,9 +2,16 @@
 import { TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
 import { CLOCK_SKEW_MS } from "../../../records/format/fields.ts";
 import { exportExchange, importExchange } from "../../../records/sign/export-and-import.ts";
-import { type HeldStatements, refuseUnlessClean, stagesIn } from "../../../records/sign/held-statements.ts";
+import {
+  type HeldStatements,
+  isCompletion,
+  makerOf,
+  placeOfStatement,
+  refuseUnlessClean,
+  stagesIn,
+  statementIn,
+} from "../../../records/sign/held-statements.ts";
 import type { Problem } from "../../../records/verify/reasons.ts";
-import { placeOf } from "../../../records/verify/verify-stage.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { clientsAt, partnerEntry } from "../../registry/partner.ts";
@@ -60,15 +67,14 @@ export function importStatements(context: OffboardingContext, bytes: Uint8Array,
 function requireWithinRun(run: Run, { envelopes }: HeldStatements, nowMs: number): void {
   const other = counterpartyIn(run);
   const from = run.self === run.remover ? Date.parse(run.opened_at) - CLOCK_SKEW_MS : 0;
-  const problems = [...stagesIn(envelopes).values()].flatMap(({ predicate }): Problem[] => {
-    const closedAt = Date.parse(predicate.closed_at);
-    const where = placeOf(predicate);
-    if (predicate.organisation !== other) return [];
-    if (closedAt < from) {
-      return [{ reason: "times_out_of_order", where, detail: "closed before the run was opened" }];
-    }
-    if (closedAt <= nowMs + CLOCK_SKEW_MS) return [];
-    return [{ reason: "times_out_of_order", where, detail: "closed in the future" }];
+  const until = nowMs + CLOCK_SKEW_MS;
+  const problems = envelopes.flatMap((envelope): Problem[] => {
+    const statement = statementIn(envelope);
+    if (statement === undefined || makerOf(statement) !== other) return [];
+    const at = isCompletion(statement) ? statement.predicate.completed_at : statement.predicate.closed_at;
+    const problem = { reason: "times_out_of_order", where: placeOfStatement(statement) } as const;
+    if (Date.parse(at) < from) return [{ ...problem, detail: "closed before the run was opened" }];
+    return Date.parse(at) > until ? [{ ...problem, detail: "closed in the future" }] : [];
   });
   refuseUnlessClean("the exchange file is refused, and nothing of it was taken in", problems);
 }

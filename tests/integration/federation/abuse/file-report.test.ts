@@ -54,7 +54,15 @@ describe("fileReport", () => {
     await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
     await runPass(federation);
     const evil = (registryFiles().get(PILOTS) ?? "").replaceAll("pilot", "evil");
-    await commitRegistry(repository, new Map([["registry/partners/evil.yaml", evil]]));
+    // The report's own file among it, as somebody leaves it who wants it to be taken for filed.
+    const filed = `records/abuse/matrix.lighthouse.example_8448-${"a".repeat(32)}.json`;
+    await commitRegistry(
+      repository,
+      new Map([
+        ["registry/partners/evil.yaml", evil],
+        [filed, "{}"],
+      ]),
+    );
     const unsigned = await repository.requireHead();
     await assert.rejects(file(), { code: "head_refused", message: /nothing was filed/ });
     assert.equal(await repository.head(), unsigned);

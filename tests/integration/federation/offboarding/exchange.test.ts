@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it, type TestContext } from "node:test";
 import { findRun, writeRun } from "../../../../src/federation/offboarding/run/run-file.ts";
+import { complete } from "../../../../src/federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../../../src/federation/offboarding/steps/exchange.ts";
 import { runSteps } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
 import type { Trigger } from "../../../../src/records/format/stages.ts";
@@ -81,6 +82,26 @@ describe("exchange of statements", () => {
     await stepAt(directory, b, "export");
     const [back = ""] = exportedFiles(directory, b.own);
     await assert.rejects(importStatements(a.context, readFileSync(back)), { code: "offboarding_blocked" });
+  });
+
+  it("importStatements refuses a completion that is dated in the future [OFF-5]", async (t) => {
+    const { a, b, closeStages } = await openParties(t);
+    await closeStages(6);
+    await complete(a.context);
+    const { text } = await exportStatements(a.context);
+    const { federation } = b.context;
+    const clock = { ...federation.clock, now: () => federation.clock.now() - 3_600_000 };
+    const context = { ...b.context, federation: { ...federation, clock } };
+    const refused = await importStatements(context, Buffer.from(text, "utf8")).catch(
+      (error: unknown) => error,
+    );
+    assert.ok(refused instanceof RecordRefused, String(refused));
+    const completion = refused.problems.filter(({ where }) => where === "completion");
+    assert.deepEqual(
+      completion.map(({ reason, detail }) => [reason, detail]),
+      [["times_out_of_order", "closed in the future"]],
+    );
+    assert.equal(viewAt(b).completion.state, "none");
   });
 
   it("importStatements refuses what the other organisation has closed before the run was opened, or in the future [OFF-5]", async (t) => {
