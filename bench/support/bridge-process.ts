@@ -38,6 +38,12 @@ function startHomeserver(onSent: (content: SentContent) => void) {
       return sendJson(response, { errcode: "M_NOT_FOUND", error: "Nothing is kept." }, 404);
     }
     if (path.includes("/ping")) return sendJson(response, { duration_ms: 1 });
+    if (path.includes("/sync")) {
+      // Nothing happens, and a request that is held open ends at its time: another answer means a homeserver that stopped.
+      const held = setTimeout(() => sendJson(response, { next_batch: "s1" }), Number(acting.get("timeout")));
+      response.once("close", () => clearTimeout(held));
+      return;
+    }
     events += 1;
     if (path.includes("/send/m.room.message/")) onSent(JSON.parse(body) as SentContent);
     sendJson(response, { event_id: `$sent${events}`, user_id: "@agent_docs:a.test", device_id: "D" });
