@@ -163,7 +163,7 @@ function contextIdOf(value: unknown): string | undefined {
   return isIdentifier(value) ? value : undefined;
 }
 
-/** The same of what an answer is made of, which may be any text. */
+/** A text of an answer, which may be any. @throws A2aFailure `protocol` for a value that is no text */
 function textIn(value: unknown): string {
   if (typeof value !== "string") throw new A2aFailure("protocol");
   return value;

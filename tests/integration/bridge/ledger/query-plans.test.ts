@@ -26,6 +26,16 @@ function counting(pool: Pool): { readonly on: Pool; readonly blocks: Map<string,
   return { on: Object.assign(Object.create(pool), { query }), blocks };
 }
 
+/** Rows that were read so far in this database. */
+async function rowsReadBy(pool: Pool): Promise<number> {
+  await pool.query("SELECT pg_stat_force_next_flush()");
+  const { rows } = await pool.query(
+    `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes)
+       + (SELECT sum(seq_tup_read) FROM pg_stat_user_tables) AS read`,
+  );
+  return Number(rows[0]?.read);
+}
+
 describe("query plans", () => {
   it("of the answers of a room only those of the last half minute are read, and no statement starts a worker process [INT-2]", async (t) => {
     const { pool } = await ledgerFixture(t);
@@ -93,7 +103,7 @@ describe("query plans", () => {
   });
 
   it("an admission reads as many rows, however many questions are open in its room, of its agent, of its server and in all [INT-2] [INT-4]", async (t) => {
-    const { pool, admit, rows } = await ledgerFixture(t, 1);
+    const { pool, admit } = await ledgerFixture(t, 1);
     const capacity = { room: 1_000_000, global: 1_000_000, agent: 20, server: 20 };
     const fill = async (from: number, to: number) => {
       const values = [new Date(T0), from, to];
@@ -124,21 +134,13 @@ describe("query plans", () => {
     let asked = 0;
     const rowsRead = async (): Promise<number> => {
       asked += 1;
-      const total = async () => {
-        await pool.query("SELECT pg_stat_force_next_flush()");
-        const [read] = await rows(
-          `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes)
-             + (SELECT sum(seq_tup_read) FROM pg_stat_user_tables) AS read`,
-        );
-        return Number(read?.["read"]);
-      };
-      const before = await total();
+      const before = await rowsReadBy(pool);
       const about = { rooms: [room("r")], related: [event("thread1"), event("7"), event("waiting7")] };
       const question = job(`q${asked}`, { sender: "@carol:c.test" as UserId, agent: "it" as AgentId });
       const refused = job(`refused${asked}`);
       const { admitted, denied } = await admit([question, refused], { about, capacity });
       assert.deepEqual({ admitted, denied }, { admitted: 1, denied: 1 });
-      return (await total()) - before;
+      return (await rowsReadBy(pool)) - before;
     };
     // Statements are planned while the tables are empty, and keep their plans.
     assert.equal((await admit([job("first")], { capacity: { ...capacity, agent: 0 } })).denied, 1);
@@ -151,7 +153,7 @@ describe("query plans", () => {
   });
 
   it("each step of a question reads as many rows, however many wait or have ended, though all statements were planned before [INT-2] [DEL-1]", async (t) => {
-    const { pool, admit, claimOne, delegations, rows } = await ledgerFixture(t, 1);
+    const { pool, admit, claimOne, delegations } = await ledgerFixture(t, 1);
     const fill = async (from: number, to: number) => {
       const values = [new Date(T0), from, to];
       await pool.query(
@@ -181,21 +183,13 @@ describe("query plans", () => {
         [from, to],
       );
     };
-    const total = async () => {
-      await pool.query("SELECT pg_stat_force_next_flush()");
-      const [read] = await rows(
-        `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes)
-           + (SELECT sum(seq_tup_read) FROM pg_stat_user_tables) AS read`,
-      );
-      return Number(read?.["read"]);
-    };
     const now = T0 + 2_000;
     const life = async (name: string): Promise<Record<string, number>> => {
       const read: Record<string, number> = {};
       const step = async <Result>(what: string, work: Promise<Result>): Promise<Result> => {
-        const before = await total();
+        const before = await rowsReadBy(pool);
         const result = await work;
-        read[what] = (await total()) - before;
+        read[what] = (await rowsReadBy(pool)) - before;
         return result;
       };
       await step("admit", admit([job(name)], { capacity: { room: 1_000_000, global: 1_000_000 } }));
