@@ -2,7 +2,8 @@
 // Invariants: the question's events are stored with their transaction IDs before the first is sent; while the answer is
 // waited for the policy (recheck-policy.ts) is applied anew at least every half minute, and nothing is sent to the agent once it
 // refuses; the wait has an end, and so has the number of questions; the number and the lengths of options are bounded, and
-// their keys are unique. The answer is handed over by dispatch.ts.
+// no two keys count as one. The answer is handed over by dispatch.ts.
+import { sameKey } from "../intake/replies-to-agents.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import { questionParts } from "../matrix/answer-events.ts";
@@ -169,7 +170,9 @@ function readOptions(json: string): readonly QuestionOption[] | undefined {
   if (!Array.isArray(listed) || listed.length === 0 || listed.length > OPTIONS_MAX) return undefined;
   const options = listed.map(readOption);
   if (!options.every((option) => option !== undefined)) return undefined;
-  return new Set(options.map(({ key }) => key)).size === options.length ? options : undefined;
+  const isTaken = ({ key }: QuestionOption, index: number) =>
+    options.slice(0, index).some((earlier) => sameKey(earlier.key, key));
+  return options.some(isTaken) ? undefined : options;
 }
 
 function readOption(listed: unknown, index: number): QuestionOption | undefined {

@@ -240,13 +240,12 @@ export function interpretMessages(
     }
   };
   for (const reaction of reactions) {
-    const result = cancelByReaction(reaction, known.subjects);
-    if (result !== undefined) cancel(result, reaction);
-    // A reaction is not encrypted, so that it counts where plain text does.
-    else if (plainInEncrypted || !known.encryptedRooms.has(reaction.room)) {
-      const answer = answerByReaction(reaction, known.openQuestions, answers);
-      if (answer !== undefined) answers.push(answer);
-    }
+    // A reaction is not encrypted, so that it counts as an answer where plain text does.
+    const isPlainTaken = plainInEncrypted || !known.encryptedRooms.has(reaction.room);
+    const answer = isPlainTaken ? answerByReaction(reaction, known.openQuestions, answers) : undefined;
+    const result = answer === undefined ? cancelByReaction(reaction, known.subjects) : undefined;
+    if (answer !== undefined) answers.push(answer);
+    else if (result !== undefined) cancel(result, reaction);
   }
   const envelopes = waiting
     .filter(({ room }) => mayHoldGhost(room, known))

@@ -22,7 +22,8 @@ const EncryptedFile = z.object({
   hashes: z.object({ sha256: z.string().regex(/^[A-Za-z0-9+/]{43}=?$/) }),
 });
 const MediaType = z.string().max(127);
-const MXC = /^mxc:\/\/([^/?#]{1,255})\/([A-Za-z0-9_-]{1,255})$/;
+/** A server's name becomes a segment of the path of the download, where dots alone would lead to another endpoint. */
+const MXC = /^mxc:\/\/(?!\.{1,2}\/)([^/?#]{1,255})\/([A-Za-z0-9_-]{1,255})$/;
 
 function placeOf(url: unknown): Pick<AttachmentReference, "server" | "mediaId"> | undefined {
   const [, name, mediaId] = (typeof url === "string" && MXC.exec(url)) || [];
@@ -33,7 +34,8 @@ function placeOf(url: unknown): Pick<AttachmentReference, "server" | "mediaId"> 
 function referenceIn(content: UnknownObject, isEncrypted: boolean): Attachment {
   const { info, filename, body, url, file } = content;
   const mimetype = MediaType.safeParse((info as UnknownObject | null | undefined)?.["mimetype"]);
-  const name = fileName(typeof filename === "string" ? filename : String(body));
+  const given = [filename, body].find((one) => typeof one === "string");
+  const name = fileName(given ?? "");
   const described = { name, mediaType: mimetype.data ?? "" };
   if (file === undefined && !isEncrypted) {
     const place = placeOf(url);

@@ -350,6 +350,34 @@ describe("a conversation", () => {
     });
   }
 
+  it("takes the reaction ❌ for the option with this key, where the question has one [DEL-6]", async (t) => {
+    const options = [
+      { key: "✅", label: "yes" },
+      { key: "❌", label: "no" },
+    ];
+    const { harness, row, worker, react, asked } = await setUp(t, { ...ASKS, options });
+    const question = await asked();
+    assert.equal((await react("bob", question, "❌", "@bob:a.test")).answers, 0);
+    assert.equal((await react("no", question, "❌")).answers, 1);
+    worker.wake();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual([row.outcome?.reason, harness.sent.at(-1)?.content["body"]], ["answered", "no"]);
+  });
+
+  it("offers no options of which two have what counts as one key, and takes the text as it is [DEL-6]", async (t) => {
+    const options = [
+      { key: "a", label: "small" },
+      { key: "A", label: "large" },
+    ];
+    const { harness, row, worker, say, asked } = await setUp(t, { ...ASKS, options });
+    const question = await asked();
+    assert.doesNotMatch(String(harness.sent[0]?.content["body"]), /- A large/);
+    await say("answer", "A", { replyTo: question });
+    worker.wake();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(harness.sent.at(-1)?.content["body"], "A");
+  });
+
   it("takes a text that is the key of an option for the option, and any other text as it is [DEL-6]", async (t) => {
     for (const [text, chosen] of [
       ["1", "small"],
