@@ -1,7 +1,7 @@
 // Room state events that a transaction brings: what they change in the memberships, members and rooms tables.
 // Invariants: a newer membership event raises the ghost's fence, so that the result of an older task is discarded;
 // events may arrive in another order than they happened (a transaction that was delayed behind a catchup), so that a
-// ghost's leave, or an empty room, leads to a task that asks the homeserver, never to an action.
+// ghost's leave, or a change in a room of few people, leads to a task that asks the homeserver, never to an action.
 import type { RoomStateEvent } from "./admission-types.ts";
 import { encryptedRoomMarker } from "./notices.ts";
 import { type Queryable, rows, statement, toTime } from "./postgres.ts";
@@ -44,23 +44,25 @@ const GHOST_EVENT = statement("ghost_membership")`
   WHERE ($3 = 'leave' AND g.membership = 'invite' AND $7::bigint < g.invited_at) IS NOT TRUE`;
 
 // A ghost that is reading the room's members, or leaving because there are none, has outdated facts: it reads the
-// room again, and the raised fence discards the result of its present task.
-const READ_ANEW = `
-  UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, fence = fence + 1, attempts = 0
-  WHERE room_id = $1 AND membership = 'join' AND task IN ('settle', 'leave')`;
-
-const MEMBER_JOINED = statement("member_joined")`
-  WITH present AS (
-    INSERT INTO bridge_room_members (room_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING
-  ) ${READ_ANEW}`;
-
-// When the last member has left, a joined ghost without a task reads the room; if nobody is there, it leaves.
-const MEMBER_LEFT = statement("member_left")`
-  WITH gone AS (DELETE FROM bridge_room_members WHERE room_id = $1 AND user_id = $2 RETURNING 1),
-  anew AS (${READ_ANEW})
+// room again, and the raised fence discards the result of its present task. In a room of few people a joined ghost without
+// a task reads it too: whether it is direct, or empty, depends on each of them.
+const memberChanged = (change: string) => `
+  WITH changed AS (${change} RETURNING 1), anew AS (
+    UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, fence = fence + 1, attempts = 0
+    WHERE room_id = $1 AND membership = 'join' AND task IN ('settle', 'leave')
+  )
   UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, attempts = 0
-  WHERE room_id = $1 AND membership = 'join' AND task IS NULL AND EXISTS (SELECT FROM gone)
-    AND NOT EXISTS (SELECT FROM bridge_room_members m WHERE m.room_id = $1 AND m.user_id <> $2)`;
+  WHERE room_id = $1 AND membership = 'join' AND task IS NULL AND EXISTS (SELECT FROM changed)
+    AND (SELECT count(*) FROM (
+      SELECT FROM bridge_room_members m WHERE m.room_id = $1 AND m.user_id <> $2 LIMIT 2) others) < 2`;
+
+const MEMBER_JOINED = statement("member_joined")`${memberChanged(
+  "INSERT INTO bridge_room_members (room_id, user_id) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+)}`;
+
+const MEMBER_LEFT = statement("member_left")`${memberChanged(
+  "DELETE FROM bridge_room_members WHERE room_id = $1 AND user_id = $2",
+)}`;
 
 const ENCRYPTED = statement("room_encrypted")`
   WITH room AS (

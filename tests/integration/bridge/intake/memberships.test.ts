@@ -1,7 +1,7 @@
 // What a ghost does about invitations, and about rooms that it or the people in them leave.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { intakeFixture, member } from "../../../support/intake.ts";
+import { intakeFixture, jobs, member, question } from "../../../support/intake.ts";
 import { ghost, T0 } from "../../../support/ledger.ts";
 
 describe("memberships of ghosts", () => {
@@ -33,6 +33,40 @@ describe("memberships of ghosts", () => {
     assert.ok(looking);
     await fixture.ledger.memberships.recordRoomFacts(looking, { ...facts, members: [ghost("docs")] }, now);
     assert.deepEqual(await tasks(), [{ membership: "join", task: "leave" }]);
+  });
+
+  it("an old join or leave that arrives late neither makes a room direct nor ends that [INT-8]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const docs = ghost("docs");
+    let people = ["@alice:a.test"];
+    const settle = async () => {
+      const now = Date.now() + 1_000;
+      for (const one of await fixture.ledger.memberships.claim({ limit: 5, now, leaseUntil: now + 1_000 })) {
+        const facts = { encrypted: false, members: [docs, ...people] as never[] };
+        await fixture.ledger.memberships.recordRoomFacts(one, facts, now);
+      }
+    };
+    const said = (id: string) => question(id, {}, { "m.mentions": undefined });
+    await fixture.events("t1", member(docs, "invite", { sender: "@alice:a.test" }, { is_direct: true }));
+    await fixture.events("t2", member(docs, "join"));
+    await settle();
+    // Bob has come and gone. A catchup has read that he left, and the transaction that was held up brings his join.
+    const [bobJoined, bobLeft] = ["join", "leave"].map((membership) => member("@bob:a.test", membership));
+    await fixture.events("t3", bobLeft);
+    await fixture.events("t4", bobJoined);
+    await settle();
+    await fixture.events("t5", said("alone"));
+    assert.deepEqual(await jobs(fixture), ["$alone"]);
+    // And he comes back, before which an old leave of his arrives.
+    people = ["@alice:a.test", "@bob:a.test"];
+    await fixture.events("t6", member("@bob:a.test", "join"));
+    await fixture.events("t7", member("@bob:a.test", "leave"));
+    await settle();
+    await fixture.events("t8", said("together"));
+    assert.deepEqual(await jobs(fixture), ["$alone"]);
+    // In a room of many nobody needs to be asked.
+    for (const name of ["carol", "dave"]) await fixture.events(name, member(`@${name}:a.test`, "join"));
+    assert.deepEqual(await fixture.rows("SELECT task FROM bridge_ghost_rooms"), [{ task: null }]);
   });
 
   it("a ghost's reported leave counts, and is verified with the homeserver [INT-8]", async (t) => {
