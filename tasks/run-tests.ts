@@ -9,7 +9,7 @@ import { inMemory } from "./memory-folder.ts";
 import { ROOT, runProgram } from "./run-program.ts";
 
 /** Processes for the files that may share one. */
-const SHARED_PROCESSES = 8;
+const SHARED_PROCESSES = 16;
 /** Compiled modules, of which each process that a test file starts loads hundreds. */
 const COMPILE_CACHE = join(ROOT, "node_modules", ".cache", "compiled-modules");
 
@@ -26,10 +26,10 @@ export interface TestRun {
   readonly concurrency?: number;
   readonly timeoutMs: number;
   /**
-   * A folder whose files share processes, since loading the modules costs each more than its own work. The files
-   * may not rely on a process of their own.
+   * Whether files share processes, since loading the modules costs many more than their own work. The files may then
+   * not rely on a process of their own.
    */
-  readonly sharedProcesses?: string;
+  readonly sharedProcesses?: boolean;
   readonly env?: Readonly<Record<string, string>>;
 }
 
@@ -81,6 +81,7 @@ export async function runTests(run: TestRun): Promise<number> {
     ...run.env,
     ...(run.args.includes("--update") ? { UPDATE_GOLDENS: "1" } : {}),
   };
+  const rest = longestFirst(files.filter((file) => !run.first?.includes(file)));
   return await inMemory(async () => {
     const words = [
       "--test",
@@ -89,7 +90,7 @@ export async function runTests(run: TestRun): Promise<number> {
       "--test-reporter=spec",
       ...options,
       ...(run.first ?? []).filter((file) => files.includes(file)),
-      ...longestFirst(groupFiles(files, run.sharedProcesses)).filter((file) => !run.first?.includes(file)),
+      ...(run.sharedProcesses ? groupFiles(rest) : rest),
     ];
     const { code } = await runProgram(process.execPath, words, { env });
     return code;
@@ -102,13 +103,12 @@ function longestFirst(files: readonly string[]): string[] {
   return [...files].sort((a, b) => (sizes.get(b) ?? 0) - (sizes.get(a) ?? 0));
 }
 
-/** Replaces the files of a folder by a few files that import them, unless there are few. */
-function groupFiles(files: readonly string[], folder: string | undefined): string[] {
-  const shared = files.filter((file) => folder !== undefined && file.startsWith(`${folder}/`));
-  if (shared.length <= SHARED_PROCESSES) return [...files];
+/** Replaces the files by a few that import them, unless there are few. */
+function groupFiles(shared: readonly string[]): string[] {
+  if (shared.length <= SHARED_PROCESSES) return [...shared];
   const groups: string[][] = Array.from({ length: SHARED_PROCESSES }, () => []);
   // In turn by size, so that the groups take about as long as one another.
-  for (const [index, file] of longestFirst(shared).entries()) groups[index % SHARED_PROCESSES]?.push(file);
+  for (const [index, file] of shared.entries()) groups[index % SHARED_PROCESSES]?.push(file);
   const directory = mkdtempSync(join(tmpdir(), "drawbridge-test-groups-"));
   const written = groups.map((group, index) => {
     const file = join(directory, `group-${index}.test.mjs`);
@@ -118,5 +118,5 @@ function groupFiles(files: readonly string[], folder: string | undefined): strin
     writeFileSync(file, `${imports.join("\n")}\n`);
     return file;
   });
-  return [...files.filter((file) => !shared.includes(file)), ...written];
+  return written;
 }

@@ -15,6 +15,8 @@ const FILE_TIMEOUT_MS = 5 * 60_000;
 /** With `--runs`, the random histories of the ledger take as long as is asked for. */
 const LONG_FILE_TIMEOUT_MS = 4 * 60 * 60_000;
 const RUNS = "--runs";
+/** Waits for the programs that it starts, one after another, and takes the longest. */
+const FIRST = ["tests/integration/federation/commands.test.ts"];
 /** One more than there are cores, since some files wait for the disk or for time to pass. */
 const FILES_AT_ONCE = availableParallelism() + 1;
 
@@ -40,7 +42,8 @@ async function runAll(words: readonly string[]): Promise<number> {
       args,
       concurrency: FILES_AT_ONCE,
       timeoutMs: runs === undefined ? FILE_TIMEOUT_MS : LONG_FILE_TIMEOUT_MS,
-      sharedProcesses: "tests/unit",
+      first: FIRST,
+      sharedProcesses: true,
       env: {
         ...(server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url }),
         ...(runs === undefined ? {} : { [MODEL_RUNS]: runs }),

@@ -131,7 +131,7 @@ async function createDatabase(migrated: boolean): Promise<{ server: string; name
   const name = `test_${systemRandom.bytes(8).toString("hex")}`;
   await withAdmin(server, async (admin) => {
     if (migrated) await ensureTemplate(server, admin);
-    await admin.query(`CREATE DATABASE ${name}${migrated ? ` TEMPLATE ${TEMPLATE}` : ""}`);
+    await admin.query(`CREATE DATABASE ${name}${migrated ? ` TEMPLATE ${TEMPLATE} STRATEGY file_copy` : ""}`);
   });
   return { server, name };
 }
