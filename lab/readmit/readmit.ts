@@ -3,7 +3,7 @@
 import { z } from "zod";
 import { PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import type { RoomsChoice } from "../../src/federation/registry/readmission-record.ts";
-import { planesOf, READMISSION } from "../../src/federation/workflow/procedure.ts";
+import { READMISSION } from "../../src/federation/workflow/procedure.ts";
 import { type AskResult, ask } from "../ask/ask.ts";
 import { type Lab, SOURCES } from "../lab.ts";
 import { commandFailed, Operator } from "../observe/operator.ts";
@@ -85,7 +85,7 @@ export async function readmit(
   const states = new Map(
     await Promise.all(operators.map(async (operator) => [operator, await stateOf(operator)] as const)),
   );
-  for (const plane of planesOf(READMISSION)) {
+  for (const { plane } of READMISSION.steps) {
     await Promise.all(
       operators.map(async (operator) => {
         // An interrupted re-admission has opened some planes already.

@@ -8,7 +8,6 @@ import { pinAgent } from "../federation/agents/pin.ts";
 import { agentParts, publishedCardUrl } from "../federation/agents/proof.ts";
 import { rotateAgent } from "../federation/agents/rotate.ts";
 import { withdrawAgent } from "../federation/agents/withdraw.ts";
-import type { FederationConfig } from "../federation/config.ts";
 import type { Federation } from "../federation/reconcile/context.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
@@ -28,15 +27,10 @@ Exit codes:
 /** Opens the deployment, changes one identity, prints how it ended, and keeps the evidence. */
 export async function changeIdentity(
   options: { readonly config: string; readonly json: boolean | undefined },
-  change: (
-    context: Federation & { readonly onWait: () => void },
-    parts: ReturnType<typeof agentParts>,
-    config: FederationConfig,
-  ) => Promise<IdentityResult>,
+  change: (federation: Federation, parts: ReturnType<typeof agentParts>) => Promise<IdentityResult>,
 ): Promise<ExitCode> {
-  const { config, federation } = await openForCommand(options.config);
-  const context = { ...federation, onWait: () => say("another change is being committed; waiting") };
-  const result = await change(context, agentParts(config, systemClock), config);
+  const federation = await openForCommand(options.config);
+  const result = await change(federation, agentParts(federation.config, systemClock));
   const evidence = keepEvidence(federation, result);
   for (const note of result.notes) say(`NOTE: ${note}`);
   print(options, { ...result, evidence }, () => textOf(result, evidence));
@@ -130,7 +124,7 @@ new pin, also in the new key's name, and the card that is served verifies. Guard
 nothing_to_rotate, pinned_jwk, staged_key, retired_key, in_version_control.${IDENTITY_EXIT_CODES}`,
   run([agent], options) {
     const oldCard = options.oldCard === undefined ? undefined : readOldCard(options.oldCard);
-    return changeIdentity(options, (context, parts, config) =>
+    return changeIdentity(options, (context, parts) =>
       rotateAgent(context, parts, {
         agent,
         keyFile: resolve(options.key),
@@ -139,7 +133,7 @@ nothing_to_rotate, pinned_jwk, staged_key, retired_key, in_version_control.${IDE
         newKeyFile: options.newKey === undefined ? undefined : resolve(options.newKey),
         isLost: options.lost === true,
         oldCard,
-        cardUrl: (registry) => options.cardUrl ?? publishedCardUrl(config, registry, agent),
+        cardUrl: (registry) => options.cardUrl ?? publishedCardUrl(context.config, registry, agent),
       }),
     );
   },

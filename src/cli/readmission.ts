@@ -1,6 +1,5 @@
 // drawbridge readmission: a removed partner comes back, as a new one: opened, planned, one plane after the other, status.
 import { resolve } from "node:path";
-import { systemClock, systemRandom } from "../domain/clock.ts";
 import { shellWord } from "../domain/printable.ts";
 import { planeLabel } from "../federation/plane-order.ts";
 import { NewIdentities } from "../federation/readmission/new-identities.ts";
@@ -10,7 +9,7 @@ import {
   type WorkflowContext,
 } from "../federation/readmission/next-step.ts";
 import { openReadmission as open } from "../federation/readmission/open.ts";
-import { currentStage, type Readmission, requireReadmission } from "../federation/readmission/readmission.ts";
+import { currentStep, type Readmission, requireReadmission } from "../federation/readmission/readmission.ts";
 import { readmissionRooms, roomLines } from "../federation/readmission/rooms.ts";
 import { planReadmission, readmissionStatus } from "../federation/readmission/status.ts";
 import { acceptedState } from "../federation/reconcile/accept-head.ts";
@@ -36,19 +35,11 @@ export async function openReadmission(options: {
   readonly config: string;
   readonly probeConfig?: string | undefined;
 }): Promise<WorkflowContext> {
-  const { config, federation } = await openForCommand(options.config);
-  const { state } = federation;
+  const federation = await openForCommand(options.config);
+  const note = (text: string) => say(`  ${planeWords("rooms")}: ${text}`);
   return {
-    ...federation,
-    random: systemRandom,
-    rooms: readmissionRooms(config, {
-      clock: systemClock,
-      state,
-      note: (text) => say(`  ${planeWords("rooms")}: ${text}`),
-    }),
-    say,
-    onWait: () => say("another change is being made; waiting"),
-    outside: outsideProbe(config, options.probeConfig),
+    ...{ ...federation, say, rooms: readmissionRooms(federation.config, { ...federation, note }) },
+    outside: outsideProbe(federation.config, options.probeConfig),
   };
 }
 
@@ -63,9 +54,9 @@ export function textOf(readmission: Readmission): string {
 
 /** The command that goes on; undefined at the end. */
 export function commandAfter(readmission: Readmission, partner: string, config: string): string | undefined {
-  const stage = currentStage(readmission);
   if (readmission.done) return undefined;
-  const what = stage === undefined ? "records the end" : `opens plane ${planeLabel(stage.plane)}`;
+  const step = currentStep(readmission);
+  const what = step === undefined ? "records the end" : `opens plane ${planeLabel(step.plane)}`;
   return `drawbridge readmission next ${shellWord(partner)} --config ${shellWord(config)}   # ${what}`;
 }
 
@@ -183,7 +174,7 @@ Exit codes:
   4  the head is refused, and no head was accepted before
   5  not complete yet; the command that goes on is printed`,
   async run([partner], options) {
-    const { federation } = await openForCommand(options.config);
+    const federation = await openForCommand(options.config);
     const { desired } = await acceptedState(federation);
     const { serverName } = findPartner(desired.registry, partner).partner;
     const readmission = requireReadmission(federation.state, serverName);

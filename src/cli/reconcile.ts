@@ -40,7 +40,7 @@ Exit codes:
 });
 
 async function once(options: Options): Promise<ExitCode> {
-  const { federation } = await openForCommand(options.config);
+  const federation = await openForCommand(options.config);
   const result = await runPass(federation, {
     plane: options.plane,
     allowNonFastForward: options.allowNonFastForward === true,
@@ -109,7 +109,8 @@ async function service(options: Options): Promise<never> {
     throw new DrawbridgeError("usage", `${flag} needs --once`, { hint: "Add --once, or leave it out." });
   }
   const log = serviceLog("reconcile");
-  const { config, federation } = await openForCommand(options.config, logReporter(log));
+  const federation = await openForCommand(options.config, logReporter(log));
+  const { config } = federation;
   const { observe } = config.reconcile;
   if (observe !== undefined) await serveMetrics(reconcilerMetrics(federation), observe);
   await follow(federation, {

@@ -27,6 +27,11 @@ export function pointer(parent: string, step: string | number): string {
   return `${parent}/${String(step).replaceAll("~", "~0").replaceAll("/", "~1")}`;
 }
 
+/** A file of one JSON value: indented, with a final line break. */
+export function jsonText(value: unknown): string {
+  return `${JSON.stringify(value, null, 2)}\n`;
+}
+
 /** A text of this program's own, or of one beside it, as parsed JSON; undefined when it is none. */
 export function parseJson(text: string): unknown {
   try {

@@ -7,11 +7,11 @@ import { basename, dirname, join } from "node:path";
 import { request } from "undici";
 import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import type { JsonObject } from "../domain/json.ts";
+import { type JsonObject, jsonText } from "../domain/json.ts";
 import { PUBLIC, readIfPresent } from "../runtime/write-file.ts";
 import { STAT_PREFIX } from "./render/listener.ts";
 import { LIVE_FILES, type LiveFile, type RenderedGateway } from "./render/render.ts";
-import { discoveryResponse, toFile, versionOf } from "./render/resource.ts";
+import { discoveryResponse, versionOf } from "./render/resource.ts";
 import { ROUTE_CONFIG_NAME } from "./render/routes.ts";
 
 /** Temporary files stand outside the watched folder, on the same file system. */
@@ -65,7 +65,7 @@ export async function applyLive(
 
   const before = await admin.stats();
   const between = bothClusters(current.clusters, next.clusters);
-  placeFile(directory, LIVE_FILES.cds, toFile(discoveryResponse(between)));
+  placeFile(directory, LIVE_FILES.cds, jsonText(discoveryResponse(between)));
   await admin.waitForVersions({ cds: versionOf(between) }, before, signal);
   placeLive("lds");
   placeLive("rds");

@@ -6,6 +6,7 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
+import { jsonText } from "../domain/json.ts";
 import type { GatewayState } from "../rendered-files/gateway-files.ts";
 import { PUBLIC, writeWhole } from "../runtime/write-file.ts";
 import { applyChanges, type InForce, placeQuotas, prepare } from "./apply-changes.ts";
@@ -153,6 +154,6 @@ class StateFile {
               at: this.#refused?.at ?? now,
             },
     };
-    writeWhole(this.#file, `${JSON.stringify(state, null, 2)}\n`, PUBLIC);
+    writeWhole(this.#file, jsonText(state), PUBLIC);
   }
 }

@@ -1,9 +1,11 @@
 // Changes single values of a YAML file that people write.
 // Invariants: the file's meaning afterwards is its meaning before with exactly these values changed, else nothing is
 // returned; comments, order, quotes and line ends stay as somebody wrote them; a JSON file stays JSON.
+
 import { isDeepStrictEqual } from "node:util";
 import { type Document, isMap, isScalar, type Pair, parseDocument, type YAMLMap } from "yaml";
 import { DrawbridgeError } from "../domain/errors.ts";
+import { jsonText } from "../domain/json.ts";
 
 export interface YamlEdit {
   /** The key, from the file's top; maps on the way are made where they are missing. */
@@ -25,7 +27,7 @@ export function editYaml(text: string, edits: readonly YamlEdit[]): string {
   if (before === undefined) throw cannotEdit();
   const wanted = edits.reduce(withEdit, before);
   if (isDeepStrictEqual(before, wanted)) return text;
-  if (isJson(text)) return `${JSON.stringify(wanted, null, 2)}\n`;
+  if (isJson(text)) return jsonText(wanted);
   // In the text itself where that is possible, so that the difference which people review is small.
   let edited: string | undefined = text;
   for (const edit of edits) edited = edited === undefined ? undefined : editText(edited, edit);

@@ -6,8 +6,7 @@ import process from "node:process";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { rotateAgent } from "../../src/federation/agents/rotate.ts";
 import type { FederationConfig } from "../../src/federation/config.ts";
-import { applyPlanes } from "../../src/federation/containment/apply-planes.ts";
-import { performAct } from "../../src/federation/containment/contain-or-restore.ts";
+import { applyPlanes, performAct } from "../../src/federation/containment/contain-or-restore.ts";
 import { runPurge } from "../../src/federation/offboarding/duties/purge.ts";
 import { findRun } from "../../src/federation/offboarding/run/run-file.ts";
 import { nextStep } from "../../src/federation/readmission/next-step.ts";
@@ -50,7 +49,7 @@ const PROCEDURES: Readonly<Record<string, (...args: string[]) => Promise<void>>>
       readonly run: string;
       readonly digest: string;
     };
-    const context = { config, federation: { clock: systemClock }, say };
+    const context = { config, clock: systemClock, say };
     await runPurge(context, findRun(StateFolder.open(state, systemRandom), run), digest);
     say("done");
   },

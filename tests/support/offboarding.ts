@@ -190,9 +190,7 @@ export async function openSide(directory: string, own: string, options: SideOpti
     agents: ["docs-qa", `${other[0]}-docs-qa`],
   };
   const context: OffboardingContext = {
-    federation,
-    config,
-    random: systemRandom,
+    ...federation,
     facts: () => facts,
     residual: async () => ({ rooms: [], device_keys: null, tokens_live_until: null, third_servers: [] }),
     outside: fromOutside

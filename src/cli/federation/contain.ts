@@ -1,12 +1,17 @@
 // drawbridge federation contain and restore: one commit, then the planes in the safe order.
 import { resolve } from "node:path";
 import { shellWord } from "../../domain/printable.ts";
-import { applyPlanes, type PlaneResult, stepsOf } from "../../federation/containment/apply-planes.ts";
-import { type ActResult, limitsOf, performAct } from "../../federation/containment/contain-or-restore.ts";
+import {
+  type ActResult,
+  applyPlanes,
+  limitsOf,
+  type PlaneResult,
+  PROCEDURES,
+  performAct,
+} from "../../federation/containment/contain-or-restore.ts";
 import type { Act } from "../../federation/containment/containment-record.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
 import { plan } from "../../federation/workflow/plan.ts";
-import { CONTAIN, RESTORE } from "../../federation/workflow/procedure.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type CommandModule, defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
@@ -86,8 +91,8 @@ interface Options {
 }
 
 async function showPlan(act: Act, name: string, options: Options): Promise<ExitCode> {
-  const { federation } = await openForCommand(options.config);
-  const planned = await plan(federation, act === "contain" ? CONTAIN : RESTORE, name);
+  const federation = await openForCommand(options.config);
+  const planned = await plan(federation, PROCEDURES[act], name);
   print(options, planned, () => planText(planned));
   return ExitCode.ok;
 }
@@ -99,15 +104,9 @@ export async function performAndPrint(
   { config, apply, json }: Options,
 ): Promise<ExitCode> {
   const reporter = workflowReporter();
-  const { federation, config: deployment } = await openForCommand(
-    config,
-    apply === true ? reporter : progressReporter,
-  );
-  const result = await performAct(
-    { ...federation, onWait: () => say("another act is being committed; waiting") },
-    act,
-    name,
-  );
+  const federation = await openForCommand(config, apply === true ? reporter : progressReporter);
+  const { config: deployment } = federation;
+  const result = await performAct(federation, act, name);
   const { serverName } = result.partner.partner;
   const write = (lines: readonly string[]) => printText(`${lines.join("\n")}\n`);
   reportAct(result, resolve(deployment.directory, deployment.repository.path));
@@ -138,7 +137,9 @@ async function applySteps(
   reporter: WorkflowReporter,
   write: (text: string) => void,
 ): Promise<readonly PlaneResult[]> {
-  say(`In ${WORDS[act].order} order: ${stepsOf(act).map(planeWords).join(", ")}.`);
+  say(
+    `In ${WORDS[act].order} order: ${PROCEDURES[act].steps.map(({ plane }) => planeWords(plane)).join(", ")}.`,
+  );
   const reported = new Map<PlaneName, string>();
   const reportOnce = (one: PlaneResult) => {
     const text = planeLines(act, one).join("\n");
@@ -146,7 +147,7 @@ async function applySteps(
     reporter.planeReported();
     reported.set(one.plane, text);
   };
-  const results = await applyPlanes(federation, act, result.partner, { onPlane: reportOnce });
+  const results = await applyPlanes(federation, act, result.partner, reportOnce);
   for (const one of results) reportOnce(one);
   const waits = reporter.waits();
   if (waits !== undefined) say(waits);
@@ -175,7 +176,7 @@ function stepLines(act: Act, { partner }: ActResult, config: string): readonly s
   const file = shellWord(config);
   return [
     `Remaining steps, in this order (or all of them: drawbridge federation ${act} ${shellWord(partner.name)} --config ${file} --apply):`,
-    ...stepsOf(act).flatMap((plane) => [
+    ...PROCEDURES[act].steps.flatMap(({ plane }) => [
       `  ${planeWords(plane)}`,
       `    drawbridge reconcile --config ${file} --once --plane ${plane}`,
       `    drawbridge federation probe ${shellWord(partner.name)} --config ${file} --plane ${plane}`,
@@ -250,7 +251,7 @@ function jsonOf(result: ActResult, results: readonly PlaneResult[] | undefined, 
     record: result.record ?? null,
     recordPath: result.recordPath ?? null,
     setAside: result.setAside ?? null,
-    steps: stepsOf(result.act),
+    steps: PROCEDURES[result.act].steps.map(({ plane }) => plane),
     planes: results ?? null,
     limits,
   };

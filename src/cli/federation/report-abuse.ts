@@ -70,7 +70,7 @@ Exit codes:
       return ExitCode.ok;
     }
     const { report, digest } = given;
-    const { federation } = await openForCommand(config);
+    const federation = await openForCommand(config);
     const filing = { report, digest, origin, federation };
     const subjectIn = (registry: Registry) => findPartner(registry, report.subject.server_name);
     if (apply === true && report.requested_action === "contain") {

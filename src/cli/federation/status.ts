@@ -19,7 +19,7 @@ Exit codes:
   4  the head is refused; the last good revision stays in force
   5  a plane is behind the head, incomplete, deferred, held or failed`,
   async run(_, options) {
-    const { federation } = await openForCommand(options.config);
+    const federation = await openForCommand(options.config);
     const status = await federationStatus(federation);
     print(options, status, () => textOf(status));
     return exitCodeOf(status);

@@ -8,7 +8,7 @@ import { probeFromInside } from "../../federation/probes/from-inside.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import { type Federation, openFederation, type Reporter } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
-import type { ObserveFromOutside } from "../../federation/workflow/observe-plane.ts";
+import type { ObserveFromOutside } from "../../federation/workflow/run-step.ts";
 import { requireConfigFile } from "./options.ts";
 import { say, short } from "./output.ts";
 import { progressReporter } from "./progress.ts";
@@ -17,11 +17,11 @@ import { progressReporter } from "./progress.ts";
 export async function openForCommand(
   file: string,
   reporter: Reporter = progressReporter,
-): Promise<{ readonly config: FederationConfig; readonly federation: Federation }> {
+): Promise<Federation> {
   requireConfigFile(file, "federation");
-  const config = loadFederationConfig(file);
-  const federation = await openFederation(config, { clock: systemClock, random: systemRandom, reporter });
-  return { config, federation };
+  const sources = { clock: systemClock, random: systemRandom, reporter };
+  const federation = await openFederation(loadFederationConfig(file), sources);
+  return { ...federation, onWait: () => say("another change is being made; waiting") };
 }
 
 /**
@@ -50,7 +50,8 @@ export async function probePartner(
     readonly planes: readonly PlaneName[];
   },
 ) {
-  const { config, federation } = await openForCommand(options.config);
+  const federation = await openForCommand(options.config);
+  const { config } = federation;
   const current = await acceptedState(federation);
   if (current.refusal !== undefined) {
     say(`NOTE: the head is refused: ${current.refusal.detail}`);

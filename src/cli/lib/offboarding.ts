@@ -1,6 +1,5 @@
 // What the commands of a removal share: how they open a deployment, name a run, and report its status.
 import { resolve } from "node:path";
-import { systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine, shellWord } from "../../domain/printable.ts";
 import { residualStatement } from "../../federation/offboarding/duties/residual.ts";
@@ -38,21 +37,16 @@ interface RunOptions {
 export async function openOffboarding(
   options: Pick<RunOptions, "config" | "probeConfig">,
 ): Promise<OffboardingContext> {
-  const { config, federation } = await openForCommand(options.config);
+  const federation = await openForCommand(options.config);
   return {
-    federation,
-    config,
-    random: systemRandom,
-    facts: recordFacts,
-    residual: residualStatement,
-    outside: outsideProbe(config, options.probeConfig),
-    say,
+    ...{ ...federation, facts: recordFacts, residual: residualStatement, say },
+    outside: outsideProbe(federation.config, options.probeConfig),
   };
 }
 
 /** Where the run stands now. */
-export function statusNow({ federation, config }: OffboardingContext, run?: string): RunStatus {
-  return statusOf(findRun(federation.state, run), trustOf(config));
+export function statusNow({ state, config }: OffboardingContext, run?: string): RunStatus {
+  return statusOf(findRun(state, run), trustOf(config));
 }
 
 /**

@@ -37,9 +37,8 @@ Exit codes:
   4  the head is refused, and no head was accepted before
   5  purged; what the homeserver can never delete is named`,
   async run([name], options) {
-    const { config, federation } = await openForCommand(options.config);
-    const context = { config, federation, say };
-    const found = await runOf(federation, name);
+    const context = { ...(await openForCommand(options.config)), say };
+    const found = await runOf(context, name);
     if (options.residual === true) {
       const report = await residualReport(context, found);
       print(options, report, () => residualText(report));

@@ -1,7 +1,6 @@
 // drawbridge offboarding open and show: the private record is made and shown; `open` opens the run once it is complete.
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import { systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
@@ -91,7 +90,7 @@ const FLAGS = { kind: "revocation.kind", trigger: "revocation.trigger" } as cons
 
 async function run(name: string, options: Options): Promise<ExitCode> {
   const path = resolve(options.record);
-  const { federation } = await openForCommand(options.config);
+  const federation = await openForCommand(options.config);
   const { registry } = (await acceptedState(federation)).desired;
   const entry = findPartner(registry, name);
   const isNew = !existsSync(path);
@@ -111,15 +110,12 @@ async function run(name: string, options: Options): Promise<ExitCode> {
   if (problems.length > 0) throw new RecordError(path, problems);
   const opened =
     sameRun(federation, record.run ?? undefined, entry.partner.serverName, found.file) ??
-    (await openRun(
-      { federation, random: systemRandom },
-      {
-        partner: entry.partner.serverName,
-        ...record.revocation,
-        privateRecordFile: found.file,
-        ...(options.join !== undefined && { run: options.join }),
-      },
-    ));
+    (await openRun(federation, {
+      partner: entry.partner.serverName,
+      ...record.revocation,
+      privateRecordFile: found.file,
+      run: options.join,
+    }));
   changeRecordFile(path, new Map([["run", opened.run]]));
   report(opened, path, options);
   return ExitCode.ok;

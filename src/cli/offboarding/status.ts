@@ -20,8 +20,7 @@ Exit codes:
   0  the run is complete, or nothing is in the way
   5  an exit condition does not hold, or something is out of reach and waived by nobody`,
   async run(_, options) {
-    const { config, federation } = await openForCommand(options.config);
-    const { state } = federation;
+    const { config, state } = await openForCommand(options.config);
     const trust = trustOf(config);
     const runs = options.all === true ? listRuns(state) : [findRun(state, options.runId)];
     const all = runs.map((run) => statusOf(run, trust));

@@ -8,7 +8,7 @@ import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
-import { parseJson } from "../../domain/json.ts";
+import { jsonText, parseJson } from "../../domain/json.ts";
 import { counted } from "../../domain/printable.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope } from "../../records/format/dsse-envelope.ts";
@@ -68,7 +68,7 @@ export const ABUSE_REPORT_SCHEMA = "registry/abuse-report.schema.json";
 export function abuseReportSchema(): string {
   const title = "A report of abuse by a federated server";
   const json = z.toJSONSchema(AbuseReport, { io: "input", unrepresentable: "any" });
-  return `${JSON.stringify({ $id: "svc.federation.abuse-report.v1", title, ...json }, null, 2)}\n`;
+  return jsonText({ $id: "svc.federation.abuse-report.v1", title, ...json });
 }
 
 type ReadReport =
@@ -233,7 +233,7 @@ async function tryFile(report: AbuseReport, digest: string, context: BranchConte
   if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
   const revision = await commitToBranch(context, {
     parent: head,
-    changes: new Map([[path, `${JSON.stringify(report, null, 2)}\n`]]),
+    changes: new Map([[path, jsonText(report)]]),
     message: `File an abuse report about ${report.subject.server_name}\n\n${report.category}, ${report.severity}, requested: ${report.requested_action}. Report ${digest}.\n`,
     reason: "drawbridge: report-abuse",
   });

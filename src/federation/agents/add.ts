@@ -8,11 +8,12 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import type { Proposal } from "../change/commit-change.ts";
+import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Organisation } from "../registry/organisation.ts";
 import type { Registry } from "../registry/partner.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
-import { commitIdentity, type IdentityContext, type IdentityResult, provePin } from "./commit-identity.ts";
+import { commitIdentity, type IdentityResult, provePin } from "./commit-identity.ts";
 import { refuse, refuseRetired } from "./identity-rules.ts";
 import { cardIdentityOf } from "./pinned-entry.ts";
 import type { AgentParts } from "./proof.ts";
@@ -85,7 +86,7 @@ function ownerOf(
  * @throws DrawbridgeError `guard_refused`, `agent_unavailable`, `head_refused`; RegistryError
  */
 export async function addAgent(
-  context: IdentityContext,
+  context: Federation,
   parts: AgentParts,
   options: AddOptions,
 ): Promise<IdentityResult> {

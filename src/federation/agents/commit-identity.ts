@@ -1,11 +1,12 @@
 // What rotating, pinning and withdrawing an identity share: one commit, the planes that it changes brought into force,
 // and the result. Invariants: a change that would reach planes 1 to 3 is refused before it is committed; a change that
 // is committed already is not committed again.
+
 import { sha256Tagged } from "../../domain/digest.ts";
-import { conditionsOf } from "../../records/conditions/conditions-of-planes.ts";
-import { evaluate, isSettled } from "../../records/conditions/evaluate.ts";
+import { jsonText } from "../../domain/json.ts";
+import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import type { Part } from "../../records/format/fields.ts";
+import type { Part, Scope } from "../../records/format/fields.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
@@ -15,9 +16,9 @@ import { planeOfPath, renderAll } from "../planes/render.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import type { Registry } from "../registry/partner.ts";
 import { DeclaredEvidence } from "../workflow/declared-evidence.ts";
-import { PIN, type Procedure } from "../workflow/procedure.ts";
-import { type Reached, runStep } from "../workflow/run-step.ts";
-import { type JudgedCondition, judgeConditions } from "../workflow/step-verdict.ts";
+import { PIN } from "../workflow/procedure.ts";
+import { judgePlane, type Reached, runStep } from "../workflow/run-step.ts";
+import type { JudgedCondition } from "../workflow/step-verdict.ts";
 import { refuse } from "./identity-rules.ts";
 import { cardIdentityOf } from "./pinned-entry.ts";
 import {
@@ -29,10 +30,6 @@ import {
   type Seal,
   sealFor,
 } from "./proof.ts";
-
-export interface IdentityContext extends Federation {
-  readonly onWait?: () => void;
-}
 
 /** How a change of an identity ended. */
 export interface IdentityResult {
@@ -58,7 +55,7 @@ interface CommittedIdentity extends Committed {
 }
 
 export async function commitIdentity(
-  context: IdentityContext,
+  context: Federation,
   reason: string,
   propose: (base: ChangeBase) => Promise<Proposal | undefined>,
   intend?: (revision: string) => void,
@@ -82,24 +79,20 @@ export async function commitIdentity(
 interface ChangedIdentity
   extends Pick<IdentityResult, "act" | "agent" | "keyId" | "oldKeyId">,
     Partial<Pick<IdentityResult, "notes">> {
-  readonly procedure: Procedure;
+  readonly procedure: typeof PIN;
   /** Server name: whose agent it is. */
   readonly partner: string;
   /** The programs that can confirm it: our bridge, where one carries the agent. */
   readonly parts: readonly Part[];
   /** Of the target that is pinned now. */
   readonly fingerprint?: string;
-  /** What was observed of the agent itself, once the plane is in force; undefined: the plane is only to be in force. */
-  readonly observe: (
-    seal: Seal,
-    plane: PlaneName,
-    reached: Reached,
-  ) => Promise<readonly EvidenceItem[] | undefined>;
+  /** What was observed of the agent itself, once a plane is in force that its conditions are about. */
+  readonly observe: (seal: Seal, plane: PlaneName, reached: Reached) => Promise<readonly EvidenceItem[]>;
 }
 
 /** Brings the managed planes of a procedure into force, and evaluates each. @throws DrawbridgeError `head_refused` */
 export async function proveIdentity(
-  context: IdentityContext,
+  context: Federation,
   { change, revision, untouched }: CommittedIdentity,
   { procedure, parts, fingerprint, observe, ...about }: ChangedIdentity,
 ): Promise<IdentityResult> {
@@ -107,30 +100,22 @@ export async function proveIdentity(
   const seal = sealFor(partner, agent, context.clock);
   const items: EvidenceItem[] = untouchedItems(untouched, seal);
   const conditions: JudgedCondition[] = [];
-  for (const { plane, direction } of procedure.steps) {
-    if (plane === null || context.planes[plane].unmanaged) continue;
+  const scope: Scope = {
+    ...{ parts: [...parts], client: partner, applicants: [], agents: [], pins: [agent] },
+    ...{ rooms: null, policy: null, started_at: null },
+  };
+  const fingerprints = new Map(fingerprint === undefined ? [] : [[agent, fingerprint]]);
+  for (const { plane, direction, conditions: shown } of procedure.steps) {
+    if (context.planes[plane].unmanaged) continue;
     const declared = new DeclaredEvidence(partner, plane, context.clock);
     const step = await runStep(context, {
       ...{ plane, partner, how: "apply" },
       observe: async (reached) => {
-        const found = await observe(seal, plane, reached);
         const inForce = declared.reconciled(reached.applied, direction, reached.desired);
-        return { isOfAgent: found !== undefined, items: [...inForce, ...(found ?? [])] };
+        return { items: [...inForce, ...(shown === "agent" ? await observe(seal, plane, reached) : [])] };
       },
-      evaluate: ({ desired }, { isOfAgent, items: seen }) => {
-        const own = desired.registry.organisation.serverName;
-        const all = conditionsOf(plane, direction, "agent");
-        const evaluated = evaluate(isOfAgent ? all : all.filter(({ name }) => name === "in_force"), seen, {
-          ...{ organisation: own, partner, plane, from: null, until: null, outOfReach: new Set() },
-          ...{ revision: desired.revision, render: desired.planes[plane].digest },
-          scope: {
-            ...{ parts: [...parts], client: own, applicants: [], agents: [], pins: [agent] },
-            ...{ rooms: null, policy: null, started_at: null },
-          },
-          ...(fingerprint !== undefined && { fingerprints: new Map([[agent, fingerprint]]) }),
-        });
-        return judgeConditions(evaluated, { items: seen, fromOutside: false });
-      },
+      evaluate: (reached, seen) =>
+        judgePlane(reached, seen, { plane, direction, conditions: shown, scope, fingerprints }),
     });
     items.push(...step.seen.items);
     for (const one of step.conditions) {
@@ -145,7 +130,7 @@ export async function proveIdentity(
 
 /** A target pinned to a key: what is served verifies by it, and the bridge has verified it. */
 export async function provePin(
-  context: IdentityContext,
+  context: Federation,
   committed: CommittedIdentity,
   parts: AgentParts,
   pinned: Omit<IdentityProofInput, "seal"> & { readonly cardUrl: string } & Pick<
@@ -166,12 +151,12 @@ export async function provePin(
 }
 
 /** Writes what was observed to a file of the state folder, and returns its path. */
-export function keepEvidence({ state, clock }: IdentityContext, result: IdentityResult): string {
+export function keepEvidence({ state, clock }: Federation, result: IdentityResult): string {
   const at = timestamp(clock.now()).replaceAll(/[-:]/g, "");
   const { act, agent, partner, revision, items, conditions, complete } = result;
   const file = state.file("agents/evidence", `${at}-${act}-${agent}.json`);
-  const text = { version: 1, act, agent, partner, revision, complete, conditions, items };
-  writeWhole(file, `${JSON.stringify(text, null, 2)}\n`, PRIVATE);
+  const body = { version: 1, act, agent, partner, revision, complete, conditions, items };
+  writeWhole(file, jsonText(body), PRIVATE);
   return file;
 }
 

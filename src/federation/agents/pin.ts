@@ -7,8 +7,9 @@ import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import type { Proposal } from "../change/commit-change.ts";
+import type { Federation } from "../reconcile/context.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
-import { commitIdentity, type IdentityContext, type IdentityResult, provePin } from "./commit-identity.ts";
+import { commitIdentity, type IdentityResult, provePin } from "./commit-identity.ts";
 import { refuse, refuseRetired } from "./identity-rules.ts";
 import { cardIdentityOf, consumedAgent, consumerOf, retireEdits } from "./pinned-entry.ts";
 import { type AgentParts, isSignedByPin, unusedCardNotes } from "./proof.ts";
@@ -71,7 +72,7 @@ const LastCard = z.strictObject({
  * @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError
  */
 export async function pinAgent(
-  context: IdentityContext,
+  context: Federation,
   parts: AgentParts,
   options: PinOptions,
 ): Promise<IdentityResult> {

@@ -15,18 +15,13 @@ import { readInput } from "../../runtime/read-input.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
 import type { Proposal } from "../change/commit-change.ts";
-import { timestamp } from "../reconcile/context.ts";
+import { type Federation, timestamp } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Registry } from "../registry/partner.ts";
 import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { ROTATE } from "../workflow/procedure.ts";
-import {
-  commitIdentity,
-  type IdentityContext,
-  type IdentityResult,
-  proveIdentity,
-} from "./commit-identity.ts";
+import { commitIdentity, type IdentityResult, proveIdentity } from "./commit-identity.ts";
 import { guardRotation } from "./identity-rules.ts";
 import { cardSignerOf, isUnderVersionControl, readPrivateKey } from "./key-files.ts";
 import { cardIdentityOf } from "./pinned-entry.ts";
@@ -54,7 +49,7 @@ export interface RotateOptions {
  * @throws DrawbridgeError `usage`, `guard_refused`, `card_rejected`, `head_refused`
  */
 export async function rotateAgent(
-  context: IdentityContext,
+  context: Federation,
   parts: AgentParts,
   options: RotateOptions,
 ): Promise<IdentityResult> {
@@ -91,7 +86,7 @@ export async function rotateAgent(
  * before it is put there, so that what a kill leaves there is known by its public half.
  * @param cut an attempt that was cut off while it did this
  */
-async function stage(context: IdentityContext, options: RotateOptions, cut?: Rotation): Promise<Rotation> {
+async function stage(context: Federation, options: RotateOptions, cut?: Rotation): Promise<Rotation> {
   const { agent, keyFile, cardFile, keyId, newKeyFile, isLost } = options;
   const { registry } = await changeBase(context);
   const offered = Object.hasOwn(registry.organisation.agents, agent)
@@ -170,14 +165,14 @@ async function newKey(keyId: string, file: string | undefined) {
 }
 
 /** Gone before anything is signed by the new one. */
-function clearOld({ state }: IdentityContext, rotation: Rotation): Rotation {
+function clearOld({ state }: Federation, rotation: Rotation): Rotation {
   rmSync(rotation.key_file, { force: true });
   flushFolder(dirname(rotation.key_file));
   return writeRotation(state, { ...rotation, step: "cleared" });
 }
 
 /** The new key comes into the old one's place, and the card carries its signature alone. */
-async function signAnew({ state }: IdentityContext, rotation: Rotation): Promise<Rotation> {
+async function signAnew({ state }: Federation, rotation: Rotation): Promise<Rotation> {
   const { key_file: keyFile, card_file: cardFile, fresh } = rotation;
   if (readIfPresent(stagedKey(keyFile)) !== undefined) {
     renameSync(stagedKey(keyFile), keyFile);
@@ -231,7 +226,7 @@ export async function proposeRotation(
 }
 
 async function publishAndProve(
-  context: IdentityContext,
+  context: Federation,
   parts: AgentParts,
   options: RotateOptions,
   rotation: Rotation,

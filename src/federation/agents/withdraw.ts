@@ -12,16 +12,12 @@ import type { ChangeBase } from "../change/commit-base.ts";
 import type { Proposal } from "../change/commit-change.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
+import type { Federation } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { findPartner, type Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
-import {
-  commitIdentity,
-  type IdentityContext,
-  type IdentityResult,
-  proveIdentity,
-} from "./commit-identity.ts";
+import { commitIdentity, type IdentityResult, proveIdentity } from "./commit-identity.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./pinned-entry.ts";
 import { type AgentParts, partsOf, proveByBridge, type Seal } from "./proof.ts";
 
@@ -77,7 +73,7 @@ export async function proposeWithdrawal(
  * @throws DrawbridgeError `usage` when neither we nor the partner ever knew the agent; and what committing throws
  */
 export async function withdrawAgent(
-  context: IdentityContext,
+  context: Federation,
   parts: AgentParts,
   options: WithdrawOptions,
 ): Promise<IdentityResult> {
@@ -111,7 +107,6 @@ export async function withdrawAgent(
     parts: partsOf(parts),
     observe: async (seal, plane, { desired }) => {
       if (plane === "gateway") return [notInvoked(desired, agent, azp, seal)];
-      if (isOffered) return undefined;
       const shown = notCarried(desired, agent, seal);
       // Of an agent that its file does not name, the bridge need not have decided anything.
       const more = shown.verdict === "closed" ? { undecided: "not_in_agents_file" } : {};

@@ -1,21 +1,40 @@
 // One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the
 // record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
 
+import { jsonText } from "../../domain/json.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import { type ChangeBase, type SetAside, setAsideLines } from "../change/commit-base.ts";
-import { type CommitContext, commitChange } from "../change/commit-change.ts";
-import { setContained } from "../change/edit-partner.ts";
-import { timestamp } from "../reconcile/context.ts";
-import { findPartner, type PartnerEntry } from "../registry/partner.ts";
+import type { CommitContext } from "../change/commit-change.ts";
+import type { PlaneName } from "../plane-order.ts";
+import { scopeOf } from "../probes/from-inside.ts";
+import { type ReconcileContext, timestamp } from "../reconcile/context.ts";
+import { findPartner, type PartnerEntry, planeState } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
+import { commitStep } from "../workflow/plan.ts";
 import { CONTAIN, RESTORE } from "../workflow/procedure.ts";
+import {
+  appliedIn,
+  asking,
+  type Observed,
+  OPEN_WITHIN_MS,
+  observeStep,
+  type PlaneQuestion,
+  type Reached,
+  runStep,
+  type StepResult,
+  type StepRun,
+} from "../workflow/run-step.ts";
+import { allHold } from "../workflow/step-verdict.ts";
 import {
   type Act,
   type ContainmentRecord,
   containmentRecord,
   containmentRecordPath,
-  renderContainmentRecord,
 } from "./containment-record.ts";
+
+export const PROCEDURES = { contain: CONTAIN, restore: RESTORE } as const satisfies Readonly<
+  Record<Act, unknown>
+>;
 
 export interface ActResult {
   readonly act: Act;
@@ -36,22 +55,16 @@ export interface ActResult {
  *   RegistryError
  */
 export async function performAct(context: CommitContext, act: Act, name: string): Promise<ActResult> {
-  const contained = act === "contain";
   let record: ContainmentRecord | undefined;
-  const { revision, base } = await commitChange(context, {
-    reason: `drawbridge: ${act}`,
-    onBadHead: (contained ? CONTAIN : RESTORE).onBadHead,
-    propose: async (base) => {
-      const entry = findPartner(base.registry, name);
+  const [first] = PROCEDURES[act].steps;
+  const { revision, base } = await commitStep(context, PROCEDURES[act], first, {
+    ...{ partner: name, reason: `drawbridge: ${act}` },
+    say: async (base, entry) => {
       record = undefined;
-      if (entry.partner.contained === contained && isWhole(base)) return undefined;
+      if (entry.partner.contained === (act === "contain") && isWhole(base)) return undefined;
       record = containmentRecord(act, entry.partner, base.head, timestamp(context.clock.now()));
-      const text = setContained(await base.textOf(entry.file), contained);
-      return {
-        edits: new Map([[entry.file, text]]),
-        records: new Map([[containmentRecordPath(record), renderContainmentRecord(record)]]),
-        message: commitMessage(record, entry, base),
-      };
+      const records = new Map([[containmentRecordPath(record), jsonText(record)]]);
+      return { records, message: commitMessage(record, entry, base) };
     },
   });
   return {
@@ -77,6 +90,98 @@ function commitMessage(record: ContainmentRecord, entry: PartnerEntry, base: Cha
     ...setAsideLines(base),
   ];
   return `${lines.join("\n")}\n`;
+}
+
+/**
+ * Brings the planes of an act into force, and observes each.
+ * @param onPlane called as each plane ends
+ * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up
+ */
+export async function applyPlanes(
+  context: ReconcileContext,
+  act: Act,
+  partner: PartnerEntry,
+  onPlane: (result: PlaneResult) => void = () => undefined,
+): Promise<readonly PlaneResult[]> {
+  const results: PlaneResult[] = [];
+  for (const { plane } of PROCEDURES[act].steps) {
+    const step = stepOf(context, act, partner, plane, results);
+    let done = await runStep(context, step);
+    if (done.verdict === "not_met" && done.applied?.outcome === "in_force") {
+      // Recorded as in force, and a real part says otherwise: somebody has changed it since.
+      done = await runStep(context, { ...step, how: "again" });
+    }
+    const result = resultOf(plane, done);
+    results.push(result);
+    onPlane(result);
+    const { pass } = done;
+    // The rooms are applied once more when the border has closed after them.
+    for (const { plane: other } of pass?.planes ?? []) {
+      const index = results.findIndex((one) => one.plane === other);
+      if (pass === undefined || other === plane || index < 0) continue;
+      const reached = { ...done, applied: appliedIn(pass, other) };
+      const seen = stepOf(context, act, partner, other, results);
+      results[index] = resultOf(other, await observeStep(context, seen, reached));
+    }
+  }
+  return results;
+}
+
+function stepOf(
+  context: ReconcileContext,
+  act: Act,
+  { partner: { serverName } }: PartnerEntry,
+  plane: PlaneName,
+  before: readonly PlaneResult[],
+): StepRun<Observed> {
+  const refused = (before.find((one) => one.plane === "gateway")?.evidence ?? []).filter(
+    ({ probe, verdict }) => probe === "callers_in_force" && verdict === "closed",
+  );
+  const ask = ({ desired }: Reached): PlaneQuestion => {
+    const { partner } = findPartner(desired.registry, serverName);
+    const direction = planeState(partner, plane);
+    const scope = scopeOf(context.parts, partner, desired);
+    // An agent that was never pinned is not opened by a restore either.
+    const isPinned = (agent: string) => partner.card.consumes[agent]?.cardIdentity !== undefined;
+    const pins = direction === "open" ? scope.pins.filter(isPinned) : scope.pins;
+    const about = { plane, direction, conditions: "partner" } as const;
+    return { ...about, scope: { ...scope, pins }, refusals: () => refused };
+  };
+  return {
+    ...{ plane, partner: serverName, how: "apply", ...asking(context, ask) },
+    ...(act === "contain"
+      ? { wayOut: "Give the same command again: it works around that." }
+      : { withinMs: OPEN_WITHIN_MS }),
+  };
+}
+
+/** How a plane is after an act. */
+export type PlaneResult = Readonly<ReturnType<typeof resultOf>>;
+
+function resultOf(
+  plane: PlaneName,
+  { pass, partner, applied, seen: { items }, conditions, verdict }: StepResult<Observed>,
+) {
+  const record = pass?.planes.find((report) => report.plane === plane)?.record;
+  const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
+  const open = conditions.find((one) => !allHold([one]));
+  const item = items.find(({ probe, reason }) => probe === open?.probe && reason !== null);
+  return {
+    /** `verdict`: of the plane as the act wants it, from inside; `outcome`: the reconciler's, if it came to it. */
+    ...{ plane, verdict, outcome: applied?.outcome ?? null },
+    /** Whether it is known to be so; a plane that nobody manages is not. */
+    done: verdict === "met" || verdict === "not_applicable",
+    reason: applied?.reason ?? item?.reason ?? open?.condition ?? null,
+    /** When the first attempt at what the act wants ended; sorted by this, the planes are in the order of the act. */
+    triedAt: applied?.firstAt ?? null,
+    /** Since when it is wholly in force, whatever was observed since; else when the last attempt ended. */
+    at: (inForce ?? applied)?.at ?? null,
+    /** When a plane that had been in force was last so again, something having been put right; null when never. */
+    repairedAt: inForce?.repairedAt ?? null,
+    /** What of this partner was not reached. */
+    outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner),
+    ...{ conditions, evidence: items },
+  };
 }
 
 // What a containment and its restore cannot do, as the operator reads it.

@@ -53,7 +53,3 @@ export function containmentRecordPath({ timestamp, server_name, act }: Containme
   const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
   return `${CONTAINMENTS}/${at}-${server}-${act}.json`;
 }
-
-export function renderContainmentRecord(record: ContainmentRecord): string {
-  return `${JSON.stringify(record, null, 2)}\n`;
-}

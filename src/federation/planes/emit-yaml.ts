@@ -32,11 +32,6 @@ export function yamlDocuments(values: readonly { readonly [key: string]: Plain |
     .join("")}`;
 }
 
-/** A rendered JSON file. */
-export function jsonFile(value: Plain): string {
-  return `${JSON.stringify(value, null, 2)}\n`;
-}
-
 /** What has been written so far. One growing text is faster than a list of pieces. */
 interface Output {
   text: string;

@@ -2,52 +2,47 @@
 // end is recorded. Invariants: in the specification's order 1, 2, 3, 4, 5, each after the one before was proved; a commit
 // that was made is found again after a kill and never made twice; evidence of this partnership alone counts.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { jsonText } from "../../domain/json.ts";
 import { isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { refuse } from "../agents/identity-rules.ts";
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
 import { type Committed, commitChange } from "../change/commit-change.ts";
-import { setPlane } from "../change/edit-partner.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import { type Judged, judge } from "../probes/report.ts";
-import { timestamp } from "../reconcile/context.ts";
+import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner } from "../registry/partner.ts";
+import { type RoomsChoice, readmissionRecordPath } from "../registry/readmission-record.ts";
+import { commitStep } from "../workflow/plan.ts";
+import { type PlaneStep, READMISSION } from "../workflow/procedure.ts";
 import {
-  type RoomsChoice,
-  readmissionRecordPath,
-  renderReadmissionRecord,
-} from "../registry/readmission-record.ts";
-import {
-  judgePlane,
+  asking,
   type Observed,
   type ObserveFromOutside,
-  observePlane,
-  type PlaneQuestion,
-} from "../workflow/observe-plane.ts";
-import {
   OPEN_WITHIN_MS,
+  type PlaneQuestion,
   type Reached,
   runStep,
   type StepResult as StepOutcome,
 } from "../workflow/run-step.ts";
 import { foundIn, type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
-import { isOnBranch, type ReadmissionContext, readmissionRecord } from "./open.ts";
+import { isOnBranch, readmissionRecord } from "./open.ts";
 import {
-  currentStage,
+  currentStep,
   isOvertaken,
   type Readmission,
   refuseWhileRemoving,
   requireReadmission,
-  type Stage,
   saveEvidence,
   saveReadmission,
+  stageOf,
   unprovedStage,
   withStage,
 } from "./readmission.ts";
 import { blockedRooms, prepareRooms, type ReadmissionRooms } from "./rooms.ts";
 
-export interface WorkflowContext extends ReadmissionContext {
+export interface WorkflowContext extends Federation {
   readonly rooms: ReadmissionRooms;
   /** Probes as the partner; undefined: nobody probes from outside. */
   readonly outside?: ObserveFromOutside | undefined;
@@ -88,12 +83,10 @@ export async function nextStep(
         throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
       }
       await requireOpened(context, base, readmission);
-      const stage = currentStage(readmission);
+      const step = currentStep(readmission);
+      if (step !== undefined) return workOn(context, options, base, readmission, step);
       const nothing = { plane: null, conditions: [], proved: true } as const;
-      if (stage === undefined) {
-        return { ...nothing, readmission: await complete(context, readmission), done: true };
-      }
-      return workOnStage(context, options, base, readmission, stage);
+      return { ...nothing, readmission: await complete(context, readmission), done: true };
     },
     context.onWait,
   );
@@ -117,16 +110,19 @@ async function requireOpened(
   if (partner.contained) throw refuse("closed_again", `${name} is contained`);
 }
 
-async function workOnStage(
+async function workOn(
   context: WorkflowContext,
   options: ReadmissionStepOptions,
   base: ChangeBase,
   found: Readmission,
-  stage: Stage,
+  step: PlaneStep,
 ): Promise<ReadmissionStepResult> {
-  const { plane } = stage;
+  const { plane } = step;
   let readmission = found;
-  if (plane === "rooms" && findPartner(base.registry, found.partner).partner.planes.rooms === "closed") {
+  if (
+    step.approval === "rooms" &&
+    findPartner(base.registry, found.partner).partner.planes.rooms === "closed"
+  ) {
     readmission = await prepareRooms(context, readmission, options.rooms);
     const blocked = blockedRooms(readmission);
     if (blocked !== undefined) {
@@ -138,30 +134,30 @@ async function workOnStage(
     const kept = (readmission.touched ?? []).filter(({ state }) => state === "kept");
     const scope = scopeOf(context.parts, findPartner(desired.registry, partner).partner, desired);
     const rooms = kept.map(({ room }) => room);
-    return { plane, direction: "open", scope: { ...scope, rooms }, outside: context.outside };
+    return { ...step, scope: { ...scope, rooms }, outside: context.outside };
   };
+  const { observe, evaluate } = asking(context, ask);
   const { conditions, verdict } = await runStep(context, {
     ...{ plane, partner, how: "apply", withinMs: OPEN_WITHIN_MS },
     commit: async () => {
-      const { revision } = await openPlane(context, readmission, plane);
+      const { revision } = await openPlane(context, readmission, step);
       readmission = requireReadmission(context.state, partner);
-      if (currentStage(readmission)?.revision === null) {
+      if (stageOf(readmission, plane)?.revision === null) {
         readmission = withStage(readmission, unprovedStage(plane, revision));
       }
     },
-    observe: (reached) => observePlane(context, reached, ask(reached)),
+    observe,
     evaluate: (reached, seen) => {
-      const { items } = judge(seen.tried, reached.desired, findPartner(reached.desired.registry, partner), [
-        plane,
-      ]);
-      return [...judgePlane(reached, seen, ask(reached)), ...fromOutside(items, plane)];
+      const { desired } = reached;
+      const { items } = judge(seen.tried, desired, findPartner(desired.registry, partner), [plane]);
+      return [...evaluate(reached, seen), ...fromOutside(items, plane)];
     },
     record: (result) => {
       readmission = recordStage(context, readmission, plane, result);
     },
   });
   const proved = isSettled({ verdict });
-  if (proved && currentStage(readmission) === undefined) readmission = await complete(context, readmission);
+  if (proved && currentStep(readmission) === undefined) readmission = await complete(context, readmission);
   return { readmission, plane, conditions, proved, done: readmission.done };
 }
 
@@ -177,7 +173,7 @@ function recordStage(
   return saveReadmission(
     state,
     withStage(readmission, {
-      ...unprovedStage(plane, readmission.stages.find((one) => one.plane === plane)?.revision ?? null),
+      ...unprovedStage(plane, stageOf(readmission, plane)?.revision ?? null),
       proved_at: timestamp(clock.now()),
       evidence: items.map(({ digest }) => digest),
       not_applicable: conditions.filter((one) => one.verdict !== "met").map(({ condition }) => condition),
@@ -185,32 +181,25 @@ function recordStage(
   );
 }
 
-async function openPlane(
-  context: WorkflowContext,
-  readmission: Readmission,
-  plane: PlaneName,
-): Promise<Committed> {
-  const { state } = context;
+function openPlane(context: WorkflowContext, readmission: Readmission, step: PlaneStep): Promise<Committed> {
   const { id, partner } = readmission;
-  return commitChange(context, {
-    reason: "drawbridge: readmission",
-    propose: async (base) => {
-      const entry = findPartner(base.registry, partner);
-      if (entry.partner.planes[plane] === "open") return undefined;
-      const text = setPlane(await base.textOf(entry.file), plane, "open");
-      return {
-        edits: new Map([[entry.file, text]]),
-        message: `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n`,
-      };
-    },
+  const { plane } = step;
+  return commitStep(context, READMISSION, step, {
+    ...{ partner, reason: "drawbridge: readmission" },
+    say: async (_base, entry) =>
+      entry.partner.planes[plane] === "open"
+        ? undefined
+        : {
+            message: `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n`,
+          },
     intend: (revision) => {
-      saveReadmission(state, withStage(readmission, unprovedStage(plane, revision)));
+      saveReadmission(context.state, withStage(readmission, unprovedStage(plane, revision)));
     },
   });
 }
 
 /** Commits the record of the end, with the digests of everything that was observed. */
-async function complete(context: ReadmissionContext, found: Readmission): Promise<Readmission> {
+async function complete(context: Federation, found: Readmission): Promise<Readmission> {
   if (found.done) return found;
   const { state, clock, repository } = context;
   let readmission = found;
@@ -223,7 +212,7 @@ async function complete(context: ReadmissionContext, found: Readmission): Promis
         const record = readmissionRecord("completed", found, { azp, head: base.head, at });
         return {
           edits: new Map(),
-          records: new Map([[readmissionRecordPath(record), renderReadmissionRecord(record)]]),
+          records: new Map([[readmissionRecordPath(record), jsonText(record)]]),
           message: `Complete the re-admission of ${serverName}\n\n${summaryOf(found)}\n\nReadmission: ${found.id}\n`,
         };
       },

@@ -3,8 +3,8 @@
 // Invariants: only a partner whose planes are all closed is re-admitted; one re-admission of a partner at a time; a kill
 // between two writes never leads to a second commit.
 
-import type { Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { jsonText } from "../../domain/json.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { Identifier } from "../../records/format/fields.ts";
 import { editYaml } from "../../runtime/edit-yaml.ts";
@@ -14,14 +14,10 @@ import { commitChange } from "../change/commit-change.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner, isRemoved, type PartnerEntry } from "../registry/partner.ts";
-import {
-  type ReadmissionRecord,
-  readmissionRecordPath,
-  renderReadmissionRecord,
-} from "../registry/readmission-record.ts";
+import { type ReadmissionRecord, readmissionRecordPath } from "../registry/readmission-record.ts";
 import { retireAll } from "../registry/retired.ts";
 import { parseRevision, type Revision } from "../repository/repository.ts";
-import { planesOf, READMISSION } from "../workflow/procedure.ts";
+import { READMISSION } from "../workflow/procedure.ts";
 import { type NewIdentities, newIdentitiesDigest, newIdentityEdits } from "./new-identities.ts";
 import {
   isOvertaken,
@@ -31,11 +27,6 @@ import {
   saveReadmission,
   unprovedStage,
 } from "./readmission.ts";
-
-export interface ReadmissionContext extends Federation {
-  readonly random: Random;
-  readonly onWait?: () => void;
-}
 
 export interface OpenReadmissionOptions {
   readonly partner: string;
@@ -51,10 +42,7 @@ export interface Opened {
 }
 
 /** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
-export async function openReadmission(
-  context: ReadmissionContext,
-  options: OpenReadmissionOptions,
-): Promise<Opened> {
+export async function openReadmission(context: Federation, options: OpenReadmissionOptions): Promise<Opened> {
   const { state, clock } = context;
   if (!Identifier.safeParse(options.approval).success) {
     throw new DrawbridgeError("usage", "the approval is no reference", {
@@ -92,7 +80,7 @@ export async function openReadmission(
 
 /** Whether the branch holds a commit. */
 export async function isOnBranch(
-  { repository }: Pick<ReadmissionContext, "repository">,
+  { repository }: Pick<Federation, "repository">,
   commit: string | undefined,
   head: Revision,
 ): Promise<boolean> {
@@ -112,7 +100,7 @@ function otherIdentities(
 }
 
 async function commitOpening(
-  context: ReadmissionContext,
+  context: Federation,
   { partner: named, approval, identities }: OpenReadmissionOptions,
   pending: string | undefined,
 ): Promise<Opened> {
@@ -126,7 +114,7 @@ async function commitOpening(
       new_identities: newIdentitiesDigest(identities),
       retired: { card_keys: cardKeys.map(({ keyId }) => keyId), clients, server_keys: serverKeys },
       ...{ rooms: null, touched: null },
-      stages: planesOf(READMISSION).map((plane) => unprovedStage(plane, null)),
+      stages: READMISSION.steps.map(({ plane }) => unprovedStage(plane, null)),
       ...{ completion: null, done: false },
     };
   };
@@ -144,7 +132,7 @@ async function commitOpening(
       const record = readmissionRecord("opened", openingOf(entry.partner), { azp, head: base.head, at });
       return {
         edits: new Map([[entry.file, text]]),
-        records: new Map([[readmissionRecordPath(record), renderReadmissionRecord(record)]]),
+        records: new Map([[readmissionRecordPath(record), jsonText(record)]]),
         message: `Open the re-admission of ${entry.partner.serverName}\n\nEverything pinned before is retired; no plane is opened.\n\nReadmission: ${id}\n`,
       };
     },
@@ -158,7 +146,7 @@ async function commitOpening(
 }
 
 /** @throws DrawbridgeError `guard_refused` */
-function requireRemoved({ state }: ReadmissionContext, entry: PartnerEntry): void {
+function requireRemoved({ state }: Federation, entry: PartnerEntry): void {
   const { name, partner } = entry;
   const open = PLANE_NAMES.filter((plane) => partner.planes[plane] === "open");
   if (open.length > 0) {

@@ -15,6 +15,7 @@ import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { isRemoved, type PartnerEntry } from "../registry/partner.ts";
 import { RoomsChoice } from "../registry/readmission-record.ts";
 import type { StateFolder } from "../state/folder.ts";
+import { type PlaneStep, READMISSION } from "../workflow/procedure.ts";
 
 const Stage = z.strictObject({
   plane: z.enum(PLANE_NAMES),
@@ -113,9 +114,13 @@ export function requireReadmission(state: StateFolder, partner: string): Readmis
   });
 }
 
-/** The first plane that is not proved to be open yet; undefined after the last. */
-export function currentStage({ stages }: Readmission): Stage | undefined {
-  return stages.find(({ proved_at: at }) => at === null);
+export function stageOf({ stages }: Readmission, plane: PlaneName): Stage | undefined {
+  return stages.find((one) => one.plane === plane);
+}
+
+/** The step of the first plane that is not proved to be open yet; undefined after the last. */
+export function currentStep(readmission: Readmission): PlaneStep | undefined {
+  return READMISSION.steps.find(({ plane }) => stageOf(readmission, plane)?.proved_at == null);
 }
 
 export function withStage(readmission: Readmission, stage: Stage): Readmission {

@@ -6,17 +6,15 @@ import type { RoomsChoice } from "../registry/readmission-record.ts";
 import { plan } from "../workflow/plan.ts";
 import { labelOf, READMISSION, type StepStatus } from "../workflow/procedure.ts";
 import type { WorkflowContext } from "./next-step.ts";
-import { type Readmission, requireReadmission } from "./readmission.ts";
+import { type Readmission, requireReadmission, stageOf } from "./readmission.ts";
 
 export function readmissionStatus(readmission: Readmission) {
-  const { id, partner, approval, rooms, touched, stages, completion, done } = readmission;
+  const { id, partner, approval, rooms, touched, completion, done } = readmission;
   return {
     ...{ id, partner, approval, rooms, touched, openedAt: readmission.opened_at, done },
     completedAt: done ? (completion?.at ?? null) : null,
     steps: READMISSION.steps.map((step): StepStatus<"pending" | "proving" | "proved"> => {
-      const stage = stages.find(({ plane }) => plane === step.plane);
-      const provedAt = stage?.proved_at ?? null;
-      const commit = stage?.revision ?? null;
+      const { proved_at: provedAt = null, revision: commit = null } = stageOf(readmission, step.plane) ?? {};
       const state = provedAt !== null ? "proved" : commit !== null ? "proving" : "pending";
       return {
         ...labelOf(step),
@@ -34,9 +32,10 @@ export async function planReadmission(
 ) {
   const { desired } = await goodState(context);
   const { partner } = findPartner(desired.registry, named);
-  const { id, stages, rooms, touched } = requireReadmission(context.state, partner.serverName);
-  const planned = await plan(context, READMISSION, named, (step) => {
-    const stage = stages.find(({ plane }) => plane === step.plane);
+  const readmission = requireReadmission(context.state, partner.serverName);
+  const { id, rooms, touched } = readmission;
+  const planned = await plan(context, READMISSION, named, ({ plane }) => {
+    const stage = plane === null ? undefined : stageOf(readmission, plane);
     return stage?.proved_at != null ? "proved" : stage?.revision != null ? "committed" : "pending";
   });
   const isBefore = partner.planes.rooms === "closed";

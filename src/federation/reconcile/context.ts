@@ -43,9 +43,14 @@ export interface OpenOptions {
   readonly planes?: PlaneRuntimes;
 }
 
+/** A deployment, as every procedure works on it. */
 export interface Federation extends ReconcileContext {
+  readonly config: FederationConfig;
+  readonly random: Random;
   readonly author: CommitAuthor;
   readonly signingKeyFile: string | undefined;
+  /** Called once, when another change of this machine is waited for. */
+  readonly onWait?: () => void;
 }
 
 /**
@@ -59,6 +64,7 @@ export async function openFederation(config: FederationConfig, options: OpenOpti
   const allowedSignersFile = below(repository.allowedSignersFile);
   const state = StateFolder.open(resolve(directory, config.state), random);
   return {
+    ...{ config, random },
     repository: await Repository.open(resolve(directory, repository.path), repository.branch),
     state,
     cache: new PartnerCache(state),

@@ -60,7 +60,3 @@ export function readmissionRecordPath({
   const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
   return `${READMISSIONS}/${at}-${server}-${readmission.slice(0, 8)}-${act}.json`;
 }
-
-export function renderReadmissionRecord(record: ReadmissionRecord): string {
-  return `${JSON.stringify(ReadmissionRecord.parse(record), null, 2)}\n`;
-}

@@ -1,9 +1,11 @@
 // Changes that somebody made by hand, recorded before they are undone. Invariants: a record names and never quotes; a
 // drifted file's text is kept beside it, for this user alone, under its own digest; the newest are kept.
+
 import { readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { sha256 } from "../../domain/digest.ts";
+import { jsonText } from "../../domain/json.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { Drift } from "../planes/plane.ts";
@@ -36,7 +38,7 @@ export function keepDrift(state: StateFolder, drift: Drift, revision: string, at
   const record: DriftRecord = {
     ...{ schema: "svc.federation.drift.v1" as const, at, plane, subject, kind, found, revision, kept },
   };
-  const text = `${JSON.stringify(record, null, 2)}\n`;
+  const text = jsonText(record);
   const name = `${at.replaceAll(":", "")}-${plane}-${sha256(text).toString("hex").slice(0, 8)}.json`;
   writeWhole(state.file("drift", name), text, PRIVATE);
   forgetOldest(state, "drift");

@@ -7,7 +7,7 @@ import process from "node:process";
 import type { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { parseJson } from "../../domain/json.ts";
+import { jsonText, parseJson } from "../../domain/json.ts";
 import { type NamedLock, namedLock, namedLockHolder, tryNamedLock } from "../../runtime/named-lock.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 
@@ -69,7 +69,7 @@ export class StateFolder {
 
   /** @returns the text that was written */
   write(name: string, value: unknown): string {
-    const text = `${JSON.stringify(value, null, 2)}\n`;
+    const text = jsonText(value);
     this.writeText(name, text);
     return text;
   }

@@ -1,16 +1,24 @@
-// What each remaining step of a procedure would change, interrupt and restart, before anything is changed.
-// Invariant: nothing is written to the repository, and nothing is asked of a real part.
+// What each step of a procedure changes in the registry: as a plan, before anything is changed, and as a commit.
+// Invariants: a plan writes nothing to the repository, and asks no real part; what is planned is what is committed.
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Direction } from "../../records/conditions/condition.ts";
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
-import { changesOf } from "../change/commit-change.ts";
-import { setContained, setPlane } from "../change/edit-partner.ts";
+import {
+  type ChangeOptions,
+  type CommitContext,
+  type Committed,
+  changesOf,
+  commitChange,
+  type Proposal,
+} from "../change/commit-change.ts";
+import { setContained, setPlane, setRetired } from "../change/edit-partner.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { HeadContext } from "../reconcile/accept-head.ts";
-import { findPartner } from "../registry/partner.ts";
+import { applicantsOf, findPartner, type PartnerEntry } from "../registry/partner.ts";
+import { thumbprintsElsewhere } from "../registry/retired-checks.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
 
@@ -75,7 +83,7 @@ export async function plan(
   let changed: PlannedStep["files"] = [];
   for (const step of procedure.steps) {
     if (procedure.commits === "each" || step === first) {
-      text = edited(procedure, step, text);
+      text = edited(step, text, base, entry);
       const after = await renderedWith(context, base, entry.file, text);
       changed = await differences(before, after);
       before = after;
@@ -91,29 +99,69 @@ export async function plan(
 
 function planned(
   { name: procedure }: Procedure,
-  { name, plane, direction, isLeftAlone }: Step,
+  { name, plane, direction, edit }: Step,
   state: string,
   files: PlannedStep["files"],
 ): PlannedStep {
   const interrupts =
-    isLeftAlone === true
-      ? `Left alone by a ${procedure} removal.`
-      : plane === null
-        ? DUTIES_INTERRUPT
+    plane === null
+      ? DUTIES_INTERRUPT
+      : edit === null
+        ? `Left alone by a ${procedure} removal.`
         : INTERRUPTS[direction][plane];
   return {
     ...labelOf({ name, plane }),
     ...{ state, interrupts },
-    restarts: plane === "transport" && isLeftAlone !== true ? "homeserver" : null,
+    restarts: plane === "transport" && edit !== null ? "homeserver" : null,
     files,
   };
 }
 
-function edited({ edits }: Procedure, { plane, direction, isLeftAlone }: Step, text: string): string {
-  if (plane === null || isLeftAlone === true) return text;
-  return edits === "contained"
-    ? setContained(text, direction === "closed")
-    : setPlane(text, plane, direction);
+/** The text of the partner's file after a step. */
+function edited(
+  { plane, direction, edit }: Step,
+  text: string,
+  { registry }: ChangeBase,
+  { file, partner }: PartnerEntry,
+): string {
+  if (plane === null || edit === null) return text;
+  if (edit === "contained") return setContained(text, direction === "closed");
+  const moved = setPlane(text, plane, direction);
+  if (edit === "plane") return moved;
+  return setRetired(moved, partner, thumbprintsElsewhere(registry, file), applicantsOf(registry, partner));
+}
+
+interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "examine"> {
+  /** Server name, or the name of its file. */
+  readonly partner: string;
+  /**
+   * The message, and further files; undefined: nothing is to be done on this base. Throws to have nothing happen.
+   * @param isSame whether the partner's file says already what it would say
+   */
+  readonly say: (
+    base: ChangeBase,
+    entry: PartnerEntry,
+    isSame: boolean,
+  ) => Promise<Omit<Proposal, "edits"> | undefined>;
+}
+
+/** Makes the commit of a step, or finds that there is none to be made. @throws as `commitChange`; and what `say` throws */
+export function commitStep(
+  context: CommitContext,
+  { onBadHead }: Procedure,
+  step: Step,
+  { partner, say, ...options }: StepCommit,
+): Promise<Committed> {
+  return commitChange(context, {
+    ...{ ...options, onBadHead },
+    propose: async (base) => {
+      const entry = findPartner(base.registry, partner);
+      const before = await base.textOf(entry.file);
+      const text = edited(step, before, base, entry);
+      const said = await say(base, entry, text === before);
+      return said && { edits: new Map([[entry.file, text]]), ...said };
+    },
+  });
 }
 
 async function renderedWith(

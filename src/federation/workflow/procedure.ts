@@ -20,80 +20,97 @@ export interface Step {
   /** Null for the data duties. */
   readonly plane: PlaneName | null;
   readonly direction: Direction;
-  /** Nothing is edited in this step: the plane stays as it is. */
-  readonly isLeftAlone?: true;
-  /** Its commit retires every identity that the partner's entry pins, so that only a re-admission opens a plane again. */
-  readonly retires?: true;
+  /**
+   * What its commit edits of the partner's entry: the flag; its plane, and with `retire` every identity that is pinned, so
+   * that only a re-admission opens a plane again. Null: nothing, or what is not of a partner.
+   */
+  readonly edit: "contained" | "plane" | "retire" | null;
+  /** What shows that it is done: the plane's conditions, those of one agent, or only that it is in force; null for a plane that is left alone. */
+  readonly conditions: "partner" | "agent" | "in_force" | null;
+  /** What a person decides in it: the fate of kept rooms, or what is purged; null where nobody is asked. */
+  readonly approval: "rooms" | "purge" | null;
+}
+
+/** A step of any procedure but a removal, whose data duties have no plane. */
+export interface PlaneStep extends Step {
+  readonly plane: PlaneName;
 }
 
 export interface Procedure {
   readonly name: string;
   /** Whether one commit changes everything, or each step its own plane. */
   readonly commits: "one" | "each";
-  /** What it edits: the partner's flag, its planes, or the identity of one agent. */
-  readonly edits: "contained" | "planes" | "identity";
   readonly onBadHead: OnBadHead;
   readonly steps: readonly Step[];
 }
 
-function steps(direction: Direction, planes: readonly PlaneName[]): readonly Step[] {
-  return planes.map((plane) => ({ name: plane, plane, direction }));
+function steps(
+  direction: Direction,
+  planes: readonly PlaneName[],
+  [edit, conditions]: readonly [Step["edit"], Step["conditions"]],
+): readonly [PlaneStep, ...PlaneStep[]] {
+  const all = planes.map((plane): PlaneStep => {
+    const approval = plane === "rooms" && edit === "plane" ? "rooms" : null;
+    return { name: plane, plane, direction, edit, conditions, approval };
+  });
+  return all as [PlaneStep, ...PlaneStep[]];
 }
 
 /** Planes 5, 4, 2 and 3 at once. It does not wait until somebody has repaired the branch. */
 export const CONTAIN = {
-  ...{ name: "contain", commits: "one", edits: "contained", onBadHead: "workaround" },
-  steps: steps("closed", CONTAINMENT_ORDER),
+  ...{ name: "contain", commits: "one", onBadHead: "workaround" },
+  steps: steps("closed", CONTAINMENT_ORDER, ["contained", "partner"]),
 } as const satisfies Procedure;
 
 /** The reverse. */
 export const RESTORE = {
-  ...{ name: "restore", commits: "one", edits: "contained", onBadHead: "refuse" },
-  steps: steps("open", [...CONTAINMENT_ORDER].reverse()),
+  ...{ name: "restore", commits: "one", onBadHead: "refuse" },
+  steps: steps("open", [...CONTAINMENT_ORDER].reverse(), ["contained", "partner"]),
 } as const satisfies Procedure;
 
 /** The last stage that closes a plane. */
 const RETIRING: StageName = "transport";
 
 /** Six stages, each signed by both. An emergency begins with `CONTAIN`; a partial removal leaves planes 1 to 3 alone. */
-export function removal(kind: Kind): Procedure & { readonly steps: readonly (Step & { name: StageName })[] } {
+export function removal(kind: Kind): Procedure {
   return {
-    ...{ name: kind, commits: "each", edits: "planes" },
-    onBadHead: kind === "emergency" ? "workaround" : "refuse",
-    steps: STAGE_NAMES.map((name) => ({
-      ...{ name, plane: PLANE_OF_STAGE[name], direction: "closed" },
-      ...(STAGES_LEFT_ALONE[kind].includes(name)
-        ? { isLeftAlone: true as const }
-        : name === RETIRING && { retires: true as const }),
-    })),
+    ...{ name: kind, commits: "each", onBadHead: kind === "emergency" ? "workaround" : "refuse" },
+    steps: STAGE_NAMES.map((stage) => removalStep(kind, stage)),
+  };
+}
+
+export function removalStep(kind: Kind, name: StageName): Step {
+  const plane = PLANE_OF_STAGE[name];
+  const isLeftAlone = STAGES_LEFT_ALONE[kind].includes(name);
+  return {
+    ...{ name, plane, direction: "closed", conditions: isLeftAlone ? null : "partner" },
+    edit: plane === null || isLeftAlone ? null : name === RETIRING ? "retire" : "plane",
+    approval: plane === null ? "purge" : null,
   };
 }
 
 /** Planes 1 to 5, each observed open before the next, after a commit that retires what was pinned. */
 export const READMISSION = {
-  ...{ name: "re-admission", commits: "each", edits: "planes", onBadHead: "refuse" },
-  steps: steps("open", PLANE_NAMES),
+  ...{ name: "re-admission", commits: "each", onBadHead: "refuse" },
+  steps: steps("open", PLANE_NAMES, ["plane", "partner"]),
 } as const satisfies Procedure;
 
-function ofAgent(name: string, direction: Direction, planes: readonly PlaneName[]): Procedure {
-  return {
-    ...{ name, commits: "one", edits: "identity", onBadHead: "refuse" },
-    steps: steps(direction, planes),
-  };
+function ofAgent(name: string, direction: Direction, plane: PlaneName, more: readonly PlaneStep[] = []) {
+  const all = [...steps(direction, [plane], [null, "agent"]), ...more];
+  return { name, commits: "one", onBadHead: "refuse", steps: all } as const satisfies Procedure;
 }
 
 /** Our own agent gets a new key. */
-export const ROTATE = ofAgent("rotate", "open", ["card"]);
+export const ROTATE = ofAgent("rotate", "open", "card");
 /** A partner's agent is pinned to its new key. */
-export const PIN = ofAgent("pin", "open", ["card"]);
+export const PIN = ofAgent("pin", "open", "card");
 /** An agent that our bridge carries is given up. */
-export const WITHDRAW_PINNED = ofAgent("withdraw", "closed", ["card"]);
-/** An agent of ours is no more for one partner. */
-export const WITHDRAW_OFFERED = ofAgent("withdraw", "closed", ["gateway", "card"]);
-
-export function planesOf({ steps: all }: Procedure): readonly PlaneName[] {
-  return all.flatMap(({ plane }) => plane ?? []);
-}
+export const WITHDRAW_PINNED = ofAgent("withdraw", "closed", "card");
+/** An agent of ours is no more for one partner; whether its card stays depends on the others. */
+export const WITHDRAW_OFFERED = ofAgent(
+  ...(["withdraw", "closed", "gateway"] as const),
+  steps("closed", ["card"], [null, "in_force"]),
+);
 
 /** What keeps a step from being done: what was tried, what was found and what to do. */
 export interface Block {

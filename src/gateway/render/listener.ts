@@ -5,12 +5,12 @@
 // unless a route names the caller, so a request without an `azp` never reaches the limiter; the limiter's buckets stand
 // here and not in a route, so a change of routes keeps them; a caller's quota is counted by its verified `azp` alone,
 // by this gateway or by a service that several gateways share; no request passes while that service does not answer.
-import type { Json, JsonObject } from "../../domain/json.ts";
+import { type Json, type JsonObject, jsonText } from "../../domain/json.ts";
 import type { Quota } from "../../rendered-files/gateway-files.ts";
 import type { GatewayConfig } from "../config.ts";
 import type { Quotas } from "../merge-access-files.ts";
 import { ISSUER_CLUSTER, LIMITER_CLUSTER } from "./clusters.ts";
-import { extension, toFile, typed } from "./resource.ts";
+import { extension, typed } from "./resource.ts";
 
 /** One event each five minutes keeps a stream open; a stream has no other time limit. */
 export const STREAM_IDLE_TIMEOUT = "300s";
@@ -112,7 +112,7 @@ export function renderQuotaFile(domain: string, quotas: Quotas): string {
   const limit = ({ perMinute }: Quota) => ({
     rate_limit: { unit: "minute", requests_per_unit: perMinute },
   });
-  return toFile({
+  return jsonText({
     domain,
     descriptors: [
       ...Object.keys(quotas.clients)

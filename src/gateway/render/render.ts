@@ -3,12 +3,12 @@
 // Invariants: the live files and the twin for validation hold the same routes, filters and clusters; who
 // may call is in rds.json alone, so that a revocation neither resets a bucket nor drops the key set.
 import { join } from "node:path";
-import type { JsonObject } from "../../domain/json.ts";
+import { type JsonObject, jsonText } from "../../domain/json.ts";
 import type { GatewayConfig } from "../config.ts";
 import type { AccessRules } from "../merge-access-files.ts";
 import { renderClusters } from "./clusters.ts";
 import { renderListener } from "./listener.ts";
-import { discoveryResponse, toFile, typed, versionOf } from "./resource.ts";
+import { discoveryResponse, typed, versionOf } from "./resource.ts";
 import { ROUTE_CONFIG_NAME, renderRoutes } from "./routes.ts";
 
 /** The files Envoy watches, by the discovery service that reads them. */
@@ -82,7 +82,7 @@ export function render(config: GatewayConfig, intent: AccessRules, directory: st
   });
   return {
     files: {
-      [BOOTSTRAP_FILE]: toFile(
+      [BOOTSTRAP_FILE]: jsonText(
         bootstrap(config, {
           dynamic_resources: {
             lds_config: watched(directory, "lds"),
@@ -90,10 +90,10 @@ export function render(config: GatewayConfig, intent: AccessRules, directory: st
           },
         }),
       ),
-      [TWIN_FILE]: toFile(twin),
-      [LIVE_FILES.cds]: toFile(discoveryResponse(live.cds)),
-      [LIVE_FILES.lds]: toFile(discoveryResponse(live.lds)),
-      [LIVE_FILES.rds]: toFile(discoveryResponse(live.rds)),
+      [TWIN_FILE]: jsonText(twin),
+      [LIVE_FILES.cds]: jsonText(discoveryResponse(live.cds)),
+      [LIVE_FILES.lds]: jsonText(discoveryResponse(live.lds)),
+      [LIVE_FILES.rds]: jsonText(discoveryResponse(live.rds)),
     },
     versions: { cds: versionOf(live.cds), lds: versionOf(live.lds), rds: versionOf(live.rds) },
     clusters,

@@ -2,7 +2,7 @@
 // JSON, not YAML: a client called "yes" or "0x10" must stay a string for every parser.
 // Invariant: version_info is the digest of what is delivered, so equal content has an equal version.
 import { sha256Tagged } from "../../domain/digest.ts";
-import type { Json, JsonObject } from "../../domain/json.ts";
+import type { JsonObject } from "../../domain/json.ts";
 
 /** An `Any`: a typed extension configuration. */
 export function typed(type: string, fields: JsonObject = {}): JsonObject {
@@ -12,11 +12,6 @@ export function typed(type: string, fields: JsonObject = {}): JsonObject {
 /** An extension by name with its typed configuration. */
 export function extension(name: string, type: string, fields: JsonObject = {}): JsonObject {
   return { name, typed_config: typed(type, fields) };
-}
-
-/** A rendered file: deterministic, indented, ending in a newline. */
-export function toFile(value: Json): string {
-  return `${JSON.stringify(value, null, 2)}\n`;
 }
 
 /** The version Envoy reports in `version_text` once it serves these resources. */

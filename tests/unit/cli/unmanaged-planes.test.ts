@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { stateOf } from "../../../src/cli/federation/contain.ts";
 import { shownWords } from "../../../src/cli/lib/offboarding.ts";
-import type { PlaneResult } from "../../../src/federation/containment/apply-planes.ts";
+import type { PlaneResult } from "../../../src/federation/containment/contain-or-restore.ts";
 import { limitsOf } from "../../../src/federation/containment/contain-or-restore.ts";
 
 const plane = (changes: Partial<PlaneResult>): PlaneResult => ({

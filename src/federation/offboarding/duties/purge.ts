@@ -63,7 +63,7 @@ function write(run: Run, state: PurgeState): void {
  * @throws DrawbridgeError `usage` when a purge is under way; RecordError; as the homeserver does
  */
 export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePlan> {
-  const { clock } = context.federation;
+  const { clock } = context;
   refuseWhileUnderWay(run);
   // A purge that begins meanwhile would be forgotten by what is written here.
   return run.state.locked(`purge ${run.run}`, clock, async () => {
@@ -92,7 +92,7 @@ function refuseWhileUnderWay(run: Run): PurgeState | undefined {
  *   done again to go on
  */
 export async function runPurge(context: DutiesContext, run: Run, digest: string): Promise<PurgeState> {
-  return run.state.locked(`purge ${run.run}`, context.federation.clock, async () => {
+  return run.state.locked(`purge ${run.run}`, context.clock, async () => {
     const known = readPurge(run);
     if (known?.plan.digest !== digest) {
       throw new DrawbridgeError("usage", "this is not the digest of the last dry run", {

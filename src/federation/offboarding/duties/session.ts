@@ -15,9 +15,7 @@ import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { DutiesHomeserver, type EventCounts } from "./homeserver-data.ts";
 import { HomeserverTables } from "./homeserver-row-counts.ts";
 
-export type DutiesContext = Pick<OffboardingContext, "config" | "say"> & {
-  readonly federation: Pick<OffboardingContext["federation"], "clock">;
-};
+export type DutiesContext = Pick<OffboardingContext, "config" | "clock" | "say">;
 
 export interface DutiesSession {
   readonly own: ServerName;
@@ -32,7 +30,7 @@ export interface DutiesSession {
 
 /** Runs `work` with a session, and closes it. @throws DrawbridgeError as the homeserver and database do */
 export async function withDuties<T>(
-  { config, federation: { clock }, say }: DutiesContext,
+  { config, clock, say }: DutiesContext,
   run: Run,
   work: (session: DutiesSession) => Promise<T>,
 ): Promise<T> {

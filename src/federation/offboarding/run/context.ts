@@ -1,6 +1,5 @@
 // What a removal is worked on with: the deployment, the keys that it signs with, and what only people can say.
 import { resolve } from "node:path";
-import type { Random } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { readPublicKey } from "../../../records/format/ecdsa-p256.ts";
 import type { CompletionPredicate } from "../../../records/format/predicates.ts";
@@ -9,16 +8,13 @@ import { commandSigner, fileSigner, type Signer } from "../../../records/sign/si
 import { readInput } from "../../../runtime/read-input.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { Federation } from "../../reconcile/context.ts";
-import type { ObserveFromOutside } from "../../workflow/observe-plane.ts";
+import type { ObserveFromOutside } from "../../workflow/run-step.ts";
 import type { RecordFacts } from "../private-record/consistency.ts";
 import type { Run } from "./run-file.ts";
 
 export type Residual = CompletionPredicate["residual"];
 
-export interface OffboardingContext {
-  readonly federation: Federation;
-  readonly config: FederationConfig;
-  readonly random: Random;
+export interface OffboardingContext extends Federation {
   /** @throws DrawbridgeError `config_invalid` when the private record is incomplete */
   readonly facts: (run: Run) => RecordFacts;
   readonly residual: (context: OffboardingContext, run: Run) => Promise<Residual>;

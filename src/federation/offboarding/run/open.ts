@@ -6,9 +6,8 @@ import { RunId } from "../../../records/format/fields.ts";
 import type { Kind, Trigger } from "../../../records/format/stages.ts";
 import { scopeOf } from "../../probes/from-inside.ts";
 import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
-import { timestamp } from "../../reconcile/context.ts";
+import { type Federation, timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/partner.ts";
-import type { OffboardingContext } from "./context.ts";
 import { counterpartyIn, listRuns, openRunWith, type Run, writeRun } from "./run-file.ts";
 
 export interface OpenRunOptions {
@@ -26,7 +25,7 @@ export interface OpenRunOptions {
  * @throws DrawbridgeError `usage`, `config_invalid`
  */
 export async function openRun(
-  { federation, random }: Pick<OffboardingContext, "federation" | "random">,
+  federation: Federation,
   { partner: named, kind, trigger, privateRecordFile, run: joined }: OpenRunOptions,
 ): Promise<Run> {
   if (kind === "emergency" && trigger !== "suspected_compromise") {
@@ -39,7 +38,7 @@ export async function openRun(
       hint: "Ask the other organisation for it: 32 hexadecimal digits. Nothing was opened.",
     });
   }
-  const { clock, state } = federation;
+  const { clock, state, random } = federation;
   // An emergency is not kept from beginning by a head that may not be accepted; nothing of that one counts.
   const { desired } = await (kind === "emergency" ? acceptedState : goodState)(federation);
   const { partner } = findPartner(desired.registry, named);

@@ -51,9 +51,8 @@ export async function observeDuties(
   context: OffboardingContext,
   run: Run,
 ): Promise<Pick<StageObservation, "items" | "outOfReach" | "objections">> {
-  const { federation } = context;
-  const { revision } = (await goodState(federation)).desired;
-  const declared = new DeclaredEvidence(counterpartyIn(run), "transport", federation.clock);
+  const { revision } = (await goodState(context)).desired;
+  const declared = new DeclaredEvidence(counterpartyIn(run), "transport", context.clock);
   const objections: Objection[] = [];
   const items = [...readDutiesEvidence(run)];
   const [problem] = await staticProblemsOf(context, revision);
@@ -98,10 +97,9 @@ function recorded(
 
 /** What the tests that need no server find in a revision: the first line of each that does not pass. */
 async function staticProblemsOf(
-  { federation }: Pick<OffboardingContext, "federation">,
+  { repository }: OffboardingContext,
   revision: DesiredState["revision"],
 ): Promise<readonly string[]> {
-  const { repository } = federation;
   const registry = await repository.read(revision, ["registry"]);
   const rendered = await repository.read(revision, ["rendered", "kubernetes"]);
   const readmissions = await repository.read(revision, [READMISSIONS]);

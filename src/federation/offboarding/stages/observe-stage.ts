@@ -6,7 +6,6 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isOwnRoom } from "../../../records/conditions/evaluate.ts";
 import { LEFT_ALONE, type StageWork } from "../../../records/conditions/evaluate-stage.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
-import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
@@ -15,8 +14,8 @@ import { type DesiredState, desiredPlane, readRevision, registryOf } from "../..
 import { type Partner, partnerEntry, planeState } from "../../registry/partner.ts";
 import { parseRevision } from "../../repository/repository.ts";
 import { DeclaredEvidence, RECONCILED, subjectWord } from "../../workflow/declared-evidence.ts";
-import { observePlane } from "../../workflow/observe-plane.ts";
-import { type Reached, runStep } from "../../workflow/run-step.ts";
+import { removalStep } from "../../workflow/procedure.ts";
+import { observePlane, type Reached, runStep } from "../../workflow/run-step.ts";
 import type { Objection } from "../../workflow/step-verdict.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { readStage, type StageProgress } from "../run/progress.ts";
@@ -45,30 +44,36 @@ export async function observeStage(
   how: "apply" | "observe",
   commit?: () => Promise<unknown>,
 ): Promise<StageObservation> {
-  const plane = PLANE_OF_STAGE[progress.stage];
-  if (plane === null) {
-    const found = { plane, ...(await observeDuties(context, run)) };
-    return observed(context, run, progress, { revision: null, render: null }, found);
+  const { plane, conditions } = removalStep(run.kind, progress.stage);
+  const partner = counterpartyIn(run);
+  if (plane !== null && conditions !== null) {
+    const { seen } = await runStep(context, {
+      ...{ plane, partner, how, commit },
+      observe: (reached) => observeClosed(context, run, { ...progress, plane }, reached),
+      evaluate: (_reached, seen) => judgeObservation(seen),
+    });
+    return seen;
   }
-  const { seen } = await runStep(context.federation, {
-    ...{ plane, partner: counterpartyIn(run), how },
-    ...(commit !== undefined && { commit }),
-    observe: (reached) => observeClosed(context, run, { ...progress, plane }, reached),
-    evaluate: (_reached, seen) => judgeObservation(seen),
-  });
-  return seen;
+  const leftAlone = () => {
+    const declared = new DeclaredEvidence(partner, plane ?? "transport", context.clock);
+    const about = { probe: LEFT_ALONE, layer: "none", vantage: "nobody", verdict: "unknown" } as const;
+    const items = [declared.item({ ...about, reason: `left_alone_by_${run.kind}` })];
+    return { items, outOfReach: [], objections: [] };
+  };
+  const found = conditions === null ? leftAlone() : await observeDuties(context, run);
+  return observed(context, run, progress, { revision: null, render: null }, { plane, ...found });
 }
 
 type Found = Omit<StageObservation, "work" | "fromOutside">;
 
 function observed(
-  { federation, outside }: OffboardingContext,
+  { clock, outside }: OffboardingContext,
   { kind, self, remover, partner }: Run,
   { stage, scope, opened_at }: ObservedStage,
   inForce: Pick<StageWork, "revision" | "render">,
   found: Found,
 ): StageObservation {
-  const closed_at = timestamp(federation.clock.now());
+  const closed_at = timestamp(clock.now());
   return {
     ...found,
     work: {
@@ -77,16 +82,6 @@ function observed(
     },
     fromOutside: outside !== undefined,
   };
-}
-
-/** Of a plane that this kind of removal leaves alone. */
-export function leftAlone(context: OffboardingContext, run: Run, progress: ObservedStage): StageObservation {
-  const plane = PLANE_OF_STAGE[progress.stage];
-  const declared = new DeclaredEvidence(counterpartyIn(run), plane ?? "transport", context.federation.clock);
-  const about = { probe: LEFT_ALONE, layer: "none", vantage: "nobody", verdict: "unknown" } as const;
-  const items = [declared.item({ ...about, reason: `left_alone_by_${run.kind}` })];
-  const found = { plane, items, outOfReach: [], objections: [] };
-  return observed(context, run, progress, { revision: null, render: null }, found);
 }
 
 async function observeClosed(
@@ -175,11 +170,10 @@ async function evidenceOf(
   partner: Partner,
   reached: Reached,
 ): Promise<readonly EvidenceItem[]> {
-  const { federation, outside } = context;
   const stop = stage === "a2a_discovery" ? (readStage(run, "a2a_stop")?.proof?.items ?? []) : [];
-  const { items } = await observePlane(federation, reached, {
+  const { items } = await observePlane(context, reached, {
     ...{ plane, direction: "closed", scope, before: await entryBefore(context, run, reached) },
-    outside,
+    outside: context.outside,
     refusals: (agent) =>
       stop.filter(
         ({ probe, verdict, subject }) => probe === "invoke" && verdict === "closed" && subject === agent,
@@ -190,7 +184,7 @@ async function evidenceOf(
 
 /** The counterparty's entry in the registry when the run was opened. A scope that was made smaller shows no absence. */
 async function entryBefore(
-  { federation: { repository, cache } }: OffboardingContext,
+  { repository, cache }: OffboardingContext,
   { kind, baseline: { revision }, ...run }: Run,
   { desired }: Reached,
 ): Promise<Partner | undefined> {
@@ -211,12 +205,12 @@ async function entryBefore(
 }
 
 async function driftOf(
-  { federation }: OffboardingContext,
+  { planes }: OffboardingContext,
   plane: PlaneName,
   desired: DesiredState,
 ): Promise<readonly Drift[]> {
   try {
-    return await federation.planes[plane].drift(desiredPlane(desired, plane));
+    return await planes[plane].drift(desiredPlane(desired, plane));
   } catch (error) {
     // The plane does not count as clean: the probes report as unknown what could not be compared.
     if (error instanceof DrawbridgeError) return [];
@@ -273,7 +267,7 @@ function subjectOf({ subject }: EvidenceItem): string {
 
 /** Denials of the counterparty since the stage was opened; the border writes them a moment after it denies. */
 async function violationsSince(
-  { config, outside, federation: { clock } }: OffboardingContext,
+  { config, outside, clock }: OffboardingContext,
   partner: Partner,
   openedAt: string,
 ): Promise<readonly EvidenceItem[]> {

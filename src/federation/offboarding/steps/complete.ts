@@ -8,7 +8,7 @@ import type {
   StagePredicate,
   StageStatement,
 } from "../../../records/format/predicates.ts";
-import { PLANE_OF_STAGE, STAGE_NAMES, statementOrder } from "../../../records/format/stages.ts";
+import { STAGE_NAMES, statementOrder } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
 import { assembleRecord } from "../../../records/sign/export-and-import.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
@@ -19,6 +19,7 @@ import { placeOf } from "../../../records/verify/verify-stage.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { recentDrift } from "../../state/drift-records.ts";
+import { removalStep } from "../../workflow/procedure.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, type Residual, signerOf } from "../run/context.ts";
 import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
@@ -34,7 +35,7 @@ import {
 } from "../run/statements.ts";
 import { judgeObservation } from "../stages/judge-stage.ts";
 import { observeStage } from "../stages/observe-stage.ts";
-import { isLeftAlone, type RunView, viewOf } from "./next-steps.ts";
+import { type RunView, viewOf } from "./next-steps.ts";
 import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
 import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
 
@@ -55,7 +56,7 @@ export function complete(context: OffboardingContext, named?: string) {
       const signer = signerOf(context.config);
       const make = () => statementOf(context, run, removal, signer, residual);
       const envelope = await signOnce(statementFile(run, "completion"), make, removal, signer);
-      const at = timestamp(context.federation.clock.now());
+      const at = timestamp(context.clock.now());
       writeStatements(run, withEnvelope(readStatements(run), envelope), at);
     }
     const recordFile = finishRecord(context, run, trust);
@@ -97,7 +98,7 @@ function statementOf(
   if (theirs === undefined) throw new RangeError("the other organisation has not stated its duties");
   const theirEnvelope = envelopeAt(statements, placeOf({ organisation: other, stage: "data_duties" }));
   const ends = stages.map(({ predicate }) => predicate.closed_at);
-  const now = [timestamp(context.federation.clock.now()), ...ends].sort().at(-1) ?? "";
+  const now = [timestamp(context.clock.now()), ...ends].sort().at(-1) ?? "";
   const { run: id, kind, trigger, remover, partner } = run;
   const testedAt = (organisation: string, at: string) => ({
     ...{ organisation, command: STATIC_TESTS_COMMAND, passed: true as const, at },
@@ -198,7 +199,7 @@ export function finishRecord(context: OffboardingContext, run: Run, trust: Trust
   const expected = { ...trust, expect: { remover, partner, run: id } };
   run.state.writeText(runFile(id, RECORD), assembleRecord(readStatements(run), expected));
   if (run.ended === null) {
-    endRun(run, { how: "completed", reason: null, at: timestamp(context.federation.clock.now()) });
+    endRun(run, { how: "completed", reason: null, at: timestamp(context.clock.now()) });
   }
   return recordFileOf(run);
 }
@@ -221,9 +222,9 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
   const waivers = readWaivers(run);
   const blocks: StageBlock[] = [];
   for (const stage of STAGE_NAMES) {
-    if (isLeftAlone(run, stage)) continue;
+    const { plane, conditions } = removalStep(run.kind, stage);
+    if (conditions === null) continue;
     context.say(`observing again: ${stage}`);
-    const plane = PLANE_OF_STAGE[stage];
     const progress = readStage(run, stage);
     if (progress === undefined) {
       blocks.push({ ...{ stage, plane }, ...FORGOTTEN });
@@ -247,11 +248,11 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
 
 /** Reports what was changed by hand since the stage was shown and repaired by the reconciler; it blocks nothing. */
 function reportRepaired(
-  { federation, say }: OffboardingContext,
+  { state, say }: OffboardingContext,
   { proof }: StageProgress,
   plane: PlaneName | null,
 ): void {
-  for (const { plane: changed, subject, kind, at } of recentDrift(federation.state, DRIFT_MAX)) {
+  for (const { plane: changed, subject, kind, at } of recentDrift(state, DRIFT_MAX)) {
     if (changed !== plane || proof === null || at < proof.at) continue;
     say(`NOTE: the ${changed} plane was changed by hand and repaired at ${at}: ${subject} (${kind})`);
   }

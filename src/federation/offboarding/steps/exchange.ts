@@ -52,9 +52,9 @@ export function importStatements(context: OffboardingContext, bytes: Uint8Array,
     if (run.ended?.how === "aborted") requireOpen(run);
     const imported = importExchange(bytes, removalOf(run, trust), readStatements(run));
     requireSameTrigger(run, imported.held);
-    requireWithinRun(run, imported.held, context.federation.clock.now());
+    requireWithinRun(run, imported.held, context.clock.now());
     await requireOwnClients(context, run, imported.held);
-    writeStatements(run, imported.held, timestamp(context.federation.clock.now()));
+    writeStatements(run, imported.held, timestamp(context.clock.now()));
     const recordFile = finishRecord(context, run, trust);
     return { run, added: imported.added, recordFile };
   });
@@ -99,12 +99,12 @@ function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
  * true all the same. Agents have names of each organisation's own, and are not compared: a client is closed for all.
  */
 async function requireOwnClients(
-  { federation }: OffboardingContext,
+  context: OffboardingContext,
   run: Run,
   { envelopes }: HeldStatements,
 ): Promise<void> {
   const other = counterpartyIn(run);
-  const { desired } = await acceptedState(federation);
+  const { desired } = await acceptedState(context);
   const used = clientsAt(partnerEntry(desired.registry, other)?.partner);
   for (const { predicate } of stagesIn(envelopes).values()) {
     const { parts, client, applicants } = predicate.scope;

@@ -2,14 +2,10 @@
 // Invariants: a state is never stored, it follows from a stage's progress, a commit, a proof and signatures; a stage
 // is opened only after both have signed the one before it, unless somebody gives a reason to skip the
 // countersignature; an organisation that waits is shown for what and since when.
-import {
-  PLANE_OF_STAGE,
-  STAGE_NAMES,
-  STAGES_LEFT_ALONE,
-  type StageName,
-} from "../../../records/format/stages.ts";
+import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
 import { placeOf } from "../../../records/verify/verify-stage.ts";
+import { removalStep } from "../../workflow/procedure.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import {
   containedAt,
@@ -44,10 +40,6 @@ export interface RunView {
   readonly containedAt: string | null;
   readonly statements: RunStatements;
   readonly waivers: ReadonlyMap<string, Waiver>;
-}
-
-export function isLeftAlone({ kind }: Pick<Run, "kind">, stage: StageName): boolean {
-  return STAGES_LEFT_ALONE[kind].includes(stage);
 }
 
 export function viewOf(run: Run, parties: readonly TrustedParty[]): RunView {
@@ -102,8 +94,8 @@ function unsignedState(
   if (proof !== null && allHold(proof.conditions) && unwaived.length === 0) {
     return { state: "proved", since: proof.at };
   }
-  const closes = PLANE_OF_STAGE[stage] !== null && !isLeftAlone(run, stage);
-  if (closes && commit === null) return { state: "closing", since: openedAt };
+  if (removalStep(run.kind, stage).edit !== null && commit === null)
+    return { state: "closing", since: openedAt };
   return { state: "proving", since: proof?.at ?? openedAt };
 }
 

@@ -8,17 +8,15 @@ import { OWNER_WORD, SKIPPED_WORD, TRIGGER_WORD } from "../../../records/format/
 import type { Scope } from "../../../records/format/fields.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { setAsideLines } from "../../change/commit-base.ts";
-import { commitChange } from "../../change/commit-change.ts";
-import { setPlane, setRetired } from "../../change/edit-partner.ts";
-import { PLANE_NUMBERS, type PlaneName } from "../../plane-order.ts";
+import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside, scopeOf } from "../../probes/from-inside.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../../reconcile/context.ts";
-import { applicantsOf, findPartner, type Partner, partnerEntry } from "../../registry/partner.ts";
-import { thumbprintsElsewhere } from "../../registry/retired-checks.ts";
+import { findPartner, type Partner, partnerEntry } from "../../registry/partner.ts";
 import { gitLine } from "../../repository/git.ts";
 import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
-import { removal } from "../../workflow/procedure.ts";
+import { commitStep } from "../../workflow/plan.ts";
+import { labelOf, removal, removalStep } from "../../workflow/procedure.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
 import type { OffboardingContext } from "../run/context.ts";
@@ -31,8 +29,7 @@ import {
 } from "../run/progress.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { judgeObservation, type StageObservation } from "../stages/judge-stage.ts";
-import { leftAlone, observeStage, roomsIn } from "../stages/observe-stage.ts";
-import { isLeftAlone } from "./next-steps.ts";
+import { observeStage, roomsIn } from "../stages/observe-stage.ts";
 import { OffboardingBlocked } from "./step.ts";
 
 /**
@@ -45,33 +42,23 @@ export async function workStage(
   stage: StageName,
   skipped: string | null,
 ): Promise<StageProgress> {
-  const { federation } = context;
-  const plane = PLANE_OF_STAGE[stage];
+  const { plane, edit } = removalStep(run.kind, stage);
   const begun = readStage(run, stage);
-  const closing =
-    plane === null || isLeftAlone(run, stage) || (await isCommitted(context, run, begun, plane))
-      ? null
-      : plane;
+  const isClosing = edit !== null && !(await isCommitted(context, run, begun, plane));
   const admits = (partner: Partner) => {
-    if (closing !== null && run.kind === "partial") requireNamed(context, run, stage, closing, partner);
+    if (run.kind === "partial") requireNamed(context, run, stage, partner);
   };
   // Before the stage is opened, so that one that closes nothing is not open either; and again with the commit.
-  if (closing !== null && run.kind === "partial") {
-    const { desired } = await goodState(federation);
+  if (isClosing && run.kind === "partial") {
+    const { desired } = await goodState(context);
     admits(findPartner(desired.registry, counterpartyIn(run)).partner);
   }
   let progress = begun ?? writeStage(run, await opened(context, run, stage, skipped));
-  const commit = async (plane: PlaneName) => {
-    const revision = await commitStage(federation, run, stage, plane, admits);
+  const commit = async () => {
+    const revision = await commitStage(context, run, stage, admits);
     progress = writeStage(run, { ...progress, commit: revision });
   };
-  const { proof } = await prove(
-    context,
-    run,
-    progress,
-    "apply",
-    closing === null ? undefined : () => commit(closing),
-  );
+  const { proof } = await prove(context, run, progress, "apply", isClosing ? commit : undefined);
   const proved = { ...progress, proof };
   // After a restart of the homeserver, its process of now is the one to measure from.
   const isRestarted = proved.proof?.conditions.some(
@@ -93,38 +80,30 @@ export async function prove(
   how: "apply" | "observe",
   commit?: () => Promise<unknown>,
 ): Promise<StageProgress> {
-  const observation = isLeftAlone(run, progress.stage)
-    ? leftAlone(context, run, progress)
-    : await observeStage(context, run, progress, how, commit);
+  const observation = await observeStage(context, run, progress, how, commit);
   return { ...progress, proof: proofOf(context, run, progress, observation) };
 }
 
 /** Whether the stage's commit was made and the plane is still closed: a commit that opens it again is followed by another. */
 async function isCommitted(
-  { federation }: OffboardingContext,
+  context: OffboardingContext,
   run: Run,
   begun: StageProgress | undefined,
-  plane: PlaneName,
+  plane: PlaneName | null,
 ): Promise<boolean> {
-  if ((begun?.commit ?? null) === null) return false;
-  const { desired } = await goodState(federation);
+  if (plane === null || (begun?.commit ?? null) === null) return false;
+  const { desired } = await goodState(context);
   return partnerEntry(desired.registry, counterpartyIn(run))?.partner.planes[plane] !== "open";
 }
 
 /** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
-function requireNamed(
-  { facts }: OffboardingContext,
-  run: Run,
-  stage: StageName,
-  plane: PlaneName,
-  partner: Partner,
-): void {
+function requireNamed({ facts }: OffboardingContext, run: Run, stage: StageName, partner: Partner): void {
   const unnamed = closedUnnamed(partner, facts(run).agents);
   if (unnamed.length === 0) return;
   throw new OffboardingBlocked(
     `stage ${stage} closes nothing yet`,
     unnamed.map((agent) => ({
-      ...{ stage, plane, condition: "named", probe: "private_record" },
+      ...{ stage, plane: PLANE_OF_STAGE[stage], condition: "named", probe: "private_record" },
       found: `${agent} would be closed as well, and the private record does not name it`,
       hint: NAME_OR_WITHDRAW,
     })),
@@ -137,7 +116,7 @@ async function opened(
   stage: StageName,
   skipped: string | null,
 ): Promise<StageProgress> {
-  const now = timestamp(context.federation.clock.now());
+  const now = timestamp(context.clock.now());
   // A purge may have been run before its stage was opened.
   const duties = stage === "data_duties" ? readDutiesEvidence(run) : [];
   return {
@@ -153,18 +132,17 @@ async function opened(
 
 /** A partial removal covers what is left of the agents when the stage is opened: others may be withdrawn before. */
 async function scopeNow(context: OffboardingContext, run: Run, stage: StageName): Promise<Scope> {
-  const { federation } = context;
   const { baseline } = run;
-  const { desired } = await goodState(federation);
+  const { desired } = await goodState(context);
   const entry = partnerEntry(desired.registry, counterpartyIn(run));
-  const plane = PLANE_OF_STAGE[stage];
-  if (entry === undefined || plane === null || isLeftAlone(run, stage)) return baseline.scope;
+  const { plane, edit } = removalStep(run.kind, stage);
+  if (entry === undefined || plane === null || edit === null) return baseline.scope;
   const scope =
     run.kind === "partial"
-      ? { ...scopeOf(federation.parts, entry.partner, desired), policy: baseline.scope.policy }
+      ? { ...scopeOf(context.parts, entry.partner, desired), policy: baseline.scope.policy }
       : baseline.scope;
   if (plane !== "rooms" && plane !== "border") return scope;
-  const items = await probeFromInside(federation.planes, desired, entry, [plane], federation.clock);
+  const items = await probeFromInside(context.planes, desired, entry, [plane], context.clock);
   if (plane === "rooms") return { ...scope, rooms: roomsIn(items) };
   return { ...scope, started_at: items.map(startedAtOf).find((at) => at !== null) ?? null };
 }
@@ -229,38 +207,28 @@ export async function commitStage(
   federation: Federation,
   run: Run,
   stage: StageName,
-  plane: PlaneName,
   admits: (partner: Partner) => void,
 ): Promise<Revision> {
   let found: Revision | undefined;
-  const { revision } = await commitChange(federation, {
-    reason: `drawbridge: offboarding ${stage}`,
-    onBadHead: removal(run.kind).onBadHead,
-    propose: async (base) => {
-      const { file, partner } = findPartner(base.registry, counterpartyIn(run));
-      const before = await base.textOf(file);
-      const closed = setPlane(before, plane, "closed");
-      const retires = removal(run.kind).steps.some((step) => step.name === stage && step.retires);
-      const text = retires
-        ? setRetired(
-            ...([closed, partner, thumbprintsElsewhere(base.registry, file)] as const),
-            applicantsOf(base.registry, partner),
-          )
-        : closed;
+  const step = removalStep(run.kind, stage);
+  const { revision } = await commitStep(federation, removal(run.kind), step, {
+    ...{ partner: counterpartyIn(run), reason: `drawbridge: offboarding ${stage}` },
+    say: async (base, { partner }, isSame) => {
       // Anybody may write the same words into a message: what counts is what stands in the file.
-      found = text === before ? await stageCommit(federation.repository, run, stage) : undefined;
+      found = isSame ? await stageCommit(federation.repository, run, stage) : undefined;
       if (found !== undefined) return undefined;
       admits(partner);
+      const { plane, planeNumber } = labelOf(step);
       const message = [
         `Close the ${plane} plane for ${partner.serverName}`,
         "",
-        `Plane ${PLANE_NUMBERS[plane]}, stage ${stage} of a removal (${run.kind}, ${run.trigger}).`,
+        `Plane ${planeNumber}, stage ${stage} of a removal (${run.kind}, ${run.trigger}).`,
         ...setAsideLines(base),
         "",
         ...trailers(run, stage),
         "",
       ].join("\n");
-      return { edits: new Map([[file, text]]), message };
+      return { message };
     },
   });
   return found ?? revision;

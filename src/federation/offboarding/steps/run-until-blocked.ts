@@ -2,17 +2,17 @@
 // come, and countersigning. Invariants: it does nothing that the single commands would not do, in the order that
 // `stepsOf` gives; what only people can decide (a purge, a waiver) ends it; each step is found again after a kill.
 import { SKIPPED_WORD } from "../../../records/format/evidence-item.ts";
-import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
-import { applyPlanes, type PlaneResult } from "../../containment/apply-planes.ts";
-import { performAct } from "../../containment/contain-or-restore.ts";
+import type { StageName } from "../../../records/format/stages.ts";
+import { applyPlanes, type PlaneResult, performAct } from "../../containment/contain-or-restore.ts";
 import { planeLabel } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
+import { removalStep } from "../../workflow/procedure.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
 import { type StageProgress, writeContainedAt } from "../run/progress.ts";
 import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { complete } from "./complete.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
-import { isLeftAlone, nextStepsOf, type RunView, viewOf, waitedFor } from "./next-steps.ts";
+import { nextStepsOf, type RunView, viewOf, waitedFor } from "./next-steps.ts";
 import { workStage } from "./prove-stage.ts";
 import { sign } from "./sign.ts";
 import { requireOpen, withRun } from "./step.ts";
@@ -51,11 +51,10 @@ export async function runSteps(
   context: OffboardingContext,
   options: RunStepsOptions,
 ): Promise<{ readonly run: Run; readonly end: RunEnd }> {
-  const { federation, say } = context;
-  const { clock } = federation;
-  const { run: id } = findRun(federation.state, options.run);
+  const { state, clock, say } = context;
+  const { run: id } = findRun(state, options.run);
   const { parties } = trustOf(context.config);
-  const end = (how: RunEnd) => ({ run: findRun(federation.state, id), end: how });
+  const end = (how: RunEnd) => ({ run: findRun(state, id), end: how });
   let waitsUntil = clock.now() + options.waitMs;
   let triesUntil: number | undefined;
   let begun = "";
@@ -65,7 +64,7 @@ export async function runSteps(
     begun = text;
   };
   // What was signed before an interruption may not have reached the other organisation.
-  let isUnsent = viewOf(findRun(federation.state, id), parties).statements.envelopes.length > 0;
+  let isUnsent = viewOf(findRun(state, id), parties).statements.envelopes.length > 0;
   let arrived = options.takeIn?.();
   for (; ; arrived ??= options.takeIn?.()) {
     if (arrived !== undefined) {
@@ -73,7 +72,7 @@ export async function runSteps(
       arrived = undefined;
       if (added.signatures > 0) waitsUntil = clock.now() + options.waitMs;
     }
-    const run = findRun(federation.state, id);
+    const run = findRun(state, id);
     const view = viewOf(run, parties);
     const steps = nextStepsOf(view);
     if (steps.sign.length > 0 || steps.countersign.length > 0) {
@@ -103,7 +102,8 @@ export async function runSteps(
         continue;
       }
       triesUntil ??= clock.now() + PROVED_WITHIN_MS;
-      const isUpToPeople = stage === "data_duties" || (progress?.proof?.out_of_reach.length ?? 0) > 0;
+      const isDecided = stage !== null && removalStep(run.kind, stage).approval === null;
+      const isUpToPeople = !isDecided || (progress?.proof?.out_of_reach.length ?? 0) > 0;
       if (isUpToPeople || clock.now() >= triesUntil) return end("blocked");
       await clock.sleep(PROVE_AGAIN_MS);
       continue;
@@ -126,8 +126,8 @@ export async function runSteps(
 }
 
 function beginning(run: Run, stage: StageName): string {
-  if (isLeftAlone(run, stage)) return `${stage}: left alone by a ${run.kind} removal`;
-  const plane = PLANE_OF_STAGE[stage];
+  const { plane, conditions } = removalStep(run.kind, stage);
+  if (conditions === null) return `${stage}: left alone by a ${run.kind} removal`;
   return plane === null
     ? `${stage}: collecting what shows them`
     : `${stage}: closing plane ${planeLabel(plane)}, and observing it`;
@@ -187,9 +187,8 @@ export function next(
 
 /** The emergency's first step: planes 5, 4, 2 and 3 at once, before any stage is opened. */
 async function contain(context: OffboardingContext, run: Run): Promise<readonly PlaneResult[]> {
-  const { federation } = context;
-  const { partner } = await performAct(federation, "contain", counterpartyIn(run));
-  const planes = await applyPlanes(federation, "contain", partner);
-  writeContainedAt(run, timestamp(federation.clock.now()));
+  const { partner } = await performAct(context, "contain", counterpartyIn(run));
+  const planes = await applyPlanes(context, "contain", partner);
+  writeContainedAt(run, timestamp(context.clock.now()));
   return planes;
 }

@@ -14,6 +14,7 @@ import { placeOf } from "../../../records/verify/verify-stage.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/partner.ts";
+import { removalStep } from "../../workflow/procedure.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, signerOf } from "../run/context.ts";
 import { readStage, writeStage } from "../run/progress.ts";
@@ -27,7 +28,7 @@ import {
 } from "../run/statements.ts";
 import { declaredOpen } from "../stages/observe-stage.ts";
 import { finishRecord, recheck } from "./complete.ts";
-import { isLeftAlone, nextStepsOf, type RunView, type StageView, unwaivedIn, viewOf } from "./next-steps.ts";
+import { nextStepsOf, type RunView, type StageView, unwaivedIn, viewOf } from "./next-steps.ts";
 import { prove } from "./prove-stage.ts";
 import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
 
@@ -45,7 +46,7 @@ export function sign(context: OffboardingContext, named?: string) {
     const steps = nextStepsOf(before);
     if (steps.sign.length === 0 && steps.countersign.length === 0) throw nothingToSign(before);
     const signer = signerOf(context.config);
-    const at = () => timestamp(context.federation.clock.now());
+    const at = () => timestamp(context.clock.now());
     for (const stage of steps.sign) await signStage(context, run, stage, { removal, signer, at });
     for (const place of steps.countersign) {
       if (place === "completion") await recheck(context, run, "the completion is not countersigned");
@@ -118,14 +119,14 @@ function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): Stage
  * @throws OffboardingBlocked
  */
 async function requireStillClosed(
-  { federation }: OffboardingContext,
+  context: OffboardingContext,
   run: Run,
   stage: StageName,
   statement: Kept,
 ): Promise<void> {
-  const plane = PLANE_OF_STAGE[stage];
-  if (plane === null || isLeftAlone(run, stage)) return;
-  const { desired } = await goodState(federation);
+  const { plane, edit } = removalStep(run.kind, stage);
+  if (plane === null || edit === null) return;
+  const { desired } = await goodState(context);
   if (partnerEntry(desired.registry, counterpartyIn(run))?.partner.planes[plane] === "closed") return;
   const block = { stage, plane, condition: "in_force", probe: "registry", ...declaredOpen(plane) };
   const progress = readStage(run, stage);
@@ -148,8 +149,8 @@ async function requireFresh(
   statement: Kept,
 ): Promise<void> {
   const progress = readStage(run, stage);
-  if (progress?.proof == null || isLeftAlone(run, stage)) return;
-  const ageMs = context.federation.clock.now() - Date.parse(progress.proof.at);
+  if (progress?.proof == null || removalStep(run.kind, stage).conditions === null) return;
+  const ageMs = context.clock.now() - Date.parse(progress.proof.at);
   if (ageMs <= FRESH_MS) return;
   context.say(`observing again before it is signed: ${stage}`);
   let again = await prove(context, run, progress, "observe");

@@ -94,7 +94,7 @@ export function planRemoval(
     const states = new Map<string, string>(
       viewOf(run, parties).stages.map(({ stage, own }) => [stage, own.state]),
     );
-    const left = await plan(context.federation, removal(run.kind), counterpartyIn(run), ({ name }) => {
+    const left = await plan(context, removal(run.kind), counterpartyIn(run), ({ name }) => {
       const state = states.get(name) ?? "";
       return run.ended === null && LEFT.includes(state) ? state : undefined;
     });

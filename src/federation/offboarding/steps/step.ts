@@ -57,7 +57,7 @@ export async function withRun<Result>(
   named: string | undefined,
   step: (run: Run, trust: Trust) => Promise<Result>,
 ): Promise<Result> {
-  const { state, clock } = context.federation;
+  const { state, clock } = context;
   const { run: id } = findRun(state, named);
   return state.locked(
     `offboarding ${id}`,

@@ -49,7 +49,7 @@ export function waive(
       });
     }
     if (readWaivers(run).get(subject) === undefined) {
-      writeWaiver(run, { subject, by, reason, at: timestamp(context.federation.clock.now()) });
+      writeWaiver(run, { subject, by, reason, at: timestamp(context.clock.now()) });
     }
     const left = viewOf(run, parties).stages.flatMap(({ unwaived }) => unwaived.map((one) => one.subject));
     return { run, left: [...new Set(left)] };
@@ -73,9 +73,7 @@ export function abort(
       return plane !== null && progress?.commit != null ? [plane] : [];
     });
     const ended =
-      run.ended === null
-        ? endRun(run, { how: "aborted", reason, at: timestamp(context.federation.clock.now()) })
-        : run;
+      run.ended === null ? endRun(run, { how: "aborted", reason, at: timestamp(context.clock.now()) }) : run;
     return { run: ended, closed, contained: view.containedAt !== null };
   });
 }

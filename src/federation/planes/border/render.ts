@@ -1,8 +1,8 @@
 // Plane 3 as a file: policy.json for the border module inside the homeserver.
 // Invariant: the own server is always in it; the module denies everybody otherwise.
+import { jsonText } from "../../../domain/json.ts";
 import type { PolicyFile } from "../../../rendered-files/border-policy.ts";
 import type { Registry } from "../../registry/partner.ts";
-import { jsonFile } from "../emit-yaml.ts";
 import { configMapFile } from "../kubernetes.ts";
 import { admittedServers, type PlaneRender } from "../plane.ts";
 
@@ -13,7 +13,7 @@ function policyOf(registry: Registry): string {
     allowed_servers: [...admittedServers(registry, "border")],
     ...(registry.organisation.border.inviteRule === "deny_all" ? { invite_rule: "deny_all" } : {}),
   };
-  return jsonFile(policy);
+  return jsonText(policy);
 }
 
 export const borderRender: PlaneRender = {

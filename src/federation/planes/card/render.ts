@@ -2,12 +2,13 @@
 // cards as evidence.
 // Invariants: an agent of a partner whose card plane is closed has no entry, and no list of any entry names
 // that partner; a card that nobody may consume is not published.
+import { jsonText } from "../../../domain/json.ts";
 import type { AgentEntry, AgentsFile } from "../../../rendered-files/agents-file.ts";
 import type { PublicationFile } from "../../../rendered-files/gateway-files.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
 import type { OfferedAgent } from "../../registry/organisation.ts";
 import type { Partner, Registry } from "../../registry/partner.ts";
-import { jsonFile, type Plain, yamlFile } from "../emit-yaml.ts";
+import { type Plain, yamlFile } from "../emit-yaml.ts";
 import {
   configMapFile,
   httpRoute,
@@ -117,7 +118,7 @@ function keysOf(registry: Registry): string {
       name,
       { keys: cardKeys.map(({ keyId, jwk }) => ({ ...jwk, kid: keyId })) },
     ]);
-  return jsonFile({ agents: Object.fromEntries(agents) });
+  return jsonText({ agents: Object.fromEntries(agents) });
 }
 
 /** A GET route for each public card, and ConfigMaps for the bridge and the public keys. */

@@ -4,8 +4,8 @@
 
 import { z } from "zod";
 import { ServerNameField } from "../../../domain/identifiers.ts";
+import { jsonText } from "../../../domain/json.ts";
 import { closedPlanes, type Registry } from "../../registry/partner.ts";
-import { jsonFile } from "../emit-yaml.ts";
 import { admittedServers, openPartners, type PlaneRender } from "../plane.ts";
 import { aclAllow } from "./acl.ts";
 
@@ -35,7 +35,7 @@ function intentOf(registry: Registry): string {
     }),
     ...(notInvitedAgain.length === 0 ? {} : { notInvitedAgain }),
   };
-  return jsonFile(intent);
+  return jsonText(intent);
 }
 
 export const roomsRender: PlaneRender = {

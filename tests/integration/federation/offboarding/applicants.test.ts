@@ -51,7 +51,7 @@ describe("a removal of a partner that had applied with a client", () => {
     let text = await read(ENTRY);
     for (const plane of PLANE_NAMES) if (plane !== "transport") text = setPlane(text, plane, "closed");
     await commitRegistry(repository, new Map([[ENTRY, text]]));
-    await commitStage(federation, run, "transport", "transport", () => undefined);
+    await commitStage(federation, run, "transport", () => undefined);
     const { retired } = parse(await read(ENTRY)) as { retired: { clients: string[] } };
     assert.deepEqual(retired.clients, [`${B[0]}-bridge`, CLIENT]);
   });

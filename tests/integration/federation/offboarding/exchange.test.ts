@@ -89,9 +89,8 @@ describe("exchange of statements", () => {
     await closeStages(6);
     await complete(a.context);
     const { text } = await exportStatements(a.context);
-    const { federation } = b.context;
-    const clock = { ...federation.clock, now: () => federation.clock.now() - 3_600_000 };
-    const context = { ...b.context, federation: { ...federation, clock } };
+    const clock = { ...b.context.clock, now: () => b.context.clock.now() - 3_600_000 };
+    const context = { ...b.context, clock };
     const refused = await importStatements(context, Buffer.from(text, "utf8")).catch(
       (error: unknown) => error,
     );
@@ -114,10 +113,9 @@ describe("exchange of statements", () => {
         [["times_out_of_order", detail]],
       );
     };
-    const { federation } = b.context;
-    const clock = { ...federation.clock, now: () => federation.clock.now() - 3_600_000 };
+    const clock = { ...b.context.clock, now: () => b.context.clock.now() - 3_600_000 };
     await refusedAs(
-      importStatements({ ...b.context, federation: { ...federation, clock } }, Buffer.from(text, "utf8")),
+      importStatements({ ...b.context, clock }, Buffer.from(text, "utf8")),
       "closed in the future",
     );
     assert.deepEqual(viewAt(b).statements.envelopes, []);
@@ -166,19 +164,19 @@ describe("exchange of statements", () => {
   it("runSteps takes in a file that comes while it waits within ten milliseconds [OFF-2]", async (t) => {
     const { b, text } = await signedOnce(t);
     assert.equal((await runSteps(b.context, { waitMs: 0 })).end, "waiting");
-    let now = b.context.federation.clock.now();
+    let now = b.context.clock.now();
     const comesAt = now + 1_234;
     const taken: number[] = [];
     const sleep = async (ms: number) => {
       now += ms;
     };
-    const federation = { ...b.context.federation, clock: { now: () => now, sleep } };
+    const clock = { now: () => now, sleep };
     const takeIn = () => {
       if (now < comesAt || taken.length > 0) return undefined;
       taken.push(now - comesAt);
       return Buffer.from(text, "utf8");
     };
-    await runSteps({ ...b.context, federation }, { waitMs: 5_000, takeIn });
+    await runSteps({ ...b.context, clock }, { waitMs: 5_000, takeIn });
     assert.equal(viewAt(b).stages[0]?.other.state, "countersigned");
     assert.ok((taken[0] ?? 100) < 10, `${taken}`);
   });

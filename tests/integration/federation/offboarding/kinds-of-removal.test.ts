@@ -142,8 +142,7 @@ describe("kinds of removal", () => {
     // The look before the stage is opened is over when the run waits for its turn to commit.
     const held = await state.tryLock("commit");
     const waits = Promise.withResolvers<void>();
-    const federation = { ...a.federation, onWait: waits.resolve };
-    const ended = next({ ...a.context, federation });
+    const ended = next({ ...a.context, onWait: waits.resolve });
     await Promise.race([waits.promise, ended]);
     await commitRegistry(repository, new Map([[file, more]]));
     const head = await repository.head();

@@ -85,12 +85,12 @@ describe("removal workflow", () => {
     assert.deepEqual(stateOf(a).slice(1, 3), ["countersigned", "pending"]);
     // Something of the plane stays open: nothing is signed, and it is not tried for ever.
     b.answers.set("make_join", { verdict: "open", status: 200, reason: "let_in" });
-    let now = b.context.federation.clock.now();
+    let now = b.context.clock.now();
     const sleep = async (ms: number) => {
       now += ms;
     };
     const clock = { now: () => now, sleep };
-    const hasty = { ...b.context, federation: { ...b.context.federation, clock } };
+    const hasty = { ...b.context, clock };
     assert.equal((await runSteps(hasty, { waitMs: 0 })).end, "blocked");
     assert.equal(viewAt(b).stages[2]?.own.state, "proving");
     b.answers.clear();

@@ -150,7 +150,7 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>, coun
     },
   } as unknown as FederationConfig;
   const said: string[] = [];
-  const context = { config, federation: { clock: systemClock }, say: (line: string) => said.push(line) };
+  const context = { config, clock: systemClock, say: (line: string) => said.push(line) };
   const state = StateFolder.open(join(directory, "state"), systemRandom);
   const run = writeRun(state, {
     version: 1,

@@ -129,7 +129,7 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
     homeserver,
     run,
     private_record_file,
-    context: { config, federation: { clock }, say: () => undefined },
+    context: { config, clock, say: () => undefined },
   };
 }
 
