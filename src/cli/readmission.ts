@@ -5,20 +5,21 @@ import { planeLabel } from "../federation/plane-order.ts";
 import { NewIdentities } from "../federation/readmission/new-identities.ts";
 import {
   nextStep,
+  planReadmission,
   type ReadmissionStepResult,
+  readmissionStatus,
   type WorkflowContext,
 } from "../federation/readmission/next-step.ts";
 import { openReadmission as open } from "../federation/readmission/open.ts";
 import { currentStep, type Readmission, requireReadmission } from "../federation/readmission/readmission.ts";
 import { readmissionRooms, roomLines } from "../federation/readmission/rooms.ts";
-import { planReadmission, readmissionStatus } from "../federation/readmission/status.ts";
 import { acceptedState } from "../federation/reconcile/accept-head.ts";
 import { findPartner } from "../federation/registry/partner.ts";
 import { ROOMS_CHOICES } from "../federation/registry/readmission-record.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { openForCommand, outsideProbe } from "./lib/federation.ts";
+import { openForCommand, outsideOf } from "./lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "./lib/options.ts";
 import { print, say, short } from "./lib/output.ts";
 import { planeWords } from "./lib/progress.ts";
@@ -39,7 +40,7 @@ export async function openReadmission(options: {
   const note = (text: string) => say(`  ${planeWords("rooms")}: ${text}`);
   return {
     ...{ ...federation, say, rooms: readmissionRooms(federation.config, { ...federation, note }) },
-    outside: outsideProbe(federation.config, options.probeConfig),
+    outside: outsideOf(federation, options.probeConfig),
   };
 }
 

@@ -8,8 +8,8 @@ import { abuseReportSchema } from "../../src/federation/abuse/report.ts";
 import type { FederationConfig } from "../../src/federation/config.ts";
 import type { RecordFacts } from "../../src/federation/offboarding/private-record/consistency.ts";
 import type { OffboardingContext } from "../../src/federation/offboarding/run/context.ts";
-import { openRun } from "../../src/federation/offboarding/run/open.ts";
 import type { Run } from "../../src/federation/offboarding/run/run-file.ts";
+import { openRun } from "../../src/federation/offboarding/run/run-file.ts";
 import type { OutOfReach } from "../../src/federation/planes/plane.ts";
 import { type Federation, openFederation, type Reporter } from "../../src/federation/reconcile/context.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
@@ -198,7 +198,7 @@ export async function openSide(directory: string, own: string, options: SideOpti
       : undefined,
     say: () => undefined,
   };
-  return Object.assign(world, { folder, context, federation, facts });
+  return Object.assign(world, { folder, context, federation: context, facts });
 }
 
 /** Opens a run at one side, or joins it. */

@@ -1,14 +1,12 @@
 // How the commands of federation control open a deployment, and how they probe a partner from inside and outside.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
-import { type FederationConfig, loadFederationConfig } from "../../federation/config.ts";
-import { observeFromOutside, requireAbout } from "../../federation/evidence/observe-from-outside.ts";
+import { loadFederationConfig } from "../../federation/config.ts";
+import { outsideProbe } from "../../federation/evidence/observe-from-outside.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
-import { loadProbeConfig } from "../../federation/probes/config.ts";
 import { probeFromInside } from "../../federation/probes/from-inside.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import { type Federation, openFederation, type Reporter } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
-import type { ObserveFromOutside } from "../../federation/workflow/run-step.ts";
 import { requireConfigFile } from "./options.ts";
 import { say, short } from "./output.ts";
 import { progressReporter } from "./progress.ts";
@@ -24,21 +22,9 @@ export async function openForCommand(
   return { ...federation, onWait: () => say("another change is being made; waiting") };
 }
 
-/**
- * How a partner is probed from outside, with what a probe file lends; undefined when none is named.
- * @returns what throws DrawbridgeError `usage` when the file is about another server or another partner
- */
-export function outsideProbe(
-  config: FederationConfig,
-  file: string | undefined,
-): ObserveFromOutside | undefined {
-  if (file === undefined) return undefined;
-  const probe = loadProbeConfig(file);
-  const sources = { clock: systemClock, random: systemRandom };
-  return async (own, partner, planes, inside) => {
-    requireAbout(probe, own, partner.partner.serverName);
-    return observeFromOutside({ config, probe, sources }, partner, planes, inside);
-  };
+/** How a partner is probed from outside; undefined when no probe file is named. */
+export function outsideOf(federation: Federation, file: string | undefined) {
+  return file === undefined ? undefined : outsideProbe(federation, file);
 }
 
 /** Observes a partner as the registry has it. @throws DrawbridgeError `usage` when probe.yaml is about another server or partner, and what opening a deployment throws */
@@ -60,7 +46,7 @@ export async function probePartner(
   const { registry } = current.desired;
   const partner = findPartner(registry, name);
   const { planes } = options;
-  const probe = outsideProbe(config, options.probeConfig);
+  const probe = outsideOf(federation, options.probeConfig);
   const inside = await probeFromInside(federation.planes, current.desired, partner, planes, systemClock);
   const outside = (await probe?.(registry.organisation.serverName, partner, planes, inside)) ?? [];
   return { config, current, partner, inside, outside };

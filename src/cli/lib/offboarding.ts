@@ -5,7 +5,7 @@ import { printableLine, shellWord } from "../../domain/printable.ts";
 import { residualStatement } from "../../federation/offboarding/duties/residual.ts";
 import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
-import { findRun } from "../../federation/offboarding/run/run-file.ts";
+import { findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { waitedFor } from "../../federation/offboarding/steps/next-steps.ts";
 import { type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
@@ -13,15 +13,11 @@ import type { Block } from "../../federation/workflow/procedure.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";
 import type { Evaluated } from "../../records/conditions/condition.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
-import { openForCommand, outsideProbe } from "./federation.ts";
-import { CONFIG, JSON_OPTION } from "./options.ts";
-import { say } from "./output.ts";
+import { openForCommand, outsideOf } from "./federation.ts";
+import { CONFIG, JSON_OPTION, PROBE_CONFIG } from "./options.ts";
+import { print, say } from "./output.ts";
 
 const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
-export const PROBE_CONFIG = [
-  "--probe-config <file>",
-  "a probe.yaml: probe from outside as well, as the other organisation",
-] as const;
 /** Of a command about one run. */
 export const RUN_OPTIONS = [CONFIG.federation, RUN_ID, JSON_OPTION] as const;
 /** Of a command about one run that may probe from outside. */
@@ -40,13 +36,23 @@ export async function openOffboarding(
   const federation = await openForCommand(options.config);
   return {
     ...{ ...federation, facts: recordFacts, residual: residualStatement, say },
-    outside: outsideProbe(federation.config, options.probeConfig),
+    outside: outsideOf(federation, options.probeConfig),
   };
 }
 
-/** Where the run stands now. */
-export function statusNow({ state, config }: OffboardingContext, run?: string): RunStatus {
-  return statusOf(findRun(state, run), trustOf(config));
+/** Prints what was done in a run (`done` as JSON, `lines` for people), where it stands now, and the next command. */
+export function printDone(
+  { state, config }: OffboardingContext,
+  { run }: Pick<Run, "run">,
+  options: RunOptions & { readonly json: boolean | undefined },
+  done: Readonly<Record<string, unknown>>,
+  lines: (status: RunStatus) => readonly string[],
+): void {
+  const status = statusOf(findRun(state, run), trustOf(config));
+  const { recordFile } = status;
+  const complete = recordFile === null ? [] : [`COMPLETE; the record verifies: ${recordFile}`];
+  const text = () => [...lines(status), ...complete, nextLine(status, options)].join("\n");
+  print(options, { ...done, recordFile, status }, () => `${text()}\n`);
 }
 
 /**

@@ -3,7 +3,9 @@
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { Plan, PlannedStep } from "../../federation/workflow/plan.ts";
 import type { StepStatus } from "../../federation/workflow/procedure.ts";
+import type { JudgedCondition } from "../../federation/workflow/step-verdict.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
+import { isSettled } from "../../records/conditions/evaluate.ts";
 import { renderTable, short } from "./output.ts";
 
 /** How a verdict is marked. */
@@ -24,21 +26,13 @@ export function stepTable(steps: readonly StepStatus[]): string {
   return renderTable(["", "STEP", "PLANE", "OURS", "SINCE", ...theirs, "COMMIT"], rows);
 }
 
-interface Found {
-  readonly condition: string;
-  readonly verdict: Verdict;
-  readonly found: string;
-  readonly hint: string;
-}
-
 /** A line a condition, and the hints of those that do not hold. */
-export function conditionText(conditions: readonly Found[]): string {
+export function conditionText(conditions: readonly JudgedCondition[]): string {
   if (conditions.length === 0) return "";
   const rows = conditions.map(({ condition, verdict, found }) => [MARKS[verdict], condition, found]);
-  const isOpen = ({ verdict }: Found) => verdict === "not_met" || verdict === "unknown";
   return [
     renderTable(["", "CONDITION", "FOUND"], rows),
-    ...conditions.filter(isOpen).map(({ condition, hint }) => `${condition}: ${hint}\n`),
+    ...conditions.filter((one) => !isSettled(one)).map(({ condition, hint }) => `${condition}: ${hint}\n`),
   ].join("");
 }
 

@@ -12,8 +12,7 @@ import {
   readRecordFile,
 } from "../../federation/offboarding/private-record/file.ts";
 import { RECORD_FIELDS, renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
-import { openRun } from "../../federation/offboarding/run/open.ts";
-import { openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";
+import { openRun, openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";

@@ -8,13 +8,11 @@ import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import {
   blockLines,
-  nextLine,
   openOffboarding,
   PROBING_RUN_OPTIONS,
-  statusNow,
+  printDone,
   writeExport,
 } from "../lib/offboarding.ts";
-import { print } from "../lib/output.ts";
 
 export const runCommand = defineCommand({
   options: [
@@ -50,14 +48,10 @@ Exit codes:
       waitMs: options.wait * 1_000,
       before: options.before,
     });
-    const status = statusNow(context, run.run);
-    const blocked = end === "blocked" ? status.steps.filter(({ blocks }) => blocks.length > 0) : [];
-    const lines = [
-      ...blocked.flatMap(({ step, blocks }) => [`${step}: NOT SHOWN CLOSED YET`, ...blockLines(blocks)]),
-      ...(status.recordFile === null ? [] : [`COMPLETE; the record verifies: ${status.recordFile}`]),
-      nextLine(status, options),
-    ];
-    print(options, { end, recordFile: status.recordFile, status }, () => `${lines.join("\n")}\n`);
+    printDone(context, run, options, { end }, ({ steps }) => {
+      const blocked = end === "blocked" ? steps.filter(({ blocks }) => blocks.length > 0) : [];
+      return blocked.flatMap(({ step, blocks }) => [`${step}: NOT SHOWN CLOSED YET`, ...blockLines(blocks)]);
+    });
     return EXIT_BY_END[end];
   },
 });

@@ -7,7 +7,7 @@ import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { blockLines, nextLine, openOffboarding, RUN_OPTIONS, statusNow } from "../lib/offboarding.ts";
+import { blockLines, nextLine, openOffboarding, printDone, RUN_OPTIONS } from "../lib/offboarding.ts";
 import { print } from "../lib/output.ts";
 import { planText, stepTable } from "../lib/step-table.ts";
 
@@ -98,10 +98,10 @@ Exit codes:
     const context = await openOffboarding(options);
     const { reason, by, runId } = options;
     const { run, left } = await waive(context, subject, { reason, by, run: runId });
-    const status = statusNow(context, run.run);
     const rest =
       left.length === 0 ? "Nothing else is out of reach." : `Still out of reach: ${left.join(", ")}`;
-    print(options, { waived: subject, left, status }, () => `${rest}\n${nextLine(status, options)}\n`);
+    const done = { waived: subject, left };
+    printDone(context, run, options, done, () => [rest]);
   },
 });
 

@@ -4,6 +4,7 @@ import { complete } from "../../federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../federation/offboarding/steps/exchange.ts";
 import { type NextResult, next } from "../../federation/offboarding/steps/run-until-blocked.ts";
 import { sign } from "../../federation/offboarding/steps/sign.ts";
+import type { RunStatus } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { stateOf } from "../federation/contain.ts";
@@ -11,12 +12,11 @@ import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import {
   blockLines,
-  nextLine,
   openOffboarding,
   PROBING_RUN_OPTIONS,
+  printDone,
   RUN_OPTIONS,
   shownWords,
-  statusNow,
   writeExport,
 } from "../lib/offboarding.ts";
 import { print, say, short } from "../lib/output.ts";
@@ -47,26 +47,21 @@ Exit codes:
     const isOpen =
       result.did === "not_proved" ||
       result.planes.some(({ done, verdict }) => !done && verdict !== "unmanaged");
-    const status = statusNow(context, result.run.run);
-    const lines = [...resultLines(result, status), nextLine(status, options)];
-    print(options, jsonOf(result, status), () => `${lines.join("\n")}\n`);
+    printDone(context, result.run, options, jsonOf(result), (status) => resultLines(result, status));
     return isOpen ? ExitCode.incomplete : ExitCode.ok;
   },
 });
 
-function jsonOf({ did, stage, progress, planes }: NextResult, status: ReturnType<typeof statusNow>) {
+function jsonOf({ did, stage, progress, planes }: NextResult) {
   return {
-    ...{ did, stage, planes, status },
+    ...{ did, stage, planes },
     commit: progress?.commit ?? null,
     conditions: progress?.proof?.conditions ?? [],
     outOfReach: progress?.proof?.out_of_reach ?? [],
   };
 }
 
-function resultLines(
-  { did, stage, progress, planes }: NextResult,
-  status: ReturnType<typeof statusNow>,
-): readonly string[] {
+function resultLines({ did, stage, progress, planes }: NextResult, { steps }: RunStatus): readonly string[] {
   if (did === "contained") {
     return planes.map((one) => `plane ${planeLabel(one.plane)}: ${stateOf("contain", one)}`);
   }
@@ -81,7 +76,7 @@ function resultLines(
       ),
     ];
   }
-  const blocks = status.steps.find(({ step }) => step === stage)?.blocks ?? [];
+  const blocks = steps.find(({ step }) => step === stage)?.blocks ?? [];
   return [`${stage}: NOT SHOWN CLOSED YET${commit}`, ...blockLines(blocks)];
 }
 
@@ -97,15 +92,11 @@ Exit codes:
   2  the signing key cannot be used`,
   async run(_, options) {
     const context = await openOffboarding(options);
-    const { run, signed, countersigned, recordFile } = await sign(context, options.runId);
-    const status = statusNow(context, run.run);
-    const lines = [
+    const { run, signed, countersigned } = await sign(context, options.runId);
+    printDone(context, run, options, { signed, countersigned }, () => [
       ...signed.map((stage) => `signed: ${stage} of ${run.self}`),
       ...countersigned.map((place) => `countersigned: ${place}`),
-      ...(recordFile === null ? [] : [`COMPLETE; the record verifies: ${recordFile}`]),
-      nextLine(status, options),
-    ];
-    print(options, { signed, countersigned, recordFile, status }, () => `${lines.join("\n")}\n`);
+    ]);
   },
 });
 
@@ -143,14 +134,10 @@ Exit codes:
     const hint = "Check the path and that this user may read the file; nothing was changed.";
     const bytes = readInput(file, hint, "usage");
     const context = await openOffboarding(options);
-    const { run, added, recordFile } = await importStatements(context, bytes, options.runId);
-    const status = statusNow(context, run.run);
-    const lines = [
+    const { run, added } = await importStatements(context, bytes, options.runId);
+    printDone(context, run, options, { added }, () => [
       `taken in: ${added.statements} statements, ${added.signatures} signatures, ${added.evidence} items of evidence`,
-      ...(recordFile === null ? [] : [`COMPLETE; the record verifies: ${recordFile}`]),
-      nextLine(status, options),
-    ];
-    print(options, { added, recordFile, status }, () => `${lines.join("\n")}\n`);
+    ]);
   },
 });
 
@@ -167,9 +154,6 @@ Exit codes:
   async run(_, options) {
     const context = await openOffboarding(options);
     const { run, recordFile } = await complete(context, options.runId);
-    const status = statusNow(context, run.run);
-    const done =
-      recordFile === null ? "The completion is signed." : `COMPLETE; the record verifies: ${recordFile}`;
-    print(options, { recordFile, status }, () => `${done}\n${nextLine(status, options)}\n`);
+    printDone(context, run, options, {}, () => (recordFile === null ? ["The completion is signed."] : []));
   },
 });

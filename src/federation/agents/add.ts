@@ -5,17 +5,15 @@
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
-import type { Proposal } from "../change/commit-change.ts";
+import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Organisation } from "../registry/organisation.ts";
-import type { Registry } from "../registry/partner.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
 import { commitIdentity, type IdentityResult, provePin } from "./commit-identity.ts";
 import { refuse, refuseRetired } from "./identity-rules.ts";
-import { cardIdentityOf } from "./pinned-entry.ts";
+import { cardIdentityOf, consumedAgent, consumersOf } from "./pinned-entry.ts";
 import type { AgentParts } from "./proof.ts";
 
 type Consumption = Organisation["consumes"][string];
@@ -53,32 +51,16 @@ function isSame(present: Consumption, { cardUrl, identity }: AddOptions): boolea
 async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<Proposal | undefined> {
   const { registry } = base;
   const { agent, identity } = options;
-  const taken = ownerOf(registry, agent);
+  const taken = consumersOf(registry).find(({ consumes }) => Object.hasOwn(consumes, agent));
   if (taken !== undefined) {
-    if (taken.file === ORGANISATION_FILE && isSame(taken.entry, options)) return undefined;
+    const isOurs = taken.file === ORGANISATION_FILE;
+    if (isOurs && isSame(consumedAgent(taken, agent), options)) return undefined;
     throw refuse("agent_present", `${taken.file} has an agent ${agent} already`);
   }
   refuseRetired(registry, identity, registry.organisation.retired.cardKeys);
   const edits = [{ path: ["consumes", agent], value: entryOf(options) }];
-  return {
-    edits: new Map([[ORGANISATION_FILE, editYaml(await base.textOf(ORGANISATION_FILE), edits)]]),
-    message: `Add ${agent}\n\nKey ${identity.keyId}. Planes 1 to 3 are untouched.\n`,
-  };
-}
-
-function ownerOf(
-  { organisation, partners }: Registry,
-  agent: string,
-): { readonly file: string; readonly entry: Consumption } | undefined {
-  const all = [
-    { file: ORGANISATION_FILE, consumes: organisation.consumes },
-    ...partners.map(({ file, partner }) => ({ file, consumes: partner.card.consumes })),
-  ];
-  for (const { file, consumes } of all) {
-    const entry = Object.hasOwn(consumes, agent) ? consumes[agent] : undefined;
-    if (entry !== undefined) return { file, entry };
-  }
-  return undefined;
+  const message = `Add ${agent}\n\nKey ${identity.keyId}. Planes 1 to 3 are untouched.\n`;
+  return proposeEdit(base, ORGANISATION_FILE, edits, message);
 }
 
 /**

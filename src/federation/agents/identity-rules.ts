@@ -1,9 +1,9 @@
 // What may not happen to an agent's identity, each rule by its name. Pure.
 // Invariant: a refusal names its rule and what to do, and comes before anything is changed.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Registry } from "../registry/partner.ts";
 import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "../registry/retired.ts";
+import { consumersOf, pinsOf } from "./pinned-entry.ts";
 
 export const GUARDS = {
   missing_key:
@@ -38,31 +38,6 @@ export function refuse(rule: Guard, message: string): DrawbridgeError {
   });
 }
 
-export interface Pin {
-  readonly agent: string;
-  readonly identity: PinnedIdentity;
-  readonly file: string;
-  /** As a person finds it in the registry. */
-  readonly where: string;
-}
-
-/** Every pin of an agent that we or a partner publish, in the organisation's entry and in the partners'. */
-export function pinsOf({ organisation, partners }: Registry): readonly Pin[] {
-  const entries = [
-    { file: ORGANISATION_FILE, label: "", consumes: organisation.consumes },
-    ...partners.map(({ file, name, partner }) => ({
-      ...{ file, label: `${name}: `, consumes: partner.card.consumes },
-    })),
-  ];
-  return entries.flatMap(({ file, label, consumes }) =>
-    Object.entries(consumes).flatMap(([agent, { cardIdentity }]): readonly Pin[] =>
-      cardIdentity === undefined
-        ? []
-        : [{ agent, identity: cardIdentity, file, where: `${label}consumes.${agent}` }],
-    ),
-  );
-}
-
 /** Where a key is published or pinned now, as a path of the registry; undefined when it is nowhere. */
 function pinnedWhere(registry: Registry, thumbprint: string): string | undefined {
   const published = Object.entries(registry.organisation.agents).find(([, { cardKeys }]) =>
@@ -74,14 +49,14 @@ function pinnedWhere(registry: Registry, thumbprint: string): string | undefined
 
 /** Refuses a key that anybody has retired, or whose ID its own owner has. @throws DrawbridgeError */
 export function refuseRetired(
-  { organisation, partners }: Registry,
+  registry: Registry,
   { keyId, jwk }: PinnedIdentity,
   own: readonly RetiredCardKey[],
 ): void {
   const thumbprint = thumbprintOf(jwk);
-  const everywhere = [organisation.retired, ...partners.map(({ partner }) => partner.retired)];
-  const isKey = everywhere.some(({ cardKeys }) => cardKeys.some((key) => key.thumbprint === thumbprint));
-  if (isKey) throw refuse("retired_key", "this key is on the retired list");
+  const everywhere = consumersOf(registry).flatMap(({ retired }) => retired);
+  if (everywhere.some((key) => key.thumbprint === thumbprint))
+    throw refuse("retired_key", "this key is on the retired list");
   if (own.some((key) => key.keyId === keyId)) {
     throw refuse("retired_key", `the key ID ${keyId} is on the retired list`);
   }

@@ -4,9 +4,8 @@
 // has verified is kept, so that the old identity can be observed to fail when the publisher has rotated first.
 import { z } from "zod";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
-import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
-import type { Proposal } from "../change/commit-change.ts";
+import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
 import { commitIdentity, type IdentityResult, provePin } from "./commit-identity.ts";
@@ -36,15 +35,13 @@ export async function proposePin(base: ChangeBase, options: PinOptions): Promise
   if (current !== undefined && current.keyId !== replaces) {
     throw refuse("pinned_jwk", `${agent} is pinned to ${current.keyId} already`);
   }
-  const text = editYaml(await base.textOf(consumer.file), [
+  const edits = [
     { path: [...consumer.path, agent, "cardIdentity"], value: cardIdentityOf(identity) },
     ...(current === undefined ? [] : retireEdits(base, consumer, agent, current, identity)),
-  ]);
+  ];
   const instead = current === undefined ? "" : ` in place of ${current.keyId}`;
-  return {
-    edits: new Map([[consumer.file, text]]),
-    message: `Pin ${agent} of ${consumer.serverName}\n\nKey ${identity.keyId}${instead}. Planes 1 to 3 are untouched.\n`,
-  };
+  const message = `Pin ${agent} of ${consumer.serverName}\n\nKey ${identity.keyId}${instead}. Planes 1 to 3 are untouched.\n`;
+  return proposeEdit(base, consumer.file, edits, message);
 }
 
 function isSame(one: PinnedIdentity | undefined, other: PinnedIdentity): boolean {

@@ -13,13 +13,14 @@ import {
   thumbprintOf,
   withCardKeys,
 } from "../registry/retired.ts";
-import { pinsOf } from "./identity-rules.ts";
 
 type Consumes = Partner["card"]["consumes"];
 
 /** A file of the registry that pins agents. */
 export interface Consumer {
   readonly file: string;
+  /** Before a place in it, as a person reads it. */
+  readonly label: string;
   readonly serverName: string;
   readonly consumes: Consumes;
   /** Where `consumes` stands in the file. */
@@ -29,31 +30,45 @@ export interface Consumer {
   readonly keyIds: readonly string[] | undefined;
 }
 
+/** The organisation's own entry, then those of its partners. */
+export function consumersOf({ organisation, partners }: Registry): readonly [Consumer, ...Consumer[]] {
+  return [
+    {
+      ...{ file: ORGANISATION_FILE, label: "", serverName: organisation.serverName, path: ["consumes"] },
+      ...{ consumes: organisation.consumes, retired: organisation.retired.cardKeys, keyIds: undefined },
+    },
+    ...partners.map(({ file, name, partner: { serverName, card, retired, keyIds } }) => ({
+      ...{ file, label: `${name}: `, serverName, path: ["card", "consumes"] },
+      ...{ consumes: card.consumes, retired: retired.cardKeys, keyIds: keyIds.card },
+    })),
+  ];
+}
+
 /**
  * @param name a partner, or the organisation's own server, which is meant when none is named
  * @throws DrawbridgeError `usage`
  */
 export function consumerOf(registry: Registry, name?: string): Consumer {
-  const { organisation } = registry;
-  if (name === undefined || name === organisation.serverName) {
-    return {
-      file: ORGANISATION_FILE,
-      serverName: organisation.serverName,
-      consumes: organisation.consumes,
-      path: ["consumes"],
-      retired: organisation.retired.cardKeys,
-      keyIds: undefined,
-    };
-  }
-  const { file, partner } = findPartner(registry, name);
-  return {
-    file,
-    serverName: partner.serverName,
-    consumes: partner.card.consumes,
-    path: ["card", "consumes"],
-    retired: partner.retired.cardKeys,
-    keyIds: partner.keyIds.card,
-  };
+  const [own, ...others] = consumersOf(registry);
+  if (name === undefined || name === own.serverName) return own;
+  const { file } = findPartner(registry, name);
+  return others.find((one) => one.file === file) ?? own;
+}
+
+interface Pin extends Pick<Consumer, "file"> {
+  readonly agent: string;
+  readonly identity: PinnedIdentity;
+  /** As a person finds it in the registry. */
+  readonly where: string;
+}
+
+/** Every pin of an agent that we or a partner publish, in the organisation's entry and in the partners'. */
+export function pinsOf(registry: Registry): readonly Pin[] {
+  return consumersOf(registry).flatMap(({ file, label, consumes }) =>
+    Object.entries(consumes).flatMap(([agent, { cardIdentity: identity }]) =>
+      identity === undefined ? [] : [{ agent, identity, file, where: `${label}consumes.${agent}` }],
+    ),
+  );
 }
 
 /** An identity as the registry writes it. */

@@ -10,11 +10,10 @@ import { generateCardKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isJsonObject } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
-import { editYaml } from "../../runtime/edit-yaml.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
-import type { Proposal } from "../change/commit-change.ts";
+import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Registry } from "../registry/partner.ts";
@@ -207,22 +206,16 @@ export async function proposeRotation(
   const own = Object.entries(organisation.consumes).filter(
     ([, { cardIdentity }]) => cardIdentity !== undefined && isGone(cardIdentity),
   );
-  const text = editYaml(await base.textOf(ORGANISATION_FILE), [
-    {
-      path: ["agents", agent, "cardKeys"],
-      value: [...cardKeys.filter((key) => !isGone(key) && key.keyId !== fresh.keyId), fresh],
-    },
+  const kept = cardKeys.filter((key) => !isGone(key) && key.keyId !== fresh.keyId);
+  const retired = withCardKeys(organisation.retired.cardKeys, old.map(retiredKeyOf));
+  const edits = [
+    { path: ["agents", agent, "cardKeys"], value: [...kept, fresh] },
     ...own.map(([name]) => ({ path: ["consumes", name, "cardIdentity"], value: fresh })),
-    {
-      path: ["retired", "cardKeys"],
-      value: withCardKeys(organisation.retired.cardKeys, old.map(retiredKeyOf)),
-    },
-  ]);
+    { path: ["retired", "cardKeys"], value: retired },
+  ];
   const names = old.map(({ keyId }) => keyId).join(", ");
-  return {
-    edits: new Map([[ORGANISATION_FILE, text]]),
-    message: `Rotate the card key of ${agent}\n\n${fresh.keyId} replaces ${names}. Planes 1 to 3 are untouched.\n`,
-  };
+  const message = `Rotate the card key of ${agent}\n\n${fresh.keyId} replaces ${names}. Planes 1 to 3 are untouched.\n`;
+  return proposeEdit(base, ORGANISATION_FILE, edits, message);
 }
 
 async function publishAndProve(

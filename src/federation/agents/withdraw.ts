@@ -6,10 +6,9 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
-import { editYaml } from "../../runtime/edit-yaml.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
-import type { Proposal } from "../change/commit-change.ts";
+import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import type { Federation } from "../reconcile/context.ts";
@@ -55,18 +54,17 @@ export async function proposeWithdrawal(
   if (kind === "offered") {
     const { file, partner } = findPartner(registry, consumer.serverName);
     const kept = (partner.gateway?.invokes ?? []).filter((one) => one !== agent);
-    const text = editYaml(await base.textOf(file), [{ path: ["gateway", "invokes"], value: kept }]);
-    return { edits: new Map([[file, text]]), message: message(`Let ${agent} be invoked no more by`) };
+    const edits = [{ path: ["gateway", "invokes"], value: kept }];
+    return proposeEdit(base, file, edits, message(`Let ${agent} be invoked no more by`));
   }
   const { cardIdentity } = consumedAgent(consumer, agent);
-  const text = editYaml(await base.textOf(consumer.file), [
+  const isKept = cardIdentity === undefined || options.keepsKey === true;
+  const edits = [
     { path: [...consumer.path, agent], value: undefined },
-    ...(cardIdentity === undefined || options.keepsKey === true
-      ? []
-      : retireEdits(base, consumer, agent, cardIdentity)),
-  ]);
+    ...(isKept ? [] : retireEdits(base, consumer, agent, cardIdentity)),
+  ];
   const act = options.keepsKey === true ? "Remove" : "Withdraw";
-  return { edits: new Map([[consumer.file, text]]), message: message(`${act} ${agent} of`) };
+  return proposeEdit(base, consumer.file, edits, message(`${act} ${agent} of`));
 }
 
 /**

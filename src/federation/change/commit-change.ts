@@ -2,6 +2,7 @@
 // federation control that changes the registry is made here.
 // Invariants: all of it or nothing; the result is a valid registry, or every problem is reported and nothing changes;
 // nobody else commits meanwhile.
+import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
 import type { HeadContext } from "../reconcile/accept-head.ts";
 import { renderedChanges } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
@@ -18,6 +19,16 @@ export interface Proposal {
   /** Further files of the commit, such as a record. */
   readonly records?: ReadonlyMap<string, string>;
   readonly message: string;
+}
+
+/** The proposal to edit one file of the registry. @throws DrawbridgeError `internal` when it is not YAML */
+export async function proposeEdit(
+  base: ChangeBase,
+  file: string,
+  edits: readonly YamlEdit[],
+  message: string,
+): Promise<Proposal> {
+  return { edits: new Map([[file, editYaml(await base.textOf(file), edits)]]), message };
 }
 
 /** A proposal worked out: what the commit would hold. */

@@ -1,9 +1,9 @@
 // What is in force, plane by plane, whom it contains, what drifted and what waits: from the records alone,
 // without asking a real part.
 import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
-import { assessBranch } from "../reconcile/accept-head.ts";
+import { assess } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
-import { readRevision, registryOf } from "../reconcile/desired-state.ts";
+import { stateAt } from "../reconcile/desired-state.ts";
 import {
   closedPlanes,
   isRemoved,
@@ -11,7 +11,6 @@ import {
   type PartnerEntry,
   type Registry,
 } from "../registry/partner.ts";
-import type { Revision } from "../repository/repository.ts";
 import { recentDrift } from "../state/drift-records.ts";
 import { emptyRecord, readHead, readPlane } from "../state/plane-records.ts";
 
@@ -24,22 +23,12 @@ export async function federationStatus(context: ReconcileContext) {
   const { repository, state } = context;
   const head = await repository.head();
   const accepted = readHead(state).accepted?.revision;
-  const assessment = head === undefined ? undefined : (await assessBranch(context)).assessment;
-  const registry = assessment?.good
-    ? assessment.desired.registry
-    : accepted === undefined
-      ? undefined
-      : await storedRegistry(context, accepted);
-  const refused =
-    assessment === undefined
-      ? {
-          reason: "branch_missing" as const,
-          detail: `there is no branch ${repository.branch}`,
-          hint: "Push the branch, or correct `repository.branch`.",
-        }
-      : assessment.good
-        ? null
-        : { reason: assessment.reason, detail: assessment.detail, hint: assessment.hint };
+  const assessment = await assess(head, context);
+  const stored = accepted && (await stateAt(context, accepted).catch(() => undefined));
+  const registry = (assessment.good ? assessment.desired : stored)?.registry;
+  const refused = assessment.good
+    ? null
+    : { reason: assessment.reason, detail: assessment.detail, hint: assessment.hint };
   return {
     /** What the branch points at. */
     head: head ?? null,
@@ -57,17 +46,6 @@ export async function federationStatus(context: ReconcileContext) {
     /** The newest differences that were found and put right, newest first. */
     drift: recentDrift(state, DRIFT_SHOWN),
   };
-}
-
-async function storedRegistry(
-  { repository, cache }: ReconcileContext,
-  revision: Revision,
-): Promise<Registry | undefined> {
-  try {
-    return registryOf(await readRevision(repository, revision, cache), cache);
-  } catch {
-    return undefined;
-  }
 }
 
 function partnersIn(

@@ -1,42 +1,39 @@
 // One partner observed from outside as a probe.yaml says, with what the border denied as the explanation of what did
 // not arrive.
 import { resolve } from "node:path";
-import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type RoomId, roomOfVisibleId } from "../../domain/identifiers.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import type { FederationConfig } from "../config.ts";
-import type { PlaneName } from "../plane-order.ts";
-import type { ProbeConfig } from "../probes/config.ts";
+import { loadProbeConfig, type ProbeConfig } from "../probes/config.ts";
 import { probeFromOutside } from "../probes/from-outside.ts";
 import type { Explanation } from "../probes/probed-room.ts";
-import type { PartnerEntry } from "../registry/partner.ts";
+import type { Federation } from "../reconcile/context.ts";
+import type { ObserveFromOutside } from "../workflow/run-step.ts";
 import type { EvidencePackBody } from "./pack.ts";
 import { collectStream } from "./record-streams.ts";
 
-export interface OutsideObservation {
-  readonly config: FederationConfig;
-  readonly probe: ProbeConfig;
-  readonly sources: { readonly clock: Clock; readonly random: Random };
-}
-
 /**
- * Makes every probe that the partner could make.
- * @param inside what was observed from inside, for the rooms that it names
- * @throws DrawbridgeError `secret_unavailable`
+ * How every probe is made that a partner could make, with what a probe file lends.
+ * @returns throws DrawbridgeError `usage` where the file is about another server or partner, `secret_unavailable`
  */
-export function observeFromOutside(
-  { config, probe, sources }: OutsideObservation,
-  { partner }: PartnerEntry,
-  planes: readonly PlaneName[],
-  inside: readonly EvidenceItem[],
-): Promise<readonly EvidenceItem[]> {
+export function outsideProbe(
+  { config, clock, random }: Pick<Federation, "config" | "clock" | "random">,
+  file: string,
+): ObserveFromOutside {
+  const probe = loadProbeConfig(file);
   const violations = resolve(config.directory, config.border.violationsFile);
-  return probeFromOutside(probe, sources, {
-    planes: new Set(planes),
-    rooms: roomsOf(inside),
-    violationOf: (eventId) => violationOf(violations, partner, eventId),
-  });
+  return async (own, { partner }, planes, inside) => {
+    requireAbout(probe, own, partner.serverName);
+    return probeFromOutside(
+      probe,
+      { clock, random },
+      {
+        planes: new Set(planes),
+        rooms: roomsOf(inside),
+        violationOf: (eventId) => violationOf(violations, partner, eventId),
+      },
+    );
+  };
 }
 
 /** The rooms that the rooms plane speaks of, replacements among them. */

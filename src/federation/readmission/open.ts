@@ -7,10 +7,9 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText } from "../../domain/json.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { Identifier } from "../../records/format/fields.ts";
-import { editYaml } from "../../runtime/edit-yaml.ts";
 import { refuse } from "../agents/identity-rules.ts";
 import { changeBase } from "../change/commit-base.ts";
-import { commitChange } from "../change/commit-change.ts";
+import { commitChange, proposeEdit } from "../change/commit-change.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner, isRemoved, type PartnerEntry } from "../registry/partner.ts";
@@ -124,17 +123,12 @@ async function commitOpening(
     propose: async (base) => {
       const entry = findPartner(base.registry, named);
       requireRemoved(context, entry);
-      const text = editYaml(
-        await base.textOf(entry.file),
-        newIdentityEdits(base.registry, entry, identities),
-      );
       const { azp } = identities;
       const record = readmissionRecord("opened", openingOf(entry.partner), { azp, head: base.head, at });
-      return {
-        edits: new Map([[entry.file, text]]),
-        records: new Map([[readmissionRecordPath(record), jsonText(record)]]),
-        message: `Open the re-admission of ${entry.partner.serverName}\n\nEverything pinned before is retired; no plane is opened.\n\nReadmission: ${id}\n`,
-      };
+      const records = new Map([[readmissionRecordPath(record), jsonText(record)]]);
+      const message = `Open the re-admission of ${entry.partner.serverName}\n\nEverything pinned before is retired; no plane is opened.\n\nReadmission: ${id}\n`;
+      const edits = newIdentityEdits(base.registry, entry, identities);
+      return { ...(await proposeEdit(base, entry.file, edits, message)), records };
     },
     intend: (revision, { before }) => {
       const opening = openingOf(findPartner(before.registry, named).partner);

@@ -23,6 +23,7 @@ import {
   readRevision,
   registryOf,
   renderedChanges,
+  stateAt,
 } from "./desired-state.ts";
 
 export interface Refusal {
@@ -89,13 +90,19 @@ const WHY_REFUSED: Readonly<Record<RefusedCommit["why"], string>> = {
 
 /**
  * Judges a revision as a whole.
+ * @param revision undefined where there is no branch
  * @throws DrawbridgeError `repository_unusable` when it cannot be read
  */
 export async function assess(
-  revision: Revision,
+  revision: Revision | undefined,
   context: HeadContext,
   options: AssessOptions = {},
 ): Promise<Assessment> {
+  if (revision === undefined) {
+    const detail = `${context.repository.path} has no branch ${context.repository.branch}`;
+    const hint = "Push the branch, or correct `repository.branch`.";
+    return { good: false, reason: "branch_missing", detail, hint };
+  }
   const refusal = await assessOrigin(revision, context, options);
   if (refusal !== undefined) return { good: false, ...refusal };
   const files = await readRevision(context.repository, revision, context.cache);
@@ -243,14 +250,12 @@ export interface AcceptedState extends CurrentState {
  * @throws DrawbridgeError `head_refused` when nothing was ever accepted; `repository_unusable`
  */
 export async function acceptedState(context: HeadContext): Promise<AcceptedState> {
-  const { repository, cache } = context;
+  const { repository } = context;
   const { accepted, assessment } = await assessBranch(context);
   if (assessment.good) return { repository, desired: assessment.desired, refusal: undefined };
   const { reason, detail, hint } = assessment;
   if (accepted === undefined) throw new DrawbridgeError("head_refused", detail, { hint });
-  const files = await readRevision(repository, accepted, cache);
-  const desired = desiredState(accepted, files, registryOf(files, cache));
-  return { repository, desired, refusal: { reason, detail, hint } };
+  return { repository, desired: await stateAt(context, accepted), refusal: { reason, detail, hint } };
 }
 
 /**

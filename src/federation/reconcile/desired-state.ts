@@ -111,6 +111,15 @@ export function desiredState(
   };
 }
 
+/** The state of a revision that was good when it was accepted. @throws RegistryError; DrawbridgeError `repository_unusable` */
+export async function stateAt(
+  { repository, cache }: { readonly repository: Repository; readonly cache: PartnerCache },
+  revision: Revision,
+): Promise<DesiredState> {
+  const files = await readRevision(repository, revision, cache);
+  return desiredState(revision, files, registryOf(files, cache));
+}
+
 export function desiredPlane({ revision, registry, planes }: DesiredState, plane: PlaneName): DesiredPlane {
   return { revision, registry, files: planes[plane].files };
 }

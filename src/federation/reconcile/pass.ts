@@ -7,10 +7,10 @@ import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, type PlaneName } from "../pl
 import { clientsInForce, type Partner, planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/plane-records.ts";
-import { type Assessment, assess, type Refusal } from "./accept-head.ts";
+import { assess, type Refusal } from "./accept-head.ts";
 import { type AppliedPlane, stepPlane } from "./apply-plane.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
-import { type DesiredState, desiredState, readRevision, registryOf } from "./desired-state.ts";
+import { type DesiredState, stateAt } from "./desired-state.ts";
 
 /** How often one pass restarts for a branch that changes faster than planes are applied. */
 const RESTARTS_MAX = 20;
@@ -64,7 +64,9 @@ async function onePass(
 ): Promise<PassResult | "superseded"> {
   const states = new Map<Revision, DesiredState | undefined>();
   const stateOf = async (revision: Revision) => {
-    if (!states.has(revision)) states.set(revision, await storedState(context, revision));
+    if (!states.has(revision)) {
+      states.set(revision, await stateAt(context, revision).catch(() => undefined));
+    }
     return states.get(revision);
   };
   const head = await context.repository.head();
@@ -119,7 +121,7 @@ async function acceptHead(
   const { state, clock, reporter } = context;
   const before = readHead(state);
   const accepted = before.accepted?.revision;
-  const assessment = await assessHead(context, head, options);
+  const assessment = await assess(head, context, options);
   const at = timestamp(clock.now());
   const isSuperseded = await state.locked("head", clock, async () => {
     // Another process may have accepted a newer revision while this one was being read.
@@ -147,32 +149,6 @@ async function acceptHead(
   });
   const lastGood = accepted === undefined ? undefined : await stateOf(accepted);
   return { desired: lastGood, refusal: { reason, detail, hint }, isNew: false };
-}
-
-async function assessHead(
-  context: ReconcileContext,
-  head: Revision | undefined,
-  options: PassOptions,
-): Promise<Assessment> {
-  const { repository } = context;
-  if (head !== undefined) return assess(head, context, options);
-  return {
-    good: false,
-    reason: "branch_missing",
-    detail: `${repository.path} has no branch ${repository.branch}`,
-    hint: "Push the branch, or correct `repository.branch`.",
-  };
-}
-
-/** The state of a revision that was good when it was accepted; undefined when it cannot be read any more. */
-async function storedState(context: ReconcileContext, revision: Revision): Promise<DesiredState | undefined> {
-  const { repository, cache } = context;
-  try {
-    const files = await readRevision(repository, revision, cache);
-    return desiredState(revision, files, registryOf(files, cache));
-  } catch {
-    return undefined;
-  }
 }
 
 /**

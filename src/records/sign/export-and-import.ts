@@ -13,7 +13,7 @@ import {
   RECORD_SCHEMA,
   type RecordFile,
 } from "../format/record-file.ts";
-import { counterpartyOf, statementOrder } from "../format/stages.ts";
+import { counterpartyOf } from "../format/stages.ts";
 import type { Trust } from "../format/trust.ts";
 import { readEvidence } from "../verify/evidence-integrity.ts";
 import type { Problem } from "../verify/reasons.ts";
@@ -21,7 +21,7 @@ import { strayProblems } from "../verify/stage-sequence.ts";
 import { completionProblems, evidenceOf, keyProblems } from "../verify/verify-completion.ts";
 import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { verifyRecord } from "../verify/verify-record.ts";
-import { placeOf, stageProblems } from "../verify/verify-stage.ts";
+import { inOrder, stageProblems } from "../verify/verify-stage.ts";
 import { bySender } from "../verify/who-must-sign.ts";
 import {
   AnyStatement,
@@ -97,11 +97,7 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
   add(offered.problems.filter(({ reason }) => reason !== "evidence_out_of_order"));
   const items = new Map([...byDigest(held.evidence), ...offered.items]);
 
-  const places = new Map<string, DsseEnvelope>();
-  for (const envelope of held.envelopes) {
-    const statement = statementIn(envelope);
-    if (statement !== undefined) places.set(placeOfStatement(statement), envelope);
-  }
+  const places = envelopesByPlace(held);
   let opened = 0;
   for (const [index, envelope] of file.envelopes.entries()) {
     const where = `envelopes[${index}]`;
@@ -169,6 +165,15 @@ function statementProblems(
   ];
 }
 
+function envelopesByPlace({ envelopes }: HeldStatements): Map<string, DsseEnvelope> {
+  return new Map(
+    envelopes.flatMap((envelope) => {
+      const statement = statementIn(envelope);
+      return statement === undefined ? [] : [[placeOfStatement(statement), envelope]];
+    }),
+  );
+}
+
 function signaturesOf(envelopes: readonly DsseEnvelope[]): number {
   return envelopes.reduce((sum, { signatures }) => sum + signatures.length, 0);
 }
@@ -179,26 +184,17 @@ function signaturesOf(envelopes: readonly DsseEnvelope[]): number {
  * @throws RecordRefused (`record_refused`) when it would not verify, with every reason
  */
 export function assembleRecord(held: HeldStatements, trust: Trust): string {
-  const byPlace = new Map<string, DsseEnvelope>();
-  let bound: ReadonlySet<string> = new Set();
-  let order: readonly string[] = [];
-  for (const envelope of held.envelopes) {
-    const statement = statementIn(envelope);
-    if (statement === undefined) continue;
-    byPlace.set(placeOfStatement(statement), envelope);
-    if (!isCompletion(statement)) continue;
-    const { remover, partner, evidence } = statement.predicate;
-    bound = new Set(evidence);
-    order = statementOrder(remover, partner).map(placeOf);
-  }
+  const byPlace = envelopesByPlace(held);
   const completion = byPlace.get("completion");
-  if (completion === undefined) {
+  const statement = completion && statementIn(completion);
+  if (completion === undefined || statement === undefined || !isCompletion(statement)) {
     throw new RecordRefused("there is no record yet", [{ reason: "record_malformed", where: "completion" }]);
   }
+  const bound = new Set(statement.predicate.evidence);
   const file: RecordFile = {
     schema: RECORD_SCHEMA,
     completion,
-    stages: order.map((place) => byPlace.get(place)).filter((envelope) => envelope !== undefined),
+    stages: [...inOrder(statement.predicate, byPlace)],
     evidence: held.evidence
       .filter(({ digest }) => bound.has(digest))
       .sort((left, right) => (left.digest < right.digest ? -1 : 1)),

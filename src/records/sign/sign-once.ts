@@ -22,13 +22,13 @@ import { type DsseEnvelope, DsseEnvelopeDraft } from "../format/dsse-envelope.ts
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
 import type { CompletionStatement, StageStatement } from "../format/predicates.ts";
 import { fileText } from "../format/record-file.ts";
-import { counterpartyOf, STAGE_NAMES, statementOrder } from "../format/stages.ts";
+import { counterpartyOf, STAGE_NAMES } from "../format/stages.ts";
 import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../format/statement.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems, successionProblems } from "../verify/stage-sequence.ts";
 import { keyProblems } from "../verify/verify-completion.ts";
 import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
-import { placeOf, stageProblems } from "../verify/verify-stage.ts";
+import { inOrder, placeOf, stageProblems } from "../verify/verify-stage.ts";
 import { bySender } from "../verify/who-must-sign.ts";
 import {
   AnyStatement,
@@ -193,9 +193,6 @@ function completionToSign(
   removal: OwnRemoval,
   held: HeldStatements,
 ): Problem[] {
-  const stages = stagesIn(held.envelopes);
-  const ordered = statementOrder(removal.remover, removal.partner)
-    .map((slot) => stages.get(placeOf(slot)))
-    .filter((stage) => stage !== undefined);
+  const ordered = inOrder(removal, stagesIn(held.envelopes));
   return wholeProblems(completion, ordered, byDigest(held.evidence));
 }

@@ -17,7 +17,7 @@ import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
 import { type Statement, statementDigest } from "../format/statement.ts";
 import { isAscending } from "./evidence-integrity.ts";
 import type { Problem, ReasonCode } from "./reasons.ts";
-import { type Evidence, placeOf } from "./verify-stage.ts";
+import { type Evidence, inOrder, placeOf } from "./verify-stage.ts";
 import type { Signature } from "./who-must-sign.ts";
 
 type StageStatement = Statement<StagePredicate>;
@@ -172,17 +172,11 @@ function checkRevisions(
     list
       .map(({ organisation, plane, revision, render }) => [organisation, plane, revision, render].join(" "))
       .join("\n");
-  if (text(revisions) !== text(revisionsOf(inOrder(stages)))) report("revisions_differ");
-}
-
-/** Stage by stage, the remover's first; a statement that stands twice, once. */
-function inOrder(stages: readonly StageStatement[]): StageStatement[] {
+  // A statement that stands twice counts once.
   const byPlace = new Map(stages.map((stage) => [placeOf(stage.predicate), stage]));
   const [first] = stages;
-  if (first === undefined) return [];
-  return statementOrder(first.predicate.remover, first.predicate.partner)
-    .map((slot) => byPlace.get(placeOf(slot)))
-    .filter((stage) => stage !== undefined);
+  const ordered = first === undefined ? [] : inOrder(first.predicate, byPlace);
+  if (text(revisions) !== text(revisionsOf(ordered))) report("revisions_differ");
 }
 
 function checkOutOfReach(

@@ -13,6 +13,7 @@ import {
   positionOf,
   STAGES_LEFT_ALONE,
   STAGES_OF_REMOVER,
+  statementOrder,
 } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import { isAscending } from "./evidence-integrity.ts";
@@ -26,6 +27,14 @@ type Report = (reason: ReasonCode, detail?: string) => void;
 /** Where a stage's problems are. */
 export function placeOf({ organisation, stage }: Pick<StagePredicate, "organisation" | "stage">): string {
   return `${organisation}/${stage}`;
+}
+
+/** The statements of a removal that are at hand, in the order of a record. */
+export function inOrder<Stated>(
+  { remover, partner }: Pick<StagePredicate, "remover" | "partner">,
+  byPlace: ReadonlyMap<string, Stated>,
+): readonly Stated[] {
+  return statementOrder(remover, partner).flatMap((slot) => byPlace.get(placeOf(slot)) ?? []);
 }
 
 export interface JudgedStage {

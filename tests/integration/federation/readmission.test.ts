@@ -7,9 +7,12 @@ import { performAct } from "../../../src/federation/containment/contain-or-resto
 import { endRun } from "../../../src/federation/offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order.ts";
 import { NewIdentities } from "../../../src/federation/readmission/new-identities.ts";
-import { nextStep, type WorkflowContext } from "../../../src/federation/readmission/next-step.ts";
+import {
+  nextStep,
+  planReadmission,
+  type WorkflowContext,
+} from "../../../src/federation/readmission/next-step.ts";
 import { openReadmission } from "../../../src/federation/readmission/open.ts";
-import { planReadmission } from "../../../src/federation/readmission/status.ts";
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { commitRegistry, LIGHTHOUSE, operatorGit } from "../../support/control-repository.ts";
 import {

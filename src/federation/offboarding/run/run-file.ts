@@ -1,6 +1,7 @@
-// One removal as this organisation runs it, in a folder of its own below the state folder.
-// Invariants: a file is whole or absent; what a run is about never changes after it was opened; it ends once,
-// completed or aborted. No field holds content, a secret or a personal contact.
+// One removal as this organisation runs it, in a folder of its own below the state folder; and how it is opened.
+// Invariants: one run at a time for one counterparty; what is opened again by its ID stays as it was; a file is whole or
+// absent; what a run is about never changes after it was opened; it ends once, completed or aborted. No field holds
+// content, a secret or a personal contact.
 
 import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
@@ -12,7 +13,11 @@ import {
   Scope,
   Word,
 } from "../../../records/format/fields.ts";
-import { counterpartyOf, KINDS, TRIGGERS } from "../../../records/format/stages.ts";
+import { counterpartyOf, KINDS, type Kind, TRIGGERS, type Trigger } from "../../../records/format/stages.ts";
+import { scopeOf } from "../../probes/from-inside.ts";
+import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
+import { type Federation, timestamp } from "../../reconcile/context.ts";
+import { findPartner } from "../../registry/partner.ts";
 import type { StateFolder } from "../../state/folder.ts";
 
 const RunFile = z.strictObject({
@@ -110,5 +115,73 @@ export function findRun(state: StateFolder, named?: string): Run {
       runs.length === 0
         ? "Open one: drawbridge offboarding open."
         : `Name one with --run-id: ${choices.join(", ")}.`,
+  });
+}
+
+export interface OpenRunOptions {
+  /** The counterparty: its server name, or the name of its file in the registry. */
+  readonly partner: string;
+  readonly kind: Kind;
+  readonly trigger: Trigger;
+  readonly privateRecordFile: string;
+  /** The ID that the other organisation has chosen: this one then joins its run, as the partner. */
+  readonly run?: string | undefined;
+}
+
+/**
+ * Opens a run, or joins one.
+ * @throws DrawbridgeError `usage`, `config_invalid`
+ */
+export async function openRun(
+  federation: Federation,
+  { partner: named, kind, trigger, privateRecordFile, run: joined }: OpenRunOptions,
+): Promise<Run> {
+  if (kind === "emergency" && trigger !== "suspected_compromise") {
+    throw new DrawbridgeError("usage", "an emergency needs a suspected compromise", {
+      hint: "Use the kind full, or the trigger suspected_compromise; nothing was opened.",
+    });
+  }
+  if (joined !== undefined && !RunId.safeParse(joined).success) {
+    throw new DrawbridgeError("usage", `${JSON.stringify(joined)} is no run ID`, {
+      hint: "Ask the other organisation for it: 32 hexadecimal digits. Nothing was opened.",
+    });
+  }
+  const { clock, state, random } = federation;
+  // An emergency is not kept from beginning by a head that may not be accepted; nothing of that one counts.
+  const { desired } = await (kind === "emergency" ? acceptedState : goodState)(federation);
+  const { partner } = findPartner(desired.registry, named);
+  const own = desired.registry.organisation.serverName;
+  const other = partner.serverName;
+  return state.locked("offboarding", clock, async () => {
+    const known = listRuns(state).find(({ run }) => run === joined);
+    if (known !== undefined) return sameRun(known, { kind, trigger, other });
+    const active = openRunWith(state, other);
+    if (active !== undefined) {
+      throw new DrawbridgeError("usage", `run ${active.run} with ${other} is open already`, {
+        hint: "Go on with it (drawbridge offboarding status), or end it (drawbridge offboarding abort).",
+      });
+    }
+    return writeRun(state, {
+      version: 1,
+      run: joined ?? random.bytes(16).toString("hex"),
+      kind,
+      trigger,
+      remover: joined === undefined ? own : other,
+      partner: joined === undefined ? other : own,
+      self: own,
+      private_record_file: privateRecordFile,
+      opened_at: timestamp(clock.now()),
+      baseline: { revision: desired.revision, scope: scopeOf(federation.parts, partner, desired) },
+      ended: null,
+    });
+  });
+}
+
+function sameRun(run: Run, wanted: { kind: Kind; trigger: Trigger; other: string }): Run {
+  if (run.kind === wanted.kind && run.trigger === wanted.trigger && counterpartyIn(run) === wanted.other) {
+    return run;
+  }
+  throw new DrawbridgeError("usage", `run ${run.run} exists already, and is another removal`, {
+    hint: "Compare run, kind, trigger and partner with the other organisation; nothing was changed.",
   });
 }

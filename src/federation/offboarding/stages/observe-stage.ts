@@ -10,7 +10,7 @@ import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { type DesiredState, desiredPlane, readRevision, registryOf } from "../../reconcile/desired-state.ts";
+import { type DesiredState, desiredPlane, stateAt } from "../../reconcile/desired-state.ts";
 import { type Partner, partnerEntry, planeState } from "../../registry/partner.ts";
 import { parseRevision } from "../../repository/repository.ts";
 import { DeclaredEvidence, RECONCILED, subjectWord } from "../../workflow/declared-evidence.ts";
@@ -184,14 +184,14 @@ async function evidenceOf(
 
 /** The counterparty's entry in the registry when the run was opened. A scope that was made smaller shows no absence. */
 async function entryBefore(
-  { repository, cache }: OffboardingContext,
+  context: OffboardingContext,
   { kind, baseline: { revision }, ...run }: Run,
   { desired }: Reached,
 ): Promise<Partner | undefined> {
   // The scope of a partial removal is that of each stage.
   if (kind === "partial" || desired.revision === revision) return undefined;
   const base = parseRevision(revision);
-  if (base === undefined || !(await repository.isAncestor(base, desired.revision))) {
+  if (base === undefined || !(await context.repository.isAncestor(base, desired.revision))) {
     throw new DrawbridgeError(
       "head_refused",
       `the run was opened at ${revision}, which the branch does not hold`,
@@ -200,8 +200,7 @@ async function entryBefore(
       },
     );
   }
-  const registry = registryOf(await readRevision(repository, base, cache), cache);
-  return partnerEntry(registry, counterpartyIn(run))?.partner;
+  return partnerEntry((await stateAt(context, base)).registry, counterpartyIn(run))?.partner;
 }
 
 async function driftOf(

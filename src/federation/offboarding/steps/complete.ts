@@ -8,19 +8,18 @@ import type {
   StagePredicate,
   StageStatement,
 } from "../../../records/format/predicates.ts";
-import { STAGE_NAMES, statementOrder } from "../../../records/format/stages.ts";
+import { STAGE_NAMES } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
 import { assembleRecord } from "../../../records/sign/export-and-import.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
 import { completionStatement } from "../../../records/sign/make-statements.ts";
 import { signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
-import { placeOf } from "../../../records/verify/verify-stage.ts";
+import { inOrder, placeOf } from "../../../records/verify/verify-stage.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { recentDrift } from "../../state/drift-records.ts";
 import { removalStep } from "../../workflow/procedure.ts";
-import { allHold } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, type Residual, signerOf } from "../run/context.ts";
 import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
 import { counterpartyIn, endRun, type Run, runFile } from "../run/run-file.ts";
@@ -37,7 +36,15 @@ import { judgeObservation } from "../stages/judge-stage.ts";
 import { observeStage } from "../stages/observe-stage.ts";
 import { type RunView, viewOf } from "./next-steps.ts";
 import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
-import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
+import {
+  blockedBy,
+  blocksIn,
+  OffboardingBlocked,
+  removalOf,
+  requireOpen,
+  type StageBlock,
+  withRun,
+} from "./step.ts";
 
 /**
  * @returns `recordFile` null while the partner's signature is missing
@@ -90,8 +97,7 @@ function statementOf(
   residual: Residual,
 ) {
   const statements = readStatements(run);
-  const found = stagesIn(statements.envelopes);
-  const stages = statementOrder(run.remover, run.partner).flatMap((slot) => found.get(placeOf(slot)) ?? []);
+  const stages = inOrder(run, stagesIn(statements.envelopes));
   const facts = context.facts(run);
   const other = counterpartyIn(run);
   const theirs = stages.find(({ predicate }) => predicate.organisation === other && isDuties(predicate));
@@ -232,16 +238,10 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
     }
     reportRepaired(context, progress, plane);
     const observation = await observeStage(context, run, progress, "observe");
-    for (const judged of judgeObservation(observation)) {
-      const { condition, probe, found, hint } = judged;
-      // Stage 5 restarts the homeserver after stage 4 was shown.
-      if (allHold([judged]) || condition === "no_restart") continue;
-      blocks.push({ stage, plane, condition, probe, found, hint });
-    }
-    for (const { subject, reason, hint } of observation.outOfReach) {
-      if (waivers.has(subject)) continue;
-      blocks.push({ stage, plane, condition: "out_of_reach", probe: subject, found: reason, hint });
-    }
+    // Stage 5 restarts the homeserver after stage 4 was shown.
+    const judged = judgeObservation(observation).filter(({ condition }) => condition !== "no_restart");
+    const left = observation.outOfReach.filter(({ subject }) => !waivers.has(subject));
+    blocks.push(...blocksIn(stage, judged, left));
   }
   if (blocks.length > 0) throw new OffboardingBlocked(what, blocks);
 }

@@ -30,7 +30,15 @@ import { declaredOpen } from "../stages/observe-stage.ts";
 import { finishRecord, recheck } from "./complete.ts";
 import { nextStepsOf, type RunView, type StageView, unwaivedIn, viewOf } from "./next-steps.ts";
 import { prove } from "./prove-stage.ts";
-import { blockedBy, OffboardingBlocked, removalOf, requireOpen, type StageBlock, withRun } from "./step.ts";
+import {
+  blockedBy,
+  blocksIn,
+  OffboardingBlocked,
+  removalOf,
+  requireOpen,
+  type StageBlock,
+  withRun,
+} from "./step.ts";
 
 /**
  * Signs and countersigns whatever is due; once both have signed the completion, the record is written.
@@ -199,18 +207,14 @@ export function blocksOf({
   progress,
   unwaived,
 }: Pick<StageView, "stage" | "progress" | "unwaived">): readonly StageBlock[] {
-  const plane = PLANE_OF_STAGE[stage];
   if (progress?.proof == null) {
     const found = "it has not been shown yet";
     const hint = "Run drawbridge offboarding next.";
-    return [{ stage, plane, condition: "shown", probe: "next", found, hint }];
+    return [{ stage, plane: PLANE_OF_STAGE[stage], condition: "shown", probe: "next", found, hint }];
   }
-  const open = progress.proof.conditions.filter((condition) => !allHold([condition]));
-  return [
-    ...open.map(({ condition, probe, found, hint }) => ({ stage, plane, condition, probe, found, hint })),
-    ...unwaived.map(({ subject, reason, hint }) => ({
-      ...{ stage, plane, condition: "out_of_reach", probe: subject, found: reason },
-      hint: `${hint} Or waive it: drawbridge offboarding waive ${shellWord(subject)} --reason WORD.`,
-    })),
-  ];
+  const waivable = unwaived.map(({ hint, ...one }) => ({
+    ...one,
+    hint: `${hint} Or waive it: drawbridge offboarding waive ${shellWord(one.subject)} --reason WORD.`,
+  }));
+  return blocksIn(stage, progress.proof.conditions, waivable);
 }

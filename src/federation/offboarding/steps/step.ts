@@ -1,11 +1,13 @@
 // One step of a run at a time, and what keeps a step from being done: each obstacle with what was tried, what was
 // found and what to do. Invariant: a run that has ended is not worked on.
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { StageName } from "../../../records/format/stages.ts";
+import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
 import type { OwnRemoval } from "../../../records/sign/held-statements.ts";
 import type { Block } from "../../workflow/procedure.ts";
+import { allHold, type JudgedCondition } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, trustOf } from "../run/context.ts";
+import type { StageProof } from "../run/progress.ts";
 import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 
 /** What is in the way of a removal's step. */
@@ -34,6 +36,22 @@ export function blockedBy(
   block: Omit<StageBlock, "stage" | "plane"> & Partial<StageBlock>,
 ): OffboardingBlocked {
   return new OffboardingBlocked(what, [{ stage: null, plane: null, ...block }]);
+}
+
+/** The conditions of a stage that do not hold, and what is out of its reach. */
+export function blocksIn(
+  stage: StageName,
+  conditions: readonly JudgedCondition[],
+  outOfReach: StageProof["out_of_reach"],
+): readonly StageBlock[] {
+  const about = { stage, plane: PLANE_OF_STAGE[stage] };
+  const open = conditions.filter((one) => !allHold([one]));
+  return [
+    ...open.map(({ condition, probe, found, hint }) => ({ ...about, condition, probe, found, hint })),
+    ...outOfReach.map(({ subject, reason, hint }) => ({
+      ...{ ...about, condition: "out_of_reach", probe: subject, found: reason, hint },
+    })),
+  ];
 }
 
 /** A run as the records see it. @throws DrawbridgeError `config_invalid` when a party has no pinned key */
