@@ -10,8 +10,12 @@ import {
   readmissionStatus,
   type WorkflowContext,
 } from "../federation/readmission/next-step.ts";
-import { openReadmission as open } from "../federation/readmission/open.ts";
-import { currentStep, type Readmission, requireReadmission } from "../federation/readmission/readmission.ts";
+import {
+  currentStep,
+  openReadmission as open,
+  type Readmission,
+  requireReadmission,
+} from "../federation/readmission/readmission.ts";
 import { readmissionRooms, roomLines } from "../federation/readmission/rooms.ts";
 import { acceptedState } from "../federation/reconcile/accept-head.ts";
 import { findPartner } from "../federation/registry/partner.ts";

@@ -87,18 +87,29 @@ function jsonOf({ head, revision, direction, refusal, planes }: PassResult): unk
     revision: revision ?? null,
     order: direction ?? null,
     refused: refusal ?? null,
-    planes: planes.map((report) => ({
-      plane: report.plane,
-      revision: report.record.applied?.revision ?? null,
-      digest: report.record.applied?.digest ?? null,
-      at: report.record.applied?.at ?? null,
-      outcome: outcomeOf(report),
-      reason: report.record.applied?.reason ?? null,
-      outOfReach: report.record.applied?.outOfReach ?? [],
-      retryAt: report.record.applied?.retryAt ?? null,
-      changed: report.changed,
-      drift: report.drift,
-    })),
+    planes: planes.map((report) => {
+      const { plane, changed, drift, record } = report;
+      const {
+        revision = null,
+        digest = null,
+        at = null,
+        reason = null,
+        retryAt = null,
+      } = record.applied ?? {};
+      const outOfReach = record.applied?.outOfReach ?? [];
+      return {
+        plane,
+        revision,
+        digest,
+        at,
+        outcome: outcomeOf(report),
+        reason,
+        outOfReach,
+        retryAt,
+        changed,
+        drift,
+      };
+    }),
   };
 }
 

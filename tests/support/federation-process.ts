@@ -10,7 +10,7 @@ import { applyPlanes, performAct } from "../../src/federation/containment/contai
 import { runPurge } from "../../src/federation/offboarding/duties/purge.ts";
 import { findRun } from "../../src/federation/offboarding/run/run-file.ts";
 import { nextStep } from "../../src/federation/readmission/next-step.ts";
-import { openReadmission } from "../../src/federation/readmission/open.ts";
+import { openReadmission } from "../../src/federation/readmission/readmission.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../src/federation/state/folder.ts";
 import { openControl } from "./control-repository.ts";

@@ -87,7 +87,7 @@ export function containmentCommand(act: Act): CommandModule {
 interface Options {
   readonly config: string;
   readonly apply: boolean | undefined;
-  readonly json: boolean | undefined;
+  readonly json?: boolean | undefined;
 }
 
 async function showPlan(act: Act, name: string, options: Options): Promise<ExitCode> {

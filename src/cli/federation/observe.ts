@@ -100,10 +100,10 @@ Exit codes:
 interface PackOptions {
   readonly config: string;
   readonly since: string | undefined;
-  readonly until: string | undefined;
-  readonly probeConfig: string | undefined;
+  readonly until?: string | undefined;
+  readonly probeConfig?: string | undefined;
   readonly output: string | undefined;
-  readonly json: boolean | undefined;
+  readonly json?: boolean | undefined;
 }
 
 /** Observes a partner, and writes an evidence pack. @throws DrawbridgeError */

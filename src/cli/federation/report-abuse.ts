@@ -155,21 +155,10 @@ function commandsFor({ name }: PartnerEntry, config: string): readonly (readonly
  * @throws what filing throws, at the end
  */
 async function containFirst(filing: Filing, name: string, config: string): Promise<ExitCode> {
-  const contained = await codeOf(() =>
-    performAndPrint("contain", name, { config, apply: true, json: undefined }),
-  );
+  const contained = await codeOf(() => performAndPrint("contain", name, { config, apply: true }));
   const [filed] = await Promise.allSettled([fileAndPrint(filing)]);
   const output = evidenceFolder(config);
-  const packed = await codeOf(() =>
-    writePack(name, {
-      config,
-      output,
-      since: "24h",
-      until: undefined,
-      probeConfig: undefined,
-      json: undefined,
-    }),
-  );
+  const packed = await codeOf(() => writePack(name, { config, output, since: "24h" }));
   if (filed.status === "rejected") throw filed.reason;
   return contained === ExitCode.ok ? packed : contained;
 }

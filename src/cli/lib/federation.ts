@@ -32,7 +32,7 @@ export async function probePartner(
   name: string,
   options: {
     readonly config: string;
-    readonly probeConfig: string | undefined;
+    readonly probeConfig?: string | undefined;
     readonly planes: readonly PlaneName[];
   },
 ) {

@@ -19,7 +19,7 @@ export function outputWritten(): Promise<void> {
 
 /** Prints a command's answer: the value with `--json`, else its text, which ends with a line break. */
 export function print(
-  { json }: { readonly json: boolean | undefined },
+  { json }: { readonly json?: boolean | undefined },
   value: unknown,
   text: () => string,
 ): void {

@@ -5,6 +5,7 @@ import { z } from "zod";
 import { GitRevision, Identifier, Instant } from "../../records/format/fields.ts";
 import { CONTAINMENT_ORDER } from "../plane-order.ts";
 import type { Partner } from "../registry/partner.ts";
+import { recordPath } from "../registry/readmission-record.ts";
 import type { Revision } from "../repository/repository.ts";
 
 export const Act = z.enum(["contain", "restore"]);
@@ -46,10 +47,7 @@ export function containmentRecord(
 /** Folder of the repository that holds every record. */
 export const CONTAINMENTS = "records/containment";
 
-/** Where a record stands in the repository, such as `records/containment/20260102T030405.678Z-b.test-contain.json`. */
-export function containmentRecordPath({ timestamp, server_name, act }: ContainmentRecord): string {
-  const at = timestamp.replaceAll(/[-:]/g, "");
-  // A server name may have a port or an IPv6 address, which not every file system takes in a name.
-  const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
-  return `${CONTAINMENTS}/${at}-${server}-${act}.json`;
+/** Where a record stands in the repository. */
+export function containmentRecordPath(record: ContainmentRecord): string {
+  return recordPath(CONTAINMENTS, record, record.act);
 }

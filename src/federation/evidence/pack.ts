@@ -11,9 +11,11 @@ import type { Clock } from "../../domain/clock.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { parseJson } from "../../domain/json.ts";
 import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
+import { GitRevision, Identifier } from "../../records/format/fields.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import type { FederationConfig } from "../config.ts";
-import { ContainmentRecord } from "../containment/containment-record.ts";
+import { CONTAINMENTS, ContainmentRecord } from "../containment/containment-record.ts";
+import { PLANE_NAMES } from "../plane-order.ts";
 import type { CurrentState } from "../reconcile/accept-head.ts";
 import { closedPlanes, type PartnerEntry } from "../registry/partner.ts";
 import {
@@ -25,7 +27,6 @@ import {
   type Window,
 } from "./record-streams.ts";
 
-const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/);
 const Time = z.iso.datetime();
 
 /** What no closing of planes brings about, as every pack says it. */
@@ -50,9 +51,9 @@ const EvidencePackBody = z.strictObject({
     contained: z.boolean(),
   }),
   /** The commit that the registry was read at. */
-  revision: z.string().regex(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/),
+  revision: GitRevision,
   /** Planes that the registry closes. */
-  closed_planes: z.array(z.enum(["transport", "rooms", "border", "card", "gateway"])),
+  closed_planes: z.array(z.enum(PLANE_NAMES)),
   /** Containment records of this partner in the repository, each with the SHA-256 of its file. */
   containment_records: z.array(
     z.strictObject({ path: Identifier, record: ContainmentRecord, digest: Sha256Digest }),
@@ -109,8 +110,6 @@ export function packProblems(value: unknown): string[] {
 
 // Puts an evidence pack together: the registry's facts, the containment records, what was probed, and the three
 // record streams. Invariant: what does not fit the pack's schema is left out and counted, never bent to fit.
-
-const RECORDS = "records/containment";
 
 export interface PackInput {
   readonly config: FederationConfig;
@@ -179,7 +178,7 @@ async function containmentRecords(
   { repository, desired }: CurrentState,
   serverName: string,
 ): Promise<EvidencePackBody["containment_records"]> {
-  const texts = await repository.read(desired.revision, [RECORDS]);
+  const texts = await repository.read(desired.revision, [CONTAINMENTS]);
   return [...texts].flatMap(([path, text]) => {
     const record = ContainmentRecord.safeParse(parseJson(text)).data;
     return record?.server_name === serverName ? [{ path, record, digest: sha256Tagged(text) }] : [];

@@ -28,11 +28,12 @@ import {
   type StepResult as StepOutcome,
 } from "../workflow/run-step.ts";
 import { foundIn, type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
-import { isOnBranch, readmissionRecord } from "./open.ts";
 import {
   currentStep,
+  isOnBranch,
   isOvertaken,
   type Readmission,
+  readmissionRecord,
   refuseWhileRemoving,
   requireReadmission,
   saveEvidence,

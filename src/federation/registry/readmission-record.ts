@@ -11,6 +11,12 @@ export const ROOMS_CHOICES = ["new", "reopen"] as const;
 export const RoomsChoice = z.enum(ROOMS_CHOICES);
 export type RoomsChoice = z.output<typeof RoomsChoice>;
 
+export const RetiredNames = z.strictObject({
+  card_keys: z.array(Identifier),
+  clients: z.array(Identifier),
+  server_keys: z.array(Identifier),
+});
+
 export const ReadmissionRecord = z.strictObject({
   schema: z.literal("svc.federation.readmission.v1"),
   act: z.enum(["opened", "completed"]),
@@ -24,11 +30,7 @@ export const ReadmissionRecord = z.strictObject({
   git_revision: GitRevision,
   timestamp: Instant,
   /** Refused from now on. */
-  retired: z.strictObject({
-    card_keys: z.array(Identifier),
-    clients: z.array(Identifier),
-    server_keys: z.array(Identifier),
-  }),
+  retired: RetiredNames,
   /** `new`: shared rooms are new ones; `reopen`: kept ones were opened again. Null before it was chosen. */
   rooms: RoomsChoice.nullable(),
   /** Shared rooms that a new one stands for, since the removal or by the re-admission. */
@@ -50,13 +52,17 @@ export type ReadmissionRecord = z.output<typeof ReadmissionRecord>;
 export const READMISSIONS = "records/readmission";
 
 /** Where a record stands in the repository. */
-export function readmissionRecordPath({
-  readmission,
-  act,
-  timestamp,
-  server_name,
-}: ReadmissionRecord): string {
-  const at = timestamp.replaceAll(/[-:]/g, "");
+export function readmissionRecordPath(record: ReadmissionRecord): string {
+  return recordPath(READMISSIONS, record, `${record.readmission.slice(0, 8)}-${record.act}`);
+}
+
+/** Such as `records/containment/20260102T030405.678Z-b.test-contain.json`: when, about whom, what. */
+export function recordPath(
+  folder: string,
+  { timestamp, server_name }: Pick<ReadmissionRecord, "timestamp" | "server_name">,
+  what: string,
+): string {
+  // A server name may have a port or an IPv6 address, which not every file system takes in a name.
   const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
-  return `${READMISSIONS}/${at}-${server}-${readmission.slice(0, 8)}-${act}.json`;
+  return `${folder}/${timestamp.replaceAll(/[-:]/g, "")}-${server}-${what}.json`;
 }

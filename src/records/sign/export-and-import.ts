@@ -19,18 +19,18 @@ import { readEvidence } from "../verify/evidence-integrity.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems } from "../verify/stage-sequence.ts";
 import { completionProblems, evidenceOf, keyProblems } from "../verify/verify-completion.ts";
-import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
+import { fieldOf } from "../verify/verify-dsse-envelope.ts";
 import { verifyRecord } from "../verify/verify-record.ts";
 import { inOrder, stageProblems } from "../verify/verify-stage.ts";
-import { bySender } from "../verify/who-must-sign.ts";
 import {
-  AnyStatement,
+  type AnyStatement,
   byDigest,
   type HeldStatements,
   isCompletion,
   makerOf,
   mergeSignatures,
   type OwnRemoval,
+  openFrom,
   placeOfStatement,
   RecordRefused,
   refuseUnlessClean,
@@ -51,11 +51,9 @@ export function exportExchange(
   envelopes: readonly DsseEnvelope[],
   evidence: readonly EvidenceItem[],
 ): string {
-  const { run, self, parties } = removal;
+  const { run, self } = removal;
   const problems = envelopes.flatMap((envelope, index) => {
-    const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, parties, () =>
-      bySender(self, counterpartyOf(removal.self, removal)),
-    );
+    const opened = openFrom(self, removal, envelope);
     return opened.valid ? [] : opened.problems.map((one) => ({ ...one, where: `envelopes[${index}]` }));
   });
   refuseUnlessClean("this must not be passed on", problems);
@@ -101,9 +99,7 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
   let opened = 0;
   for (const [index, envelope] of file.envelopes.entries()) {
     const where = `envelopes[${index}]`;
-    const result = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () =>
-      bySender(other, removal.self),
-    );
+    const result = openFrom(other, removal, envelope);
     if (!result.valid) {
       add(result.problems.map((problem) => ({ ...problem, where })));
       continue;

@@ -9,10 +9,13 @@ import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { STATEMENT_BYTES_MAX } from "../format/fields.ts";
 import { COMPLETION_PREDICATE_TYPE, CompletionStatement, StageStatement } from "../format/predicates.ts";
+import { counterpartyOf } from "../format/stages.ts";
 import type { TrustedParty } from "../format/trust.ts";
 import { type Problem, REASONS } from "../verify/reasons.ts";
 import type { Removal } from "../verify/stage-sequence.ts";
+import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { placeOf } from "../verify/verify-stage.ts";
+import { bySender } from "../verify/who-must-sign.ts";
 
 /** A removal as one organisation sees it. */
 export interface OwnRemoval extends Removal {
@@ -41,6 +44,14 @@ export function statementIn({ payload }: DsseEnvelope): AnyStatement | undefined
   const statement = AnyStatement.safeParse(value).data;
   known.set(payload, { statement });
   return statement;
+}
+
+/** Verifies an envelope that one organisation passes on; the other one may have signed it before. */
+export function openFrom(sender: string, removal: OwnRemoval, envelope: unknown) {
+  const receiver = counterpartyOf(sender, removal);
+  return verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () =>
+    bySender(sender, receiver),
+  );
 }
 
 export function isCompletion(statement: AnyStatement): statement is CompletionStatement {

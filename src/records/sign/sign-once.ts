@@ -27,16 +27,15 @@ import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../format/statement.ts";
 import type { Problem } from "../verify/reasons.ts";
 import { strayProblems, successionProblems } from "../verify/stage-sequence.ts";
 import { keyProblems } from "../verify/verify-completion.ts";
-import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { inOrder, placeOf, stageProblems } from "../verify/verify-stage.ts";
-import { bySender } from "../verify/who-must-sign.ts";
 import {
-  AnyStatement,
+  type AnyStatement,
   byDigest,
   type HeldStatements,
   isCompletion,
   makerOf,
   type OwnRemoval,
+  openFrom,
   placeOfStatement,
   RecordRefused,
   refuseUnlessClean,
@@ -145,9 +144,7 @@ export async function countersign(
   signer: Signer,
 ): Promise<DsseEnvelope> {
   const other = counterpartyOf(removal.self, removal);
-  const opened = verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () =>
-    bySender(other, removal.self),
-  );
+  const opened = openFrom(other, removal, envelope);
   if (!opened.valid) {
     const where = "envelope";
     throw new RecordRefused(

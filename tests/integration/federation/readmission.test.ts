@@ -12,7 +12,7 @@ import {
   planReadmission,
   type WorkflowContext,
 } from "../../../src/federation/readmission/next-step.ts";
-import { openReadmission } from "../../../src/federation/readmission/open.ts";
+import { openReadmission } from "../../../src/federation/readmission/readmission.ts";
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { commitRegistry, LIGHTHOUSE, operatorGit } from "../../support/control-repository.ts";
 import {

@@ -24,6 +24,13 @@ export interface OffboardingContext extends Federation {
   readonly say: (text: string) => void;
 }
 
+/** One run, and what it is worked on with. */
+export interface RunContext extends OffboardingContext {
+  readonly run: Run;
+  /** Both parties' keys, as they are pinned. */
+  readonly trust: Trust;
+}
+
 /** @throws DrawbridgeError `config_invalid`, `secret_unavailable` */
 export function signerOf(config: FederationConfig): Signer {
   const { signingKey } = sectionOf(config);

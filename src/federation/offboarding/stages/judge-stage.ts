@@ -20,9 +20,9 @@ import {
   type Seen,
 } from "../../workflow/step-verdict.ts";
 import type { RecordFacts } from "../private-record/consistency.ts";
-import type { OffboardingContext } from "../run/context.ts";
+import type { RunContext } from "../run/context.ts";
 import { readDutiesEvidence } from "../run/progress.ts";
-import { counterpartyIn, type Run } from "../run/run-file.ts";
+import { counterpartyIn } from "../run/run-file.ts";
 
 export interface StageObservation extends Seen {
   /** What the conditions are evaluated with; `closed_at` is when the observation ended. */
@@ -48,13 +48,12 @@ const STATIC_TESTS = "check_federation";
 const DUTIES = "duties";
 
 export async function observeDuties(
-  context: OffboardingContext,
-  run: Run,
+  context: RunContext,
 ): Promise<Pick<StageObservation, "items" | "outOfReach" | "objections">> {
   const { revision } = (await goodState(context)).desired;
-  const declared = new DeclaredEvidence(counterpartyIn(run), "transport", context.clock);
+  const declared = new DeclaredEvidence(counterpartyIn(context.run), "transport", context.clock);
   const objections: Objection[] = [];
-  const items = [...readDutiesEvidence(run)];
+  const items = [...readDutiesEvidence(context.run)];
   const [problem] = await staticProblemsOf(context, revision);
   if (problem === undefined) {
     const about = { layer: "registry", verdict: "closed", reason: "passed" } as const;
@@ -64,7 +63,7 @@ export async function observeDuties(
     objections.push({ ...about, found: problem, hint: HINTS["static_tests_pass"] ?? "" });
   }
   try {
-    items.push(...recorded(context.facts(run), declared));
+    items.push(...recorded(context.facts(context.run), declared));
   } catch (error) {
     if (!(error instanceof DrawbridgeError)) throw error;
     const found = error.message.split("\n")[0] ?? "";
@@ -97,7 +96,7 @@ function recorded(
 
 /** What the tests that need no server find in a revision: the first line of each that does not pass. */
 async function staticProblemsOf(
-  { repository }: OffboardingContext,
+  { repository }: RunContext,
   revision: DesiredState["revision"],
 ): Promise<readonly string[]> {
   const registry = await repository.read(revision, ["registry"]);

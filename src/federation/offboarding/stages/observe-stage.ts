@@ -17,9 +17,9 @@ import { DeclaredEvidence, RECONCILED, subjectWord } from "../../workflow/declar
 import { removalStep } from "../../workflow/procedure.ts";
 import { observePlane, type Reached, runStep } from "../../workflow/run-step.ts";
 import type { Objection } from "../../workflow/step-verdict.ts";
-import type { OffboardingContext } from "../run/context.ts";
+import type { RunContext } from "../run/context.ts";
 import { readStage, type StageProgress } from "../run/progress.ts";
-import { counterpartyIn, type Run } from "../run/run-file.ts";
+import { counterpartyIn } from "../run/run-file.ts";
 import { judgeObservation, NOT_OUR_ROOM, observeDuties, type StageObservation } from "./judge-stage.ts";
 
 type OutOfReach = StageObservation["outOfReach"][number];
@@ -38,18 +38,18 @@ type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "scope">;
  * @throws DrawbridgeError `head_refused`, `repository_unusable`, `secret_unavailable`
  */
 export async function observeStage(
-  context: OffboardingContext,
-  run: Run,
+  context: RunContext,
   progress: ObservedStage,
   how: "apply" | "observe",
   commit?: () => Promise<unknown>,
 ): Promise<StageObservation> {
+  const { run } = context;
   const { plane, conditions } = removalStep(run.kind, progress.stage);
   const partner = counterpartyIn(run);
   if (plane !== null && conditions !== null) {
     const { seen } = await runStep(context, {
       ...{ plane, partner, how, commit },
-      observe: (reached) => observeClosed(context, run, { ...progress, plane }, reached),
+      observe: (reached) => observeClosed(context, { ...progress, plane }, reached),
       evaluate: (_reached, seen) => judgeObservation(seen),
     });
     return seen;
@@ -60,15 +60,14 @@ export async function observeStage(
     const items = [declared.item({ ...about, reason: `left_alone_by_${run.kind}` })];
     return { items, outOfReach: [], objections: [] };
   };
-  const found = conditions === null ? leftAlone() : await observeDuties(context, run);
-  return observed(context, run, progress, { revision: null, render: null }, { plane, ...found });
+  const found = conditions === null ? leftAlone() : await observeDuties(context);
+  return observed(context, progress, { revision: null, render: null }, { plane, ...found });
 }
 
 type Found = Omit<StageObservation, "work" | "fromOutside">;
 
 function observed(
-  { clock, outside }: OffboardingContext,
-  { kind, self, remover, partner }: Run,
+  { clock, outside, run: { kind, self, remover, partner } }: RunContext,
   { stage, scope, opened_at }: ObservedStage,
   inForce: Pick<StageWork, "revision" | "render">,
   found: Found,
@@ -85,20 +84,19 @@ function observed(
 }
 
 async function observeClosed(
-  context: OffboardingContext,
-  run: Run,
+  context: RunContext,
   progress: ObservedStage & { readonly plane: PlaneName },
   reached: Reached,
 ): Promise<StageObservation> {
   const { plane } = progress;
-  const other = counterpartyIn(run);
+  const other = counterpartyIn(context.run);
   const { desired, applied, pass } = reached;
   const partner = partnerEntry(desired.registry, other)?.partner;
   const drift = partner !== undefined && pass === undefined ? await driftOf(context, plane, desired) : [];
-  const items = partner === undefined ? [] : await evidenceOf(context, run, progress, partner, reached);
+  const items = partner === undefined ? [] : await evidenceOf(context, progress, partner, reached);
   const leftOver = (applied?.outOfReach ?? []).filter((one) => one.partner === other);
   const inForce = { revision: desired.revision, render: desired.planes[plane].digest };
-  return observed(context, run, progress, inForce, {
+  return observed(context, progress, inForce, {
     ...{ plane, items },
     outOfReach: [
       ...leftOver.map(({ subject, reason, hint }) => ({ subject: subjectWord(subject), reason, hint })),
@@ -164,15 +162,14 @@ export function roomsIn(items: readonly EvidenceItem[]): string[] {
 
 /** What happens to the counterparty that leaves a trace outside the parts of the plane, besides what is observed of them. */
 async function evidenceOf(
-  context: OffboardingContext,
-  run: Run,
+  context: RunContext,
   { stage, plane, opened_at: openedAt, scope }: ObservedStage & { readonly plane: PlaneName },
   partner: Partner,
   reached: Reached,
 ): Promise<readonly EvidenceItem[]> {
-  const stop = stage === "a2a_discovery" ? (readStage(run, "a2a_stop")?.proof?.items ?? []) : [];
+  const stop = stage === "a2a_discovery" ? (readStage(context.run, "a2a_stop")?.proof?.items ?? []) : [];
   const { items } = await observePlane(context, reached, {
-    ...{ plane, direction: "closed", scope, before: await entryBefore(context, run, reached) },
+    ...{ plane, direction: "closed", scope, before: await entryBefore(context, reached) },
     outside: context.outside,
     refusals: (agent) =>
       stop.filter(
@@ -183,13 +180,11 @@ async function evidenceOf(
 }
 
 /** The counterparty's entry in the registry when the run was opened. A scope that was made smaller shows no absence. */
-async function entryBefore(
-  context: OffboardingContext,
-  { kind, baseline: { revision }, ...run }: Run,
-  { desired }: Reached,
-): Promise<Partner | undefined> {
+async function entryBefore(context: RunContext, { desired }: Reached): Promise<Partner | undefined> {
+  const { run } = context;
+  const { revision } = run.baseline;
   // The scope of a partial removal is that of each stage.
-  if (kind === "partial" || desired.revision === revision) return undefined;
+  if (run.kind === "partial" || desired.revision === revision) return undefined;
   const base = parseRevision(revision);
   if (base === undefined || !(await context.repository.isAncestor(base, desired.revision))) {
     throw new DrawbridgeError(
@@ -204,7 +199,7 @@ async function entryBefore(
 }
 
 async function driftOf(
-  { planes }: OffboardingContext,
+  { planes }: RunContext,
   plane: PlaneName,
   desired: DesiredState,
 ): Promise<readonly Drift[]> {
@@ -266,7 +261,7 @@ function subjectOf({ subject }: EvidenceItem): string {
 
 /** Denials of the counterparty since the stage was opened; the border writes them a moment after it denies. */
 async function violationsSince(
-  { config, outside, clock }: OffboardingContext,
+  { config, outside, clock }: RunContext,
   partner: Partner,
   openedAt: string,
 ): Promise<readonly EvidenceItem[]> {

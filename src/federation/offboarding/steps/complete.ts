@@ -9,7 +9,6 @@ import type {
   StageStatement,
 } from "../../../records/format/predicates.ts";
 import { STAGE_NAMES } from "../../../records/format/stages.ts";
-import type { Trust } from "../../../records/format/trust.ts";
 import { assembleRecord } from "../../../records/sign/export-and-import.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
 import { completionStatement } from "../../../records/sign/make-statements.ts";
@@ -20,7 +19,7 @@ import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { recentDrift } from "../../state/drift-records.ts";
 import { removalStep } from "../../workflow/procedure.ts";
-import { type OffboardingContext, type Residual, signerOf } from "../run/context.ts";
+import { type OffboardingContext, type Residual, type RunContext, signerOf } from "../run/context.ts";
 import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
 import { counterpartyIn, endRun, type Run, runFile } from "../run/run-file.ts";
 import {
@@ -51,22 +50,23 @@ import {
  * @throws OffboardingBlocked with everything that is in the way; RecordRefused
  */
 export function complete(context: OffboardingContext, named?: string) {
-  return withRun(context, named, async (run, trust) => {
-    const removal = removalOf(run, trust);
+  return withRun(context, named, async (context) => {
+    const { run, trust } = context;
+    const removal = removalOf(context);
     const view = viewOf(run, trust.parties);
     if (view.completion.state === "none") {
       requireOpen(run);
       const missing = missingSignatures(view);
       if (missing.length > 0) throw new OffboardingBlocked("the removal is not completed", missing);
-      await recheck(context, run, "the removal is not completed");
+      await recheck(context, "the removal is not completed");
       const residual = await context.residual(context, run);
       const signer = signerOf(context.config);
-      const make = () => statementOf(context, run, removal, signer, residual);
+      const make = () => statementOf(context, removal, signer, residual);
       const envelope = await signOnce(statementFile(run, "completion"), make, removal, signer);
       const at = timestamp(context.clock.now());
       writeStatements(run, withEnvelope(readStatements(run), envelope), at);
     }
-    const recordFile = finishRecord(context, run, trust);
+    const recordFile = finishRecord(context);
     return { run, recordFile };
   });
 }
@@ -89,13 +89,8 @@ function missingSignatures({ run, stages }: RunView): readonly StageBlock[] {
   );
 }
 
-function statementOf(
-  context: OffboardingContext,
-  run: Run,
-  removal: OwnRemoval,
-  signer: Signer,
-  residual: Residual,
-) {
+function statementOf(context: RunContext, removal: OwnRemoval, signer: Signer, residual: Residual) {
+  const { run } = context;
   const statements = readStatements(run);
   const stages = inOrder(run, stagesIn(statements.envelopes));
   const facts = context.facts(run);
@@ -199,13 +194,13 @@ export function recordFileOf(run: Run): string {
  * @returns the record's path; null while a signature is missing
  * @throws RecordRefused with every reason why it does not verify
  */
-export function finishRecord(context: OffboardingContext, run: Run, trust: Trust): string | null {
+export function finishRecord({ clock, run, trust }: RunContext): string | null {
   if (viewOf(run, trust.parties).completion.state !== "countersigned") return null;
   const { run: id, remover, partner } = run;
   const expected = { ...trust, expect: { remover, partner, run: id } };
   run.state.writeText(runFile(id, RECORD), assembleRecord(readStatements(run), expected));
   if (run.ended === null) {
-    endRun(run, { how: "completed", reason: null, at: timestamp(context.clock.now()) });
+    endRun(run, { how: "completed", reason: null, at: timestamp(clock.now()) });
   }
   return recordFileOf(run);
 }
@@ -224,7 +219,8 @@ const FORGOTTEN = {
  * @param what cannot be done if something does not hold
  * @throws OffboardingBlocked
  */
-export async function recheck(context: OffboardingContext, run: Run, what: string): Promise<void> {
+export async function recheck(context: RunContext, what: string): Promise<void> {
+  const { run } = context;
   const waivers = readWaivers(run);
   const blocks: StageBlock[] = [];
   for (const stage of STAGE_NAMES) {
@@ -237,7 +233,7 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
       continue;
     }
     reportRepaired(context, progress, plane);
-    const observation = await observeStage(context, run, progress, "observe");
+    const observation = await observeStage(context, progress, "observe");
     // Stage 5 restarts the homeserver after stage 4 was shown.
     const judged = judgeObservation(observation).filter(({ condition }) => condition !== "no_restart");
     const left = observation.outOfReach.filter(({ subject }) => !waivers.has(subject));
@@ -247,11 +243,7 @@ export async function recheck(context: OffboardingContext, run: Run, what: strin
 }
 
 /** Reports what was changed by hand since the stage was shown and repaired by the reconciler; it blocks nothing. */
-function reportRepaired(
-  { state, say }: OffboardingContext,
-  { proof }: StageProgress,
-  plane: PlaneName | null,
-): void {
+function reportRepaired({ state, say }: RunContext, { proof }: StageProgress, plane: PlaneName | null): void {
   for (const { plane: changed, subject, kind, at } of recentDrift(state, DRIFT_MAX)) {
     if (changed !== plane || proof === null || at < proof.at) continue;
     say(`NOTE: the ${changed} plane was changed by hand and repaired at ${at}: ${subject} (${kind})`);

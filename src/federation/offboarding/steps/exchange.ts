@@ -15,7 +15,7 @@ import type { Problem } from "../../../records/verify/reasons.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { clientsAt, partnerEntry } from "../../registry/partner.ts";
-import type { OffboardingContext } from "../run/context.ts";
+import type { OffboardingContext, RunContext } from "../run/context.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { readStatements, signingKeyOf, writeStatements } from "../run/statements.ts";
 import { finishRecord } from "./complete.ts";
@@ -26,8 +26,9 @@ import { blockedBy, removalOf, requireOpen, withRun } from "./step.ts";
  * @throws OffboardingBlocked when it has signed nothing yet
  */
 export function exportStatements(context: OffboardingContext, named?: string) {
-  return withRun(context, named, async (run, trust) => {
-    const removal = removalOf(run, trust);
+  return withRun(context, named, async (context) => {
+    const { run, trust } = context;
+    const removal = removalOf(context);
     const { envelopes, evidence } = readStatements(run);
     const signed = envelopes.filter(
       (envelope) => signingKeyOf(envelope, run.self, trust.parties) !== undefined,
@@ -48,14 +49,15 @@ export function exportStatements(context: OffboardingContext, named?: string) {
  *   different reasons, or the other one covers another client than this one has there; nothing is changed then
  */
 export function importStatements(context: OffboardingContext, bytes: Uint8Array, named?: string) {
-  return withRun(context, named, async (run, trust) => {
+  return withRun(context, named, async (context) => {
+    const { run } = context;
     if (run.ended?.how === "aborted") requireOpen(run);
-    const imported = importExchange(bytes, removalOf(run, trust), readStatements(run));
+    const imported = importExchange(bytes, removalOf(context), readStatements(run));
     requireSameTrigger(run, imported.held);
     requireWithinRun(run, imported.held, context.clock.now());
-    await requireOwnClients(context, run, imported.held);
+    await requireOwnClients(context, imported.held);
     writeStatements(run, imported.held, timestamp(context.clock.now()));
-    const recordFile = finishRecord(context, run, trust);
+    const recordFile = finishRecord(context);
     return { run, added: imported.added, recordFile };
   });
 }
@@ -98,12 +100,8 @@ function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
  * A scope that names another client leaves out the one by which this organisation is let in there, and the statement is
  * true all the same. Agents have names of each organisation's own, and are not compared: a client is closed for all.
  */
-async function requireOwnClients(
-  context: OffboardingContext,
-  run: Run,
-  { envelopes }: HeldStatements,
-): Promise<void> {
-  const other = counterpartyIn(run);
+async function requireOwnClients(context: RunContext, { envelopes }: HeldStatements): Promise<void> {
+  const other = counterpartyIn(context.run);
   const { desired } = await acceptedState(context);
   const used = clientsAt(partnerEntry(desired.registry, other)?.partner);
   for (const { predicate } of stagesIn(envelopes).values()) {

@@ -19,7 +19,7 @@ import { commitStep } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep } from "../../workflow/procedure.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
-import type { OffboardingContext } from "../run/context.ts";
+import type { RunContext } from "../run/context.ts";
 import {
   readDutiesEvidence,
   readStage,
@@ -37,28 +37,28 @@ import { OffboardingBlocked } from "./step.ts";
  * @param skipped why it is opened before both have signed the one before it
  */
 export async function workStage(
-  context: OffboardingContext,
-  run: Run,
+  context: RunContext,
   stage: StageName,
   skipped: string | null,
 ): Promise<StageProgress> {
+  const { run } = context;
   const { plane, edit } = removalStep(run.kind, stage);
   const begun = readStage(run, stage);
-  const isClosing = edit !== null && !(await isCommitted(context, run, begun, plane));
+  const isClosing = edit !== null && !(await isCommitted(context, begun, plane));
   const admits = (partner: Partner) => {
-    if (run.kind === "partial") requireNamed(context, run, stage, partner);
+    if (run.kind === "partial") requireNamed(context, stage, partner);
   };
   // Before the stage is opened, so that one that closes nothing is not open either; and again with the commit.
   if (isClosing && run.kind === "partial") {
     const { desired } = await goodState(context);
     admits(findPartner(desired.registry, counterpartyIn(run)).partner);
   }
-  let progress = begun ?? writeStage(run, await opened(context, run, stage, skipped));
+  let progress = begun ?? writeStage(run, await opened(context, stage, skipped));
   const commit = async () => {
-    const revision = await commitStage(context, run, stage, admits);
+    const revision = await commitStage(context, context.run, stage, admits);
     progress = writeStage(run, { ...progress, commit: revision });
   };
-  const { proof } = await prove(context, run, progress, "apply", isClosing ? commit : undefined);
+  const { proof } = await prove(context, progress, "apply", isClosing ? commit : undefined);
   const proved = { ...progress, proof };
   // After a restart of the homeserver, its process of now is the one to measure from.
   const isRestarted = proved.proof?.conditions.some(
@@ -74,30 +74,28 @@ export async function workStage(
  * @returns its progress with the new proof, which is written nowhere yet
  */
 export async function prove(
-  context: OffboardingContext,
-  run: Run,
+  context: RunContext,
   progress: StageProgress,
   how: "apply" | "observe",
   commit?: () => Promise<unknown>,
 ): Promise<StageProgress> {
-  const observation = await observeStage(context, run, progress, how, commit);
-  return { ...progress, proof: proofOf(context, run, progress, observation) };
+  const observation = await observeStage(context, progress, how, commit);
+  return { ...progress, proof: proofOf(context, progress, observation) };
 }
 
 /** Whether the stage's commit was made and the plane is still closed: a commit that opens it again is followed by another. */
 async function isCommitted(
-  context: OffboardingContext,
-  run: Run,
+  context: RunContext,
   begun: StageProgress | undefined,
   plane: PlaneName | null,
 ): Promise<boolean> {
   if (plane === null || (begun?.commit ?? null) === null) return false;
   const { desired } = await goodState(context);
-  return partnerEntry(desired.registry, counterpartyIn(run))?.partner.planes[plane] !== "open";
+  return partnerEntry(desired.registry, counterpartyIn(context.run))?.partner.planes[plane] !== "open";
 }
 
 /** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
-function requireNamed({ facts }: OffboardingContext, run: Run, stage: StageName, partner: Partner): void {
+function requireNamed({ facts, run }: RunContext, stage: StageName, partner: Partner): void {
   const unnamed = closedUnnamed(partner, facts(run).agents);
   if (unnamed.length === 0) return;
   throw new OffboardingBlocked(
@@ -110,28 +108,24 @@ function requireNamed({ facts }: OffboardingContext, run: Run, stage: StageName,
   );
 }
 
-async function opened(
-  context: OffboardingContext,
-  run: Run,
-  stage: StageName,
-  skipped: string | null,
-): Promise<StageProgress> {
+async function opened(context: RunContext, stage: StageName, skipped: string | null): Promise<StageProgress> {
   const now = timestamp(context.clock.now());
   // A purge may have been run before its stage was opened.
-  const duties = stage === "data_duties" ? readDutiesEvidence(run) : [];
+  const duties = stage === "data_duties" ? readDutiesEvidence(context.run) : [];
   return {
     version: 1,
     stage,
     opened_at: [now, ...duties.map(({ at }) => timestamp(Date.parse(at)))].sort()[0] ?? now,
     countersignature_skipped: skipped,
-    scope: await scopeNow(context, run, stage),
+    scope: await scopeNow(context, stage),
     commit: null,
     proof: null,
   };
 }
 
 /** A partial removal covers what is left of the agents when the stage is opened: others may be withdrawn before. */
-async function scopeNow(context: OffboardingContext, run: Run, stage: StageName): Promise<Scope> {
+async function scopeNow(context: RunContext, stage: StageName): Promise<Scope> {
+  const { run } = context;
   const { baseline } = run;
   const { desired } = await goodState(context);
   const entry = partnerEntry(desired.registry, counterpartyIn(run));
@@ -148,8 +142,7 @@ async function scopeNow(context: OffboardingContext, run: Run, stage: StageName)
 }
 
 function proofOf(
-  context: OffboardingContext,
-  run: Run,
+  context: RunContext,
   { stage, countersignature_skipped: skipped }: StageProgress,
   observation: StageObservation,
 ): StageProof {
@@ -168,8 +161,8 @@ function proofOf(
     items: [...new Map(items.map((item) => [item.digest, item])).values()],
     attested: [
       ...(skipped === null ? [] : [`${SKIPPED_WORD}${skipped}`]),
-      ...(stage === STAGE_NAMES[0] ? [`${TRIGGER_WORD}${run.trigger}`] : []),
-      ...(stage === "data_duties" ? attestedDuties(context, run) : []),
+      ...(stage === STAGE_NAMES[0] ? [`${TRIGGER_WORD}${context.run.trigger}`] : []),
+      ...(stage === "data_duties" ? attestedDuties(context) : []),
     ],
   };
 }
@@ -177,9 +170,9 @@ function proofOf(
 /** The tests that need no server, as they are named in records. */
 export const STATIC_TESTS_COMMAND = "check:federation";
 
-function attestedDuties(context: OffboardingContext, run: Run): readonly string[] {
+function attestedDuties({ facts, run }: RunContext): readonly string[] {
   try {
-    const { owner, retention, backupsExpireBy } = context.facts(run);
+    const { owner, retention, backupsExpireBy } = facts(run);
     return [
       `backups_expire_by:${backupsExpireBy}`,
       `retention:${retention.state}${retention.until === null ? "" : `:${retention.until}`}`,

@@ -7,7 +7,7 @@ import { applyPlanes, type PlaneResult, performAct } from "../../containment/con
 import { planeLabel } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { removalStep } from "../../workflow/procedure.ts";
-import { type OffboardingContext, trustOf } from "../run/context.ts";
+import { type OffboardingContext, type RunContext, trustOf } from "../run/context.ts";
 import { type StageProgress, writeContainedAt } from "../run/progress.ts";
 import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { complete } from "./complete.ts";
@@ -162,7 +162,9 @@ export function next(
   context: OffboardingContext,
   options: { readonly run?: string | undefined; readonly skipCountersignature?: string | undefined } = {},
 ): Promise<NextResult> {
-  return withRun(context, options.run, async (run, { parties }) => {
+  return withRun(context, options.run, async (context) => {
+    const { run, trust } = context;
+    const { parties } = trust;
     requireOpen(run);
     // The word is checked before it is written, because every later step reads what was written.
     const skipped =
@@ -174,10 +176,10 @@ export function next(
       ...{ run, did, stage: null, progress: undefined, planes: [] },
       ...more,
     });
-    if (steps.contain) return after("contained", { planes: await contain(context, run) });
+    if (steps.contain) return after("contained", { planes: await contain(context) });
     const { work: stage } = steps;
     if (stage === null) return after("idle");
-    const progress = await workStage(context, run, stage, skipped);
+    const progress = await workStage(context, stage, skipped);
     const isProved = viewOf(run, parties).stages.some(
       (one) => one.stage === stage && one.own.state === "proved",
     );
@@ -186,7 +188,8 @@ export function next(
 }
 
 /** The emergency's first step: planes 5, 4, 2 and 3 at once, before any stage is opened. */
-async function contain(context: OffboardingContext, run: Run): Promise<readonly PlaneResult[]> {
+async function contain(context: RunContext): Promise<readonly PlaneResult[]> {
+  const { run } = context;
   const { partner } = await performAct(context, "contain", counterpartyIn(run));
   const planes = await applyPlanes(context, "contain", partner);
   writeContainedAt(run, timestamp(context.clock.now()));

@@ -16,7 +16,7 @@ import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/partner.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import { allHold } from "../../workflow/step-verdict.ts";
-import { type OffboardingContext, signerOf } from "../run/context.ts";
+import { type OffboardingContext, type RunContext, signerOf } from "../run/context.ts";
 import { readStage, writeStage } from "../run/progress.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import {
@@ -46,21 +46,22 @@ import {
  *   hold; DrawbridgeError `secret_unavailable`, `program_failed`
  */
 export function sign(context: OffboardingContext, named?: string) {
-  return withRun(context, named, async (run, trust) => {
+  return withRun(context, named, async (context) => {
+    const { run, trust } = context;
     requireOpen(run);
-    const removal = removalOf(run, trust);
+    const removal = removalOf(context);
     const { parties } = trust;
     const before = viewOf(run, parties);
     const steps = nextStepsOf(before);
     if (steps.sign.length === 0 && steps.countersign.length === 0) throw nothingToSign(before);
     const signer = signerOf(context.config);
     const at = () => timestamp(context.clock.now());
-    for (const stage of steps.sign) await signStage(context, run, stage, { removal, signer, at });
+    for (const stage of steps.sign) await signStage(context, stage, { removal, signer, at });
     for (const place of steps.countersign) {
-      if (place === "completion") await recheck(context, run, "the completion is not countersigned");
+      if (place === "completion") await recheck(context, "the completion is not countersigned");
       await countersign(run, place, { removal, signer, at });
     }
-    const recordFile = finishRecord(context, run, trust);
+    const recordFile = finishRecord(context);
     return { run, signed: steps.sign, countersigned: steps.countersign, recordFile };
   });
 }
@@ -72,14 +73,14 @@ interface Signing {
 }
 
 async function signStage(
-  context: OffboardingContext,
-  run: Run,
+  context: RunContext,
   stage: StageName,
   { removal, signer, at }: Signing,
 ): Promise<void> {
+  const { run } = context;
   const file = statementFile(run, `own-${stage}`);
-  await requireStillClosed(context, run, stage, file);
-  await requireFresh(context, run, stage, file);
+  await requireStillClosed(context, stage, file);
+  await requireFresh(context, stage, file);
   const envelope = await signOnce(file, () => statementOf(run, stage, removal), removal, signer);
   const statements = readStatements(run);
   const evidence = [
@@ -126,12 +127,8 @@ function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): Stage
  * next step closes it again, unless a statement was already made from it, which a crash kept from being signed.
  * @throws OffboardingBlocked
  */
-async function requireStillClosed(
-  context: OffboardingContext,
-  run: Run,
-  stage: StageName,
-  statement: Kept,
-): Promise<void> {
+async function requireStillClosed(context: RunContext, stage: StageName, statement: Kept): Promise<void> {
+  const { run } = context;
   const { plane, edit } = removalStep(run.kind, stage);
   if (plane === null || edit === null) return;
   const { desired } = await goodState(context);
@@ -150,23 +147,19 @@ const FRESH_MS = 60_000;
  * proof, unless a statement was already made from that, which a crash kept from being signed.
  * @throws OffboardingBlocked when the stage does not hold any more
  */
-async function requireFresh(
-  context: OffboardingContext,
-  run: Run,
-  stage: StageName,
-  statement: Kept,
-): Promise<void> {
+async function requireFresh(context: RunContext, stage: StageName, statement: Kept): Promise<void> {
+  const { run } = context;
   const progress = readStage(run, stage);
   if (progress?.proof == null || removalStep(run.kind, stage).conditions === null) return;
   const ageMs = context.clock.now() - Date.parse(progress.proof.at);
   if (ageMs <= FRESH_MS) return;
   context.say(`observing again before it is signed: ${stage}`);
-  let again = await prove(context, run, progress, "observe");
+  let again = await prove(context, progress, "observe");
   const failing = again.proof?.conditions.filter((condition) => !allHold([condition])) ?? [];
   if (failing.every(({ condition }) => condition === "no_restart") && failing.length > 0) {
     // A later stage has restarted the homeserver: from then on nothing is known of the process before.
     const unmeasured = { ...progress, scope: { ...progress.scope, started_at: null } };
-    again = await prove(context, run, unmeasured, "observe");
+    again = await prove(context, unmeasured, "observe");
   }
   if (statement.read() === undefined) writeStage(run, again);
   const view = { stage, progress: again, unwaived: unwaivedIn(run, again) };

@@ -90,7 +90,7 @@ export function planRemoval(
   context: OffboardingContext,
   named?: string,
 ): Promise<Plan & { readonly run: string }> {
-  return withRun(context, named, async (run, { parties }) => {
+  return withRun(context, named, async ({ run, trust: { parties } }) => {
     const states = new Map<string, string>(
       viewOf(run, parties).stages.map(({ stage, own }) => [stage, own.state]),
     );

@@ -2,11 +2,10 @@
 // found and what to do. Invariant: a run that has ended is not worked on.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
-import type { Trust } from "../../../records/format/trust.ts";
 import type { OwnRemoval } from "../../../records/sign/held-statements.ts";
 import type { Block } from "../../workflow/procedure.ts";
 import { allHold, type JudgedCondition } from "../../workflow/step-verdict.ts";
-import { type OffboardingContext, trustOf } from "../run/context.ts";
+import { type OffboardingContext, type RunContext, trustOf } from "../run/context.ts";
 import type { StageProof } from "../run/progress.ts";
 import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 
@@ -55,7 +54,7 @@ export function blocksIn(
 }
 
 /** A run as the records see it. @throws DrawbridgeError `config_invalid` when a party has no pinned key */
-export function removalOf(run: Run, { parties }: Trust): OwnRemoval {
+export function removalOf({ run, trust: { parties } }: RunContext): OwnRemoval {
   for (const name of [run.self, counterpartyIn(run)]) {
     if (parties.some(({ organisation }) => organisation === name)) continue;
     throw new DrawbridgeError("config_invalid", `the trust file has no key of ${name}`, {
@@ -73,7 +72,7 @@ export function removalOf(run: Run, { parties }: Trust): OwnRemoval {
 export async function withRun<Result>(
   context: OffboardingContext,
   named: string | undefined,
-  step: (run: Run, trust: Trust) => Promise<Result>,
+  step: (context: RunContext) => Promise<Result>,
 ): Promise<Result> {
   const { state, clock } = context;
   const { run: id } = findRun(state, named);
@@ -82,7 +81,7 @@ export async function withRun<Result>(
     clock,
     async () => {
       // The run may have ended while this step waited.
-      return step(findRun(state, id), trustOf(context.config));
+      return step({ ...context, run: findRun(state, id), trust: trustOf(context.config) });
     },
     () => context.say("waiting for another step of this run to end"),
   );

@@ -32,7 +32,7 @@ export function waive(
   subject: string,
   options: { readonly reason: string; readonly by?: string | undefined; readonly run?: string | undefined },
 ): Promise<{ readonly run: Run; readonly left: readonly string[] }> {
-  return withRun(context, options.run, async (run, { parties }) => {
+  return withRun(context, options.run, async ({ run, trust: { parties } }) => {
     requireOpen(run);
     const reason = wordOf("--reason", options.reason);
     const by = options.by === undefined ? context.facts(run).owner : wordOf("--by", options.by);
@@ -64,7 +64,7 @@ export function abort(
   context: OffboardingContext,
   options: { readonly reason: string; readonly run?: string | undefined },
 ): Promise<{ readonly run: Run; readonly closed: readonly PlaneName[]; readonly contained: boolean }> {
-  return withRun(context, options.run, async (run, { parties }) => {
+  return withRun(context, options.run, async ({ run, trust: { parties } }) => {
     const reason = wordOf("--reason", options.reason);
     if (run.ended?.how !== "aborted") requireOpen(run);
     const view = viewOf(run, parties);
