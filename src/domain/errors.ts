@@ -49,6 +49,14 @@ export function isLeaseLost(error: unknown): boolean {
   return error instanceof DrawbridgeError && error.code === "lease_lost";
 }
 
+/** For `catch`: undefined for an operator's error, of this code if one is named; anything else is thrown on. */
+export function undefinedFor(code?: ErrorCode): (error: unknown) => undefined {
+  return (error) => {
+    if (error instanceof DrawbridgeError && (code === undefined || error.code === code)) return undefined;
+    throw error;
+  };
+}
+
 export class DrawbridgeError extends Error {
   readonly code: ErrorCode;
   readonly hint: string | undefined;

@@ -51,16 +51,21 @@ export function checkRepository(
   readmissions: ReadonlyMap<string, string> = new Map(),
 ): readonly CheckResult[] {
   const { registry, results } = checkRegistry(registryFiles);
-  const file = (path: string) => rendered.get(`rendered/${path}`);
+  const read: Read = (schema, path) => {
+    const [name, text] = [`rendered/${path}`, rendered.get(`rendered/${path}`)];
+    if (text !== undefined) return parseYaml(schema, text, name);
+    throw new DrawbridgeError("config_unreadable", `${name} is missing`);
+  };
   const withRegistry = (name: string, check: (registry: Registry) => readonly string[]): CheckResult => {
     if (registry === undefined) return { name, result: "unknown", found: ["the registry is not valid"] };
-    const found = listProblems(() => check(registry));
-    return { name, result: found.length === 0 ? "ok" : "failed", found };
+    return resultOf(
+      name,
+      listProblems(() => check(registry)),
+    );
   };
-  const abuse = checkAbuseSchema(registryFiles.get(ABUSE_REPORT_SCHEMA));
   return [
     ...results,
-    { name: "abuse-report schema", result: abuse.length === 0 ? "ok" : "failed", found: abuse },
+    resultOf("abuse-report schema", checkAbuseSchema(registryFiles.get(ABUSE_REPORT_SCHEMA))),
     withRegistry("renders equal the registry", (loaded) =>
       compareRendered(rendered, renderAll(loaded)).map(({ change, path }) => `${path} would be ${change}`),
     ),
@@ -69,18 +74,17 @@ export function checkRepository(
         (file) => `${file} opens a plane to a partner that was removed, and no record names its new client`,
       ),
     ),
-    withRegistry("whitelist cuts only the closed", (loaded) =>
-      checkWhitelist(loaded, file(TRANSPORT_INCLUDE)),
-    ),
-    withRegistry("room ACL is safe", (loaded) => checkAcl(loaded, file(ROOMS_INTENT))),
-    withRegistry("policy admits the own server", (loaded) => checkPolicy(loaded, file(BORDER_POLICY))),
-    withRegistry("cards and pins", (loaded) => checkCards(loaded, file(CARD_AGENTS), file(CARD_PUBLICATION))),
-    withRegistry("callers and clients", (loaded) =>
-      checkCallers(loaded, file(GATEWAY_INVOCATION), file(GATEWAY_CLIENTS)),
-    ),
+    withRegistry("whitelist cuts only the closed", (loaded) => checkWhitelist(loaded, read)),
+    withRegistry("room ACL is safe", (loaded) => checkAcl(loaded, read)),
+    withRegistry("policy admits the own server", (loaded) => checkPolicy(loaded, read)),
+    withRegistry("cards and pins", (loaded) => checkCards(loaded, read)),
+    withRegistry("callers and clients", (loaded) => checkCallers(loaded, read)),
     withRegistry("Kubernetes sizes", () => [...rendered].flatMap(([path, text]) => tooLarge(path, text))),
   ];
 }
+
+/** A file below rendered/. @throws DrawbridgeError when it is missing or has another form */
+type Read = <Schema extends z.ZodType>(schema: Schema, path: string) => z.output<Schema>;
 
 function checkRegistry(files: ReadonlyMap<string, string>): {
   readonly registry: Registry | undefined;
@@ -97,11 +101,11 @@ function checkRegistry(files: ReadonlyMap<string, string>): {
     secrets = error.problems.filter(isSecret).map(renderProblem);
     problems = error.problems.filter((problem) => !isSecret(problem)).map(renderProblem);
   }
-  const result = (name: string, found: readonly string[]): CheckResult => ({
-    ...{ name, found },
-    result: found.length === 0 ? "ok" : "failed",
-  });
-  return { registry, results: [result("registry is valid", problems), result("no secrets", secrets)] };
+  return { registry, results: [resultOf("registry is valid", problems), resultOf("no secrets", secrets)] };
+}
+
+function resultOf(name: string, found: readonly string[]): CheckResult {
+  return { name, result: found.length === 0 ? "ok" : "failed", found };
 }
 
 /** Runs a check; what it throws as an operator's error is one more thing that was found. */
@@ -125,9 +129,8 @@ function checkAbuseSchema(text: string | undefined): readonly string[] {
   return [`${ABUSE_REPORT_SCHEMA} is not the schema that reports are read by`];
 }
 
-function checkWhitelist(registry: Registry, text: string | undefined): readonly string[] {
-  if (text === undefined) return missing(TRANSPORT_INCLUDE);
-  const include = parseYaml(TransportInclude, text, `rendered/${TRANSPORT_INCLUDE}`);
+function checkWhitelist(registry: Registry, read: Read): readonly string[] {
+  const include = read(TransportInclude, TRANSPORT_INCLUDE);
   assertAdmits(registry, "transport", TRANSPORT_INCLUDE, include.federation_domain_whitelist);
   const cut = closedServers(registry, "transport");
   return include.trusted_key_servers
@@ -138,9 +141,8 @@ function checkWhitelist(registry: Registry, text: string | undefined): readonly 
     );
 }
 
-function checkPolicy(registry: Registry, text: string | undefined): readonly string[] {
-  if (text === undefined) return missing(BORDER_POLICY);
-  const policy = parseYaml(PolicyFile, text, `rendered/${BORDER_POLICY}`);
+function checkPolicy(registry: Registry, read: Read): readonly string[] {
+  const policy = read(PolicyFile, BORDER_POLICY);
   assertAdmits(registry, "border", BORDER_POLICY, policy.allowed_servers);
   const denied = registry.organisation.border.inviteRule === "deny_all";
   return denied === (policy.invite_rule === "deny_all")
@@ -148,38 +150,26 @@ function checkPolicy(registry: Registry, text: string | undefined): readonly str
     : [`rendered/${BORDER_POLICY} has another invite rule than the registry`];
 }
 
-function checkAcl(registry: Registry, text: string | undefined): readonly string[] {
-  if (text === undefined) return missing(ROOMS_INTENT);
-  const intent = parseYaml(RoomsIntent, text, `rendered/${ROOMS_INTENT}`);
+function checkAcl(registry: Registry, read: Read): readonly string[] {
+  const intent = read(RoomsIntent, ROOMS_INTENT);
   const acl = serverAcl(intent.allow);
   const closed = closedServers(registry, "rooms");
   const open = registry.partners.map(({ partner }) => partner.serverName).filter((name) => !closed.has(name));
   refuseUnsafeAcl(acl, [registry.organisation.serverName, ...open]);
-  const isDenied = deniedServers(acl, [...closed]);
   const listed = new Set(intent.closing.map(({ serverName }) => serverName));
   return [
     ...(intent.own === registry.organisation.serverName ? [] : ["its own server is another"]),
     ...[...closed]
-      .filter((name) => !isDenied.has(name))
+      .filter((name) => !deniedByEnforcement(acl, name))
       .map((name) => `it would admit ${name}, which is closed`),
     ...[...closed].filter((name) => !listed.has(name)).map((name) => `it does not close ${name}`),
     ...[...listed].filter((name) => !closed.has(name)).map((name) => `it closes ${name}, which is open`),
   ].map((what) => `rendered/${ROOMS_INTENT}: ${what}`);
 }
 
-function deniedServers(acl: ReturnType<typeof serverAcl>, servers: readonly string[]): ReadonlySet<string> {
-  return new Set(servers.filter((server) => deniedByEnforcement(acl, server)));
-}
-
-function checkCards(
-  registry: Registry,
-  agentsText: string | undefined,
-  publicationText: string | undefined,
-): readonly string[] {
-  if (agentsText === undefined) return missing(CARD_AGENTS);
-  if (publicationText === undefined) return missing(CARD_PUBLICATION);
-  const { agents } = parseYaml(AgentsFile, agentsText, `rendered/${CARD_AGENTS}`);
-  parseYaml(PublicationFile, publicationText, `rendered/${CARD_PUBLICATION}`);
+function checkCards(registry: Registry, read: Read): readonly string[] {
+  const { agents } = read(AgentsFile, CARD_AGENTS);
+  read(PublicationFile, CARD_PUBLICATION);
   const closed = closedServers(registry, "card");
   return Object.entries(agents).flatMap(([name, { allowedServers, allowedSenders }]) =>
     [...new Set([...allowedServers, ...allowedSenders.map(serverOfSender)])]
@@ -188,15 +178,9 @@ function checkCards(
   );
 }
 
-function checkCallers(
-  registry: Registry,
-  invocationText: string | undefined,
-  clientsText: string | undefined,
-): readonly string[] {
-  if (invocationText === undefined) return missing(GATEWAY_INVOCATION);
-  if (clientsText === undefined) return missing(GATEWAY_CLIENTS);
-  const { agents } = parseYaml(InvocationFile, invocationText, `rendered/${GATEWAY_INVOCATION}`);
-  const { clients } = parseYaml(ClientsFile, clientsText, `rendered/${GATEWAY_CLIENTS}`);
+function checkCallers(registry: Registry, read: Read): readonly string[] {
+  const { agents } = read(InvocationFile, GATEWAY_INVOCATION);
+  const { clients } = read(ClientsFile, GATEWAY_CLIENTS);
   const closed = new Set(
     registry.partners
       .filter(({ partner }) => closedPlanes(partner).includes("gateway"))
@@ -237,8 +221,4 @@ function closedServers(registry: Registry, plane: "transport" | "rooms" | "card"
       .filter(({ partner }) => closedPlanes(partner).includes(plane))
       .map(({ partner }) => partner.serverName),
   );
-}
-
-function missing(path: string): readonly string[] {
-  return [`rendered/${path} is missing`];
 }

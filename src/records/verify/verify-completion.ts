@@ -66,16 +66,28 @@ export function bindingProblems(
   isWhole: boolean,
 ): Problem[] {
   return collect((report) => {
-    checkBoundStages(predicate, stages, isWhole, report);
-    checkBoundEvidence(predicate, stages, isWhole, report);
-    if (isWhole) checkRevisions(predicate, stages, report);
-    checkOutOfReach(predicate, stages, report);
-    checkTimes(predicate, stages, report);
-    checkTrigger(predicate, stages, report);
-    checkOwner(predicate, stages, report);
-    checkPurge(predicate, stages, items, isWhole, report);
+    for (const check of BINDING_CHECKS) check({ ...predicate, bound: stages, items, isWhole, report });
   });
 }
+
+/** A completion with the stages that it has to bind. */
+interface Bound extends CompletionPredicate {
+  readonly bound: readonly StageStatement[];
+  readonly items: Evidence;
+  readonly isWhole: boolean;
+  readonly report: Report;
+}
+
+const BINDING_CHECKS: readonly ((bound: Bound) => void)[] = [
+  checkBoundStages,
+  checkBoundEvidence,
+  checkRevisions,
+  checkOutOfReach,
+  checkTimes,
+  checkTrigger,
+  checkOwner,
+  checkPurge,
+];
 
 function collect(check: (report: Report) => void): Problem[] {
   const problems: Problem[] = [];
@@ -117,35 +129,25 @@ function checkDuties({ duties }: CompletionPredicate, report: Report): void {
   if ((retention.state === "kept") !== (retention.until !== null)) report("retention_undecided");
 }
 
-function checkBoundStages(
-  predicate: CompletionPredicate,
-  stages: readonly StageStatement[],
-  isWhole: boolean,
-  report: Report,
-): void {
-  const held = new Map(stages.map((stage) => [statementDigest(stage), stage]));
-  const bound = new Set(predicate.stages.map((stage) => `${placeOf(stage)} ${stage.statement}`));
+function checkBoundStages({ stages, bound, isWhole, report }: Bound): void {
+  const held = new Map(bound.map((stage) => [statementDigest(stage), stage]));
+  const named = new Set(stages.map((stage) => `${placeOf(stage)} ${stage.statement}`));
   for (const [digest, stage] of held) {
     const place = placeOf(stage.predicate);
-    if (!bound.has(`${place} ${digest}`)) report("stage_not_bound", digest, place);
+    if (!named.has(`${place} ${digest}`)) report("stage_not_bound", digest, place);
   }
   if (!isWhole) return;
-  for (const stage of predicate.stages) {
+  for (const stage of stages) {
     if (!held.has(stage.statement)) report("stage_bound_but_absent", stage.statement, placeOf(stage));
   }
 }
 
-function checkBoundEvidence(
-  predicate: CompletionPredicate,
-  stages: readonly StageStatement[],
-  isWhole: boolean,
-  report: Report,
-): void {
-  const named = evidenceOf(stages);
-  const bound = new Set(predicate.evidence);
-  for (const digest of named) if (!bound.has(digest)) report("evidence_not_bound", digest);
+function checkBoundEvidence({ evidence, bound, isWhole, report }: Bound): void {
+  const named = evidenceOf(bound);
+  const listed = new Set(evidence);
+  for (const digest of named) if (!listed.has(digest)) report("evidence_not_bound", digest);
   if (!isWhole) return;
-  for (const digest of bound) if (!named.has(digest)) report("evidence_bound_but_absent", digest);
+  for (const digest of listed) if (!named.has(digest)) report("evidence_bound_but_absent", digest);
 }
 
 /** Every item that a stage rests on. */
@@ -163,48 +165,37 @@ export function revisionsOf(stages: readonly StageStatement[]): CompletionPredic
   });
 }
 
-function checkRevisions(
-  { revisions }: CompletionPredicate,
-  stages: readonly StageStatement[],
-  report: Report,
-): void {
+function checkRevisions({ revisions, bound, isWhole, report }: Bound): void {
+  if (!isWhole) return;
   const text = (list: CompletionPredicate["revisions"]) =>
     list
       .map(({ organisation, plane, revision, render }) => [organisation, plane, revision, render].join(" "))
       .join("\n");
   // A statement that stands twice counts once.
-  const byPlace = new Map(stages.map((stage) => [placeOf(stage.predicate), stage]));
-  const [first] = stages;
+  const byPlace = new Map(bound.map((stage) => [placeOf(stage.predicate), stage]));
+  const [first] = bound;
   const ordered = first === undefined ? [] : inOrder(first.predicate, byPlace);
   if (text(revisions) !== text(revisionsOf(ordered))) report("revisions_differ");
 }
 
-function checkOutOfReach(
-  { out_of_reach }: CompletionPredicate,
-  stages: readonly StageStatement[],
-  report: Report,
-): void {
+function checkOutOfReach({ out_of_reach, bound, report }: Bound): void {
   const listed = new Set(out_of_reach.map(({ subject, reason }) => `${subject} ${reason}`));
-  for (const { predicate } of stages) {
+  for (const { predicate } of bound) {
     for (const { subject, reason } of predicate.out_of_reach) {
       if (!listed.has(`${subject} ${reason}`)) report("out_of_reach_dropped", subject, placeOf(predicate));
     }
   }
 }
 
-function checkTimes(
-  { attestations, static_tests, completed_at }: CompletionPredicate,
-  stages: readonly StageStatement[],
-  report: Report,
-): void {
+function checkTimes({ attestations, static_tests, completed_at, bound, report }: Bound): void {
   for (const { organisation, attested_at } of attestations) {
-    const own = stages.filter(({ predicate }) => predicate.organisation === organisation);
+    const own = bound.filter(({ predicate }) => predicate.organisation === organisation);
     if (own.some(({ predicate }) => predicate.closed_at > attested_at)) {
       report("times_out_of_order", `attested_at of ${organisation}`);
     }
   }
   const before = [
-    ...stages.map(({ predicate }) => predicate.closed_at),
+    ...bound.map(({ predicate }) => predicate.closed_at),
     ...attestations.map(({ attested_at }) => attested_at),
     ...static_tests.map(({ at }) => at),
   ];
@@ -212,12 +203,8 @@ function checkTimes(
 }
 
 /** The remover writes down why the partnership ends; what the partner has said of that in its own part has to agree. */
-function checkTrigger(
-  { trigger }: CompletionPredicate,
-  stages: readonly StageStatement[],
-  report: Report,
-): void {
-  for (const { predicate } of stages) {
+function checkTrigger({ trigger, bound, report }: Bound): void {
+  for (const { predicate } of bound) {
     for (const word of predicate.attested) {
       if (!word.startsWith(TRIGGER_WORD) || word === `${TRIGGER_WORD}${trigger}`) continue;
       report("trigger_differs", `${predicate.organisation}: ${word.slice(TRIGGER_WORD.length)}`);
@@ -226,12 +213,8 @@ function checkTrigger(
 }
 
 /** The remover writes down who attests for the partner, and the partner alone can have said so. */
-function checkOwner(
-  { partner, attestations }: CompletionPredicate,
-  stages: readonly StageStatement[],
-  report: Report,
-): void {
-  const own = stages.find(({ predicate }) => predicate.organisation === partner && isDuties(predicate));
+function checkOwner({ partner, attestations, bound, report }: Bound): void {
+  const own = bound.find(({ predicate }) => predicate.organisation === partner && isDuties(predicate));
   if (own === undefined) return;
   const attested = ownerAttested(own.predicate.attested);
   for (const { organisation, owner } of attestations) {
@@ -243,15 +226,9 @@ function isDuties({ stage }: StagePredicate): boolean {
   return PLANE_OF_STAGE[stage] === null;
 }
 
-function checkPurge(
-  { partner, duties: { purge } }: CompletionPredicate,
-  stages: readonly StageStatement[],
-  items: Evidence,
-  isWhole: boolean,
-  report: Report,
-): void {
+function checkPurge({ partner, duties: { purge }, bound, items, isWhole, report }: Bound): void {
   if (!isWhole) return;
-  const shown = evidenceOf(stages.filter(({ predicate }) => isDuties(predicate)));
+  const shown = evidenceOf(bound.filter(({ predicate }) => isDuties(predicate)));
   const held: EvidenceItem[] = [];
   for (const digest of purge.evidence) {
     const item = items.get(digest);

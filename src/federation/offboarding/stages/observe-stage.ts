@@ -2,7 +2,7 @@
 // from outside, and reads what the records of other programs say since the stage was opened.
 // Invariant: everything that a condition may rest on is a sealed item, without content.
 import { resolve } from "node:path";
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { isOwnRoom } from "../../../records/conditions/evaluate.ts";
 import { LEFT_ALONE, type StageWork } from "../../../records/conditions/evaluate-stage.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
@@ -10,7 +10,7 @@ import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift } from "../../planes/plane.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { type DesiredState, desiredPlane, stateAt } from "../../reconcile/desired-state.ts";
+import { desiredPlane, stateAt } from "../../reconcile/desired-state.ts";
 import { type Partner, partnerEntry, planeState } from "../../registry/partner.ts";
 import { parseRevision } from "../../repository/repository.ts";
 import { DeclaredEvidence, RECONCILED, subjectWord } from "../../workflow/declared-evidence.ts";
@@ -92,7 +92,11 @@ async function observeClosed(
   const other = counterpartyIn(context.run);
   const { desired, applied, pass } = reached;
   const partner = partnerEntry(desired.registry, other)?.partner;
-  const drift = partner !== undefined && pass === undefined ? await driftOf(context, plane, desired) : [];
+  // What could not be compared does not count as clean: the probes report it as unknown.
+  const drift =
+    partner !== undefined && pass === undefined
+      ? await context.planes[plane].drift(desiredPlane(desired, plane)).catch(undefinedFor())
+      : [];
   const items = partner === undefined ? [] : await evidenceOf(context, progress, partner, reached);
   const leftOver = (applied?.outOfReach ?? []).filter((one) => one.partner === other);
   const inForce = { revision: desired.revision, render: desired.planes[plane].digest };
@@ -103,7 +107,7 @@ async function observeClosed(
       ...unclearRooms(items, leftOver),
       ...roomsOfOthers(items, leftOver),
     ],
-    objections: [objectionTo(plane, partner, drift)].filter((one) => one !== undefined),
+    objections: [objectionTo(plane, partner, drift ?? [])].filter((one) => one !== undefined),
   });
 }
 
@@ -196,20 +200,6 @@ async function entryBefore(context: RunContext, { desired }: Reached): Promise<P
     );
   }
   return partnerEntry((await stateAt(context, base)).registry, counterpartyIn(run))?.partner;
-}
-
-async function driftOf(
-  { planes }: RunContext,
-  plane: PlaneName,
-  desired: DesiredState,
-): Promise<readonly Drift[]> {
-  try {
-    return await planes[plane].drift(desiredPlane(desired, plane));
-  } catch (error) {
-    // The plane does not count as clean: the probes report as unknown what could not be compared.
-    if (error instanceof DrawbridgeError) return [];
-    throw error;
-  }
 }
 
 /** Rooms of which something is unknown, unless the plane itself has named them. */

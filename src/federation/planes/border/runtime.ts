@@ -3,7 +3,7 @@
 // the module itself reports its digest.
 import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { counted } from "../../../domain/printable.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
@@ -27,6 +27,7 @@ const POLL_MS = 50;
 // The module reads its file at every request, so a second request is needed only when it is stuck.
 const IN_FORCE_WITHIN_MS = 5_000;
 const RETRY_MS = 5_000;
+const UNLESS_DOWN = undefinedFor("homeserver_unavailable");
 
 /** The border plane of one deployment. */
 export function borderRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
@@ -62,7 +63,7 @@ export function borderRuntime(config: FederationConfig, { clock }: RuntimeDepend
       const about = { plane: "border", partner: partner.serverName, layer: "border" } as const;
       const observe = (probe: string, subject: string | null, find: () => Promise<OperatorFinding>) =>
         observeInside(clock, { ...about, probe, subject }, async () => {
-          const found = await unlessDown(find());
+          const found = await find().catch(UNLESS_DOWN);
           return found === undefined
             ? { verdict: "unknown", reason: "homeserver_unavailable" }
             : { status: 200, ...found };
@@ -109,7 +110,7 @@ async function whenInForce(
   clock: Clock,
 ): Promise<BorderStatus | undefined> {
   for (const deadline = clock.now() + IN_FORCE_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
-    const status = await unlessDown(module.status());
+    const status = await module.status().catch(UNLESS_DOWN);
     if (status === undefined || isInForce(status, digest)) return status;
     if (clock.now() >= deadline) {
       throw new DrawbridgeError(
@@ -120,15 +121,5 @@ async function whenInForce(
         },
       );
     }
-  }
-}
-
-/** Undefined when the homeserver does not answer; other errors stay errors. */
-async function unlessDown<Value>(answer: Promise<Value>): Promise<Value | undefined> {
-  try {
-    return await answer;
-  } catch (error) {
-    if (error instanceof DrawbridgeError && error.code === "homeserver_unavailable") return undefined;
-    throw error;
   }
 }

@@ -4,7 +4,7 @@
 import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { InvocationFile } from "../../../rendered-files/gateway-files.ts";
 import { ClientsFile, TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
@@ -275,14 +275,11 @@ const VERDICTS = {
 } as const satisfies Readonly<Record<ClientState, EvidenceItem["verdict"]>>;
 
 async function clientOf(issuer: IssuerAdapter, azp: string): Promise<ClientState> {
-  try {
-    const client = (await issuer.read()).get(azp);
-    if (client === undefined) return "client_unknown";
-    return client.enabled ? "client_enabled" : "client_disabled";
-  } catch (error) {
-    if (error instanceof DrawbridgeError) return "issuer_unavailable";
-    throw error;
-  }
+  const clients = await issuer.read().catch(undefinedFor());
+  if (clients === undefined) return "issuer_unavailable";
+  const client = clients.get(azp);
+  if (client === undefined) return "client_unknown";
+  return client.enabled ? "client_enabled" : "client_disabled";
 }
 
 /** When the last token was issued is unknown; it was before this observation, so the bound holds. */

@@ -3,7 +3,7 @@
 // lifted; people are invited when all bans are lifted; a record ends only when everything that can be taken back is;
 // what cannot come back is named.
 
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import { undefinedFor } from "../../../domain/errors.ts";
 import {
   type RoomId,
   type ServerName,
@@ -317,22 +317,13 @@ export async function inviteAgain(
   const acting = await session.tokens.as(actor);
   if (acting === undefined) return inviteAgain(session, partner, record, state, counts);
   for (const user of users) {
-    const isTaken = await invite(acting, state, user);
+    const isTaken = await acting.invite(state.roomId, user).catch(undefinedFor("homeserver_unavailable"));
+    // The partner's server could not be reached.
     if (isTaken === undefined) return "not_invited";
     if (isTaken) counts.invited += 1;
     else counts.refused += 1;
   }
   return undefined;
-}
-
-/** Undefined when the partner's server could not be reached. */
-async function invite(acting: ActingUser, state: RoomState, user: UserId): Promise<boolean | undefined> {
-  try {
-    return await acting.invite(state.roomId, user);
-  } catch (error) {
-    if (error instanceof DrawbridgeError && error.code === "homeserver_unavailable") return undefined;
-    throw error;
-  }
 }
 
 function whoToInvite(

@@ -10,7 +10,7 @@ import { join, resolve } from "node:path";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
@@ -64,16 +64,10 @@ export function transportRuntime(config: FederationConfig, { clock }: RuntimeDep
           hint: "Start the homeserver.",
         });
       }
-      return isInForce(running, include)
-        ? []
-        : [
-            {
-              plane: "transport",
-              subject: "federation_domain_whitelist",
-              kind: "not_in_force",
-              found: running.enabled ? running.digest : null,
-            },
-          ];
+      if (isInForce(running, include)) return [];
+      const found = running.enabled ? running.digest : null;
+      const subject = "federation_domain_whitelist";
+      return [{ plane: "transport", subject, kind: "not_in_force", found }];
     },
 
     async probe(_desired, { partner }): Promise<readonly EvidenceItem[]> {
@@ -226,13 +220,8 @@ async function restart(
 
 /** When the process that answers now was started, if one does. */
 async function startedAt(config: FederationConfig): Promise<string | undefined> {
-  try {
-    return (await borderStatus(config).status()).started_at;
-  } catch (error) {
-    // Without its status only the whitelist distinguishes an old process from a new one.
-    if (error instanceof DrawbridgeError) return undefined;
-    throw error;
-  }
+  // Without its status only the whitelist distinguishes an old process from a new one.
+  return (await borderStatus(config).status().catch(undefinedFor()))?.started_at;
 }
 
 /** Whether another process than the one that was started at `before` answers with the declared whitelist. */
