@@ -13,6 +13,7 @@ import {
   type ProbeSubject,
 } from "./finding.ts";
 import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
+import type { Sent } from "./user.ts";
 
 /** Barriers that every direction passes: an absence is explained; the wait is over; a last check was made. */
 interface Passes {
@@ -51,7 +52,7 @@ const DIRECT_MS = 1_000;
 interface Direction {
   readonly probe: "message_to_target" | "state_to_target" | "message_to_partner";
   readonly vantage: ProbeSubject["vantage"];
-  readonly send: () => Promise<{ readonly answer: MatrixAnswer; readonly eventId: string | undefined }>;
+  readonly send: () => Promise<Sent>;
   /** Why nothing can be sent, if the sender's own homeserver refuses and that means something. */
   refused(): Promise<Explanation | undefined>;
   /** What the sender is otherwise. */
@@ -241,11 +242,7 @@ export class RoomCrossings {
   async #relay(
     eventId: string,
     { receives }: Direction,
-    {
-      isMoot,
-      atWitness: known,
-      looked,
-    }: { readonly isMoot: boolean; readonly atWitness: AtWitness | undefined; readonly looked: Pass },
+    { isMoot, atWitness: known, looked }: { isMoot: boolean; atWitness: AtWitness | undefined; looked: Pass },
   ): Promise<Relay> {
     const { witness } = this.#room.people;
     if (witness === undefined)
@@ -263,14 +260,8 @@ export class RoomCrossings {
     if (later === undefined) return NOT_PASSED;
     const passed = await this.#room.within(() => receives(later));
     if (!(await receives(eventId))) return { ...NOT_PASSED, passed };
-    const references = [eventId, later];
-    const finding = {
-      verdict: "open",
-      layer: "witness_homeserver",
-      status: 200,
-      reason: "relayed",
-      references,
-    } as const;
+    const at = { layer: "witness_homeserver", status: 200, reason: "relayed" } as const;
+    const finding = { verdict: "open", ...at, references: [eventId, later] } as const;
     return { ...NOT_PASSED, passed, finding };
   }
 }

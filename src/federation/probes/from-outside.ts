@@ -63,13 +63,9 @@ async function probeServer(
   const { clock } = sources;
   const { server, partner, observer, partnerName, targetName } = people;
   const { invitee } = config.target;
-  const about = (plane: PlaneName, probe: OutsideProbe, subject: string): ProbeSubject => ({
-    plane,
-    partner: partnerName,
-    vantage: "partner",
-    probe,
-    subject,
-  });
+  const about = (plane: PlaneName, probe: OutsideProbe, subject: string): ProbeSubject => {
+    return { plane, partner: partnerName, vantage: "partner", probe, subject };
+  };
   return [
     await observe(about("transport", "federation_send", targetName), clock, () =>
       server === undefined ? PartnerServer.sendWithoutKey(config, sources) : server.send(),
@@ -89,12 +85,8 @@ async function probeRooms(
   sources: ProbeSources,
   options: OutsideOptions,
 ): Promise<EvidenceItem[]> {
-  const about = {
-    plane: "rooms",
-    partner: people.partnerName,
-    vantage: "partner",
-    probe: "message_to_target",
-  } as const;
+  const partner = people.partnerName;
+  const about = { plane: "rooms", partner, vantage: "partner", probe: "message_to_target" } as const;
   if (config.target.rooms.length === 0 && (options.rooms ?? []).length === 0) {
     return [await observe({ ...about, subject: null }, sources.clock, () => notConfigured("rooms"))];
   }
@@ -102,12 +94,8 @@ async function probeRooms(
   const transport: Explanation | undefined = isRefused
     ? { layer: "transport", reason: "federation_denied" }
     : undefined;
-  const roomOptions: RoomProbeOptions = {
-    arrivalTimeoutMs: config.arrivalTimeout,
-    transport,
-    violationOf: options.violationOf,
-    withState: options.withState === true,
-  };
+  const { violationOf, withState = false } = options;
+  const roomOptions = { arrivalTimeoutMs: config.arrivalTimeout, transport, violationOf, withState };
   const rooms = new Set<RoomId>();
   const items: EvidenceItem[] = [];
   for (const named of config.target.rooms) {

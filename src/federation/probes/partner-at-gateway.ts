@@ -123,23 +123,16 @@ export async function probeInvocation(config: ProbeConfig, sources: ProbeSources
     items.push(await observe(subject, sources.clock, () => invoke(agent, token, sources)));
   }
   if (config.target.agents.length === 0) {
-    items.push(
-      await observe({ ...about, probe: "invoke", subject: null }, sources.clock, () =>
-        notConfigured("agents"),
-      ),
-    );
+    const subject = { ...about, probe: "invoke", subject: null } as const;
+    items.push(await observe(subject, sources.clock, () => notConfigured("agents")));
   }
   return items;
 }
 
 /** Plane 4: is the card public? */
 export async function probeCards(config: ProbeConfig, { clock }: ProbeSources): Promise<EvidenceItem[]> {
-  const about = {
-    plane: "card",
-    partner: config.as.serverName,
-    vantage: "partner",
-    probe: "card_fetch",
-  } as const;
+  const partner = config.as.serverName;
+  const about = { plane: "card", partner, vantage: "partner", probe: "card_fetch" } as const;
   if (config.target.agents.length === 0) {
     return [await observe({ ...about, subject: null }, clock, () => notConfigured("agents"))];
   }

@@ -82,12 +82,8 @@ export class PartnerServer {
   /** A transaction without a single event: only whether it is taken in is tried. */
   async send(): Promise<ProbeResult> {
     const id = this.#sources.random.bytes(12).toString("hex");
-    const content = {
-      origin: this.#origin.name,
-      origin_server_ts: this.#sources.clock.now(),
-      pdus: [],
-      edus: [],
-    };
+    const at = this.#sources.clock.now();
+    const content = { origin: this.#origin.name, origin_server_ts: at, pdus: [], edus: [] };
     const path = `/_matrix/federation/v1/send/${id}`;
     return readHomeserverAnswer(await this.#requests.request(this.#target, "PUT", path, content));
   }

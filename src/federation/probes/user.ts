@@ -18,6 +18,11 @@ export interface ProbeSources {
   readonly random: Random;
 }
 
+export interface Sent {
+  readonly answer: MatrixAnswer;
+  readonly eventId: string | undefined;
+}
+
 export class Person {
   readonly userId: string;
   readonly serverName: string;
@@ -45,23 +50,19 @@ export class Person {
    * and no client shows it or notifies anybody: its type means nothing to them. It has content, because a server that
    * may not see an event is given it without any.
    */
-  async send(room: RoomId): Promise<{ readonly answer: MatrixAnswer; readonly eventId: string | undefined }> {
-    const id = this.#sources.random.bytes(12).toString("hex");
-    const answer = await this.call(
-      "PUT",
-      `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/send/${PROBE_TYPE}/${id}`,
-      { probe: id },
-    );
-    return { answer, eventId: parseEventId(answer.body["event_id"]) };
+  send(room: RoomId): Promise<Sent> {
+    return this.#put(room, "send", (probe) => ({ probe }));
   }
 
   /** Sends a state event that means nothing to anybody, and stays: only for rooms that are thrown away. */
-  async sendState(
-    room: RoomId,
-  ): Promise<{ readonly answer: MatrixAnswer; readonly eventId: string | undefined }> {
-    const key = this.#sources.random.bytes(12).toString("hex");
-    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/state/${PROBE_TYPE}/${key}`;
-    const answer = await this.call("PUT", path, {});
+  sendState(room: RoomId): Promise<Sent> {
+    return this.#put(room, "state", () => ({}));
+  }
+
+  async #put(room: RoomId, kind: "send" | "state", contentOf: (id: string) => object): Promise<Sent> {
+    const id = this.#sources.random.bytes(12).toString("hex");
+    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/${kind}/${PROBE_TYPE}/${id}`;
+    const answer = await this.call("PUT", path, contentOf(id));
     return { answer, eventId: parseEventId(answer.body["event_id"]) };
   }
 
