@@ -3,7 +3,7 @@
 // `--json` has all of it; no text from an unverified file can send control sequences to a terminal.
 import { counted } from "../../domain/printable.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
-import { REASONS, type ReasonCode } from "../../records/verify/reasons.ts";
+import { REASONS } from "../../records/verify/reasons.ts";
 import type { RecordReport } from "../../records/verify/report.ts";
 
 const LINES_MAX = 8;
@@ -54,7 +54,7 @@ function about({ removal, digest, signers, statements }: RecordReport): string[]
 function found(report: RecordReport): string[] {
   return [
     `Proved: ${counted(report.proved.length, "condition")} shown by evidence`,
-    ...stageLines(report.proved),
+    ...stageLines(report.proved, seenFrom),
     ...unmanagedLines(report.unmanaged),
     `Only attested: ${counted(report.attested.length, "item")} said and signed, shown by nothing`,
     ...attestedLines(report.attested),
@@ -66,44 +66,41 @@ function found(report: RecordReport): string[] {
   ];
 }
 
-function stageLines(proved: RecordReport["proved"]): string[] {
+/** The conditions of each stage of an organisation. */
+function stageLines<One extends RecordReport["unmanaged"][number]>(
+  all: readonly One[],
+  more: (own: readonly One[]) => string = () => "",
+): string[] {
   return STAGE_NAMES.flatMap((stage, index) => {
-    const here = proved.filter((proof) => proof.stage === stage);
-    return [...new Set(here.map(({ organisation }) => organisation))].map((organisation) => {
-      const own = here.filter((proof) => proof.organisation === organisation);
-      const seen = new Map<string, number>();
-      for (const [vantage, count] of own.flatMap((proof) => Object.entries(proof.seen))) {
-        seen.set(vantage, (seen.get(vantage) ?? 0) + count);
-      }
-      const from = [...seen].map(([vantage, count]) => `${vantage} ${count}`).join(", ");
-      return `  ${index + 1} ${stage.padEnd(13)} ${organisation}: ${own.map(({ condition }) => condition).join(", ")} (${from})`;
+    const here = all.filter((one) => one.stage === stage);
+    return [...Map.groupBy(here, ({ organisation }) => organisation)].map(([organisation, own]) => {
+      const names = own.map(({ condition }) => condition).join(", ");
+      return `  ${index + 1} ${stage.padEnd(13)} ${organisation}: ${names}${more(own)}`;
     });
   });
+}
+
+/** From where, and how often, it was seen. */
+function seenFrom(proved: RecordReport["proved"]): string {
+  const seen = Map.groupBy(
+    proved.flatMap((proof) => Object.entries(proof.seen)),
+    ([vantage]) => vantage,
+  );
+  const counts = [...seen].map(([vantage, all]) => `${vantage} ${all.reduce((sum, [, n]) => sum + n, 0)}`);
+  return ` (${counts.join(", ")})`;
 }
 
 /** What nobody manages is never among what is closed. */
 function unmanagedLines(unmanaged: RecordReport["unmanaged"]): string[] {
-  if (unmanaged.length === 0) return [];
-  const lines = STAGE_NAMES.flatMap((stage, index) => {
-    const here = unmanaged.filter((one) => one.stage === stage);
-    return [...new Set(here.map(({ organisation }) => organisation))].map((organisation) => {
-      const own = here.filter((one) => one.organisation === organisation);
-      return `  ${index + 1} ${stage.padEnd(13)} ${organisation}: ${own.map(({ condition }) => condition).join(", ")}`;
-    });
-  });
-  return ["Unmanaged: nothing is known of", ...lines];
+  return unmanaged.length === 0 ? [] : ["Unmanaged: nothing is known of", ...stageLines(unmanaged)];
 }
 
 /** All of them, those of one stage and organisation in one paragraph. */
 function attestedLines(attested: RecordReport["attested"]): string[] {
-  const paragraphs = new Map<string, string[]>();
-  for (const { organisation, stage, what } of attested) {
-    const head = `${stage === null ? "" : `${STAGE_NAMES.indexOf(stage) + 1} ${stage} `}${organisation ?? "both"}: `;
-    const known = paragraphs.get(head);
-    if (known === undefined) paragraphs.set(head, [what]);
-    else known.push(what);
-  }
-  return [...paragraphs].flatMap(([head, items]) => {
+  const headOf = ({ organisation, stage }: RecordReport["attested"][number]) =>
+    `${stage === null ? "" : `${STAGE_NAMES.indexOf(stage) + 1} ${stage} `}${organisation ?? "both"}: `;
+  return [...Map.groupBy(attested, headOf)].flatMap(([head, all]) => {
+    const items = all.map(({ what }) => what);
     const rest = items.length - PARAGRAPH_MAX;
     const shown = rest > 0 ? [...items.slice(0, PARAGRAPH_MAX), `${rest} more; see --json`] : items;
     return wrapped(
@@ -134,18 +131,12 @@ function cut(lines: readonly string[]): string[] {
 
 /** Problems by reason, in the order found. */
 function problems({ problems: wrong, parts }: RecordReport): string[] {
-  const places = new Map<ReasonCode, string[]>();
-  for (const { reason, where, detail } of wrong) {
-    const place = detail === undefined ? where : `${where} (${detail})`;
-    const known = places.get(reason);
-    if (known === undefined) places.set(reason, [place]);
-    else known.push(place);
-  }
   const lost = parts.filter(({ complete }) => !complete).map(({ part, title }) => `  ${part} ${title}`);
   return [
-    ...[...places].flatMap(([reason, where]) => {
-      const rest = where.length - PLACES_MAX;
-      const shown = where.slice(0, PLACES_MAX).join(", ") + (rest > 0 ? ` and ${rest} more` : "");
+    ...[...Map.groupBy(wrong, ({ reason }) => reason)].flatMap(([reason, all]) => {
+      const rest = all.length - PLACES_MAX;
+      const places = all.map(({ where, detail }) => (detail === undefined ? where : `${where} (${detail})`));
+      const shown = places.slice(0, PLACES_MAX).join(", ") + (rest > 0 ? ` and ${rest} more` : "");
       const { sentence, hint } = REASONS[reason];
       return [`${reason}: ${sentence}`, `  at    ${shown}`, `  hint  ${hint}`];
     }),

@@ -29,19 +29,13 @@ export function invocationOf(registry: Registry): Invocation {
     ),
   ].filter(({ invokes }) => invokes.length > 0);
 
-  const clientsOf = new Map<string, string[]>();
-  for (const { clientId, invokes } of callers) {
-    for (const agent of invokes) {
-      const clients = clientsOf.get(agent);
-      if (clients === undefined) clientsOf.set(agent, [clientId]);
-      else clients.push(clientId);
-    }
-  }
+  const rights = callers.flatMap(({ clientId, invokes }) => invokes.map((agent) => ({ agent, clientId })));
   return {
-    agents: [...clientsOf]
-      .flatMap(([name, clients]) => {
+    agents: [...Map.groupBy(rights, ({ agent }) => agent)]
+      .flatMap(([name, some]) => {
         const offered = organisation.agents[name];
-        return offered === undefined ? [] : [{ name, offered, clients: clients.sort() }];
+        const clients = some.map(({ clientId }) => clientId).sort();
+        return offered === undefined ? [] : [{ name, offered, clients }];
       })
       .sort((a, b) => (a.name < b.name ? -1 : 1)),
     quotas: callers

@@ -238,15 +238,8 @@ export function presenceOf(room: RoomState, user: UserId): Presence {
 
 /** Users who have joined, by server; both sorted. */
 export function joinedByServer(room: RoomState): ReadonlyMap<string, readonly UserId[]> {
-  const found = new Map<string, UserId[]>();
-  for (const [user, member] of [...room.members].sort(([a], [b]) => (a < b ? -1 : 1))) {
-    if (member.membership !== "join") continue;
-    const server = serverOf(user);
-    const known = found.get(server);
-    if (known === undefined) found.set(server, [user]);
-    else known.push(user);
-  }
-  return found;
+  const joined = [...room.members].filter(([, { membership }]) => membership === "join");
+  return Map.groupBy(joined.map(([user]) => user).sort(), serverOf);
 }
 
 const JOINED_WITHOUT_INVITATION: ReadonlySet<string> = new Set(["public", "restricted", "knock_restricted"]);
