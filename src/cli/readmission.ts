@@ -48,26 +48,26 @@ export async function openReadmission(options: {
   };
 }
 
-/** Where it stands, for a person. */
-export function textOf(readmission: Readmission): string {
-  const { id, partner, approval, openedAt, rooms, steps } = readmissionStatus(readmission);
-  return [
-    `Re-admission ${short(id)} of ${partner}, approval ${approval}, since ${openedAt}; rooms: ${rooms ?? "not chosen (new by default)"}\n`,
-    stepTable(steps),
-  ].join("");
-}
-
-/** The command that goes on; undefined at the end. */
-export function commandAfter(readmission: Readmission, partner: string, config: string): string | undefined {
-  if (readmission.done) return undefined;
+/** Prints what was done (as JSON, and for people), where the re-admission stands, and the command that goes on. */
+function printDone(
+  options: { readonly config: string; readonly json: boolean | undefined },
+  readmission: Readmission,
+  named: string,
+  done: object | undefined,
+  text: (status: string) => string,
+): void {
+  const status = readmissionStatus(readmission);
+  const { id, partner, approval, openedAt, rooms, steps } = status;
   const step = currentStep(readmission);
   const what = step === undefined ? "records the end" : `opens plane ${planeLabel(step.plane)}`;
-  return `drawbridge readmission next ${shellWord(partner)} --config ${shellWord(config)}   # ${what}`;
-}
-
-/** The line that names the next command; empty at the end. */
-export function nextLine(next: string | undefined): string {
-  return next === undefined ? "" : `next: ${next}\n`;
+  const words = `drawbridge readmission next ${shellWord(named)} --config ${shellWord(options.config)}`;
+  const next = readmission.done ? null : `${words}   # ${what}`;
+  const title = `Re-admission ${short(id)} of ${partner}, approval ${approval}, since ${openedAt}; rooms: ${rooms ?? "not chosen (new by default)"}\n`;
+  print(
+    options,
+    done === undefined ? { ...status, next } : { ...done, status, next },
+    () => `${text(`${title}${stepTable(steps)}`)}${next === null ? "" : `next: ${next}\n`}`,
+  );
 }
 
 export const openCommand = defineCommand({
@@ -97,12 +97,8 @@ Exit codes:
     const identities = loadYaml(NewIdentities, resolve(options.newIdentities));
     const context = await openReadmission(options);
     const { readmission, isNew } = await open(context, { partner, approval: options.approval, identities });
-    const next = commandAfter(readmission, partner, options.config);
-    print(
-      options,
-      { isNew, status: readmissionStatus(readmission), next: next ?? null },
-      () => `${isNew ? "" : "It was open already.\n"}${textOf(readmission)}${nextLine(next)}`,
-    );
+    const before = isNew ? "" : "It was open already.\n";
+    printDone(options, readmission, partner, { isNew }, (status) => `${before}${status}`);
   },
 });
 
@@ -134,17 +130,14 @@ Exit codes:
   async run([partner], options) {
     const context = await openReadmission(options);
     const result = await nextStep(context, { partner, rooms: options.rooms });
-    const next = commandAfter(result.readmission, partner, options.config);
     const { readmission, ...step } = result;
-    const value = { ...step, status: readmissionStatus(readmission), next: next ?? null };
-    print(options, value, () => `${resultText(result)}${nextLine(next)}`);
+    printDone(options, readmission, partner, step, (status) => `${status}${resultText(result)}`);
     return result.proved ? ExitCode.ok : ExitCode.incomplete;
   },
 });
 
 function resultText({ readmission, plane, conditions, proved, done }: ReadmissionStepResult): string {
   return [
-    textOf(readmission),
     ...(plane === null
       ? []
       : [`\nPlane ${planeLabel(plane)} is ${proved ? "open" : "NOT OBSERVED OPEN YET"}\n`]),
@@ -183,12 +176,7 @@ Exit codes:
     const { desired } = await acceptedState(federation);
     const { serverName } = findPartner(desired.registry, partner).partner;
     const readmission = requireReadmission(federation.state, serverName);
-    const next = commandAfter(readmission, partner, options.config);
-    print(
-      options,
-      { ...readmissionStatus(readmission), next: next ?? null },
-      () => `${textOf(readmission)}${nextLine(next)}`,
-    );
+    printDone(options, readmission, partner, undefined, (status) => status);
     return readmission.done ? ExitCode.ok : ExitCode.incomplete;
   },
 });
