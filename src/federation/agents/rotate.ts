@@ -65,9 +65,7 @@ export async function rotateAgent(
         throw new DrawbridgeError(
           "usage",
           `a rotation of ${options.agent} to ${rotation.fresh.keyId} is open`,
-          {
-            hint: "Finish it first: run the command that began it again. Nothing was changed.",
-          },
+          { hint: "Finish it first: run the command that began it again. Nothing was changed." },
         );
       }
       // The rotation was cut off before the new key was staged: nothing was deleted yet, so it begins again.

@@ -53,9 +53,7 @@ export async function untilCommitted<Result>(
     throw new DrawbridgeError(
       "repository_unusable",
       "the branch moved at every attempt; nothing was changed",
-      {
-        hint: "See who commits to it so often, and run the command again.",
-      },
+      { hint: "See who commits to it so often, and run the command again." },
     );
   };
   return context.state.locked("commit", context.clock, tryAll, context.onWait);

@@ -113,9 +113,7 @@ export function gatewayNotRunning(): DrawbridgeError {
   return new DrawbridgeError(
     "not_running",
     "no gateway is running, so the files that it has in force are unknown",
-    {
-      hint: "Start the gateway.",
-    },
+    { hint: "Start the gateway." },
   );
 }
 

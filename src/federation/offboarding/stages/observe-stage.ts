@@ -194,9 +194,7 @@ async function entryBefore(context: RunContext, { desired }: Reached): Promise<P
     throw new DrawbridgeError(
       "head_refused",
       `the run was opened at ${revision}, which the branch does not hold`,
-      {
-        hint: "End it (drawbridge offboarding abort), and open another: what it has to cover is not known.",
-      },
+      { hint: "End it (drawbridge offboarding abort), and open another: what it has to cover is not known." },
     );
   }
   return partnerEntry((await stateAt(context, base)).registry, counterpartyIn(run))?.partner;

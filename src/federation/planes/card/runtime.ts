@@ -90,9 +90,7 @@ export function cardRuntime(config: FederationConfig, { clock }: RuntimeDependen
       throw new DrawbridgeError(
         "not_running",
         `the program that reads the ${absent.name} file is not running`,
-        {
-          hint: `Start the program that reads ${absent.target}.`,
-        },
+        { hint: `Start the program that reads ${absent.target}.` },
       );
     },
 
