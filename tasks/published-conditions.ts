@@ -10,8 +10,8 @@ import type {
   Observation,
   Requirement,
 } from "../src/records/conditions/condition.ts";
-import { conditionsOf, DUTIES } from "../src/records/conditions/conditions-of-planes.ts";
 import { ITEM_AGE_MAX_MS } from "../src/records/conditions/evaluate.ts";
+import { conditionsOf, DUTIES } from "../src/records/conditions/select-conditions.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES } from "../src/records/format/stages.ts";
 import { ROOT } from "./run-program.ts";
 

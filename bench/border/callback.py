@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from drawbridge_border.border import Border
 from drawbridge_border.callbacks import Callbacks
+from drawbridge_border.policy_in_force import WatchedPolicy
 from drawbridge_border.violations import ViolationLog
-from drawbridge_border.watched_policy import WatchedPolicy
 from synapse.api.room_versions import RoomVersions
 from synapse.events import EventBase, make_event_from_dict
 

@@ -11,7 +11,7 @@ from synapse.module_api.errors import Codes
 
 from drawbridge_border.border import Border
 from drawbridge_border.callbacks import Callbacks
-from drawbridge_border.watched_policy import InForce
+from drawbridge_border.policy_in_force import InForce
 from support import OWN, PARTNER, ROOM, THIRD, event, member, now
 
 if TYPE_CHECKING:

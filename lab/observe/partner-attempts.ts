@@ -2,7 +2,6 @@
 // on request what its people do. All of it uses the partner's own credentials.
 import type { RoomId } from "../../src/domain/identifiers.ts";
 import { loadProbeConfig, type ProbeUser } from "../../src/federation/probes/config.ts";
-import { homeserverRefusal } from "../../src/federation/probes/finding.ts";
 import {
   invoke,
   probeCards,
@@ -10,6 +9,7 @@ import {
   requestToken,
 } from "../../src/federation/probes/partner-at-gateway.ts";
 import { PartnerServer } from "../../src/federation/probes/partner-server.ts";
+import { homeserverRefusal } from "../../src/federation/probes/read-answers.ts";
 import { Person } from "../../src/federation/probes/user.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import { findRecord, tailOf } from "../ask/logs.ts";

@@ -15,7 +15,7 @@ import {
   type AnsweringLayer,
   homeserverRefusal,
   type MatrixAnswer,
-} from "../../src/federation/probes/finding.ts";
+} from "../../src/federation/probes/read-answers.ts";
 import { AgentsFile } from "../../src/rendered-files/agents-file.ts";
 import { loadYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";

@@ -3,9 +3,9 @@
 import type { RoomId } from "../../src/domain/identifiers.ts";
 import { CLOSING_ORDER, PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { loadProbeConfig } from "../../src/federation/probes/config.ts";
-import { observe } from "../../src/federation/probes/finding.ts";
 import { probeFromOutside } from "../../src/federation/probes/from-outside.ts";
 import { PartnerServer } from "../../src/federation/probes/partner-server.ts";
+import { observe } from "../../src/federation/probes/read-answers.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import { type Lab, pollFor, SOURCES } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, partnerOf } from "../organisations.ts";

@@ -16,7 +16,7 @@ import { ContentKeys } from "./ledger/content-keys.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Ghosts } from "./matrix/ghosts.ts";
 import type { Homeserver } from "./matrix/homeserver.ts";
-import type { EncryptEvent } from "./matrix/send-event.ts";
+import type { EncryptEvent } from "./matrix/send-once.ts";
 import { deviceMetrics, recordDevices } from "./metrics.ts";
 
 export interface EncryptionOptions

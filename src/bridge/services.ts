@@ -26,7 +26,7 @@ import { Avatars } from "./matrix/avatars.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
-import { plainRoomsOnly } from "./matrix/send-event.ts";
+import { plainRoomsOnly } from "./matrix/send-once.ts";
 import {
   catchupMetrics,
   delegationMetrics,

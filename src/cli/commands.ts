@@ -110,7 +110,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
     group("federation", "", () => import("./federation/status.ts"), {
       status: "show who is contained and what is in force",
     }),
-    group("federation", "", () => import("./federation/observe.ts"), {
+    group("federation", "", () => import("./federation/probe-and-evidence.ts"), {
       probe: "probe a partner from inside and from outside",
       evidence: "write or check an evidence pack about a partner",
     }),

@@ -3,8 +3,6 @@
 // no cardIdentity or an empty list parses (it is how a pin is revoked) and is then never trusted.
 import { createPublicKey } from "node:crypto";
 import { z } from "zod";
-import { canonicalize } from "../domain/canonical-json.ts";
-import { sha256Tagged } from "../domain/digest.ts";
 import { durationMs } from "../domain/duration.ts";
 import { AgentName, parseServerName, parseUserId, ServerNameField } from "../domain/identifiers.ts";
 import { addressIn } from "../runtime/public-addresses.ts";
@@ -181,25 +179,4 @@ export function mayBePrivate(entry: Destinations, url: string): boolean {
   const { origin } = new URL(url);
   if (entry.allowedOrigins.includes(origin)) return true;
   return origin === new URL(entry.cardUrl).origin && addressIn(entry.cardUrl) !== undefined;
-}
-
-/**
- * Names one agent at one address under one pinned key, in the bridge's audit and in evidence: SHA-256 over RFC 8785 text,
- * so that it does not depend on how the file is written.
- */
-export function targetFingerprint(
-  agentId: string,
-  entry: Pick<AgentEntry, "cardUrl" | "cardIdentity">,
-): string {
-  const identity = entry.cardIdentity;
-  return sha256Tagged(
-    canonicalize({
-      agentId,
-      cardUrl: entry.cardUrl,
-      cardIdentity:
-        identity === undefined
-          ? null
-          : { keyId: identity.keyId, jwk: { kty: "EC", crv: "P-256", x: identity.jwk.x, y: identity.jwk.y } },
-    }),
-  );
 }

@@ -47,7 +47,7 @@ const isSaid = ({ sender, content }: RoomMessage) => {
 const quantile = (sorted: readonly number[], at: number) => sorted[Math.floor((sorted.length - 1) * at)] ?? 0;
 
 describe("a replicated database", () => {
-  it(`loses and repeats nothing when its primary is killed ${FAILOVERS} times, and the bridge follows within ${ALLOWED_MS.plain} ms in plain rooms, ${ALLOWED_MS.encrypted} ms in encrypted ones [DEL-9] [INT-3]`, async (t) => {
+  it(`loses and repeats nothing when its primary is killed ${FAILOVERS} times, and the bridge follows within ${ALLOWED_MS.plain} ms in plain rooms, ${ALLOWED_MS.encrypted} ms in encrypted ones [DEL-9] [INT-3] [OPS-3]`, async (t) => {
     let isOver = false;
     t.after(() => {
       isOver = true;

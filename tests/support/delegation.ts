@@ -15,7 +15,7 @@ import type {
 } from "../../src/bridge/delegation/dependencies.ts";
 import { DelegationWorker } from "../../src/bridge/delegation/worker.ts";
 import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
-import type { SendResult } from "../../src/bridge/matrix/send-event.ts";
+import type { SendResult } from "../../src/bridge/matrix/send-once.ts";
 import { CATALOGUES } from "../../src/bridge/texts/language-of-room.ts";
 import { type AgentCard, MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/card-fields.ts";
 import type { EventId } from "../../src/domain/identifiers.ts";

@@ -13,14 +13,14 @@ import type {
   NewIntakeEnvelope,
 } from "../../src/bridge/ledger/admission-types.ts";
 import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
+import { createCryptoStore } from "../../src/bridge/ledger/crypto-stores.ts";
+import type { LimiterBucket } from "../../src/bridge/ledger/delegations.ts";
+import type { Derivation } from "../../src/bridge/ledger/envelope-derivation.ts";
 import {
   type CryptoRecord,
   cryptoRecords,
   layOutCryptoStore,
-} from "../../src/bridge/ledger/crypto-records.ts";
-import { createCryptoStore } from "../../src/bridge/ledger/crypto-stores.ts";
-import type { LimiterBucket } from "../../src/bridge/ledger/delegations.ts";
-import type { Derivation } from "../../src/bridge/ledger/envelope-derivation.ts";
+} from "../../src/bridge/ledger/fenced-crypto-writes.ts";
 import type { ClaimedIntakeEnvelope } from "../../src/bridge/ledger/intake-envelopes.ts";
 import type { ClaimedDelegation } from "../../src/bridge/ledger/leases.ts";
 import { createLedger, type Ledger } from "../../src/bridge/ledger/ledger.ts";

@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { canonicalize } from "../../src/domain/canonical-json.ts";
 import { sha256, sha256Tagged } from "../../src/domain/digest.ts";
 import type { Circumstances, Condition } from "../../src/records/conditions/condition.ts";
-import { conditionsOf, DUTIES } from "../../src/records/conditions/conditions-of-planes.ts";
+import { conditionsOf, DUTIES } from "../../src/records/conditions/select-conditions.ts";
 import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";
 import { readPublicKey } from "../../src/records/format/ecdsa-p256.ts";
 import {

@@ -8,8 +8,8 @@ often the homeserver asks about it.
 from collections import OrderedDict
 from typing import Protocol
 
+from .policy_in_force import InForce
 from .violations import ViolationReason
-from .watched_policy import InForce
 
 _REMEMBERED_EVENTS_MAX = 4096
 

@@ -13,6 +13,7 @@ from .border import Border
 from .callbacks import Callbacks
 from .config import BorderConfig, parse_config
 from .enforced_acls import EnforcedAcls, UnsupportedHomeserverError
+from .policy_in_force import InForce, WatchedPolicy
 from .status import (
     PREFIX,
     AclDifferences,
@@ -23,7 +24,6 @@ from .status import (
     StatusToken,
 )
 from .violations import ViolationLog
-from .watched_policy import InForce, WatchedPolicy
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,8 @@ import {
   parseAgentId,
   type ServerName,
 } from "../../domain/identifiers.ts";
-import {
-  type AgentEntry,
-  AgentsFile,
-  type PartnerGhosts,
-  targetFingerprint,
-} from "../../rendered-files/agents-file.ts";
+import { type AgentEntry, AgentsFile, type PartnerGhosts } from "../../rendered-files/agents-file.ts";
+import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
 import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 

@@ -17,7 +17,7 @@ import { type GhostMxid, parseServerName, type ServerName } from "../../domain/i
 import { mayBePrivate } from "../../rendered-files/agents-file.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { TargetDecision } from "../ledger/targets.ts";
+import type { TargetDecision } from "../ledger/target-trust.ts";
 import type { AgentTarget } from "./loaded-agents.ts";
 import { isPinned } from "./sender-policy.ts";
 

@@ -9,7 +9,7 @@ import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import type { Outcome, Refused } from "../matrix/request-result.ts";
-import type { EventContent } from "../matrix/send-event.ts";
+import type { EventContent } from "../matrix/send-once.ts";
 import type { GhostDevice } from "./ghost-device.ts";
 import type { RoomEncryption } from "./machine.ts";
 import type { Machines } from "./machines.ts";

@@ -13,7 +13,7 @@ import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, retry } from "../matrix/request-result.ts";
-import type { EventContent } from "../matrix/send-event.ts";
+import type { EventContent } from "../matrix/send-once.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import { encryptForRoom, encryptionOf } from "./encrypt-for-room.ts";
 import { type DeviceStatus, GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";

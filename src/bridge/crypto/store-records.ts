@@ -8,6 +8,7 @@ import { LRUCache } from "lru-cache";
 import type { Pool } from "pg";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import {
   type CryptoRecord,
   cryptoRecord,
@@ -16,8 +17,7 @@ import {
   type KeyRange,
   layOutCryptoStore,
   toDay,
-} from "../ledger/crypto-records.ts";
-import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
+} from "../ledger/fenced-crypto-writes.ts";
 import { isWithin, sameFirstPart } from "./idb-keys.ts";
 import { notDurable, retryQuery, type StoreHolder, type StoreWriter } from "./store-writer.ts";
 

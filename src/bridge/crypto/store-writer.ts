@@ -5,7 +5,7 @@
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { type CryptoRecord, writeCryptoRecords } from "../ledger/crypto-records.ts";
+import { type CryptoRecord, writeCryptoRecords } from "../ledger/fenced-crypto-writes.ts";
 import { leaseLost, type Queryable } from "../ledger/postgres.ts";
 
 const ATTEMPTS = 4;

@@ -8,7 +8,7 @@ import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import { createDownloader, createUploader } from "../matrix/files.ts";
-import { createEventSender, type SenderDependencies } from "../matrix/send-event.ts";
+import { createEventSender, type SenderDependencies } from "../matrix/send-once.ts";
 import { textsBy } from "../texts/language-of-room.ts";
 import { createAgentHttp } from "./a2a/http-exchange.ts";
 import { createTokenSource } from "./a2a/tokens.ts";

@@ -8,7 +8,7 @@ import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
 import type { DownloadFile, UploadFile } from "../matrix/files.ts";
-import type { EventSender } from "../matrix/send-event.ts";
+import type { EventSender } from "../matrix/send-once.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
 import type { AgentOperation } from "./a2a/agent-client.ts";
 import type { A2aFailureKind } from "./a2a/classify-failure.ts";

@@ -8,7 +8,7 @@ import type { AgentId, ServerName } from "../../domain/identifiers.ts";
 import { jitteredBackoffMs } from "../../runtime/backoff.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
 import type { PendingSend } from "../ledger/replies.ts";
-import type { SendResult } from "../matrix/send-event.ts";
+import type { SendResult } from "../matrix/send-once.ts";
 import { AgentClient } from "./a2a/agent-client.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import type { HeldLease } from "./lease-keeper.ts";

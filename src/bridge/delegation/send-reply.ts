@@ -9,7 +9,7 @@ import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { PendingSend, ReplyPart } from "../ledger/replies.ts";
 import type { SendPurpose } from "../ledger/states.ts";
 import { type Answer, type AnswerSource, answerParts, relatesTo } from "../matrix/answer-events.ts";
-import type { SendResult } from "../matrix/send-event.ts";
+import type { SendResult } from "../matrix/send-once.ts";
 import { missingFile } from "./answer-text.ts";
 import { canceled, type DelegationVerdict, failed, finish } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";

@@ -4,8 +4,8 @@
 // are past, only (those of agents that have their share are passed over); a head that ended while it waited is stepped
 // over; a head whose next try comes after `limits.roomGate` gives the turn to its room's next delegation, and is tried again by a due time of its own.
 import type { Pool } from "pg";
-import { sha256 } from "../../domain/digest.ts";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { a2aMessageId } from "./a2a-message-id.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import {
   type ClaimRequest,
@@ -222,12 +222,6 @@ const RELEASE = statement("release")`
       AND r.head_seq = m.room_seq AND r.head_ordinal = m.room_ordinal
   )
   SELECT count(*)::int AS touched FROM held`;
-
-/** The A2A `messageId` of what an event asks a ghost, or answers it: a digest, shaped as a UUID (RFC 9562, version 8). */
-export function a2aMessageId(sourceEventId: string, ghost: string): string {
-  const hex = sha256(`a2a-message\n${sourceEventId}\n${ghost}`).toString("hex");
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
-}
 
 function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
   const { id, fence, sealedPrompt, answerEventId, ...fields } = row;

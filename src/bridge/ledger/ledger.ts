@@ -23,7 +23,7 @@ import { createNotices } from "./notices.ts";
 import { createReplies } from "./replies.ts";
 import { createRetention } from "./retention.ts";
 import { createReports, createStatuses } from "./status-messages.ts";
-import { createTargets } from "./targets.ts";
+import { createTargets } from "./target-trust.ts";
 
 export interface LedgerOptions {
   /** The same notice is not repeated in a room within this time. */

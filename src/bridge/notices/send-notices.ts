@@ -14,7 +14,7 @@ import { isPinned, isSenderAllowed } from "../agents/sender-policy.ts";
 import type { CardTrustGate } from "../agents/trust.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
-import { type SenderDependencies, sendOnce } from "../matrix/send-event.ts";
+import { type SenderDependencies, sendOnce } from "../matrix/send-once.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
 import type { DirectoryLine } from "./notice-event.ts";
 import { noticeContent } from "./notice-event.ts";

@@ -20,7 +20,7 @@ import {
   type SenderDependencies,
   type SendResult,
   sendOnce,
-} from "../matrix/send-event.ts";
+} from "../matrix/send-once.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
 import { editContent, firstContent, statusText } from "./content.ts";
 

@@ -30,7 +30,7 @@ import { openForCommand } from "../lib/federation.ts";
 import { CONFIG } from "../lib/options.ts";
 import { printData, printError, printText, say, short } from "../lib/output.ts";
 import { performAndPrint } from "./contain.ts";
-import { writePack } from "./observe.ts";
+import { writePack } from "./probe-and-evidence.ts";
 
 export const reportAbuseCommand = defineCommand({
   arguments: [["<file>", "the report: JSON by registry/abuse-report.schema.json, or a DSSE envelope of one"]],

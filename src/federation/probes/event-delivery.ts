@@ -3,6 +3,7 @@
 // another refusal explains it; else it is `unknown`. What came is never said to be missing, nor what the witness may
 // have passed on to have come directly.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 import {
   homeserverRefusal,
   homeserverUnclear,
@@ -11,8 +12,7 @@ import {
   notConfigured,
   type ProbeResult,
   type ProbeSubject,
-} from "./finding.ts";
-import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
+} from "./read-answers.ts";
 import type { Sent } from "./user.ts";
 
 /** Barriers that every direction passes: an absence is explained; the wait is over; a last check was made. */

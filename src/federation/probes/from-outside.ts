@@ -5,11 +5,11 @@ import type { RoomId } from "../../domain/identifiers.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import type { ProbeConfig, ProbeUser } from "./config.ts";
-import { notConfigured, type OutsideProbe, observe, type ProbeSubject } from "./finding.ts";
 import { probeCards, probeInvocation } from "./partner-at-gateway.ts";
 import { RoomProbes } from "./partner-in-rooms.ts";
 import { PartnerServer } from "./partner-server.ts";
 import { type Explanation, ProbedRoom, type RoomPeople, type RoomProbeOptions } from "./probed-room.ts";
+import { notConfigured, type OutsideProbe, observe, type ProbeSubject } from "./read-answers.ts";
 import { Person, type ProbeSources } from "./user.ts";
 
 export interface OutsideOptions {

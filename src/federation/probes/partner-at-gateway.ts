@@ -13,7 +13,7 @@ import {
   readCardAnswer,
   readInvokeAnswer,
   readTokenAnswer,
-} from "./finding.ts";
+} from "./read-answers.ts";
 import type { ProbeSources } from "./user.ts";
 
 const TIMEOUT_MS = 20_000;

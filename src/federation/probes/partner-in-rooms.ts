@@ -4,6 +4,8 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { RoomCrossings } from "./event-delivery.ts";
+import type { PartnerServer } from "./partner-server.ts";
+import { NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 import {
   homeserverRefusal,
   homeserverUnclear,
@@ -12,9 +14,7 @@ import {
   type OutsideProbe,
   type ProbeResult,
   unreachable,
-} from "./finding.ts";
-import type { PartnerServer } from "./partner-server.ts";
-import { NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
+} from "./read-answers.ts";
 
 /** Whose copy of the room is asked: the target's, or the third server's. */
 interface Door {

@@ -14,7 +14,7 @@ import {
   signWithSeed,
 } from "../homeserver/signed-request.ts";
 import type { ProbeConfig } from "./config.ts";
-import { isNoRoomOf, notConfigured, type ProbeResult, readHomeserverAnswer } from "./finding.ts";
+import { isNoRoomOf, notConfigured, type ProbeResult, readHomeserverAnswer } from "./read-answers.ts";
 import type { Person, ProbeSources } from "./user.ts";
 
 /** All that stable rooms have been made with; a server that is asked names the room's own. */

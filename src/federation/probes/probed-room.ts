@@ -1,6 +1,7 @@
 // A room that is probed, who takes part, and what each of them sees of it.
 // Invariant: that the target has left, or that nobody of the partner's is there, is somebody's own word.
 import type { RoomId } from "../../domain/identifiers.ts";
+import type { PartnerServer } from "./partner-server.ts";
 import {
   type AnsweringLayer,
   notApplicable,
@@ -8,8 +9,7 @@ import {
   observe,
   type ProbeResult,
   type ProbeSubject,
-} from "./finding.ts";
-import type { PartnerServer } from "./partner-server.ts";
+} from "./read-answers.ts";
 import type { Person, ProbeSources } from "./user.ts";
 
 /** Who takes part; whoever is absent leaves out the probes that need them. */

@@ -7,7 +7,7 @@ import { CLOSING_ORDER, type PlaneName, planeLabel } from "../plane-order.ts";
 import { CARD_PUBLICATION } from "../planes/card/render.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
-import { OUTSIDE_PROBES } from "./finding.ts";
+import { OUTSIDE_PROBES } from "./read-answers.ts";
 
 // What the registry would have each probe find, and whether it was found.
 // Invariants: a probe whose way leads through a closed plane is to be refused, and where all are open it is to

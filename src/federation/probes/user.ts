@@ -8,7 +8,7 @@ import { requestJson } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { matrixAnswer } from "../homeserver/api.ts";
 import type { ProbeUser } from "./config.ts";
-import type { MatrixAnswer } from "./finding.ts";
+import type { MatrixAnswer } from "./read-answers.ts";
 
 const TIMEOUT_MS = 60_000;
 const PROBE_TYPE = "drawbridge.federation.probe";

@@ -7,14 +7,14 @@
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
-import { conditionsOf, fromInside } from "../../records/conditions/conditions-of-planes.ts";
 import { evaluate } from "../../records/conditions/evaluate.ts";
+import { conditionsOf, fromInside } from "../../records/conditions/select-conditions.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { Scope } from "../../records/format/fields.ts";
-import { targetFingerprint } from "../../rendered-files/agents-file.ts";
+import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
 import type { PlaneName } from "../plane-order.ts";
-import { isPublicForOthers } from "../probes/finding.ts";
 import { probeFromInside } from "../probes/from-inside.ts";
+import { isPublicForOthers } from "../probes/read-answers.ts";
 import { goodState } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";

@@ -7,7 +7,7 @@ import type { Evaluated, Lack, Verdict } from "../../records/conditions/conditio
 import { isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { Word } from "../../records/format/fields.ts";
-import { OUTSIDE_PROBES } from "../probes/finding.ts";
+import { OUTSIDE_PROBES } from "../probes/read-answers.ts";
 import { HINTS } from "./hints.ts";
 
 /** One condition, judged. */

@@ -10,8 +10,8 @@ import {
   type StageName,
 } from "../format/stages.ts";
 import type { Condition, Evaluated } from "./condition.ts";
-import { conditionsOf, DUTIES } from "./conditions-of-planes.ts";
 import { evaluate } from "./evaluate.ts";
+import { conditionsOf, DUTIES } from "./select-conditions.ts";
 
 /** What is evaluated of a stage: the fields of its statement that the conditions are compared with. */
 export interface StageWork {

@@ -8,7 +8,7 @@ import { ManualClock } from "../../support/manual-clock.ts";
 const FAILED = { state: "failed", stage: "dispatch", reason: "agent_failed" } as const;
 
 describe("gauges of what waits", () => {
-  it("say what is open, how old it is and what is quarantined, with one query in five seconds [OPS-1]", async (t) => {
+  it("say what is open, how old it is and what is quarantined, with one query in five seconds [OPS-2]", async (t) => {
     const { ledger, delegations, admit, claimOne, pool } = await ledgerFixture(t);
     await admit([job("done", { room: room("s") })]);
     await delegations.finish((await claimOne()).lease, FAILED, T0);

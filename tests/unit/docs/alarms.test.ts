@@ -112,7 +112,7 @@ const LABEL_VALUES: Readonly<Record<string, readonly string[]>> = {
 };
 
 describe("alarms", () => {
-  it("every alarm is a valid Prometheus expression over existing metrics, labels and values", async () => {
+  it("every alarm is a valid Prometheus expression over existing metrics, labels and values [OPS-2]", async () => {
     const metrics = await counted();
     assert.ok(rules.length >= 12);
     assert.equal(new Set(rules.map(({ alert }) => alert)).size, rules.length);
@@ -179,7 +179,7 @@ describe("alarms", () => {
     ]);
   });
 
-  it("every query of the Grafana dashboard is valid, over metrics of the reference and their labels", async () => {
+  it("every query of the Grafana dashboard is valid, over metrics of the reference and their labels [OPS-2]", async () => {
     const metrics = await counted();
     const { panels } = JSON.parse(read("deploy/grafana/drawbridge.json")) as {
       panels: { title: string; targets?: { expr: string; legendFormat: string }[] }[];
@@ -203,7 +203,7 @@ describe("alarms", () => {
     }
   });
 
-  it("the operating guide says what to do for every alarm, and for no other", () => {
+  it("the operating guide says what to do for every alarm, and for no other [OPS-2]", () => {
     const guides = ["encrypted-rooms", "border-module"].map((name) => read(`docs/operating/${name}.md`));
     const told = [...guides.join("\n").matchAll(/^\| `(Drawbridge[A-Za-z]+)` \|/gm)].map(([, name]) => name);
     assert.deepEqual(told.toSorted(), rules.map(({ alert }) => alert).toSorted());

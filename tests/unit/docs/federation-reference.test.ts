@@ -7,7 +7,7 @@ import type { Command } from "commander";
 import { COMMANDS } from "../../../src/cli/commands.ts";
 import { buildProgram } from "../../../src/cli/program.ts";
 import { ROOM_REASONS } from "../../../src/federation/planes/rooms/room-reasons.ts";
-import { OUTSIDE_PROBES } from "../../../src/federation/probes/finding.ts";
+import { OUTSIDE_PROBES } from "../../../src/federation/probes/read-answers.ts";
 import { OutcomeName, RefusalReason } from "../../../src/federation/state/plane-records.ts";
 import { ROOT } from "../../support/temporary.ts";
 

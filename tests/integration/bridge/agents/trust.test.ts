@@ -5,7 +5,7 @@ import type { AgentTarget } from "../../../../src/bridge/agents/loaded-agents.ts
 import { ProfileSync } from "../../../../src/bridge/agents/profile-sync.ts";
 import { CardTrustGate } from "../../../../src/bridge/agents/trust.ts";
 import { AgentCardAudit } from "../../../../src/bridge/audit/records.ts";
-import type { TargetDecision } from "../../../../src/bridge/ledger/targets.ts";
+import type { TargetDecision } from "../../../../src/bridge/ledger/target-trust.ts";
 import { agentTarget } from "../../../support/agents.ts";
 import { bytesOf, fullCard, signedCard, testKey } from "../../../support/cards.ts";
 import { httpServer, json } from "../../../support/http-server.ts";

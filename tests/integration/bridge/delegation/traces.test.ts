@@ -44,7 +44,7 @@ const attributesOf = (span: ExportedSpan) =>
 describe("traces", () => {
   const setUpDelegation = delegationSuite();
 
-  it("a delegation is one span, and its agent's calls and events are children of it, without content [OPS-1]", async (t) => {
+  it("a delegation is one span, and its agent's calls and events are children of it, without content [OPS-2]", async (t) => {
     const { url, bodies, spans } = await collector(t);
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.behaviour.plan = completes("the answer");

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
-import { plainRoomsOnly } from "../../../../src/bridge/matrix/send-event.ts";
+import { plainRoomsOnly } from "../../../../src/bridge/matrix/send-once.ts";
 import { createStatusQueue } from "../../../../src/bridge/status-messages/send-status-messages.ts";
 import { CATALOGUES } from "../../../../src/bridge/texts/language-of-room.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";

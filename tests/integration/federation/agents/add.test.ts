@@ -4,7 +4,8 @@ import { describe, it } from "node:test";
 import { type AddOptions, addAgent } from "../../../../src/federation/agents/add.ts";
 import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import { AgentsFile, targetFingerprint } from "../../../../src/rendered-files/agents-file.ts";
+import { AgentsFile } from "../../../../src/rendered-files/agents-file.ts";
+import { targetFingerprint } from "../../../../src/rendered-files/target-fingerprint.ts";
 import { parseYaml } from "../../../../src/runtime/load-yaml.ts";
 import { cardBy, cardKey, identities } from "../../../support/readmission.ts";
 

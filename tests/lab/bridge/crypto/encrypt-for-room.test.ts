@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it, type TestContext } from "node:test";
 import { TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
-import { sendOnce } from "../../../../src/bridge/matrix/send-event.ts";
+import { sendOnce } from "../../../../src/bridge/matrix/send-once.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../../../src/domain/identifiers.ts";
 import { eventually } from "../../../support/encrypted-bridge.ts";

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Circumstances } from "../../../../src/records/conditions/condition.ts";
-import { conditionsOf, fromInside } from "../../../../src/records/conditions/conditions-of-planes.ts";
 import { evaluate, ITEM_AGE_MAX_MS, isSettled } from "../../../../src/records/conditions/evaluate.ts";
+import { conditionsOf, fromInside } from "../../../../src/records/conditions/select-conditions.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { RECORD_PLANES, STAGE_NAMES, type StageName } from "../../../../src/records/format/stages.ts";
 import { circumstancesOf, conditionsOfStage, REAL } from "../../../support/removal.ts";

@@ -7,7 +7,7 @@ import {
   plainRoomsOnly,
   sendOnce,
   TRANSACTION_MEMORY_MS,
-} from "../../../../src/bridge/matrix/send-event.ts";
+} from "../../../../src/bridge/matrix/send-once.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type Script, scriptedHomeserver, WELL } from "../../../support/http-server.ts";
 import { event, ghost, room } from "../../../support/ledger.ts";

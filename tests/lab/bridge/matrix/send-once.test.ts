@@ -8,7 +8,7 @@ import {
   createEventSender,
   type EventSender,
   TRANSACTION_MEMORY_MS,
-} from "../../../../src/bridge/matrix/send-event.ts";
+} from "../../../../src/bridge/matrix/send-once.ts";
 import {
   type EventId,
   type GhostMxid,

@@ -1,39 +1,9 @@
-// The conditions of every plane, by direction and extent, and those of the data duties: which probes show each, from
-// where, with which answers, about which subjects. Pure data; evaluate.ts judges by it, and
-// docs/reference/conditions.md is generated from it.
-// Invariants: a probe that an answer leaves out is no evidence; each condition of a plane has at least one requirement
-// that the organisation's own operator must have observed.
-
-import type { Part } from "../format/fields.ts";
-import type { RecordPlane } from "../format/stages.ts";
-import { CLOSED_CONDITIONS, DUTIES_CONDITIONS } from "./closed-conditions.ts";
-import type { Condition, Direction, Extent, Observation } from "./condition.ts";
-import { answer, byOperator, condition, inForce, need } from "./condition-builders.ts";
-import { OPEN_CONDITIONS } from "./open-conditions.ts";
-
-export const DUTIES = DUTIES_CONDITIONS;
-
-/** The conditions of one plane. An agent's identity is a matter of planes 4 and 5; elsewhere there are none. */
-export function conditionsOf(
-  plane: RecordPlane,
-  direction: Direction,
-  extent: Extent = "partner",
-): readonly Condition[] {
-  if (extent === "agent") return AGENT_CONDITIONS[direction][plane] ?? [];
-  return direction === "closed" ? CLOSED_CONDITIONS[plane] : OPEN_CONDITIONS[plane];
-}
-
-/** What of them the organisation's own parts show by themselves, without an attempt of the partner's. */
-export function fromInside(conditions: readonly Condition[]): readonly Condition[] {
-  return conditions.flatMap((condition) => {
-    const requirements = condition.requirements.filter(({ byAttempt }) => byAttempt !== true);
-    // What is left with optional requirements alone would be met without any evidence.
-    return requirements.every(({ optional }) => optional === true) ? [] : [{ ...condition, requirements }];
-  });
-}
-
 // What shows that the identity of one agent was changed (`open`: pinned or rotated) or given up (`closed`:
 // withdrawn). The agent is the one entry of the scope's `pins`. Pure data.
+import type { Part } from "../format/fields.ts";
+import type { RecordPlane } from "../format/stages.ts";
+import type { Condition, Direction, Observation } from "./condition.ts";
+import { answer, byOperator, condition, inForce, need } from "./condition-builders.ts";
 
 /** A card verified against a pin, by this machine: the reason is the verifier's. */
 function byPin(probe: string, verdict: "open" | "closed"): Observation {
@@ -51,7 +21,7 @@ function withdrawn(probe: string, layer: string, ...reasons: readonly string[]):
   return ofAgent("agent_withdrawn", "homeserver", byOperator(probe, answer("closed", [layer], reasons)));
 }
 
-const AGENT_CONDITIONS: Readonly<
+export const AGENT_CONDITIONS: Readonly<
   Record<Direction, Readonly<Partial<Record<RecordPlane, readonly Condition[]>>>>
 > = {
   open: {

@@ -10,7 +10,7 @@ import {
   readHomeserverAnswer,
   readInvokeAnswer,
   readTokenAnswer,
-} from "../../../../src/federation/probes/finding.ts";
+} from "../../../../src/federation/probes/read-answers.ts";
 import { wasNotTried } from "../../../../src/records/conditions/evaluate.ts";
 import { evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
