@@ -92,7 +92,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "ENC-3":
     "An event whose key is missing becomes one row without content, committed before the transaction is acknowledged.",
   "ENC-4":
-    "Events without keys are charged to room and global capacity before acknowledgement; beyond it they are denied.",
+    "Events without keys are charged to shares of their own, a room's and a sender's, before acknowledgement; beyond them they are denied.",
   "ENC-5":
     "What an encrypted event asks is derived from the event fetched again, as ordinary delegations; what finds no capacity then is denied.",
   "ENC-6":

@@ -10,7 +10,7 @@ import { systemClock } from "../../src/domain/clock.ts";
 import { readPrivateKey } from "../../src/federation/agents/key-files.ts";
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
-import { thumbprintOf } from "../../src/federation/registry/retired.ts";
+import { thumbprintOf } from "../../src/federation/registry/retired-identities.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import { operatorGit } from "../support/control-repository.ts";
 import { runUntilKilled } from "../support/kills.ts";

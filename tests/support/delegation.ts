@@ -7,7 +7,7 @@ import { pino } from "pino";
 import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/loaded-agents.ts";
 import type { TrustDecision } from "../../src/bridge/agents/trust.ts";
 import { type AgentHttp, createAgentHttp } from "../../src/bridge/delegation/a2a/http-exchange.ts";
-import { createTokenSource } from "../../src/bridge/delegation/a2a/tokens.ts";
+import { createTokenSource } from "../../src/bridge/delegation/a2a/token-cache.ts";
 import type {
   DelegationDependencies,
   DelegationLimits,

@@ -15,13 +15,13 @@ import type {
 import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
 import { createCryptoStore } from "../../src/bridge/ledger/crypto-stores.ts";
 import type { LimiterBucket } from "../../src/bridge/ledger/delegations.ts";
+import type { ClaimedIntakeEnvelope } from "../../src/bridge/ledger/envelope-claims.ts";
 import type { Derivation } from "../../src/bridge/ledger/envelope-derivation.ts";
 import {
   type CryptoRecord,
   cryptoRecords,
   layOutCryptoStore,
 } from "../../src/bridge/ledger/fenced-crypto-writes.ts";
-import type { ClaimedIntakeEnvelope } from "../../src/bridge/ledger/intake-envelopes.ts";
 import type { ClaimedDelegation } from "../../src/bridge/ledger/leases.ts";
 import { createLedger, type Ledger } from "../../src/bridge/ledger/ledger.ts";
 import { sha256 } from "../../src/domain/digest.ts";

@@ -15,7 +15,7 @@ import type { WorkflowContext } from "../../src/federation/readmission/next-step
 import type { TouchedRoom } from "../../src/federation/readmission/readmission.ts";
 import type { ReadmissionRooms } from "../../src/federation/readmission/rooms.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
-import type { PinnedIdentity } from "../../src/federation/registry/retired.ts";
+import type { PinnedIdentity } from "../../src/federation/registry/retired-identities.ts";
 import type { Repository } from "../../src/federation/repository/repository.ts";
 import type { StateFolder } from "../../src/federation/state/folder.ts";
 import { targetFingerprint } from "../../src/rendered-files/target-fingerprint.ts";

@@ -22,7 +22,7 @@ import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type MessageEvent, readDecrypted } from "../intake/read-events.ts";
 import type { Admitted, Capacity } from "../ledger/admission-types.ts";
-import type { ClaimedIntakeEnvelope } from "../ledger/intake-envelopes.ts";
+import type { ClaimedIntakeEnvelope } from "../ledger/envelope-claims.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { GhostDevices } from "./ghost-devices.ts";

@@ -11,7 +11,7 @@ import { createDownloader, createUploader } from "../matrix/files.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send-once.ts";
 import { textsBy } from "../texts/language-of-room.ts";
 import { createAgentHttp } from "./a2a/http-exchange.ts";
-import { createTokenSource } from "./a2a/tokens.ts";
+import { createTokenSource } from "./a2a/token-cache.ts";
 import type { DelegationObserver } from "./dependencies.ts";
 import { createTraces } from "./traces.ts";
 import { createTyping } from "./typing.ts";

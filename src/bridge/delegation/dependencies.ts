@@ -13,7 +13,7 @@ import type { TextsOf } from "../texts/language-of-room.ts";
 import type { AgentOperation } from "./a2a/agent-client.ts";
 import type { A2aFailureKind } from "./a2a/classify-failure.ts";
 import type { AgentHttp } from "./a2a/http-exchange.ts";
-import type { TokenFailureCode, TokenSource } from "./a2a/tokens.ts";
+import type { TokenFailureCode, TokenSource } from "./a2a/token-cache.ts";
 import type { Traces } from "./traces.ts";
 
 export type DelegationLimits = Pick<

@@ -16,7 +16,7 @@ import {
 } from "./admission-types.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
+import type { ClaimedIntakeEnvelope } from "./envelope-claims.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
 import { placeAt, STAGE_OF_DENIED } from "./place-or-refuse.ts";
 import { inRooms, leaseLost, oneRow, rows, statement, toTime, type Work } from "./postgres.ts";

@@ -5,7 +5,7 @@
 // missing keys an episode, and none within the notice interval of the last.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import type { ClaimedIntakeEnvelope } from "./intake-envelopes.ts";
+import type { ClaimedIntakeEnvelope } from "./envelope-claims.ts";
 import { joinedGhosts } from "./memberships.ts";
 import { noticeBound } from "./notices.ts";
 import { inRooms, leaseLost, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";

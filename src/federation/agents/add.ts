@@ -10,7 +10,7 @@ import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Organisation } from "../registry/organisation.ts";
-import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
+import { type PinnedIdentity, thumbprintOf } from "../registry/retired-identities.ts";
 import { commitIdentity, type IdentityResult, provePin } from "./commit-identity.ts";
 import { refuse, refuseRetired } from "./identity-rules.ts";
 import { cardIdentityOf, consumedAgent, consumersOf } from "./pinned-entry.ts";

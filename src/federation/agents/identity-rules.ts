@@ -2,7 +2,7 @@
 // Invariant: a refusal names its rule and what to do, and comes before anything is changed.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Registry } from "../registry/partner.ts";
-import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "../registry/retired.ts";
+import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "../registry/retired-identities.ts";
 import { consumersOf, pinsOf } from "./pinned-entry.ts";
 
 export const GUARDS = {

@@ -11,7 +11,7 @@ import { PublicEs256Jwk } from "../../rendered-files/agents-file.ts";
 import { versionControlProblems } from "../../runtime/private-file-location.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, readIfPresent } from "../../runtime/write-file.ts";
-import type { PinnedIdentity } from "../registry/retired.ts";
+import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import { refuse } from "./identity-rules.ts";
 
 const PUBLIC_FILE_BYTES_MAX = 1024 * 1024;

@@ -7,7 +7,7 @@ import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
-import { type PinnedIdentity, thumbprintOf } from "../registry/retired.ts";
+import { type PinnedIdentity, thumbprintOf } from "../registry/retired-identities.ts";
 import { commitIdentity, type IdentityResult, provePin } from "./commit-identity.ts";
 import { refuse, refuseRetired } from "./identity-rules.ts";
 import { cardIdentityOf, consumedAgent, consumerOf, retireEdits } from "./pinned-entry.ts";

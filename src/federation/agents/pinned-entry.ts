@@ -12,7 +12,7 @@ import {
   retiredKeyOf,
   thumbprintOf,
   withCardKeys,
-} from "../registry/retired.ts";
+} from "../registry/retired-identities.ts";
 
 type Consumes = Partner["card"]["consumes"];
 

@@ -19,7 +19,7 @@ import type { FederationConfig } from "../config.ts";
 import { CardAudit } from "../planes/card/bridge.ts";
 import { CARD_PUBLICATION, cardRender } from "../planes/card/render.ts";
 import type { Registry } from "../registry/partner.ts";
-import type { PinnedIdentity } from "../registry/retired.ts";
+import type { PinnedIdentity } from "../registry/retired-identities.ts";
 
 /** What of the real parts an identity is proved on. */
 export interface AgentParts {

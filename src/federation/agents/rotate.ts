@@ -17,7 +17,7 @@ import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import type { Registry } from "../registry/partner.ts";
-import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired.ts";
+import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired-identities.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { ROTATE } from "../workflow/procedure.ts";
 import { commitIdentity, type IdentityResult, proveIdentity } from "./commit-identity.ts";

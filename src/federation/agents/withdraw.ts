@@ -14,7 +14,7 @@ import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import type { Federation } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { findPartner, type Registry } from "../registry/partner.ts";
-import type { PinnedIdentity } from "../registry/retired.ts";
+import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 import { commitIdentity, type IdentityResult, proveIdentity } from "./commit-identity.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./pinned-entry.ts";

@@ -2,7 +2,7 @@
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { Partner, PlaneState } from "../registry/partner.ts";
-import { retireAll } from "../registry/retired.ts";
+import { retireAll } from "../registry/retired-identities.ts";
 
 /**
  * @param text a valid partner file

@@ -16,7 +16,7 @@ import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/identity-rules.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
-import { KeyIdentifier, retireAll, thumbprintOf } from "../registry/retired.ts";
+import { KeyIdentifier, retireAll, thumbprintOf } from "../registry/retired-identities.ts";
 
 export const NewIdentities = z.strictObject({
   version: z.literal(1),

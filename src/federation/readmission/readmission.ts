@@ -28,7 +28,7 @@ import {
   RoomsChoice,
   readmissionRecordPath,
 } from "../registry/readmission-record.ts";
-import { retireAll } from "../registry/retired.ts";
+import { retireAll } from "../registry/retired-identities.ts";
 import { parseRevision, type Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { type PlaneStep, READMISSION } from "../workflow/procedure.ts";

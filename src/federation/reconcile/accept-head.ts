@@ -11,7 +11,7 @@ import {
   readmitted,
   retirementsIn,
   withoutReadmission,
-} from "../registry/retired-checks.ts";
+} from "../registry/retired-identities-checks.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 import { canReadSigners, type RefusedCommit, refusedCommits } from "../repository/signatures.ts";
 import { type RefusalReason, readHead } from "../state/plane-records.ts";

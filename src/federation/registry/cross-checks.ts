@@ -5,7 +5,7 @@ import type { RegistrySecretReference } from "../../runtime/secrets.ts";
 import type { OfferedAgent, Organisation } from "./organisation.ts";
 import type { Partner, PartnerEntry, Registry } from "./partner.ts";
 import type { CrossProblem } from "./problems.ts";
-import { checkRetired } from "./retired-checks.ts";
+import { checkRetired } from "./retired-identities-checks.ts";
 
 export const ORGANISATION_FILE = "registry/organisation.yaml";
 

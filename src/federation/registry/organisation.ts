@@ -7,7 +7,7 @@ import { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
 import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
-import { RetiredOwn } from "./retired.ts";
+import { RetiredOwn } from "./retired-identities.ts";
 
 /** An agent of this organisation that partners may be admitted to. */
 export const OfferedAgent = z.strictObject({

@@ -11,7 +11,7 @@ import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { AgentConsumption, type Organisation, type OwnClient } from "./organisation.ts";
-import { KeyIdentifier, Retired } from "./retired.ts";
+import { KeyIdentifier, Retired } from "./retired-identities.ts";
 
 export const PlaneState = z.enum(["open", "closed"]);
 export type PlaneState = z.output<typeof PlaneState>;

@@ -23,7 +23,7 @@ import { serverOfSender } from "../registry/cross-checks.ts";
 import { loadRegistry } from "../registry/load.ts";
 import { closedPlanes, type Registry } from "../registry/partner.ts";
 import { RegistryError, renderProblem } from "../registry/problems.ts";
-import { withoutReadmission } from "../registry/retired-checks.ts";
+import { withoutReadmission } from "../registry/retired-identities-checks.ts";
 import { compareRendered } from "./files.ts";
 
 interface CheckResult {

@@ -18,7 +18,7 @@ import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { HeadContext } from "../reconcile/accept-head.ts";
 import { applicantsOf, findPartner, type PartnerEntry } from "../registry/partner.ts";
-import { thumbprintsElsewhere } from "../registry/retired-checks.ts";
+import { thumbprintsElsewhere } from "../registry/retired-identities-checks.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
 

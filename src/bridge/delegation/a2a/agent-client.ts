@@ -20,7 +20,7 @@ import {
   taskView,
 } from "./protocol.ts";
 import { startLimit, within } from "./time-limit.ts";
-import { TokenFailure, type TokenSource } from "./tokens.ts";
+import { TokenFailure, type TokenSource } from "./token-cache.ts";
 import {
   type ChosenInterface,
   chooseInterface,

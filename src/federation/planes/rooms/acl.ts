@@ -1,7 +1,7 @@
 // The content of m.room.server_acl, whom it denies by the rule that homeservers enforce (Matrix client-server API,
 // m.room.server_acl), and how two ACLs compare.
 // Invariants: every server is named with its port and without, because enforcement strips the port while the
-// check against locking oneself out does not; an ACL that denies a retained server is never sent.
+// check against locking oneself out does not. Which ACL a room gets, and that it denies no retained server: room-plan.ts.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isIpLiteral, serverHost } from "../../../domain/identifiers.ts";
 

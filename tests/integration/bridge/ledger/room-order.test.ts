@@ -2,7 +2,7 @@
 // in model.test.ts.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { ClaimedIntakeEnvelope } from "../../../../src/bridge/ledger/intake-envelopes.ts";
+import type { ClaimedIntakeEnvelope } from "../../../../src/bridge/ledger/envelope-claims.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import {
   arrivals,

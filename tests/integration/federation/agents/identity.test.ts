@@ -11,7 +11,7 @@ import { readPublicIdentity } from "../../../../src/federation/agents/key-files.
 import { pinAgent } from "../../../../src/federation/agents/pin.ts";
 import { rotateAgent, writeRotation } from "../../../../src/federation/agents/rotate.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import { thumbprintOf } from "../../../../src/federation/registry/retired.ts";
+import { thumbprintOf } from "../../../../src/federation/registry/retired-identities.ts";
 import { isIntact } from "../../../../src/records/format/evidence-item.ts";
 import { changedPaths, LIGHTHOUSE, operatorGit } from "../../../support/control-repository.ts";
 import {

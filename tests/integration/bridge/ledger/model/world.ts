@@ -8,7 +8,7 @@
 import assert from "node:assert/strict";
 import type { Pool } from "pg";
 import type { DelegationOutcome } from "../../../../../src/bridge/ledger/delegations.ts";
-import type { ClaimedIntakeEnvelope } from "../../../../../src/bridge/ledger/intake-envelopes.ts";
+import type { ClaimedIntakeEnvelope } from "../../../../../src/bridge/ledger/envelope-claims.ts";
 import type { ClaimedDelegation } from "../../../../../src/bridge/ledger/leases.ts";
 import type { ClaimedNotice } from "../../../../../src/bridge/ledger/notices.ts";
 import { createOperations } from "../../../../../src/bridge/ledger/operator-commands.ts";

@@ -14,7 +14,7 @@ import {
   type RetiredOwn,
   thumbprintOf,
   withCardKeys,
-} from "./retired.ts";
+} from "./retired-identities.ts";
 
 type Path = CrossProblem["path"];
 

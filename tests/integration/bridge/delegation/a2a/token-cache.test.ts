@@ -8,7 +8,7 @@ import {
   type Credentials,
   createTokenSource,
   TokenFailure,
-} from "../../../../../src/bridge/delegation/a2a/tokens.ts";
+} from "../../../../../src/bridge/delegation/a2a/token-cache.ts";
 import { delegationSuite } from "../../../../support/delegation-suite.ts";
 import { startTestIssuer } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";

@@ -5,8 +5,8 @@ import type {
   AgentsSnapshot,
   AgentTarget,
 } from "../../../../src/bridge/agents/loaded-agents.ts";
-import { ghostName, ProfileSync } from "../../../../src/bridge/agents/profile-sync.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
+import { ghostName, ProfileSync } from "../../../../src/bridge/agents/verify-cards.ts";
 import type { AgentCard } from "../../../../src/cards/card-fields.ts";
 import { agentTarget } from "../../../support/agents.ts";
 import { fullCard, testKey } from "../../../support/cards.ts";

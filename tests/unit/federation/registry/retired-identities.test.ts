@@ -4,8 +4,15 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { setRetired } from "../../../../src/federation/change/edit-partner.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import { retireAll, thumbprintOf, withCardKeys } from "../../../../src/federation/registry/retired.ts";
-import { lostRetirement, retirementsIn } from "../../../../src/federation/registry/retired-checks.ts";
+import {
+  retireAll,
+  thumbprintOf,
+  withCardKeys,
+} from "../../../../src/federation/registry/retired-identities.ts";
+import {
+  lostRetirement,
+  retirementsIn,
+} from "../../../../src/federation/registry/retired-identities-checks.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { harbourWith, problemsOf, registryFiles } from "../../../support/sample-files.ts";
 
