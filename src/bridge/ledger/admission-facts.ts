@@ -1,4 +1,4 @@
-// The facts that a derivation needs about rooms and events, read in one statement; used message indices.
+// The facts that a derivation needs about rooms, and about the events that others refer to; used message indices.
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../domain/identifiers.ts";
 import type {
   About,
@@ -14,9 +14,22 @@ import type { ContentKeys } from "./content-keys.ts";
 import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./place-or-refuse.ts";
 import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 
+const FORGOTTEN_BEFORE = "(extract(epoch FROM before) * 1000)::float8";
+const FORGOTTEN = statement("forgotten_before")`SELECT ${FORGOTTEN_BEFORE} AS before FROM bridge_forgotten`;
+
+const KNOWN = statement("known_facts")`
+  SELECT
+    (SELECT counted_open + admitted - counted_at_admitted FROM bridge_capacity)::int AS open_global_max,
+    (SELECT ${FORGOTTEN_BEFORE} FROM bridge_forgotten) AS forgotten_before,
+    (SELECT json_agg(json_build_array(room_id, encrypted, open_count, next_seq))
+       FROM bridge_rooms WHERE room_id = ANY ($1)) AS rooms,
+    (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
+         SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
+       FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($1)) AS ghosts`;
+
 // However much was asked in a thread, one row is read of each ghost in it: the latest that the sender asked, or one of
 // somebody else.
-const KNOWN = statement("known_facts")`
+const KNOWN_RELATED = statement("known_related_facts")`
   WITH RECURSIVE asked AS (
     SELECT room, root, sender, '' AS ghost FROM jsonb_to_recordset($5::jsonb) t (room text, root text, sender text)
     UNION ALL SELECT room, root, sender, (
@@ -24,13 +37,6 @@ const KNOWN = statement("known_facts")`
       WHERE d.room_id = a.room AND d.thread_root = a.root AND d.ghost_mxid > a.ghost) FROM asked a WHERE a.ghost IS NOT NULL
   )
   SELECT
-    (SELECT counted_open + admitted - counted_at_admitted FROM bridge_capacity)::int AS open_global_max,
-    (SELECT extract(epoch FROM before) * 1000 FROM bridge_forgotten)::float8 AS forgotten_before,
-    (SELECT json_agg(json_build_array(room_id, encrypted, open_count, next_seq))
-       FROM bridge_rooms WHERE room_id = ANY ($1)) AS rooms,
-    (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
-         SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
-       FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($1)) AS ghosts,
     (SELECT json_agg(DISTINCT jsonb_build_array(m.room_id, partner.server))
        FROM jsonb_to_recordset($4::jsonb) partner (server text, prefix text) JOIN bridge_room_members m
          ON starts_with(m.user_id, '@' || partner.prefix) AND right(m.user_id, length(partner.server) + 1) = ':' || partner.server
@@ -80,11 +86,8 @@ const REACTION_MS = 30_000;
 /** How far a homeserver's clock may be ahead of the bridge's. */
 const CLOCK_SKEW_MS = 60 * 60_000;
 
-export interface KnownRow extends KnownPlaces {
-  /** An upper bound of what is open now. */
-  readonly open_global_max: number;
-  readonly forgotten_before: number;
-  readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
+/** What is known of the events that others refer to, and of partners; absent where nothing refers to anything. */
+interface RelatedRow {
   readonly partners: readonly (readonly [RoomId, ServerName])[] | null;
   readonly answers: readonly (Omit<RecentAnswer, "threadRoot"> & { threadRoot: EventId | null })[] | null;
   readonly subjects: readonly Subject[] | null;
@@ -97,19 +100,38 @@ export interface KnownRow extends KnownPlaces {
     | null;
 }
 
+export interface KnownRow extends KnownPlaces, Partial<RelatedRow> {
+  /** An upper bound of what is open now. */
+  readonly open_global_max: number;
+  readonly forgotten_before: number;
+  readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
+}
+
 /** @param now milliseconds since the Unix epoch: what was said long before is no recent answer */
-export function readKnown(
+export async function readKnown(
   on: Queryable,
   { rooms, related, threads = [], partnerGhosts = [] }: About,
   now: number,
 ): Promise<KnownRow> {
-  return oneRow<KnownRow>(on, KNOWN, [
-    rooms,
-    related,
-    toTime(now - REACTION_MS),
-    JSON.stringify(partnerGhosts),
-    JSON.stringify(threads),
+  const isAlone = related.length + threads.length + partnerGhosts.length === 0;
+  const [known, about] = await Promise.all([
+    oneRow<KnownRow>(on, KNOWN, [rooms]),
+    isAlone
+      ? undefined
+      : oneRow<RelatedRow>(on, KNOWN_RELATED, [
+          rooms,
+          related,
+          toTime(now - REACTION_MS),
+          JSON.stringify(partnerGhosts),
+          JSON.stringify(threads),
+        ]),
   ]);
+  return { ...known, ...about };
+}
+
+/** Of handled events that came before this time, the rows may have been deleted; milliseconds since the Unix epoch. */
+export async function readForgotten(on: Queryable): Promise<number> {
+  return (await oneRow<{ before: number }>(on, FORGOTTEN, [])).before;
 }
 
 export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {

@@ -5,8 +5,23 @@
 // that are known at that moment.
 import type { Pool, PoolClient } from "pg";
 import type { EventId } from "../../domain/identifiers.ts";
-import { indexOwners, knownOpen, readKnown, recordIndices, speakersOf, toFacts } from "./admission-facts.ts";
-import { type Admission, type Admitted, type Derived, NOTHING_ADMITTED } from "./admission-types.ts";
+import {
+  indexOwners,
+  type KnownRow,
+  knownOpen,
+  readForgotten,
+  readKnown,
+  recordIndices,
+  speakersOf,
+  toFacts,
+} from "./admission-facts.ts";
+import {
+  type Admission,
+  type Admitted,
+  type Derived,
+  type NewDelegation,
+  NOTHING_ADMITTED,
+} from "./admission-types.ts";
 import { recordAnswers, recordPosted } from "./agent-questions.ts";
 import { cancelAsked, cancelRedacted } from "./cancellation.ts";
 import { countOpen } from "./capacity.ts";
@@ -106,11 +121,18 @@ async function admitOn(
   const all = admission.events.map(({ event }) => event);
   const { redacted, posted = [], roomState, receivedAt, order = new Map() } = admission;
   await writeDeviceInbox(client, admission.mail ?? [], receivedAt);
-  // Where nothing is written first, the facts are read in the same round trip.
+  const seal = (job: NewDelegation) =>
+    sealPrompt(keys, job.event, job.ghost, { text: job.prompt, attachment: job.attachment });
+  const derive = (row: KnownRow) => {
+    const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row, keys));
+    return { row, found, sealed: new Map(found.delegations.map((job) => [job, seal(job)])) };
+  };
+  // Where nothing is written first, the facts are read first: the server inserts the rows while this process derives.
   const isReadAtOnce = redacted.length + posted.length + roomState.length + order.size === 0;
-  const [inserted, readAtOnce] = await Promise.all([
+  const [derivedAtOnce, inserted, forgottenBefore] = await Promise.all([
+    isReadAtOnce ? readKnown(client, admission.about, receivedAt).then(derive) : undefined,
     rows<{ event: EventId }>(client, HANDLE, [all, time]),
-    isReadAtOnce ? readKnown(client, admission.about, receivedAt) : undefined,
+    isReadAtOnce ? readForgotten(client) : undefined,
   ]);
   const fresh = new Set(inserted.map(({ event }) => event));
   if (fresh.size === 0 && all.length > 0) return { result: REPLAY };
@@ -122,8 +144,9 @@ async function admitOn(
   const canceled = redacted.length > 0 ? await cancelRedacted(client, redacted, receivedAt) : [];
   await applyRoomState(client, roomState, receivedAt, refuseEncryptedRooms);
   const later = await firstLaterPlaces(client, order);
-  const row = readAtOnce ?? (await readKnown(client, admission.about, receivedAt));
-  const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row, keys));
+  // What retention deleted since the facts were read was inserted again, and is not new.
+  const current = derivedAtOnce?.row.forgotten_before === forgottenBefore ? derivedAtOnce : undefined;
+  const { row, found, sealed } = current ?? derive(await readKnown(client, admission.about, receivedAt));
   const derived: Derived = {
     delegations: found.delegations.filter(isFresh),
     answers: found.answers.filter(isFresh),
@@ -159,11 +182,7 @@ async function admitOn(
     jobs.map(({ job }) => job.sender),
     jobs.map(({ job }) => job.originServerTs),
     jobs.map(({ job }) => job.threadRoot ?? null),
-    jobs.map(({ job, denied: refused }) =>
-      refused === null
-        ? sealPrompt(keys, job.event, job.ghost, { text: job.prompt, attachment: job.attachment })
-        : null,
-    ),
+    jobs.map(({ job, denied: refused }) => (refused === null ? (sealed.get(job) ?? seal(job)) : null)),
     jobs.map(({ seq }) => seq),
     jobs.map(({ ordinal }) => ordinal),
     jobs.map(({ siblings }) => siblings),

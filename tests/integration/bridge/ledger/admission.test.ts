@@ -1,6 +1,7 @@
 // Admission: what is committed, recognised and refused when the homeserver repeats or a connection breaks.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import type { KnownFacts } from "../../../../src/bridge/ledger/admission-types.ts";
 import type { AgentId } from "../../../../src/domain/identifiers.ts";
 import {
   arrivals,
@@ -53,6 +54,29 @@ describe("admission", () => {
     assert.deepEqual(await rows("SELECT matrix_event_id FROM bridge_delegations"), [
       { matrix_event_id: event("q1") },
     ]);
+  });
+
+  it("an event that is forgotten while it is admitted again is derived as a forgotten one [INT-3]", async (t) => {
+    const { pool, admit } = await ledgerFixture(t);
+    const derivesNothing = () => ({ delegations: [], answers: [], cancels: [], envelopes: [], notices: [] });
+    await admit([job("q1")], { derive: derivesNothing });
+    const holder = await pool.connect();
+    await holder.query("BEGIN; DELETE FROM bridge_handled_events");
+    await holder.query("UPDATE bridge_forgotten SET before = $1", [new Date(T0)]);
+    const bounds: number[] = [];
+    const derive = ({ forgottenBefore }: KnownFacts) => {
+      bounds.push(forgottenBefore);
+      return derivesNothing();
+    };
+    const admitting = admit([job("q1")], { derive });
+    const waiting =
+      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    const isWaiting = async () => (await pool.query(waiting)).rowCount === 1;
+    while (!(await isWaiting()));
+    await holder.query("COMMIT");
+    holder.release();
+    assert.equal((await admitting).replayed, false);
+    assert.ok((bounds.at(-1) ?? 0) >= T0, `${bounds}`);
   });
 
   it("an agent that never accepts, asked in many rooms, fills its own share and not that of others [INT-4]", async (t) => {

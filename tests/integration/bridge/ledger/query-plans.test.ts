@@ -50,7 +50,7 @@ describe("query plans", () => {
     let plan = "";
     const explaining = async ({ text, values }: { text: string; values: unknown[] }) => {
       const { rows } = await pool.query({ text: `EXPLAIN (ANALYZE, COSTS OFF) ${text}`, values });
-      plan = rows.map((line) => line["QUERY PLAN"]).join("\n");
+      plan += rows.map((line) => line["QUERY PLAN"]).join("\n");
       return { rows: [{}] };
     };
     const about: About = { rooms: [room("r")], related: [event("answer")] };
@@ -79,7 +79,7 @@ describe("query plans", () => {
     const blocksRead = async () => {
       const { on, blocks } = counting(pool);
       await readKnown(on, about, T0);
-      return blocks.get("known_facts") ?? Number.NaN;
+      return blocks.get("known_related_facts") ?? Number.NaN;
     };
     await ask(1, 30);
     await blocksRead();
