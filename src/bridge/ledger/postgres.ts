@@ -2,7 +2,7 @@
 // Invariants: query plans do not depend on table statistics; a transaction counts as committed only when the server
 // has answered COMMIT; a transaction whose process hangs is ended by the server, because it holds the locks of rows and
 // rooms that every other bridge waits for.
-import type { Pool, PoolClient, PoolConfig, QueryResultRow } from "pg";
+import { Client, type Pool, type PoolClient, type PoolConfig, type QueryResultRow } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { isDemoted, isRolledBack, ServerPool } from "./postgres-servers.ts";
@@ -82,12 +82,21 @@ async function again<Result>(make: (one: Try) => Promise<Result>): Promise<Resul
   }
 }
 
+/** What one turn of the event loop sends on a connection goes out in one write, which costs more than the bytes do. */
+function inOneWrite(on: Queryable): void {
+  if (!(on instanceof Client)) return;
+  const { stream } = on.connection;
+  stream.cork();
+  process.nextTick(() => stream.uncork());
+}
+
 export async function rows<Row extends QueryResultRow>(
   on: Queryable,
   statement: Statement,
   values: readonly unknown[],
 ): Promise<Row[]> {
   const make = () => on.query<Row>({ ...statement, values: [...values] });
+  inOneWrite(on);
   // Inside a transaction the whole of it is rolled back.
   const result = await (on instanceof ServerPool ? again(make) : make());
   return result.rows;
@@ -201,6 +210,7 @@ async function transaction<Result>(
   one.isOpen = true;
   let broken: Error | undefined;
   try {
+    inOneWrite(client);
     const begun = client.query(begin);
     // When BEGIN fails, `work` fails too; the failure is reported once.
     const [, { result, sent }] = await Promise.all([begun, withoutUnhandled(work(client))]);
