@@ -497,17 +497,13 @@ CREATE FUNCTION bridge_spend(
 ) RETURNS TABLE (asker bigint, refused text) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   -- In ascending order, so that two processes never deadlock.
-  INSERT INTO bridge_limiter (bucket, tokens, refilled_at)
+  INSERT INTO bridge_limiter AS b (bucket, tokens, refilled_at)
     SELECT w.bucket, max(w.burst), spent_at FROM unnest(buckets, bursts) AS w (bucket, burst)
     GROUP BY w.bucket ORDER BY w.bucket
-    ON CONFLICT DO NOTHING;
-  PERFORM FROM bridge_limiter b WHERE b.bucket = ANY (buckets) ORDER BY b.bucket FOR UPDATE;
-  UPDATE bridge_limiter b SET
-    tokens = LEAST(w.burst, b.tokens + w.rate * GREATEST(0, extract(epoch FROM spent_at - b.refilled_at)::float8) / 60),
-    refilled_at = GREATEST(b.refilled_at, spent_at)
-    FROM (SELECT u.bucket, max(u.rate) AS rate, max(u.burst) AS burst
-          FROM unnest(buckets, per_minute, bursts) AS u (bucket, rate, burst) GROUP BY u.bucket) w
-    WHERE b.bucket = w.bucket;
+    ON CONFLICT (bucket) DO UPDATE SET
+      tokens = LEAST(excluded.tokens, b.tokens + GREATEST(0, extract(epoch FROM spent_at - b.refilled_at)::float8) / 60
+        * (SELECT max(w.rate) FROM unnest(buckets, per_minute) AS w (bucket, rate) WHERE w.bucket = b.bucket)),
+      refilled_at = GREATEST(b.refilled_at, spent_at);
   FOR asker IN SELECT DISTINCT a FROM unnest(askers) AS a ORDER BY a LOOP
     refused := (SELECT b.bucket FROM unnest(askers, buckets) WITH ORDINALITY AS u (of, bucket, place)
       JOIN bridge_limiter b ON b.bucket = u.bucket
