@@ -242,8 +242,9 @@ export function isTooDeep(value: unknown): boolean {
 function isDeeperThan(value: unknown, levels: number): boolean {
   if (typeof value !== "object" || value === null) return false;
   if (levels === 0) return true;
-  const inner: readonly unknown[] = Array.isArray(value) ? value : Object.values(value);
-  return inner.some((one) => isDeeperThan(one, levels - 1));
+  for (const one of Array.isArray(value) ? value : Object.values(value))
+    if (isDeeperThan(one, levels - 1)) return true;
+  return false;
 }
 
 function cutBelow(value: unknown, levels: number): unknown {

@@ -1,6 +1,9 @@
 // Asynchronous work within a bound: at most so many at a time, one after another, several at once, or for so long.
 import type { Clock } from "../domain/clock.ts";
 
+/** Made once: a reason that `abort` makes by itself captures a stack each time. */
+const OVER = new Error("over");
+
 /** The result of the work, or undefined when it takes longer: then it goes on by itself, and its failure is nobody's. */
 export async function resultWithin<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | undefined> {
   const over = new AbortController();
@@ -11,7 +14,7 @@ export async function resultWithin<T>(clock: Clock, ms: number, work: Promise<T>
   try {
     return await Promise.race([work, late]);
   } finally {
-    over.abort();
+    over.abort(OVER);
     work.catch(() => undefined);
   }
 }

@@ -22,6 +22,9 @@ export interface WorkLoopOptions {
 /** The longest wait after rounds that threw, one after another: about as long as work waits beyond a failover of the database. */
 const ERROR_WAIT_MS_MAX = 2_000;
 
+/** Made once: a reason that `abort` makes by itself captures a stack each time. */
+const WOKEN = new Error("woken");
+
 export class WorkLoop {
   readonly #options: WorkLoopOptions;
   readonly #pollIntervalMs: number;
@@ -77,7 +80,7 @@ export class WorkLoop {
     if (this.#draining.signal.aborted || (this.#woken && !failed)) return;
     const waiting = new AbortController();
     this.#interrupt = () => {
-      if (!failed || this.#draining.signal.aborted) waiting.abort();
+      if (!failed || this.#draining.signal.aborted) waiting.abort(WOKEN);
     };
     try {
       await this.#options.clock.sleep(delayMs, waiting.signal);

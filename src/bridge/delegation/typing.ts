@@ -7,6 +7,8 @@ import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 const AFTER_MS = 1_000;
 /** A status message follows before it ends. */
 const SHOWN_MS = 8_000;
+/** Made once: a reason that `abort` makes by itself captures a stack each time. */
+const ENDED = new Error("ended");
 
 /** @param show tells the homeserver for how long the ghost is typing, 0 to end it; never rejects */
 export function createTyping(
@@ -24,7 +26,7 @@ export function createTyping(
       void clock.sleep(AFTER_MS, ended.signal).then(shown, () => undefined);
     } else if (!isTyping && known !== undefined) {
       typing.delete(key);
-      known.ended.abort();
+      known.ended.abort(ENDED);
       if (clock.now() >= known.shownAt) void show(room, ghost, 0);
     }
   };
