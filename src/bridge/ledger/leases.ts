@@ -298,15 +298,16 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
         }
         const free = Math.min(limit - claimed.length, shares.size);
         if (free === 0) break;
-        // Both statements run at once, because a new question must not wait; a single slot goes to either in turn.
+        // Both statements run at once, that of the heads first, because a new question must not wait; a single slot goes
+        // to either in turn.
         if (free === 1) isTurnOfDue = !isTurnOfDue;
         const half = free > 1 ? Math.ceil(free / 2) : Number(isTurnOfDue);
         const forDue = !mayBeDue ? 0 : mayBeHeads ? half : free;
         const forHeads = free - forDue;
         leftOut = shares.full;
-        const [due, heads] = await Promise.all([
-          forDue === 0 ? [] : claimDue(forDue),
+        const [heads, due] = await Promise.all([
           forHeads === 0 ? { found: [], steppedOver: false } : claimHeads(forHeads),
+          forDue === 0 ? [] : claimDue(forDue),
         ]);
         for (const row of [...due, ...heads.found]) {
           shares.take(row.agentId);

@@ -62,7 +62,7 @@ describe("leases", () => {
     const share = { most: 16, inProgress: new Map([["docs", 3]] as [AgentId, number][]) };
     const request = { holder: "one", limit: 61, now: T0, leaseUntil: T0 + LEASE_MS, share };
     assert.equal((await leases.claim(request)).length, 1);
-    assert.deepEqual(statements, ["claim_due", "claim_heads"]);
+    assert.deepEqual(statements, ["claim_heads", "claim_due"]);
     assert.deepEqual(
       await rows("SHOW synchronous_commit"),
       [{ synchronous_commit: "on" }],
