@@ -20,6 +20,22 @@ export function printableText(text: string): string {
   return text.split("\n").map(printableLine).join("\n");
 }
 
+/**
+ * Format characters, and others without a shape: U+2800 is a Braille pattern without dots. The mark that makes a character an
+ * emoji stays behind one.
+ */
+const INVISIBLE = /\u2800|\p{Cf}|(?!\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Emoji})\ufe0f/gu;
+
+/** The text on one line, as people see it: without what is invisible, and each white space one space. */
+export function visibleLine(text: string): string {
+  return text
+    .toWellFormed()
+    .replace(/[\p{Cc}\p{Zl}\p{Zp}]/gu, " ")
+    .replace(INVISIBLE, "")
+    .replace(/\s+/gu, " ")
+    .trim();
+}
+
 /** A number of things in words: `1 server`, `2 servers`. */
 export function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? "" : "s"}`;

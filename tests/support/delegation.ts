@@ -286,6 +286,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       metrics,
       limits: { ...LIMITS, ...options.limits },
       textsOf: () => CATALOGUES.en,
+      takesReactions: async () => true,
       holder: "one",
     },
     worker: (holder = "one", limits = {}) => {

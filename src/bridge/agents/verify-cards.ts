@@ -7,6 +7,7 @@ import type { AgentCard } from "../../cards/card-fields.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
+import { visibleLine } from "../../domain/printable.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { AgentDirectory, AgentsSnapshot, AgentTarget } from "./loaded-agents.ts";
 import { isPinned } from "./sender-policy.ts";
@@ -143,16 +144,9 @@ function isSame(one: AgentTarget, other: AgentTarget): boolean {
  */
 export function ghostName(target: AgentTarget, card: AgentCard): string {
   if (target.entry.displayName !== undefined) return target.entry.displayName;
-  const name = withoutInvisible(card.name, NAME_LENGTH_MAX) || target.agentId;
-  const organisation = withoutInvisible(card.provider?.organization ?? "", NAME_LENGTH_MAX);
+  const name = shortened(card.name) || target.agentId;
+  const organisation = shortened(card.provider?.organization ?? "");
   return organisation === "" ? name : `${name} · ${organisation}`;
 }
 
-function withoutInvisible(text: string, lengthMax: number): string {
-  const plain = text
-    .replace(/[\p{Cc}\p{Zl}\p{Zp}]/gu, " ")
-    .replace(/\p{Cf}/gu, "")
-    .replace(/\s+/gu, " ")
-    .trim();
-  return [...plain].slice(0, lengthMax).join("");
-}
+const shortened = (text: string) => [...visibleLine(text)].slice(0, NAME_LENGTH_MAX).join("");

@@ -40,6 +40,7 @@ export async function ask(running: RunningDelegation, asked: AskedBack): Promise
     sender: claimed.sender,
     roomId: claimed.roomId,
     texts: deps.textsOf(claimed.roomId),
+    takesReactions: await running.persist(() => deps.takesReactions(claimed.roomId)),
   };
   const asks = answerOf(rest, deps.limits.answerBytes);
   const parts = await questionParts(asks, options, source, deps.clock);

@@ -59,6 +59,9 @@ export function createDelegationWorker(options: {
         .catch(() => undefined),
     ),
     textsOf: textsBy(config.language),
+    // A reaction is not encrypted.
+    takesReactions: async (room) =>
+      config.encryption.senderDevices === "allow_all" || !(await rooms.isRoomEncrypted(room)),
     limits: config.limits,
     holder: `${process.pid}-${random.bytes(8).toString("hex")}`,
   });

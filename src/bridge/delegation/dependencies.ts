@@ -47,6 +47,8 @@ export interface DelegationDependencies {
   readonly typing?: (room: RoomId, ghost: GhostMxid, isTyping: boolean) => void;
   /** What the bridge itself says in a room. */
   readonly textsOf: TextsOf;
+  /** Whether a reaction chooses an option of an agent's question in a room. */
+  readonly takesReactions: (room: RoomId) => Promise<boolean>;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Logger;

@@ -114,18 +114,18 @@ export function relatesTo(
   return { rel_type: "m.thread", event_id: threadRoot, is_falling_back: continued, ...inReplyTo };
 }
 
-/** The events of a question of an agent. */
+/** The events of a question of an agent. @param source `takesReactions`: whether a reaction chooses an option there */
 export function questionParts(
   question: Answer,
   options: readonly QuestionOption[],
-  source: AnswerSource,
+  source: AnswerSource & { readonly takesReactions: boolean },
   clock: Clock,
 ): Promise<ReplyPart[]> {
   const { empty, howToAnswer, howToChoose } = (source.texts ?? CATALOGUES.en).question;
   const text = question.text.trim() === "" ? empty : question.text;
   const bullet = isPlain(question) ? "" : "- ";
   const list = options.map(({ key, value }) => `${bullet}${key} ${value}`);
-  const hint = options.length === 0 ? howToAnswer : howToChoose;
+  const hint = options.length > 0 && source.takesReactions ? howToChoose : howToAnswer;
   const whole = [text, ...(list.length > 0 ? [list.join("\n")] : []), hint].join("\n\n");
   return answerParts({ ...question, text: whole }, source, clock);
 }

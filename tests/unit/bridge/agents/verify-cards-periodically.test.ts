@@ -161,7 +161,11 @@ describe("profile sync", () => {
     assert.equal(ghostName(target, card("Straße 🚦 東京")), "Straße 🚦 東京 · Org A");
     assert.equal(ghostName(target, card(" Docs\n\u202e\u200b of\tA\u2028 ")), "Docs of A · Org A");
     assert.equal(ghostName(target, card("🚦".repeat(300))), `${"🚦".repeat(100)} · Org A`);
-    assert.equal(ghostName(target, card("\u200b")), "docs · Org A");
+    for (const invisible of ["\u200b", "\u3164\u2800", "\u115f\u034f", "\ufe0f", "\u{e0100}"]) {
+      assert.equal(ghostName(target, card(invisible)), "docs · Org A");
+      assert.equal(ghostName(target, card(`Do${invisible}cs`)), "Docs · Org A");
+    }
+    assert.equal(ghostName(target, card("❤\ufe0f")), "❤\ufe0f · Org A");
     assert.equal(ghostName(agentTarget(key, { displayName: "Papers" }), card("Docs")), "Papers");
   });
 });

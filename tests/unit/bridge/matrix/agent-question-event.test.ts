@@ -9,6 +9,7 @@ const SOURCE = {
   threadRoot: undefined,
   sender: "@alice:a.test" as UserId,
   roomId: "!room" as RoomId,
+  takesReactions: true,
 };
 const OPTIONS = [
   { key: "1️⃣", value: "Opening fee" },
@@ -26,6 +27,12 @@ describe("a question of an agent", () => {
     );
     assert.match(String(html), /<li>1️⃣ Opening fee<\/li>\s*<li>2️⃣ Lighthouse<\/li>/);
     assert.deepEqual(part?.content["m.mentions"], { user_ids: ["@alice:a.test"] });
+  });
+
+  it("asks for no reaction where none counts [DEL-6]", async () => {
+    const source = { ...SOURCE, takesReactions: false };
+    const [part] = await questionParts({ text: "Which section?" }, OPTIONS, source, systemClock);
+    assert.match(String(part?.content["body"]), /- 2️⃣ Lighthouse\n\nReply to this message to answer\.$/);
   });
 
   it("in plain text has no marks of a list, which would be shown as they are", async () => {

@@ -53,6 +53,7 @@ describe("files of an answer", () => {
   it("a file's name is no path and has nothing invisible [AGT-4]", () => {
     assert.equal(fileName("../../etc/passwd"), "passwd");
     assert.equal(fileName("C:\\x\\a\u202e.md"), "a.md");
+    assert.equal(fileName("a\u3164\u2800.md"), "a.md");
     assert.equal(fileName(".."), "file");
     assert.equal(fileName(""), "file");
   });
