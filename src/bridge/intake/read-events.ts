@@ -257,6 +257,16 @@ function readMembership(common: RoomEvent, raw: UnknownObject, content: UnknownO
   };
 }
 
+/**
+ * The redacted event stands in the content since room version 11, beside it before. In the place that does not count, whoever
+ * redacts can name any event; a homeserver should write the one that it has judged into both.
+ */
+function readRedacts(raw: UnknownObject, content: UnknownObject): EventId {
+  const { redacts = content["redacts"] } = raw;
+  const isOne = (content["redacts"] ?? redacts) === redacts;
+  return required(isOne ? parseEventId(redacts) : undefined, "redacts");
+}
+
 function readEncrypted(
   common: RoomEvent,
   raw: UnknownObject,
@@ -282,12 +292,7 @@ function readEvent(raw: unknown, position: number): ReadableEvent {
     case "m.room.member":
       return readMembership(common, raw, content);
     case "m.room.redaction":
-      // The redacted event stands in the content since room version 11, beside it before.
-      return {
-        ...common,
-        type: "redaction",
-        redacts: required(parseEventId(content["redacts"] ?? raw["redacts"]), "redacts"),
-      };
+      return { ...common, type: "redaction", redacts: readRedacts(raw, content) };
     case "m.room.encryption":
       if (raw["state_key"] !== "") throw new Malformed("state_key");
       return { ...common, type: "encryption" };
