@@ -1,7 +1,7 @@
 // Checks a parsed card against the declared fields and leaves defaults out, in one pass.
 // Invariants: exact JSON names and exact types, nothing converted; unknown fields and null are refused;
 // every problem is collected; what comes back contains exactly what A2A 1.0, section 8.4.1 has signed.
-import { emptyObject, isJsonObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
+import { emptyObject, isObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
 import type { CardProblem, RejectReason } from "./reject-reasons.ts";
 
 // An Agent Card (A2A 1.0, section 4.4) as the rest of Drawbridge reads it: checked, defaults left out,
@@ -100,7 +100,7 @@ export function asAgentCard(payload: JsonObject): AgentCard {
 
 function checkMessage(name: MessageName, value: Json, at: string, found: Findings): JsonObject {
   const kept = emptyObject();
-  if (!isJsonObject(value)) {
+  if (!isObject(value)) {
     found.problems.push({ reason: "wrong_type", at });
     return kept;
   }
@@ -131,7 +131,7 @@ function checkField(field: Field, value: Json, at: string, found: Findings): Jso
   if (field.shape === "list" && Array.isArray(value)) {
     return value.map((element, index) => checkOne(field.type, element, pointer(at, index), found));
   }
-  if (field.shape === "map" && isJsonObject(value)) {
+  if (field.shape === "map" && isObject(value)) {
     const kept = emptyObject();
     for (const [key, element] of Object.entries(value)) {
       kept[key] = checkOne(field.type, element, pointer(at, key), found);
@@ -154,7 +154,7 @@ function checkOne(type: Field["type"], value: Json, at: string, found: Findings)
       return expect(typeof value === "boolean");
     case "struct":
       // google.protobuf.Struct: any JSON object, every member of it significant, empty ones too.
-      return expect(isJsonObject(value));
+      return expect(isObject(value));
     default:
       return checkMessage(type, value, at, found);
   }
@@ -164,7 +164,7 @@ function checkOne(type: Field["type"], value: Json, at: string, found: Findings)
 function isDefault(value: Json): boolean {
   if (value === "" || value === false) return true;
   if (Array.isArray(value)) return value.length === 0;
-  return isJsonObject(value) && Object.keys(value).length === 0;
+  return isObject(value) && Object.keys(value).length === 0;
 }
 
 // The fields of an Agent Card, as a2a.proto of A2A 1.0 declares them: JSON name, type, presence.

@@ -2,7 +2,7 @@
 // signs alike. The SDKs drop empty and null members wherever they stand, and write large integers each in
 // its own way, so a card that has none of these verifies everywhere.
 
-import { isJsonObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
+import { isObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
 import { checkCard } from "./card-fields.ts";
 import { CardFault, readCardJson } from "./reject-reasons.ts";
 
@@ -31,7 +31,7 @@ export function lintCard(bytes: Uint8Array): readonly LintFinding[] {
     rule: reason,
     message: "A2A 1.0 does not allow it here; every verifier should reject the card",
   }));
-  const { signatures: _signatures, ...signed } = isJsonObject(card) ? card : {};
+  const { signatures: _signatures, ...signed } = isObject(card) ? card : {};
   lintValue(signed, "", findings);
   for (const at of unsignedDefaults) {
     findings.push({
@@ -58,7 +58,7 @@ function lintValue(value: Json, at: string, findings: LintFinding[]): void {
     value.forEach((element: Json, index) => {
       lintValue(element, pointer(at, index), findings);
     });
-  } else if (isJsonObject(value)) {
+  } else if (isObject(value)) {
     const names = Object.keys(value);
     if (names.length === 0) add("empty_object", "some verifiers drop empty objects: leave it out or fill it");
     if (Object.hasOwn(value, "__proto__"))
@@ -75,7 +75,7 @@ function lintNumber(value: number, add: (rule: string, message: string) => void)
 }
 
 function objects(value: Json | undefined): readonly JsonObject[] {
-  return Array.isArray(value) ? value.filter((element: Json) => isJsonObject(element)) : [];
+  return Array.isArray(value) ? value.filter((element: Json) => isObject(element)) : [];
 }
 
 function lintInterfaces({ supportedInterfaces }: JsonObject, findings: LintFinding[]): void {
@@ -95,10 +95,10 @@ function lintInterfaces({ supportedInterfaces }: JsonObject, findings: LintFindi
 
 function lintSecurity(card: JsonObject, findings: LintFinding[]): void {
   const { securitySchemes, securityRequirements, skills } = card;
-  const declared = isJsonObject(securitySchemes) ? securitySchemes : {};
+  const declared = isObject(securitySchemes) ? securitySchemes : {};
   const check = (requirements: Json | undefined, parent: string) => {
     objects(requirements).forEach(({ schemes }, index) => {
-      for (const name of Object.keys(isJsonObject(schemes) ? schemes : {})) {
+      for (const name of Object.keys(isObject(schemes) ? schemes : {})) {
         if (Object.hasOwn(declared, name)) continue;
         const at = pointer(pointer(pointer(parent, index), "schemes"), name);
         findings.push({ at, rule: "undeclared_scheme", message: "names no entry of securitySchemes" });

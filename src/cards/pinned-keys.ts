@@ -3,7 +3,7 @@
 // P-256 only; a private member of a JWK is not read.
 import { type CryptoKey, importJWK } from "jose";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { isJsonObject, type JsonObject } from "../domain/json.ts";
+import { isObject, type JsonObject } from "../domain/json.ts";
 import { readCardJson } from "./reject-reasons.ts";
 
 export interface PinnedKey {
@@ -43,7 +43,7 @@ export async function importJwkSet(bytes: Uint8Array, source: string): Promise<r
   let keys: readonly unknown[] | undefined;
   try {
     const set = readCardJson(bytes, JWKS_BYTES_MAX);
-    const { keys: members } = isJsonObject(set) ? set : {};
+    const { keys: members } = isObject(set) ? set : {};
     if (Array.isArray(members)) keys = members;
   } catch (cause) {
     throw new DrawbridgeError("config_invalid", `${source} is not strict JSON`, { hint, cause });

@@ -4,7 +4,7 @@
 import { type CryptoKey, exportJWK, FlattenedSign, generateKeyPair, importJWK, importPKCS8 } from "jose";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { emptyObject, isJsonObject, type Json } from "../domain/json.ts";
+import { emptyObject, isObject, type Json } from "../domain/json.ts";
 import { type CardSignature, checkCard } from "./card-fields.ts";
 import { CardFault, type CardProblem, readCardJson } from "./reject-reasons.ts";
 import { readSignatureEntry } from "./verify.ts";
@@ -41,7 +41,7 @@ export async function signCard(bytes: Uint8Array, signer: CardSigner): Promise<S
 
 /** The card's members in the order they came, the signatures last. */
 function render(card: Json, signatures: readonly CardSignature[]): Buffer {
-  const { signatures: _old, ...members } = isJsonObject(card) ? card : emptyObject();
+  const { signatures: _old, ...members } = isObject(card) ? card : emptyObject();
   return Buffer.from(`${JSON.stringify({ ...members, signatures }, undefined, 2)}\n`);
 }
 

@@ -8,7 +8,7 @@ import { type CryptoKey, flattenedVerify } from "jose";
 import { decodeBase64url, encodeBase64url } from "../domain/base64url.ts";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
-import { isJsonObject, type JsonObject, pointer } from "../domain/json.ts";
+import { isObject, type JsonObject, pointer } from "../domain/json.ts";
 import { type AgentCard, asAgentCard, type CardSignature, checkCard } from "./card-fields.ts";
 import type { PinnedKey } from "./pinned-keys.ts";
 import { CardFault, type CardProblem, type RejectReason, readCardJson } from "./reject-reasons.ts";
@@ -62,7 +62,7 @@ function readProtectedHeader(encoded: string): JsonObject | undefined {
   if (bytes === undefined) return undefined;
   try {
     const header = readCardJson(bytes);
-    return isJsonObject(header) ? header : undefined;
+    return isObject(header) ? header : undefined;
   } catch {
     return undefined;
   }

@@ -14,7 +14,7 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { shellWord } from "../domain/printable.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
-import { createPrivateFile, replacePrivateFile } from "../runtime/write-file.ts";
+import { createFile, replacePrivateFile } from "../runtime/write-file.ts";
 import { defineCommand } from "./lib/command.ts";
 import { httpUrl, parser, serverName } from "./lib/option-values.ts";
 import { CONFIG, JSON_OPTION, requireConfigFile } from "./lib/options.ts";
@@ -85,7 +85,7 @@ export const initCommand = defineCommand({
       });
     }
     for (const [name, text] of Object.entries(files)) {
-      createPrivateFile(join(directory, name), text);
+      createFile(join(directory, name), text);
       printText(`${join(directory, name)}\n`);
     }
     say(nextSteps(directory, options.databaseEnv));

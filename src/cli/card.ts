@@ -1,19 +1,27 @@
 // drawbridge card: signed Agent Cards: verify, lint, sign, fetch; and the keys that sign them.
 // Invariants: a key to pin is never taken from the card, nor from anything the card points to; a private key is readable
 // by this user alone from its first byte, and no key file is overwritten.
-import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { exportJWK } from "jose";
 import { fetchCard } from "../cards/fetch.ts";
 import { lintCard } from "../cards/lint.ts";
 import { importJwkSet, type PinnedKey } from "../cards/pinned-keys.ts";
-import { CARD_BYTES_MAX, REJECT_REASONS, type RejectReason } from "../cards/reject-reasons.ts";
+import { CARD_BYTES_MAX, REJECT_REASONS } from "../cards/reject-reasons.ts";
 import { generateCardKey, importSigningKey, signCard } from "../cards/sign.ts";
-import { type ReadCard, readCard, readSignatureEntry, verifyCard } from "../cards/verify.ts";
+import {
+  type ReadCard,
+  readCard,
+  readSignatureEntry,
+  type SignatureEntry,
+  verifyCard,
+} from "../cards/verify.ts";
 import { systemClock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
+import { jsonText } from "../domain/json.ts";
 import { quoted } from "../domain/printable.ts";
 import { readInput } from "../runtime/read-input.ts";
+import { createFile, PUBLIC } from "../runtime/write-file.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
 import { print, printData, printText, say } from "./lib/output.ts";
@@ -33,21 +41,12 @@ export function readJwkSet(path: string): Promise<readonly PinnedKey[]> {
   return importJwkSet(readInput(path), path);
 }
 
-type CardResult =
-  | { readonly card: string; readonly accepted: true; readonly keyId: string; readonly digest: string }
-  | {
-      readonly card: string;
-      readonly accepted: false;
-      readonly reason: RejectReason | "unreadable";
-      readonly at?: string;
-    };
-
-async function verifyFile(card: string, pinned: readonly PinnedKey[]): Promise<CardResult> {
+async function verifyFile(card: string, pinned: readonly PinnedKey[]) {
   const bytes = readCardFile(card);
-  if (bytes === undefined) return { card, accepted: false, reason: "unreadable" };
+  if (bytes === undefined) return { card, accepted: false, reason: "unreadable" } as const;
   const verdict = await verifyCard(bytes, pinned);
-  if (!verdict.accepted) return { card, accepted: false, reason: verdict.reason, at: verdict.at };
-  return { card, accepted: true, keyId: verdict.keyId, digest: verdict.digest };
+  if (!verdict.accepted) return { card, ...verdict };
+  return { card, accepted: true, keyId: verdict.keyId, digest: verdict.digest } as const;
 }
 
 export const verifyCommand = defineCommand({
@@ -65,7 +64,7 @@ Prints one line a card, in the order given: "NAME accept" or "NAME reject REASON
 is rejected. Reasons: ${["unreadable", ...REJECT_REASONS].join(", ")}.`,
   async run([cards], options) {
     const pinned = await readJwkSet(options.jwks);
-    const results: CardResult[] = [];
+    const results: Awaited<ReturnType<typeof verifyFile>>[] = [];
     for (const card of cards) results.push(await verifyFile(card, pinned));
     print(options, results, () =>
       results.map((one) => `${one.card} ${one.accepted ? "accept" : `reject ${one.reason}`}\n`).join(""),
@@ -130,19 +129,6 @@ proxy that writes the card anew may break the signature. What \`card lint\` find
 // The key ID names the files too.
 const KEY_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
-function writeNew(path: string, text: string, mode: number): void {
-  try {
-    writeFileSync(path, text, { mode, flag: "wx" });
-  } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
-    throw new DrawbridgeError("usage", `cannot write ${path}: ${code}`, {
-      hint:
-        code === "EEXIST" ? "Choose another key ID: a key is never overwritten." : "Choose another folder.",
-      cause,
-    });
-  }
-}
-
 export const keygenCommand = defineCommand({
   options: [
     ["--key-id <id>", "the kid: letters, digits and . _ -, at most 128", { required: true }],
@@ -156,28 +142,21 @@ export const keygenCommand = defineCommand({
       });
     }
     const { privateJwk, publicJwk } = await generateCardKey(keyId);
-    mkdirSync(output, { recursive: true, mode: 0o700 });
     const privateFile = join(output, `${keyId}.private.jwk`);
     const publicFile = join(output, `${keyId}.jwks.json`);
-    writeNew(privateFile, privateJwk, 0o600);
-    writeNew(publicFile, `${JSON.stringify({ keys: [publicJwk] }, undefined, 2)}\n`, 0o644);
+    createFile(privateFile, privateJwk);
+    createFile(publicFile, jsonText({ keys: [publicJwk] }), PUBLIC);
     printText(`${privateFile}\n${publicFile}\n`);
   },
 });
 
-interface Signature {
-  readonly keyId: string | undefined;
-  readonly algorithm: string;
-}
+type Signature = Pick<SignatureEntry, "keyId" | "algorithm">;
 
 type Verdict =
   | { readonly accepted: true; readonly keyId: string }
   | { readonly accepted: false; readonly reason: string };
 
-interface Jwk {
-  readonly x: string;
-  readonly y: string;
-}
+type Jwk = Readonly<Record<"x" | "y", string>>;
 
 async function fetchBytes(url: string): Promise<Uint8Array> {
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {

@@ -1,12 +1,11 @@
 // drawbridge issuer: runs the one-machine token issuer, or makes its signing keys.
 import { once } from "node:events";
-import { mkdirSync, writeFileSync } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
-import { DrawbridgeError } from "../domain/errors.ts";
 import { loadIssuerConfig } from "../issuer/config.ts";
 import { generateSigningKeys, startIssuer } from "../issuer/server.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
+import { createFile } from "../runtime/write-file.ts";
 import { defineCommand } from "./lib/command.ts";
 import { CONFIG, requireConfigFile } from "./lib/options.ts";
 import { printText, renderJson } from "./lib/output.ts";
@@ -35,15 +34,7 @@ export const keygenCommand = defineCommand({
   async run(_, options) {
     const file = resolve(options.output);
     const keys = await generateSigningKeys();
-    mkdirSync(dirname(file), { recursive: true });
-    try {
-      writeFileSync(file, renderJson(keys), { mode: 0o600, flag: "wx" });
-    } catch (cause) {
-      throw new DrawbridgeError("usage", `cannot write ${file}`, {
-        hint: "Name a file that does not exist yet; a key in use is never overwritten.",
-        cause,
-      });
-    }
+    createFile(file, renderJson(keys));
     printText(`${file}\n`);
   },
 });

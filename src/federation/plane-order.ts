@@ -2,11 +2,10 @@
 // Invariants: closing goes from what stops a partner fastest to what cannot be taken back quickly; the transport is
 // closed last, because a ban that is made after it never arrives. The reconciler opens in reverse; a re-admission
 // opens from plane 1 to 5 (workflow/procedure.ts).
-import { PLANE_OF_STAGE, RECORD_PLANES, type RecordPlane, STAGE_NAMES } from "../records/format/stages.ts";
+import { PLANE_OF_STAGE, type PlaneName, STAGE_NAMES } from "../records/format/stages.ts";
 
 /** The names are those of records, which are verified years after. */
-export const PLANE_NAMES = RECORD_PLANES;
-export type PlaneName = RecordPlane;
+export { PLANE_NAMES, type PlaneName } from "../records/format/stages.ts";
 
 /** As people number them in records, runbooks and on the telephone. */
 export const PLANE_NUMBERS: Readonly<Record<PlaneName, 1 | 2 | 3 | 4 | 5>> = {

@@ -96,7 +96,10 @@ export function readIfPresent(file: string): string | undefined {
 function refused(path: string, cause: unknown): DrawbridgeError {
   const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
   return new DrawbridgeError("usage", `cannot write ${path}: ${code}`, {
-    hint: code === "EEXIST" ? "Move it away first, or name another place." : "Check the path and its rights.",
+    hint:
+      code === "EEXIST"
+        ? "Move it away first, or name another place: what is there is never overwritten."
+        : "Check the path and its rights.",
     cause,
   });
 }
@@ -114,14 +117,14 @@ export function replacePrivateFile(path: string, text: string): void {
 }
 
 /**
- * Writes a file that only this user may read; one that is there is never touched.
+ * Writes a file, by default one that only this user may read; one that is there is never touched.
  * @throws DrawbridgeError `usage` when it is there already or cannot be written
  */
-export function createPrivateFile(path: string, text: string): void {
+export function createFile(path: string, text: string, mode = PRIVATE): void {
   try {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
     // A link, unlike a rename, does not replace what is there.
-    writeStaged(path, text, PRIVATE, linkSync);
+    writeStaged(path, text, mode, linkSync);
   } catch (cause) {
     throw refused(path, cause);
   }

@@ -11,8 +11,6 @@ import type { Outcome } from "../matrix/request-result.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 import type { KeyCatchupResult } from "./key-catchup.ts";
 
-type RawEvent = UnknownObject;
-
 export interface OpeningDependencies {
   readonly devices: Pick<GhostDevices, "decrypt" | "track">;
   /** The catchup of a ghost's to-device messages. */
@@ -23,7 +21,7 @@ export interface OpeningDependencies {
     room: RoomId,
     event: EventId,
     signal: AbortSignal | undefined,
-  ) => Promise<Outcome<RawEvent>>;
+  ) => Promise<Outcome<UnknownObject>>;
 }
 
 export type Opening =
@@ -113,7 +111,7 @@ async function fetchAs(
 
 function compare(
   envelope: ClaimedIntakeEnvelope,
-  raw: RawEvent,
+  raw: UnknownObject,
 ):
   | { readonly kind: "unreadable"; readonly reason: ExpiryReason }
   | { readonly kind: "event"; readonly event: EncryptedEvent } {

@@ -6,6 +6,7 @@
 // delays nothing, for what it missed is still at the homeserver and is fetched by a catchup.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { Admitted, Capacity, MalformedEvent } from "../ledger/admission-types.ts";
@@ -25,7 +26,7 @@ import {
 import type { Namespace } from "./namespace.ts";
 import { type Decryptor, ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
 import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";
-import { readDevicePart, type TransactionExtensions } from "./transaction-extensions.ts";
+import { readDevicePart } from "./transaction-extensions.ts";
 
 /** The ghosts' devices, as far as intake needs them. */
 export interface IntakeDevices extends Decryptor {
@@ -74,7 +75,7 @@ export interface HandledTransaction extends Admitted {
 
 export interface TransactionExtras {
   /** The transaction's fields besides `events`. */
-  readonly extensions?: TransactionExtensions;
+  readonly extensions?: UnknownObject;
   /** Of events that a catchup found: the order of their rooms. A catchup does not wait for `ready`. */
   readonly recovered?: RoomOrder;
 }
@@ -97,7 +98,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
 
   /** Makes durable what came for own machines; returns the rest, and how much was for none. */
   const receive = async (
-    extensions: TransactionExtensions,
+    extensions: UnknownObject,
   ): Promise<{ readonly mail: readonly DeviceMail[]; readonly ignored: number }> => {
     if (encryption === undefined || Object.keys(extensions).length === 0) return { mail: [], ignored: 0 };
     const { devices } = encryption;

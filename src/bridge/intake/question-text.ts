@@ -1,14 +1,11 @@
 // The trimmed message: what of a room event goes to the agent, and nothing else of it.
 import { type GhostMxid, localpartOf } from "../../domain/identifiers.ts";
+import { literalPattern } from "../../domain/literal-pattern.ts";
 import type { MessageEvent } from "./read-events.ts";
 
 // In a reply, older clients put the quoted message before the answer, each line behind "> ", the first with
 // its author. Whatever else begins with "> " is the person's own quotation, and part of the question.
 const REPLY_FALLBACK = /^> (?:\* )?<@[^>\n]+>[^\n]*\n(?:> [^\n]*\n)*\n?/;
-
-function literal(text: string): string {
-  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-}
 
 let latest:
   | { readonly ghost: GhostMxid; readonly name: string | undefined; readonly pattern: RegExp }
@@ -20,7 +17,7 @@ function leadingMention(ghost: GhostMxid, name: string | undefined): RegExp {
   const names = [ghost, `@${localpartOf(ghost)}`, localpartOf(ghost), name].filter(
     (one) => one !== undefined,
   );
-  const pattern = new RegExp(`^(?:${names.map(literal).join("|")})(?:[:,]\\s*|\\s+|$)`, "i");
+  const pattern = new RegExp(`^(?:${names.map(literalPattern).join("|")})(?:[:,]\\s*|\\s+|$)`, "i");
   latest = { ghost, name, pattern };
   return pattern;
 }

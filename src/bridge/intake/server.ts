@@ -11,7 +11,6 @@ import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { parseUntrustedJson } from "../../domain/strict-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
-import type { TransactionExtensions } from "./transaction-extensions.ts";
 
 /** What intake counts; nothing of it is content. */
 export interface IntakeObserver {
@@ -69,7 +68,7 @@ function authenticator(hsToken: string): (request: FastifyRequest) => void {
 function readBody(body: unknown): {
   bytes: Uint8Array;
   events: readonly unknown[];
-  extensions: TransactionExtensions;
+  extensions: UnknownObject;
 } {
   if (!(body instanceof Uint8Array)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
   let parsed: unknown;

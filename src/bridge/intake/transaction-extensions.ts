@@ -8,9 +8,6 @@ import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Namespace } from "./namespace.ts";
 
-/** The transaction's fields besides `events`. */
-export type TransactionExtensions = UnknownObject;
-
 export interface DevicePart {
   readonly changes: ReadonlyMap<GhostMxid, DeviceChanges>;
   /** Messages and members that could not be read, or are for nobody here. */
@@ -28,12 +25,8 @@ interface Changes {
   unusedFallbackKeys: readonly string[] | undefined;
 }
 
-/** Reads what a transaction says of devices. */
-export function readDevicePart(
-  body: TransactionExtensions,
-  namespace: Namespace,
-  devices: KnownDevices,
-): DevicePart {
+/** @param body the transaction's fields besides `events` */
+export function readDevicePart(body: UnknownObject, namespace: Namespace, devices: KnownDevices): DevicePart {
   const changes = new Map<GhostMxid, Changes>();
   let ignored = 0;
   const of = (ghost: GhostMxid): Changes => {

@@ -3,6 +3,7 @@
 // Invariants: the user namespace is exactly the ghosts', whole user IDs of this server alone; a homeserver
 // matches it from the start of the user ID only (Python's `re.match`), so it is anchored at both ends here.
 import { stringify } from "yaml";
+import { literalPattern } from "../../domain/literal-pattern.ts";
 import type { BridgeConfig } from "../config.ts";
 
 export interface AppserviceTokens {
@@ -10,14 +11,9 @@ export interface AppserviceTokens {
   readonly hsToken: string;
 }
 
-/** A text as a regular expression that matches exactly it, in Python and JavaScript alike. */
-function literally(text: string): string {
-  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-}
-
 /** The regular expression of the user IDs that belong to the bridge. */
 export function ghostNamespace(config: Pick<BridgeConfig, "appservice" | "homeserver">): string {
-  return `^@${literally(config.appservice.ghostPrefix)}.*:${literally(config.homeserver.serverName)}$`;
+  return `^@${literalPattern(config.appservice.ghostPrefix)}.*:${literalPattern(config.homeserver.serverName)}$`;
 }
 
 /** The registration as YAML. It holds both tokens: a secret. */

@@ -15,7 +15,7 @@ import { DsseEnvelope } from "../../records/format/dsse-envelope.ts";
 import type { TrustedParty } from "../../records/format/trust.ts";
 import { dsseSignature, type Signer } from "../../records/sign/signer.ts";
 import { verifySignatures } from "../../records/verify/verify-dsse-envelope.ts";
-import { type BranchContext, commitToBranch, untilCommitted } from "../change/commit-to-branch.ts";
+import { type CommitContext, commitToBranch, untilCommitted } from "../change/commit-change.ts";
 import { CONTAINMENTS, ContainmentRecord } from "../containment/containment-record.ts";
 import { assessOrigin } from "../reconcile/accept-head.ts";
 import { gitLine } from "../repository/git.ts";
@@ -215,12 +215,12 @@ export async function wasRestoredSince(
  * @returns `isNew` false when it had been filed before
  * @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable`
  */
-export async function fileReport(report: AbuseReport, digest: string, context: BranchContext) {
+export async function fileReport(report: AbuseReport, digest: string, context: CommitContext) {
   return untilCommitted(context, () => tryFile(report, digest, context));
 }
 
 /** Undefined when the branch moved meanwhile. */
-async function tryFile(report: AbuseReport, digest: string, context: BranchContext) {
+async function tryFile(report: AbuseReport, digest: string, context: CommitContext) {
   const { repository } = context;
   const path = pathOf(report, digest);
   const head = await repository.requireHead();

@@ -5,7 +5,7 @@ import { createPrivateKey, createPublicKey } from "node:crypto";
 import { chmodSync } from "node:fs";
 import { type CardSigner, importSigningKey } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { isJsonObject, type Json } from "../../domain/json.ts";
+import { isObject, type Json } from "../../domain/json.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { PublicEs256Jwk } from "../../rendered-files/agents-file.ts";
 import { versionControlProblems } from "../../runtime/private-file-location.ts";
@@ -59,9 +59,9 @@ export function readPublicIdentity(file: string, keyId: string | undefined): Pin
   if (value === undefined) {
     throw new DrawbridgeError("config_unreadable", `cannot read ${file}: not strict JSON`, { hint });
   }
-  const set = isJsonObject(value) ? value["keys"] : undefined;
+  const set = isObject(value) ? value["keys"] : undefined;
   const candidates = Array.isArray(set) ? set : [value];
-  if (candidates.some((one) => isJsonObject(one) && Object.hasOwn(one, "d"))) {
+  if (candidates.some((one) => isObject(one) && Object.hasOwn(one, "d"))) {
     throw refuse("private_jwk", `${file} holds a private key`);
   }
   const keys = candidates
@@ -95,13 +95,13 @@ export function readOldCard(file: string): Buffer {
 
 function hasSignature(bytes: Uint8Array): boolean {
   const card = strictJsonIn(bytes, PUBLIC_FILE_BYTES_MAX);
-  const signatures = isJsonObject(card) ? card["signatures"] : undefined;
+  const signatures = isObject(card) ? card["signatures"] : undefined;
   return Array.isArray(signatures) && signatures.length > 0;
 }
 
 /** `key_ops` says nothing that is kept. */
 function withoutUses(value: Json): unknown {
-  if (!isJsonObject(value)) return value;
+  if (!isObject(value)) return value;
   const { key_ops: _operations, ...kept } = value;
   return kept;
 }

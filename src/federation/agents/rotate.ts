@@ -8,7 +8,7 @@ import { z } from "zod";
 import { readCardJson } from "../../cards/reject-reasons.ts";
 import { generateCardKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { isJsonObject } from "../../domain/json.ts";
+import { isObject } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
@@ -266,7 +266,7 @@ function cardAt(file: string): Buffer {
 function withoutSignatures(card: Uint8Array): Uint8Array {
   try {
     const value = readCardJson(card);
-    if (!isJsonObject(value)) return card;
+    if (!isObject(value)) return card;
     const { signatures: _old, ...members } = value;
     return Buffer.from(JSON.stringify(members));
   } catch {

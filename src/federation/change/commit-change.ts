@@ -1,17 +1,20 @@
-// One change of the registry in one commit: the files, everything that they render, and a record of it. Every commit of
-// federation control that changes the registry is made here.
-// Invariants: all of it or nothing; the result is a valid registry, or every problem is reported and nothing changes;
-// nobody else commits meanwhile.
+// Every commit of federation control on the organisation's branch: a change of the registry with all that it renders and
+// a record of it, or a report. Invariants: all of it or nothing; the result is a valid registry, or every problem is
+// reported and nothing changes; one change of this machine at a time; the branch moves from the commit that was built on,
+// or not at all; it never moves to a commit that the reconciler would refuse for want of a signature.
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
 import type { HeadContext } from "../reconcile/accept-head.ts";
+import type { Federation } from "../reconcile/context.ts";
 import { renderedChanges } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
+import { canReadSigners, unsignedAmong } from "../repository/signatures.ts";
+import { type NewCommit, writeCommit } from "../repository/write-commit.ts";
 import { type ChangeBase, changeBase, type OnBadHead } from "./commit-base.ts";
-import { type BranchContext, commitToBranch, untilCommitted } from "./commit-to-branch.ts";
 
-export interface CommitContext extends HeadContext, BranchContext {}
+export type CommitContext = HeadContext & Pick<Federation, "author" | "signingKeyFile" | "onWait">;
 
 export interface Proposal {
   /** Files of the registry by path, as they are to be. */
@@ -105,4 +108,88 @@ export async function changesOf(
   }
   for (const [path, text] of edits) if ((await before.textOf(path)) !== text) changes.set(path, text);
   return { before, after, changes };
+}
+
+const ATTEMPTS_MAX = 50;
+
+interface BranchChange extends Pick<NewCommit, "changes" | "message"> {
+  /** What is built on: the branch's head, unless that is set aside. */
+  readonly parent: Revision;
+  /**
+   * A head of the branch that is refused. It is left out by a merge that keeps the parent's tree, so that the branch
+   * does not go back and none of its commits needs a signature.
+   */
+  readonly setAside?: Revision | undefined;
+  /** What the branch's log says. */
+  readonly reason: string;
+  /** Called with the commit before the branch moves to it, so that a kill in between can be understood. */
+  readonly intend?: ((revision: Revision) => void) | undefined;
+}
+
+/**
+ * Tries until an attempt is not overtaken by somebody else's commit.
+ * @param attempt undefined when the branch moved meanwhile
+ * @throws DrawbridgeError `repository_unusable`
+ */
+export async function untilCommitted<Result>(
+  context: CommitContext,
+  attempt: () => Promise<Result | undefined>,
+): Promise<Result> {
+  const tryAll = async () => {
+    for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
+      const result = await attempt();
+      if (result !== undefined) return result;
+    }
+    throw new DrawbridgeError(
+      "repository_unusable",
+      "the branch moved at every attempt; nothing was changed",
+      { hint: "See who commits to it so often, and run the command again." },
+    );
+  };
+  return context.state.locked("commit", context.clock, tryAll, context.onWait);
+}
+
+/**
+ * Commits on top of the branch's head; to be called within `untilCommitted`.
+ * @returns undefined when the branch moved meanwhile; then nothing has changed
+ * @throws DrawbridgeError `config_invalid` when the commit would be refused, `repository_unusable`; nothing has
+ *   changed then either
+ */
+export async function commitToBranch(
+  context: CommitContext,
+  { parent, setAside, changes, message, reason, intend }: BranchChange,
+): Promise<Revision | undefined> {
+  const { repository, clock, author, signingKeyFile } = context;
+  const common = { at: clock.now(), author, signingKeyFile };
+  const base =
+    setAside === undefined
+      ? parent
+      : await writeCommit(repository, {
+          ...{ ...common, parents: [parent, setAside], changes: new Map() },
+          message: `Leave out what was refused since ${parent}\n`,
+        });
+  const revision = await writeCommit(repository, { ...common, parents: [base], changes, message });
+  await requireAccepted(context, revision);
+  intend?.(revision);
+  return (await repository.advance(setAside ?? parent, revision, reason)) ? revision : undefined;
+}
+
+/** A commit without an allowed signature would be a head that is refused, and keep everything else out as well. */
+async function requireAccepted(
+  { repository, signingKeyFile, signing }: CommitContext,
+  revision: Revision,
+): Promise<void> {
+  if (signing === undefined || (await unsignedAmong(repository, [revision], signing)).length === 0) return;
+  const what = !canReadSigners(signing)
+    ? "that file cannot be read"
+    : signingKeyFile === undefined
+      ? "repository.signingKeyFile is not set"
+      : "the key of repository.signingKeyFile is not among them";
+  throw new DrawbridgeError(
+    "config_invalid",
+    `only commits signed by a key of ${signing.allowedSignersFile} are accepted, and ${what}; nothing was changed`,
+    {
+      hint: "Name a private key in `repository.signingKeyFile` whose public half stands in `repository.allowedSignersFile`, and run the command again.",
+    },
+  );
 }

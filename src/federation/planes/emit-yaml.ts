@@ -1,6 +1,7 @@
 // Writes plain values as block YAML, fast enough for lists of ten thousand servers.
 // Invariants: the same value always gives the same text; what a YAML 1.1 reader (the homeserver's) and a
 // YAML 1.2 reader would read differently is quoted; read back, the text gives the value again.
+import { isList } from "../../domain/json.ts";
 
 export type Plain =
   | string
@@ -93,10 +94,6 @@ function isLongText(value: string): boolean {
 
 /** What is not printable ASCII, and a blank before a line break. */
 const NOT_LITERAL = /[^\n -~]| \n/;
-
-function isList(value: object): value is readonly Plain[] {
-  return Array.isArray(value);
-}
 
 function isEmpty(map: { readonly [key: string]: Plain | undefined }): boolean {
   return Object.values(map).every((value) => value === undefined);

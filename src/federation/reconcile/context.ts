@@ -48,7 +48,7 @@ export interface Federation extends ReconcileContext {
   readonly config: FederationConfig;
   readonly random: Random;
   readonly author: CommitAuthor;
-  readonly signingKeyFile: string | undefined;
+  readonly signingKeyFile?: string | undefined;
   /** Called once, when another change of this machine is waited for. */
   readonly onWait?: () => void;
 }

@@ -11,7 +11,7 @@ import { quoted } from "../../domain/printable.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import { createPrivateFile } from "../../runtime/write-file.ts";
+import { createFile } from "../../runtime/write-file.ts";
 import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
 import { renderAll } from "../planes/render.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
@@ -62,8 +62,8 @@ export async function makeStartingFolder(
     [PARTNERS_FOLDER_MARK, ""],
   ]);
 
-  createPrivateFile(join(directory, CONFIG), federationYaml(options));
-  createPrivateFile(join(directory, STATUS_TOKEN), `${random.bytes(TOKEN_BYTES).toString("hex")}\n`);
+  createFile(join(directory, CONFIG), federationYaml(options));
+  createFile(join(directory, STATUS_TOKEN), `${random.bytes(TOKEN_BYTES).toString("hex")}\n`);
   const path = join(directory, REPOSITORY);
   mkdirSync(path, { mode: 0o700 });
   await gitOk(["init", "--quiet", "--bare", "--initial-branch=main", "."], { cwd: path });

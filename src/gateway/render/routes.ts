@@ -4,6 +4,7 @@
 // its callers exactly and leaves the limiter on.
 
 import type { JsonObject } from "../../domain/json.ts";
+import { literalPattern } from "../../domain/literal-pattern.ts";
 import type { InvokedAgent, PublishedCard } from "../../rendered-files/gateway-files.ts";
 import type { AccessRules } from "../merge-access-files.ts";
 import { cardCluster, invocationCluster } from "./clusters.ts";
@@ -48,10 +49,6 @@ function onlyCallers(clients: readonly string[]): JsonObject {
       },
     }),
   };
-}
-
-function escapeRegex(text: string): string {
-  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
 function cardRoute(name: string, card: PublishedCard): JsonObject {
@@ -109,7 +106,7 @@ function invocationRoutes(name: string, agent: InvokedAgent): JsonObject[] {
     ),
   };
   if (!agent.httpJson) return [jsonRpc];
-  const prefix = escapeRegex(agent.invokePath);
+  const prefix = literalPattern(agent.invokePath);
   const operations = HTTP_JSON_OPERATIONS.flatMap(([suffix, methods, path]) =>
     methods.map((verb) => ({
       name: `invoke:${name}:${suffix}`,

@@ -1,7 +1,7 @@
 // What shows that the identity of one agent was changed (`open`: pinned or rotated) or given up (`closed`:
 // withdrawn). The agent is the one entry of the scope's `pins`. Pure data.
 import type { Part } from "../format/fields.ts";
-import type { RecordPlane } from "../format/stages.ts";
+import type { PlaneName } from "../format/stages.ts";
 import type { Condition, Direction, Observation } from "./condition.ts";
 import { answer, byOperator, condition, inForce, need } from "./condition-builders.ts";
 
@@ -22,7 +22,7 @@ function withdrawn(probe: string, layer: string, ...reasons: readonly string[]):
 }
 
 export const AGENT_CONDITIONS: Readonly<
-  Record<Direction, Readonly<Partial<Record<RecordPlane, readonly Condition[]>>>>
+  Record<Direction, Readonly<Partial<Record<PlaneName, readonly Condition[]>>>>
 > = {
   open: {
     card: [

@@ -1,5 +1,5 @@
 // What shows that a plane is closed to a partner, and that the data duties are done. Pure data.
-import type { RecordPlane } from "../format/stages.ts";
+import type { PlaneName } from "../format/stages.ts";
 import type { Answer, Condition, Observation } from "./condition.ts";
 import {
   absent,
@@ -221,7 +221,7 @@ const TRANSPORT: readonly Condition[] = [
   ),
 ];
 
-export const CLOSED_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>> = {
+export const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
   transport: TRANSPORT,
   rooms: ROOMS,
   border: BORDER,

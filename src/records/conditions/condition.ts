@@ -2,7 +2,7 @@
 // in evaluate.ts.
 import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
 import type { Part, Scope } from "../format/fields.ts";
-import type { RecordPlane } from "../format/stages.ts";
+import type { PlaneName } from "../format/stages.ts";
 
 /** `closed`: the partner is kept out; `open`: it is let in. */
 export type Direction = "closed" | "open";
@@ -117,7 +117,7 @@ export interface Circumstances {
   readonly organisation: string;
   readonly partner: string;
   /** Null for the data duties, which are about every plane. */
-  readonly plane: RecordPlane | null;
+  readonly plane: PlaneName | null;
   readonly scope: Scope;
   /** Items from before or after count for nothing (ISO 8601, UTC); null where there is no such bound. */
   readonly from: string | null;

@@ -1,5 +1,5 @@
 // What shows that a plane is open to a partner. Pure data.
-import type { RecordPlane } from "../format/stages.ts";
+import type { PlaneName } from "../format/stages.ts";
 import type { Answer, Condition, Observation, Requirement } from "./condition.ts";
 import {
   absent,
@@ -45,7 +45,7 @@ const PUBLIC = open(["gateway"], undefined, [200]);
 /** An agent whose card is published for nobody. */
 const NEVER = answer("closed", ["gateway"], ["never_published"], [404]);
 
-export const OPEN_CONDITIONS: Readonly<Record<RecordPlane, readonly Condition[]>> = {
+export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
   transport: [
     inForce("open", ["homeserver"]),
     condition(

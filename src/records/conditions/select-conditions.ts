@@ -4,7 +4,7 @@
 // Invariants: a probe that an answer leaves out is no evidence; each condition of a plane has at least one requirement
 // that the organisation's own operator must have observed.
 
-import type { RecordPlane } from "../format/stages.ts";
+import type { PlaneName } from "../format/stages.ts";
 import { AGENT_CONDITIONS } from "./agent-conditions.ts";
 import { CLOSED_CONDITIONS, DUTIES_CONDITIONS } from "./closed-conditions.ts";
 import type { Condition, Direction, Extent } from "./condition.ts";
@@ -14,7 +14,7 @@ export const DUTIES = DUTIES_CONDITIONS;
 
 /** The conditions of one plane. An agent's identity is a matter of planes 4 and 5; elsewhere there are none. */
 export function conditionsOf(
-  plane: RecordPlane,
+  plane: PlaneName,
   direction: Direction,
   extent: Extent = "partner",
 ): readonly Condition[] {

@@ -7,7 +7,7 @@ import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { Identifier, Instant, Word } from "./fields.ts";
-import { RECORD_PLANES } from "./stages.ts";
+import { PLANE_NAMES } from "./stages.ts";
 
 /** Who observed: the operator from inside, the partner from outside, the neutral witness, a retained server. */
 export const Vantage = z.enum(["operator", "partner", "witness", "retained_server", "nobody"]);
@@ -15,7 +15,7 @@ export type Vantage = z.output<typeof Vantage>;
 
 export const EvidenceItemBody = z.strictObject({
   schema: z.literal("svc.federation.evidence_item.v1"),
-  plane: z.enum(RECORD_PLANES),
+  plane: z.enum(PLANE_NAMES),
   /** Server name of the partner it is about. */
   partner: Identifier,
   /** What was tried: `token_request`, `invoke`, `card_fetch`, `federation_send`, `whitelist`, … */

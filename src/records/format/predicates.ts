@@ -17,7 +17,7 @@ import {
   Scope,
   Word,
 } from "./fields.ts";
-import { KINDS, RECORD_PLANES, STAGE_NAMES, TRIGGERS } from "./stages.ts";
+import { KINDS, PLANE_NAMES, STAGE_NAMES, TRIGGERS } from "./stages.ts";
 import { type Subject, statementOf } from "./statement.ts";
 
 /** Something that a removal could not bring about. It blocks completion until it is waived. */
@@ -89,7 +89,7 @@ const Attestation = z.strictObject({
 /** Part 3: the reviewed state of one plane. */
 const PlaneRevision = z.strictObject({
   organisation: OrganisationName,
-  plane: z.enum(RECORD_PLANES),
+  plane: z.enum(PLANE_NAMES),
   revision: GitRevision,
   render: Sha256Digest,
 });

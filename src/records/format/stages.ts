@@ -12,11 +12,11 @@ export const STAGE_NAMES = [
 export type StageName = (typeof STAGE_NAMES)[number];
 
 /** The names of the planes, as evidence and revisions have them. */
-export const RECORD_PLANES = ["transport", "rooms", "border", "card", "gateway"] as const;
-export type RecordPlane = (typeof RECORD_PLANES)[number];
+export const PLANE_NAMES = ["transport", "rooms", "border", "card", "gateway"] as const;
+export type PlaneName = (typeof PLANE_NAMES)[number];
 
 /** The plane that a stage closes; none for the duties that follow. */
-export const PLANE_OF_STAGE: Readonly<Record<StageName, RecordPlane | null>> = {
+export const PLANE_OF_STAGE: Readonly<Record<StageName, PlaneName | null>> = {
   a2a_stop: "gateway",
   a2a_discovery: "card",
   room: "rooms",

@@ -5,12 +5,12 @@
 import type { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
-import { isJsonObject, type Json, type JsonObject } from "../../domain/json.ts";
+import { isList, isObject, type Json, type JsonObject } from "../../domain/json.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../format/fields.ts";
 import { CompletionStatement, StageStatement } from "../format/predicates.ts";
 import { RECORD_SCHEMA, RecordFile } from "../format/record-file.ts";
-import { PLANE_OF_STAGE, RECORD_PLANES } from "../format/stages.ts";
+import { PLANE_NAMES, PLANE_OF_STAGE } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
 import { readEvidence } from "./evidence-integrity.ts";
@@ -91,7 +91,7 @@ function isDoneByRemoverAlone(stages: readonly StageStatement[], judged: readonl
   });
   const isSilent = ({ isWhole, conditions }: JudgedStage) =>
     isWhole && conditions.every(({ verdict }) => verdict !== "met");
-  return ofPartner.length >= RECORD_PLANES.length && ofPartner.every(isSilent);
+  return ofPartner.length >= PLANE_NAMES.length && ofPartner.every(isSilent);
 }
 
 const ABOUT_EVIDENCE: ReadonlySet<string> = new Set<ReasonCode>([
@@ -112,7 +112,7 @@ interface Shape {
 
 /** The outermost shape alone, so that each part is judged and reported by itself. */
 function shapeOf(value: Json): Shape | undefined {
-  if (!isJsonObject(value) || value["schema"] !== RECORD_SCHEMA) return undefined;
+  if (!isObject(value) || value["schema"] !== RECORD_SCHEMA) return undefined;
   const { completion, stages, evidence }: JsonObject = value;
   if (completion === undefined || !isList(stages) || !isList(evidence)) return undefined;
   if (Object.keys(value).length !== Object.keys(RecordFile.shape).length) return undefined;
@@ -128,10 +128,6 @@ function lengthProblem({ stages, evidence }: Shape): Problem | undefined {
     return { reason: "record_too_many", where, detail: `${evidence.length} items` };
   }
   return undefined;
-}
-
-function isList(value: Json | undefined): value is readonly Json[] {
-  return Array.isArray(value);
 }
 
 function keysOfTwoParties(parties: readonly TrustedParty[]): string[] {

@@ -4,12 +4,7 @@ import { chmodSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSy
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import {
-  createPrivateFile,
-  PRIVATE,
-  replacePrivateFile,
-  writeWhole,
-} from "../../../src/runtime/write-file.ts";
+import { createFile, PRIVATE, replacePrivateFile, writeWhole } from "../../../src/runtime/write-file.ts";
 import { ROOT, temporaryFolder } from "../../support/temporary.ts";
 
 const modeOf = (file: string) => statSync(file).mode & 0o777;
@@ -18,7 +13,7 @@ describe("writing files", () => {
   it("a private file is readable by its user alone, even when it replaces one that was readable by all", (t) => {
     const directory = temporaryFolder(t);
     const file = join(directory, "deep", "secret");
-    createPrivateFile(file, "one");
+    createFile(file, "one");
     assert.equal(modeOf(file), 0o600);
     chmodSync(file, 0o644);
     replacePrivateFile(file, "two");
@@ -60,8 +55,8 @@ describe("writing files", () => {
     const directory = temporaryFolder(t);
     const file = join(directory, "secret");
     const module = join(ROOT, "src/runtime/write-file.ts");
-    const program = `import { createPrivateFile } from ${JSON.stringify(module)};
-      createPrivateFile(${JSON.stringify(file)}, "x".repeat(4096));`;
+    const program = `import { createFile } from ${JSON.stringify(module)};
+      createFile(${JSON.stringify(file)}, "x".repeat(4096));`;
     // Files of at most a kilobyte, as on a disk that is full.
     const limited = 'ulimit -f 1; exec "$0" --input-type=module --eval "$1"';
     const { status, stderr } = spawnSync("bash", ["-c", limited, process.execPath, program], {
@@ -76,7 +71,7 @@ describe("writing files", () => {
     const directory = temporaryFolder(t);
     const file = join(directory, "secret");
     writeFileSync(file, "kept");
-    assert.throws(() => createPrivateFile(file, "lost"), { code: "usage", hint: /Move it away first/ });
+    assert.throws(() => createFile(file, "lost"), { code: "usage", hint: /Move it away first/ });
     assert.equal(readFileSync(file, "utf8"), "kept");
     assert.throws(() => replacePrivateFile(directory, "lost"), { code: "usage" });
     assert.deepEqual(readdirSync(directory), ["secret"]);

@@ -6,7 +6,7 @@ import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { editYaml } from "../../../runtime/edit-yaml.ts";
 import { type FileLocation, inspectLocation } from "../../../runtime/private-file-location.ts";
-import { createPrivateFile, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
+import { createFile, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
 import { type CheckedRecord, checkRecordText, RecordError, type RecordProblem } from "./check.ts";
 import { type PrivateRecord, recordField } from "./schema.ts";
 
@@ -73,7 +73,7 @@ export function createRecordFile(path: string, text: string): void {
   const checked = checkRecordText(text);
   const all = [...problems, ...checked.problems];
   if (all.length > 0) throw new RecordError(path, all);
-  createPrivateFile(file, text);
+  createFile(file, text);
 }
 
 /**

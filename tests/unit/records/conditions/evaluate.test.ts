@@ -5,7 +5,7 @@ import type { Circumstances } from "../../../../src/records/conditions/condition
 import { evaluate, ITEM_AGE_MAX_MS, isSettled } from "../../../../src/records/conditions/evaluate.ts";
 import { conditionsOf, fromInside } from "../../../../src/records/conditions/select-conditions.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
-import { RECORD_PLANES, STAGE_NAMES, type StageName } from "../../../../src/records/format/stages.ts";
+import { PLANE_NAMES, STAGE_NAMES, type StageName } from "../../../../src/records/format/stages.ts";
 import { circumstancesOf, conditionsOfStage, REAL } from "../../../support/removal.ts";
 
 function verdicts(
@@ -75,7 +75,7 @@ describe("evaluate", () => {
   });
 
   it("evaluate never takes the absent for closed: without evidence no condition is met [OFF-5]", () => {
-    for (const plane of RECORD_PLANES) {
+    for (const plane of PLANE_NAMES) {
       for (const direction of ["closed", "open"] as const) {
         const circumstances = { ...circumstancesOf("at_remover", "a2a_stop"), plane };
         const found = evaluate(conditionsOf(plane, direction), [], circumstances);

@@ -10,7 +10,7 @@ import {
   evidenceItem,
 } from "../../../../src/records/format/evidence-item.ts";
 import { PARTS, type Scope } from "../../../../src/records/format/fields.ts";
-import { RECORD_PLANES, type RecordPlane } from "../../../../src/records/format/stages.ts";
+import { PLANE_NAMES, type PlaneName } from "../../../../src/records/format/stages.ts";
 
 const OWN = "a.test";
 const PARTNER = "b.test";
@@ -32,7 +32,7 @@ const SCOPE: Scope = {
 
 type Change = Partial<EvidenceItemBody>;
 
-function item(plane: RecordPlane, probe: string, layer: string, more: Change = {}): EvidenceItem {
+function item(plane: PlaneName, probe: string, layer: string, more: Change = {}): EvidenceItem {
   return evidenceItem({
     ...{ schema: "svc.federation.evidence_item.v1", plane, partner: PARTNER, probe, vantage: "operator" },
     ...{ subject: null, layer, status: null, reason: null, references: [], verdict: "open" },
@@ -40,7 +40,7 @@ function item(plane: RecordPlane, probe: string, layer: string, more: Change = {
   });
 }
 
-function reconciled(plane: RecordPlane, more: Change = {}) {
+function reconciled(plane: PlaneName, more: Change = {}) {
   return item(plane, "reconciled", "reconciler", {
     ...{ reason: "in_force", references: [REVISION, RENDER] },
     ...more,
@@ -57,7 +57,7 @@ const TRUST = item("card", "card_trust", "bridge", {
 });
 
 /** What shows each plane to be open. */
-const OPEN: Readonly<Record<RecordPlane, readonly EvidenceItem[]>> = {
+const OPEN: Readonly<Record<PlaneName, readonly EvidenceItem[]>> = {
   transport: [
     reconciled("transport"),
     item("transport", "whitelist", "homeserver", { subject: PARTNER, status: 200 }),
@@ -80,7 +80,7 @@ const OPEN: Readonly<Record<RecordPlane, readonly EvidenceItem[]>> = {
   ],
 };
 
-function found(plane: RecordPlane, items: readonly EvidenceItem[], scope: Partial<Scope> = {}) {
+function found(plane: PlaneName, items: readonly EvidenceItem[], scope: Partial<Scope> = {}) {
   const verdicts = evaluate(conditionsOf(plane, "open"), items, {
     ...{ organisation: OWN, partner: PARTNER, plane, scope: { ...SCOPE, ...scope } },
     ...{ from: null, until: null, revision: REVISION, render: RENDER, outOfReach: new Set<string>() },
@@ -89,13 +89,13 @@ function found(plane: RecordPlane, items: readonly EvidenceItem[], scope: Partia
   return new Map(verdicts.map((one) => [one.condition, one.verdict]));
 }
 
-function isOpen(plane: RecordPlane, items: readonly EvidenceItem[], scope: Partial<Scope> = {}): boolean {
+function isOpen(plane: PlaneName, items: readonly EvidenceItem[], scope: Partial<Scope> = {}): boolean {
   return [...found(plane, items, scope).values()].every((verdict) => isSettled({ verdict }));
 }
 
 describe("conditions of an open plane", () => {
   it("an open plane needs each of its items, from a part that says open [RDM-1]", () => {
-    for (const plane of RECORD_PLANES) {
+    for (const plane of PLANE_NAMES) {
       assert.ok(isOpen(plane, OPEN[plane]), plane);
       OPEN[plane].forEach(({ digest: _, ...body }, index) => {
         assert.equal(
@@ -117,7 +117,7 @@ describe("conditions of an open plane", () => {
   });
 
   it("an open plane is one that is reached at this revision, whatever its parts say [RDM-1]", () => {
-    for (const plane of RECORD_PLANES) {
+    for (const plane of PLANE_NAMES) {
       const incomplete = reconciled(plane, { verdict: "unknown", reason: "incomplete" });
       const stale = reconciled(plane, { references: ["0".repeat(40), RENDER] });
       for (const other of [incomplete, stale]) assert.equal(isOpen(plane, OPEN[plane].with(0, other)), false);
@@ -156,7 +156,7 @@ describe("conditions of an open plane", () => {
   });
 
   it("what the partner has tried besides agrees with what the parts say [RDM-1]", () => {
-    const tried = (plane: RecordPlane, probe: string, layer: string, more: Change) =>
+    const tried = (plane: PlaneName, probe: string, layer: string, more: Change) =>
       isOpen(plane, [...OPEN[plane], item(plane, probe, layer, { vantage: "partner", ...more })]);
     const fetched = { subject: "docs-qa", status: 200, reason: "published" };
     assert.equal(tried("card", "card_fetch", "gateway", fetched), true);
@@ -182,7 +182,7 @@ describe("conditions of an open plane", () => {
 
   it("more items never open a plane that one of them says is closed [RDM-1]", () => {
     fc.assert(
-      fc.property(fc.constantFrom(...RECORD_PLANES), fc.nat(), (plane, at) => {
+      fc.property(fc.constantFrom(...PLANE_NAMES), fc.nat(), (plane, at) => {
         const items = OPEN[plane].filter(({ subject }) => subject !== null);
         const one = items[at % items.length];
         assert.ok(one !== undefined);

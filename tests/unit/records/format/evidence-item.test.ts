@@ -9,7 +9,7 @@ import {
   operatorItem,
   Vantage,
 } from "../../../../src/records/format/evidence-item.ts";
-import { RECORD_PLANES } from "../../../../src/records/format/stages.ts";
+import { PLANE_NAMES } from "../../../../src/records/format/stages.ts";
 
 const word = fc.stringMatching(/^[A-Za-z0-9._:-]{1,20}$/);
 const identifier = fc.stringMatching(/^[\x21-\x7e]{1,40}$/);
@@ -29,7 +29,7 @@ describe("evidenceItem", () => {
       fc.property(
         fc.record({
           schema: fc.constant("svc.federation.evidence_item.v1" as const),
-          plane: fc.constantFrom(...RECORD_PLANES),
+          plane: fc.constantFrom(...PLANE_NAMES),
           partner: identifier,
           probe: word,
           vantage: fc.constantFrom(...Vantage.options),

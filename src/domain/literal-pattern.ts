@@ -1,0 +1,4 @@
+/** A text as a regular expression that matches exactly it, in JavaScript, Python and RE2 alike. */
+export function literalPattern(text: string): string {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+}
