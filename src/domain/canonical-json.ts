@@ -1,6 +1,6 @@
 // Canonical JSON, the bytes that signatures and digests are over: RFC 8785 for what Drawbridge signs, and the Matrix
 // specification's own form for what homeservers sign.
-import type { Json } from "./json.ts";
+import { isList, type Json } from "./json.ts";
 
 /**
  * The canonical text of a value (JSON Canonicalization Scheme, RFC 8785); its canonical bytes are this text in UTF-8.
@@ -18,15 +18,11 @@ export function canonicalize(value: Json): string {
     if (!value.isWellFormed()) throw new RangeError("a JSON string has no lone surrogate");
     return JSON.stringify(value);
   }
-  if (isArray(value)) return `[${value.map(canonicalize).join(",")}]`;
+  if (isList(value)) return `[${value.map(canonicalize).join(",")}]`;
   const members = Object.keys(value)
     .sort()
     .map((name) => `${canonicalize(name)}:${canonicalize(value[name] ?? null)}`);
   return `{${members.join(",")}}`;
-}
-
-function isArray(value: Json): value is readonly Json[] {
-  return Array.isArray(value);
 }
 
 /** Canonical JSON as the Matrix specification (appendices) has it, of objects, arrays, strings and integers. */

@@ -94,18 +94,10 @@ export function packProblems(value: unknown): string[] {
       ({ path }) => `outside the schema: ${path.map(String).join(".") || "the pack"}`,
     );
   }
-  const { digest, ...body } = parsed.data;
-  const problems: string[] = [];
-  for (const place of ["inside", "outside"] as const) {
-    body[place].forEach((item, index) => {
-      if (!isIntact(item)) problems.push(`wrong digest: ${place}.${index}`);
-    });
-  }
-  body.stream_items.forEach(({ digest: own, ...item }, index) => {
-    if (own !== sha256Tagged(canonicalize(item))) problems.push(`wrong digest: stream_items.${index}`);
-  });
-  if (digest !== sha256Tagged(canonicalize(body))) problems.push("wrong digest: the pack");
-  return problems;
+  const problems = (["inside", "outside", "stream_items"] as const).flatMap((place) =>
+    parsed.data[place].flatMap((item, index) => (isIntact(item) ? [] : [`wrong digest: ${place}.${index}`])),
+  );
+  return isIntact(parsed.data) ? problems : [...problems, "wrong digest: the pack"];
 }
 
 // Puts an evidence pack together: the registry's facts, the containment records, what was probed, and the three

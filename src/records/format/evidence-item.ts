@@ -6,6 +6,7 @@
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
+import type { JsonObject } from "../../domain/json.ts";
 import { Identifier, Instant, Word } from "./fields.ts";
 import { PLANE_NAMES } from "./stages.ts";
 
@@ -51,9 +52,8 @@ export function evidenceItem(body: EvidenceItemBody): EvidenceItem {
   return { ...checked.data, digest: sha256Tagged(canonicalize(checked.data)) };
 }
 
-/** Whether an item's digest is that of its other fields. */
-export function isIntact(item: EvidenceItem): boolean {
-  const { digest, ...body } = item;
+/** Whether the digest of an item, or of a whole pack, is that of its other fields. */
+export function isIntact({ digest, ...body }: JsonObject & { readonly digest: string }): boolean {
   return digest === sha256Tagged(canonicalize(body));
 }
 
