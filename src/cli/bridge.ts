@@ -1,7 +1,7 @@
 // drawbridge bridge: runs the bridge of one organisation, or prepares it. Invariants: `init` touches nothing that is there
 // already; a registration with other tokens is not overwritten unless asked for, because a homeserver that still has the
 // old one would be cut off.
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parse } from "yaml";
 import { loadBridgeConfig } from "../bridge/config.ts";
@@ -14,7 +14,7 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { shellWord } from "../domain/printable.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
-import { createFile, replacePrivateFile } from "../runtime/write-file.ts";
+import { createFile, replacePrivateFile, requireAbsent } from "../runtime/write-file.ts";
 import { defineCommand } from "./lib/command.ts";
 import { httpUrl, parser, serverName } from "./lib/option-values.ts";
 import { CONFIG, JSON_OPTION, requireConfigFile } from "./lib/options.ts";
@@ -78,12 +78,7 @@ export const initCommand = defineCommand({
       },
       systemRandom,
     );
-    const there = Object.keys(files).find((name) => existsSync(join(directory, name)));
-    if (there !== undefined) {
-      throw new DrawbridgeError("usage", `${join(directory, there)} exists already; nothing was written`, {
-        hint: "Name an empty directory. If an earlier init was interrupted here, remove what it left, and give it again.",
-      });
-    }
+    requireAbsent(Object.keys(files).map((name) => join(directory, name)));
     for (const [name, text] of Object.entries(files)) {
       createFile(join(directory, name), text);
       printText(`${join(directory, name)}\n`);

@@ -4,6 +4,7 @@
 // process has left is removed by the first write of a later process in the same folder.
 import {
   closeSync,
+  existsSync,
   fchmodSync,
   fsyncSync,
   linkSync,
@@ -128,4 +129,13 @@ export function createFile(path: string, text: string, mode = PRIVATE): void {
   } catch (cause) {
     throw refused(path, cause);
   }
+}
+
+/** @throws DrawbridgeError `usage` when a file or folder is there already */
+export function requireAbsent(paths: readonly string[]): void {
+  const there = paths.find((path) => existsSync(path));
+  if (there === undefined) return;
+  throw new DrawbridgeError("usage", `${there} exists already; nothing was written`, {
+    hint: "Name an empty directory. If an earlier init was interrupted here, remove what it left, and give it again.",
+  });
 }

@@ -1,6 +1,5 @@
 // drawbridge offboarding run: every step of a removal that needs neither a person nor the other organisation.
 import { statSync } from "node:fs";
-import { InvalidArgumentError } from "commander";
 import { type RunEnd, runSteps } from "../../federation/offboarding/steps/run-until-blocked.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { readInput } from "../../runtime/read-input.ts";
@@ -13,6 +12,12 @@ import {
   printDone,
   writeExport,
 } from "../lib/offboarding.ts";
+import { parser } from "../lib/option-values.ts";
+
+const seconds = parser("number of seconds", (text) => {
+  const value = Number(text);
+  return Number.isFinite(value) && value >= 0 ? value : undefined;
+});
 
 export const runCommand = defineCommand({
   options: [
@@ -22,7 +27,7 @@ export const runCommand = defineCommand({
     [
       "--wait <seconds>",
       "how long to wait for the other organisation's file",
-      { default: 0, parse: secondsOf },
+      { default: 0, parse: seconds },
     ],
     ["--before <stage>", "end before this stage is opened", { choices: STAGE_NAMES }],
   ],
@@ -62,12 +67,6 @@ const EXIT_BY_END: Readonly<Record<RunEnd, ExitCode>> = {
   blocked: ExitCode.incomplete,
   waiting: ExitCode.waiting,
 };
-
-function secondsOf(text: string): number {
-  const seconds = Number(text);
-  if (Number.isFinite(seconds) && seconds >= 0) return seconds;
-  throw new InvalidArgumentError("Name a number of seconds.");
-}
 
 /** Reads a file when it is there and is not the one that was read last. */
 function whenChanged(file: string): () => Uint8Array | undefined {

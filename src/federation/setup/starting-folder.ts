@@ -2,16 +2,15 @@
 // and a repository whose one commit admits nobody. Invariants: nothing that is there already is touched; everything is
 // checked before anything is written; the agents that a bridge carries are in the registry, so that the first pass takes
 // none of them away.
-import { existsSync, mkdirSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { parse, stringify } from "yaml";
 import type { Clock, Random } from "../../domain/clock.ts";
-import { DrawbridgeError } from "../../domain/errors.ts";
 import { quoted } from "../../domain/printable.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import { createFile } from "../../runtime/write-file.ts";
+import { createFile, requireAbsent } from "../../runtime/write-file.ts";
 import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
 import { renderAll } from "../planes/render.ts";
 import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
@@ -46,12 +45,7 @@ export async function makeStartingFolder(
   { clock, random }: { readonly clock: Clock; readonly random: Random },
 ): Promise<readonly string[]> {
   const made = [CONFIG, STATUS_TOKEN, REPOSITORY].map((name) => join(directory, name));
-  const there = made.find((path) => existsSync(path));
-  if (there !== undefined) {
-    throw new DrawbridgeError("usage", `${there} exists already; nothing was written`, {
-      hint: "Name an empty directory. If an earlier init was interrupted here, remove what it left, and give it again.",
-    });
-  }
+  requireAbsent(made);
   const registry = new Map([[ORGANISATION_FILE, organisationYaml(options)]]);
   const rendered = renderAll(loadRegistry(registry));
   const changes = new Map([
