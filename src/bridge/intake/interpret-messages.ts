@@ -200,11 +200,12 @@ function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
   const body = questionTextOf(message);
   if (!body.endsWith(CANCEL_COMMAND) || body.length > CANCEL_LENGTH_MAX) return false;
   if (body === CANCEL_COMMAND) return true;
-  const said = { body, inReplyTo: undefined, threadRoot: undefined };
+  const { leading } = message;
+  const said = { body, inReplyTo: undefined, threadRoot: undefined, leading };
   return [...new Set(message.mentions)].some(
     (user) =>
       namespace.isGhost(user) &&
-      body.toLowerCase().includes(localpartOf(user).toLowerCase()) &&
+      (leading?.user === user || body.toLowerCase().includes(localpartOf(user).toLowerCase())) &&
       promptOf(said, user, undefined) === CANCEL_COMMAND,
   );
 }

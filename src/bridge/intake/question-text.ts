@@ -7,22 +7,26 @@ import type { MessageEvent } from "./read-events.ts";
 // its author. Whatever else begins with "> " is the person's own quotation, and part of the question.
 const REPLY_FALLBACK = /^> (?:\* )?<@[^>\n]+>[^\n]*\n(?:> [^\n]*\n)*\n?/;
 
+/** What stands between a name and what is said to its bearer. */
+const BEHIND = String.raw`(?:[:,]\s*|\s+|$)`;
+const AT_BEGINNING = new RegExp(`^${BEHIND}`);
+
 let latest:
   | { readonly ghost: GhostMxid; readonly name: string | undefined; readonly pattern: RegExp }
   | undefined;
 
 /** Compiled again only when the ghost differs from the last one. */
-function leadingMention(ghost: GhostMxid, name: string | undefined): RegExp {
+function leadingName(ghost: GhostMxid, name: string | undefined): RegExp {
   if (latest?.ghost === ghost && latest.name === name) return latest.pattern;
   const names = [ghost, `@${localpartOf(ghost)}`, localpartOf(ghost), name].filter(
     (one) => one !== undefined,
   );
-  const pattern = new RegExp(`^(?:${names.map(literalPattern).join("|")})(?:[:,]\\s*|\\s+|$)`, "i");
+  const pattern = new RegExp(`^(?:${names.map(literalPattern).join("|")})${BEHIND}`, "i");
   latest = { ghost, name, pattern };
   return pattern;
 }
 
-type Said = Pick<MessageEvent, "body" | "inReplyTo" | "threadRoot">;
+type Said = Pick<MessageEvent, "body" | "inReplyTo" | "threadRoot" | "leading">;
 
 let said: { readonly message: Said; readonly text: string } | undefined;
 
@@ -41,7 +45,14 @@ export function questionTextOf(message: Said): string {
  */
 export function promptOf(message: Said, ghost: GhostMxid, displayName: string | undefined): string {
   const text = questionTextOf(message);
-  const prompt = text.replace(leadingMention(ghost, displayName), "").trim();
+  const { leading } = message;
+  // The name that a card gives stands in the message alone.
+  const isNamed = leading?.user === ghost && text.startsWith(leading.name);
+  const rest = isNamed ? text.slice(leading.name.length) : "";
+  const prompt =
+    isNamed && AT_BEGINNING.test(rest)
+      ? rest.replace(AT_BEGINNING, "")
+      : text.replace(leadingName(ghost, displayName), "").trim();
   // A message of nothing but the mention, or a quotation, is itself the question.
   return prompt || text || message.body.trim();
 }

@@ -16,6 +16,7 @@ import type { MalformedEvent } from "../ledger/admission-types.ts";
 import type { Attachment } from "../ledger/prompts.ts";
 import { transactionIdIn } from "../ledger/transaction-ids.ts";
 import { isMarkedAutomated } from "../matrix/automated.ts";
+import { type LeadingMention, leadingMention } from "./leading-mention.ts";
 import { readAttachment } from "./read-attachment.ts";
 
 /** What every event of a room has (Matrix client-server API, "Room event format"). */
@@ -35,6 +36,8 @@ export interface MessageEvent extends RoomEvent {
   readonly body: string;
   readonly attachment: Attachment | undefined;
   readonly mentions: readonly UserId[];
+  /** Undefined when it begins otherwise, or its sender's client writes no HTML. */
+  readonly leading?: LeadingMention | undefined;
   readonly threadRoot: EventId | undefined;
   /** The event replied to, unless it only stands there for clients that know no threads. */
   readonly inReplyTo: EventId | undefined;
@@ -227,6 +230,7 @@ function readMessage(
     body: attached?.caption ?? body,
     attachment: attached?.attachment,
     mentions: readMentions(content),
+    leading: leadingMention(shown),
     isAutomated: isMarkedAutomated(content),
     sentAs: transactionIdIn(content),
     indexDigest: undefined,

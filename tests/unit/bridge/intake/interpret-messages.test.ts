@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { interpretMessages } from "../../../../src/bridge/intake/interpret-messages.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
-import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
-import type { KnownFacts } from "../../../../src/bridge/ledger/admission-types.ts";
+import { type MessageEvent, readEvents } from "../../../../src/bridge/intake/read-events.ts";
+import type { KnownFacts, Subject } from "../../../../src/bridge/ledger/admission-types.ts";
 import type { GhostMxid, ServerName } from "../../../../src/domain/identifiers.ts";
 import { event, room, T0 } from "../../../support/ledger.ts";
 
@@ -19,6 +19,37 @@ const NOTHING_KNOWN: KnownFacts = {
 };
 
 describe("deriving from a message", () => {
+  it("takes !cancel behind a mention by the name that a card gives for the command [DEL-6]", () => {
+    const docs = "@agent_docs:a.test" as GhostMxid;
+    const raw = {
+      ...{
+        type: "m.room.message",
+        event_id: "$c",
+        room_id: "!r",
+        sender: "@alice:a.test",
+        origin_server_ts: T0,
+      },
+      content: {
+        ...{ msgtype: "m.text", body: "Docs · Org A: !cancel", "m.mentions": { user_ids: [docs] } },
+        formatted_body: `<a href="https://matrix.to/#/${docs}">Docs · Org A</a>: !cancel`,
+        "m.relates_to": { "m.in_reply_to": { event_id: "$q" } },
+      },
+    };
+    const candidates = readEvents([raw], Buffer.alloc(0)).events.filter((one) => one.type === "message");
+    const asked = {
+      ...{ candidates, reactions: [], waiting: [], deadline: 0 },
+      ...{ plainInEncrypted: false, contextSince: 0 },
+    };
+    const subject: Subject = {
+      ...{ event: event("q"), room: room("r"), purpose: undefined, delegation: "7", source: event("q") },
+      ...{ threadRoot: undefined, ghost: docs, sender: "@alice:a.test" as Subject["sender"] },
+      ...{ targetFingerprint: "", contextId: undefined, endedAt: undefined, endedBy: undefined },
+    };
+    const known = { ...NOTHING_KNOWN, subjects: [subject] };
+    const { cancels, delegations } = interpretMessages(asked, known, new Map(), NAMESPACE);
+    assert.deepEqual([cancels.map(({ delegation }) => delegation), delegations], [["7"], []]);
+  });
+
   for (const text of [" ".repeat(30_000), "!cancel", `agent_7: ${"x".repeat(30_000)} !cancel`]) {
     it(`reads its text a few times, however many ghosts it mentions (${text.length} characters) [INT-7]`, () => {
       let reads = 0;

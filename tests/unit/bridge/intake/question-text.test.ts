@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { leadingMention } from "../../../../src/bridge/intake/leading-mention.ts";
 import { promptOf } from "../../../../src/bridge/intake/question-text.ts";
 import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
 
@@ -17,6 +18,35 @@ describe("prompt", () => {
     assert.equal(plain("docs of a:  when?\nor not"), "when?\nor not");
     assert.equal(plain("agent_docsabc when?"), "agent_docsabc when?");
     assert.equal(plain("Docs of A"), "Docs of A", "nothing but the mention asks the mention");
+  });
+
+  it("a leading mention by the name that a card gives, as Element writes it, is not part of the prompt", () => {
+    const name = "Docs & <Q> · Org A";
+    const link = (href: string) => `<a href="https://matrix.to/#/${href}">Docs &amp; &lt;Q&gt; · Org A</a>`;
+    const said = (body: string, formatted_body: unknown) => {
+      const leading = leadingMention({ formatted_body });
+      return promptOf({ body, inReplyTo: undefined, threadRoot: undefined, leading }, GHOST, undefined);
+    };
+    for (const html of [
+      `${link(GHOST)}: when?`,
+      `<p>${link(encodeURIComponent(GHOST))} when?</p>`,
+      `<mx-reply><blockquote>${link("@bob:a.test")}</blockquote></mx-reply>${link(GHOST)}: when?`,
+    ]) {
+      assert.equal(said(`${name}: when?`, html), "when?");
+      assert.equal(said(`${name} when?`, html), "when?");
+      assert.equal(said(name, html), name);
+      assert.equal(said(`${name}x when?`, html), `${name}x when?`);
+      assert.equal(said("when?", html), "when?");
+    }
+    const whole = `${name}: when?`;
+    for (const html of [
+      `${link("@bob:a.test")}: when?`,
+      `See ${link(GHOST)}: when?`,
+      `${link("%")}: when?`,
+      "<mx-reply>",
+      7,
+    ])
+      assert.equal(said(whole, html), whole);
   });
 
   it("a reply's quoted fallback is dropped, and a person's own quotation stays", () => {
