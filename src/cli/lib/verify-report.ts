@@ -66,6 +66,13 @@ function found(report: RecordReport): string[] {
   ];
 }
 
+/** As `Map.groupBy`, which the oldest Node.js that the verifier runs on does not have. */
+function groupBy<Key, One>(all: readonly One[], keyOf: (one: One) => Key): ReadonlyMap<Key, readonly One[]> {
+  const groups = new Map<Key, One[]>();
+  for (const one of all) groups.set(keyOf(one), [...(groups.get(keyOf(one)) ?? []), one]);
+  return groups;
+}
+
 /** The conditions of each stage of an organisation. */
 function stageLines<One extends RecordReport["unmanaged"][number]>(
   all: readonly One[],
@@ -73,7 +80,7 @@ function stageLines<One extends RecordReport["unmanaged"][number]>(
 ): string[] {
   return STAGE_NAMES.flatMap((stage, index) => {
     const here = all.filter((one) => one.stage === stage);
-    return [...Map.groupBy(here, ({ organisation }) => organisation)].map(([organisation, own]) => {
+    return [...groupBy(here, ({ organisation }) => organisation)].map(([organisation, own]) => {
       const names = own.map(({ condition }) => condition).join(", ");
       return `  ${index + 1} ${stage.padEnd(13)} ${organisation}: ${names}${more(own)}`;
     });
@@ -82,7 +89,7 @@ function stageLines<One extends RecordReport["unmanaged"][number]>(
 
 /** From where, and how often, it was seen. */
 function seenFrom(proved: RecordReport["proved"]): string {
-  const seen = Map.groupBy(
+  const seen = groupBy(
     proved.flatMap((proof) => Object.entries(proof.seen)),
     ([vantage]) => vantage,
   );
@@ -99,7 +106,7 @@ function unmanagedLines(unmanaged: RecordReport["unmanaged"]): string[] {
 function attestedLines(attested: RecordReport["attested"]): string[] {
   const headOf = ({ organisation, stage }: RecordReport["attested"][number]) =>
     `${stage === null ? "" : `${STAGE_NAMES.indexOf(stage) + 1} ${stage} `}${organisation ?? "both"}: `;
-  return [...Map.groupBy(attested, headOf)].flatMap(([head, all]) => {
+  return [...groupBy(attested, headOf)].flatMap(([head, all]) => {
     const items = all.map(({ what }) => what);
     const rest = items.length - PARAGRAPH_MAX;
     const shown = rest > 0 ? [...items.slice(0, PARAGRAPH_MAX), `${rest} more; see --json`] : items;
@@ -133,7 +140,7 @@ function cut(lines: readonly string[]): string[] {
 function problems({ problems: wrong, parts }: RecordReport): string[] {
   const lost = parts.filter(({ complete }) => !complete).map(({ part, title }) => `  ${part} ${title}`);
   return [
-    ...[...Map.groupBy(wrong, ({ reason }) => reason)].flatMap(([reason, all]) => {
+    ...[...groupBy(wrong, ({ reason }) => reason)].flatMap(([reason, all]) => {
       const rest = all.length - PLACES_MAX;
       const places = all.map(({ where, detail }) => (detail === undefined ? where : `${where} (${detail})`));
       const shown = places.slice(0, PLACES_MAX).join(", ") + (rest > 0 ? ` and ${rest} more` : "");

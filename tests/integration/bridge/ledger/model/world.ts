@@ -79,7 +79,7 @@ const READ = `SELECT json_build_object(
   'handled', (SELECT count(*) FROM bridge_handled_events),
   'bound', (SELECT counted_open + admitted - counted_at_admitted FROM bridge_capacity),
   'ids', (SELECT json_object_agg(matrix_event_id || ' ' || ghost_mxid, id::text) FROM bridge_delegations),
-  'noticeIds', ARRAY(SELECT id::text FROM bridge_notices ORDER BY id)
+  'noticeIds', ARRAY(SELECT n.id::text FROM bridge_notices n ORDER BY n.id)
 ) AS tables`;
 
 export interface Tables {
