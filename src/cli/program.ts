@@ -17,7 +17,7 @@ Words:
   head       the newest commit of that repository's branch; in force once every plane has been brought to it
   work tree  a clone of that repository, with files to edit
   probe.yaml what a partner has lent, so that one can probe as the partner does
-ARCHITECTURE.md says more; docs/operating has a page for each thing that an operator does.`;
+docs/glossary.md defines more; docs/operating has a page for each thing that an operator does.`;
 
 const GROUPS_WITH_WORDS: ReadonlySet<string> = new Set(["agent", "federation", "offboarding", "readmission"]);
 

@@ -3,7 +3,7 @@
 
 /** The states of a delegation that has not ended. Each of them holds a capacity slot. */
 export const OPEN_STATES = ["queued", "dispatching", "following", "awaiting_input", "reply_pending"] as const;
-export const TERMINAL_STATES = ["completed", "failed", "canceled", "denied", "expired"] as const;
+export const TERMINAL_STATES = ["completed", "failed", "canceled", "denied"] as const;
 
 export type OpenState = (typeof OPEN_STATES)[number];
 export type TerminalState = (typeof TERMINAL_STATES)[number];

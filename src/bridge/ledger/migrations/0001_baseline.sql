@@ -230,7 +230,7 @@ CREATE TABLE bridge_delegations (
   agent_turn integer NOT NULL DEFAULT 1 CHECK (agent_turn >= 1),
   state text NOT NULL CHECK (state IN (
     'queued', 'dispatching', 'following', 'awaiting_input', 'reply_pending',
-    'completed', 'failed', 'canceled', 'denied', 'expired')),
+    'completed', 'failed', 'canceled', 'denied')),
   lease_holder text,
   lease_until timestamptz,
   fence bigint NOT NULL DEFAULT 0,
@@ -291,7 +291,7 @@ CREATE TABLE bridge_delegations (
   CHECK ((lease_holder IS NULL) = (lease_until IS NULL)),
   CHECK ((cancel_requested_at IS NULL) = (cancel_reason IS NULL)),
   CONSTRAINT terminal_is_final CHECK (
-    CASE WHEN state IN ('completed', 'failed', 'canceled', 'denied', 'expired')
+    CASE WHEN state IN ('completed', 'failed', 'canceled', 'denied')
       THEN terminal_at IS NOT NULL AND terminal_stage IS NOT NULL AND terminal_reason IS NOT NULL
         AND prompt IS NULL AND options IS NULL AND question_key IS NULL AND a2a_task_id IS NULL
         AND lease_holder IS NULL AND due_at IS NULL
