@@ -2,7 +2,7 @@
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine, shellWord } from "../../domain/printable.ts";
-import { residualStatement } from "../../federation/offboarding/duties/residual.ts";
+import { residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
@@ -35,7 +35,8 @@ export async function openOffboarding(
 ): Promise<OffboardingContext> {
   const federation = await openForCommand(options.config);
   return {
-    ...{ ...federation, facts: recordFacts, residual: residualStatement, say },
+    ...{ ...federation, facts: recordFacts, say },
+    residual: async (context, run) => (await residualReport(context, run)).statement,
     outside: outsideOf(federation, options.probeConfig),
   };
 }

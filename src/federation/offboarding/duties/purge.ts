@@ -120,6 +120,13 @@ function requireStageOpen(run: Run): void {
   });
 }
 
+function requireNone(what: string, found: readonly string[]): void {
+  if (found.length === 0) return;
+  throw new DrawbridgeError("usage", `${what}: ${found.join(", ")}`, {
+    hint: "Run drawbridge offboarding purge without --confirm again, and read it. Nothing was purged.",
+  });
+}
+
 async function begin(
   session: DutiesSession,
   run: Run,
@@ -127,22 +134,12 @@ async function begin(
   known: PurgeState,
 ): Promise<PurgeBegun> {
   const { plan } = known;
-  const kept = noLongerAsked(plan, record);
-  if (kept.length > 0) {
-    throw new DrawbridgeError("usage", `the record no longer has this purged: ${kept.join(", ")}`, {
-      hint: "Run drawbridge offboarding purge without --confirm again, and read it. Nothing was purged.",
-    });
-  }
+  requireNone("the record no longer has this purged", noLongerAsked(plan, record));
   const now = await planPurge(session, run.run, record, {
     atMs: Date.parse(plan.at),
     beforeMs: plan.media.before_ms,
   });
-  const more = beyondWhatWasShown(plan, now);
-  if (more.length > 0) {
-    throw new DrawbridgeError("usage", `more would go than was shown: ${more.join(", ")}`, {
-      hint: "Run drawbridge offboarding purge without --confirm again, and read it. Nothing was purged.",
-    });
-  }
+  requireNone("more would go than was shown", beyondWhatWasShown(plan, now));
   const before = (await session.tables?.counts(session.partner)) ?? null;
   const at = new Date(session.clock.now()).toISOString();
   const begun = { at, before, media_done: false, rooms: [], under_way: {} };

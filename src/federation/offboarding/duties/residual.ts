@@ -11,23 +11,19 @@ import type { Run } from "../run/run-file.ts";
 import { countEvents, type DutiesContext, type DutiesSession, partnerRooms, withDuties } from "./session.ts";
 
 export interface ResidualReport {
+  /** Specification 8.7, the stage of data duties: what a completion states. */
   readonly statement: Residual;
   /** Why something is null or left out, as codes, by what it is about. */
   readonly unknown: Readonly<Record<string, string>>;
 }
 
-/** The residual statement (specification 8.7, the stage of data duties): what a completion states. */
-export async function residualStatement(context: DutiesContext, run: Run): Promise<Residual> {
-  return (await residualReport(context, run)).statement;
-}
-
-/** The same, with what could not be known and why. @throws DrawbridgeError as the homeserver does */
+/** @throws DrawbridgeError as the homeserver does */
 export function residualReport(context: DutiesContext, run: Run): Promise<ResidualReport> {
   return withDuties(context, run, (session) => residualOf(session, tokensLiveUntil(context, run)));
 }
 
 /** @param tokensUntil when the last token ends, or why there is no such time */
-export async function residualOf(
+async function residualOf(
   session: DutiesSession,
   tokensUntil: { readonly until: string } | { readonly reason: string },
 ): Promise<ResidualReport> {
