@@ -81,7 +81,8 @@ export async function runTests(run: TestRun): Promise<number> {
     ...run.env,
     ...(run.args.includes("--update") ? { UPDATE_GOLDENS: "1" } : {}),
   };
-  const rest = longestFirst(files.filter((file) => !run.first?.includes(file)));
+  const first = (run.first ?? []).filter((file) => files.includes(file));
+  const rest = longestFirst(files.filter((file) => !first.includes(file)));
   return await inMemory(async () => {
     const words = [
       "--test",
@@ -89,8 +90,7 @@ export async function runTests(run: TestRun): Promise<number> {
       `--test-timeout=${run.timeoutMs}`,
       "--test-reporter=spec",
       ...options,
-      ...(run.first ?? []).filter((file) => files.includes(file)),
-      ...(run.sharedProcesses ? groupFiles(rest) : rest),
+      ...(run.sharedProcesses ? groupFiles(first, rest) : [...first, ...rest]),
     ];
     const { code } = await runProgram(process.execPath, words, { env });
     return code;
@@ -103,20 +103,22 @@ function longestFirst(files: readonly string[]): string[] {
   return [...files].sort((a, b) => (sizes.get(b) ?? 0) - (sizes.get(a) ?? 0));
 }
 
-/** Replaces the files by a few that import them, unless there are few. */
-function groupFiles(shared: readonly string[]): string[] {
-  if (shared.length <= SHARED_PROCESSES) return [...shared];
+/**
+ * Replaces the files by a few that import them, unless there are few. They are named by their order, because the runner
+ * sorts its files by path.
+ */
+function groupFiles(first: readonly string[], shared: readonly string[]): string[] {
+  if (shared.length <= SHARED_PROCESSES) return [...first, ...shared];
   const groups: string[][] = Array.from({ length: SHARED_PROCESSES }, () => []);
   // In turn by size, so that the groups take about as long as one another.
   for (const [index, file] of shared.entries()) groups[index % SHARED_PROCESSES]?.push(file);
   const directory = mkdtempSync(join(tmpdir(), "drawbridge-test-groups-"));
-  const written = groups.map((group, index) => {
-    const file = join(directory, `group-${index}.test.mjs`);
+  return [...first.map((file) => [file]), ...groups].map((group, index) => {
+    const file = join(directory, `group-${`${index}`.padStart(2, "0")}.test.mjs`);
     const imports = group
       .sort()
       .map((path) => `import ${JSON.stringify(pathToFileURL(resolve(ROOT, path)).href)};`);
     writeFileSync(file, `${imports.join("\n")}\n`);
     return file;
   });
-  return written;
 }
