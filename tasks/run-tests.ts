@@ -20,16 +20,14 @@ export interface TestRun {
   readonly args: readonly string[];
   /** Files that are left out, unless an argument names them. */
   readonly except?: readonly string[];
-  /** Files that are started before the others, since they take the longest. */
-  readonly first?: readonly string[];
   /** Test files at a time; by default as many as there are cores. */
   readonly concurrency?: number;
   readonly timeoutMs: number;
   /**
-   * Whether files share processes, since loading the modules costs many more than their own work. The files may then
-   * not rely on a process of their own.
+   * Files share processes, since loading the modules costs many more than their own work, and may not rely on a process
+   * of their own. `first` are those that take the longest: each has one, and is started before the others.
    */
-  readonly sharedProcesses?: boolean;
+  readonly sharedProcesses?: { readonly first: readonly string[] };
   readonly env?: Readonly<Record<string, string>>;
 }
 
@@ -81,8 +79,6 @@ export async function runTests(run: TestRun): Promise<number> {
     ...run.env,
     ...(run.args.includes("--update") ? { UPDATE_GOLDENS: "1" } : {}),
   };
-  const first = (run.first ?? []).filter((file) => files.includes(file));
-  const rest = longestFirst(files.filter((file) => !first.includes(file)));
   return await inMemory(async () => {
     const words = [
       "--test",
@@ -90,14 +86,14 @@ export async function runTests(run: TestRun): Promise<number> {
       `--test-timeout=${run.timeoutMs}`,
       "--test-reporter=spec",
       ...options,
-      ...(run.sharedProcesses ? groupFiles(first, rest) : [...first, ...rest]),
+      ...(run.sharedProcesses === undefined ? files : groupFiles(files, run.sharedProcesses.first)),
     ];
     const { code } = await runProgram(process.execPath, words, { env });
     return code;
   });
 }
 
-/** So that no core is idle while the last file runs; the size of a file is a fair guess of its time. */
+/** The size of a file is a fair guess of its time. */
 function longestFirst(files: readonly string[]): string[] {
   const sizes = new Map(files.map((file) => [file, statSync(resolve(ROOT, file)).size]));
   return [...files].sort((a, b) => (sizes.get(b) ?? 0) - (sizes.get(a) ?? 0));
@@ -107,13 +103,15 @@ function longestFirst(files: readonly string[]): string[] {
  * Replaces the files by a few that import them, unless there are few. They are named by their order, because the runner
  * sorts its files by path.
  */
-function groupFiles(first: readonly string[], shared: readonly string[]): string[] {
-  if (shared.length <= SHARED_PROCESSES) return [...first, ...shared];
+function groupFiles(files: readonly string[], first: readonly string[]): string[] {
+  if (files.length <= SHARED_PROCESSES) return [...files];
+  const alone = first.filter((file) => files.includes(file));
+  const shared = longestFirst(files.filter((file) => !alone.includes(file)));
   const groups: string[][] = Array.from({ length: SHARED_PROCESSES }, () => []);
   // In turn by size, so that the groups take about as long as one another.
   for (const [index, file] of shared.entries()) groups[index % SHARED_PROCESSES]?.push(file);
   const directory = mkdtempSync(join(tmpdir(), "drawbridge-test-groups-"));
-  return [...first.map((file) => [file]), ...groups].map((group, index) => {
+  return [...alone.map((file) => [file]), ...groups].map((group, index) => {
     const file = join(directory, `group-${`${index}`.padStart(2, "0")}.test.mjs`);
     const imports = group
       .sort()

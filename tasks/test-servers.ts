@@ -14,19 +14,6 @@ const LONG_FILES = [
   "tests/lab/federation/offboarding/kept-rooms.test.ts",
   "tests/lab/federation/leaks.test.ts",
 ];
-/** Minutes each, which the size of the file does not show. */
-const FIRST_FILES = [
-  "tests/lab/federation/offboarding/steps.test.ts",
-  "tests/lab/federation/orders.test.ts",
-  "tests/lab/federation/planes/each-plane-alone.test.ts",
-  "tests/lab/federation/offboarding/rotation.test.ts",
-  "tests/lab/lab/lab.test.ts",
-  "tests/lab/bridge/conversation.test.ts",
-  "tests/lab/federation/leaks.test.ts",
-  "tests/lab/federation/break-glass.test.ts",
-  "tests/lab/federation/planes/rooms-enforcement.test.ts",
-];
-
 /** `--short` leaves the longest out; `--seed N` repeats the random orders of an earlier run. */
 export async function testLab(args: readonly string[]): Promise<number> {
   const isShort = args.includes(SHORT);
@@ -35,7 +22,6 @@ export async function testLab(args: readonly string[]): Promise<number> {
     folders: ["tests/lab"],
     args: without(args, SHORT, SEED, seed),
     except: isShort ? LONG_FILES : [],
-    first: FIRST_FILES,
     // Servers that start, and tests that wait for them, leave a core idle.
     concurrency: 3,
     timeoutMs: LAB_FILE_MINUTES[isShort ? "short" : "whole"] * MINUTE_MS,

@@ -42,8 +42,7 @@ async function runAll(words: readonly string[]): Promise<number> {
       args,
       concurrency: FILES_AT_ONCE,
       timeoutMs: runs === undefined ? FILE_TIMEOUT_MS : LONG_FILE_TIMEOUT_MS,
-      first: FIRST,
-      sharedProcesses: true,
+      sharedProcesses: { first: FIRST },
       env: {
         ...(server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url }),
         ...(runs === undefined ? {} : { [MODEL_RUNS]: runs }),

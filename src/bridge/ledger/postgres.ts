@@ -82,7 +82,7 @@ async function again<Result>(make: (one: Try) => Promise<Result>): Promise<Resul
   }
 }
 
-/** What one turn of the event loop sends on a connection goes out in one write, which costs more than the bytes do. */
+/** Sends in one write what one turn of the event loop sends on a connection: a write costs more than its bytes do. */
 function inOneWrite(on: Queryable): void {
   if (!(on instanceof Client)) return;
   const { stream } = on.connection;

@@ -150,7 +150,7 @@ function stepOf(
   return {
     ...{ plane, partner: serverName, how: "apply", ...asking(context, ask) },
     ...(act === "contain"
-      ? { wayOut: "Give the same command again: it works around that." }
+      ? { refusalHint: "Give the same command again: it works around that." }
       : { withinMs: OPEN_WITHIN_MS }),
   };
 }

@@ -60,7 +60,7 @@ export interface StepRun<Seen extends Observed> {
    */
   readonly how: "apply" | "again" | "observe";
   /** What helps where something was pushed on top of what was committed, and is refused; said before the rest. */
-  readonly wayOut?: string | undefined;
+  readonly refusalHint?: string | undefined;
   readonly observe: (reached: Reached) => Promise<Seen>;
   readonly evaluate: (reached: Reached, seen: Seen) => readonly JudgedCondition[];
   /** How long it may take until other programs have followed; not at all when absent. */
@@ -106,7 +106,7 @@ export async function observeStep<Seen extends Observed>(
 
 async function reach(
   context: ReconcileContext,
-  { plane, partner, how, wayOut }: Pick<StepRun<Observed>, "plane" | "partner" | "how" | "wayOut">,
+  { plane, partner, how, refusalHint }: Pick<StepRun<Observed>, "plane" | "partner" | "how" | "refusalHint">,
 ): Promise<Reached> {
   if (how === "observe") {
     const { desired } = await goodState(context);
@@ -118,7 +118,7 @@ async function reach(
     // What this machine has committed was good, and was pushed on before it was taken up.
     const { detail, hint } = pass.refusal;
     throw new DrawbridgeError("head_refused", `what was committed is not in force: ${detail}`, {
-      hint: wayOut === undefined ? hint : `${wayOut} ${hint}`,
+      hint: refusalHint === undefined ? hint : `${refusalHint} ${hint}`,
     });
   }
   const { desired } = pass;
