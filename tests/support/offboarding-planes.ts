@@ -4,12 +4,12 @@
 import { appendFileSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { type Clock, systemClock } from "../../src/domain/clock.ts";
-import type { FederationConfig } from "../../src/federation/config.ts";
+import type * as residual from "../../src/federation/offboarding/duties/residual.ts";
 import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { applyFile, fileDrift } from "../../src/federation/planes/file-target.ts";
 import type { OutOfReach, PlaneRuntime } from "../../src/federation/planes/plane.ts";
-import type { PlaneRuntimes } from "../../src/federation/planes/runtimes.ts";
-import type { ProbeConfig } from "../../src/federation/probes/config.ts";
+import type * as runtimes from "../../src/federation/planes/runtimes.ts";
+import type * as fromOutside from "../../src/federation/probes/from-outside.ts";
 import type { Partner } from "../../src/federation/registry/partner.ts";
 import {
   type EvidenceItem,
@@ -81,7 +81,7 @@ function policyOf(world: World): PolicyFile {
 }
 
 /** Planes whose real parts are files below `parts`. */
-export function scriptedPlanes(world: World): PlaneRuntimes {
+export function scriptedPlanes(world: World): runtimes.PlaneRuntimes {
   const plane = (name: PlaneName): PlaneRuntime => ({
     name,
     async apply(desired) {
@@ -102,7 +102,7 @@ export function scriptedPlanes(world: World): PlaneRuntimes {
       }),
     probe: async (_desired, { partner }) => inside(world, name, partner),
   });
-  return Object.fromEntries(PLANE_NAMES.map((name) => [name, plane(name)])) as PlaneRuntimes;
+  return Object.fromEntries(PLANE_NAMES.map((name) => [name, plane(name)])) as runtimes.PlaneRuntimes;
 }
 
 function inside(world: World, plane: PlaneName, partner: Partner): readonly EvidenceItem[] {
@@ -250,19 +250,20 @@ function worldOf(directory: string): World {
   };
 }
 
-export function planeRuntimes(config: FederationConfig): PlaneRuntimes {
-  return scriptedPlanes(worldOf(config.directory));
-}
+// Typed by what they replace, so that the compiler tells when that is renamed.
+export const planeRuntimes: typeof runtimes.planeRuntimes = ({ directory }) =>
+  scriptedPlanes(worldOf(directory));
 
-export async function probeFromOutside(
-  probe: ProbeConfig,
-  _sources: unknown,
-  { planes = new Set(PLANE_NAMES) }: { readonly planes?: ReadonlySet<PlaneName> },
-): Promise<readonly EvidenceItem[]> {
-  const world = worldOf(probe.directory);
-  return fromOutsideOf(world, { azp: `${world.other[0]}-bridge` as never }, [...planes]);
-}
+export const probeFromOutside: typeof fromOutside.probeFromOutside = async (
+  { directory },
+  _sources,
+  { planes = new Set(PLANE_NAMES) } = {},
+) => {
+  const world = worldOf(directory);
+  return [...fromOutsideOf(world, { azp: `${world.other[0]}-bridge` as never }, [...planes])];
+};
 
-export async function residualStatement() {
-  return { rooms: [], device_keys: null, tokens_live_until: null, third_servers: [] };
-}
+export const residualReport: typeof residual.residualReport = async () => ({
+  statement: { rooms: [], device_keys: null, tokens_live_until: null, third_servers: [] },
+  unknown: {},
+});
