@@ -1,5 +1,6 @@
 // Files that somebody hostile, or something broken, could put where configuration is read.
 import fc from "fast-check";
+import { unicodeText } from "./arbitraries.ts";
 
 const ALIASES = `a: &a [x, x, x, x, x, x, x, x, x]\n${Array.from(
   { length: 8 },
@@ -38,7 +39,7 @@ export const HOSTILE: readonly (readonly [name: string, content: string | Buffer
 /** Random bytes, random text, and YAML of random values. */
 export const anyFile: fc.Arbitrary<Buffer> = fc.oneof(
   fc.uint8Array({ maxLength: 400 }).map((bytes) => Buffer.from(bytes)),
-  fc.string({ unit: "binary", maxLength: 400 }).map((text) => Buffer.from(text)),
+  unicodeText({ maxLength: 400 }).map((text) => Buffer.from(text)),
   fc.json({ maxDepth: 4 }).map((text) => Buffer.from(text)),
   fc
     .record({

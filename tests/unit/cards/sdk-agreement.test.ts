@@ -11,6 +11,7 @@ import { generateCardKey, importSigningKey, signCard } from "../../../src/cards/
 import { verifyCard } from "../../../src/cards/verify.ts";
 import { canonicalize } from "../../../src/domain/canonical-json.ts";
 import type { Json } from "../../../src/domain/json.ts";
+import { anyUrl } from "../../support/arbitraries.ts";
 import { bytesOf, fullCard } from "../../support/cards.ts";
 
 const { privateJwk, publicJwk } = await generateCardKey("k1");
@@ -37,7 +38,7 @@ const cards = fc.record(
     supportedInterfaces: fc.array(
       fc.record(
         {
-          url: fc.webUrl(),
+          url: anyUrl,
           protocolBinding: fc.constant("JSONRPC"),
           tenant: text,
           protocolVersion: fc.constant("1.0"),
@@ -46,13 +47,13 @@ const cards = fc.record(
       ),
       { minLength: 1, maxLength: 3 },
     ),
-    provider: fc.record({ url: fc.webUrl(), organization: text }),
-    documentationUrl: fc.webUrl(),
+    provider: fc.record({ url: anyUrl, organization: text }),
+    documentationUrl: anyUrl,
     capabilities: fc.record(
       {
         streaming: fc.boolean(),
         pushNotifications: fc.boolean(),
-        extensions: fc.array(fc.record({ uri: fc.webUrl(), params }), { minLength: 1, maxLength: 2 }),
+        extensions: fc.array(fc.record({ uri: anyUrl, params }), { minLength: 1, maxLength: 2 }),
       },
       { requiredKeys: ["streaming"] },
     ),

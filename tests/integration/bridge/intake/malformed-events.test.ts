@@ -4,6 +4,7 @@ import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { MALFORMED_REASONS, readEvents } from "../../../../src/bridge/intake/read-events.ts";
+import { unicodeText } from "../../../support/arbitraries.ts";
 import { intakeFixture, jobs, question } from "../../../support/intake.ts";
 import { ghost } from "../../../support/ledger.ts";
 
@@ -80,9 +81,9 @@ describe("malformed events", () => {
       fc.jsonValue(),
       fc.record(
         {
-          event_id: fc.oneof(fc.constant("$e"), fc.string({ unit: "binary" })),
-          room_id: fc.oneof(fc.constant("!r"), fc.string({ unit: "binary" })),
-          sender: fc.oneof(fc.constant("@a:b"), fc.string({ unit: "binary" })),
+          event_id: fc.oneof(fc.constant("$e"), unicodeText()),
+          room_id: fc.oneof(fc.constant("!r"), unicodeText()),
+          sender: fc.oneof(fc.constant("@a:b"), unicodeText()),
           type: fc.constantFrom(
             "m.room.message",
             "m.room.member",

@@ -10,6 +10,7 @@ import {
 } from "../../../../src/bridge/matrix/answer-events.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
+import { unicodeText } from "../../../support/arbitraries.ts";
 
 /** Bytes of a well-formed text as the inside of a JSON string. */
 const jsonBytes = (text: string) => Buffer.byteLength(JSON.stringify(text), "utf8") - 2;
@@ -25,7 +26,7 @@ const SOURCE: AnswerSource = {
 const anyText = fc
   .array(
     fc.oneof(
-      fc.string({ unit: "binary", maxLength: 40 }),
+      unicodeText({ maxLength: 40 }),
       fc.string({ unit: "grapheme", maxLength: 40 }),
       fc.constantFrom("\n", "\n\n", " ", '"', "\\", "\u0000", "\u{1F600}", "\ud800", "```\n", "<b>&", "# "),
     ),

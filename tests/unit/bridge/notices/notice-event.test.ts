@@ -5,6 +5,7 @@ import { NOTICE_KINDS, NOTICE_REASONS } from "../../../../src/bridge/ledger/stat
 import type { DirectoryLine } from "../../../../src/bridge/notices/notice-event.ts";
 import { noticeContent } from "../../../../src/bridge/notices/notice-event.ts";
 import { CATALOGUES } from "../../../../src/bridge/texts/language-of-room.ts";
+import { unicodeText } from "../../../support/arbitraries.ts";
 import { event, ghost } from "../../../support/ledger.ts";
 
 const context = { texts: CATALOGUES.en, readsEncrypted: true, directory: [] } as const;
@@ -109,9 +110,7 @@ describe("the event of a notice", () => {
   });
 
   it("a directory of any size and any names fits one event [NOT-1]", () => {
-    const name = fc
-      .string({ unit: "binary", minLength: 1, maxLength: 255 })
-      .map((text) => text.toWellFormed());
+    const name = unicodeText({ minLength: 1, maxLength: 255 });
     fc.assert(
       fc.property(fc.array(name, { maxLength: 300 }), (names) => {
         const lines = names.map((one, index) => ({

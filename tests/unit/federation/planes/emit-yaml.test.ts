@@ -4,9 +4,10 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
 import { type Plain, yamlDocuments, yamlFile } from "../../../../src/federation/planes/emit-yaml.ts";
+import { unicodeText } from "../../../support/arbitraries.ts";
 
 const text = fc.oneof(
-  fc.string({ unit: "binary", maxLength: 30 }).filter((value) => value.isWellFormed()),
+  unicodeText({ maxLength: 30 }),
   fc.constantFrom(
     ...[
       "yes",

@@ -5,6 +5,7 @@ import fc from "fast-check";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { RegistryError } from "../../../../src/federation/registry/problems.ts";
+import { unicodeText } from "../../../support/arbitraries.ts";
 import { harbourWith, registryFiles } from "../../../support/sample-files.ts";
 
 const PARTNER = "registry/partners/hostile.yaml";
@@ -40,7 +41,7 @@ describe("loadRegistry on hostile input", () => {
       fc.property(
         fc.oneof(
           fc.uint8Array({ maxLength: 300 }).map((bytes) => Buffer.from(bytes).toString("utf8")),
-          fc.string({ unit: "binary", maxLength: 300 }),
+          unicodeText({ maxLength: 300 }),
           fc
             .tuple(fc.constantFrom(...original), fc.nat(), fc.nat(60), fc.string({ maxLength: 20 }))
             .map(([[, text], at, length, insert]) => {

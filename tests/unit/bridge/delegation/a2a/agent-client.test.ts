@@ -7,6 +7,7 @@ import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/classify-fa
 import { type AgentUpdate, taskView } from "../../../../../src/bridge/delegation/a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "../../../../../src/bridge/delegation/answer-text.ts";
 import { type Clock, systemClock } from "../../../../../src/domain/clock.ts";
+import { anyUrl } from "../../../../support/arbitraries.ts";
 import { cardOf } from "../../../../support/delegation.ts";
 
 const BINDINGS = [
@@ -76,7 +77,7 @@ const part = fc.oneof(
   fc.record({ text: odd(fc.string()), kind: odd(fc.constant("text")) }),
   fc.record({ data: anyJson }),
   fc.record({ raw: odd(fc.base64String()), filename: odd(fc.string()), mediaType: odd(fc.string()) }),
-  fc.record({ url: odd(fc.webUrl()) }),
+  fc.record({ url: odd(anyUrl) }),
 );
 const message = fc.record({
   messageId: odd(fc.string()),

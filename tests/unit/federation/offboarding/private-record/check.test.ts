@@ -14,6 +14,7 @@ import {
 } from "../../../../../src/federation/offboarding/private-record/schema.ts";
 import { loadRegistry } from "../../../../../src/federation/registry/load.ts";
 import { editYaml } from "../../../../../src/runtime/edit-yaml.ts";
+import { unicodeText } from "../../../../support/arbitraries.ts";
 import { COMPLETE_RECORD, recordJson, recordWith, registryFiles } from "../../../../support/sample-files.ts";
 
 const privateKey = generateKeyPairSync("ec", { namedCurve: "P-256" }).privateKey;
@@ -307,7 +308,7 @@ describe("checkRecordText", () => {
     fc.assert(
       fc.property(
         fc.oneof(
-          fc.string({ unit: "binary", maxLength: 300 }),
+          unicodeText({ maxLength: 300 }),
           fc.uint8Array({ maxLength: 300 }).map((bytes) => Buffer.from(bytes).toString("utf8")),
           fc.json({ maxDepth: 4 }),
           fc
