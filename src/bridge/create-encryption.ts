@@ -12,6 +12,7 @@ import { Machines } from "./crypto/machines.ts";
 import { type IntakeEnvelopeObserver, IntakeEnvelopeWorker } from "./crypto/wait-for-keys.ts";
 import type { EncryptedIntake } from "./intake/handle-transaction.ts";
 import type { Namespace } from "./intake/namespace.ts";
+import { RecentEvents } from "./intake/recent-events.ts";
 import { ContentKeys } from "./ledger/content-keys.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Ghosts } from "./matrix/ghosts.ts";
@@ -42,6 +43,7 @@ export function createEncryption(options: EncryptionOptions) {
   if (mode === "refuse" || storeKeys === undefined) return undefined;
   const takesPart = mode === "on";
   const ending = new AbortController();
+  const recent = new RecentEvents(clock);
 
   const countError = () => metrics.workerErrors.inc({ worker: "intake_envelopes" });
   const devices = new GhostDevices({
@@ -67,6 +69,7 @@ export function createEncryption(options: EncryptionOptions) {
     ? new IntakeEnvelopeWorker({
         ...options,
         devices,
+        recent,
         fetchEvent: (ghost, room, event, signal) =>
           options.ghosts.acting(ghost, (actor) => options.homeserver.event(actor, room, event), signal),
         observe: options.observe,
@@ -82,6 +85,7 @@ export function createEncryption(options: EncryptionOptions) {
     takesPart,
     plainInEncrypted: encryption.senderDevices === "allow_all",
     keyWaitMs: encryption.keyWait,
+    recent,
   };
   const encryptEvent: EncryptEvent = (actor, room, event) => devices.encryptEvent(actor, room, event);
   return {

@@ -37,6 +37,8 @@ export interface OwnershipOptions {
 
 /** Shorter than the second after which the server ends an idle connection. */
 const LOOK_MS = 250;
+/** How soon a connection is opened again: until then nobody answers in encrypted rooms. */
+const CONNECT_AGAIN_MS = 100;
 
 /** As whom work is claimed. */
 export interface Claimant {
@@ -115,7 +117,8 @@ export class Ownership {
         log.warn({ err: errorName(error) }, "the bridge processes could not be looked at");
         await this.#connection?.close();
       }
-      await clock.sleep(LOOK_MS, signal).catch(() => undefined);
+      const isConnected = this.#connection?.broken.aborted === false;
+      await clock.sleep(isConnected ? LOOK_MS : CONNECT_AGAIN_MS, signal).catch(() => undefined);
     }
     looked();
   }

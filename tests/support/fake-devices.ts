@@ -20,7 +20,15 @@ export class FakeDevices
   implements
     Pick<
       GhostDevices,
-      "receive" | "decrypt" | "statuses" | "catchup" | "track" | "sendToDevice" | "owns" | "known"
+      | "receive"
+      | "decrypt"
+      | "statuses"
+      | "catchup"
+      | "track"
+      | "sendToDevice"
+      | "owns"
+      | "known"
+      | "beginSession"
     >
 {
   readonly ghosts: readonly GhostMxid[];
@@ -40,6 +48,8 @@ export class FakeDevices
     readonly to: string;
   }[] = [];
   readonly tracked: UserId[] = [];
+  /** The ghosts for whose answers sessions were begun. */
+  readonly begun: { readonly ghost: GhostMxid; readonly room: RoomId }[] = [];
   catchups = 0;
 
   constructor(ghosts: readonly string[] = ["docs"]) {
@@ -102,6 +112,10 @@ export class FakeDevices
 
   async track(_ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
     this.tracked.push(...users);
+  }
+
+  async beginSession(from: GhostMxid, room: RoomId): Promise<void> {
+    this.begun.push({ ghost: from, room });
   }
 
   async sendToDevice(

@@ -65,16 +65,16 @@ export async function encryptionOf(
 }
 
 /**
- * Encrypts one event, its session shared with the devices of the members that are joined now. Call it for one event of
- * a room at a time: between sharing and encrypting no other event may use the session up.
+ * Shares the room's session with the devices of the members that are joined now, so that an event for these devices can be
+ * encrypted.
  */
-export async function encryptForRoom(
+export async function shareWithRoom(
   deps: EncryptionDependencies,
   device: GhostDevice,
   actor: GhostActor,
   room: RoomId,
-  event: EventContent,
-): Promise<Outcome<EventContent>> {
+  forAllDevices: boolean,
+): Promise<Outcome<undefined>> {
   const { homeserver, machines } = deps;
   const [encryption, visibility, members] = await Promise.all([
     encryptionOf(deps, actor, room),
@@ -89,7 +89,7 @@ export async function encryptForRoom(
   const settings = {
     ...encryption.value,
     historyVisibility: typeof known === "string" ? known : "shared",
-    forAllDevices: event.forAllDevices === true,
+    forAllDevices,
   };
 
   const { made } = device.requests;
@@ -98,9 +98,23 @@ export async function encryptForRoom(
   // The queries to other servers take time; members that left meanwhile get no key.
   const present = device.requests.made === made ? members : await homeserver.joinedMembers(actor, room);
   if (present.kind !== "ok") return present;
-  const shared = await share(machines, device, actor.ghost, room, present.value, settings);
+  return await share(machines, device, actor.ghost, room, present.value, settings);
+}
+
+/**
+ * Encrypts one event, its session shared with the devices of the members that are joined now. Call it for one event of
+ * a room at a time: between sharing and encrypting no other event may use the session up.
+ */
+export async function encryptForRoom(
+  deps: EncryptionDependencies,
+  device: GhostDevice,
+  actor: GhostActor,
+  room: RoomId,
+  event: EventContent,
+): Promise<Outcome<EventContent>> {
+  const shared = await shareWithRoom(deps, device, actor, room, event.forAllDevices === true);
   if (shared.kind !== "ok") return shared;
-  const content = await machines.encrypt(actor.ghost, room, event.eventType, event.content);
+  const content = await deps.machines.encrypt(actor.ghost, room, event.eventType, event.content);
   const relation = event.content["m.relates_to"];
   return {
     kind: "ok",

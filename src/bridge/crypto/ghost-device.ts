@@ -69,6 +69,8 @@ export class GhostDevice {
   readonly ghost: GhostMxid;
   readonly requests: DeviceRequests;
   readonly catchup: KeyCatchup;
+  /** Rooms in which a session was begun for the next answer since the machine was opened. */
+  readonly roomsBegun = new Set<RoomId>();
   readonly #deps: GhostDeviceDependencies;
   readonly #tracked = new Set<UserId>();
   readonly #raising = new Serial();
@@ -256,6 +258,7 @@ export class GhostDevice {
     this.#isConsistent = false;
     this.#isReady = false;
     this.#tracked.clear();
+    this.roomsBegun.clear();
   }
 
   #failed(failure: Retry | Refused): void {

@@ -15,7 +15,7 @@ import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, retry } from "../matrix/request-result.ts";
 import type { EventContent } from "../matrix/send-once.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
-import { encryptForRoom, encryptionOf } from "./encrypt-for-room.ts";
+import { encryptForRoom, encryptionOf, shareWithRoom } from "./encrypt-for-room.ts";
 import { type DeviceStatus, GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";
 import type { KeyCatchupResult } from "./key-catchup.ts";
 import { KeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery-check.ts";
@@ -214,9 +214,9 @@ export class GhostDevices {
    * never returned in plain text; where it is not known whether the room is encrypted, nothing is returned at all.
    */
   async encryptEvent(actor: GhostActor, room: RoomId, event: EventContent): Promise<Outcome<EventContent>> {
-    const { homeserver, ledger } = this.#deps;
-    const parts = { homeserver, ledger: ledger.memberships, machines: this.#machines };
-    if (!(await ledger.memberships.isRoomEncrypted(room))) {
+    const { memberships } = this.#deps.ledger;
+    const parts = this.#encryption;
+    if (!(await memberships.isRoomEncrypted(room))) {
       const encryption = await encryptionOf(parts, actor, room);
       if (encryption.kind !== "ok") return encryption;
       if (encryption.value === undefined) return { kind: "ok", value: event };
@@ -225,10 +225,36 @@ export class GhostDevices {
     if (ready.kind === "retry") return ready;
     if (ready.kind === "refused") return retry("ghost_refused", undefined, ready.errcode);
     const device = this.#of(actor.ghost);
+    device.roomsBegun.add(room);
+    return this.#alone(actor, room, () => encryptForRoom(parts, device, actor, room, event));
+  }
+
+  /**
+   * Begins the session for the next answer in a room, unless one was begun since the ghost's machine was opened: its key is
+   * on its way while the question is still read. The answer's own encryption looks at the room again.
+   */
+  async beginSession(ghost: GhostMxid, room: RoomId): Promise<void> {
+    const device = this.#devices.get(ghost);
+    if (device?.isReady !== true || device.roomsBegun.has(room)) return;
+    device.roomsBegun.add(room);
+    const actor = await device.ensure();
+    if (actor.kind !== "ok") return;
+    await this.#alone(actor.value, room, () =>
+      shareWithRoom(this.#encryption, device, actor.value, room, false),
+    );
+  }
+
+  get #encryption() {
+    const { homeserver, ledger } = this.#deps;
+    return { homeserver, ledger: ledger.memberships, machines: this.#machines };
+  }
+
+  /** What uses the session of a room, one after the other. */
+  #alone<T>(actor: GhostActor, room: RoomId, work: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
     return this.#encrypting.run(`${actor.ghost} ${room}`, async () => {
       if (actor.signal?.aborted === true) return retry("stopped");
       try {
-        return await encryptForRoom(parts, device, actor, room, event);
+        return await work();
       } catch (error) {
         // The machine's thread or the database failed; the event is encrypted anew at the next try.
         this.#logged(error);

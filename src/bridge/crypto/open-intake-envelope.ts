@@ -1,10 +1,11 @@
 // One attempt to read an intake envelope: fetch the event again, check that it is the one that came in, decrypt it.
-// Invariants: a fetched event counts only with the fingerprint that it came in with; the catchup of keys runs before a
+// Invariants: the event counts only with the fingerprint that it came in with; the catchup of keys runs before a
 // key counts as missing; nothing is written here, and nothing of the event outlives the attempt.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { eventFingerprint } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
+import type { RecentEvents } from "../intake/recent-events.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/envelope-claims.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { Outcome } from "../matrix/request-result.ts";
@@ -13,6 +14,8 @@ import type { KeyCatchupResult } from "./key-catchup.ts";
 
 export interface OpeningDependencies {
   readonly devices: Pick<GhostDevices, "decrypt" | "track">;
+  /** Asked before the homeserver. */
+  readonly recent: Pick<RecentEvents, "take">;
   /** The catchup of a ghost's to-device messages. */
   readonly catchup: (ghost: GhostMxid) => Promise<Outcome<KeyCatchupResult>>;
   /** `GET /rooms/{room}/event/{event}` as the ghost. */
@@ -95,6 +98,8 @@ async function fetchAs(
 ): Promise<
   Exclude<Opening, { kind: "opened" }> | { readonly kind: "event"; readonly event: EncryptedEvent }
 > {
+  const recent = deps.recent.take(envelope.event);
+  if (recent !== undefined) return compare(envelope, recent);
   let retryAfterMs: number | undefined;
   for (const ghost of ghosts) {
     const outcome = await deps.fetchEvent(ghost, envelope.room, envelope.event, signal);

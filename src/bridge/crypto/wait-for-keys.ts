@@ -52,11 +52,11 @@ export interface IntakeEnvelopeObserver {
   failed(): void;
 }
 
-export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependencies, "fetchEvent"> {
+export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependencies, "fetchEvent" | "recent"> {
   readonly ledger: Pick<Ledger, "envelopes" | "memberships">;
   readonly devices: Pick<
     GhostDevices,
-    "decrypt" | "track" | "catchup" | "sendToDevice" | "statuses" | "owns"
+    "decrypt" | "track" | "catchup" | "sendToDevice" | "statuses" | "owns" | "beginSession"
   >;
   readonly agents: Pick<AgentDirectory, "current">;
   readonly namespace: Namespace;
@@ -129,6 +129,11 @@ export class IntakeEnvelopeWorker {
     for (const envelope of claimed) {
       const all = ghostsOf(envelope.room, joined, [], byGhost);
       const ghosts = all.filter((ghost) => this.#deps.devices.owns(ghost));
+      const [only, ...others] = all;
+      // Where it is known who will answer, the answer's key need not wait until the question has been read.
+      if (only !== undefined && others.length === 0 && ghosts.length > 0) {
+        void this.#deps.devices.beginSession(only, envelope.room);
+      }
       if (ghosts.length > 0 || all.length === 0) claims.push({ envelope, ghosts });
       // They were given to another process meanwhile.
       else await ledger.envelopes.defer(envelope, now, { requested: false });
@@ -156,9 +161,9 @@ export class IntakeEnvelopeWorker {
   }
 
   #open({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<Opening> {
-    const { devices, fetchEvent } = this.#deps;
+    const { devices, fetchEvent, recent } = this.#deps;
     const catchup = (ghost: GhostMxid) => devices.catchup(ghost, draining);
-    return openIntakeEnvelope({ devices, fetchEvent, catchup }, envelope, ghosts, draining);
+    return openIntakeEnvelope({ devices, fetchEvent, recent, catchup }, envelope, ghosts, draining);
   }
 
   /** An edit is tried when its question has ended its wait; the question's derivation takes it along. */

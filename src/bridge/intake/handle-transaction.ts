@@ -26,6 +26,7 @@ import {
 import type { Namespace } from "./namespace.ts";
 import { type Decryptor, ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
 import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";
+import type { RecentEvents } from "./recent-events.ts";
 import { readDevicePart } from "./transaction-extensions.ts";
 
 /** The ghosts' devices, as far as intake needs them. */
@@ -45,6 +46,8 @@ export interface EncryptedIntake {
   readonly takesPart: boolean;
   readonly plainInEncrypted: boolean;
   readonly keyWaitMs: number;
+  /** Takes the events that no open machine has tried. */
+  readonly recent: Pick<RecentEvents, "keep">;
 }
 
 export interface IntakeOptions {
@@ -149,6 +152,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       plainInEncrypted: encryption?.takesPart === true && encryption.plainInEncrypted,
       contextSince: receivedAt - options.contextLifetimeMs,
     };
+    encryption?.recent.keep(waiting.filter(({ isUntried }) => isUntried));
     const admitted = await ledger.intake.admit({
       transactionId,
       ingress: recovered === undefined ? "transaction" : "recovered",

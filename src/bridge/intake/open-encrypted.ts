@@ -41,6 +41,8 @@ export interface WaitingEvent extends EncryptedEvent {
   readonly fingerprint: Buffer;
   /** It is an edit that opened: it waits only for its question. */
   readonly isOpened?: boolean;
+  /** No machine of its ghosts was open. */
+  readonly isUntried?: boolean;
 }
 
 export interface OpenedEvents {
@@ -106,7 +108,7 @@ export async function openEncrypted(
       if (!mayHoldUp(ghosts, event, targets)) continue;
       const fingerprint = eventFingerprint(event.raw);
       if (fingerprint === undefined) malformed.push(malformedEncrypted(event, "content"));
-      else waiting.push({ ...event, fingerprint });
+      else waiting.push({ ...event, fingerprint, isUntried: result.kind === "unavailable" });
       continue;
     }
     rooms.push(event.room);

@@ -7,7 +7,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { isPassing } from "../ledger/postgres-servers.ts";
 import type { TransactionHandler } from "./handle-transaction.ts";
 
-const AGAIN_MS = 200;
+const AGAIN_MS = 100;
 /** When the last try begins. Where a server hangs, a try takes some 25 s; Synapse gives a transaction up after a minute. */
 const BEGIN_MS_MAX = 25_000;
 

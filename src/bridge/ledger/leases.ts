@@ -23,6 +23,9 @@ import { advanceRoom } from "./room-order.ts";
 import { type Share, Shares } from "./shares.ts";
 import type { OpenState, TerminalReason } from "./states.ts";
 
+/** Part of an agent's share that a process keeps for encrypted rooms of its ghosts, in which no other process can answer. */
+const KEPT = 1 / 4;
+
 /** The right to write a delegation. A delegation that was claimed again has a higher fence. */
 export interface Lease {
   readonly delegationId: string;
@@ -137,7 +140,7 @@ const CLAIM_HEADS = statement("claim_heads")`
       ON d.room_id = r.room_id || '' AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
     WHERE r.head_at <= $3 AND (d.lease_until IS NULL OR d.lease_until <= $3)
       AND (d.terminal_at IS NOT NULL OR ($5::text[] IS NULL OR NOT r.encrypted OR d.ghost_mxid = ANY ($5))
-        AND d.agent_id <> ALL ($6::text[]))
+        AND d.agent_id <> ALL (CASE WHEN r.encrypted THEN $6::text[] ELSE $7::text[] END))
     ORDER BY r.head_at
     LIMIT $2
     FOR UPDATE OF r, d SKIP LOCKED
@@ -280,20 +283,24 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       request: ClaimRequest & { readonly holder: string; readonly share?: Share<AgentId> },
     ): Promise<ClaimedDelegation[]> {
       const { holder, limit } = request;
-      const shares = new Shares(request.share);
+      const { share, ghosts = [] } = request;
+      const kept = share === undefined || ghosts.length === 0 ? 0 : Math.floor(share.most * KEPT);
+      const shares = new Shares(share && { ...share, kept });
       const times = [toTime(request.now), toTime(request.leaseUntil), request.ghosts ?? null];
       let leftOut: readonly AgentId[] = [];
+      let leftOutInPlain: readonly AgentId[] = [];
       const claimDue = (most: number) =>
-        entities<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times, leftOut]);
+        entities<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times, leftOutInPlain]);
       const claimHeads = async (most: number) => {
-        const heads = await entities<HeadRow>(pool, CLAIM_HEADS, [holder, most, ...times, leftOut]);
+        const values = [holder, most, ...times, leftOut, leftOutInPlain];
+        const heads = await entities<HeadRow>(pool, CLAIM_HEADS, values);
         return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.steppedOver ?? 0) > 0 };
       };
       const claimed: ClaimedDelegation[] = [];
       let [mayBeDue, mayBeHeads] = [true, true];
       for (;;) {
         if (!mayBeDue && !mayBeHeads) {
-          if (leftOut.length === 0 || !shares.next()) break;
+          if (leftOutInPlain.length === 0 || !shares.next()) break;
           [mayBeDue, mayBeHeads] = [true, true];
         }
         const free = Math.min(limit - claimed.length, shares.size);
@@ -305,6 +312,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
         const forDue = !mayBeDue ? 0 : mayBeHeads ? half : free;
         const forHeads = free - forDue;
         leftOut = shares.full;
+        leftOutInPlain = shares.fullBeforeKept;
         const [heads, due] = await Promise.all([
           forHeads === 0 ? { found: [], steppedOver: false } : claimHeads(forHeads),
           forDue === 0 ? [] : claimDue(forDue),

@@ -6,17 +6,21 @@
 /** The share of each, and what of it is in progress. */
 export interface Share<Key extends string> {
   readonly most: number;
+  /** How much of it is kept for work that no other process can do. */
+  readonly kept?: number;
   readonly inProgress: ReadonlyMap<Key, number>;
 }
 
 export class Shares<Key extends string> {
   readonly #most: number;
+  readonly #kept: number;
   readonly #inProgress: Map<Key, number>;
   #size: number;
 
   /** @param share undefined: each may take everything */
   constructor(share: Share<Key> | undefined) {
     this.#most = share?.most ?? Number.POSITIVE_INFINITY;
+    this.#kept = share?.kept ?? 0;
     this.#inProgress = new Map(share?.inProgress);
     this.#size = Math.ceil(this.#most / 2);
   }
@@ -31,14 +35,20 @@ export class Shares<Key extends string> {
     return [...this.#inProgress.keys()].filter((key) => this.#left(key) < this.#size);
   }
 
+  /** The same for work that other processes can do as well. */
+  get fullBeforeKept(): Key[] {
+    return [...this.#inProgress.keys()].filter((key) => this.#left(key) - this.#kept < this.#size);
+  }
+
   take(key: Key): void {
     this.#inProgress.set(key, (this.#inProgress.get(key) ?? 0) + 1);
   }
 
   /** Goes on with those that have less left; false when none has. */
   next(): boolean {
-    const left = this.full.map((key) => this.#left(key));
-    this.#size = Math.max(0, ...left);
+    const left = [...this.#inProgress.keys()].map((key) => this.#left(key));
+    const less = [...left, ...left.map((one) => one - this.#kept)].filter((one) => one < this.#size);
+    this.#size = Math.max(0, ...less);
     return this.#size > 0;
   }
 

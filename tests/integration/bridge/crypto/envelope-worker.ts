@@ -9,6 +9,7 @@ import {
 } from "../../../../src/bridge/crypto/wait-for-keys.ts";
 import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
+import { RecentEvents } from "../../../../src/bridge/intake/recent-events.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";
 import type { GhostMxid, ServerName } from "../../../../src/domain/identifiers.ts";
 import { namedTarget } from "../../../support/agents.ts";
@@ -31,6 +32,7 @@ export async function setUp(t: TestContext) {
   const base = await ledgerFixture(t);
   const clock = new ManualClock(T0);
   const devices = new FakeDevices();
+  const recent = new RecentEvents(clock);
   const byGhost = new Map([[ghost("docs") as GhostMxid, namedTarget("docs")]]);
   const agents = {
     current: async () => ({ byGhost, partnerGhosts: [], revision: 1 }),
@@ -54,7 +56,7 @@ export async function setUp(t: TestContext) {
   };
   const handle = createTransactionHandler({
     ...common,
-    encryption: { devices, takesPart: true, plainInEncrypted: true, keyWaitMs: KEY_WAIT_MS },
+    encryption: { devices, takesPart: true, plainInEncrypted: true, keyWaitMs: KEY_WAIT_MS, recent },
   });
   /** What the homeserver has, by event ID; `undefined`: it does not give it; `hangs`: it does not answer. */
   const homeserver = new Map<string, Raw | "hangs" | undefined>();
@@ -74,6 +76,7 @@ export async function setUp(t: TestContext) {
   const worker = new IntakeEnvelopeWorker({
     ...common,
     devices,
+    recent,
     observe,
     log: pino({ level: "silent" }),
     keyRequests: REQUESTS,

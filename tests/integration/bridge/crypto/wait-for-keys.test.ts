@@ -347,6 +347,42 @@ describe("IntakeEnvelopeWorker", () => {
     assert.equal((await bridge.states())["$stuck"], "key_wait_elapsed");
   });
 
+  it("an event that came while no machine was open is opened from memory once, and fetched from then on [DEL-9]", async (t) => {
+    const bridge = await setUp(t);
+    const notOpen = { kind: "unavailable" } as const;
+    bridge.devices.onDecrypt = () => notOpen;
+    await bridge.bring(sealed("e1"), sealed("e2", {}, {}, "session-2"));
+    bridge.homeserver.clear();
+    bridge.devices.onDecrypt = () => undefined;
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.queue.round();
+    assert.deepEqual(await bridge.states(), { $e1: "derived", $e2: "awaiting_key" });
+    await bridge.pass(5_000);
+    assert.deepEqual(await bridge.states(), { $e1: "derived", $e2: "event_unavailable" });
+  });
+
+  it("an event that lacked its key is fetched again, however soon the key comes [ENC-5]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("e1"));
+    bridge.homeserver.clear();
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.queue.round();
+    assert.deepEqual(await bridge.states(), { $e1: "event_unavailable" });
+  });
+
+  it("the session for an answer is begun before the question is read, where the room has one ghost [DEL-9]", async (t) => {
+    const bridge = await setUp(t);
+    bridge.devices.onDecrypt = () => ({ kind: "unavailable" });
+    await bridge.bring(sealed("e1"));
+    await bridge.worker.queue.round();
+    assert.deepEqual(await bridge.states(), { $e1: "awaiting_key" });
+    assert.deepEqual(bridge.devices.begun, [{ ghost: ghost("docs"), room: "!r" }]);
+
+    await bridge.bring(member(ghost("math"), "join"));
+    await bridge.pass(5_000);
+    assert.equal(bridge.devices.begun.length, 1, "nobody knows which of two ghosts will answer");
+  });
+
   it("intake envelopes expire at their deadlines when the mode goes back from `on` [ENC-1]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(sealed("e1"), question("behind"), sealed("e2"));

@@ -21,7 +21,7 @@ async function setUp(
   const { takesPart = true, plainInEncrypted = true, ...rest } = options;
   const fixture = await intakeFixture(t, {
     ...rest,
-    encryption: { devices, takesPart, plainInEncrypted, keyWaitMs: KEY_WAIT_MS },
+    encryption: { devices, takesPart, plainInEncrypted, keyWaitMs: KEY_WAIT_MS, recent: { keep: () => {} } },
   });
   await fixture.events("joins", member(ghost("docs"), "join"), member("@alice:a.test", "join"));
   return { devices, ...fixture };

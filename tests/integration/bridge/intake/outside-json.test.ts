@@ -28,7 +28,8 @@ async function setUp(t: TestContext) {
     structuredClone(event);
     return { kind: "missing_key", withheld: undefined };
   };
-  const encryption = { devices, takesPart: true, plainInEncrypted: true, keyWaitMs: 60_000 };
+  const recent = { keep: () => {} };
+  const encryption = { devices, takesPart: true, plainInEncrypted: true, keyWaitMs: 60_000, recent };
   const fixture = await intakeFixture(t, { agents: ["docs", "elsewhere"], encryption, room: 100_000 });
   return { devices, fixture };
 }

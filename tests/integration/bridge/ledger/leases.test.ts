@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { type ClaimedDelegation, createLeases } from "../../../../src/bridge/ledger/leases.ts";
-import type { AgentId } from "../../../../src/domain/identifiers.ts";
+import type { AgentId, GhostMxid } from "../../../../src/domain/identifiers.ts";
 import {
   ACCEPTED,
   BUCKET,
@@ -47,6 +47,31 @@ describe("leases", () => {
     assert.equal((await claimed(2, 4, { a: 4 }))[0], 0);
     assert.deepEqual(await claimed(40, 4, { a: 4, b: 4, c: 5 }), [0, 0, 0]);
     assert.deepEqual(await claimed(60, 64), [20, 20, 20]);
+  });
+
+  it("of plain rooms leave a quarter of their agent's share to encrypted ones, which this process alone can answer [DEL-7]", async (t) => {
+    const { delegations, admit, pool } = await ledgerFixture(t);
+    const jobs = (name: string) =>
+      Array.from({ length: 10 }, (_, n) => job(`${name}${n}`, { room: room(`${name}${n}`) }));
+    await admit(jobs("sealed"), { receivedAt: T0 + 1 });
+    await pool.query("UPDATE bridge_rooms SET encrypted = true");
+    await admit(jobs("plain"), { receivedAt: T0 });
+    const claimed = async (inProgress: number, ghosts?: readonly GhostMxid[]) => {
+      const share = { most: 8, inProgress: new Map([["docs", inProgress]] as [AgentId, number][]) };
+      const times = { now: T0 + 10, leaseUntil: T0 + 10 + LEASE_MS };
+      const found = await delegations.claim({ holder: "one", limit: 40, ...times, share, ghosts });
+      await delegations.release(
+        found.map(({ lease }) => lease),
+        T0,
+      );
+      const sealed = found.filter(({ sourceEventId }) => sourceEventId.includes("sealed")).length;
+      return { plain: found.length - sealed, sealed };
+    };
+    assert.deepEqual(await claimed(6, [ghost()]), { plain: 0, sealed: 2 });
+    assert.deepEqual(await claimed(8, [ghost()]), { plain: 0, sealed: 0 });
+    assert.deepEqual(await claimed(6, []), { plain: 2, sealed: 0 });
+    await pool.query("DELETE FROM bridge_delegations WHERE matrix_event_id LIKE '%sealed%'");
+    assert.deepEqual(await claimed(0, [ghost()]), { plain: 6, sealed: 0 });
   });
 
   it("are claimed by one statement of each kind while their agent has less than half of its share in progress", async (t) => {

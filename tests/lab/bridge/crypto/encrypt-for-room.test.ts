@@ -159,6 +159,47 @@ describe("encrypting for a room of a real homeserver", () => {
     assert.equal((await carol.open(room, raw)).type, "m.room.message");
   });
 
+  it("a session begun before the answer is the answer's, and a new one once a member has left [ENC-7]", async (t) => {
+    const ghost = freshGhost();
+    const side = (await deviceWorld(t, synapse)).side();
+    const [judy, mallory] = await people(t, "judy", "mallory");
+    assert.ok(judy !== undefined && mallory !== undefined);
+    const sent: string[] = [];
+    const { submit } = side.homeserver.devices;
+    side.homeserver.devices.submit = (actor, request) => {
+      sent.push(request.kind);
+      return submit.call(side.homeserver.devices, actor, request);
+    };
+    const roomOf = async () => {
+      const room = await encryptedRoom(judy.user, [ghost, mallory.user.userId]);
+      await joined(side, ghost, room);
+      await mallory.user.call("POST", `/join/${encodeURIComponent(room)}`, {});
+      await side.devices.beginSession(ghost, room);
+      assert.ok(sent.includes("to_device"), "the key is on its way before there is an answer");
+      sent.length = 0;
+      return room;
+    };
+    const room = await roomOf();
+    await side.devices.beginSession(ghost, room);
+    const answer = await say(side, ghost, room, "an answer");
+    assert.deepEqual(sent, [], "the session is begun once");
+    await mallory.until(
+      "the answer",
+      room,
+      (one) => one.event_id === answer && one.type === "m.room.message",
+    );
+
+    const left = await roomOf();
+    await judy.user.call("POST", `/rooms/${encodeURIComponent(left)}/kick`, { user_id: mallory.user.userId });
+    const raw = await rawEvent(judy.user, left, await say(side, ghost, left, "not for mallory"));
+    assert.equal((await mallory.open(left, raw)).type, "m.room.encrypted");
+    await judy.until(
+      "the answer",
+      left,
+      (one) => one.event_id === raw.event_id && one.type === "m.room.message",
+    );
+  });
+
   it("a device that the homeserver has not announced yet can read the answer of any ghost [ENC-7]", async (t) => {
     const ghosts = [freshGhost(), freshGhost()];
     const world = await deviceWorld(t, synapse);
