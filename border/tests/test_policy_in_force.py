@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drawbridge_border.policy_file import PolicyBytes, read_policy_file
+from drawbridge_border.read_policy_file import PolicyBytes, read_policy_file
 from drawbridge_border.policy_in_force import InForce, WatchedPolicy
 from support import OWN, PARTNER, THIRD, policy_text, replace
 

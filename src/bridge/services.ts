@@ -4,7 +4,7 @@ import { resolve } from "node:path";
 import type { GhostMxid, UserId } from "../domain/identifiers.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import { CardTrustGate } from "./agents/trust.ts";
-import { ProfileSync } from "./agents/verify-cards.ts";
+import { CardRefresh } from "./agents/refresh-cards.ts";
 import { AuditExporter } from "./audit/exporter.ts";
 import { Catchup } from "./catchup/catchup.ts";
 import { capacityOf } from "./config.ts";
@@ -100,7 +100,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     log,
     onChange: (decision) => metrics.trustChanges.inc({ trust: decision }),
   });
-  const profiles = new ProfileSync({
+  const profiles = new CardRefresh({
     directory: agents,
     gate: trust,
     setProfile: (...profile) => ghosts.setProfile(...profile),

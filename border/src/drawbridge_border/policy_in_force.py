@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from .policy import Policy, PolicyRefusedError, RefusalReason, parse_policy
-from .policy_file import (
+from .parse_policy import Policy, PolicyRefusedError, RefusalReason, parse_policy
+from .read_policy_file import (
     PolicyBytes,
     Signature,
     UnreadableError,

@@ -11,7 +11,7 @@ import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { isPinned, isSenderAllowed } from "../agents/sender-policy.ts";
 import type { CardTrustGate } from "../agents/trust.ts";
-import { ghostName } from "../agents/verify-cards.ts";
+import { ghostName } from "../agents/refresh-cards.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send-once.ts";

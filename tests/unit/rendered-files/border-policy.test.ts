@@ -1,4 +1,4 @@
-// The policies that the border module's own tests read too (border/tests/test_policy.py): both languages must
+// The policies that the border module's own tests read too (border/tests/test_parse_policy.py): both languages must
 // agree on what is a policy, and on its digest.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

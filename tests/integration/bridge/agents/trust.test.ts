@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import type { AgentTarget } from "../../../../src/bridge/agents/loaded-agents.ts";
 import { CardTrustGate } from "../../../../src/bridge/agents/trust.ts";
-import { ProfileSync } from "../../../../src/bridge/agents/verify-cards.ts";
+import { CardRefresh } from "../../../../src/bridge/agents/refresh-cards.ts";
 import { AgentCardAudit } from "../../../../src/bridge/audit/records.ts";
 import type { TargetDecision } from "../../../../src/bridge/ledger/target-trust.ts";
 import { agentTarget } from "../../../support/agents.ts";
@@ -173,7 +173,7 @@ describe("card trust gate", () => {
     const { ledger, gate, options, target, audits, changes } = await gateFixture(t);
     await gate.check(target);
     const restarted = () =>
-      new ProfileSync({
+      new CardRefresh({
         ...options,
         directory: {
           current: async () => ({ byGhost: new Map(), partnerGhosts: [], revision: 1 }),

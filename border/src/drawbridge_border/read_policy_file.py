@@ -9,7 +9,7 @@ import os
 import stat
 from typing import Literal, NamedTuple
 
-from .policy import POLICY_BYTES_MAX
+from .parse_policy import POLICY_BYTES_MAX
 
 UnreadableReason = Literal["policy_absent", "policy_unreadable", "policy_not_a_file"]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawbridge_border.policy import POLICY_BYTES_MAX, Policy, PolicyRefusedError, parse_policy
+from drawbridge_border.parse_policy import POLICY_BYTES_MAX, Policy, PolicyRefusedError, parse_policy
 from drawbridge_border.server_name import is_server_name
 
 FIXTURE = json.loads(

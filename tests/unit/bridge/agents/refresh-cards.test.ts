@@ -6,7 +6,7 @@ import type {
   AgentTarget,
 } from "../../../../src/bridge/agents/loaded-agents.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
-import { ghostName, ProfileSync } from "../../../../src/bridge/agents/verify-cards.ts";
+import { ghostName, CardRefresh } from "../../../../src/bridge/agents/refresh-cards.ts";
 import type { AgentCard } from "../../../../src/cards/card-fields.ts";
 import { agentTarget } from "../../../support/agents.ts";
 import { fullCard, testKey } from "../../../support/cards.ts";
@@ -48,7 +48,7 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
     },
     close: async () => {},
   };
-  const sync = new ProfileSync({
+  const sync = new CardRefresh({
     directory,
     gate: {
       refresh: async (target) => {
@@ -83,7 +83,7 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
 
 const NAMED = ["check docs", "@agent_docs:a.test is Docs · Org A"];
 
-describe("profile sync", () => {
+describe("card refresh", () => {
   it("each ghost is named by its verified card, which is verified again before the decision expires [AGT-2]", async (t) => {
     const { clock, sync, taken } = fixture(t, [agentTarget(key)]);
     await sync.syncDue();

@@ -13,7 +13,7 @@ import type { AgentDirectory, AgentsSnapshot, AgentTarget } from "./loaded-agent
 import { isPinned } from "./sender-policy.ts";
 import type { TrustDecision } from "./trust.ts";
 
-export interface ProfileSyncOptions {
+export interface CardRefreshOptions {
   readonly directory: AgentDirectory;
   readonly gate: {
     refresh(target: AgentTarget): Promise<TrustDecision>;
@@ -47,15 +47,15 @@ interface SyncState {
   dueAt: number;
 }
 
-export class ProfileSync {
-  readonly #options: ProfileSyncOptions;
+export class CardRefresh {
+  readonly #options: CardRefreshOptions;
   readonly #states = new Map<GhostMxid, SyncState>();
   readonly #loop: WorkLoop;
   /** Whether the targets that an earlier process recorded were compared with agents.yaml. */
   #recordedChecked = false;
   #unsubscribe: (() => void) | undefined;
 
-  constructor(options: ProfileSyncOptions) {
+  constructor(options: CardRefreshOptions) {
     this.#options = options;
     this.#loop = new WorkLoop({
       clock: options.clock,
@@ -124,7 +124,7 @@ export class ProfileSync {
     const { log, onError } = this.#options;
     const code = error instanceof DrawbridgeError ? error.code : undefined;
     const name = error instanceof Error ? error.name : typeof error;
-    log.error({ event: "profile_sync_failed", agent: target?.agentId, error: name, code });
+    log.error({ event: "card_refresh_failed", agent: target?.agentId, error: name, code });
     onError?.(error);
   }
 }
