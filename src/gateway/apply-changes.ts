@@ -10,7 +10,7 @@ import type { GatewayConfig } from "./config.ts";
 import { applyLive, type EnvoyAdmin, placeAll, placeFile, placeWatched } from "./envoy-files.ts";
 import { validateFile } from "./envoy-process.ts";
 import { type AccessRules, keepQuotas, mergeAccessRules } from "./merge-access-files.ts";
-import { renderQuotaFile } from "./render/listener.ts";
+import { renderQuotaFile } from "./render/rate-limit.ts";
 import { type RenderedGateway, render, TWIN_FILE } from "./render/render.ts";
 import {
   fingerprint,

@@ -77,14 +77,14 @@ export function cryptoRecords(
   return entities<CryptoRecord>(on, RANGES[by], [ghost, objectStore, from, to, limit]);
 }
 
-const HELD = `
+const STORE_HELD = `
   SELECT store.ghost_mxid
   FROM unnest($1::text[], $2::bigint[]) AS write (ghost_mxid, fence)
   JOIN bridge_crypto_stores AS store USING (ghost_mxid, fence)
   FOR SHARE OF store`;
 
 const WRITE = statement("crypto_write")`
-  WITH held AS (${HELD}), deleted AS (
+  WITH held AS (${STORE_HELD}), deleted AS (
     DELETE FROM bridge_crypto_records AS record
     USING unnest($9::int[], $10::text[], $11::bytea[]) AS gone (writer, object_store, record_key), held
     WHERE held.ghost_mxid = ($1::text[])[gone.writer]
@@ -154,7 +154,7 @@ export async function layOutCryptoStore(
 }
 
 const DELETE_RANGE = statement("crypto_records_delete")`
-  WITH held AS (${HELD}), deleted AS (
+  WITH held AS (${STORE_HELD}), deleted AS (
     DELETE FROM bridge_crypto_records AS record USING held
     WHERE record.ghost_mxid = held.ghost_mxid AND record.object_store = $3
       AND record.record_key >= $4 AND record.record_key < $5

@@ -8,7 +8,8 @@ import { literalPattern } from "../../domain/literal-pattern.ts";
 import type { InvokedAgent, PublishedCard } from "../../rendered-files/gateway-files.ts";
 import type { AccessRules } from "../merge-access-files.ts";
 import { cardCluster, invocationCluster } from "./clusters.ts";
-import { JWT_FILTER, LIMIT_FILTER, PAYLOAD_KEY, RBAC_FILTER, STREAM_IDLE_TIMEOUT } from "./listener.ts";
+import { RBAC_FILTER, STREAM_IDLE_TIMEOUT } from "./listener.ts";
+import { JWT_FILTER, LIMIT_FILTER, PAYLOAD_KEY } from "./rate-limit.ts";
 import { typed } from "./resource.ts";
 
 export const ROUTE_CONFIG_NAME = "agents";

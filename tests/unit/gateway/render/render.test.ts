@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import type { JsonObject } from "../../../../src/domain/json.ts";
 import { GatewayConfigFile, resolvePaths } from "../../../../src/gateway/config.ts";
 import { bothClusters } from "../../../../src/gateway/envoy-files.ts";
-import { renderQuotaFile } from "../../../../src/gateway/render/listener.ts";
+import { renderQuotaFile } from "../../../../src/gateway/render/rate-limit.ts";
 import { render } from "../../../../src/gateway/render/render.ts";
 import { type AdmissionInput, testIntent } from "../../../support/gateway.ts";
 import { assertGolden, assertGoldens } from "../../../support/golden.ts";

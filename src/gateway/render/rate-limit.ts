@@ -1,0 +1,118 @@
+// How often each caller may call: its bucket in this gateway, or in a service that several gateways share.
+// Invariants: a caller's quota is counted by its verified `azp` alone; the buckets stand in the listener and not in a route,
+// so a change of routes keeps them; no request passes while a shared service does not answer.
+import { type Json, type JsonObject, jsonText } from "../../domain/json.ts";
+import type { Quota } from "../../rendered-files/gateway-files.ts";
+import type { GatewayConfig } from "../config.ts";
+import type { Quotas } from "../merge-access-files.ts";
+import { LIMITER_CLUSTER } from "./clusters.ts";
+import { extension } from "./resource.ts";
+
+/** The filter that verifies the token. */
+export const JWT_FILTER = "envoy.filters.http.jwt_authn";
+/** Where it leaves the verified payload in the dynamic metadata. */
+export const PAYLOAD_KEY = "p";
+
+/** The filter's name in a listener and in the routes that switch it off. */
+export const LIMIT_FILTER = "limiter";
+
+/** The key, taken from the verified token. A request without one makes none; rbac has refused it before. */
+const BY_CALLER: readonly Json[] = [
+  {
+    actions: [
+      {
+        metadata: {
+          descriptor_key: "azp",
+          source: "DYNAMIC",
+          metadata_key: { key: JWT_FILTER, path: [{ key: PAYLOAD_KEY }, { key: "azp" }] },
+        },
+      },
+    ],
+  },
+];
+
+function retryAfter(seconds: number): JsonObject {
+  return {
+    header: { key: "retry-after", value: String(seconds) },
+    append_action: "OVERWRITE_IF_EXISTS_OR_ADD",
+  };
+}
+
+function bucket(quota: Quota): JsonObject {
+  return { max_tokens: quota.burst, tokens_per_fill: quota.perMinute, fill_interval: "60s" };
+}
+
+/** Seconds until a caller with the smallest quota has a token again; sent with every 429. */
+function retryAfterSeconds(quotas: Quotas): number {
+  const slowest = Math.min(
+    quotas.default.perMinute,
+    ...Object.values(quotas.clients).map((quota) => quota.perMinute),
+  );
+  return Math.ceil(60 / slowest);
+}
+
+function localLimiter(quotas: Quotas): JsonObject {
+  const always = { default_value: { numerator: 100, denominator: "HUNDRED" } };
+  return extension(LIMIT_FILTER, "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit", {
+    stat_prefix: "limit",
+    filter_enabled: always,
+    filter_enforced: always,
+    // Met only by a request without descriptor, which rbac has refused before; it closes the gap anyway.
+    token_bucket: bucket(quotas.default),
+    always_consume_default_token_bucket: false,
+    max_dynamic_descriptors: 1_000,
+    rate_limits: BY_CALLER,
+    response_headers_to_add: [retryAfter(retryAfterSeconds(quotas))],
+    descriptors: [
+      ...Object.keys(quotas.clients)
+        .sort()
+        .map((client) => ({
+          entries: [{ key: "azp", value: client }],
+          token_bucket: bucket(quotas.clients[client] ?? quotas.default),
+        })),
+      // Without a value: a bucket of its own for every other azp.
+      { entries: [{ key: "azp" }], token_bucket: bucket(quotas.default) },
+    ],
+  });
+}
+
+function sharedLimiter({ domain, timeout }: SharedLimiter): JsonObject {
+  return extension(LIMIT_FILTER, "envoy.extensions.filters.http.ratelimit.v3.RateLimit", {
+    domain,
+    timeout: `${timeout / 1_000}s`,
+    // Unset, a service that is down would let everybody through.
+    failure_mode_deny: true,
+    rate_limit_service: {
+      transport_api_version: "V3",
+      grpc_service: { envoy_grpc: { cluster_name: LIMITER_CLUSTER } },
+    },
+    rate_limits: BY_CALLER,
+    // The service counts by whole minutes.
+    response_headers_to_add: [retryAfter(60)],
+  });
+}
+
+type SharedLimiter = Extract<GatewayConfig["limiter"], { readonly mode: "shared" }>;
+
+export function renderLimiter(limiter: GatewayConfig["limiter"], quotas: Quotas): JsonObject {
+  return limiter.mode === "local" ? localLimiter(quotas) : sharedLimiter(limiter);
+}
+
+/**
+ * The configuration of envoyproxy/ratelimit that these quotas mean. JSON, which its YAML reader takes.
+ * It has no bursts: `perMinute` counts, by whole minutes.
+ */
+export function renderQuotaFile(domain: string, quotas: Quotas): string {
+  const limit = ({ perMinute }: Quota) => ({
+    rate_limit: { unit: "minute", requests_per_unit: perMinute },
+  });
+  return jsonText({
+    domain,
+    descriptors: [
+      ...Object.keys(quotas.clients)
+        .sort()
+        .map((client) => ({ key: "azp", value: client, ...limit(quotas.clients[client] ?? quotas.default) })),
+      { key: "azp", ...limit(quotas.default) },
+    ],
+  });
+}
