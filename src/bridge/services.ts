@@ -3,8 +3,8 @@
 import { resolve } from "node:path";
 import type { GhostMxid, UserId } from "../domain/identifiers.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
-import { CardTrustGate } from "./agents/trust.ts";
 import { CardRefresh } from "./agents/refresh-cards.ts";
+import { CardTrustGate } from "./agents/trust.ts";
 import { AuditExporter } from "./audit/exporter.ts";
 import { Catchup } from "./catchup/catchup.ts";
 import { capacityOf } from "./config.ts";

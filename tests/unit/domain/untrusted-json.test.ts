@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { isTooDeep, parseUntrustedJson } from "../../../src/domain/strict-json.ts";
 
 const lists = (depth: number, inside = "1") => "[".repeat(depth) + inside + "]".repeat(depth);
-const objects = (depth: number, name = "a") => `{"${name}":`.repeat(depth) + "1" + "}".repeat(depth);
+const objects = (depth: number, name = "a") => `{"${name}":`.repeat(depth).concat("1", "}".repeat(depth));
 
 describe("JSON from outside", () => {
   it("is what JSON.parse makes of it up to 256 levels", () => {

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import type { AgentTarget } from "../../../../src/bridge/agents/loaded-agents.ts";
-import { CardTrustGate } from "../../../../src/bridge/agents/trust.ts";
 import { CardRefresh } from "../../../../src/bridge/agents/refresh-cards.ts";
+import { CardTrustGate } from "../../../../src/bridge/agents/trust.ts";
 import { AgentCardAudit } from "../../../../src/bridge/audit/records.ts";
 import type { TargetDecision } from "../../../../src/bridge/ledger/target-trust.ts";
 import { agentTarget } from "../../../support/agents.ts";

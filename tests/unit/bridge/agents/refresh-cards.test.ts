@@ -5,8 +5,8 @@ import type {
   AgentsSnapshot,
   AgentTarget,
 } from "../../../../src/bridge/agents/loaded-agents.ts";
+import { CardRefresh, ghostName } from "../../../../src/bridge/agents/refresh-cards.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
-import { ghostName, CardRefresh } from "../../../../src/bridge/agents/refresh-cards.ts";
 import type { AgentCard } from "../../../../src/cards/card-fields.ts";
 import { agentTarget } from "../../../support/agents.ts";
 import { fullCard, testKey } from "../../../support/cards.ts";
