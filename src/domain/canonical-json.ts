@@ -2,6 +2,9 @@
 // specification's own form for what homeservers sign.
 import { isList, type Json } from "./json.ts";
 
+/** Characters that stand for themselves: most strings of what is signed have no other ones. */
+const PLAIN = /^[ !#-[\]-~]*$/;
+
 /**
  * The canonical text of a value (JSON Canonicalization Scheme, RFC 8785); its canonical bytes are this text in UTF-8.
  * ECMAScript serializes strings and numbers as the RFC prescribes (3.2.2); what is left to do is the order of members
@@ -15,14 +18,16 @@ export function canonicalize(value: Json): string {
     return JSON.stringify(value);
   }
   if (typeof value === "string") {
+    if (PLAIN.test(value)) return `"${value}"`;
     if (!value.isWellFormed()) throw new RangeError("a JSON string has no lone surrogate");
     return JSON.stringify(value);
   }
   if (isList(value)) return `[${value.map(canonicalize).join(",")}]`;
-  const members = Object.keys(value)
-    .sort()
-    .map((name) => `${canonicalize(name)}:${canonicalize(value[name] ?? null)}`);
-  return `{${members.join(",")}}`;
+  let members = "";
+  for (const name of Object.keys(value).sort()) {
+    members += `${members === "" ? "" : ","}${canonicalize(name)}:${canonicalize(value[name] ?? null)}`;
+  }
+  return `{${members}}`;
 }
 
 /** Canonical JSON as the Matrix specification (appendices) has it, of objects, arrays, strings and integers. */

@@ -107,9 +107,10 @@ class Reader {
 
   #match(pattern: RegExp): string | undefined {
     pattern.lastIndex = this.#at;
-    const found = pattern.exec(this.#text)?.[0];
-    if (found !== undefined) this.#at += found.length;
-    return found;
+    if (!pattern.test(this.#text)) return undefined;
+    const from = this.#at;
+    this.#at = pattern.lastIndex;
+    return this.#text.slice(from, this.#at);
   }
 
   #skipWhiteSpace(): void {

@@ -45,7 +45,12 @@ export function statementBytes(statement: Statement<unknown>): Buffer {
   return Buffer.from(canonicalize(statement as unknown as Json), "utf8");
 }
 
+/** A statement does not change once it is made. */
+const digests = new WeakMap<Statement<unknown>, string>();
+
 /** The tagged SHA-256 by which other statements refer to this one. */
 export function statementDigest(statement: Statement<unknown>): string {
-  return sha256Tagged(statementBytes(statement));
+  const digest = digests.get(statement) ?? sha256Tagged(statementBytes(statement));
+  digests.set(statement, digest);
+  return digest;
 }

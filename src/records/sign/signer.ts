@@ -84,7 +84,7 @@ export function commandSigner(
     sign: async (data) => {
       const signature = inOneFormFromAny(await run(command, data, timeoutMs));
       if (signature === undefined) throw refused(command, "what it wrote is no ECDSA P-256 signature");
-      if (!verify("sha256", data, { key: publicKey.key, dsaEncoding: "der" }, signature)) {
+      if (!publicKey.verifies(data, signature)) {
         throw refused(command, "its signature does not verify with the public key it is configured with");
       }
       return signature;

@@ -4,7 +4,7 @@ import { createPrivateKey } from "node:crypto";
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { keyIdOf, readPublicKey } from "../../../src/records/format/ecdsa-p256.ts";
+import { readPublicKey } from "../../../src/records/format/ecdsa-p256.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { type Changes, minute, party, removalOf } from "../../support/removal.ts";
@@ -167,8 +167,7 @@ describe("drawbridge verify", () => {
     const pem = readFileSync(privateKeyFile, "utf8");
     assert.match(pem, /^-----BEGIN PRIVATE KEY-----\n/);
     assert.equal(createPrivateKey(pem).asymmetricKeyDetails?.namedCurve, "prime256v1");
-    const { key } = readPublicKey(readFileSync(publicKeyFile, "utf8"), "test");
-    assert.equal(keyIdOf(key), keyId);
+    assert.equal(readPublicKey(readFileSync(publicKeyFile, "utf8"), "test").keyId, keyId);
     assert.equal(fileSigner(privateKeyFile).keyId, keyId);
 
     const again = await keygen();

@@ -1,6 +1,6 @@
 // Who signs: a key in a file, or a program that holds it; and what is refused from either.
 import assert from "node:assert/strict";
-import { generateKeyPairSync, verify } from "node:crypto";
+import { createPublicKey, generateKeyPairSync, verify } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
@@ -22,13 +22,14 @@ const STATEMENT = {
 
 function keyIn(folder: string) {
   const { privateKeyFile, publicKeyFile } = createKeyPair(folder);
-  return { privateKeyFile, key: readPublicKey(readFileSync(publicKeyFile, "utf8"), publicKeyFile) };
+  const pem = readFileSync(publicKeyFile, "utf8");
+  return { privateKeyFile, key: readPublicKey(pem, publicKeyFile), publicKey: createPublicKey(pem) };
 }
 
 /** A program that signs standard input, or does what `body` says instead. */
 function program(t: TestContext, body: string, timeoutMs?: number) {
   const folder = temporaryFolder(t);
-  const { privateKeyFile, key } = keyIn(join(folder, "key"));
+  const { privateKeyFile, key, publicKey } = keyIn(join(folder, "key"));
   const file = join(folder, "signer.mjs");
   writeFileSync(
     file,
@@ -41,16 +42,16 @@ function program(t: TestContext, body: string, timeoutMs?: number) {
   );
   const signer = (...args: readonly string[]) =>
     commandSigner([process.execPath, file, ...args], key, timeoutMs);
-  return { folder, key, signer };
+  return { folder, key, publicKey, signer };
 }
 
 describe("signer", () => {
   it("a PKCS #8 key file is read again for each signature [OFF-2]", async (t) => {
     const folder = temporaryFolder(t);
-    const { privateKeyFile, key } = keyIn(folder);
+    const { privateKeyFile, key, publicKey } = keyIn(folder);
     const signer = fileSigner(privateKeyFile);
     assert.equal(signer.keyId, key.keyId);
-    assert.ok(verify("sha256", DATA, key.key, await signer.sign(DATA)));
+    assert.ok(verify("sha256", DATA, publicKey, await signer.sign(DATA)));
     const other = keyIn(join(folder, "other"));
     writeFileSync(privateKeyFile, readFileSync(other.privateKeyFile));
     await assert.rejects(signer.sign(DATA), { code: "secret_unavailable" });
@@ -78,11 +79,11 @@ describe("signer", () => {
 
   it("an external program signs its standard input, and may answer in DER or with r and s in 32 bytes each [OFF-2]", async (t) => {
     for (const encoding of ["der", "ieee-p1363"]) {
-      const { key, signer } = program(t, `writeSync(1, signed(${JSON.stringify(encoding)}))`);
+      const { key, publicKey, signer } = program(t, `writeSync(1, signed(${JSON.stringify(encoding)}))`);
       for (let round = 0; round < 4; round++) {
         const signature = await signer().sign(DATA);
         assert.ok(isInOneForm(signature));
-        assert.ok(verify("sha256", DATA, key.key, signature));
+        assert.ok(verify("sha256", DATA, publicKey, signature));
       }
       const envelope = await signStatement(STATEMENT, signer());
       assert.equal(envelope.signatures[0]?.keyid, key.keyId);
