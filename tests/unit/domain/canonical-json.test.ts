@@ -27,6 +27,13 @@ describe("canonicalize (RFC 8785)", () => {
     assert.equal(bytes.toString("hex"), "22e282ac245c75303030665c6e4127425c225c5c5c5c5c222f22");
   });
 
+  it("each character of ASCII is written as ECMAScript writes it (section 3.2.2.2)", () => {
+    for (let code = 0; code < 0x80; code++) {
+      const text = `a${String.fromCharCode(code)}`;
+      assert.equal(canonicalize(text), JSON.stringify(text));
+    }
+  });
+
   it("members are sorted by UTF-16 code units (section 3.2.3)", () => {
     const text = String.raw`{
     "\u20ac": "Euro Sign", "\r": "Carriage Return", "\ufb33": "Hebrew Letter Dalet With Dagesh",
