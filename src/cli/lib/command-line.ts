@@ -9,17 +9,29 @@ export async function runCommandLine(
   build: (words: readonly string[]) => Command | Promise<Command>,
 ): Promise<void> {
   tolerateClosedOutput();
+  const code = await runWords(build, process.argv.slice(2));
+  if (code === undefined) return;
+  await outputWritten();
+  process.exit(code);
+}
+
+/**
+ * Runs the words after the program's name.
+ * @returns the exit code with which the process ends at once; undefined when the command has done its work, and
+ *   `process.exitCode` is its answer
+ */
+export async function runWords(
+  build: (words: readonly string[]) => Command | Promise<Command>,
+  words: readonly string[],
+): Promise<ExitCode | undefined> {
   try {
-    const words = process.argv.slice(2);
     const program = await build(words);
     await program.parseAsync(words, { from: "user" });
+    return undefined;
   } catch (error) {
     // Commander has printed its own message already; requested help is no error.
-    if (error instanceof CommanderError) {
-      process.exit(error.exitCode === 0 ? ExitCode.ok : ExitCode.usage);
-    }
+    if (error instanceof CommanderError) return error.exitCode === 0 ? ExitCode.ok : ExitCode.usage;
     printError(renderError(error));
-    await outputWritten();
-    process.exit(exitCodeOf(error));
+    return exitCodeOf(error);
   }
 }

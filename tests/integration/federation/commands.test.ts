@@ -11,8 +11,9 @@ import { signReport } from "../../../src/federation/abuse/report.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
 import { StateFolder } from "../../../src/federation/state/folder.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
+import { runCliHere } from "../../support/cli-in-process.ts";
 import { commitOnTop, controlRepository, operatorGit, PILOTS } from "../../support/control-repository.ts";
-import { cliMain, ROOT, run, runCli, start, temporaryFolder } from "../../support/temporary.ts";
+import { cliMain, ROOT, run, start, temporaryFolder } from "../../support/temporary.ts";
 
 /** A deployment whose real parts are all down. */
 async function deployment(t: TestContext) {
@@ -34,7 +35,7 @@ async function deployment(t: TestContext) {
     },
   });
   writeFileSync(config, text);
-  const drawbridge = (...args: readonly string[]) => runCli([...args, "--config", config]);
+  const drawbridge = (...args: readonly string[]) => runCliHere([...args, "--config", config]);
   return { directory, repository, config, drawbridge };
 }
 

@@ -5,9 +5,10 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse } from "yaml";
 import { ExitCode } from "../../../src/cli/lib/exit-codes.ts";
-import { runCli, temporaryFolder } from "../../support/temporary.ts";
+import { runCliHere } from "../../support/cli-in-process.ts";
+import { temporaryFolder } from "../../support/temporary.ts";
 
-const drawbridge = (...words: string[]) => runCli(words);
+const drawbridge = (...words: string[]) => runCliHere(words);
 
 function init(t: TestContext, ...more: string[]) {
   const directory = join(temporaryFolder(t), "bridge");

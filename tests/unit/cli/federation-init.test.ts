@@ -8,6 +8,7 @@ import { ExitCode } from "../../../src/cli/lib/exit-codes.ts";
 import { loadFederationConfig } from "../../../src/federation/config.ts";
 import { ORGANISATION_FILE } from "../../../src/federation/registry/cross-checks.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
+import { runCliHere } from "../../support/cli-in-process.ts";
 import { operatorGit } from "../../support/control-repository.ts";
 import { registryFiles } from "../../support/sample-files.ts";
 import { runCli, temporaryFolder } from "../../support/temporary.ts";
@@ -15,7 +16,7 @@ import { runCli, temporaryFolder } from "../../support/temporary.ts";
 function init(t: TestContext, ...more: string[]) {
   const directory = join(temporaryFolder(t), "federation");
   const words = ["--server-name", "example.org", "--homeserver-url", "http://127.0.0.1:8008", ...more];
-  const run = () => runCli(["federation", "init", "--directory", directory, ...words]);
+  const run = () => runCliHere(["federation", "init", "--directory", directory, ...words]);
   return { directory, run };
 }
 
@@ -47,9 +48,9 @@ describe("drawbridge federation init", () => {
     assert.equal(config.gateway, undefined);
     const folder = clone(directory);
     assert.ok(statSync(join(folder, "registry/partners")).isDirectory(), "where partners are written");
-    const checked = await runCli(["federation", "check", folder]);
+    const checked = await runCliHere(["federation", "check", folder]);
     assert.equal(checked.code, ExitCode.ok, checked.stdout + checked.stderr);
-    const rendered = await runCli(["federation", "render", "--check", "--directory", folder]);
+    const rendered = await runCliHere(["federation", "render", "--check", "--directory", folder]);
     assert.equal(rendered.code, ExitCode.ok, rendered.stdout);
     const status = await runCli(["federation", "status", "--config", config.file, "--json"]);
     assert.equal(JSON.parse(status.stdout).refused, null, status.stderr);

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { readPublicKey } from "../../../src/records/format/ecdsa-p256.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
+import { runCliHere } from "../../support/cli-in-process.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { type Changes, minute, party, removalOf } from "../../support/removal.ts";
 import { runCli, temporaryFolder, writeFile } from "../../support/temporary.ts";
@@ -37,7 +38,7 @@ ${indented}
 }
 
 const verify = (folder: string, ...args: string[]) =>
-  runCli(["verify", join(folder, "record.json"), "--trust", join(folder, "trust.yaml"), ...args]);
+  runCliHere(["verify", join(folder, "record.json"), "--trust", join(folder, "trust.yaml"), ...args]);
 
 /** Without what is new each time. */
 function steady(text: string): string {
@@ -159,7 +160,7 @@ describe("drawbridge verify", () => {
 
   it("records keygen makes a key that only this user can read, and overwrites no file", async (t) => {
     const folder = join(temporaryFolder(t), "keys");
-    const keygen = (...args: string[]) => runCli(["records", "keygen", "--out", folder, ...args]);
+    const keygen = (...args: string[]) => runCliHere(["records", "keygen", "--out", folder, ...args]);
     const made = await keygen("--json");
     assert.equal(made.code, 0, made.stderr);
     const { keyId, privateKeyFile, publicKeyFile } = JSON.parse(made.stdout);

@@ -5,8 +5,9 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemClock } from "../../../../src/domain/clock.ts";
+import { runCliHere } from "../../../support/cli-in-process.ts";
 import { cardKey, FRESH, removedPartner } from "../../../support/readmission.ts";
-import { runCli, temporaryFolder } from "../../../support/temporary.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
 
 /** A deployment without bridge and gateway, whose homeserver is down and whose partner was removed. */
 async function deployment(t: TestContext) {
@@ -29,7 +30,7 @@ async function deployment(t: TestContext) {
     },
   });
   writeFileSync(config, text);
-  const drawbridge = (...args: readonly string[]) => runCli([...args, "--config", config]);
+  const drawbridge = (...args: readonly string[]) => runCliHere([...args, "--config", config]);
   return { directory, repository, drawbridge };
 }
 

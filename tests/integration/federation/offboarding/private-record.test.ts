@@ -8,6 +8,7 @@ import { systemRandom } from "../../../../src/domain/clock.ts";
 import { valueAt } from "../../../../src/federation/offboarding/private-record/check.ts";
 import { StateFolder } from "../../../../src/federation/state/folder.ts";
 import { writeHead } from "../../../../src/federation/state/plane-records.ts";
+import { runCliHere } from "../../../support/cli-in-process.ts";
 import {
   commitRegistry,
   controlRepository,
@@ -15,7 +16,7 @@ import {
   PILOTS,
 } from "../../../support/control-repository.ts";
 import { COMPLETE_RECORD } from "../../../support/sample-files.ts";
-import { runCli, temporaryFolder, writeFile } from "../../../support/temporary.ts";
+import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 async function deployment(t: TestContext) {
   const directory = temporaryFolder(t);
@@ -34,7 +35,7 @@ async function deployment(t: TestContext) {
   writeFile(join(directory, "token"), "token", 0o600);
   mkdirSync(join(directory, "private"), { mode: 0o700 });
   const record = join(directory, "private", "record.yaml");
-  const drawbridge = (...args: string[]) => runCli(["offboarding", ...args, "--record", record]);
+  const drawbridge = (...args: string[]) => runCliHere(["offboarding", ...args, "--record", record]);
   const open = (...args: string[]) => drawbridge("open", "lighthouse", "--config", config, ...args);
   return { directory, config, repository, record, drawbridge, open };
 }
