@@ -1,6 +1,7 @@
 // One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the
 // record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
 
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText } from "../../domain/json.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import { type ChangeBase, type SetAside, setAsideLines } from "../change/commit-base.ts";
@@ -95,7 +96,7 @@ function commitMessage(record: ContainmentRecord, entry: PartnerEntry, base: Cha
 /**
  * Brings the planes of an act into force, and observes each.
  * @param onPlane called as each plane ends
- * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up
+ * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up, or takes the act back
  */
 export async function applyPlanes(
   context: ReconcileContext,
@@ -139,6 +140,7 @@ function stepOf(
   );
   const ask = ({ desired }: Reached): PlaneQuestion => {
     const { partner } = findPartner(desired.registry, serverName);
+    if (partner.contained !== (act === "contain")) throw undone(act, serverName, desired.revision);
     const direction = planeState(partner, plane);
     const scope = scopeOf(context.parts, partner, desired);
     // An agent that was never pinned is not opened by a restore either.
@@ -153,6 +155,14 @@ function stepOf(
       ? { refusalHint: "Give the same command again: it works around that." }
       : { withinMs: OPEN_WITHIN_MS }),
   };
+}
+
+/** Somebody else's commit has taken the act back: the planes are then brought to the opposite of what it wants. */
+function undone(act: Act, serverName: string, revision: Revision): DrawbridgeError {
+  const what = act === "contain" ? "is not contained any more" : "was contained again";
+  return new DrawbridgeError("head_refused", `${serverName} ${what}, at ${revision}`, {
+    hint: "See git log for who committed that. Give the same command again if it is to be done all the same.",
+  });
 }
 
 /** How a plane is after an act. */

@@ -199,6 +199,28 @@ describe("applyPlanes", () => {
     );
   });
 
+  it("ends where another commit has taken the act back, and the same command does it again [CON-1]", async (t) => {
+    const { contain, restore, federation, parts } = await control(t);
+    await runPass(federation);
+    const acts = { contain, restore };
+    for (const [act, opposite, first] of [
+      ["contain", "restore", "gateway"],
+      ["restore", "contain", "border"],
+    ] as const) {
+      const { partner } = await acts[act]();
+      parts.onApply = async () => {
+        parts.onApply = async () => {};
+        await acts[opposite]();
+      };
+      const reported: string[] = [];
+      const applied = applyPlanes(federation, act, partner, ({ plane }) => reported.push(plane));
+      await assert.rejects(applied, { code: "head_refused" });
+      assert.deepEqual(reported, [first], "what was observed before that commit");
+      const again = await applyPlanes(federation, act, (await acts[act]()).partner);
+      assert.ok(again.every(({ done }) => done));
+    }
+  });
+
   it("leaves a plane closed that the registry declares closed, also in a restore [CON-1]", async (t) => {
     const { contain, restore, federation, repository } = await control(t);
     const text = setPlane(registryFiles().get(LIGHTHOUSE) ?? "", "gateway", "closed");
