@@ -152,7 +152,8 @@ async function requireFresh(context: RunContext, stage: StageName, statement: Ke
   const progress = readStage(run, stage);
   if (progress?.proof == null || removalStep(run.kind, stage).conditions === null) return;
   const ageMs = context.clock.now() - Date.parse(progress.proof.at);
-  if (ageMs <= FRESH_MS) return;
+  // A negative age says that the clock was set back since, and nothing of the time that has passed.
+  if (ageMs >= 0 && ageMs <= FRESH_MS) return;
   context.say(`observing again before it is signed: ${stage}`);
   let again = await prove(context, progress, "observe");
   const failing = again.proof?.conditions.filter((condition) => !allHold([condition])) ?? [];

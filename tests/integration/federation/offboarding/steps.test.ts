@@ -188,6 +188,20 @@ describe("removal workflow", () => {
     assert.ok(Date.parse(statement?.predicate.closed_at ?? "") >= systemClock.now() + 190_000);
   });
 
+  it("sign observes again what was proved by a clock that was set back since [OFF-2]", async (t) => {
+    let ahead = 3_600_000;
+    const clock = { ...systemClock, now: () => systemClock.now() + ahead };
+    const { a } = await openParties(t, { clock });
+    await next(a.context);
+    assert.equal(viewAt(a).stages[0]?.own.state, "proved");
+    const file = join(a.parts, "gateway/invocation.yaml");
+    const closed = readFileSync(file, "utf8");
+    writeFileSync(file, `${closed}# - b-bridge\n`);
+    ahead = 0;
+    await assert.rejects(sign(a.context), /stage a2a_stop is not signed/);
+    assert.equal(viewAt(a).statements.envelopes.length, 0);
+  });
+
   it("next does not prove a stage that nobody has probed as the counterparty [OFF-2]", async (t) => {
     const { a } = await openParties(t, { fromOutside: false });
     const { did, progress } = await next(a.context);
