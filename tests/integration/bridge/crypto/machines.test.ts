@@ -62,6 +62,37 @@ describe("Machines", () => {
     );
   });
 
+  it("what a killed process took in and its successor takes in again does no harm, in any order [ENC-8] [DEL-9]", async (t) => {
+    const scene = await machinesScene(t);
+    const server = new KeyServer();
+    const first = scene.start();
+    const before = new GhostSide(server, first.machines, GHOST);
+    const alice = await pair(before, server);
+    const shared = async (room: string) => {
+      await alice.share(room, GHOST);
+      return server.take(GHOST, before.device);
+    };
+    const mail = await shared(ROOM);
+    assert.deepEqual(await before.receive(mail), { roomsWithNewKeys: [ROOM] });
+    await first.machines.close();
+
+    const after = new GhostSide(server, scene.start().machines, GHOST);
+    await after.machines.open(after.ghost, after.device, "load");
+    assert.deepEqual(await after.receive(mail), { roomsWithNewKeys: [] });
+    assert.deepEqual(
+      await after.machines.outgoing(after.ghost),
+      [],
+      "the session with Alice is not begun anew",
+    );
+    const [second, third] = [await shared("!second:a.test"), await shared("!third:a.test")];
+    assert.deepEqual(await after.receive([...third, ...mail]), { roomsWithNewKeys: ["!third:a.test"] });
+    assert.deepEqual(await after.receive([...third, ...second]), { roomsWithNewKeys: ["!second:a.test"] });
+    for (const room of [ROOM, "!second:a.test", "!third:a.test"]) {
+      const { kind } = await after.machines.decrypt(after.ghost, await alice.say(room, "a question"));
+      assert.equal(kind, "decrypted", room);
+    }
+  });
+
   it("a ghost's device is cross-signed once, and stays so in the next process [ENC-2]", async (t) => {
     const scene = await machinesScene(t);
     const server = new KeyServer();
