@@ -157,17 +157,19 @@ export async function offboard(
 }
 
 /**
- * A person who tries to join is answered by the own homeserver that no other server admits the join. And a homeserver
- * that was cut off before it learned of a ban goes on letting its people write and join, which nobody else sees: the last
- * attempt decides, so that what was only late counts as let in.
+ * A person who tries to join is answered by the own homeserver: that no other server admits the join, or by the room's rules
+ * as far as it knows them; whoever is refused is not let in. And a homeserver that was cut off before it learned of a ban goes
+ * on letting its people write and join, which nobody else sees: the last attempt decides, so that what was only late counts
+ * as let in.
  */
 async function attemptOf({ kind, attempt }: WatchedAttempt): Promise<AttemptFinding> {
   const found = await attempt();
-  const { verdict, status, reason } = found;
-  if (verdict !== "unknown" || status === null || status === 429) return found;
-  if (reason === "not_seen") return { ...found, verdict: "closed" };
-  const isRefusedJoin = kind === "join of a person" && status >= 400;
-  return isRefusedJoin ? { ...found, verdict: "closed", reason: reason ?? "no_server_lets_it_in" } : found;
+  const { verdict, layer, status, reason } = found;
+  if (status === null || status === 429) return found;
+  if (kind === "join of a person" && status >= 400 && (verdict === "unknown" || layer === "room_rules")) {
+    return { ...found, verdict: "closed", reason: reason ?? "no_server_lets_it_in" };
+  }
+  return verdict === "unknown" && reason === "not_seen" ? { ...found, verdict: "closed" } : found;
 }
 
 async function programsOfBoth(lab: Lab) {
