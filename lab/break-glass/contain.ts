@@ -9,6 +9,8 @@ import { comparePrograms, type ProgramsAfter, programsOf } from "../observe/rest
 import type { CompleteOrganisation } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import type { Seed } from "../seed/seed-file.ts";
+import { closedPartnersIn } from "../status/closed-partners.ts";
+import { federationStatus } from "../status/federation.ts";
 
 const WARM_UP_MS = 90_000;
 const SETTLE_MS = 20_000;
@@ -39,9 +41,18 @@ export interface Contained {
   readonly problems: readonly string[];
 }
 
-/** @throws DrawbridgeError `program_failed` when the partner is not let in everywhere to begin with */
+/**
+ * @throws DrawbridgeError `usage` when the partner is contained or removed already; `program_failed` when it is not let
+ *   in everywhere to begin with
+ */
 export async function contain(parties: Parties, traffic: boolean, progress: Progress): Promise<Contained> {
   const { lab, org, partner } = parties;
+  const closed = closedPartnersIn(lab.name, [[org, await federationStatus(lab, org)]]);
+  if (closed !== undefined) {
+    throw new DrawbridgeError("usage", `${closed.facts.join(", ")} already`, {
+      hint: `To admit it again: ${closed.commands.join(", ")}`,
+    });
+  }
   progress.doing("the partner tries everything once");
   const before = await programsOf(lab, org);
   const { observed, acted, decidedAt } = await whileTrying(parties, traffic, async (watch) => {

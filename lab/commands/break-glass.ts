@@ -37,6 +37,7 @@ writing with it.
 
   0  every plane reached its state, and every observation agrees
   1  something does not hold; it is printed
+  2  the command line is wrong, or the partner is contained or removed already; nothing was done
 `;
 
 export async function breakGlass(args: readonly string[]): Promise<number> {

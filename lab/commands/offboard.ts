@@ -34,6 +34,7 @@ was interrupted is continued. It takes some minutes, and restarts each of the tw
 
   0  complete: the record verifies, every attempt is refused, and nobody else has lost a message
   1  something does not hold; it is printed
+  2  the command line is wrong, or the partner is removed already; nothing was done
 `;
 
 export async function offboardTask(args: readonly string[]): Promise<number> {

@@ -106,7 +106,7 @@ export function namedLab(options: ParsedOptions): Lab {
   const lab = readLab(labPaths(labDirectory(name)));
   if (lab !== undefined) return lab;
   throw new DrawbridgeError("not_running", `there is no lab ${name}`, {
-    hint: "Start one with ./task fed:up.",
+    hint: `Start one with ${upTask(name)}.`,
   });
 }
 
@@ -118,8 +118,12 @@ export function runningSeed(lab: Lab): Seed {
   const found = readSeed(lab);
   if (found !== undefined && liveSupervisor(lab) !== undefined) return found;
   throw new DrawbridgeError("not_running", `the lab ${lab.name} is not running`, {
-    hint: "Start it with ./task fed:up.",
+    hint: `Start it with ${upTask(lab.name)}.`,
   });
+}
+
+function upTask(lab: string): string {
+  return `./task fed:up${lab === DEFAULT_LAB ? "" : ` --name ${lab}`}`;
 }
 
 /** Does something that changes a lab while no other command does, and reports its progress on standard error. */

@@ -70,7 +70,7 @@ function federationLines(federation: FederationStatus, palette: Palette): string
       palette.red(`  contained  ${partner}, ${serverName}`),
     ),
     ...federation.removed.map(({ partner, serverName }) =>
-      palette.red(`  removed  ${partner}, ${serverName}: every plane is closed`),
+      palette.red(`  removed  ${partner}, ${serverName}: every plane is declared closed`),
     ),
   ];
 }

@@ -11,6 +11,7 @@ import {
 } from "../../federation/containment/contain-or-restore.ts";
 import type { Act } from "../../federation/containment/containment-record.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
+import { isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type CommandModule, defineCommand } from "../lib/command.ts";
@@ -158,8 +159,14 @@ async function applySteps(
 function reportAct(result: ActResult, repository: string): void {
   const { act, partner, record, recordPath, revision, setAside } = result;
   const who = `${partner.partner.serverName} (${partner.name})`;
-  if (record === undefined) say(`${who} is ${WORDS[act].already}.`);
-  else {
+  if (record === undefined) {
+    say(`${who} is ${WORDS[act].already}.`);
+    if (act === "restore" && isRemoved(partner.partner)) {
+      say(
+        "Its entry declares every plane closed, and a restore opens none: see readmission, if it was removed.",
+      );
+    }
+  } else {
     const record = shellWord(`${short(revision)}:${recordPath}`);
     say(`${who} is ${WORDS[act].committed} in commit ${short(revision)}. The record:`);
     say(`  git -C ${shellWord(repository)} show ${record}`);

@@ -43,8 +43,8 @@ function textOf({ head, accepted, refused, contained, removed, planes, drift }: 
     contained.length === 0
       ? "No partner is contained.\n"
       : renderTable(
-          ["CONTAINED", "SERVER", "CLOSED PLANES"],
-          contained.map((one) => [one.name, one.serverName, one.closed.join(", ")]),
+          ["CONTAINED", "SERVER", "DECLARED CLOSED"],
+          contained.map((one) => [one.name, one.serverName, one.declaredClosed.join(", ")]),
         ),
     ...(removed.length === 0
       ? []
@@ -69,6 +69,12 @@ function textOf({ head, accepted, refused, contained, removed, planes, drift }: 
       ]),
     ),
   );
+  const [oldest] = planes.flatMap(({ lookedAt }) => lookedAt ?? []).sort();
+  if (oldest !== undefined) {
+    sections.push(
+      `From records; drift was looked for last at ${oldest}, or later. No server was asked now.\n`,
+    );
+  }
   const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeWords(plane));
   if (never.length > 0) {
     sections.push(

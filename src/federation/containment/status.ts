@@ -36,7 +36,7 @@ export async function federationStatus(context: ReconcileContext) {
     accepted: accepted ?? null,
     refused,
     contained: partnersIn(registry, ({ contained }) => contained).map(({ name, partner }) => ({
-      ...{ name, serverName: partner.serverName, closed: closedPlanes(partner) },
+      ...{ name, serverName: partner.serverName, declaredClosed: closedPlanes(partner) },
     })),
     /** Every plane is declared closed, by a removal. */
     removed: partnersIn(registry, isRemoved).map(({ name, partner }) => ({

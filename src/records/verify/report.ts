@@ -221,7 +221,7 @@ function attestedAtTheEnd(completion: CompletionPredicate | undefined): Attested
     both(
       retention.state === "kept"
         ? `data is kept until ${retention.until ?? "nobody knows when"}`
-        : "no data is kept any more",
+        : "no duty to keep data is left",
     ),
     both(`backups have expired by ${backup_expiry.by}`),
     ...(purge.state === "waived" ? [both(`nothing is purged: ${purge.waiver ?? "no reason"}`)] : []),

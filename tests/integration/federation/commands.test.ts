@@ -119,6 +119,7 @@ describe("federation commands", () => {
       assert.match(stdout, new RegExp(`^\\d ${plane} +- +- +- +unmanaged +no +-$`, "m"));
     }
     const { stdout } = await drawbridge("federation", "status");
+    assert.match(stdout, /^CONTAINED +SERVER +DECLARED CLOSED\ndredger .*gateway$/m);
     assert.match(stdout, /^5 gateway +- +- +- +unmanaged +- +-$/m);
     assert.match(stdout, /^Never applied: plane 1 \(transport\), plane 2 \(rooms\), plane 3 \(border\)\. /m);
   });

@@ -63,6 +63,9 @@ describe("applyLive", () => {
       const [current, next] = [rendered(folder, from), rendered(folder, to)];
       placeAll(folder, current);
       const read = (file: LiveFile) => readFileSync(join(folder, LIVE_FILES[file]), "utf8");
+      // Between two waits Envoy takes up what was written in any order.
+      let clusters = [read("cds")];
+      let routes = [read("rds")];
       let steps = 0;
       const admin = {
         stats: async () => NO_STATS,
@@ -71,8 +74,13 @@ describe("applyLive", () => {
           for (const [file, version] of Object.entries(versions)) {
             assert.equal(JSON.parse(read(file as LiveFile)).version_info, version);
           }
-          const named = [...read("rds").matchAll(/"cluster": "([^"]+)"/g)].map((match) => match[1]);
-          for (const cluster of named) assert.ok(read("cds").includes(`"name": "${cluster}"`), cluster);
+          clusters.push(read("cds"));
+          routes.push(read("rds"));
+          const named = [...routes.join().matchAll(/"cluster": "([^"]+)"/g)].map((match) => match[1]);
+          for (const cluster of named) {
+            for (const text of clusters) assert.ok(text.includes(`"name": "${cluster}"`), cluster);
+          }
+          [clusters, routes] = [[read("cds")], [read("rds")]];
         },
       };
       await applyLive(folder, current, next, admin, new AbortController().signal);

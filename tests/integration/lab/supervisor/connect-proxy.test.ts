@@ -71,10 +71,11 @@ describe("the CONNECT proxy", () => {
 
   it("names outside the lab, and ports of others, are refused", async (t) => {
     const { ports } = await network(t);
+    const { port } = await echoServer(t, "another program");
     for (const target of [
-      "example.org:443",
-      "localhost:22",
-      "127.0.0.1:22",
+      `example.org:${port}`,
+      `localhost:${port}`,
+      `127.0.0.1:${port}`,
       "org-a.test:0",
       "org-a.test:99999",
     ]) {
