@@ -2,12 +2,20 @@
 // in one file. Invariants: a signature and what it signs are written together; none is ever made again or taken
 // away; when each signature was made or came in is written beside it.
 import { z } from "zod";
-import { DsseEnvelope } from "../../../records/format/dsse-envelope.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { parseJson } from "../../../domain/json.ts";
+import { DsseEnvelope, DsseEnvelopeDraft } from "../../../records/format/dsse-envelope.ts";
 import { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { Instant } from "../../../records/format/fields.ts";
 import type { StageName } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
-import { type HeldStatements, placeOfStatement, statementIn } from "../../../records/sign/held-statements.ts";
+import {
+  type AnyStatement,
+  type HeldStatements,
+  isCompletion,
+  placeOfStatement,
+  statementIn,
+} from "../../../records/sign/held-statements.ts";
 import type { Kept } from "../../../records/sign/sign-once.ts";
 import type { StateFolder } from "../../state/folder.ts";
 import { type Run, runFile } from "./run-file.ts";
@@ -75,11 +83,30 @@ export function signingKeyOf(
   return signature?.keyid;
 }
 
-/** The file of a statement that this organisation signs: made once, signed once (src/records/sign/sign-once.ts). */
+function fileNameOf({ self }: Run, statement: AnyStatement): string {
+  if (isCompletion(statement)) return "completion";
+  const { organisation, stage } = statement.predicate;
+  return `${organisation === self ? "own" : "other"}-${stage}`;
+}
+
+/**
+ * The file of a statement that this organisation signs: made once, signed once (src/records/sign/sign-once.ts).
+ * @throws DrawbridgeError `state_unreadable` by `read`, when it holds a statement of another place, or of another run
+ */
 export function statementFile(
   run: Run,
   place: `own-${StageName}` | `other-${StageName}` | "completion",
 ): Kept {
   const name = runFile(run.run, `statements/${place}.json`);
-  return { read: () => run.state.readText(name), write: (text) => run.state.writeText(name, text) };
+  const read = () => {
+    const text = run.state.readText(name);
+    const { data } = DsseEnvelopeDraft.safeParse(parseJson(text ?? ""));
+    const statement = data && statementIn(data);
+    if (statement === undefined) return text;
+    if (statement.predicate.run === run.run && fileNameOf(run, statement) === place) return text;
+    throw new DrawbridgeError("state_unreadable", `${name} holds a statement of another run or place`, {
+      hint: "Find out who put it there, and put back the one that was there.",
+    });
+  };
+  return { read, write: (text) => run.state.writeText(name, text) };
 }

@@ -16,6 +16,7 @@ import { OffboardingBlocked } from "../../../../src/federation/offboarding/steps
 import { waive } from "../../../../src/federation/offboarding/steps/waive-and-abort.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
+import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
@@ -200,6 +201,29 @@ describe("removal workflow", () => {
     ahead = 0;
     await assert.rejects(sign(a.context), /stage a2a_stop is not signed/);
     assert.equal(viewAt(a).statements.envelopes.length, 0);
+  });
+
+  it("sign refuses a kept statement of another stage or run, and signs nothing [OFF-2]", async (t) => {
+    const { a, run, closeStages } = await openParties(t);
+    const other = await openParties(t);
+    await next(other.a.context);
+    await sign(other.a.context);
+    const folderOf = (side: typeof a, id: string) =>
+      join(side.federation.state.path, "offboarding", id, "statements");
+    const unsigned = (file: string) =>
+      JSON.stringify({ ...(JSON.parse(readFileSync(file, "utf8")) as DsseEnvelope), signatures: [] });
+    const folder = folderOf(a, run);
+    await closeStages(1);
+    await next(a.context);
+    const before = viewAt(a).statements.envelopes.length;
+    for (const from of [folder, folderOf(other.a, other.run)]) {
+      const text = unsigned(join(from, "own-a2a_stop.json"));
+      writeFileSync(join(folder, "own-a2a_discovery.json"), text);
+      await assert.rejects(sign(a.context), { code: "state_unreadable" });
+    }
+    assert.equal(viewAt(a).statements.envelopes.length, before);
+    rmSync(join(folder, "own-a2a_discovery.json"));
+    assert.deepEqual((await sign(a.context)).signed, ["a2a_discovery"]);
   });
 
   it("next does not prove a stage that nobody has probed as the counterparty [OFF-2]", async (t) => {
