@@ -13,7 +13,7 @@ import { scopeOf } from "../probes/from-inside.ts";
 import { type Judged, judge } from "../probes/report.ts";
 import { goodState } from "../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
-import { findPartner } from "../registry/partner.ts";
+import { findPartner, type PartnerEntry } from "../registry/partner.ts";
 import { type RoomsChoice, readmissionRecordPath } from "../registry/readmission-record.ts";
 import { commitStep, plan } from "../workflow/plan.ts";
 import { labelOf, type PlaneStep, READMISSION, type StepStatus } from "../workflow/procedure.ts";
@@ -80,10 +80,7 @@ export async function nextStep(
       const base = await changeBase(context);
       const entry = findPartner(base.registry, options.partner);
       const readmission = requireReadmission(context.state, entry.partner.serverName);
-      refuseWhileRemoving(context.state, entry);
-      if (isOvertaken(context.state, readmission, entry)) {
-        throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
-      }
+      refuseIfRemoved(context.state, readmission, entry);
       await requireOpened(context, base, readmission);
       const step = currentStep(readmission);
       if (step !== undefined) return workOn(context, options, base, readmission, step);
@@ -92,6 +89,17 @@ export async function nextStep(
     },
     context.onWait,
   );
+}
+
+/** @throws DrawbridgeError `guard_refused` while a removal runs, or after one that was begun since */
+function refuseIfRemoved(
+  state: WorkflowContext["state"],
+  readmission: Readmission,
+  entry: PartnerEntry,
+): void {
+  refuseWhileRemoving(state, entry);
+  if (!isOvertaken(state, readmission, entry)) return;
+  throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
 }
 
 /** The opening is on the branch, and what was proved open still is declared so. */
@@ -188,12 +196,13 @@ function openPlane(context: WorkflowContext, readmission: Readmission, step: Pla
   const { plane } = step;
   return commitStep(context, READMISSION, step, {
     ...{ partner, reason: "drawbridge: readmission" },
-    say: async (_base, entry) =>
-      entry.partner.planes[plane] === "open"
-        ? undefined
-        : {
-            message: `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n`,
-          },
+    say: async (_base, entry) => {
+      // Again, because replacing rooms takes minutes in which a removal may have begun.
+      refuseIfRemoved(context.state, readmission, entry);
+      if (entry.partner.planes[plane] === "open") return undefined;
+      const message = `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n`;
+      return { message };
+    },
     intend: (revision) => {
       saveReadmission(context.state, withStage(readmission, unprovedStage(plane, revision)));
     },

@@ -330,6 +330,20 @@ describe("re-admission workflow", () => {
     assert.equal((await nextStep(context, PARTNER)).plane, "transport");
   });
 
+  it("nextStep opens no plane where a removal has begun while rooms were looked at [RDM-1]", async (t) => {
+    const rooms = scriptedRooms(kept("!a"));
+    const { context, repository, clock } = await readmission(t, rooms);
+    await openReadmission(context, OPEN);
+    await nextStep(context, PARTNER);
+    const { replace } = rooms;
+    rooms.replace = async (...asked) => {
+      begunRemoval(context.state, new Date(clock.now()).toISOString());
+      return replace(...asked);
+    };
+    await refusedBy("removal_open", nextStep(context, PARTNER));
+    assert.equal((await entryOf(repository)).planes.rooms, "closed");
+  });
+
   it("a removal that was aborted before its first stage leaves a re-admission as it was [RDM-1]", async (t) => {
     const { context, clock } = await readmission(t);
     await openReadmission(context, OPEN);
