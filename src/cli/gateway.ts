@@ -33,10 +33,10 @@ is in force stands in the state file. Standard output is a log, one JSON object 
 });
 
 export const renderCommand = defineCommand({
-  options: [CONFIG.gateway, ["--out <directory>", "where to write them", { required: true }]],
-  run(_, { config, out }) {
+  options: [CONFIG.gateway, ["-o, --output <directory>", "where to write them", { required: true }]],
+  run(_, { config, output }) {
     requireConfigFile(config, "gateway");
-    const directory = resolve(out);
+    const directory = resolve(output);
     const { gateway, publication, invocation } = loadSources(resolve(config));
     const { files } = render(gateway.value, mergeAccessRules(publication, invocation), directory);
     for (const path of Object.keys(files).sort()) {

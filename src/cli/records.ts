@@ -5,14 +5,18 @@ import { print } from "./lib/output.ts";
 
 export const keygenCommand = defineCommand({
   options: [
-    ["-o, --out <directory>", "where to write records-key.pem and records-key.pub.pem", { required: true }],
+    [
+      "-o, --output <directory>",
+      "where to write records-key.pem and records-key.pub.pem",
+      { required: true },
+    ],
     ["--json", "print one JSON object instead"],
   ],
   help: `
 The private key is ECDSA P-256 in PKCS #8 PEM, readable by this user alone. Give the public key to the
 partner and to auditors, and read the key ID to them by another way. A key is never overwritten.`,
   run(_, options) {
-    const { keyId, privateKeyFile, publicKeyFile } = createKeyPair(options.out);
+    const { keyId, privateKeyFile, publicKeyFile } = createKeyPair(options.output);
     print(
       options,
       { keyId, privateKeyFile, publicKeyFile },

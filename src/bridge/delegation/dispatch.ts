@@ -183,6 +183,9 @@ async function call(
     return await accepted(running, cleared, update, live);
   } catch (error) {
     if (!(error instanceof A2aFailure)) throw error;
+    // The reason of a delegation says less: a wrong path and an agent that is away are both `agent_unavailable`.
+    const { lease, agentId: agent } = claimed;
+    deps.log.info({ event: "agent_call_failed", delegation: lease.delegationId, agent, failure: error.kind });
     const verdict = SEND_VERDICTS[error.kind];
     if (verdict.kind === "end") return finish(failed(running.stage, verdict.reason));
     const waitMs = verdict.undelivered

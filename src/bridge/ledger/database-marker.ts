@@ -1,7 +1,9 @@
 // How far the database has come: which one it is, and a count that only grows. The homeserver keeps a copy, by which a
 // database that was put back from a backup is recognised (docs/decisions/0030).
-// Invariant: a database that was accepted after it was put back is another one from then on.
+// Invariant: a database that was accepted after it was put back is another one from then on. None is accepted while a bridge
+// works on it: backups from before could no longer be told from it.
 import type { Pool } from "pg";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { createReadPositions } from "./ghosts.ts";
 import { createOperations } from "./operator-commands.ts";
 import { oneRow, rows, statement } from "./postgres.ts";
@@ -18,6 +20,8 @@ const ADVANCE = statement("marker_advance")`
   UPDATE bridge_database_marker SET database = COALESCE(database, gen_random_uuid()), count = count + 1
   WHERE database IS NOT DISTINCT FROM $1::uuid AND count >= $2
   RETURNING database, count::float8 AS count`;
+
+const LIVE = statement("marker_live")`SELECT count(*)::int AS live FROM bridge_live_processes()`;
 
 const RENEW = statement("marker_renew")`UPDATE bridge_database_marker SET database = NULL, count = 0`;
 
@@ -43,12 +47,19 @@ export interface AcceptedDatabase {
 /**
  * Has bridges work on a database that was put back: cancels what was open in it, forgets up to where rooms were read, and
  * makes it another database. Each step may be repeated; the last one is what lets bridges start.
+ * @throws DrawbridgeError `usage` while a bridge works on it; nothing was changed
  */
 export async function acceptDatabase(
   pool: Pool,
   now: number,
   noticeIntervalMs: number,
 ): Promise<AcceptedDatabase> {
+  const { live } = await oneRow<{ live: number }>(pool, LIVE, []);
+  if (live > 0) {
+    throw new DrawbridgeError("usage", "a bridge works on this database", {
+      hint: "This is for a database that was put back from a backup: stop every bridge, then run it again.",
+    });
+  }
   const operations = createOperations(pool, noticeIntervalMs);
   const delegations = await operations.delegations(now);
   for (const { id } of delegations) await operations.cancelDelegation(id, now);

@@ -115,7 +115,7 @@ Exit codes:
     const path = writeExport(file, text);
     const other = counterpartyIn(run);
     print(options, { file: path, for: other, statements }, () => `${path}\n`);
-    say(`${statements} statements for ${other}; there: drawbridge offboarding import FILE`);
+    say(`Statements for ${other}: ${statements}. There: drawbridge offboarding import FILE`);
   },
 });
 

@@ -32,7 +32,7 @@ export const HINTS: Readonly<Record<string, string>> = {
   no_restart:
     "The homeserver was restarted since the stage was opened. Run drawbridge offboarding next again: it measures from this process on.",
   whitelist_excludes_partner: `The homeserver runs with the old whitelist: ${APPLY("transport")}.`,
-  send_refused: `Its transactions are still accepted: ${APPLY("transport")}.`,
+  send_refused: `Where its transactions are still accepted: ${APPLY("transport")}. Where the probe reached nobody: see as.federationCaFile and as.federationProxy in the probe file.`,
   deletion_recorded:
     "Run drawbridge offboarding purge PARTNER; or, where nothing is to go, write duties.purge.waiver in the private record.",
   whitelist_admits_partner: `The homeserver runs with the old whitelist: ${APPLY("transport")}.`,

@@ -160,7 +160,7 @@ describe("the gateway's process", () => {
       "render",
       "--config",
       file,
-      "--out",
+      "--output",
       folder,
     ]);
     assert.equal(code, 0);

@@ -160,7 +160,7 @@ describe("drawbridge verify", () => {
 
   it("records keygen makes a key that only this user can read, and overwrites no file", async (t) => {
     const folder = join(temporaryFolder(t), "keys");
-    const keygen = (...args: string[]) => runCliHere(["records", "keygen", "--out", folder, ...args]);
+    const keygen = (...args: string[]) => runCliHere(["records", "keygen", "--output", folder, ...args]);
     const made = await keygen("--json");
     assert.equal(made.code, 0, made.stderr);
     const { keyId, privateKeyFile, publicKeyFile } = JSON.parse(made.stdout);
@@ -178,7 +178,7 @@ describe("drawbridge verify", () => {
 
     const other = join(temporaryFolder(t), "half");
     writeFile(join(other, "records-key.pub.pem"), "somebody else's");
-    const half = await runCli(["records", "keygen", "--out", other]);
+    const half = await runCli(["records", "keygen", "--output", other]);
     assert.equal(half.code, 2);
     assert.equal(existsSync(join(other, "records-key.pem")), false);
   });

@@ -1,7 +1,7 @@
 // Where a run stands, and whose turn it is, from the run's files alone.
 // Invariants: a state is never stored, it follows from a stage's progress, a commit, a proof and signatures; a stage
-// is opened only after both have signed the one before it, unless somebody gives a reason to skip the
-// countersignature; an organisation that waits is shown for what and since when.
+// is opened only after both have signed the one before it, or, where somebody gives a reason to skip the
+// countersignature, after every one before it was shown closed here; an organisation that waits is shown for what and since when.
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
 import { placeOf } from "../../../records/verify/verify-stage.ts";
@@ -147,7 +147,7 @@ const NO_STEPS: Steps = {
   ...{ ended: null, contain: false, work: null, sign: [], countersign: [], complete: false, waiting: null },
 };
 
-/** @param skips whether the next stage may be opened before both have signed the one before it */
+/** @param skips whether the next stage may be opened before both have signed the one before it; it is shown all the same */
 export function nextStepsOf(view: RunView, skips = false): Steps {
   const { run, stages, completion } = view;
   if (run.ended !== null) return { ...NO_STEPS, ended: run.ended.how };
@@ -183,8 +183,7 @@ function workOf(stages: readonly StageView[], skips: boolean): StageName | null 
   const before = stages[pending - 1];
   const mayOpen = before === undefined || skips || isSignedByBoth(before);
   const opens = mayOpen ? stages[pending] : undefined;
-  const chosen = skips ? (opens ?? begun) : (begun ?? opens);
-  return chosen?.stage ?? null;
+  return (begun ?? opens)?.stage ?? null;
 }
 
 /** Proved, and every stage before it signed or to be signed with it. */

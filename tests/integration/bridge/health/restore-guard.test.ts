@@ -5,6 +5,7 @@ import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import { RestoreGuard } from "../../../../src/bridge/health/restore-guard.ts";
 import { acceptDatabase } from "../../../../src/bridge/ledger/database-marker.ts";
+import { openProcessConnection } from "../../../../src/bridge/ledger/processes.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";
 import type { UserId } from "../../../../src/domain/identifiers.ts";
 import {
@@ -87,6 +88,18 @@ describe("RestoreGuard", () => {
     await later.check(RUNS, NEVER);
     await later.round();
     await guard().check(RUNS, NEVER);
+  });
+
+  it("accepts no database that a bridge works on", async (t) => {
+    const { guard, pool, url, ledger, admit, rows } = await guarded(t);
+    await guard().round();
+    await admit([], arrivals(job("q1")));
+    const before = await ledger.marker.read();
+    const bridge = await openProcessConnection(url, () => {});
+    t.after(() => bridge.close());
+    await assert.rejects(acceptDatabase(pool, T0, NOTICE_INTERVAL_MS), { code: "usage" });
+    assert.deepEqual(await ledger.marker.read(), before);
+    assert.deepEqual(await rows("SELECT state FROM bridge_delegations"), [{ state: "queued" }]);
   });
 
   it("takes a database that nothing is known of, that is another one, or that is ahead", async (t) => {

@@ -61,6 +61,19 @@ describe("kinds of removal", () => {
     );
   });
 
+  it("next with a reason shows what it closed before it closes more [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    const goOn = async () => {
+      const { did, stage } = await next(a.context, { skipCountersignature: "partner_is_silent" });
+      return [did, stage];
+    };
+    a.answers.set("invoke", { verdict: "open", status: 200, reason: "answered" });
+    for (let time = 0; time < 2; time++) assert.deepEqual(await goOn(), ["not_proved", "a2a_stop"]);
+    a.answers.delete("invoke");
+    assert.deepEqual(await goOn(), ["proved", "a2a_stop"]);
+    assert.deepEqual(await goOn(), ["proved", "a2a_discovery"]);
+  });
+
   it("next refuses a reason that no statement can hold, and leaves the run as it was [OFF-2]", async (t) => {
     const { a } = await openParties(t);
     await next(a.context);
