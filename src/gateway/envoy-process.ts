@@ -5,7 +5,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { accessSync, constants, readFileSync, writeFileSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 import type { Clock } from "../domain/clock.ts";
-import { DrawbridgeError } from "../domain/errors.ts";
+import { DrawbridgeError, errorName } from "../domain/errors.ts";
 import type { GatewayConfig } from "./config.ts";
 
 /** How long the access log may lag behind. */
@@ -142,7 +142,10 @@ export function endOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.once("error", (cause) => {
       reject(
-        new DrawbridgeError("program_failed", "Envoy could not be started", { hint: INSTALL_HINT, cause }),
+        new DrawbridgeError("program_failed", `Envoy could not be started (${errorName(cause)})`, {
+          hint: INSTALL_HINT,
+          cause,
+        }),
       );
     });
     child.once("exit", (code) => resolve(code ?? 128));
