@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drawbridge_border.read_policy_file import PolicyBytes, read_policy_file
 from drawbridge_border.policy_in_force import InForce, WatchedPolicy
+from drawbridge_border.read_policy_file import PolicyBytes, read_policy_file
 from support import OWN, PARTNER, THIRD, policy_text, replace
 
 # Long after every change that a test makes, so that what is read counts as settled.
