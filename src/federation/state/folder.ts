@@ -79,11 +79,11 @@ export class StateFolder {
     writeWhole(join(this.path, name), text, PRIVATE);
   }
 
-  /** Names of the folders in one of this folder's folders, sorted; none when it is not there. */
+  /** Names of the folders in one of this folder's folders, and of links, sorted; none when it is not there. */
   folders(name: string): readonly string[] {
     try {
       return readdirSync(join(this.path, name), { withFileTypes: true })
-        .filter((entry) => entry.isDirectory())
+        .filter((entry) => !entry.isFile())
         .map((entry) => entry.name)
         .sort();
     } catch (error) {

@@ -3,6 +3,8 @@
 // absent; what a run is about never changes after it was opened; it ends once, completed or aborted. No field holds
 // content, a secret or a personal contact.
 
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
 import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import {
@@ -68,13 +70,36 @@ export function endRun({ state, ...file }: Run, ended: NonNullable<RunFile["ende
   return writeRun(state, { ...file, ended });
 }
 
-/** Every run of this organisation, the oldest first. */
+/**
+ * Every run of this organisation, the oldest first.
+ * @throws DrawbridgeError `state_unreadable` when it is not known what a folder is: it may be a removal that has not ended
+ */
 export function listRuns(state: StateFolder): readonly Run[] {
   return state
     .folders(FOLDER)
-    .flatMap((name) => state.read(RunFile, runFile(name, RUN_FILE)) ?? [])
-    .map((file): Run => ({ ...file, state }))
+    .flatMap((name) => readRun(state, name) ?? [])
     .sort((left, right) => (left.opened_at < right.opened_at ? -1 : 1));
+}
+
+/** Undefined where a kill has kept a run from being opened. */
+function readRun(state: StateFolder, name: string): Run | undefined {
+  const file = state.read(RunFile, runFile(name, RUN_FILE));
+  if (file?.run === name) return { ...file, state };
+  const folder = join(state.path, FOLDER, name);
+  if (!isBegun(folder)) return undefined;
+  const what = file === undefined ? "has no run.json" : `is a copy of run ${file.run}`;
+  throw new DrawbridgeError("state_unreadable", `${folder} ${what}`, {
+    hint: "Put back what is missing from a backup, or move a copy out of there.",
+  });
+}
+
+/** Whether a folder holds more than what is written while a run is opened; one that cannot be read may. */
+function isBegun(folder: string): boolean {
+  try {
+    return readdirSync(folder).some((name) => !name.startsWith(`${RUN_FILE}.`));
+  } catch {
+    return true;
+  }
 }
 
 /** The runs with one counterparty, the oldest first. */

@@ -1,5 +1,7 @@
 // Which run with a counterparty is the open one, whichever of the two has begun it.
 import assert from "node:assert/strict";
+import { cpSync, mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, it } from "node:test";
 import { systemRandom } from "../../../../../src/domain/clock.ts";
 import {
@@ -39,5 +41,28 @@ describe("runsWith", () => {
       [first.run, second.run],
     );
     assert.equal(openRunWith(state, OWN), undefined, "nobody removes itself");
+  });
+
+  it("a folder that may be a removal is never taken for none [OFF-2]", (t) => {
+    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const run = writeRun(state, record("1", "b.test", true));
+    const folder = join(state.path, "offboarding", run.run);
+    const isFound = () => openRunWith(state, "b.test")?.run === run.run;
+    const elsewhere = temporaryFolder(t);
+    renameSync(folder, join(elsewhere, "run"));
+    symlinkSync(join(elsewhere, "run"), folder);
+    assert.ok(isFound(), "behind a link");
+    cpSync(folder, `${folder}.copy`, { recursive: true, dereference: true });
+    assert.throws(isFound, /is a copy of run 1111/);
+    rmSync(`${folder}.copy`, { recursive: true });
+    mkdirSync(join(folder, "stages"));
+    rmSync(join(folder, "run.json"));
+    assert.throws(isFound, /has no run.json/);
+    // Killed while it was opened.
+    rmSync(join(folder, "stages"), { recursive: true });
+    writeFileSync(join(folder, "run.json.7.new"), "{");
+    assert.equal(isFound(), false);
+    rmSync(join(elsewhere, "run"), { recursive: true });
+    assert.throws(isFound, /has no run.json/, "behind a link to nothing");
   });
 });
