@@ -1,6 +1,7 @@
 // Carries a run as far as it goes without a person: every step of one's own, signing, passing on, taking in what has
 // come, and countersigning. Invariants: it does nothing that the single commands would not do, in the order that
 // `stepsOf` gives; what only people can decide (a purge, a waiver) ends it; each step is found again after a kill.
+import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { SKIPPED_WORD } from "../../../records/format/evidence-item.ts";
 import type { StageName } from "../../../records/format/stages.ts";
 import { applyPlanes, type PlaneResult, performAct } from "../../containment/contain-or-restore.ts";
@@ -92,8 +93,8 @@ export async function runSteps(
     }
     if (steps.contain || steps.work !== null) {
       begin(steps.work === null ? "closing planes 5, 4, 2 and 3 at once" : beginning(run, steps.work));
-      const { did, stage, progress } = await next(context, { run: id });
-      if (did === "contained") say("planes 5, 4, 2 and 3: closed at once");
+      const { did, stage, progress, planes } = await next(context, { run: id });
+      if (did === "contained") say(`planes 5, 4, 2 and 3: ${atOnce(planes)}`);
       if (did === "proved") say(`${stage}: shown closed`);
       if (did === "not_proved" && triesUntil === undefined) say(`${stage}: not shown closed yet`);
       waitsUntil = clock.now() + options.waitMs;
@@ -123,6 +124,12 @@ export async function runSteps(
       await clock.sleep(LOOK_EVERY_MS);
     }
   }
+}
+
+/** What was closed of the planes of an emergency's first step; every stage closes and observes its own again. */
+function atOnce(planes: readonly PlaneResult[]): string {
+  const left = planes.filter((one) => !isSettled(one)).map(({ plane }) => planeLabel(plane));
+  return left.length === 0 ? "closed at once" : `told to close at once; NOT CLOSED YET: ${left.join(", ")}`;
 }
 
 function beginning(run: Run, stage: StageName): string {

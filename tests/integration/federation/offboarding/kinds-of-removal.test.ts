@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { readStage } from "../../../../src/federation/offboarding/run/progress.ts";
 import { findRun } from "../../../../src/federation/offboarding/run/run-file.ts";
-import { next } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
+import { next, runSteps } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/steps/step.ts";
 import { abort } from "../../../../src/federation/offboarding/steps/waive-and-abort.ts";
@@ -39,6 +39,17 @@ describe("kinds of removal", () => {
     assert.deepEqual((await next(a.context)).stage, "a2a_stop");
     await driveToEnd(directory, [a, b]);
     await assertOneEnd(directory, [a, b]);
+  });
+
+  it("runSteps says of an emergency which planes are not closed yet [OFF-2]", async (t) => {
+    const { a } = await openParties(t, { kind: "emergency" });
+    a.outOfReach.push({ partner: B, subject: "!room:a.test", reason: "no_power", hint: "Ask." });
+    const said: string[] = [];
+    await runSteps({ ...a.context, say: (text) => said.push(text) }, { waitMs: 0, before: "a2a_stop" });
+    assert.deepEqual(said, [
+      "closing planes 5, 4, 2 and 3 at once",
+      "planes 5, 4, 2 and 3: told to close at once; NOT CLOSED YET: 2 rooms",
+    ]);
   });
 
   it("next skips a missing countersignature only for a reason, which the statement holds [OFF-2]", async (t) => {
