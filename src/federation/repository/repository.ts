@@ -17,6 +17,7 @@ export type Revision = string & { readonly [brand]: "Revision" };
 const KEPT_TEXTS = 8 << 20;
 /** Listings of revisions that are kept. */
 const KEPT_LISTINGS = 16;
+const KEPT_COMMITS = 10_000;
 
 const OBJECT_ID = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
 
@@ -49,6 +50,13 @@ export function isFile({ mode }: Pick<TreeEntry, "mode">): boolean {
   return mode === "100644" || mode === "100755";
 }
 
+/** What never changes of a commit. */
+export interface CommitFacts {
+  /** When it was committed, by its committer's clock: seconds since the Unix epoch. */
+  readonly at: number;
+  readonly parents: readonly Revision[];
+}
+
 export class Repository {
   /** As configured. */
   readonly path: string;
@@ -59,6 +67,7 @@ export class Repository {
     sizeCalculation: (text, id) => text.length + id.length,
   });
   readonly #listings = new LRUCache<string, readonly TreeEntry[]>({ max: KEPT_LISTINGS });
+  readonly #commits = new LRUCache<Revision, CommitFacts>({ max: KEPT_COMMITS });
 
   private constructor(path: string, branch: string, gitDirectory: string) {
     this.path = path;
@@ -156,8 +165,22 @@ export class Repository {
   /** Whether `ancestor` is `descendant` or one of its ancestors; false also when it is unknown here. */
   async isAncestor(ancestor: Revision, descendant: Revision): Promise<boolean> {
     if (ancestor === descendant) return true;
+    if (this.#commits.get(descendant)?.parents.includes(ancestor) === true) return true;
     const answer = await git(["merge-base", "--is-ancestor", ancestor, descendant], this.call());
     return answer.code === 0;
+  }
+
+  /** Keeps what is known of a commit that was written here, since that is asked for next. */
+  keep(revision: Revision, facts: CommitFacts): void {
+    this.#commits.set(revision, facts);
+  }
+
+  /** When commits were made, in seconds since the Unix epoch and in any order, by one call of git at most. */
+  async datesOf(revisions: readonly Revision[]): Promise<readonly number[]> {
+    const kept = revisions.map((revision) => this.#commits.get(revision)?.at);
+    if (!kept.includes(undefined)) return kept.flatMap((at) => at ?? []);
+    const printed = await gitLine(["log", "--no-walk", "--format=%ct", ...revisions], this.call());
+    return printed.split("\n").map(Number);
   }
 
   /** The first parents of a commit, itself first, at most `limit`. */

@@ -60,6 +60,7 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
     );
     const revision = parseRevision(id);
     if (revision === undefined) throw new DrawbridgeError("internal", "git commit-tree printed no commit");
+    repository.keep(revision, { at: seconds, parents: commit.parents });
     return revision;
   } finally {
     rmSync(folder, { recursive: true, force: true });
@@ -72,8 +73,7 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
  */
 async function lastDate(repository: Repository, { parents, at }: NewCommit): Promise<number> {
   if (parents.length === 0) return 0;
-  const dates = await gitLine(["log", "--no-walk", "--format=%ct", ...parents], repository.call());
-  const past = dates.split("\n").map(Number);
+  const past = await repository.datesOf(parents);
   return Math.max(0, ...past.filter((date) => !isDatedInFuture(date, at)));
 }
 

@@ -3,7 +3,7 @@ import { chownSync, existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { Repository } from "../../../../src/federation/repository/repository.ts";
+import { Repository, type Revision } from "../../../../src/federation/repository/repository.ts";
 import { writeCommit } from "../../../../src/federation/repository/write-commit.ts";
 import {
   AT,
@@ -203,5 +203,25 @@ describe("git repository", () => {
     await Repository.open(path, "main");
     operatorGit(path, "worktree", "add", "--quiet", join(folder, "main"), "main");
     await assert.rejects(Repository.open(path, "main"), isCheckedOut);
+  });
+
+  it("knows of commits that it has written what git knows of them: their parents and dates", async (t) => {
+    const repository = await bareRepository(join(temporaryFolder(t), "control"), { a: "1" });
+    const base = await repository.requireHead();
+    const child = (parent: Revision, text: string, at: number) =>
+      writeCommit(repository, {
+        ...{ parents: [parent], changes: new Map([["a", text]]), message: "Change", author: AUTHOR, at },
+      });
+    const one = await child(base, "2", AT + 60_000);
+    const other = await child(base, "3", AT);
+    const last = await child(one, "4", AT);
+    for (const known of [repository, await Repository.open(repository.path, "main")]) {
+      assert.deepEqual([await known.isAncestor(base, one), await known.isAncestor(base, last)], [true, true]);
+      assert.deepEqual(
+        [await known.isAncestor(one, other), await known.isAncestor(one, base)],
+        [false, false],
+      );
+      assert.deepEqual(await known.datesOf([last]), [(AT + 60_000) / 1_000]);
+    }
   });
 });
