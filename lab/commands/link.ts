@@ -1,8 +1,7 @@
 // fed:link: cuts or heals the network between two organisations' homeservers.
-import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { parseOrganisation } from "../organisations.ts";
 import { supervisorClient } from "../supervisor/client.ts";
-import { namedLab, parseOptions } from "./options.ts";
+import { namedLab, parseOptions, usageError } from "./options.ts";
 
 const USAGE = `
 Usage: ./task fed:link cut|heal ORG ORG [--name LAB]
@@ -17,7 +16,7 @@ export async function link(args: readonly string[]): Promise<number> {
   const [action, ...words] = options.positionals;
   const [one, other] = words.map(parseOrganisation);
   if ((action !== "cut" && action !== "heal") || one === undefined || other === undefined || one === other) {
-    throw new DrawbridgeError("usage", "say cut or heal, and two organisations", { hint: USAGE.trim() });
+    throw usageError("say cut or heal, and two organisations", USAGE);
   }
   await supervisorClient(namedLab(options)).execute({ action, between: [one, other] });
   process.stdout.write(`The link between ${one} and ${other} is ${action === "cut" ? "cut" : "healed"}.\n`);

@@ -1,13 +1,12 @@
 // fed:logs: what the programs of the lab have written, each line with its program's name.
 import { existsSync } from "node:fs";
 import { systemClock } from "../../src/domain/clock.ts";
-import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
 import { tailOf } from "../ask/logs.ts";
 import type { Lab } from "../lab.ts";
 import { isComplete, PROGRAMS, parseOrganisation, unitName } from "../organisations.ts";
 import { type Palette, paletteFor } from "../progress.ts";
-import { namedLab, parseOptions } from "./options.ts";
+import { namedLab, parseOptions, usageError } from "./options.ts";
 
 const USAGE = `
 Usage: ./task fed:logs [ORG] [PROGRAM] [-f] [--lines N] [--name LAB]
@@ -32,7 +31,7 @@ export async function logs(args: readonly string[]): Promise<number> {
   if (options === undefined) return 0;
   const count = Number(options.text("lines") ?? "20");
   if (!Number.isInteger(count) || count < 0) {
-    throw new DrawbridgeError("usage", "--lines must be a number", { hint: USAGE.trim() });
+    throw usageError("--lines must be a number", USAGE);
   }
   const palette = paletteFor(process.stdout);
   // A reader such as `head` may close its end early; that is no failure.
@@ -77,7 +76,5 @@ function sourcesOf(lab: Lab, words: readonly string[]): Source[] {
     ({ name, file }) => existsSync(file) && wanted.every((word) => name.split("/").includes(word)),
   );
   if (found.length > 0) return found;
-  throw new DrawbridgeError("usage", `no program of the lab is called ${words.join(" ")}`, {
-    hint: USAGE.trim(),
-  });
+  throw usageError(`no program of the lab is called ${words.join(" ")}`, USAGE);
 }

@@ -1,7 +1,6 @@
 // fed:unit: stops, starts, restarts or kills one program of the lab.
-import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { supervisorClient, UNIT_ACTIONS } from "../supervisor/client.ts";
-import { namedLab, parseOptions } from "./options.ts";
+import { namedLab, parseOptions, usageError } from "./options.ts";
 
 const USAGE = `
 Usage: ./task fed:unit start|stop|restart|kill UNIT [--name LAB]
@@ -17,7 +16,7 @@ export async function unit(args: readonly string[]): Promise<number> {
   const [word, name] = options.positionals;
   const action = UNIT_ACTIONS.find((known) => known === word);
   if (action === undefined || name === undefined) {
-    throw new DrawbridgeError("usage", "say what to do with which unit", { hint: USAGE.trim() });
+    throw usageError("say what to do with which unit", USAGE);
   }
   await supervisorClient(namedLab(options)).execute({ action, unit: name });
   process.stdout.write(`${name}: ${action} done\n`);
