@@ -95,7 +95,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "ENC-4":
     "Events without keys are charged to shares of their own, a room's and a sender's, before acknowledgement; beyond them they are denied.",
   "ENC-5":
-    "What an encrypted event asks is derived from the event fetched again, as ordinary delegations; what finds no capacity then is denied.",
+    "What an encrypted event asks is derived from the event fetched again (kept for a moment where no machine was open), as ordinary delegations; what finds no capacity then is denied.",
   "ENC-6":
     "A missing key is requested within bounds; a key that never comes ends the wait with one audit record, and one notice an episode.",
   "ENC-7":

@@ -46,7 +46,7 @@ export interface EncryptedIntake {
   readonly takesPart: boolean;
   readonly plainInEncrypted: boolean;
   readonly keyWaitMs: number;
-  /** Takes the events that no open machine has tried. */
+  /** Takes the events that no machine has answered for. */
   readonly recent: Pick<RecentEvents, "keep">;
 }
 

@@ -41,7 +41,7 @@ export interface WaitingEvent extends EncryptedEvent {
   readonly fingerprint: Buffer;
   /** It is an edit that opened: it waits only for its question. */
   readonly isOpened?: boolean;
-  /** No machine of its ghosts was open. */
+  /** No machine of its ghosts has answered. */
   readonly isUntried?: boolean;
 }
 

@@ -289,6 +289,9 @@ describe("retries of a dispatch", () => {
     await harness.until(() => row.attempts === 2);
     assert.equal(agent.tasksOf(row.a2aMessageId), 1);
     assert.equal(row.a2aUnsettled, true);
+    const lines = harness.logged.map((line) => JSON.parse(line) as { event?: string; failure?: string });
+    const failures = lines.filter(({ event }) => event === "agent_call_failed").map(({ failure }) => failure);
+    assert.deepEqual(failures, ["ambiguous", "not_found"], "the log says how each call failed");
     harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.state, "failed");

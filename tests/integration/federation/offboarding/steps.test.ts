@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { parse } from "yaml";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
@@ -29,6 +29,20 @@ import {
   stepsAt,
   viewAt,
 } from "../../../support/offboarding-steps.ts";
+
+/** The first stage is proved by a clock that is `ahead` milliseconds ahead; then its plane is opened by hand. */
+async function openedSinceItWasProved(t: TestContext, ahead: number) {
+  let now = ahead;
+  const { a } = await openParties(t, { clock: { ...systemClock, now: () => systemClock.now() + now } });
+  await next(a.context);
+  assert.equal(viewAt(a).stages[0]?.own.state, "proved");
+  const file = join(a.parts, "gateway/invocation.yaml");
+  writeFileSync(file, `${readFileSync(file, "utf8")}# - b-bridge\n`);
+  const setAhead = (ms: number) => {
+    now = ms;
+  };
+  return { a, setAhead };
+}
 
 describe("removal workflow", () => {
   it("both organisations close six stages in order, countersign, and have one record that verifies [OFF-2]", async (t) => {
@@ -167,15 +181,8 @@ describe("removal workflow", () => {
   });
 
   it("sign observes again what was proved more than a minute ago, and refuses what was opened since [OFF-2]", async (t) => {
-    let ahead = 0;
-    const clock = { ...systemClock, now: () => systemClock.now() + ahead };
-    const { a } = await openParties(t, { clock });
-    await next(a.context);
-    assert.equal(viewAt(a).stages[0]?.own.state, "proved");
-    const file = join(a.parts, "gateway/invocation.yaml");
-    const closed = readFileSync(file, "utf8");
-    writeFileSync(file, `${closed}# - b-bridge\n`);
-    ahead = 61_000;
+    const { a, setAhead } = await openedSinceItWasProved(t, 0);
+    setAhead(61_000);
     const blocked = await sign(a.context).catch((error: unknown) => error);
     assert.ok(blocked instanceof OffboardingBlocked, String(blocked));
     assert.match(blocked.message, /stage a2a_stop is not signed/);
@@ -183,22 +190,15 @@ describe("removal workflow", () => {
     assert.equal(viewAt(a).statements.envelopes.length, 0);
     // Put right, it is proved again by the next step, and signed on fresh evidence.
     assert.equal((await next(a.context)).did, "proved");
-    ahead = 200_000;
+    setAhead(200_000);
     assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
     const [statement] = stagesIn(viewAt(a).statements.envelopes).values();
     assert.ok(Date.parse(statement?.predicate.closed_at ?? "") >= systemClock.now() + 190_000);
   });
 
   it("sign observes again what was proved by a clock that was set back since [OFF-2]", async (t) => {
-    let ahead = 3_600_000;
-    const clock = { ...systemClock, now: () => systemClock.now() + ahead };
-    const { a } = await openParties(t, { clock });
-    await next(a.context);
-    assert.equal(viewAt(a).stages[0]?.own.state, "proved");
-    const file = join(a.parts, "gateway/invocation.yaml");
-    const closed = readFileSync(file, "utf8");
-    writeFileSync(file, `${closed}# - b-bridge\n`);
-    ahead = 0;
+    const { a, setAhead } = await openedSinceItWasProved(t, 3_600_000);
+    setAhead(0);
     await assert.rejects(sign(a.context), /stage a2a_stop is not signed/);
     assert.equal(viewAt(a).statements.envelopes.length, 0);
   });
