@@ -151,6 +151,8 @@ export const BridgeConfigFile = z.strictObject({
       /** Open delegations of the users of one server, and of one agent: one server does not fill an agent. */
       serverQueue: z.int().min(1).default(512),
       agentQueue: z.int().min(1).default(1_024),
+      /** Of these, how many each agent may have, of each server, where the queue of the server or the global one is full. */
+      agentReserve: z.int().min(0).default(8),
       /** How often one sender, and all users of one server, may call agents. Without it there is no such limit. */
       senderRate: Rate.optional(),
       serverRate: Rate.optional(),
@@ -204,9 +206,10 @@ export const capacityOf = ({
   globalQueue: global,
   serverQueue: server,
   agentQueue: agent,
+  agentReserve,
   roomEnvelopes,
   senderEnvelopes,
-}: BridgeConfig["limits"]) => ({ room, global, server, agent, roomEnvelopes, senderEnvelopes });
+}: BridgeConfig["limits"]) => ({ room, global, server, agent, agentReserve, roomEnvelopes, senderEnvelopes });
 
 /**
  * Loads the bridge's configuration.

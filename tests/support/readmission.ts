@@ -99,7 +99,7 @@ export async function identitiesIn(directory: string) {
   await runPass(opened.federation);
 
   let served: Fetched = { fetched: true, bytes: await cardBy(weather) };
-  let decision: BridgeDecision | undefined;
+  let decision: BridgeDecision | "unreadable" | undefined;
   const parts: AgentParts = { fetch: async () => served, decision: async () => decision, clock };
   const keyFile = join(directory, "secrets", "docs-qa.jwk");
   const cardFile = join(directory, "docs-qa", "agent-card.json");
@@ -120,7 +120,7 @@ export async function identitiesIn(directory: string) {
     serveNothing: () => {
       served = { fetched: false, failure: "unreachable", status: undefined };
     },
-    decide: (one: BridgeDecision | undefined) => {
+    decide: (one: typeof decision) => {
       decision = one;
     },
     card: () => readFileSync(cardFile),

@@ -280,6 +280,11 @@ export interface Capacity {
   readonly server?: number;
   /** Delegations of one agent. */
   readonly agent?: number;
+  /**
+   * Delegations of one agent, in all and from one server, that are taken although `global` or `server` is reached, so
+   * that agents which do not answer leave the others their places.
+   */
+  readonly agentReserve?: number;
   /** Intake envelopes of a room. */
   readonly roomEnvelopes?: number;
   /** Intake envelopes of one sender, in all rooms. */

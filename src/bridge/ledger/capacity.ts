@@ -1,6 +1,7 @@
 // Capacity: how much may be open at a time, in the deployment and in each share of it.
-// Invariants: an agent that never accepts, or one server's users, fill their own share only; what awaits a key has limits
-// of its own and takes nothing from delegations. Rooms are locked one by one, so that two transactions which run at once
+// Invariants: an agent that never accepts, or one server's users, fill their own share only, and agents that fill a
+// server's share or the deployment leave each other agent its reserve; what awaits a key has limits of its own and takes
+// nothing from delegations. Rooms are locked one by one, so that two transactions which run at once
 // may together exceed a limit other than the room's by what each of them brings.
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { Capacity, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
@@ -16,6 +17,8 @@ export interface OpenCounts {
 
 type EnvelopeDenial = (typeof INTAKE_ENVELOPE_REASONS.denied)[number];
 
+/** What users of one server have open of one agent. */
+const pairShare = (agent: string, server: string) => `pair ${server} ${agent}`;
 const queueShare = (room: string) => `queue ${room}`;
 
 // Nothing is counted further than it may go, so that the cost does not depend on how much is open. What was counted to its
@@ -32,7 +35,11 @@ const COUNT_OPEN = statement("count_open")`
   FROM unnest($2::text[]) agent
   UNION ALL SELECT 'server ' || server, (SELECT count(*)::int FROM (
     SELECT FROM bridge_delegations WHERE bridge_if_open(terminal_at, bridge_server_of(sender_mxid)) = server LIMIT $5) one)
-  FROM unnest($4::text[]) server`;
+  FROM unnest($4::text[]) server
+  UNION ALL SELECT DISTINCT 'pair ' || server || ' ' || agent, (SELECT count(*)::int FROM (
+    SELECT FROM bridge_delegations
+    WHERE bridge_if_open(terminal_at, agent_id) = agent AND bridge_server_of(sender_mxid) = server LIMIT $6) one)
+  FROM unnest($2::text[]) agent, unnest($4::text[]) server`;
 
 const COUNT_AWAITING = statement("count_awaiting")`
   SELECT 'room ' || room_id AS share, count(*)::int AS open FROM bridge_encrypted_intake
@@ -58,7 +65,7 @@ export async function countOpen(
     const counted = await rows<{ share: string; open: number }>(on, COUNT_AWAITING, values);
     for (const { share, open } of counted) shares.set(share, open);
   }
-  const { global, agent, server } = capacity;
+  const { global, agent, server, agentReserve = 0 } = capacity;
   const { most, rooms } = known;
   const { delegations } = found;
   const least = Math.min(global, server ?? Infinity, agent ?? Infinity);
@@ -68,9 +75,10 @@ export async function countOpen(
   const counted = await rows<{ share: string | null; open: number }>(on, COUNT_OPEN, [
     after > global ? global : least,
     [...new Set(delegations.map((one) => one.agent))],
-    agent ?? 0,
+    Math.max(agent ?? 0, agentReserve),
     [...new Set(delegations.map(({ sender }) => serverOf(sender as UserId)))],
     server ?? 0,
+    agentReserve,
   ]);
   for (const { share, open } of counted) {
     if (share === null) total = open;
@@ -94,11 +102,14 @@ export class Slots {
   /** Takes a delegation's slot, or returns what is full. */
   take({ room, agent, sender }: NewDelegation): TerminalReason | null {
     const most = this.#capacity;
+    const server = serverOf(sender as UserId);
+    const [ofAgent, ofPair] = [`agent ${agent}`, pairShare(agent, server)];
     return this.#take([
       ["room_capacity_exceeded", queueShare(room), most.room],
-      ["agent_capacity_exceeded", `agent ${agent}`, most.agent],
-      ["server_capacity_exceeded", `server ${serverOf(sender as UserId)}`, most.server],
-      ["global_capacity_exceeded", "", most.global],
+      ["agent_capacity_exceeded", ofAgent, most.agent],
+      ["server_capacity_exceeded", `server ${server}`, this.#unlessReserved(ofPair, most.server)],
+      ["server_capacity_exceeded", ofPair, undefined],
+      ["global_capacity_exceeded", "", this.#unlessReserved(ofAgent, most.global)],
     ]);
   }
 
@@ -109,6 +120,11 @@ export class Slots {
       ["sender_envelopes_exceeded", `sender ${sender}`, most.senderEnvelopes],
       ["room_envelopes_exceeded", `room ${room}`, most.roomEnvelopes],
     ]);
+  }
+
+  /** The limit of a larger share, from which each agent's reserve is exempt. */
+  #unlessReserved(share: string, most: number | undefined): number | undefined {
+    return (this.#open.get(share) ?? 0) < (this.#capacity.agentReserve ?? 0) ? undefined : most;
   }
 
   /** Takes one of each share, or of none where one of them is full. */

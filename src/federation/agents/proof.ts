@@ -24,8 +24,8 @@ import type { PinnedIdentity } from "../registry/retired-identities.ts";
 /** What of the real parts an identity is proved on. */
 export interface AgentParts {
   readonly fetch: (url: string) => Promise<Fetched>;
-  /** The bridge's last word on an agent; absent: this organisation runs no bridge. */
-  readonly decision?: (agent: string) => Promise<BridgeDecision | undefined>;
+  /** The bridge's last word on an agent, if its audit file can be read; absent: this organisation runs no bridge. */
+  readonly decision?: (agent: string) => Promise<BridgeDecision | "unreadable" | undefined>;
   readonly clock: Clock;
 }
 
@@ -126,22 +126,25 @@ export async function proveByBridge(
   { fingerprint, undecided = "never_decided" }: { fingerprint?: string; undecided?: string } = {},
 ): Promise<readonly EvidenceItem[]> {
   if (decision === undefined) return [];
-  const isWanted = (one: BridgeDecision | undefined) =>
-    wanted === "verified"
+  const isWanted = (one: Awaited<ReturnType<typeof decision>>) =>
+    one !== "unreadable" &&
+    (wanted === "verified"
       ? one?.accepted === true && one.fingerprint === fingerprint
-      : one === undefined || !one.accepted;
+      : one === undefined || !one.accepted);
   let found = await decision(agent);
   for (const deadline = clock.now() + BRIDGE_WITHIN_MS; !isWanted(found) && clock.now() < deadline; ) {
     await clock.sleep(POLL_MS);
     found = await decision(agent);
   }
+  const finding = { plane: "card", probe: "card_trust", layer: "bridge" } as const;
+  if (found === "unreadable") return [seal({ ...finding, verdict: "unknown", reason: "audit_unreadable" })];
   const decided = fingerprint === undefined || found?.fingerprint === fingerprint ? found : undefined;
   const reason =
     decided === undefined ? undecided : decided.accepted ? "agent_card_verified" : "agent_card_untrusted";
   const isUnknown = decided === undefined && wanted === "verified";
   const verdict = isUnknown ? "unknown" : decided?.accepted === true ? "open" : "closed";
   const references = found === undefined ? [] : [found.fingerprint];
-  return [seal({ plane: "card", probe: "card_trust", layer: "bridge", verdict, reason, references })];
+  return [seal({ ...finding, verdict, reason, references })];
 }
 
 export function agentParts({ card, directory }: FederationConfig, clock: Clock): AgentParts {
@@ -152,7 +155,9 @@ export function agentParts({ card, directory }: FederationConfig, clock: Clock):
     fetch,
     clock,
     decision: async (agent) => {
-      const last = (await audit.lastDecisions())?.get(agent);
+      const decisions = await audit.lastDecisions();
+      if (decisions === undefined) return "unreadable";
+      const last = decisions.get(agent);
       if (last === undefined) return undefined;
       return { accepted: last.outcome === "accepted", fingerprint: last.target.fingerprint };
     },

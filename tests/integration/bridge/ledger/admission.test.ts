@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { KnownFacts } from "../../../../src/bridge/ledger/admission-types.ts";
-import type { AgentId } from "../../../../src/domain/identifiers.ts";
+import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
 import {
   arrivals,
   asking,
@@ -95,6 +95,31 @@ describe("admission", () => {
         { agent: "docs", state: "queued", count: 20 },
         { agent: "stuck", state: "agent_capacity_exceeded", count: 12 },
         { agent: "stuck", state: "queued", count: 20 },
+      ],
+    );
+  });
+
+  it("agents that never accept and fill their askers' server leave the others their reserve [INT-4]", async (t) => {
+    const { admit, rows } = await ledgerFixture(t);
+    const capacity = { room: 9, global: 40, agent: 30, server: 20, agentReserve: 2 };
+    const asked = (agent: string, n: number, sender = "@alice:a.test") => {
+      const place = { ghost: ghost(agent), room: room(`${agent} ${n}`) };
+      return job(`${agent}${n}`, { agent: agent as AgentId, sender: sender as UserId, ...place });
+    };
+    for (let n = 0; n < 21; n++) await admit([asked("stuck", n)], { capacity });
+    for (let n = 0; n < 3; n++) await admit([asked("docs", n)], { capacity });
+    for (let n = 3; n < 6; n++) await admit([asked("docs", n, "@bob:b.test")], { capacity });
+    assert.deepEqual(
+      await rows(
+        `SELECT agent_id AS agent, split_part(sender_mxid, ':', 2) AS server, COALESCE(terminal_reason, state) AS state,
+           count(*)::int FROM bridge_delegations GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
+      ),
+      [
+        { agent: "docs", server: "a.test", state: "queued", count: 2 },
+        { agent: "docs", server: "a.test", state: "server_capacity_exceeded", count: 1 },
+        { agent: "docs", server: "b.test", state: "queued", count: 3 },
+        { agent: "stuck", server: "a.test", state: "queued", count: 20 },
+        { agent: "stuck", server: "a.test", state: "server_capacity_exceeded", count: 1 },
       ],
     );
   });

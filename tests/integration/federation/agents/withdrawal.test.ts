@@ -17,6 +17,9 @@ describe("withdrawing an agent", () => {
     const options = { partner: "matrix.lighthouse.example:8448", agent: WEATHER };
     const first = await withdrawAgent(federation, parts, options);
     assert.equal(first.complete, false);
+    decide("unreadable");
+    const unread = await withdrawAgent(federation, parts, options);
+    assert.equal(unread.complete, false, "what the bridge has decided is unknown");
     decide({ accepted: false, fingerprint });
     const second = await withdrawAgent(federation, parts, options);
     assert.deepEqual([second.complete, second.committed], [true, false], JSON.stringify(second.conditions));

@@ -117,6 +117,37 @@ describe("placement", () => {
     );
   });
 
+  it("keeps a reserve for each agent, of each server, where others fill the server's share and the deployment [INT-4]", () => {
+    const bob = "@bob:b.test" as UserId;
+    const jobs = [
+      job("q1", { position: 1, room: room("r1") }),
+      job("q2", { position: 2, room: room("r2") }),
+      job("q3", { position: 3, room: room("r3"), sender: bob }),
+      job("q4", { position: 4, room: room("r4"), agent: "math" as AgentId, ghost: ghost("math") }),
+      job("q5", { position: 5, room: room("r5"), agent: "stuck" as AgentId, ghost: ghost("stuck") }),
+    ];
+    const stuck = 40;
+    const shares = new Map([
+      ["agent stuck", stuck],
+      ["server a.test", stuck],
+      ["pair a.test stuck", stuck],
+    ]);
+    const deniedBy = (capacity: Omit<Capacity, "room">) =>
+      placed(jobs, NOTHING, open(NOTHING, stuck, shares), { room: 9, ...capacity }).jobs.map(
+        ({ denied }) => denied,
+      );
+    assert.deepEqual(deniedBy({ global: 100, server: stuck, agentReserve: 1 }), [
+      ...[null, "server_capacity_exceeded", null, null, "server_capacity_exceeded"],
+    ]);
+    assert.deepEqual(deniedBy({ global: stuck, agentReserve: 2 }), [
+      ...[null, null, "global_capacity_exceeded", null, "global_capacity_exceeded"],
+    ]);
+    assert.deepEqual(deniedBy({ global: 100, agent: 1, agentReserve: 2 }).slice(0, 2), [
+      null,
+      "agent_capacity_exceeded",
+    ]);
+  });
+
   it("refuses what is refused already, without taking a slot or a place [DEL-2]", () => {
     const refused = job("q1", { position: 1, refused: "sender_policy_rejected" });
     const result = placed([refused, job("q2", { position: 2 })], NOTHING, open(), { room: 1, global: 1 });

@@ -118,6 +118,7 @@ export interface Limits {
   readonly global: number;
   readonly server: number;
   readonly agent: number;
+  readonly agentReserve: number;
   readonly roomEnvelopes: number;
   readonly senderEnvelopes: number;
 }
@@ -198,12 +199,16 @@ export class ModelRows {
   }
 
   protected full({ room, sender }: Arrival, ghost: string): TerminalReason | null {
-    const { room: perRoom, agent, server, global } = this.limits;
+    const { room: perRoom, agent, agentReserve, server, global } = this.limits;
+    const isOfAgent = (one: Delegation) => one.agent === agentOf(ghost);
+    const isOfServer = (one: Delegation) => serverOf(one.sender) === serverOf(sender);
+    const ofAgent = this.openIn(isOfAgent);
     if (this.openIn((one) => one.room === room) >= perRoom) return "room_capacity_exceeded";
-    if (this.openIn((one) => one.agent === agentOf(ghost)) >= agent) return "agent_capacity_exceeded";
-    if (this.openIn((one) => serverOf(one.sender) === serverOf(sender)) >= server)
+    if (ofAgent >= agent) return "agent_capacity_exceeded";
+    const isServerFull = this.openIn(isOfServer) >= server;
+    if (isServerFull && this.openIn((one) => isOfAgent(one) && isOfServer(one)) >= agentReserve)
       return "server_capacity_exceeded";
-    return this.openIn(() => true) >= global ? "global_capacity_exceeded" : null;
+    return this.openIn(() => true) >= global && ofAgent >= agentReserve ? "global_capacity_exceeded" : null;
   }
 
   protected audited({

@@ -352,7 +352,15 @@ export const OUTCOMES = {
   unasked: ended("failed", "follow", "input_wait_elapsed", "delegation_failed"),
 } satisfies Record<string, DelegationOutcome>;
 
-export const LIMITS = { room: 3, global: 6, server: 5, agent: 5, roomEnvelopes: 2, senderEnvelopes: 3 };
+export const LIMITS = {
+  room: 3,
+  global: 6,
+  server: 5,
+  agent: 5,
+  agentReserve: 1,
+  roomEnvelopes: 2,
+  senderEnvelopes: 3,
+};
 
 /** Of a list, one of the newest. */
 export const recent = <T>(all: readonly T[], which: number): T | undefined =>
