@@ -8,14 +8,11 @@ import { importPinnedKey } from "../../src/cards/pinned-keys.ts";
 import { importSigningKey, signCard } from "../../src/cards/sign.ts";
 import { verifyCard } from "../../src/cards/verify.ts";
 import { loadFederationConfig } from "../../src/federation/config.ts";
-import { signedRequest } from "../../src/federation/homeserver/signed-request.ts";
+import type { MatrixAnswer } from "../../src/federation/homeserver/api.ts";
+import { SignedRequests } from "../../src/federation/homeserver/signed-request.ts";
 import type { PlaneName } from "../../src/federation/plane-order.ts";
 import { borderStatus } from "../../src/federation/planes/border/status.ts";
-import {
-  type AnsweringLayer,
-  homeserverRefusal,
-  type MatrixAnswer,
-} from "../../src/federation/probes/read-answers.ts";
+import { type AnsweringLayer, homeserverRefusal } from "../../src/federation/probes/read-answers.ts";
 import { AgentsFile } from "../../src/rendered-files/agents-file.ts";
 import { loadYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
@@ -115,20 +112,20 @@ async function tryJoin(lab: Lab, seed: Seed, at: CompleteOrganisation): Promise<
 async function trySend(lab: Lab, at: CompleteOrganisation): Promise<Refusal> {
   const paths = lab.paths.organisation("org-c");
   const name = lab.serverNames["org-c"];
-  const txnId = random.bytes(12).toString("hex");
-  const answer = await signedRequest(
-    {
-      name,
-      signingKey: readIfPresent(join(paths.homeserver, HOMESERVER_FILES.signingKey)) ?? "",
-      proxyUrl: homeserverEndpoints(lab, "org-c").connectProxy,
-      ca: readIfPresent(lab.paths.caCertificate) ?? "",
-    },
-    lab.serverNames[at],
-    "PUT",
-    `/_matrix/federation/v1/send/${txnId}`,
-    { origin: name, origin_server_ts: clock.now(), pdus: [], edus: [] },
-  );
-  return { attempt: "federation_send", at, ...byTransport(answer) };
+  const requests = new SignedRequests({
+    name,
+    signingKey: readIfPresent(join(paths.homeserver, HOMESERVER_FILES.signingKey)) ?? "",
+    proxyUrl: homeserverEndpoints(lab, "org-c").connectProxy,
+    ca: readIfPresent(lab.paths.caCertificate) ?? "",
+  });
+  try {
+    const path = `/_matrix/federation/v1/send/${random.bytes(12).toString("hex")}`;
+    const content = { origin: name, origin_server_ts: clock.now(), pdus: [], edus: [] };
+    const answer = await requests.request(lab.serverNames[at], "PUT", path, content);
+    return { attempt: "federation_send", at, ...byTransport(answer) };
+  } finally {
+    await requests.close();
+  }
 }
 
 function byTransport(answer: MatrixAnswer): Pick<Refusal, "expected" | "received" | "code" | "layer"> {

@@ -52,7 +52,7 @@ export function roomsDeployment(
     rooms: { enforcementTimeout: 20_000 },
     border: { statusToken: { file: server.border.statusTokenFile } },
   } as unknown as FederationConfig;
-  const runtime = roomsRuntime(config, { clock: systemClock });
+  const runtime = roomsRuntime(config, systemClock);
   const notes: string[] = [];
   const desired = (intent: unknown) =>
     ({

@@ -1,13 +1,13 @@
 // A federation request signed with a homeserver's own key (Matrix server-server API,
 // "Request Authentication"): the other server's answer, without our Synapse between.
 // Invariants: the other server's certificate is verified; a body is read up to a bound; the key never leaves.
-import { createPrivateKey, type KeyObject, sign } from "node:crypto";
+import { createPrivateKey, sign } from "node:crypto";
 import { Agent, type Dispatcher, ProxyAgent } from "undici";
 import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
 import type { Random } from "../../domain/clock.ts";
 import type { ServerName } from "../../domain/identifiers.ts";
 import { requestJson } from "../../runtime/http.ts";
-import { type ApiAnswer, matrixAnswer } from "./api.ts";
+import { type MatrixAnswer, matrixAnswer } from "./api.ts";
 
 export interface SigningServer {
   readonly name: ServerName;
@@ -20,18 +20,20 @@ export interface SigningServer {
 }
 
 /** The body is the other server's word: never logged. */
-export interface FederationAnswer extends ApiAnswer {
+export interface FederationAnswer extends MatrixAnswer {
   /** False for what calls itself something else than JSON: a homeserver answers with nothing else. */
   readonly isJson: boolean;
 }
 
 /** A new key in the form of a homeserver's signing key file: `ed25519 VERSION SEED`. */
 export function freshSigningKey(random: Random, version: string): string {
-  return `ed25519 ${version} ${random.bytes(32).toString("base64").replaceAll("=", "")}`;
+  return `ed25519 ${version} ${unpaddedBase64(random.bytes(32))}`;
 }
 
-type Method = "GET" | "PUT" | "POST";
-type Content = Readonly<Record<string, unknown>>;
+/** As Matrix writes keys, hashes and signatures. */
+export function unpaddedBase64(bytes: Buffer): string {
+  return bytes.toString("base64").replaceAll("=", "");
+}
 
 const TIMEOUT_MS = 20_000;
 // RFC 8410, section 7: the fixed head of a PKCS #8 Ed25519 key; the 32-byte seed follows.
@@ -51,20 +53,21 @@ export class SignedRequests {
         : new ProxyAgent({ uri: origin.proxyUrl, requestTls: tls });
   }
 
-  /**
-   * Sends one request.
-   * @throws the network's error, when no answer came within `timeoutMs` (milliseconds)
-   */
+  /** Sends one request. @throws the network's error, when no answer came within `timeoutMs` (milliseconds) */
   async request(
     destination: ServerName,
-    method: Method,
+    method: "GET" | "PUT" | "POST",
     path: string,
-    content?: Content,
+    content?: Readonly<Record<string, unknown>>,
     timeoutMs = TIMEOUT_MS,
   ): Promise<FederationAnswer> {
+    const { name: origin, signingKey } = this.#origin;
+    const about = { method, uri: path, origin, destination };
+    const { keyId, signature } = signJson(content === undefined ? about : { ...about, content }, signingKey);
+    const authorization = `X-Matrix origin="${origin}",destination="${destination}",key="${keyId}",sig="${signature}"`;
     const answer = await requestJson(`https://${destination}${path}`, {
       ...{ method, body: content, timeoutMs, dispatcher: this.#dispatcher },
-      headers: { authorization: authorization(this.#origin, destination, method, path, content) },
+      headers: { authorization },
     });
     const isJson = /^application\/json\b/i.test(String(answer.headers["content-type"]));
     return { ...matrixAnswer(answer), isJson };
@@ -75,47 +78,11 @@ export class SignedRequests {
   }
 }
 
-/** Sends a single signed request, verifying the other server's certificate. */
-export async function signedRequest(
-  origin: SigningServer,
-  destination: ServerName,
-  method: Method,
-  path: string,
-  content?: Content,
-): Promise<FederationAnswer> {
-  const requests = new SignedRequests(origin);
-  try {
-    return await requests.request(destination, method, path, content);
-  } finally {
-    await requests.close();
-  }
-}
-
-function authorization(
-  origin: SigningServer,
-  destination: ServerName,
-  method: string,
-  uri: string,
-  content: Content | undefined,
-): string {
-  const [algorithm, version, seed] = origin.signingKey.trim().split(/\s+/);
-  const signed = matrixCanonicalJson({
-    method,
-    uri,
-    origin: origin.name,
-    destination,
-    ...(content === undefined ? {} : { content }),
-  });
-  const signature = signWithSeed(signed, seed ?? "");
-  return `X-Matrix origin="${origin.name}",destination="${destination}",key="${algorithm}:${version}",sig="${signature}"`;
-}
-
-/** Ed25519 over a text, as unpadded base64 (Matrix appendices, "Signing JSON"). */
-export function signWithSeed(text: string, seed: string): string {
-  return sign(null, Buffer.from(text), keyOf(seed)).toString("base64").replaceAll("=", "");
-}
-
-function keyOf(seed: string): KeyObject {
+/** Ed25519 over a value's canonical JSON (Matrix appendices, "Signing JSON"). @param signingKey content of its file */
+export function signJson(value: unknown, signingKey: string) {
+  const [algorithm, version, seed = ""] = signingKey.trim().split(/\s+/);
   const der = Buffer.concat([PKCS8_ED25519_HEAD, Buffer.from(seed, "base64")]);
-  return createPrivateKey({ key: der, format: "der", type: "pkcs8" });
+  const key = createPrivateKey({ key: der, format: "der", type: "pkcs8" });
+  const signature = unpaddedBase64(sign(null, Buffer.from(matrixCanonicalJson(value)), key));
+  return { keyId: `${algorithm}:${version}`, signature };
 }

@@ -1,6 +1,5 @@
-// The homeserver's admin API (Synapse), which answers for every room and user whether or not the administrator takes
-// part. Invariants: every answer is checked where it comes in; a room or user that does not exist is a value; an ID that
-// the homeserver reports is used as it is, because homeservers accept IDs that the grammar excludes.
+// The homeserver's admin API (Synapse). Invariants: every answer is checked where it comes in; a room or user that
+// does not exist is a value; IDs that the homeserver reports are used although the grammar excludes some of them.
 
 import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
@@ -13,14 +12,16 @@ import {
   type ServerName,
   type UserId,
 } from "../../domain/identifiers.ts";
-import { expectSuccess, type HomeserverAccess, refused } from "./api.ts";
-
-// Actions in rooms as one local user, with that user's power there.
-// Invariants: an answer that is no success is an error with a stable code; a token that was lent for another user is
-// given back.
+import { expectSuccess, type HomeserverAccess } from "./api.ts";
 
 const CLIENT = ["_matrix", "client", "v3"] as const;
 
+const SentEvent = z.object({
+  event_id: z.custom<EventId>((value) => parseEventId(value) !== undefined),
+});
+const MadeRoom = z.object({ room_id: z.custom<RoomId>((value) => parseRoomId(value) !== undefined) });
+
+/** Acts in rooms as one local user, with that user's power there. */
 export class ActingUser {
   readonly userId: UserId;
   readonly #access: HomeserverAccess;
@@ -32,22 +33,15 @@ export class ActingUser {
     this.#isLent = isLent;
   }
 
-  /**
-   * Sends a state event. The same content again makes no new event.
-   * @throws DrawbridgeError `homeserver_refused`
-   */
+  /** Sends a state event. The same content again makes no new event. @throws DrawbridgeError `homeserver_refused` */
   async putState(
     room: RoomId,
     type: string,
     stateKey: string,
     content: Readonly<Record<string, unknown>>,
   ): Promise<EventId> {
-    const operation = `to set ${type}`;
     const path = [...CLIENT, "rooms", room, "state", type, stateKey];
-    const answer = await this.#access.call("PUT", operation, path, { body: content });
-    const eventId = parseEventId(expectSuccess(answer, operation)["event_id"]);
-    if (eventId === undefined) throw refused(operation, answer);
-    return eventId;
+    return (await this.#access.change(SentEvent, "PUT", `to set ${type}`, path, content)).event_id;
   }
 
   /** Sets somebody's membership: `ban` and `leave`. */
@@ -57,30 +51,23 @@ export class ActingUser {
 
   /** Makes a room. It is not repeated when no answer comes; the caller searches for the room first. */
   async createRoom(body: Readonly<Record<string, unknown>>): Promise<RoomId> {
-    const operation = "to make a room";
-    const answer = await this.#post(operation, [...CLIENT, "createRoom"], body);
-    const roomId = parseRoomId(expectSuccess(answer, operation)["room_id"]);
-    if (roomId === undefined) throw refused(operation, answer);
-    return roomId;
+    const path = [...CLIENT, "createRoom"];
+    return (await this.#access.change(MadeRoom, "POST", "to make a room", path, body)).room_id;
   }
 
   /** Invites somebody; whether that worked. */
-  async invite(room: RoomId, user: UserId): Promise<boolean> {
-    const answer = await this.#post("to invite", [...CLIENT, "rooms", room, "invite"], { user_id: user });
-    return answer.status === 200;
+  invite(room: RoomId, user: UserId): Promise<boolean> {
+    return this.#succeeds("POST", "to invite", ["rooms", room, "invite"], { user_id: user });
   }
 
   /** Joins; whether that worked. */
-  async join(room: RoomId): Promise<boolean> {
-    const answer = await this.#post("to join", [...CLIENT, "rooms", room, "join"], {});
-    return answer.status === 200;
+  join(room: RoomId): Promise<boolean> {
+    return this.#succeeds("POST", "to join", ["rooms", room, "join"], {});
   }
 
   /** Points an alias of this homeserver's at a room; whether that worked. */
-  async putAlias(alias: string, room: RoomId): Promise<boolean> {
-    const path = [...CLIENT, "directory", "room", alias];
-    const answer = await this.#access.call("PUT", "to move an alias", path, { body: { room_id: room } });
-    return answer.status === 200;
+  putAlias(alias: string, room: RoomId): Promise<boolean> {
+    return this.#succeeds("PUT", "to move an alias", ["directory", "room", alias], { room_id: room });
   }
 
   /** Aliases of this homeserver's that lead to a room which the user is in. */
@@ -92,11 +79,11 @@ export class ActingUser {
 
   /** Gives a lent token back; the user's own devices are not touched. */
   async logout(): Promise<void> {
-    if (this.#isLent) await this.#post("to give a token back", [...CLIENT, "logout"], {});
+    if (this.#isLent) await this.#succeeds("POST", "to give a token back", ["logout"], {});
   }
 
-  #post(operation: string, path: readonly string[], body: unknown) {
-    return this.#access.call("POST", operation, path, { body });
+  async #succeeds(method: "POST" | "PUT", operation: string, path: readonly string[], body: unknown) {
+    return (await this.#access.call(method, operation, [...CLIENT, ...path], { body })).status === 200;
   }
 }
 
@@ -139,6 +126,7 @@ const LocalUser = z.object({
 const Deletions = z.object({
   results: z.array(z.object({ delete_id: z.string().optional(), status: z.string() })),
 });
+const RUNNING: ReadonlySet<string> = new Set(["active", "scheduled", "purging"]);
 const Block = z.object({ block: z.unknown().optional() });
 
 const ADMIN = ["_synapse", "admin"] as const;
@@ -153,8 +141,7 @@ export class SynapseAdminApi {
 
   /** Who the operator is. @throws DrawbridgeError when the token is not accepted */
   async whoami(): Promise<UserId> {
-    return (await this.#access.read(WhoAmI, "whoami", ["_matrix", "client", "v3", "account", "whoami"]))
-      .user_id;
+    return (await this.#access.read(WhoAmI, "whoami", [...CLIENT, "account", "whoami"])).user_id;
   }
 
   /** Acts as the operator's own user. */
@@ -226,21 +213,19 @@ export class SynapseAdminApi {
   /**
    * Takes every local user out of a room and blocks it here (`DELETE /v2/rooms/ID`); with `purge` its events
    * go from the database as well. It goes on in the background.
-   * @returns the ID of the deletion; undefined when another one of this room is under way
+   * @returns the ID of the deletion; undefined when another one of this room is under way (400)
    */
   async deleteRoom(room: RoomId, purge: boolean): Promise<string | undefined> {
     const body = { block: true, purge, force_purge: false };
     const path = [...ADMIN, "v2", "rooms", room];
     const answer = await this.#access.call("DELETE", "delete a room", path, { body });
-    // 400 means that a deletion of this room is under way already.
     if (answer.status === 400) return undefined;
     return String(expectSuccess(answer, "delete a room")["delete_id"]);
   }
 
   /**
-   * How the deletion of a room goes; undefined when the homeserver remembers none. It remembers earlier ones of the same
-   * room, and lists a new one a moment late.
-   * @param id one deletion; all of the room's when absent
+   * How the deletion of a room goes; undefined when the homeserver remembers none. It lists a new one a moment late.
+   * @param id one deletion; all of the room's, earlier ones too, when absent
    */
   async deletion(room: RoomId, id?: string): Promise<"running" | "complete" | "failed" | undefined> {
     const path = [...ADMIN, "v2", "rooms", room, "delete_status"];
@@ -249,8 +234,7 @@ export class SynapseAdminApi {
       .filter(({ delete_id }) => id === undefined || delete_id === id)
       .map(({ status }) => status);
     if (states.length === 0) return undefined;
-    if (states.some((state) => state === "active" || state === "scheduled" || state === "purging"))
-      return "running";
+    if (states.some((state) => RUNNING.has(state))) return "running";
     return states.includes("complete") ? "complete" : "failed";
   }
 
@@ -263,40 +247,36 @@ export class SynapseAdminApi {
   /** Lets local users join a room again, and be invited to it. */
   async unblock(room: RoomId): Promise<void> {
     const path = [...ADMIN, "v1", "rooms", room, "block"];
-    const answer = await this.#access.call("PUT", "unblock a room", path, { body: { block: false } });
-    expectSuccess(answer, "unblock a room");
+    await this.#access.change(z.unknown(), "PUT", "unblock a room", path, { block: false });
   }
 
   /** Takes away an alias of this homeserver's; not there any more is as good. */
   async deleteAlias(alias: string): Promise<void> {
-    const path = ["_matrix", "client", "v3", "directory", "room", alias];
+    const path = [...CLIENT, "directory", "room", alias];
     const answer = await this.#access.call("DELETE", "take away an alias", path);
     if (answer.status !== 404) expectSuccess(answer, "take away an alias");
   }
 
   /** The room that an alias leads to; undefined when there is none. */
   async roomOfAlias(alias: string): Promise<RoomId | undefined> {
-    const path = ["_matrix", "client", "v3", "directory", "room", alias];
+    const path = [...CLIENT, "directory", "room", alias];
     const answer = await this.#access.call("GET", "look up an alias", path);
     return answer.status === 200 ? ReportedRoomId.safeParse(answer.body["room_id"]).data : undefined;
   }
 }
 
-// Tokens lent by the homeserver for acting as local users, one a user. Invariants: at most one token a user is in
-// use; every token is given back at the end, and the homeserver forgets it by itself soon after should this process
-// be killed first.
-
 const LIFE_MS = 15 * 60_000;
 const USED_MS = 10 * 60_000;
 
+/**
+ * Tokens lent by the homeserver for acting as local users, at most one a user. Every token is given back at the end,
+ * and the homeserver forgets it by itself should this process be killed first.
+ */
 export class LentTokens {
   readonly #operator: SynapseAdminApi;
   readonly #operatorId: UserId;
   readonly #clock: Clock;
-  readonly #lent = new Map<
-    UserId,
-    { readonly since: number; readonly acting: Promise<ActingUser | undefined> }
-  >();
+  readonly #lent = new Map<UserId, { since: number; acting: Promise<ActingUser | undefined> }>();
   /** Users for whom the homeserver lends none. */
   readonly unusable = new Set<UserId>();
 

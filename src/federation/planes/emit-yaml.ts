@@ -1,90 +1,58 @@
 // Writes plain values as block YAML, fast enough for lists of ten thousand servers.
-// Invariants: the same value always gives the same text; what a YAML 1.1 reader (the homeserver's) and a
-// YAML 1.2 reader would read differently is quoted; read back, the text gives the value again.
+// Invariants: the same value always gives the same text, which gives the value again; what a YAML 1.1 reader (the
+// homeserver's) and a YAML 1.2 reader would read differently is quoted.
 import { isList } from "../../domain/json.ts";
 
-export type Plain =
-  | string
-  | number
-  | boolean
-  | null
-  | readonly Plain[]
-  | { readonly [key: string]: Plain | undefined };
+export type Plain = string | number | boolean | null | readonly Plain[] | PlainMap;
+
+/** Members that are undefined are left out. */
+export type PlainMap = { readonly [key: string]: Plain | undefined };
 
 /** The head of every rendered file that can hold a comment. */
 const HEAD =
   "# Rendered from registry/ by `drawbridge federation render`: change the registry, not this file.\n";
 
-/** A rendered YAML file of one document. Members that are undefined are left out. */
-export function yamlFile(value: { readonly [key: string]: Plain | undefined }): string {
-  const out: Output = { text: "" };
-  writeMap(out, value, "");
-  return `${HEAD}${out.text}`;
+/** A rendered YAML file of one document. */
+export function yamlFile(value: PlainMap): string {
+  return `${HEAD}${mapText(value, "")}`;
 }
 
 /** A rendered YAML file of several documents, such as Kubernetes resources. */
-export function yamlDocuments(values: readonly { readonly [key: string]: Plain | undefined }[]): string {
-  return `${HEAD}${values
-    .map((value) => {
-      const out: Output = { text: "---\n" };
-      writeMap(out, value, "");
-      return out.text;
-    })
-    .join("")}`;
+export function yamlDocuments(values: readonly PlainMap[]): string {
+  return `${HEAD}${values.map((value) => `---\n${mapText(value, "")}`).join("")}`;
 }
 
-/** What has been written so far. One growing text is faster than a list of pieces. */
-interface Output {
-  text: string;
-}
-
-function writeMap(
-  out: Output,
-  map: { readonly [key: string]: Plain | undefined },
-  indent: string,
-  first = indent,
-): void {
-  let lead = first;
+function mapText(map: PlainMap, indent: string): string {
+  let text = "";
   for (const [key, value] of Object.entries(map)) {
-    if (value === undefined) continue;
-    out.text += `${lead}${scalar(key)}:`;
-    lead = indent;
-    writeValue(out, value, indent);
+    if (value !== undefined) text += `${indent}${scalar(key)}:${valueText(value, indent)}`;
   }
+  return text;
 }
 
 /** What follows a key: on the same line, or as a block below it. */
-function writeValue(out: Output, value: Plain, indent: string): void {
+function valueText(value: Plain, indent: string): string {
   if (value === null || typeof value !== "object") {
-    if (typeof value === "string" && isLongText(value)) writeLiteral(out, value, indent);
-    else out.text += ` ${scalar(value)}\n`;
-  } else if (isList(value)) {
-    if (value.length === 0) out.text += " []\n";
-    else {
-      out.text += "\n";
-      writeList(out, value, `${indent}  `);
-    }
-  } else if (isEmpty(value)) out.text += " {}\n";
-  else {
-    out.text += "\n";
-    writeMap(out, value, `${indent}  `);
+    return typeof value === "string" && isLongText(value) ? literal(value, indent) : ` ${scalar(value)}\n`;
   }
+  const empty = isList(value) ? " []\n" : " {}\n";
+  const block = isList(value) ? listText(value, `${indent}  `) : mapText(value, `${indent}  `);
+  return block === "" ? empty : `\n${block}`;
 }
 
-function writeList(out: Output, list: readonly Plain[], indent: string): void {
+function listText(list: readonly Plain[], indent: string): string {
+  let text = "";
   for (const item of list) {
-    if (item === null || typeof item !== "object") out.text += `${indent}- ${scalar(item)}\n`;
-    else if (isList(item)) {
-      out.text += `${indent}-`;
-      writeValue(out, item, indent);
-    } else if (isEmpty(item)) out.text += `${indent}- {}\n`;
-    else writeMap(out, item, `${indent}  `, `${indent}- `);
+    const block = valueText(item, indent);
+    // A map begins on the line of its dash.
+    text += `${indent}-${isList(item) ? block : block.replace(/^\n +/, " ")}`;
   }
+  return text;
 }
 
 /** A file within a file, as ConfigMaps hold it. */
-function writeLiteral(out: Output, text: string, indent: string): void {
-  out.text += ` |\n${indent}  ${text.slice(0, -1).replaceAll(/\n(?!\n)/g, `\n${indent}  `)}\n`;
+function literal(text: string, indent: string): string {
+  return ` |\n${indent}  ${text.slice(0, -1).replaceAll(/\n(?!\n)/g, `\n${indent}  `)}\n`;
 }
 
 /** Text that a literal block keeps unchanged: it ends in exactly one line break and starts with no blank. */
@@ -94,10 +62,6 @@ function isLongText(value: string): boolean {
 
 /** What is not printable ASCII, and a blank before a line break. */
 const NOT_LITERAL = /[^\n -~]| \n/;
-
-function isEmpty(map: { readonly [key: string]: Plain | undefined }): boolean {
-  return Object.values(map).every((value) => value === undefined);
-}
 
 const PLAIN = /^[A-Za-z/][A-Za-z0-9._/-]*(?::[A-Za-z0-9._/-]+)*$/;
 // What some YAML reader takes for a boolean or for nothing.

@@ -1,14 +1,13 @@
-// What the Kubernetes resources rendered here have in common: names, labels, ConfigMaps, routes and backends.
-// Invariants: a resource's name follows from what it represents, so that a re-render replaces it;
-// nothing is rendered unless the organisation names a Kubernetes target; every rule of a route names one method and
-// matches a path exactly, but for the tasks of an agent's HTTP+JSON interface.
+// What the Kubernetes resources rendered here have in common. Invariants: a resource's name follows from what it
+// represents, so that a re-render replaces it; nothing is rendered unless the organisation names a Kubernetes target;
+// every rule of a route names one method and one path, but for the tasks of an agent's HTTP+JSON interface.
 import { sha256 } from "../../domain/digest.ts";
 import type { Registry } from "../registry/partner.ts";
-import { type Plain, yamlDocuments } from "./emit-yaml.ts";
+import { type Plain, type PlainMap, yamlDocuments } from "./emit-yaml.ts";
 import type { RenderedFiles } from "./plane.ts";
 
 /** A Kubernetes resource as plain data. */
-export type Resource = { readonly [key: string]: Plain | undefined };
+export type Resource = PlainMap;
 
 /** A file of resources; no file when there are none or no target is named. */
 export function resourceFile(
@@ -29,25 +28,17 @@ export function metadata({ organisation }: Registry, name: string, plane: string
   };
 }
 
-/**
- * A file with one ConfigMap of whole files.
- * @param path below `kubernetes/`; its folder is the plane
- * @param files by the name that the program reads
- */
+/** A file with one ConfigMap of whole files. @param path below `kubernetes/`; its folder is the plane */
 export function configMapFile(
   registry: Registry,
   path: string,
   name: string,
   files: Readonly<Record<string, string | undefined>>,
 ): RenderedFiles {
-  const plane = path.slice(0, path.indexOf("/"));
-  const resource = {
-    apiVersion: "v1",
-    kind: "ConfigMap",
-    metadata: metadata(registry, name, plane),
-    data: files,
-  };
-  return resourceFile(registry, path, [resource]);
+  const about = metadata(registry, name, path.slice(0, path.indexOf("/")));
+  return resourceFile(registry, path, [
+    { apiVersion: "v1", kind: "ConfigMap", metadata: about, data: files },
+  ]);
 }
 
 /**
@@ -70,19 +61,13 @@ export function httpRoute(
 ): Resource {
   const target = registry.organisation.kubernetes;
   const hostnames = target?.hostnames ?? [];
+  const parent = { name: target?.gateway.name, namespace: target?.gateway.namespace };
   return {
     apiVersion: "gateway.networking.k8s.io/v1",
     kind: "HTTPRoute",
     metadata: metadata(registry, name, plane),
     spec: {
-      parentRefs: [
-        {
-          group: "gateway.networking.k8s.io",
-          kind: "Gateway",
-          name: target?.gateway.name,
-          namespace: target?.gateway.namespace,
-        },
-      ],
+      parentRefs: [{ group: "gateway.networking.k8s.io", kind: "Gateway", ...parent }],
       hostnames: hostnames.length === 0 ? undefined : hostnames,
       rules,
     },
@@ -101,11 +86,10 @@ interface RuleTarget {
 
 /** A rule for exactly this path, or for the path and everything below it. */
 export function routeRule(kind: "exact" | "prefix", target: RuleTarget): Plain {
-  const path =
+  const [type, path] =
     kind === "exact"
-      ? { type: "ReplaceFullPath", replaceFullPath: target.rewrite }
-      : { type: "ReplacePrefixMatch", replacePrefixMatch: target.rewrite };
-  const type = kind === "exact" ? "Exact" : "PathPrefix";
+      ? ["Exact", { type: "ReplaceFullPath", replaceFullPath: target.rewrite }]
+      : ["PathPrefix", { type: "ReplacePrefixMatch", replacePrefixMatch: target.rewrite }];
   return {
     matches: [{ path: { type, value: target.path }, method: target.method }],
     filters: [{ type: "URLRewrite", urlRewrite: { path } }],

@@ -1,7 +1,5 @@
-// What a plane is. Rendering is pure and done when a change is proposed; the rest works on the real parts, on behalf
-// of the reconciler or of an operator's command.
-// Invariants: `render` reads nothing but the registry; `apply` is idempotent and ends in a verified state or
-// says what it could not reach; nothing reported here holds content.
+// What a plane is. Invariants: `render` reads nothing but the registry; `apply` is idempotent and ends in a verified
+// state or says what it could not reach; nothing reported here holds content.
 import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -33,20 +31,14 @@ export interface DesiredPlane {
   readonly files: RenderedFiles;
 }
 
-/**
- * The text of a rendered file of a revision.
- * @throws DrawbridgeError `head_refused` when it is missing
- */
+/** The text of a rendered file of a revision. @throws DrawbridgeError `head_refused` when it is missing */
 export function renderedText({ files }: DesiredPlane, path: string): string {
   const text = files.get(path);
   if (text === undefined) throw refusedFile(path, "is missing");
   return text;
 }
 
-/**
- * A rendered file of a revision, as its schema reads it.
- * @throws DrawbridgeError `head_refused` when it is missing or not valid
- */
+/** The same, as its schema reads it. @throws DrawbridgeError `head_refused` when it is missing or not valid */
 export function renderedFile<Schema extends z.ZodType>(
   desired: DesiredPlane,
   path: string,
@@ -103,11 +95,6 @@ export interface Drift {
   readonly file?: string;
 }
 
-/** What a plane's runtime is made with besides the configuration. */
-export interface RuntimeDependencies {
-  readonly clock: Clock;
-}
-
 /** The half that works on the real parts of one deployment. */
 export interface PlaneRuntime {
   readonly name: PlaneName;
@@ -159,10 +146,6 @@ export function unmanagedPlane(name: PlaneName): PlaneRuntime {
   };
 }
 
-// Whom a plane admits, in the order in which every rendered list names them, and the check of a rendered list before
-// a homeserver gets it: a commit may hold anything, so a list that cuts off a partner or the own server, or admits
-// somebody, is refused before a byte of it is written.
-
 /** Partners to whom a plane is open, sorted by server name. */
 export function openPartners({ partners }: Registry, plane: PlaneName): readonly PartnerEntry[] {
   return partners.filter(({ partner }) => planeState(partner, plane) === "open");
@@ -175,7 +158,8 @@ export function admittedServers(registry: Registry, plane: PlaneName): readonly 
 }
 
 /**
- * Checks that a list holds exactly those whom the registry admits to a plane.
+ * Checks that a list holds exactly those whom the registry admits to a plane, before a homeserver gets it: a commit
+ * may hold anything.
  * @throws DrawbridgeError `head_refused` naming the first server that is missing or too many
  */
 export function assertAdmits(
@@ -188,14 +172,11 @@ export function assertAdmits(
   const wanted = new Set(admittedServers(registry, plane));
   const found = new Set(servers);
   const refuse = (what: string) => {
-    throw new DrawbridgeError("head_refused", `rendered/${file} ${what}`, {
-      hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
-    });
+    throw refusedFile(file, what);
   };
   if (!found.has(own)) refuse(`leaves out ${own}, which is this organisation's own server`);
   for (const server of wanted)
     if (!found.has(server)) refuse(`cuts off ${server}, which the registry admits`);
-  for (const server of found) {
+  for (const server of found)
     if (!wanted.has(server)) refuse(`admits ${JSON.stringify(server)}, which the registry does not`);
-  }
 }

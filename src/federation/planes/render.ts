@@ -1,6 +1,5 @@
 // A registry as files: every plane, for one machine and for Kubernetes. Pure: the same registry gives the
 // same bytes, on any machine and in any order of its files.
-
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import type { Registry } from "../registry/partner.ts";
 import { borderRender } from "./border/render.ts";

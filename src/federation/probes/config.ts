@@ -1,8 +1,6 @@
-// probe.yaml: who probes an organisation from outside, and with what. A partner's operator writes one for
-// itself; with the witness and the observer of a lab, what a third server relays can be measured as well.
+// probe.yaml: who probes an organisation from outside, and with what.
 // Invariants: secrets are references; a section that is absent leaves out its probes, and the report says so.
 // Published as docs/reference/schemas/probe.schema.json.
-
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../../domain/duration.ts";

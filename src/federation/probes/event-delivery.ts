@@ -1,13 +1,12 @@
 // What crosses in a room that both share, directly or through a third server.
 // Invariants: that something did not arrive is stated only if what the witness sent after receiving it did, or if
-// another refusal explains it; else it is `unknown`. What came is never said to be missing, nor what the witness may
-// have passed on to have come directly.
+// another refusal explains it; what the witness may have passed on is never said to have come directly.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import type { MatrixAnswer } from "../homeserver/api.ts";
 import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 import {
   homeserverRefusal,
   homeserverUnclear,
-  type MatrixAnswer,
   notApplicable,
   notConfigured,
   type ProbeResult,
@@ -155,9 +154,7 @@ export class RoomCrossings {
           crossing = await this.#send(direction, mine);
           return crossing.direct;
         } finally {
-          mine.explained(true);
-          mine.waited(true);
-          mine.looked(true);
+          for (const pass of Object.values(mine)) pass(true);
         }
       }),
     ];
@@ -171,9 +168,9 @@ export class RoomCrossings {
   }
 
   /**
-   * All directions wait at the same time. The witness writes when each has waited, so that what it passes on is
-   * not taken for what came directly. Where nothing can come directly anyway, that is a moment after the witness has
-   * the events: each direction has then checked once more. An event that nobody would be shown is not waited for.
+   * All directions wait at the same time, and the witness writes when each has waited, so that what it passes on is
+   * not taken for what came directly. Where nothing can come directly, each waits only a moment after the witness has
+   * the events; an event that nobody would be shown is not waited for.
    */
   async #send(direction: Direction, { explained, waited, looked }: Passes): Promise<Crossing> {
     const { answer, eventId } = await direction.send();
@@ -286,14 +283,11 @@ async function notSent(answer: MatrixAnswer, { refused, outsider }: Direction): 
     : { verdict: "closed", status: null, ...explanation };
 }
 
-// A gate at which several wait for each other, and learn whether something is so for all of them.
-// Invariant: whoever has come through once changes nothing by coming again.
+/** Passes a barrier with one's own answer; resolves when everybody has passed once: whether all said yes. */
+type Pass = (isSo: boolean) => Promise<boolean>;
 
-/** Passes the barrier with one's own answer; resolves when everybody has passed: whether all said yes. */
-export type Pass = (isSo: boolean) => Promise<boolean>;
-
-/** @returns what gives each of `count` their own pass */
-export function gateFor(count: number): () => Pass {
+/** A barrier for so many. @returns what gives each their own pass, which counts once however often it is used */
+function gateFor(count: number): () => Pass {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   let missing = count;
   let isSoForAll = true;

@@ -3,6 +3,7 @@
 // closed without an answer that refused, or an absence that is explained.
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import type { ProbeConfig, ProbeUser } from "./config.ts";
 import { probeCards, probeInvocation } from "./partner-at-gateway.ts";
@@ -107,12 +108,11 @@ async function probeRooms(
       );
   }
   for (const room of options.rooms ?? []) rooms.add(room);
-  // All to their end, also where one fails: whoever came into a room is to have left it.
-  const found = await Promise.allSettled(
-    [...rooms].map((room) => new RoomProbes(new ProbedRoom(room, people, roomOptions, sources)).run()),
+  // All at once and to their end, also where one fails: whoever came into a room is to have left it.
+  const found = await mapConcurrent([...rooms], rooms.size, (room) =>
+    new RoomProbes(new ProbedRoom(room, people, roomOptions, sources)).run(),
   );
-  for (const one of found) if (one.status === "rejected") throw one.reason;
-  return [...items, ...found.flatMap((one) => (one.status === "fulfilled" ? one.value : []))];
+  return [...items, ...found.flat()];
 }
 
 /** The first of them whose homeserver knows the name. */

@@ -1,6 +1,5 @@
-// Probes inside a room that both share: what crosses, can the partner's people come (back) in, is its server
-// given history? Invariants: who joins leaves again, or it is said who did not; and only after history was asked for,
-// since a server gives it to those who are in the room as it is asked.
+// Probes inside a room that both share: what crosses, can the partner's people come in, is its server given history?
+// Invariant: who joins leaves again once history was asked for, which members alone are given, or is named.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { RoomCrossings } from "./event-delivery.ts";
@@ -142,10 +141,7 @@ export class RoomProbes {
     return { verdict: "open", layer: "homeserver", status: 200, reason };
   }
 
-  /**
-   * Until it is done, or refused: who could not come in has nothing to leave.
-   * @throws DrawbridgeError `homeserver_unavailable`
-   */
+  /** Until it is done or refused. @throws DrawbridgeError `homeserver_unavailable` */
   async #leave(): Promise<void> {
     const { other } = this.#room.people;
     const leave = async () => {

@@ -1,9 +1,7 @@
-// Probes signed by the partner's server key: what its homeserver is answered, by the target and by the witness's
-// server. Invariants: a transaction is empty; an invitation names a room that does not exist, and is declined
-// at once if the observer is the invitee; a join is only prepared, never made.
+// Probes signed by the partner's server key. Invariants: a transaction is empty; an invitation names a room that does
+// not exist, and is declined at once if the observer is the invitee; a join is only prepared, never made.
 import { resolve } from "node:path";
 import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
-import type { Random } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { RoomId, ServerName } from "../../domain/identifiers.ts";
 import { readInput } from "../../runtime/read-input.ts";
@@ -11,7 +9,8 @@ import {
   freshSigningKey,
   SignedRequests,
   type SigningServer,
-  signWithSeed,
+  signJson,
+  unpaddedBase64,
 } from "../homeserver/signed-request.ts";
 import type { ProbeConfig } from "./config.ts";
 import { isNoRoomOf, notConfigured, type ProbeResult, readHomeserverAnswer } from "./read-answers.ts";
@@ -39,10 +38,7 @@ export class PartnerServer {
     this.#sources = sources;
   }
 
-  /**
-   * Undefined when probe.yaml names no signing key.
-   * @throws DrawbridgeError `secret_unavailable`
-   */
+  /** Undefined when probe.yaml names no signing key. @throws DrawbridgeError `secret_unavailable` */
   static of(config: ProbeConfig, sources: ProbeSources): PartnerServer | undefined {
     const { signingKeyFile } = config.as;
     if (signingKeyFile === undefined) return undefined;
@@ -54,16 +50,15 @@ export class PartnerServer {
     const origin: SigningServer = {
       name: serverName as ServerName,
       signingKey,
-      ...(federationProxy === undefined ? {} : { proxyUrl: federationProxy }),
-      ...(federationCaFile === undefined ? {} : { ca: read(federationCaFile, config.directory) }),
+      proxyUrl: federationProxy,
+      ca: federationCaFile === undefined ? undefined : read(federationCaFile, config.directory),
     };
     return new PartnerServer(origin, config.target.serverName as ServerName, sources);
   }
 
   /**
-   * Tries to send in the partner's name with a key of the moment, for whoever lacks the partner's. A homeserver
-   * refuses a server that its whitelist leaves out before it checks the signature; any other answer says
-   * nothing, since the signature is wrong.
+   * Tries to send in the partner's name with a key of the moment, for whoever lacks the partner's. Only a refusal by
+   * the whitelist counts, which comes before the signature is checked.
    * @throws DrawbridgeError `secret_unavailable`
    */
   static async sendWithoutKey(config: ProbeConfig, sources: ProbeSources): Promise<ProbeResult> {
@@ -90,15 +85,9 @@ export class PartnerServer {
 
   /** @param observer declines the invitation, if it comes through and is for this user */
   async invite(inviter: string, invitee: string, observer: Person | undefined): Promise<ProbeResult> {
-    const { clock, random } = this.#sources;
-    const made = inviteRequest(
-      { serverName: this.#origin.name, userId: inviter, signingKey: this.#origin.signingKey },
-      invitee,
-      clock.now(),
-      random,
-    );
+    const made = inviteRequest(this.#origin, inviter, invitee, this.#sources);
     const answer = await this.#requests.request(this.#target, "PUT", made.path, made.content);
-    if (answer.status === 200 && observer?.userId === invitee) await observer.leave(made.roomId as RoomId);
+    if (answer.status === 200 && observer?.userId === invitee) await observer.leave(made.roomId);
     return readHomeserverAnswer(answer, [made.eventId]);
   }
 
@@ -142,74 +131,46 @@ export class PartnerServer {
   }
 }
 
-// An invitation as a partner's server would send it, to a room that does not exist: what is tried is whether
-// the invitation is taken in, and nothing else comes of it (Matrix server-server API, PUT /v2/invite; room
-// version 11 for hashes, redaction and event ID).
-
 const ROOM_VERSION = "11";
 /** How long the made-up room has existed, in events. */
 const DEPTH = 3;
 
-export interface InviteRequest {
-  readonly roomId: string;
-  readonly eventId: string;
-  readonly path: string;
-  readonly content: Readonly<Record<string, unknown>>;
-}
-
-interface Inviter {
-  readonly serverName: string;
-  readonly userId: string;
-  /** Content of the signing key file: `ed25519 VERSION SEED`. */
-  readonly signingKey: string;
-}
-
-function withoutPadding(bytes: Buffer, encoding: "base64" | "base64url"): string {
-  return bytes.toString(encoding).replaceAll("=", "");
-}
-
-/** A signed invitation and where it is to be put. @param now milliseconds since the epoch */
-export function inviteRequest(inviter: Inviter, invitee: string, now: number, random: Random): InviteRequest {
-  const name = () => withoutPadding(random.bytes(16), "base64url");
-  const roomId = `!${name()}:${inviter.serverName}`;
+/**
+ * An invitation to a room that does not exist, signed as the inviter's server signs it, and where it is to be put
+ * (Matrix server-server API, PUT /v2/invite; room version 11 for hashes, redaction and event ID).
+ */
+function inviteRequest(
+  { name: server, signingKey }: SigningServer,
+  inviter: string,
+  invitee: string,
+  { clock, random }: ProbeSources,
+) {
+  const identifier = (length: number) => random.bytes(length).toString("base64url");
+  const roomId = `!${identifier(16)}:${server}` as RoomId;
   // All of its members survive redaction, so the event is signed and referred to as it is.
   const event = {
     type: "m.room.member",
     room_id: roomId,
-    sender: inviter.userId,
+    sender: inviter,
     state_key: invitee,
     content: { membership: "invite" },
     depth: DEPTH,
-    origin_server_ts: now,
-    prev_events: [`$${withoutPadding(random.bytes(32), "base64url")}`],
-    auth_events: [`$${withoutPadding(random.bytes(32), "base64url")}`],
+    origin_server_ts: clock.now(),
+    prev_events: [`$${identifier(32)}`],
+    auth_events: [`$${identifier(32)}`],
   };
-  const hashed = {
-    ...event,
-    hashes: { sha256: withoutPadding(sha256(matrixCanonicalJson(event)), "base64") },
-  };
-  const [algorithm, version, seed] = inviter.signingKey.trim().split(/\s+/);
-  const signature = signWithSeed(matrixCanonicalJson(hashed), seed ?? "");
-  const signed = {
-    ...hashed,
-    signatures: { [inviter.serverName]: { [`${algorithm}:${version}`]: signature } },
-  };
-  const eventId = `$${withoutPadding(sha256(matrixCanonicalJson(hashed)), "base64url")}`;
+  const hashed = { ...event, hashes: { sha256: unpaddedBase64(sha256(matrixCanonicalJson(event))) } };
+  const { keyId, signature } = signJson(hashed, signingKey);
+  const eventId = `$${sha256(matrixCanonicalJson(hashed)).toString("base64url")}`;
+  const creation = { type: "m.room.create", state_key: "", content: { room_version: ROOM_VERSION } };
   return {
     roomId,
     eventId,
     path: `/_matrix/federation/v2/invite/${encodeURIComponent(roomId)}/${encodeURIComponent(eventId)}`,
     content: {
       room_version: ROOM_VERSION,
-      event: signed,
-      invite_room_state: [
-        {
-          type: "m.room.create",
-          state_key: "",
-          sender: inviter.userId,
-          content: { room_version: ROOM_VERSION },
-        },
-      ],
+      event: { ...hashed, signatures: { [server]: { [keyId]: signature } } },
+      invite_room_state: [{ ...creation, sender: inviter }],
     },
   };
 }

@@ -1,12 +1,13 @@
 // What one attempt found, before it is sealed as evidence: the layer that answered and what that means.
 // Invariants: nothing of an answer's body goes on from here, only words of closed sets; an attempt that was
 // not made, or not answered, is `unknown` and never `closed`.
-import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { visibleId } from "../../domain/identifiers.ts";
 import { parseJson } from "../../domain/json.ts";
 import { type EvidenceItem, evidenceItem, type Vantage } from "../../records/format/evidence-item.ts";
+import { membersOf } from "../../runtime/http.ts";
+import type { MatrixAnswer } from "../homeserver/api.ts";
 import type { PlaneName } from "../plane-order.ts";
 
 /** Who answered, as evidence items name it. */
@@ -46,7 +47,7 @@ export interface ProbeSubject {
   readonly plane: PlaneName;
   readonly partner: string;
   readonly probe: OutsideProbe;
-  readonly vantage: z.output<typeof Vantage>;
+  readonly vantage: Vantage;
   readonly subject: string | null;
 }
 
@@ -74,18 +75,14 @@ export const OUTSIDE_PROBES = {
 } as const satisfies Readonly<Record<string, readonly PlaneName[]>>;
 export type OutsideProbe = keyof typeof OUTSIDE_PROBES;
 
-// Reasons begin so when a probe was left out: probe.yaml lacks what it needs, or it would say nothing here.
-const NOT_CONFIGURED = "not_configured:";
-const NOT_APPLICABLE = "not_applicable:";
-
-/** A probe that was left out, and what it would have needed. */
+/** A probe that was left out, and what it would have needed of probe.yaml. */
 export function notConfigured(what: string): ProbeResult {
-  return { verdict: "unknown", layer: "none", status: null, reason: `${NOT_CONFIGURED}${what}` };
+  return { verdict: "unknown", layer: "none", status: null, reason: `not_configured:${what}` };
 }
 
 /** A probe that would say nothing as things stand, and why. */
 export function notApplicable(why: string): ProbeResult {
-  return { verdict: "unknown", layer: "none", status: null, reason: `${NOT_APPLICABLE}${why}` };
+  return { verdict: "unknown", layer: "none", status: null, reason: `not_applicable:${why}` };
 }
 
 /** Reasons for which a card stays public although the partner may not use it: it is public for everybody or not. */
@@ -120,18 +117,15 @@ export async function observe(
     if (error instanceof DrawbridgeError) throw error;
     finding = unreachable(error);
   }
-  const wasTried = finding.layer !== "none";
+  const { references = [], ...found } = finding;
   return evidenceItem({
     schema: "svc.federation.evidence_item.v1",
     ...subject,
     subject: subject.subject === null ? null : visibleId(subject.subject),
-    verdict: finding.verdict,
-    layer: finding.layer,
-    status: finding.status,
-    reason: finding.reason,
-    references: (finding.references ?? []).map(visibleId).filter((reference) => IDENTIFIER.test(reference)),
+    ...found,
+    references: references.map(visibleId).filter((reference) => IDENTIFIER.test(reference)),
     at: new Date(startedAt).toISOString(),
-    duration_ms: wasTried ? Math.max(0, clock.now() - startedAt) : null,
+    duration_ms: found.layer === "none" ? null : Math.max(0, clock.now() - startedAt),
   });
 }
 
@@ -147,22 +141,10 @@ export interface ProbeAnswer {
   readonly text: string;
 }
 
-/** A homeserver's answer. */
-export interface MatrixAnswer {
-  readonly status: number;
-  readonly errcode: string | undefined;
-  readonly body: Readonly<Record<string, unknown>>;
-}
-
 const WORD = /^[A-Za-z0-9._:-]{1,128}$/;
 
 function wordOf(value: unknown): string | null {
   return typeof value === "string" && WORD.test(value) ? value : null;
-}
-
-function objectOf(text: string): Readonly<Record<string, unknown>> {
-  const value = parseJson(text);
-  return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
 }
 
 // RFC 6749, section 5.2: these refuse the client; the others of that section refuse the form of the request.
@@ -174,7 +156,7 @@ const CLIENT_REFUSED: ReadonlySet<unknown> = new Set([
 
 /** A token endpoint's answer to client credentials (RFC 6749, section 4.4). */
 export function readTokenAnswer(answer: ProbeAnswer): ProbeResult & { readonly token?: string } {
-  const body = objectOf(answer.text);
+  const body = membersOf(parseJson(answer.text));
   const found = { layer: "issuer", status: answer.status } as const;
   const token = body["access_token"];
   if (answer.status === 200 && typeof token === "string" && token !== "") {
@@ -193,11 +175,6 @@ const GATEWAY_SENTENCES: readonly (readonly [RegExp, string])[] = [
   [/^local_rate_limited$/, "rate_limited"],
 ];
 
-function gatewayReason(text: string): string | undefined {
-  const trimmed = text.trim();
-  return GATEWAY_SENTENCES.find(([sentence]) => sentence.test(trimmed))?.[1];
-}
-
 const PLAIN_REASONS: Readonly<Record<number, string>> = {
   401: "unauthorized",
   403: "forbidden",
@@ -211,15 +188,16 @@ const PLAIN_REASONS: Readonly<Record<number, string>> = {
  */
 export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
   const { status } = answer;
+  const text = answer.text.trim();
   const isJson = /^application\/(?:[a-z0-9.+-]*\+)?json\b/i.test(answer.contentType);
-  const spokenByAgent = isJson && answer.text.trim() !== "";
-  if (spokenByAgent && (status < 400 || status === 404)) {
+  if (isJson && text !== "" && (status < 400 || status === 404)) {
     return { verdict: "open", layer: "agent", status, reason: "answered" };
   }
-  const reason = gatewayReason(answer.text) ?? PLAIN_REASONS[status] ?? null;
-  if (status === 404 && answer.text.trim() === "") {
+  if (status === 404 && text === "") {
     return { verdict: "closed", layer: "gateway", status, reason: "no_route" };
   }
+  const known = GATEWAY_SENTENCES.find(([sentence]) => sentence.test(text));
+  const reason = known?.[1] ?? PLAIN_REASONS[status] ?? null;
   if (status === 401 || status === 403) return { verdict: "closed", layer: "gateway", status, reason };
   if (status === 429) return { verdict: "open", layer: "gateway", status, reason: "rate_limited" };
   return { verdict: "unknown", layer: "gateway", status, reason };
@@ -270,12 +248,7 @@ export function isNoRoomOf({ status, body }: MatrixAnswer): boolean {
 
 /** An answer that neither succeeded nor refused. */
 export function homeserverUnclear(answer: MatrixAnswer): ProbeResult {
-  return {
-    verdict: "unknown",
-    layer: "homeserver",
-    status: answer.status,
-    reason: wordOf(answer.errcode),
-  };
+  return { verdict: "unknown", layer: "homeserver", status: answer.status, reason: wordOf(answer.errcode) };
 }
 
 /** What a homeserver answered, where 200 means that the partner passed. */

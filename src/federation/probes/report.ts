@@ -1,4 +1,4 @@
-// What probes found, as a table for people: what is not as it should be stands first.
+// What probes found, held against the registry, and as a table for people.
 import { wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
@@ -9,12 +9,10 @@ import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
 import { OUTSIDE_PROBES } from "./read-answers.ts";
 
-// What the registry would have each probe find, and whether it was found.
-// Invariants: a probe whose way leads through a closed plane is to be refused, and where all are open it is to
-// pass; what was not tried proves nothing, so a closed plane needs an item that shows it closed; an open plane
-// lets the partner's people into a room and puts nobody there, so that nobody is in it contradicts nothing.
+// Invariants: a probe whose way leads through a closed plane is to be refused; a closed plane needs an item that shows
+// it closed; an open plane puts nobody into a room, so that nobody is there contradicts nothing.
 
-export type Wanted = "open" | "closed";
+type Wanted = "open" | "closed";
 
 export interface Judged {
   readonly item: EvidenceItem;
@@ -60,10 +58,7 @@ function outcomeOf(item: EvidenceItem, wanted: Wanted): Judged["outcome"] {
   return isForWantOfMembers(item) ? "nobody_there" : "otherwise";
 }
 
-/**
- * No room is shared; or the partner's own server may have given a room up, and let nobody of its own in any more: so
- * after a removal.
- */
+/** No room is shared, or the partner's own server has given it up and lets nobody in any more, as after a removal. */
 function isForWantOfMembers({ probe, layer, verdict, reason }: EvidenceItem): boolean {
   const isGivenUp = reason === "room_blocked" && probe.startsWith("remote_join");
   const isOfMembers = probe === "room_members" || probe === "rooms_shared";
@@ -91,20 +86,15 @@ export function judge(
   return { items, unproven, holds: unproven.length === 0 && items.every(isGood) };
 }
 
+/** The most urgent first. */
 const MARKS: Readonly<Record<Judged["outcome"], string>> = {
-  as_wanted: "ok",
   otherwise: "WRONG",
   unclear: "?",
+  as_wanted: "ok",
   nobody_there: "-",
   left_out: "-",
 };
-const URGENCY: readonly Judged["outcome"][] = [
-  "otherwise",
-  "unclear",
-  "as_wanted",
-  "nobody_there",
-  "left_out",
-];
+const URGENCY = Object.keys(MARKS);
 
 export const PROBE_HEADER = ["", "plane", "probe", "on", "seen by", "verdict", "what answered"] as const;
 

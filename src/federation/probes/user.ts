@@ -1,14 +1,11 @@
-// A person at some homeserver, as probes act for one: partner's, witness's or observer's.
-// Invariants: what is sent is of a type that no client shows and no bridge answers, and says only that it is a probe; an
-// answer's body is read for identifiers and codes alone.
-
+// A person at some homeserver: the partner's, the witness's or the observer's. Invariants: what is sent is of a type
+// that no client shows and no bridge answers; an answer's body is read for identifiers and codes alone.
 import type { Clock, Random } from "../../domain/clock.ts";
 import { parseEventId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { requestJson } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
-import { matrixAnswer } from "../homeserver/api.ts";
+import { type MatrixAnswer, matrixAnswer } from "../homeserver/api.ts";
 import type { ProbeUser } from "./config.ts";
-import type { MatrixAnswer } from "./read-answers.ts";
 
 const TIMEOUT_MS = 60_000;
 const PROBE_TYPE = "drawbridge.federation.probe";
@@ -45,11 +42,7 @@ export class Person {
     return matrixAnswer(await requestJson(url, { method, token: this.#token, body, timeoutMs: TIMEOUT_MS }));
   }
 
-  /**
-   * Sends the probes' event. It crosses between homeservers as a message does, under the level of ordinary messages,
-   * and no client shows it or notifies anybody: its type means nothing to them. It has content, because a server that
-   * may not see an event is given it without any.
-   */
+  /** Sends the probes' event. It has content: a server that may not see an event is given it without any. */
   send(room: RoomId): Promise<Sent> {
     return this.#put(room, "send", (probe) => ({ probe }));
   }
@@ -83,28 +76,20 @@ export class Person {
     return (await this.call("GET", path)).status === 200;
   }
 
-  /**
-   * Whether this user's homeserver has an event, shown to anybody or not: an administrator can fetch it
-   * whoever is in the room (Synapse's admin API); anybody else only of what it may see.
-   */
+  /** Whether this user's homeserver has an event: an administrator is given any of them, others what they may see. */
   async holds(room: RoomId, eventId: string): Promise<boolean> {
     const path = `/_synapse/admin/v1/fetch_event/${encodeURIComponent(eventId)}`;
     return (await this.call("GET", path)).status === 200 || (await this.sees(room, eventId));
   }
 
-  /**
-   * Whether this user is certainly shown nothing that comes into the room: it is out of it, and may not read it from
-   * outside either. An answer that does not say so says nothing.
-   */
+  /** Whether this user is certainly shown nothing of the room: it is out of it, and may not read it from outside. */
   async isShutOut(room: RoomId): Promise<boolean> {
     const own = await this.#state(room, "m.room.member", this.userId);
-    const isOut =
-      own.status === 403 || own.status === 404 || (own.status === 200 && own.body["membership"] !== "join");
+    const isOut = isRefused(own) || (own.status === 200 && own.body["membership"] !== "join");
     if (!isOut) return false;
-    const { status, body } = await this.#state(room, "m.room.history_visibility");
-    return (
-      status === 403 || status === 404 || (status === 200 && body["history_visibility"] !== "world_readable")
-    );
+    const found = await this.#state(room, "m.room.history_visibility");
+    const visibility = found.body["history_visibility"];
+    return isRefused(found) || (found.status === 200 && visibility !== "world_readable");
   }
 
   /** Whether the homeserver certainly refuses this user its admin API (Synapse's). */
@@ -139,4 +124,8 @@ export class Person {
     const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/state/${type}/${encodeURIComponent(key)}`;
     return this.call("GET", path);
   }
+}
+
+function isRefused({ status }: MatrixAnswer): boolean {
+  return status === 403 || status === 404;
 }

@@ -68,7 +68,7 @@ export async function openFederation(config: FederationConfig, options: OpenOpti
     repository: await Repository.open(resolve(directory, repository.path), repository.branch),
     state,
     cache: new PartnerCache(state),
-    planes: options.planes ?? planeRuntimes(config, { clock }),
+    planes: options.planes ?? planeRuntimes(config, clock),
     parts: [
       "homeserver",
       ...(config.card === undefined ? [] : (["bridge"] as const)),

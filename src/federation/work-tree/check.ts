@@ -3,7 +3,7 @@
 // Invariants: nothing is written, nothing is contacted; a check that could not be made is not passed; the
 // rendered files are judged by what they say, not only by their equality with a fresh render.
 import { isDeepStrictEqual } from "node:util";
-import { z } from "zod";
+import type { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { PolicyFile } from "../../rendered-files/border-policy.ts";
@@ -18,7 +18,7 @@ import { assertAdmits } from "../planes/plane.ts";
 import { renderAll } from "../planes/render.ts";
 import { deniedByEnforcement, refuseUnsafeAcl, serverAcl } from "../planes/rooms/acl.ts";
 import { ROOMS_INTENT, RoomsIntent } from "../planes/rooms/render.ts";
-import { TRANSPORT_INCLUDE } from "../planes/transport/render.ts";
+import { TRANSPORT_INCLUDE, TransportInclude } from "../planes/transport/render.ts";
 import { serverOfSender } from "../registry/cross-checks.ts";
 import { loadRegistry } from "../registry/load.ts";
 import { closedPlanes, type Registry } from "../registry/partner.ts";
@@ -33,11 +33,6 @@ interface CheckResult {
   /** What was found, one line each; content-free. */
   readonly found: readonly string[];
 }
-
-const TransportInclude = z.object({
-  federation_domain_whitelist: z.array(z.string()),
-  trusted_key_servers: z.array(z.object({ server_name: z.string() })),
-});
 
 /**
  * Checks a repository's files.

@@ -14,7 +14,7 @@ import { programsOf } from "../../../lab/status/collect.ts";
 import type { FedStatus } from "../../../lab/status/schema.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../../src/domain/identifiers.ts";
-import { signedRequest } from "../../../src/federation/homeserver/signed-request.ts";
+import { SignedRequests } from "../../../src/federation/homeserver/signed-request.ts";
 import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
 import { Fed } from "../../support/lab-session.ts";
 
@@ -152,16 +152,17 @@ describe("the lab", () => {
     }
   });
 
-  it("the request that org-c is refused is accepted when a partner signs it [NEG-1]", async () => {
+  it("the request that org-c is refused is accepted when a partner signs it [NEG-1]", async (t) => {
     const { organisations } = await fed.status();
     const [from, to] = [organisations["org-b"], organisations["org-a"]];
-    const answer = await signedRequest(
-      {
-        name: from.serverName as ServerName,
-        signingKey: readFileSync(from.homeserver.signingKeyFile, "utf8"),
-        proxyUrl: from.connectProxy,
-        ca: readFileSync(from.caFile, "utf8"),
-      },
+    const requests = new SignedRequests({
+      name: from.serverName as ServerName,
+      signingKey: readFileSync(from.homeserver.signingKeyFile, "utf8"),
+      proxyUrl: from.connectProxy,
+      ca: readFileSync(from.caFile, "utf8"),
+    });
+    t.after(() => requests.close());
+    const answer = await requests.request(
       to.serverName as ServerName,
       "PUT",
       `/_matrix/federation/v1/send/${systemRandom.bytes(8).toString("hex")}`,

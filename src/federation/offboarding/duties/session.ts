@@ -6,7 +6,7 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { parseServerName, type RoomId, type ServerName, serverOf } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
-import { HomeserverAccess, HomeserverApi } from "../../homeserver/api.ts";
+import { HomeserverAccess } from "../../homeserver/api.ts";
 import { SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
@@ -38,8 +38,8 @@ export async function withDuties<T>(
   const own = parseServerName(run.self);
   const partner = parseServerName(counterpartyIn(run));
   if (own === undefined || partner === undefined) throw new RangeError("a run is of servers");
-  const api = new HomeserverApi({ url: homeserver.url, clock });
-  const access = new HomeserverAccess(api, readSecret(homeserver.operatorToken, resolve(directory)));
+  const token = readSecret(homeserver.operatorToken, resolve(directory));
+  const access = new HomeserverAccess(homeserver.url, token, clock);
   const session = {
     ...{ own, partner, clock, say },
     operator: new SynapseAdminApi(access),
@@ -56,7 +56,7 @@ export async function withDuties<T>(
     const url = readSecret(homeserver.databaseUrl, resolve(directory));
     return await HomeserverTables.with(url, (tables) => work({ ...session, tables }));
   } finally {
-    await api.close();
+    await access.close();
   }
 }
 

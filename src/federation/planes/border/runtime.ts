@@ -1,6 +1,5 @@
-// Plane 3 on a homeserver: policy.json where the border module reads it, and proof that it is in force.
-// Invariants: the policy is checked against the registry before it is written; it counts as applied only when
-// the module itself reports its digest.
+// Plane 3 on a homeserver: policy.json where the border module reads it. Invariants: the policy is checked against the
+// registry before it is written; it counts as applied only when the module itself reports its digest.
 import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
@@ -17,7 +16,6 @@ import {
   observeInside,
   type PlaneOutcome,
   type PlaneRuntime,
-  type RuntimeDependencies,
   renderedFile,
 } from "../plane.ts";
 import { BORDER_POLICY } from "./render.ts";
@@ -30,7 +28,7 @@ const RETRY_MS = 5_000;
 const UNLESS_DOWN = undefinedFor("homeserver_unavailable");
 
 /** The border plane of one deployment. */
-export function borderRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
+export function borderRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const target = resolve(config.directory, config.border.policyFile);
   const module = borderStatus(config);
   return {
@@ -79,13 +77,13 @@ export function borderRuntime(config: FederationConfig, { clock }: RuntimeDepend
         }),
         await observe("policy_in_force", null, async () => {
           const { value: policy } = renderedFile(desired, BORDER_POLICY, PolicyFile);
-          const wanted = policyDigest(policy);
           const status = await module.status();
           const { server_not_allowed, invite_rule_denied } = status.counts;
           const declared = policy.allowed_servers.includes(partner.serverName) ? "open" : "closed";
+          const inForce = isInForce(status, policyDigest(policy));
           return {
-            verdict: isInForce(status, wanted) ? declared : "unknown",
-            reason: isInForce(status, wanted) ? null : (status.alarm ?? "policy_not_in_force"),
+            verdict: inForce ? declared : "unknown",
+            reason: inForce ? null : (status.alarm ?? "policy_not_in_force"),
             references: [
               ...(status.policy_digest === null ? [] : [status.policy_digest]),
               `server_not_allowed=${server_not_allowed}`,

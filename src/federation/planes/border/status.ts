@@ -1,7 +1,6 @@
 // Client of the border module's status resource on the homeserver (docs/reference/border.md).
-// Invariants: the token goes to the configured homeserver alone and is read anew for each request, so that it
-// can be rotated; an answer that is not in the documented form is an error, never a guess.
-
+// Invariants: the token is read anew for each request, so that it can be rotated; an answer that is not in the
+// documented form is an error.
 import { z } from "zod";
 import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
@@ -20,7 +19,6 @@ const Status = z.object({
   servers: z.int().min(0),
   invite_rule: z.literal("deny_all").nullable(),
   counts: z.object({ server_not_allowed: z.int().min(0), invite_rule_denied: z.int().min(0) }),
-  errors: z.int().min(0),
 });
 export type BorderStatus = z.output<typeof Status>;
 
@@ -44,76 +42,61 @@ const Refreshed = z.object({ refreshed: z.literal(true) });
 
 const PREFIX = "/_synapse/client/drawbridge/v1";
 
-type Where = Pick<FederationConfig, "border" | "directory" | "homeserver">;
+const TOKEN_HINT = "Put the token of the homeserver's status_token_file where border.statusToken says.";
+const HINTS: Readonly<Record<number, string>> = {
+  401: TOKEN_HINT,
+  403: TOKEN_HINT,
+  404: "Load drawbridge_border.BorderModule in homeserver.yaml (docs/operating/border-module.md).",
+};
 
 /**
  * The status resource of the homeserver that a configuration names.
  * @throws DrawbridgeError, from each request: `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable`
  */
-export function borderStatus(config: Where) {
-  const get = <Schema extends z.ZodType>(
+export function borderStatus(config: Pick<FederationConfig, "border" | "directory" | "homeserver">) {
+  /** A GET unless there is a body. */
+  const ask = async <Schema extends z.ZodType>(
     schema: Schema,
-    path: string,
-    query: Record<string, string> = {},
-  ) => {
-    const parameters = String(new URLSearchParams(query));
-    return call(config, schema, "GET", parameters === "" ? path : `${path}?${parameters}`);
+    resource: string,
+    body?: Readonly<Record<string, unknown>>,
+  ): Promise<z.output<Schema>> => {
+    const method = body === undefined ? "GET" : "POST";
+    const token = readSecret(config.border.statusToken, config.directory);
+    const request = { method, token, body } as const;
+    const answer = await callResource(config.homeserver.url, `${PREFIX}${resource}`, request);
+    if (answer === undefined || answer.status >= 500) {
+      throw new DrawbridgeError(
+        "homeserver_unavailable",
+        `the border module's status resource did not answer${answer === undefined ? "" : `: HTTP ${answer.status}`}`,
+        { hint: "Start the homeserver, and see that its status_token_file holds a token." },
+      );
+    }
+    const parsed = schema.safeParse(answer.body);
+    if (answer.status === 200 && parsed.success) return parsed.data;
+    throw new DrawbridgeError(
+      "homeserver_refused",
+      `the border module's status resource answered HTTP ${answer.status}${answer.status === 200 ? " in an unknown form" : ""}`,
+      { hint: HINTS[answer.status] ?? "Install the border module of this version of Drawbridge." },
+    );
   };
   return {
-    status: () => get(Status, "/border"),
+    status: () => ask(Status, "/border"),
     /** What the homeserver enforces of a room's ACL for a server, its port without a part in it. */
     enforcement: (room: string, server: string) =>
-      get(Enforcement, "/enforcement", { room_id: room, server }),
+      ask(Enforcement, `/enforcement?${new URLSearchParams({ room_id: room, server })}`),
     /**
-     * Which of these rooms have an ACL in force that differs from their state, for one of the servers, for one that the
-     * state's ACL names, or for one that nobody names.
+     * Which of these rooms have an ACL in force that differs from their state, for one of the servers, for one that
+     * the state's ACL names, or for one that nobody names.
      * @param rooms at most 1,000, as are the servers
      */
     differing: async (rooms: readonly string[], servers: readonly string[]): Promise<readonly string[]> =>
-      (await call(config, Differences, "POST", "/enforcement/differing", { rooms, servers })).differing,
+      (await ask(Differences, "/enforcement/differing", { rooms, servers })).differing,
     /** Has the homeserver read a room's ACL anew. */
     refresh: async (room: string): Promise<void> => {
-      await call(config, Refreshed, "POST", "/enforcement/refresh", { room_id: room });
+      await ask(Refreshed, "/enforcement/refresh", { room_id: room });
     },
     /** Whether a server's events come in. */
-    check: (server: string) => get(Check, "/check", { server }),
+    check: (server: string) => ask(Check, `/check?${new URLSearchParams({ server })}`),
   };
 }
 export type BorderStatusClient = ReturnType<typeof borderStatus>;
-
-async function call<Schema extends z.ZodType>(
-  config: Where,
-  schema: Schema,
-  method: "GET" | "POST",
-  path: string,
-  body?: Readonly<Record<string, unknown>>,
-): Promise<z.output<Schema>> {
-  const token = readSecret(config.border.statusToken, config.directory);
-  const answer = await callResource(config.homeserver.url, { method, path: `${PREFIX}${path}`, token, body });
-  if (answer === undefined || answer.status >= 500) {
-    throw new DrawbridgeError(
-      "homeserver_unavailable",
-      `the border module's status resource did not answer${answer === undefined ? "" : `: HTTP ${answer.status}`}`,
-      { hint: "Start the homeserver, and see that its status_token_file holds a token." },
-    );
-  }
-  const parsed = schema.safeParse(answer.body);
-  if (answer.status === 200 && parsed.success) return parsed.data;
-  throw new DrawbridgeError(
-    "homeserver_refused",
-    `the border module's status resource answered HTTP ${answer.status}${answer.status === 200 ? " in an unknown form" : ""}`,
-    { hint: hintOf(answer.status) },
-  );
-}
-
-function hintOf(status: number): string {
-  switch (status) {
-    case 401:
-    case 403:
-      return "Put the token of the homeserver's status_token_file where border.statusToken says.";
-    case 404:
-      return "Load drawbridge_border.BorderModule in homeserver.yaml (docs/operating/border-module.md).";
-    default:
-      return "Install the border module of this version of Drawbridge.";
-  }
-}

@@ -1,5 +1,5 @@
-// Which agents.yaml the bridge has in force, as its health resource says (/readyz).
-
+// What the bridge says: by its health resource (/readyz) which agents.yaml it has in force, by its audit file whose
+// cards it trusts.
 import { type FileHandle, open } from "node:fs/promises";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
@@ -18,8 +18,7 @@ const Health = z.object({ agents: z.object({ digest: z.string() }) });
 export async function bridgeAgentsDigest(healthUrl: string): Promise<string | undefined> {
   try {
     const { body } = await requestJson(healthUrl, { timeoutMs: TIMEOUT_MS, bytesMax: 1_048_576 });
-    const health = Health.safeParse(body);
-    return health.success ? health.data.agents.digest : undefined;
+    return Health.safeParse(body).data?.agents.digest;
   } catch {
     return undefined;
   }
@@ -39,12 +38,7 @@ export async function untilAgentsInForce(
   }
 }
 
-// The bridge's last word on each agent's card, from its audit file (svc.agent_card.v1, one JSON line each).
-// Invariants: a line is read once, however often decisions are requested; a line counts once it is whole; a file that was
-// replaced, or is shorter than what was read of it, is read from its start.
-
 const SCHEMA = "svc.agent_card.v1";
-const CHUNK = 65_536;
 const NEWLINE = 0x0a;
 
 const CardDecision = z.object({
@@ -55,6 +49,10 @@ const CardDecision = z.object({
 });
 export type CardDecision = z.output<typeof CardDecision>;
 
+/**
+ * The bridge's last word on each agent's card, from its audit file (svc.agent_card.v1, one JSON line each). A line is
+ * read once, and counts once it is whole; a file that was replaced, or is shorter than before, is read from its start.
+ */
 export class CardAudit {
   readonly #file: string;
   /** Which file was read: another one of the same name is another. */
@@ -91,14 +89,10 @@ export class CardAudit {
   }
 
   async #readOn(handle: FileHandle): Promise<void> {
-    const chunk = Buffer.alloc(CHUNK);
     let partial: Buffer = Buffer.alloc(0);
     let lineAt = this.#position;
-    for (let at = lineAt; ; ) {
-      const { bytesRead } = await handle.read(chunk, 0, CHUNK, at);
-      if (bytesRead === 0) return;
-      at += bytesRead;
-      const read = Buffer.concat([partial, chunk.subarray(0, bytesRead)]);
+    for await (const chunk of handle.createReadStream({ start: lineAt })) {
+      const read = Buffer.concat([partial, chunk]);
       const whole = read.lastIndexOf(NEWLINE) + 1;
       for (const line of read.toString("utf8", 0, whole).split("\n")) this.#take(line);
       lineAt += whole;
@@ -110,7 +104,7 @@ export class CardAudit {
   #take(line: string): void {
     // Most lines are about delegations.
     if (!line.includes(SCHEMA)) return;
-    const decision = CardDecision.safeParse(parseJson(line));
-    if (decision.success) this.#last.set(decision.data.target.agent, decision.data);
+    const { data } = CardDecision.safeParse(parseJson(line));
+    if (data !== undefined) this.#last.set(data.target.agent, data);
   }
 }

@@ -1,7 +1,6 @@
-// Plane 4 as files: the bridge's agents.yaml, the gateway's publication.yaml, and the public keys of our own
-// cards as evidence.
-// Invariants: an agent of a partner whose card plane is closed has no entry, and no list of any entry names
-// that partner; a card that nobody may consume is not published.
+// Plane 4 as files: the bridge's agents.yaml, the gateway's publication.yaml, the public keys of our own cards.
+// Invariants: an agent of a partner whose card plane is closed has no entry, and no list of any entry names that
+// partner; a card that nobody may consume is not published.
 import { jsonText } from "../../../domain/json.ts";
 import type { AgentEntry, AgentsFile } from "../../../rendered-files/agents-file.ts";
 import type { PublicationFile } from "../../../rendered-files/gateway-files.ts";
@@ -22,7 +21,7 @@ import { admittedServers, openPartners, type PlaneRender, type RenderedFiles } f
 
 export const CARD_AGENTS = "card/agents.yaml";
 export const CARD_PUBLICATION = "card/publication.yaml";
-export const CARD_KEYS = "card/card-keys.json";
+const CARD_KEYS = "card/card-keys.json";
 
 export const cardRender: PlaneRender = {
   render(registry) {
@@ -126,15 +125,9 @@ function cardKubernetes(registry: Registry, files: RenderedFiles): RenderedFiles
   const routes = publishedAgents(registry).flatMap(
     ([agent, { upstream, upstreamCardPath, cardPath }]): Resource[] => {
       const name = resourceName("card", agent);
-      const rule = {
-        method: "GET",
-        path: cardPath,
-        rewrite: upstreamCardPath,
-        backend: name,
-        upstream,
-      } as const;
+      const target = { path: cardPath, rewrite: upstreamCardPath, backend: name, upstream };
       return [
-        httpRoute(registry, "card", name, [routeRule("exact", rule)]),
+        httpRoute(registry, "card", name, [routeRule("exact", { method: "GET", ...target })]),
         ...upstreamBackend(registry, "card", name, upstream),
       ];
     },

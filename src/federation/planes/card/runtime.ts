@@ -1,12 +1,12 @@
-// Plane 4 on the real parts: which cards the gateway publishes, whose cards the bridge trusts.
-// Invariants: each file counts as applied only when the program that reads it says so by its digest; neither is
-// left out because the other's program could not be reached.
+// Plane 4 on the real parts: which cards the gateway publishes, whose cards the bridge trusts. Invariants: each file
+// counts as applied only when its program says so by its digest; neither is left out for want of the other.
 import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { AgentsFile } from "../../../rendered-files/agents-file.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { requestJson } from "../../../runtime/http.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
@@ -23,7 +23,6 @@ import {
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
-  type RuntimeDependencies,
   renderedText,
   unmanagedPlane,
 } from "../plane.ts";
@@ -40,18 +39,15 @@ interface Part {
   readonly name: string;
   /** Digest of what the program has in force; undefined when it does not run. */
   digest(): Promise<string | undefined>;
-  /**
-   * @returns false when the program does not run
-   * @throws DrawbridgeError when it refuses the file
-   */
+  /** @returns false when the program does not run. @throws DrawbridgeError when it refuses the file */
   untilInForce(text: string): Promise<boolean>;
   /** Why the plane waits when the program does not run. */
   readonly absent: string;
 }
 
 /** The card plane of one deployment. */
-export function cardRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
-  const parts = [...gatewayPart(config, clock), ...bridgePart(config, clock)];
+export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
+  const parts = partsOf(config, clock);
   if (parts.length === 0) return unmanagedPlane("card");
   return {
     name: "card",
@@ -60,18 +56,18 @@ export function cardRuntime(config: FederationConfig, { clock }: RuntimeDependen
       const texts = parts.map((part) => ({ part, text: renderedText(desired, part.path) }));
       // All files are written first: each program loads its own while the other is waited for.
       const changes = texts.map(({ part, text }) => applyFile(part.target, text, PUBLIC));
-      const waits = await Promise.allSettled(texts.map(({ part, text }) => wait(part, text, progress)));
-      const failed = waits.find((result) => result.status === "rejected");
-      if (failed !== undefined) throw failed.reason;
-      const absent = waits.find((result) => result.status === "fulfilled" && result.value !== undefined);
-      return absent?.status === "fulfilled" && absent.value !== undefined
-        ? { state: "deferred", reason: absent.value, retryAfterMs: RETRY_MS }
-        : { state: "in_force", changed: changes.includes(true) };
+      const reasons = await mapConcurrent(texts, texts.length, ({ part, text }) =>
+        reasonToWait(part, text, progress),
+      );
+      const reason = reasons.find((one) => one !== undefined);
+      return reason === undefined
+        ? { state: "in_force", changed: changes.includes(true) }
+        : { state: "deferred", reason, retryAfterMs: RETRY_MS };
     },
 
     async drift(desired): Promise<readonly Drift[]> {
       const found: Drift[] = [];
-      const unknown: Part[] = [];
+      let absent: Part | undefined;
       for (const part of parts) {
         const text = renderedText(desired, part.path);
         const file = fileDrift(part.target, text);
@@ -80,12 +76,11 @@ export function cardRuntime(config: FederationConfig, { clock }: RuntimeDependen
           continue;
         }
         const digest = await part.digest();
-        if (digest === undefined) unknown.push(part);
+        if (digest === undefined) absent ??= part;
         else if (digest !== sha256Tagged(text)) {
           found.push({ plane: "card", subject: part.name, kind: "not_in_force", found: digest });
         }
       }
-      const [absent] = unknown;
       if (found.length > 0 || absent === undefined) return found;
       throw new DrawbridgeError(
         "not_running",
@@ -99,31 +94,27 @@ export function cardRuntime(config: FederationConfig, { clock }: RuntimeDependen
 }
 
 /** The reason to come back later, if there is one. */
-async function wait(part: Part, text: string, progress: PlaneProgress): Promise<string | undefined> {
+async function reasonToWait(part: Part, text: string, progress: PlaneProgress): Promise<string | undefined> {
   if (!(await part.untilInForce(text))) return part.absent;
   progress.note(`${part.name} ${sha256Tagged(text)} is in force`);
   return undefined;
 }
 
-function gatewayPart({ gateway, directory }: FederationConfig, clock: Clock): Part[] {
-  if (gateway === undefined) return [];
-  const stateFile = resolve(directory, gateway.stateFile);
-  return [
-    {
+function partsOf({ gateway, card, directory }: FederationConfig, clock: Clock): readonly Part[] {
+  const parts: Part[] = [];
+  if (gateway !== undefined) {
+    const stateFile = resolve(directory, gateway.stateFile);
+    parts.push({
       path: CARD_PUBLICATION,
       target: resolve(directory, gateway.publicationFile),
       name: "publication",
       digest: async () => readGatewayState(stateFile)?.publication,
-      untilInForce: (text) => untilInForce({ stateFile, file: "publication", text }, clock),
+      untilInForce: (text) => untilInForce(stateFile, "publication", text, clock),
       absent: "gateway_not_running",
-    },
-  ];
-}
-
-function bridgePart({ card, directory }: FederationConfig, clock: Clock): Part[] {
-  if (card === undefined) return [];
-  return [
-    {
+    });
+  }
+  if (card !== undefined) {
+    parts.push({
       path: CARD_AGENTS,
       target: resolve(directory, card.agentsFile),
       name: "agents",
@@ -136,19 +127,16 @@ function bridgePart({ card, directory }: FederationConfig, clock: Clock): Part[]
         });
       },
       absent: "bridge_not_running",
-    },
-  ];
+    });
+  }
+  return parts;
 }
-
-// Operator evidence of plane 4 for one partner: are our cards still public, does our bridge still trust the partner's,
-// and may its users ask any ghost. Invariant: a card is public or not for everybody; one that stays because another
-// partner consumes it is reported as open, with that reason.
 
 const TIMEOUT_MS = 5_000;
 const AUDITED_WITHIN_MS = 3_000;
 const POLL_MS = 100;
 
-export interface ProbeOptions {
+interface ProbeOptions {
   readonly config: Pick<FederationConfig, "card" | "directory" | "gateway">;
   readonly desired: DesiredPlane;
   readonly partner: PartnerEntry;
@@ -162,6 +150,7 @@ type Observe = (
   find: () => Promise<OperatorFinding> | OperatorFinding,
 ) => Promise<EvidenceItem>;
 
+/** Operator evidence: are our cards public, does our bridge trust the partner's, may its users ask a ghost. */
 export async function cardEvidence(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
   const partner = options.partner.partner.serverName;
   const observe: Observe = (probe, layer, subject, find) =>
@@ -173,7 +162,7 @@ export async function cardEvidence(options: ProbeOptions): Promise<readonly Evid
   ];
 }
 
-/** Each agent of ours that the partner could invoke. */
+/** Each agent of ours that the partner could invoke. A card that stays public for others says so. */
 async function ourCards(
   { config, desired, partner }: ProbeOptions,
   observe: Observe,
@@ -195,8 +184,8 @@ async function ourCards(
       await observe("card_fetch", "gateway", agent, async () => {
         const url = `${gateway.url.replace(/\/+$/, "")}${offered.cardPath}`;
         const answer = await requestJson(url, { timeoutMs: TIMEOUT_MS }).catch(() => undefined);
-        const status = answer?.status;
-        if (status === undefined) return { verdict: "unknown", reason: "gateway_unavailable" };
+        if (answer === undefined) return { verdict: "unknown", reason: "gateway_unavailable" };
+        const { status } = answer;
         if (status === 404) {
           const reason = offered.publish === "never" ? "never_published" : "card_withdrawn";
           return { status, verdict: "closed", reason };
@@ -259,12 +248,11 @@ async function whoMayAsk(
   const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
   const item = await observe("may_ask", "bridge", serverName, () => {
     if (inForce === undefined) return { verdict: "unknown", reason: "bridge_not_running" };
-    if (inForce !== sha256Tagged(text)) {
-      return { verdict: "unknown", reason: "not_in_force", references: [inForce] };
-    }
+    const references = [inForce];
+    if (inForce !== sha256Tagged(text)) return { verdict: "unknown", reason: "not_in_force", references };
     return mayAsk
-      ? { verdict: "open", reason: "in_agents_file", references: [inForce] }
-      : { verdict: "closed", reason: "not_in_agents_file", references: [inForce] };
+      ? { verdict: "open", reason: "in_agents_file", references }
+      : { verdict: "closed", reason: "not_in_agents_file", references };
   });
   return [item];
 }

@@ -13,14 +13,11 @@ export interface InvocableAgent {
   readonly clients: readonly string[];
 }
 
-export interface Invocation {
-  /** Sorted by name. */
+/** Agents sorted by name, and clients with a quota of their own, sorted by client ID. */
+export function invocationOf(registry: Registry): {
   readonly agents: readonly InvocableAgent[];
-  /** Clients with a quota of their own, sorted by client ID. */
   readonly quotas: readonly (readonly [clientId: string, quota: Quota])[];
-}
-
-export function invocationOf(registry: Registry): Invocation {
+} {
   const { organisation } = registry;
   const callers = [
     ...clientsInForce(registry).filter(({ enabled }) => enabled),

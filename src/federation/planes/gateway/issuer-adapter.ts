@@ -1,7 +1,5 @@
-// The issuer as plane 5 needs it, for either program: declared clients, enabled or not, with changes by hand undone.
-// Invariants: clients are closed before any is opened or changed; a client that cannot be brought to its state
-// is named with a reason and holds up no other; nothing here reveals a secret.
-
+// The issuer as plane 5 needs it, for either program. Invariants: clients are closed before any is opened or changed;
+// a client that cannot be brought to its state is named with a reason and holds up no other; no secret is revealed.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { ClientsFile } from "../../../rendered-files/issuer-clients.ts";
@@ -30,29 +28,20 @@ export interface IssuerFailure {
 }
 
 export interface IssuerAdapter {
-  /**
-   * Brings the issuer to these clients and reads them back.
-   * @throws DrawbridgeError `issuer_unavailable` when the issuer cannot be reached or denies us
-   */
+  /** Brings the issuer to these clients and reads them back. @throws DrawbridgeError `issuer_unavailable` */
   apply(
     intent: IssuerIntent,
   ): Promise<{ readonly changed: boolean; readonly failures: readonly IssuerFailure[] }>;
-  /**
-   * The issuer's clients by ID, and whether each can have a token.
-   * @throws DrawbridgeError `issuer_unavailable`
-   */
+  /** The issuer's clients by ID, and whether each can have a token. @throws DrawbridgeError `issuer_unavailable` */
   read(): Promise<ReadonlyMap<string, { readonly enabled: boolean }>>;
-  /**
-   * Kinds: `missing`, `extra`, `enabled` (against the registry), `disabled`, `edited`.
-   * @throws DrawbridgeError `issuer_unavailable`
-   */
+  /** Kinds: `missing`, `extra`, `enabled` (against the registry), `disabled`, `edited`. @throws as `read` does */
   drift(intent: IssuerIntent): Promise<readonly Omit<Drift, "plane">[]>;
 }
 
-// The one-machine issuer: clients.yaml beside it, which it reads at each token request, so that a whole file is in
-// force at once.
-
-/** @param directory where a relative path starts */
+/**
+ * The one-machine issuer, which reads clients.yaml at each token request, so that a whole file is in force at once.
+ * @param directory where a relative path starts
+ */
 export function declaredClientsAdapter(
   { clientsFile }: { readonly clientsFile: string },
   directory: string,

@@ -1,7 +1,6 @@
-// Plane 5's Kubernetes target: for each agent a POST route and one policy (token, caller, limit), and the rate
-// limit service's configuration. Keycloak's clients are made by the reconciler (issuer-keycloak.ts).
-// Invariants: authorization is one `Require` expression over `jwt.azp`, because every expression of a policy
-// must hold and a missing `azp` then refuses; the limiter fails closed.
+// Plane 5 on Kubernetes: for each agent a POST route and one policy, and the rate limit service's configuration.
+// Invariants: authorization is one `Require` expression over `jwt.azp`, because a missing `azp` then refuses; the
+// limiter fails closed.
 import type { KubernetesTarget } from "../../registry/organisation.ts";
 import type { Registry } from "../../registry/partner.ts";
 import { type Plain, yamlFile } from "../emit-yaml.ts";
@@ -56,12 +55,8 @@ function agentResources(
   const name = resourceName("invoke", agent);
   const base = new URL(upstream).pathname;
   const below = base.replace(/\/$/, "");
-  const to = (path: string) => ({
-    path: `${invokePath}${path}`,
-    rewrite: `${below}${path}`,
-    backend: name,
-    upstream,
-  });
+  const at = { backend: name, upstream };
+  const to = (path: string) => ({ path: `${invokePath}${path}`, rewrite: `${below}${path}`, ...at });
   // The operations of the HTTP+JSON binding (A2A 1.0, section 11).
   const operations = [
     routeRule("exact", { method: "POST", ...to("/message:send") }),
@@ -69,13 +64,7 @@ function agentResources(
     routeRule("prefix", { method: "GET", ...to("/tasks") }),
     routeRule("prefix", { method: "POST", ...to("/tasks") }),
   ];
-  const jsonRpc = routeRule("exact", {
-    method: "POST",
-    path: invokePath,
-    rewrite: base,
-    backend: name,
-    upstream,
-  });
+  const jsonRpc = routeRule("exact", { method: "POST", path: invokePath, rewrite: base, ...at });
   return [
     httpRoute(registry, "gateway", name, httpJson ? [jsonRpc, ...operations] : [jsonRpc]),
     policy(registry, target, name, clients, forwardToken),

@@ -1,7 +1,6 @@
 // Plane 5 as files: who may invoke which agent and how often, and the clients that the issuer declares.
-// Invariants: a client that is closed stays declared and disabled, also where the partner may invoke nothing, so that
-// the issuer gives it no token whoever made it; a client with which a partner had applied is closed with that partner;
-// secrets are references.
+// Invariants: a client that is closed, or with which a closed partner had applied, stays declared and disabled, so
+// that the issuer gives it no token whoever made it; secrets are references.
 import type { InvokedAgent } from "../../../rendered-files/gateway-files.ts";
 import type { DeclaredClient } from "../../../rendered-files/issuer-clients.ts";
 import { clientsInForce, planeState, type Registry } from "../../registry/partner.ts";

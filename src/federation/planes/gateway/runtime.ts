@@ -11,15 +11,8 @@ import { ClientsFile, TOKEN_LIFE_S } from "../../../rendered-files/issuer-client
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
-import { applicantsOf, type PartnerEntry, type Registry } from "../../registry/partner.ts";
-import {
-  applyFile,
-  fileDrift,
-  gatewayNotRunning,
-  readGatewayState,
-  standingText,
-  untilInForce,
-} from "../file-target.ts";
+import { applicantsOf } from "../../registry/partner.ts";
+import { applyFile, fileDrift, readGatewayState, standingText, untilInForce } from "../file-target.ts";
 import {
   type DesiredPlane,
   type Drift,
@@ -29,7 +22,6 @@ import {
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
-  type RuntimeDependencies,
   renderedFile,
   renderedText,
   unmanagedPlane,
@@ -41,16 +33,19 @@ import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
 const RETRY_MS = 5_000;
 
 /** The gateway plane of one deployment. */
-export function gatewayRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
+export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const { gateway } = config;
   if (gateway === undefined) return unmanagedPlane("gateway");
   const target = resolve(config.directory, gateway.invocationFile);
   const stateFile = resolve(config.directory, gateway.stateFile);
-  const issuer = issuerAdapter(gateway.issuer, config.directory, clock);
+  const issuer =
+    gateway.issuer.adapter === "keycloak"
+      ? keycloakAdapter(gateway.issuer, config.directory, clock)
+      : declaredClientsAdapter(gateway.issuer, config.directory);
 
   const applyGateway = async (text: string, progress: PlaneProgress): Promise<Half> => {
     const changed = applyFile(target, text, PUBLIC);
-    if (!(await untilInForce({ stateFile, file: "invocation", text }, clock))) {
+    if (!(await untilInForce(stateFile, "invocation", text, clock))) {
       return { changed, deferred: "gateway_not_running" };
     }
     progress.note(`the gateway has its callers in force, ${sha256Tagged(text)}`);
@@ -85,19 +80,32 @@ export function gatewayRuntime(config: FederationConfig, { clock }: RuntimeDepen
         // Drift of the gateway is undone whether or not the issuer answers.
         if (found.length === 0) throw error;
       }
-      if (found.length === 0 && state === undefined) throw gatewayNotRunning();
+      if (found.length === 0 && state === undefined) {
+        const what = "no gateway is running, so the files that it has in force are unknown";
+        throw new DrawbridgeError("not_running", what, { hint: "Start the gateway." });
+      }
       return found.map((drift) => ({ plane: "gateway", ...drift }));
     },
 
-    probe: (desired, partner, covering = []) =>
-      gatewayEvidence({
-        ...{ partner, registry: desired.registry, covering },
-        stateFile,
-        invocationFile: target,
-        issuer,
-        clock,
-        ...desiredOf(desired),
-      }),
+    async probe(desired, { partner }, covering = []): Promise<readonly EvidenceItem[]> {
+      const invocation = renderedText(desired, GATEWAY_INVOCATION);
+      const declared = applicantsOf(desired.registry, partner).map(({ clientId }) => clientId);
+      // Clients with which the partner had applied when its removal was opened are covered.
+      const clients = [...new Set([partner.azp, ...declared, ...covering])].map(async (azp) => {
+        const about = { plane: "gateway", partner: partner.serverName, subject: azp } as const;
+        const observe = (probe: string, layer: string, find: () => OperatorFinding) =>
+          observeInside(clock, { ...about, probe, layer }, find);
+        const client = await clientOf(issuer, azp);
+        return [
+          await observe("callers_in_force", "gateway", () =>
+            callersInForce(stateFile, target, invocation, azp),
+          ),
+          await observe("issuer_client", "issuer", () => ({ verdict: VERDICTS[client], reason: client })),
+          await observe("live_tokens", "issuer", () => liveTokens(client, clock)),
+        ];
+      });
+      return (await Promise.all(clients)).flat();
+    },
   };
 }
 
@@ -130,27 +138,20 @@ async function applyIssuer(
       })),
     };
   } catch (error) {
-    if (error instanceof DrawbridgeError && error.code === "issuer_unavailable") {
-      progress.note(error.message);
-      return { changed: false, deferred: error.code };
-    }
-    throw error;
+    if (!(error instanceof DrawbridgeError && error.code === "issuer_unavailable")) throw error;
+    progress.note(error.message);
+    return { changed: false, deferred: error.code };
   }
 }
 
 /** Runs both in order, the second also when the first fails; then throws the first error. */
 async function eachToItsEnd(halves: readonly (() => Promise<Half>)[]): Promise<readonly Half[]> {
-  const done: Half[] = [];
-  const errors: unknown[] = [];
-  for (const half of halves) {
-    try {
-      done.push(await half());
-    } catch (error) {
-      errors.push(error);
-    }
-  }
-  if (errors.length > 0) throw errors[0];
-  return done;
+  const results: PromiseSettledResult<Half>[] = [];
+  for (const half of halves) results.push(...(await Promise.allSettled([half()])));
+  return results.map((result) => {
+    if (result.status === "rejected") throw result.reason;
+    return result.value;
+  });
 }
 
 function outcomeOf(halves: readonly Half[]): PlaneOutcome {
@@ -189,69 +190,22 @@ function desiredOf(desired: DesiredPlane): { readonly invocation: string; readon
   return { invocation, intent: { owner, clients: value.clients, text } };
 }
 
-/** @param directory where relative paths of the configuration start */
-function issuerAdapter(
-  issuer: NonNullable<FederationConfig["gateway"]>["issuer"],
-  directory: string,
-  clock: Clock,
-): IssuerAdapter {
-  return issuer.adapter === "keycloak"
-    ? keycloakAdapter(issuer, directory, clock)
-    : declaredClientsAdapter(issuer, directory);
-}
-
-// Operator evidence of plane 5 for one partner: does the gateway still admit its `azp`, can it get a token, and until
-// when does a token live that it holds.
-
 /** Envoy takes a token up to two seconds past its end. */
 const SKEW_S = 2;
 
-export interface ProbeOptions {
-  readonly partner: PartnerEntry;
-  readonly registry: Registry;
-  /** Clients with which the partner had applied when its removal was opened. */
-  readonly covering: readonly string[];
-  readonly stateFile: string;
-  readonly invocationFile: string;
-  /** As rendered. */
-  readonly invocation: string;
-  readonly issuer: IssuerAdapter;
-  readonly clock: Clock;
-}
-
-export async function gatewayEvidence(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
-  const { partner } = options.partner;
-  const declared = applicantsOf(options.registry, partner).map(({ clientId }) => clientId);
-  const items = [...new Set([partner.azp, ...declared, ...options.covering])].map((clientId) =>
-    probeClient(options, clientId),
-  );
-  return (await Promise.all(items)).flat();
-}
-
-async function probeClient(options: ProbeOptions, azp: string): Promise<readonly EvidenceItem[]> {
-  const { clock, partner } = options;
-  const about = { plane: "gateway", partner: partner.partner.serverName, subject: azp } as const;
-  const observe = (probe: string, layer: string, find: () => OperatorFinding) =>
-    observeInside(clock, { ...about, probe, layer }, find);
-  const client = await clientOf(options.issuer, azp);
-  return [
-    await observe("callers_in_force", "gateway", () => callersInForce(options, azp)),
-    await observe("issuer_client", "issuer", () => ({ verdict: VERDICTS[client], reason: client })),
-    await observe("live_tokens", "issuer", () => liveTokens(client, clock)),
-  ];
-}
-
+/** Whether the gateway admits a client. @param invocation as rendered */
 function callersInForce(
-  { stateFile, invocationFile, invocation }: ProbeOptions,
+  stateFile: string,
+  invocationFile: string,
+  invocation: string,
   azp: string,
 ): OperatorFinding {
   const state = readGatewayState(stateFile);
   if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running" };
   const references = [state.invocation];
-  const text = standingText(invocationFile);
   // Only the file in force says who may call.
-  const inForce = [invocation, text].find(
-    (one) => one !== undefined && sha256Tagged(one) === state.invocation,
+  const inForce = [invocation, standingText(invocationFile) ?? ""].find(
+    (one) => sha256Tagged(one) === state.invocation,
   );
   if (inForce === undefined) return { verdict: "unknown", reason: "not_in_force", references };
   const { agents } = parseYaml(InvocationFile, inForce, invocationFile);
@@ -265,14 +219,13 @@ function callersInForce(
   };
 }
 
-type ClientState = "client_enabled" | "client_disabled" | "client_unknown" | "issuer_unavailable";
-
 const VERDICTS = {
   client_enabled: "open",
   client_disabled: "closed",
   client_unknown: "closed",
   issuer_unavailable: "unknown",
-} as const satisfies Readonly<Record<ClientState, EvidenceItem["verdict"]>>;
+} as const;
+type ClientState = keyof typeof VERDICTS;
 
 async function clientOf(issuer: IssuerAdapter, azp: string): Promise<ClientState> {
   const clients = await issuer.read().catch(undefinedFor());

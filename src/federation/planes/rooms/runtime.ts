@@ -1,12 +1,12 @@
-// Plane 2 on a homeserver: finds the rooms, brings each to the intent, and verifies it.
-// What is closed and how it is taken back: docs/reference/rooms-plane.md.
-
+// Plane 2 on a homeserver: finds the rooms, brings each to the intent, and verifies it. What is closed and how it is
+// taken back: docs/reference/rooms-plane.md.
 import { matrixCanonicalJson } from "../../../domain/canonical-json.ts";
+import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { FederationConfig } from "../../config.ts";
-import type { Drift, PlaneRuntime, RuntimeDependencies } from "../plane.ts";
+import type { Drift, PlaneRuntime } from "../plane.ts";
 import { staleAtHome } from "./acl-enforcement.ts";
 import { closeRooms } from "./close-all-rooms.ts";
 import { roomsEvidence } from "./operator-evidence.ts";
@@ -16,7 +16,7 @@ import { joinedByServer, type RoomState } from "./room-state.ts";
 import { listRooms, planFor, ROOMS_AT_ONCE, type RoomsSession, readRoom, withSession } from "./session.ts";
 
 /** The rooms plane of one deployment. */
-export function roomsRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
+export function roomsRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const quiet = { clock, note: () => undefined, writes: false } as const;
   const cursor: DriftCursor = {};
   return {
@@ -47,11 +47,6 @@ export function roomsRuntime(config: FederationConfig, { clock }: RuntimeDepende
   };
 }
 
-// Rooms in which steps are left to do although none of ours is pending, and rooms in which the homeserver enforces
-// another ACL than their state says.
-// Invariants: each drift check queries the enforcement in every room; the plans end in time however many rooms there
-// are, because a containment may be waiting for them, and rooms that they did not reach are the first of the next check.
-
 const KINDS: Readonly<Record<RoomStep["kind"], string>> = {
   raise_invite: "invite_level",
   ban: "partner_present",
@@ -59,7 +54,7 @@ const KINDS: Readonly<Record<RoomStep["kind"], string>> = {
   read_only: "writable",
 };
 
-/** One drift check takes about this long at most, milliseconds. */
+/** One drift check takes about this long at most, milliseconds, because a containment may be waiting for it. */
 const CHECK_MAX_MS = 5_000;
 
 /** How far the last drift check came; kept between checks. */
@@ -69,7 +64,11 @@ export interface DriftCursor {
   intent?: string;
 }
 
-/** What a pass would change although one ended before. @param cursor is moved on */
+/**
+ * Rooms in which steps are left to do, or in which the homeserver enforces another ACL than their state says. The
+ * enforcement is checked in every room; those whose plans were not reached in time are the first of the next check.
+ * @param cursor is moved on
+ */
 export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Promise<readonly Drift[]> {
   const { clock } = session;
   const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
@@ -80,33 +79,20 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
   const intent = JSON.stringify(session.intent);
   const after = cursor.intent === intent ? cursor.after : undefined;
   cursor.intent = intent;
-  const next =
-    after === undefined
-      ? 0
-      : Math.max(
-          0,
-          sorted.findIndex((room) => room > after),
-        );
+  const isReached = (room: RoomId) => after !== undefined && room <= after;
+  const inTurn = [...sorted.filter((room) => !isReached(room)), ...sorted.filter(isReached)];
   const deadline = clock.now() + CHECK_MAX_MS;
-  const found = await mapConcurrent(
-    [...sorted.slice(next), ...sorted.slice(0, next)],
-    ROOMS_AT_ONCE,
-    async (room) => {
-      if (clock.now() >= deadline) return [];
-      cursor.after = room; // They begin in order, so this is the last.
-      const state = await readRoom(session, room);
-      if (state === undefined || !joinedByServer(state).has(session.intent.own)) return [];
-      const steps = new Map(planFor(session, state).steps.map((step) => [step.kind, step]));
-      return [...steps].map(
-        ([kind, step]): Drift => ({
-          plane: "rooms",
-          subject: visibleId(room),
-          kind: kindOf(step),
-          found: digestOf(state, kind),
-        }),
-      );
-    },
-  );
+  const found = await mapConcurrent(inTurn, ROOMS_AT_ONCE, async (room) => {
+    if (clock.now() >= deadline) return [];
+    cursor.after = room; // They begin in order, so this is the last.
+    const state = await readRoom(session, room);
+    if (state === undefined || !joinedByServer(state).has(session.intent.own)) return [];
+    const steps = new Map(planFor(session, state).steps.map((step) => [step.kind, step]));
+    const subject = visibleId(room);
+    return [...steps.values()].map(
+      (step): Drift => ({ plane: "rooms", subject, kind: kindOf(step), found: digestOf(state, step.kind) }),
+    );
+  });
   return [...stale, ...found.flat()];
 }
 

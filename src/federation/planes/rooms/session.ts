@@ -8,7 +8,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { HomeserverAccess, HomeserverApi } from "../../homeserver/api.ts";
+import { HomeserverAccess } from "../../homeserver/api.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
 import { LentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
@@ -114,9 +114,9 @@ export async function withSession<T>(
   const { homeserver, rooms } = config;
   const inside = (path: string) => resolve(config.directory, path);
   const folder = join(inside(config.state), "rooms");
-  const api = new HomeserverApi({ url: homeserver.url, clock });
   const token = readSecret(homeserver.operatorToken, config.directory);
-  const operator = new SynapseAdminApi(new HomeserverAccess(api, token));
+  const access = new HomeserverAccess(homeserver.url, token, clock);
+  const operator = new SynapseAdminApi(access);
   const signed = new SignedRequests({
     name: intent.own as ServerName,
     signingKey: readPath(inside(homeserver.signingKeyFile)),
@@ -156,7 +156,7 @@ export async function withSession<T>(
     await tokens?.release().catch(() => undefined);
     if (writes) for (const journal of journals.values()) await journal.finish();
     await signed.close();
-    await api.close();
+    await access.close();
   }
 }
 

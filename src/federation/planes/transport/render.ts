@@ -1,17 +1,10 @@
 // Plane 1 as a file: the homeserver's include with its whitelist and key servers, rendered and read back.
 // Invariant: containment never changes it, so that a containment never restarts the homeserver.
 import { z } from "zod";
-import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { Registry } from "../../registry/partner.ts";
 import { yamlFile } from "../emit-yaml.ts";
 import { configMapFile } from "../kubernetes.ts";
-import {
-  admittedServers,
-  type DesiredPlane,
-  openPartners,
-  type PlaneRender,
-  renderedText,
-} from "../plane.ts";
+import { admittedServers, openPartners, type PlaneRender } from "../plane.ts";
 
 export const TRANSPORT_INCLUDE = "transport/homeserver.yaml";
 
@@ -44,22 +37,9 @@ export const transportRender: PlaneRender = {
 };
 
 /** Its keys: another one would be a setting of the homeserver that nobody reviewed. */
-const Include = z.strictObject({
+export const TransportInclude = z.strictObject({
   federation_domain_whitelist: z.array(z.string()),
   federation_whitelist_endpoint_enabled: z.literal(true),
   trusted_key_servers: z.array(z.strictObject({ server_name: z.string() })),
   suppress_key_server_warning: z.literal(true).optional(),
 });
-
-export interface DesiredInclude {
-  readonly text: string;
-  /** Sorted. */
-  readonly whitelist: readonly string[];
-}
-
-/** @throws ConfigError, DrawbridgeError `head_refused` */
-export function desiredInclude(desired: DesiredPlane): DesiredInclude {
-  const text = renderedText(desired, TRANSPORT_INCLUDE);
-  const include = parseYaml(Include, text, `rendered/${TRANSPORT_INCLUDE}`);
-  return { text, whitelist: [...new Set(include.federation_domain_whitelist)].sort() };
-}

@@ -1,10 +1,9 @@
-// Plane 1 on a homeserver: the include file, a restart when and only when it is needed, and proof from the
-// running process. A homeserver reads its whitelist at its start alone.
-// Invariants: a whitelist that cuts off whom the registry admits is refused before anything is written; the
-// intent to restart is durable before the file changes; restarts stay within their limit across crashes; the
+// Plane 1 on a homeserver: the include file, and a restart when it is needed, since a whitelist is read at the start.
+// Invariants: a whitelist that cuts off whom the registry admits is never written; the intent to restart is durable
+// before the file changes, so that a crash in between is noticed; restarts stay within their limit across crashes; the
 // plane is in force only when the running homeserver names exactly the declared servers.
-
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { statSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { z } from "zod";
@@ -12,6 +11,7 @@ import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
@@ -20,19 +20,20 @@ import { borderStatus } from "../border/status.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
 import {
   assertAdmits,
+  type DesiredPlane,
   type Drift,
   observeInside,
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
-  type RuntimeDependencies,
+  renderedText,
 } from "../plane.ts";
-import { type DesiredInclude, desiredInclude, TRANSPORT_INCLUDE } from "./render.ts";
+import { TRANSPORT_INCLUDE, TransportInclude } from "./render.ts";
 
 const RETRY_MS = 5_000;
 
 /** The transport plane of one deployment. */
-export function transportRuntime(config: FederationConfig, { clock }: RuntimeDependencies): PlaneRuntime {
+export function transportRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const target = resolve(config.directory, config.transport.includeFile);
   const record = restartRecord(config);
   return {
@@ -72,13 +73,9 @@ export function transportRuntime(config: FederationConfig, { clock }: RuntimeDep
 
     async probe(_desired, { partner }): Promise<readonly EvidenceItem[]> {
       const { serverName } = partner;
-      const about = {
-        plane: "transport",
-        partner: serverName,
-        probe: "whitelist",
-        subject: serverName,
-      } as const;
-      const item = await observeInside(clock, { ...about, layer: "homeserver" }, async () => {
+      const about = { plane: "transport", probe: "whitelist", layer: "homeserver" } as const;
+      const named = { partner: serverName, subject: serverName };
+      const item = await observeInside(clock, { ...about, ...named }, async () => {
         const running = await runningWhitelist(config);
         if (running === undefined) return { verdict: "unknown", reason: "homeserver_unavailable" };
         const admits = !running.enabled || running.servers.includes(serverName);
@@ -94,39 +91,31 @@ export function transportRuntime(config: FederationConfig, { clock }: RuntimeDep
   };
 }
 
-// The homeserver's restart: the command, and what the transport plane records of it between passes.
-// Invariant: an intent is durable before it is acted upon, so that a crash between writing the include file and the
-// restart is noticed, and a crash loop cannot restart the homeserver more often than allowed.
+interface DesiredInclude {
+  readonly text: string;
+  /** Sorted. */
+  readonly whitelist: readonly string[];
+}
 
-/**
- * Runs the command without a shell; nothing that it prints is kept.
- * Resolves when the command has ended well.
- * @param timeoutMs after which it is killed
- * @throws DrawbridgeError `program_failed`
- */
-export async function runRestartCommand(
-  command: readonly string[],
-  directory: string,
-  timeoutMs: number,
-): Promise<void> {
+/** @throws ConfigError, DrawbridgeError `head_refused` */
+function desiredInclude(desired: DesiredPlane): DesiredInclude {
+  const text = renderedText(desired, TRANSPORT_INCLUDE);
+  const include = parseYaml(TransportInclude, text, `rendered/${TRANSPORT_INCLUDE}`);
+  return { text, whitelist: [...new Set(include.federation_domain_whitelist)].sort() };
+}
+
+/** Runs the command without a shell; nothing that it prints is kept. @throws DrawbridgeError `program_failed` */
+async function runRestartCommand({ directory, transport }: FederationConfig): Promise<void> {
+  const { command, timeout } = transport.restart;
   const [program = "", ...args] = command;
-  const outcome = await new Promise<string>((resolve) => {
-    const child = spawn(program, args, {
-      cwd: directory,
-      stdio: "ignore",
-      signal: AbortSignal.timeout(timeoutMs),
-      killSignal: "SIGKILL",
-    });
-    child.once("error", (error: NodeJS.ErrnoException) => {
-      resolve(
-        error.name === "AbortError" ? "did not end in time" : `could not be run: ${error.code ?? error.name}`,
-      );
-    });
-    child.once("exit", (code, signal) =>
-      resolve(code === 0 ? "" : `ended with ${signal ?? `exit code ${code}`}`),
-    );
-  });
-  if (outcome === "") return;
+  const signal = AbortSignal.timeout(timeout);
+  const child = spawn(program, args, { cwd: directory, stdio: "ignore", signal, killSignal: "SIGKILL" });
+  const outcome = await once(child, "exit").then(
+    ([code, killedBy]) => (code === 0 ? undefined : `ended with ${killedBy ?? `exit code ${code}`}`),
+    ({ name, code }: NodeJS.ErrnoException) =>
+      name === "AbortError" ? "did not end in time" : `could not be run: ${code ?? name}`,
+  );
+  if (outcome === undefined) return;
   throw new DrawbridgeError("program_failed", `the homeserver's restart command ${outcome}`, {
     hint: "Run the command of transport.restart by hand, and correct what it reports; the include file is written.",
   });
@@ -168,18 +157,6 @@ function restartRecord({ directory, state, transport }: FederationConfig) {
   };
 }
 
-/** The restarts of the last hour. A time in the future was written by a wrong clock. */
-function recentRestarts(record: RestartRecord, now: number): readonly number[] {
-  return record.restarts.filter((at) => at <= now && now - at < HOUR_MS);
-}
-
-/** Milliseconds until another restart is allowed; 0 when it is now. */
-function untilAllowedMs(record: RestartRecord, maxPerHour: number, now: number): number {
-  const recent = recentRestarts(record, now);
-  const blocking = recent[recent.length - maxPerHour];
-  return blocking === undefined ? 0 : blocking + HOUR_MS - now;
-}
-
 const POLL_MS = 100;
 
 /** Restarts the homeserver, within its limit, to a verified end. */
@@ -190,17 +167,19 @@ async function restart(
   include: DesiredInclude,
   progress: PlaneProgress,
 ): Promise<PlaneOutcome> {
-  const { command, maxPerHour, timeout } = config.transport.restart;
-  const before = record.read();
+  const { maxPerHour, timeout } = config.transport.restart;
   const now = clock.now();
-  const waitMs = untilAllowedMs(before, maxPerHour, now);
-  if (waitMs > 0) return { state: "deferred", reason: "restart_limit", retryAfterMs: waitMs };
-
+  // A time in the future was written by a wrong clock.
+  const recent = record.read().restarts.filter((at) => at <= now && now - at < HOUR_MS);
+  const blocking = recent[recent.length - maxPerHour];
+  if (blocking !== undefined) {
+    return { state: "deferred", reason: "restart_limit", retryAfterMs: blocking + HOUR_MS - now };
+  }
   const startedBefore = await startedAt(config);
-  const restarts = [...recentRestarts(before, now), now];
+  const restarts = [...recent, now];
   record.write({ pending: sha256Tagged(include.text), restarts });
   progress.note("restarting the homeserver for a changed whitelist");
-  await runRestartCommand(command, config.directory, timeout);
+  await runRestartCommand(config);
   while (!(await isBack(config, include, startedBefore))) {
     if (clock.now() >= now + timeout) {
       throw new DrawbridgeError(
@@ -231,9 +210,6 @@ async function isBack(config: FederationConfig, include: DesiredInclude, before:
   return before === undefined || (now !== undefined && now !== before);
 }
 
-// What the homeserver really admits to federation: its own answer, not its configuration file.
-// Invariants: an answer in another form is an error; the operator's token goes to the homeserver alone.
-
 const PATH = "/_synapse/client/v1/config/federation_whitelist";
 
 const Answer = z.object({ whitelist_enabled: z.boolean(), whitelist: z.array(z.string()) });
@@ -248,15 +224,12 @@ interface RunningWhitelist {
 }
 
 /**
- * Asks the running homeserver (`GET /_synapse/client/v1/config/federation_whitelist`).
- * @returns undefined when it does not answer
- * @throws DrawbridgeError `homeserver_refused`, `secret_unavailable`
+ * What the running homeserver admits, by its own answer; undefined when it gives none.
+ * @throws DrawbridgeError `homeserver_refused`, also for another form; `secret_unavailable`
  */
-export async function runningWhitelist(
-  config: Pick<FederationConfig, "directory" | "homeserver">,
-): Promise<RunningWhitelist | undefined> {
+async function runningWhitelist(config: FederationConfig): Promise<RunningWhitelist | undefined> {
   const token = readSecret(config.homeserver.operatorToken, config.directory);
-  const answer = await callResource(config.homeserver.url, { method: "GET", path: PATH, token });
+  const answer = await callResource(config.homeserver.url, PATH, { token });
   if (answer === undefined || answer.status >= 500) return undefined;
   const parsed = Answer.safeParse(answer.body);
   if (answer.status !== 200 || !parsed.success) {
@@ -276,7 +249,7 @@ export async function runningWhitelist(
 }
 
 /** Whether the running homeserver admits exactly the declared servers. */
-export function isInForce(running: RunningWhitelist | undefined, include: DesiredInclude): boolean {
+function isInForce(running: RunningWhitelist | undefined, include: DesiredInclude): boolean {
   return running?.enabled === true && running.digest === whitelistDigest(include.whitelist);
 }
 

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { HomeserverApi } from "../../../../src/federation/homeserver/api.ts";
+import { HomeserverAccess } from "../../../../src/federation/homeserver/api.ts";
 import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
 const NOW = Date.UTC(2026, 0, 1);
-const BAN = { method: "PUT", path: ["_matrix", "ban"], operation: "to ban", body: {} } as const;
+const ban = (api: HomeserverAccess, method: "PUT" | "POST" = "PUT") =>
+  api.call(method, "to ban", ["_matrix", "ban"], { body: {} });
 
 /** A homeserver that answers in turn, the last answer again and again. */
 async function answering(t: TestContext, ...answers: ReturnType<Script>[]) {
@@ -14,7 +15,7 @@ async function answering(t: TestContext, ...answers: ReturnType<Script>[]) {
     () => answers[Math.min(server.seen.length, answers.length) - 1] ?? {},
   );
   const clock = new ManualClock(NOW);
-  const api = new HomeserverApi({ url: server.url, clock });
+  const api = new HomeserverAccess(server.url, "token", clock);
   t.after(() => api.close());
   /** Resolves once somebody sleeps; how long. */
   const asleep = async () => {
@@ -33,7 +34,7 @@ describe("HomeserverApi", () => {
       { status: 429, headers: { "retry-after": "3" }, body: {} },
       { body: { event_id: "$ban" } },
     );
-    const answered = api.request("token", BAN);
+    const answered = ban(api);
     assert.equal(await asleep(), 1_500);
     await clock.advance(1_499);
     assert.equal(server.seen.length, 1);
@@ -50,7 +51,7 @@ describe("HomeserverApi", () => {
       headers: { "retry-after": "200" },
       body: {},
     });
-    const answered = api.request("token", BAN);
+    const answered = ban(api);
     for (let waits = 0; waits < 3; waits++) await clock.advance(await asleep());
     assert.equal((await answered).status, 429);
     assert.equal(server.seen.length, 4);
@@ -59,7 +60,7 @@ describe("HomeserverApi", () => {
   it("a homeserver that limits for a day is not waited for that long [PLN-2]", async (t) => {
     const headers = { "retry-after": "86400" };
     const { clock, api, asleep } = await answering(t, { status: 429, headers, body: {} });
-    const answered = api.request("token", BAN);
+    const answered = ban(api);
     const waited = await asleep();
     assert.equal(waited, 600_000);
     await clock.advance(waited);
@@ -69,13 +70,13 @@ describe("HomeserverApi", () => {
   it("a POST without an answer is not repeated [PLN-2]", async (t) => {
     for (const failure of ["reset", { status: 502 }] as const) {
       const { server, api } = await answering(t, failure);
-      await assert.rejects(api.request("token", { ...BAN, method: "POST" }), {
+      await assert.rejects(ban(api, "POST"), {
         code: "homeserver_unavailable",
       });
       assert.equal(server.seen.length, 1);
     }
     const { server, clock, api, asleep } = await answering(t, "reset", { body: { event_id: "$ban" } });
-    const answered = api.request("token", BAN);
+    const answered = ban(api);
     await clock.advance(await asleep());
     assert.equal((await answered).status, 200);
     assert.equal(server.seen.length, 2);
@@ -84,7 +85,7 @@ describe("HomeserverApi", () => {
   it("a token is not sent to where a redirect points [PLN-2]", async (t) => {
     const elsewhere = await scriptedHomeserver(t);
     const { api } = await answering(t, { status: 307, headers: { location: elsewhere.url } });
-    assert.equal((await api.request("token", BAN)).status, 307);
+    assert.equal((await ban(api)).status, 307);
     assert.equal(elsewhere.seen.length, 0);
   });
 });

@@ -104,7 +104,7 @@ const transport = (...partners: readonly DesiredPartner[]) => desiredPlane(trans
 describe("border and transport planes", () => {
   it("a policy is applied when the module reports its digest, and not written again [PLN-3]", async (t) => {
     const server = await homeserver(t);
-    const plane = borderRuntime(server.config, { clock: systemClock });
+    const plane = borderRuntime(server.config, systemClock);
     const desired = border(B, { ...D, contained: true });
     assert.deepEqual(await plane.apply(desired, quiet), { state: "in_force", changed: true });
     assert.equal(readOrUndefined(server.policyFile), desired.files.get(BORDER_POLICY));
@@ -116,7 +116,8 @@ describe("border and transport planes", () => {
     const server = await homeserver(t);
     const clock = new ManualClock(0);
     const plane = borderRuntime(server.config, {
-      clock: { now: () => clock.now(), sleep: (ms) => clock.advance(ms) },
+      now: () => clock.now(),
+      sleep: (ms) => clock.advance(ms),
     });
     server.isStuck = true;
     await assert.rejects(plane.apply(border(B), quiet), refusedWith("homeserver_refused", /another policy/));
@@ -146,7 +147,7 @@ describe("border and transport planes", () => {
       const server = await homeserver(t);
       const policy = desiredPlane(borderRender, OWN, [B, D], JSON.stringify({ allowed_servers: servers }));
       await assert.rejects(
-        borderRuntime(server.config, { clock: systemClock }).apply(policy, quiet),
+        borderRuntime(server.config, systemClock).apply(policy, quiet),
         refusedWith("head_refused", says),
       );
       const include = JSON.stringify({
@@ -155,7 +156,7 @@ describe("border and transport planes", () => {
         trusted_key_servers: [],
       });
       await assert.rejects(
-        transportRuntime(server.config, { clock: systemClock }).apply(
+        transportRuntime(server.config, systemClock).apply(
           desiredPlane(transportRender, OWN, [B, D], include),
           quiet,
         ),
@@ -171,7 +172,7 @@ describe("border and transport planes", () => {
   it("an include file with another setting of the homeserver is refused [PLN-1]", async (t) => {
     const server = await homeserver(t);
     const text = `${transport(B).files.get(TRANSPORT_INCLUDE)}enable_registration: true\n`;
-    const plane = transportRuntime(server.config, { clock: systemClock });
+    const plane = transportRuntime(server.config, systemClock);
     await assert.rejects(
       plane.apply(desiredPlane(transportRender, OWN, [B], text), quiet),
       refusedWith("config_invalid", /enable_registration/),
@@ -181,7 +182,7 @@ describe("border and transport planes", () => {
 
   it("a changed whitelist restarts the homeserver once, an unchanged one never [PLN-1]", async (t) => {
     const server = await homeserver(t);
-    const plane = transportRuntime(server.config, { clock: systemClock });
+    const plane = transportRuntime(server.config, systemClock);
     const desired = transport(B, D);
     assert.deepEqual(await plane.apply(desired, quiet), { state: "in_force", changed: true });
     assert.equal(server.restarts(), desired.files.get(TRANSPORT_INCLUDE));
@@ -197,7 +198,7 @@ describe("border and transport planes", () => {
   it("a crash between the file and the restart is noticed at the next pass [PLN-1]", async (t) => {
     const server = await homeserver(t);
     const desired = transport(B);
-    await transportRuntime(server.config, { clock: systemClock }).apply(desired, quiet);
+    await transportRuntime(server.config, systemClock).apply(desired, quiet);
 
     // Only the key servers change, so that the running whitelist says nothing; the restart fails.
     const changed = transport({ ...B, ...{ transport: { keyServer: true } } });
@@ -205,11 +206,11 @@ describe("border and transport planes", () => {
       transport: { restart: { command: ["false"] } },
     });
     await assert.rejects(
-      transportRuntime(broken, { clock: systemClock }).apply(changed, quiet),
+      transportRuntime(broken, systemClock).apply(changed, quiet),
       refusedWith("program_failed", /exit code 1/),
     );
     assert.equal(server.restarts(), desired.files.get(TRANSPORT_INCLUDE));
-    const outcome = await transportRuntime(server.config, { clock: systemClock }).apply(changed, quiet);
+    const outcome = await transportRuntime(server.config, systemClock).apply(changed, quiet);
     assert.deepEqual(outcome, { state: "in_force", changed: true });
     assert.equal(server.restarts(), changed.files.get(TRANSPORT_INCLUDE));
   });
@@ -218,7 +219,7 @@ describe("border and transport planes", () => {
     const server = await homeserver(t, { maxPerHour: 2 });
     let now = 1_800_000_000_000;
     const clock = { now: () => now, sleep: async () => undefined };
-    const plane = () => transportRuntime(server.config, { clock });
+    const plane = () => transportRuntime(server.config, clock);
     await plane().apply(transport(B), quiet);
     now += 600_000;
     await plane().apply(transport(B, D), quiet);
@@ -240,7 +241,7 @@ describe("border and transport planes", () => {
     const file = join(server.directory, server.config.state, "transport.json");
     let now = 1_800_000_000_000;
     const clock = { now: () => now, sleep: async () => undefined };
-    const plane = () => transportRuntime(server.config, { clock });
+    const plane = () => transportRuntime(server.config, clock);
     await plane().apply(transport(B), quiet);
     writeFileSync(file, '{"version":1,"pend');
     utimesSync(file, now / 1_000, now / 1_000);
@@ -265,10 +266,10 @@ describe("border and transport planes", () => {
     };
     const idle = deployment(server.directory, server.config.homeserver.url);
     await assert.rejects(
-      transportRuntime(idle, { clock }).apply(desired, quiet),
+      transportRuntime(idle, clock).apply(desired, quiet),
       refusedWith("homeserver_unavailable", /did not come back/),
     );
-    const outcome = await transportRuntime(server.config, { clock }).apply(desired, quiet);
+    const outcome = await transportRuntime(server.config, clock).apply(desired, quiet);
     assert.deepEqual(outcome, { state: "in_force", changed: true });
   });
 
@@ -281,7 +282,7 @@ describe("border and transport planes", () => {
     });
     const file = join(server.directory, server.config.state, "transport.json");
     writeFile(file, JSON.stringify({ version: 1, pending: null, restarts: [now + 60_000, now + 120_000] }));
-    const apply = () => transportRuntime(broken, { clock }).apply(transport(B), quiet);
+    const apply = () => transportRuntime(broken, clock).apply(transport(B), quiet);
     for (const _ of [1, 2]) await assert.rejects(apply(), refusedWith("program_failed", /exit code 1/));
     assert.deepEqual(await apply(), {
       state: "deferred",
@@ -292,7 +293,7 @@ describe("border and transport planes", () => {
 
   it("a homeserver whose process is the one from before the restart command was not restarted [PLN-1]", async (t) => {
     const server = await homeserver(t);
-    await transportRuntime(server.config, { clock: systemClock }).apply(transport(B), quiet);
+    await transportRuntime(server.config, systemClock).apply(transport(B), quiet);
     let now = 1_800_000_000_000;
     const clock = {
       now: () => now,
@@ -306,39 +307,37 @@ describe("border and transport planes", () => {
     // Only the key servers change, so that the running whitelist is already the declared one.
     const changed = transport({ ...B, ...{ transport: { keyServer: true } } });
     await assert.rejects(
-      transportRuntime(idle, { clock }).apply(changed, quiet),
+      transportRuntime(idle, clock).apply(changed, quiet),
       refusedWith("homeserver_unavailable", /did not come back/),
     );
   });
 
   it("a file edited by hand is drift, reported by its digest [PLN-1] [PLN-3]", async (t) => {
     const server = await homeserver(t);
-    const deps = { clock: systemClock };
-    await borderRuntime(server.config, deps).apply(border(B), quiet);
-    await transportRuntime(server.config, deps).apply(transport(B), quiet);
+    await borderRuntime(server.config, systemClock).apply(border(B), quiet);
+    await transportRuntime(server.config, systemClock).apply(transport(B), quiet);
     writeFile(server.policyFile, JSON.stringify({ allowed_servers: [OWN, "c.test"] }));
     rmSync(server.includeFile);
-    const [edited] = await borderRuntime(server.config, deps).drift(border(B));
+    const [edited] = await borderRuntime(server.config, systemClock).drift(border(B));
     assert.equal(edited?.kind, "edited");
     assert.match(edited?.found ?? "", /^sha256:/);
-    const [missing] = await transportRuntime(server.config, deps).drift(transport(B));
+    const [missing] = await transportRuntime(server.config, systemClock).drift(transport(B));
     assert.deepEqual([missing?.kind, missing?.found], ["missing", null]);
   });
 
   it("the operator's probes report of one partner what the homeserver answers [PLN-1] [PLN-3]", async (t) => {
     const server = await homeserver(t);
-    const deps = { clock: systemClock };
     const closed = { ...B, planes: { border: "closed", transport: "closed" } } as const;
     const said = async (partner: DesiredPartner) => {
       const [policy, transports] = [border(closed, D), transport(closed, D)];
       const entry = partnerEntry(partner);
       return [
-        ...(await borderRuntime(server.config, deps).probe(policy, entry)),
-        ...(await transportRuntime(server.config, deps).probe(transports, entry)),
+        ...(await borderRuntime(server.config, systemClock).probe(policy, entry)),
+        ...(await transportRuntime(server.config, systemClock).probe(transports, entry)),
       ].map(({ probe, verdict, reason }) => [probe, verdict, reason]);
     };
-    await borderRuntime(server.config, deps).apply(border(closed, D), quiet);
-    await transportRuntime(server.config, deps).apply(transport(closed, D), quiet);
+    await borderRuntime(server.config, systemClock).apply(border(closed, D), quiet);
+    await transportRuntime(server.config, systemClock).apply(transport(closed, D), quiet);
     assert.deepEqual(await said(closed), [
       ["policy_check", "closed", "server_not_allowed"],
       ["policy_in_force", "closed", null],

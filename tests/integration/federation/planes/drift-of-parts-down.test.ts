@@ -26,7 +26,6 @@ import { deployment, desiredPlane } from "../../../support/sample-files.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 const OWN = "a.test:8448";
-const DEPS = { clock: systemClock };
 
 /** An address where nobody listens any more. */
 async function closedPort(): Promise<string> {
@@ -60,7 +59,7 @@ describe("drift of planes whose programs are down", () => {
   it("transport drift is unknown while the homeserver is down, and an edited file is still drift [PLN-1]", async (t) => {
     const folder = temporaryFolder(t);
     const desired = wanted(transportRender);
-    const down = transportRuntime(deployment(folder, await closedPort()), DEPS);
+    const down = transportRuntime(deployment(folder, await closedPort()), systemClock);
     const file = join(folder, "include/transport.yaml");
     assert.deepEqual(await kinds(down, desired), ["transport transport.yaml missing"]);
     writeFile(file, textOf(desired, TRANSPORT_INCLUDE));
@@ -72,14 +71,14 @@ describe("drift of planes whose programs are down", () => {
     writeFile(file, textOf(desired, TRANSPORT_INCLUDE));
     const ill = await scriptedHomeserver(t, () => ({ status: 502, body: "bad gateway" }));
     await assert.rejects(
-      transportRuntime(deployment(folder, ill.url), DEPS).drift(desired),
+      transportRuntime(deployment(folder, ill.url), systemClock).drift(desired),
       isNot("homeserver_unavailable"),
     );
     // It runs with another list than its file has.
     const other = await scriptedHomeserver(t, () => ({
       body: { whitelist_enabled: true, whitelist: ["c.test"] },
     }));
-    assert.deepEqual(await kinds(transportRuntime(deployment(folder, other.url), DEPS), desired), [
+    assert.deepEqual(await kinds(transportRuntime(deployment(folder, other.url), systemClock), desired), [
       "transport federation_domain_whitelist not_in_force",
     ]);
   });
@@ -139,7 +138,7 @@ describe("drift of planes whose programs are down", () => {
     const folder = temporaryFolder(t);
     const desired = wanted(cardRender);
     const texts = { agents: textOf(desired, CARD_AGENTS), publication: textOf(desired, CARD_PUBLICATION) };
-    const down = cardRuntime(await withGateway(folder), DEPS);
+    const down = cardRuntime(await withGateway(folder), systemClock);
     assert.deepEqual(await kinds(down, desired), [
       "card publication.yaml missing",
       "card agents.yaml missing",
@@ -154,7 +153,7 @@ describe("drift of planes whose programs are down", () => {
     assert.deepEqual(await kinds(down, desired), ["card publication not_in_force"]);
 
     const bridge = await bridgeRuns(t, texts.agents);
-    const running = cardRuntime(await withGateway(folder, { health: bridge.url }), DEPS);
+    const running = cardRuntime(await withGateway(folder, { health: bridge.url }), systemClock);
     gatewayRuns(folder, texts.publication, "");
     assert.deepEqual(await running.drift(desired), []);
     writeFile(join(folder, "gateway/state.json"), "{ cut off");
@@ -165,7 +164,7 @@ describe("drift of planes whose programs are down", () => {
     const folder = temporaryFolder(t);
     const desired = wanted(gatewayRender);
     const invocation = textOf(desired, GATEWAY_INVOCATION);
-    const down = gatewayRuntime(await withGateway(folder), DEPS);
+    const down = gatewayRuntime(await withGateway(folder), systemClock);
     writeFile(join(folder, "gateway/invocation.yaml"), invocation);
     assert.deepEqual(await kinds(down, desired), ["gateway clients.yaml missing"]);
     writeFile(join(folder, "issuer/clients.yaml"), textOf(desired, GATEWAY_CLIENTS));
@@ -181,7 +180,7 @@ describe("drift of planes whose programs are down", () => {
     const desired = wanted(gatewayRender);
     const invocation = textOf(desired, GATEWAY_INVOCATION);
     const file = join(folder, "gateway/invocation.yaml");
-    const plane = gatewayRuntime(await withGateway(folder, { keycloak: await closedPort() }), DEPS);
+    const plane = gatewayRuntime(await withGateway(folder, { keycloak: await closedPort() }), systemClock);
     writeFile(file, invocation);
     gatewayRuns(folder, "", invocation);
     await assert.rejects(plane.drift(desired), isNot("issuer_unavailable"));

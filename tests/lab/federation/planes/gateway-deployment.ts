@@ -87,8 +87,8 @@ export async function gatewayDeployment(t: Pick<TestContext, "after">): Promise<
     },
   };
   const planes = {
-    card: cardRuntime(config, { clock: systemClock }),
-    gateway: gatewayRuntime(config, { clock: systemClock }),
+    card: cardRuntime(config, systemClock),
+    gateway: gatewayRuntime(config, systemClock),
   };
   const partnerOf = (name: string, serverName: string, invokes: string[], more: object): PartnerEntry => ({
     name,

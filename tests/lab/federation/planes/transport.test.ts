@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, describe, it } from "node:test";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
-import { type SigningServer, signedRequest } from "../../../../src/federation/homeserver/signed-request.ts";
+import { SignedRequests } from "../../../../src/federation/homeserver/signed-request.ts";
 import { transportRender } from "../../../../src/federation/planes/transport/render.ts";
 import { transportRuntime } from "../../../../src/federation/planes/transport/runtime.ts";
 import { ProbeFile } from "../../../../src/federation/probes/config.ts";
@@ -52,7 +52,7 @@ describe("the transport plane on a real homeserver", () => {
       border: { statusToken: { file: a.border.statusTokenFile } },
     });
     writeFile(`${directory}/operator-token`, operator.accessToken, 0o600);
-    const plane = transportRuntime(base, { clock: systemClock });
+    const plane = transportRuntime(base, systemClock);
     const desired = (partner: DesiredPartner) => desiredPlane(transportRender, a.name, [partner]);
     const open = { serverName: b.name };
     const closed = { serverName: b.name, planes: { transport: "closed" } } as const;
@@ -102,19 +102,23 @@ describe("the transport plane on a real homeserver", () => {
    * answers 401, which says nothing about its whitelist (that is read before the signature): asked again.
    */
   async function send(from: FederatedServer, to: FederatedServer) {
-    const origin: SigningServer = {
+    const requests = new SignedRequests({
       name: from.name,
       signingKey: from.signingKey,
       proxyUrl: from.proxyUrl,
       ca: readFileSync(from.caFile, "utf8"),
-    };
-    for (let attempt = 0; ; attempt++) {
-      const path = `/_matrix/federation/v1/send/t${systemClock.now()}`;
-      const content = { origin: from.name, origin_server_ts: systemClock.now(), pdus: [] };
-      const answer = await signedRequest(origin, to.name, "PUT", path, content);
-      if (answer.status !== 401) return answer;
-      assert.ok(attempt < 20, `${JSON.stringify(answer.body)}\n${to.log().slice(-2_000)}`);
-      await systemClock.sleep(500);
+    });
+    try {
+      for (let attempt = 0; ; attempt++) {
+        const path = `/_matrix/federation/v1/send/t${systemClock.now()}`;
+        const content = { origin: from.name, origin_server_ts: systemClock.now(), pdus: [] };
+        const answer = await requests.request(to.name, "PUT", path, content);
+        if (answer.status !== 401) return answer;
+        assert.ok(attempt < 20, `${JSON.stringify(answer.body)}\n${to.log().slice(-2_000)}`);
+        await systemClock.sleep(500);
+      }
+    } finally {
+      await requests.close();
     }
   }
 });
