@@ -16,7 +16,7 @@ import { CONFIG, JSON_OPTION } from "./lib/options.ts";
 import { print, renderTable, say, short } from "./lib/output.ts";
 import { conditionText } from "./lib/step-table.ts";
 
-export const IDENTITY_EXIT_CODES = `
+const IDENTITY_EXIT_CODES = `
 
 Exit codes:
   0  changed, and every condition was observed to hold
@@ -25,7 +25,7 @@ Exit codes:
   5  changed, and something was not observed yet: do what it names, and run the same command again`;
 
 /** Opens the deployment, changes one identity, prints how it ended, and keeps the evidence. */
-export async function changeIdentity(
+async function changeIdentity(
   options: { readonly config: string; readonly json: boolean | undefined },
   change: (federation: Federation, parts: ReturnType<typeof agentParts>) => Promise<IdentityResult>,
 ): Promise<ExitCode> {
@@ -36,6 +36,14 @@ export async function changeIdentity(
   print(options, { ...result, evidence }, () => textOf(result, evidence));
   return result.complete ? ExitCode.ok : ExitCode.incomplete;
 }
+
+const OLD_CARD = { parse: (file: string) => readOldCard(file) } as const;
+const PATH = { parse: (file: string) => resolve(file) } as const;
+/** Of the commands about an agent of ours and of a partner's. */
+const PARTNER_OR_US = [
+  "<partner>",
+  "server name, or name of the registry file; our own server for an agent of ours",
+] as const;
 
 const DONE = {
   rotate: "rotated",
@@ -109,9 +117,9 @@ export const rotateCommand = defineCommand({
     ["--key <file>", "where its private key lies; the new one comes into its place", { required: true }],
     ["--card <file>", "its card; signed anew, by the new key alone", { required: true }],
     ["--key-id <id>", "the kid of the new key", { required: true }],
-    ["--new-key <file>", "a private key made elsewhere; one is made when left out"],
+    ["--new-key <file>", "a private key made elsewhere; one is made when left out", PATH],
     ["--lost", "the old private key is lost for good"],
-    ["--old-card <file>", "a card that the lost key has signed, when --card is no such card"],
+    ["--old-card <file>", "a card that the lost key has signed, when --card is no such card", OLD_CARD],
     ["--card-url <url>", "where the card is served; by default the gateway's public address of it"],
     CONFIG.federation,
     JSON_OPTION,
@@ -123,16 +131,12 @@ partners the new public key by another way than the card. It is proved: a card b
 new pin, also in the new key's name, and the card that is served verifies. Guards: missing_key, other_key,
 nothing_to_rotate, pinned_jwk, staged_key, retired_key, in_version_control.${IDENTITY_EXIT_CODES}`,
   run([agent], options) {
-    const oldCard = options.oldCard === undefined ? undefined : readOldCard(options.oldCard);
+    const { keyId, newKey: newKeyFile, oldCard } = options;
     return changeIdentity(options, (context, parts) =>
       rotateAgent(context, parts, {
-        agent,
+        ...{ agent, keyId, newKeyFile, oldCard, isLost: options.lost === true },
         keyFile: resolve(options.key),
         cardFile: resolve(options.card),
-        keyId: options.keyId,
-        newKeyFile: options.newKey === undefined ? undefined : resolve(options.newKey),
-        isLost: options.lost === true,
-        oldCard,
         cardUrl: (registry) => options.cardUrl ?? publishedCardUrl(context.config, registry, agent),
       }),
     );
@@ -140,10 +144,7 @@ nothing_to_rotate, pinned_jwk, staged_key, retired_key, in_version_control.${IDE
 });
 
 export const pinCommand = defineCommand({
-  arguments: [
-    ["<partner>", "server name, or name of the registry file; our own server for an agent of ours"],
-    ["<agent>", "its name in the registry"],
-  ],
+  arguments: [PARTNER_OR_US, ["<agent>", "its name in the registry"]],
   options: [
     [
       "--jwk <file>",
@@ -152,7 +153,11 @@ export const pinCommand = defineCommand({
     ],
     ["--key-id <id>", "which key of the set; or the kid of a JWK that has none"],
     ["--replaces <id>", "the key ID that is pinned now, to change it"],
-    ["--old-card <file>", "a card that the old key has signed, where this deployment has kept none"],
+    [
+      "--old-card <file>",
+      "a card that the old key has signed, where this deployment has kept none",
+      OLD_CARD,
+    ],
     CONFIG.federation,
     JSON_OPTION,
   ],
@@ -165,8 +170,7 @@ still served, or that the last pin has kept, or --old-card. Guards: pinned_jwk (
 retired_key, private_jwk.${IDENTITY_EXIT_CODES}`,
   run([partner, agent], options) {
     const identity = readPublicIdentity(options.jwk, options.keyId);
-    const oldCard = options.oldCard === undefined ? undefined : readOldCard(options.oldCard);
-    const { replaces } = options;
+    const { replaces, oldCard } = options;
     return changeIdentity(options, (context, parts) =>
       pinAgent(context, parts, { partner, agent, identity, replaces, oldCard }),
     );
@@ -175,7 +179,7 @@ retired_key, private_jwk.${IDENTITY_EXIT_CODES}`,
 
 export const withdrawCommand = defineCommand({
   arguments: [
-    ["<partner>", "server name, or name of the registry file; our own server for an agent of ours"],
+    PARTNER_OR_US,
     ["<agent>", "its agent that our bridge carries, or an agent of ours that it may invoke"],
   ],
   options: [CONFIG.federation, JSON_OPTION],

@@ -1,7 +1,6 @@
 // drawbridge bridge: runs the bridge of one organisation, or prepares it. Invariants: `init` touches nothing that is there
 // already; a registration with other tokens is not overwritten unless asked for, because a homeserver that still has the
 // old one would be cut off.
-import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parse } from "yaml";
 import { loadBridgeConfig } from "../bridge/config.ts";
@@ -14,10 +13,10 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { shellWord } from "../domain/printable.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
-import { createFile, replacePrivateFile, requireAbsent } from "../runtime/write-file.ts";
+import { createFile, readIfPresent, replacePrivateFile, requireAbsent } from "../runtime/write-file.ts";
 import { defineCommand } from "./lib/command.ts";
-import { httpUrl, parser, serverName } from "./lib/option-values.ts";
-import { CONFIG, JSON_OPTION, requireConfigFile } from "./lib/options.ts";
+import { httpUrl, parser } from "./lib/option-values.ts";
+import { CONFIG, fromConfigFile, JSON_OPTION, startingOptions } from "./lib/options.ts";
 import { print, printData, printText, say } from "./lib/output.ts";
 
 export const command = defineCommand({
@@ -26,13 +25,10 @@ export const command = defineCommand({
 Runs in the foreground until SIGTERM, then drains. The log is one JSON object a line, without content.
 /livez, /readyz and /metrics are served at the address that \`observe\` names in the configuration.`,
   async run(_, options) {
-    requireConfigFile(options.config, "bridge");
-    const config = loadBridgeConfig(options.config);
+    const config = fromConfigFile(options.config, "bridge", loadBridgeConfig);
     const { level, file } = config.log;
-    const log = serviceLog("bridge", {
-      level,
-      ...(file !== undefined && { file: resolve(config.directory, file) }),
-    });
+    const to = file === undefined ? {} : { file: resolve(config.directory, file) };
+    const log = serviceLog("bridge", { level, ...to });
     await runBridge({ config, clock: systemClock, random: systemRandom, log, stop: stopSignal() });
   },
 });
@@ -47,17 +43,7 @@ const variable = parser("name of an environment variable", (text) =>
 
 export const initCommand = defineCommand({
   options: [
-    ["-d, --directory <directory>", "the folder to write", { required: true }],
-    [
-      "--server-name <name>",
-      "the homeserver's name, such as example.org",
-      { required: true, parse: serverName },
-    ],
-    [
-      "--homeserver-url <url>",
-      "its client-server API as the bridge reaches it",
-      { required: true, parse: httpUrl },
-    ],
+    ...startingOptions("the bridge"),
     ["--appservice-url <url>", "the bridge as the homeserver reaches it", { parse: httpUrl }],
     ["--listen-port <port>", "where transactions come in", { default: 29_340, parse: port }],
     ["--observe-port <port>", "where /livez, /readyz and /metrics are", { default: 29_341, parse: port }],
@@ -107,8 +93,7 @@ export const registrationCommand = defineCommand({
     ["--force", "replace a registration that has other tokens"],
   ],
   run(_, options) {
-    requireConfigFile(options.config, "bridge");
-    const config = loadBridgeConfig(options.config);
+    const config = fromConfigFile(options.config, "bridge", loadBridgeConfig);
     const tokens = {
       asToken: readSecret(config.appservice.asToken, config.directory),
       hsToken: readSecret(config.appservice.hsToken, config.directory),
@@ -132,13 +117,9 @@ export const registrationCommand = defineCommand({
 
 /** Whether there is no file, or one with the same tokens. */
 function isSafeToReplace(file: string, tokens: AppserviceTokens): boolean {
-  let text: string;
   try {
-    text = readFileSync(file, "utf8");
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "ENOENT";
-  }
-  try {
+    const text = readIfPresent(file);
+    if (text === undefined) return true;
     const found = parse(text) as { as_token?: unknown; hs_token?: unknown } | null;
     return found?.as_token === tokens.asToken && found.hs_token === tokens.hsToken;
   } catch {
@@ -152,8 +133,7 @@ export const migrateCommand = defineCommand({
 A bridge does the same when it starts. Where its role may not change the schema, run this before, with the URL of a
 role that may, such as DATABASE_URL=postgres://owner@… drawbridge bridge migrate. Bridges that run go on meanwhile.`,
   async run(_, options) {
-    requireConfigFile(options.config, "bridge");
-    const applied = await migrateDatabase(loadBridgeConfig(options.config));
+    const applied = await migrateDatabase(fromConfigFile(options.config, "bridge", loadBridgeConfig));
     print(options, { applied }, () =>
       applied === 0 ? "The database is up to date.\n" : `Migrations applied: ${applied}.\n`,
     );
@@ -168,13 +148,9 @@ backup would be done again. This command cancels every question that is open in 
 answered since, and has nothing read that was written since the backup: whoever asked meanwhile without an answer asks
 again. Stop every bridge first.`,
   async run(_, options) {
-    requireConfigFile(options.config, "bridge");
-    const ended = await acceptRestoredDatabase(loadBridgeConfig(options.config), systemClock.now());
-    print(
-      options,
-      ended,
-      () =>
-        `Canceled: ${ended.delegations} questions and ${ended.envelopes} encrypted events that waited. Bridges may start.\n`,
-    );
+    const config = fromConfigFile(options.config, "bridge", loadBridgeConfig);
+    const ended = await acceptRestoredDatabase(config, systemClock.now());
+    const what = `${ended.delegations} questions and ${ended.envelopes} encrypted events that waited`;
+    print(options, ended, () => `Canceled: ${what}. Bridges may start.\n`);
   },
 });

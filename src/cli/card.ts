@@ -1,6 +1,5 @@
 // drawbridge card: signed Agent Cards: verify, lint, sign, fetch; and the keys that sign them.
-// Invariants: a key to pin is never taken from the card, nor from anything the card points to; a private key is readable
-// by this user alone from its first byte, and no key file is overwritten.
+// Invariants: a key to pin is never taken from the card, nor from anything the card points to; no key file is overwritten.
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { exportJWK } from "jose";
@@ -27,7 +26,7 @@ import { ExitCode } from "./lib/exit-codes.ts";
 import { print, printData, printText, say } from "./lib/output.ts";
 
 /** A card's bytes, or undefined when it cannot be read. A file too large to be a card is cut behind the limit. */
-export function readCardFile(path: string): Uint8Array | undefined {
+function readCardFile(path: string): Uint8Array | undefined {
   try {
     if (statSync(path).size > CARD_BYTES_MAX) return new Uint8Array(CARD_BYTES_MAX + 1);
     return readFileSync(path);
@@ -37,7 +36,7 @@ export function readCardFile(path: string): Uint8Array | undefined {
 }
 
 /** @throws DrawbridgeError `config_unreadable` or `config_invalid` */
-export function readJwkSet(path: string): Promise<readonly PinnedKey[]> {
+function readJwkSet(path: string): Promise<readonly PinnedKey[]> {
   return importJwkSet(readInput(path), path);
 }
 
@@ -151,11 +150,7 @@ export const keygenCommand = defineCommand({
 });
 
 type Signature = Pick<SignatureEntry, "keyId" | "algorithm">;
-
-type Verdict =
-  | { readonly accepted: true; readonly keyId: string }
-  | { readonly accepted: false; readonly reason: string };
-
+type Verdict = Awaited<ReturnType<typeof verify>>;
 type Jwk = Readonly<Record<"x" | "y", string>>;
 
 async function fetchBytes(url: string): Promise<Uint8Array> {
@@ -178,11 +173,10 @@ function readSignatures(read: ReadCard): Signature[] {
   }
 }
 
-async function verify(bytes: Uint8Array, pinned: readonly PinnedKey[]): Promise<Verdict> {
+async function verify(bytes: Uint8Array, pinned: readonly PinnedKey[]) {
   const verdict = await verifyCard(bytes, pinned);
-  return verdict.accepted
-    ? { accepted: true, keyId: verdict.keyId }
-    : { accepted: false, reason: verdict.reason };
+  if (!verdict.accepted) return { accepted: false, reason: verdict.reason } as const;
+  return { accepted: true, keyId: verdict.keyId } as const;
 }
 
 async function publicJwk(pinned: readonly PinnedKey[], keyId: string): Promise<Jwk | undefined> {

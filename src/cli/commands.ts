@@ -22,10 +22,7 @@ const OWN = { "": "" } as const;
 
 type Export<Verb extends string> = Verb extends "" ? "command" : `${CamelCase<Verb>}Command`;
 
-/**
- * The commands of one file, which exports each as `verbCommand`. A group of several files is named with each of them,
- * and has its summary from the first.
- */
+/** The commands of one file, which exports each as `verbCommand`. A group of several files has its summary from the first. */
 function group<Verb extends string>(
   words: string,
   summary: string,
@@ -34,8 +31,7 @@ function group<Verb extends string>(
 ): CommandGroup {
   const path = words.split(" ") as [string, ...string[]];
   const commands = Object.entries<string>(verbs).map(([verb, said]): CommandEntry => {
-    const camelCase = verb.replaceAll(/-(.)/g, (_, letter: string) => letter.toUpperCase());
-    const name = verb === "" ? "command" : `${camelCase}Command`;
+    const name = `${verb} command`.trim().replaceAll(/[- ](.)/g, (_, letter: string) => letter.toUpperCase());
     return {
       ...{ path: verb === "" ? path : [...path, verb], summary: verb === "" ? summary : said },
       load: async () => ((await load()) as Readonly<Record<string, CommandModule>>)[name] as CommandModule,
@@ -192,6 +188,8 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
   ],
 };
 
-export const COMMANDS: readonly CommandEntry[] = Object.values(PRODUCTS)
-  .flat()
-  .flatMap(({ commands }) => commands);
+export function commandsOf(products: typeof PRODUCTS): readonly CommandEntry[] {
+  return Object.values(products).flatMap((groups) => groups.flatMap(({ commands }) => commands));
+}
+
+export const COMMANDS = commandsOf(PRODUCTS);

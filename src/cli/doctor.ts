@@ -3,7 +3,7 @@ import { examineBridge, type Finding } from "../bridge/doctor/doctor.ts";
 import { systemClock } from "../domain/clock.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { CONFIG, requireConfigFile } from "./lib/options.ts";
+import { CONFIG, fromConfigFile } from "./lib/options.ts";
 import { print } from "./lib/output.ts";
 
 const MARKS: Readonly<Record<Finding["state"], string>> = { ok: "ok", not_known: "?", failing: "PROBLEM" };
@@ -25,8 +25,9 @@ Exit codes:
   2  there is no configuration, or the command line is wrong
   5  there is no problem, and something is not known`,
   async run(_, options) {
-    requireConfigFile(options.config, "bridge");
-    const findings = await examineBridge(options.config, systemClock);
+    const findings = await fromConfigFile(options.config, "bridge", (file) =>
+      examineBridge(file, systemClock),
+    );
     const json = findings.map((one) => ({ ...one, ok: one.state === "ok" }));
     print(options, json, () =>
       findings

@@ -9,7 +9,7 @@ import { loadSources } from "../gateway/source-files.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { defineCommand } from "./lib/command.ts";
 import type { ExitCode } from "./lib/exit-codes.ts";
-import { CONFIG, requireConfigFile } from "./lib/options.ts";
+import { CONFIG, fromConfigFile } from "./lib/options.ts";
 import { printText } from "./lib/output.ts";
 
 export const command = defineCommand({
@@ -21,9 +21,8 @@ of them is validated and taken up live; a file that cannot be used leaves the la
 is in force stands in the state file. Standard output is a log, one JSON object a line; the line with
 "event":"ready" says that the gateway serves.`,
   async run(_, options) {
-    requireConfigFile(options.config, "gateway");
     const exitCode = await serve({
-      configFile: resolve(options.config),
+      configFile: fromConfigFile(options.config, "gateway", resolve),
       clock: systemClock,
       log: serviceLog("gateway"),
       stop: stopSignal(),
@@ -35,9 +34,8 @@ is in force stands in the state file. Standard output is a log, one JSON object 
 export const renderCommand = defineCommand({
   options: [CONFIG.gateway, ["-o, --output <directory>", "where to write them", { required: true }]],
   run(_, { config, output }) {
-    requireConfigFile(config, "gateway");
     const directory = resolve(output);
-    const { gateway, publication, invocation } = loadSources(resolve(config));
+    const { gateway, publication, invocation } = loadSources(fromConfigFile(config, "gateway", resolve));
     const { files } = render(gateway.value, mergeAccessRules(publication, invocation), directory);
     for (const path of Object.keys(files).sort()) {
       placeFile(directory, path, files[path] ?? "");

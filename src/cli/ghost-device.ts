@@ -6,13 +6,12 @@ import { systemClock, systemRandom } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { CONFIG, JSON_OPTION, requireConfigFile } from "./lib/options.ts";
+import { CONFIG, fromConfigFile, JSON_OPTION } from "./lib/options.ts";
 import { print, renderTable, say } from "./lib/output.ts";
 
 /** Opens the devices of a bridge, and closes them whatever happens. */
 async function onDevices<T>(configFile: string, work: (admin: DeviceAdmin) => Promise<T>): Promise<T> {
-  requireConfigFile(configFile, "bridge");
-  const config = loadBridgeConfig(configFile);
+  const config = fromConfigFile(configFile, "bridge", loadBridgeConfig);
   return await withDeviceAdmin({ config, clock: systemClock, random: systemRandom }, work);
 }
 

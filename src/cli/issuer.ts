@@ -7,7 +7,7 @@ import { generateSigningKeys, startIssuer } from "../issuer/server.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { createFile } from "../runtime/write-file.ts";
 import { defineCommand } from "./lib/command.ts";
-import { CONFIG, requireConfigFile } from "./lib/options.ts";
+import { CONFIG, fromConfigFile } from "./lib/options.ts";
 import { printText, renderJson } from "./lib/output.ts";
 
 export const command = defineCommand({
@@ -16,10 +16,9 @@ export const command = defineCommand({
 Issues OAuth 2.0 access tokens to declared clients, in the foreground, until SIGTERM. The clients' file
 and their secrets are read again at each request. The log line with "event":"ready" says that it serves.`,
   async run(_, options) {
-    requireConfigFile(options.config, "issuer");
+    const config = fromConfigFile(options.config, "issuer", loadIssuerConfig);
     const log = serviceLog("issuer");
     const stop = stopSignal();
-    const config = loadIssuerConfig(options.config);
     const issuer = await startIssuer(config, log, systemClock);
     log.info({ event: "ready", listen: issuer.address, url: config.url }, "the issuer is serving");
     if (!stop.aborted) await once(stop, "abort");

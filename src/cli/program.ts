@@ -3,7 +3,7 @@
 
 import { Command, Help, type Option } from "commander";
 import manifest from "../../package.json" with { type: "json" };
-import { type CommandEntry, PRODUCTS } from "./commands.ts";
+import { type CommandEntry, commandsOf, PRODUCTS } from "./commands.ts";
 import { EXIT_CODES_HELP } from "./lib/exit-codes.ts";
 import { printError, printText } from "./lib/output.ts";
 
@@ -36,7 +36,6 @@ export function entryOf(
 
 const PLAIN_HELP = new Help();
 
-/** What commander says of an option, and whether it is needed. */
 function describeOption(option: Option): string {
   const said = PLAIN_HELP.optionDescription(option);
   return option.mandatory ? `${said} (required)` : said;
@@ -53,10 +52,7 @@ function commandAt(program: Command, words: readonly string[], summary: string):
   }, program);
 }
 
-/**
- * The program for one command line.
- * @param words the arguments after the program's name
- */
+/** The program for one command line. @param words the arguments after the program's name */
 export async function buildProgram(words: readonly string[], products = PRODUCTS): Promise<Command> {
   const program = new Command("drawbridge")
     .description(
@@ -75,10 +71,7 @@ export async function buildProgram(words: readonly string[], products = PRODUCTS
       for (const { path, summary } of group.commands) commandAt(program, path, summary);
     }
   }
-  const entries = Object.values(products)
-    .flat()
-    .flatMap(({ commands }) => commands);
-  const called = entryOf(entries, words);
+  const called = entryOf(commandsOf(products), words);
   if (called !== undefined) (await called.load()).register(commandAt(program, called.path, ""));
   return program;
 }

@@ -29,7 +29,7 @@ import { print, say, short } from "./lib/output.ts";
 import { planeWords } from "./lib/progress.ts";
 import { conditionText, planText, stepTable } from "./lib/step-table.ts";
 
-export const ROOMS_OPTION = [
+const ROOMS_OPTION = [
   "--rooms <choice>",
   "kept rooms: new ones in their place, or opened again (new by default)",
   { choices: ROOMS_CHOICES },
@@ -138,9 +138,7 @@ Exit codes:
 
 function resultText({ readmission, plane, conditions, proved, done }: ReadmissionStepResult): string {
   return [
-    ...(plane === null
-      ? []
-      : [`\nPlane ${planeLabel(plane)} is ${proved ? "open" : "NOT OBSERVED OPEN YET"}\n`]),
+    plane === null ? "" : `\nPlane ${planeLabel(plane)} is ${proved ? "open" : "NOT OBSERVED OPEN YET"}\n`,
     conditionText(conditions),
     ...(plane === "rooms" && proved ? invitationLines(readmission) : []),
     done ? "The re-admission is complete. What the partner knew before stays known to it.\n" : "",

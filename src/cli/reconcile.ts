@@ -81,6 +81,10 @@ function tableOf({ planes }: PassResult): string {
   return renderTable(["PLANE", "REVISION", "DIGEST", "TIME", "OUTCOME", "CHANGED", "DRIFT"], rows);
 }
 
+const NOT_APPLIED = {
+  ...{ revision: null, digest: null, at: null, reason: null, outOfReach: [], retryAt: null },
+};
+
 function jsonOf({ head, revision, direction, refusal, planes }: PassResult): unknown {
   return {
     head: head ?? null,
@@ -89,26 +93,9 @@ function jsonOf({ head, revision, direction, refusal, planes }: PassResult): unk
     refused: refusal ?? null,
     planes: planes.map((report) => {
       const { plane, changed, drift, record } = report;
-      const {
-        revision = null,
-        digest = null,
-        at = null,
-        reason = null,
-        retryAt = null,
-      } = record.applied ?? {};
-      const outOfReach = record.applied?.outOfReach ?? [];
-      return {
-        plane,
-        revision,
-        digest,
-        at,
-        outcome: outcomeOf(report),
-        reason,
-        outOfReach,
-        retryAt,
-        changed,
-        drift,
-      };
+      const { revision, digest, at, reason, outOfReach, retryAt } = record.applied ?? NOT_APPLIED;
+      const outcome = outcomeOf(report);
+      return { plane, revision, digest, at, outcome, reason, outOfReach, retryAt, changed, drift };
     }),
   };
 }
@@ -154,7 +141,5 @@ function levelOf(event: ReconcileEvent): "info" | "warn" | "error" {
   if (event.event === "plane_ended") {
     return event.outcome === "in_force" ? "info" : event.outcome === "failed" ? "error" : "warn";
   }
-  return event.event === "drift" || event.event.startsWith("drift_") || event.event === "state_damaged"
-    ? "warn"
-    : "info";
+  return /^(?:drift|state_damaged)/.test(event.event) ? "warn" : "info";
 }

@@ -16,11 +16,8 @@ export const keygenCommand = defineCommand({
 The private key is ECDSA P-256 in PKCS #8 PEM, readable by this user alone. Give the public key to the
 partner and to auditors, and read the key ID to them by another way. A key is never overwritten.`,
   run(_, options) {
-    const { keyId, privateKeyFile, publicKeyFile } = createKeyPair(options.output);
-    print(
-      options,
-      { keyId, privateKeyFile, publicKeyFile },
-      () => `key ID       ${keyId}\nprivate key  ${privateKeyFile}\npublic key   ${publicKeyFile}\n`,
-    );
+    const made = createKeyPair(options.output);
+    const { keyId, privateKeyFile: own, publicKeyFile } = made;
+    print(options, made, () => `key ID       ${keyId}\nprivate key  ${own}\npublic key   ${publicKeyFile}\n`);
   },
 });

@@ -70,7 +70,7 @@ const WORDS = {
   },
 } as const;
 
-export function containmentCommand(act: Act): CommandModule {
+function containmentCommand(act: Act): CommandModule {
   return defineCommand({
     arguments: [PARTNER],
     options: [
@@ -122,9 +122,7 @@ export async function performAndPrint(
   if (json === true) {
     printJson(jsonOf(result, results, limitsOf(act, serverName, closed)));
   } else {
-    const lines =
-      results === undefined ? stepLines(act, result, config) : leftLines(act, results, result, config);
-    if (lines.length > 0) write(lines);
+    write(results === undefined ? stepLines(act, result, config) : leftLines(act, results, result, config));
     if (act === "contain") write(limitLines(act, serverName, closed));
   }
   return results === undefined || results.every(isSettled) ? ExitCode.ok : ExitCode.incomplete;
@@ -138,9 +136,8 @@ async function applySteps(
   reporter: WorkflowReporter,
   write: (text: string) => void,
 ): Promise<readonly PlaneResult[]> {
-  say(
-    `In ${WORDS[act].order} order: ${PROCEDURES[act].steps.map(({ plane }) => planeWords(plane)).join(", ")}.`,
-  );
+  const order = PROCEDURES[act].steps.map(({ plane }) => planeWords(plane)).join(", ");
+  say(`In ${WORDS[act].order} order: ${order}.`);
   const reported = new Map<PlaneName, string>();
   const reportOnce = (one: PlaneResult) => {
     const text = planeLines(act, one).join("\n");
@@ -229,19 +226,18 @@ function leftLines(
   config: string,
 ): readonly string[] {
   const left = results.filter((one) => !isSettled(one)).map(({ plane }) => planeWords(plane));
-  const command = (words: string) => `  drawbridge federation ${words} --config ${shellWord(config)}`;
+  const command = (verb: Act | "probe") =>
+    `  drawbridge federation ${verb} ${shellWord(partner.name)} --config ${shellWord(config)}`;
   if (left.length > 0) {
     return [
       `${WORDS[act].left}: ${left.join(", ")}. Repair what is named above, then give the same command again:`,
-      `${command(`${act} ${shellWord(partner.name)}`)} --apply`,
+      `${command(act)} --apply`,
     ];
   }
   return [
     "Next:",
-    `${command(`probe ${shellWord(partner.name)}`)} --probe-config FILE   # observe it from outside`,
-    ...(act === "contain"
-      ? [`${command(`restore ${shellWord(partner.name)}`)} --apply   # take it back`]
-      : []),
+    `${command("probe")} --probe-config FILE   # observe it from outside`,
+    ...(act === "contain" ? [`${command("restore")} --apply   # take it back`] : []),
   ];
 }
 

@@ -1,11 +1,10 @@
-// drawbridge federation probe and evidence: is a partner as the registry says, from inside and from outside, and an
-// evidence pack about it, or the check of one that was made.
-
+// drawbridge federation probe and evidence: whether a partner is as the registry says, and an evidence pack about it.
 import { join, resolve } from "node:path";
 import { systemClock } from "../../domain/clock.ts";
 import { parseDurationMs } from "../../domain/duration.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseJson } from "../../domain/json.ts";
+import { counted } from "../../domain/printable.ts";
 import { assemblePack, packProblems } from "../../federation/evidence/pack.ts";
 import type { Window } from "../../federation/evidence/record-streams.ts";
 import {
@@ -18,7 +17,7 @@ import {
 import { judge, PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
-import { defineCommand } from "../lib/command.ts";
+import { defineCommand, type OptionValues } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { probePartner } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "../lib/options.ts";
@@ -71,17 +70,20 @@ Exit codes:
   },
 });
 
+const PACK_OPTIONS = [
+  CONFIG.federation,
+  ["--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago"],
+  ["--until <time>", "up to when; now when absent"],
+  PROBE_CONFIG,
+  ["--output <folder>", "where the pack is written"],
+  ["--verify <file>", "check every digest of a pack that was made"],
+  JSON_OPTION,
+] as const;
+type PackOptions = OptionValues<typeof PACK_OPTIONS>;
+
 export const evidenceCommand = defineCommand({
   arguments: [["[partner]", "server name, or name of the registry file"]],
-  options: [
-    CONFIG.federation,
-    ["--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago"],
-    ["--until <time>", "up to when; now when absent"],
-    PROBE_CONFIG,
-    ["--output <folder>", "where the pack is written"],
-    ["--verify <file>", "check every digest of a pack that was made"],
-    JSON_OPTION,
-  ],
+  options: PACK_OPTIONS,
   help: `
 Reads the border's violations, the gateway's access log and the bridge's audit file, probes the planes, and
 writes one file, readable by this user alone. No message, prompt or answer is in it, nor can be.
@@ -97,17 +99,11 @@ Exit codes:
   },
 });
 
-interface PackOptions {
-  readonly config: string;
-  readonly since: string | undefined;
-  readonly until?: string | undefined;
-  readonly probeConfig?: string | undefined;
-  readonly output: string | undefined;
-  readonly json?: boolean | undefined;
-}
-
 /** Observes a partner, and writes an evidence pack. @throws DrawbridgeError */
-export async function writePack(partner: string, options: PackOptions): Promise<ExitCode> {
+export async function writePack(
+  partner: string,
+  options: Pick<PackOptions, "config"> & Partial<PackOptions>,
+): Promise<ExitCode> {
   if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
   const window = windowOf(options.since, options.until);
   const probed = await probePartner(partner, { ...options, planes: CLOSING_ORDER });
@@ -121,10 +117,9 @@ export async function writePack(partner: string, options: PackOptions): Promise<
     return { stream, matching, refused };
   });
   print(options, { file, streams }, () => `${file}\n`);
-  for (const { stream, matching, refused: left } of streams) {
-    const refused = left === 0 ? "" : `, ${left} outside the schema and left out`;
-    const lines = matching === 1 ? "1 line" : `${matching} lines`;
-    say(`${stream}: ${lines} of this partner${refused}`);
+  for (const { stream, matching, refused } of streams) {
+    const left = refused === 0 ? "" : `, ${refused} outside the schema and left out`;
+    say(`${stream}: ${counted(matching, "line")} of this partner${left}`);
   }
   return ExitCode.ok;
 }
@@ -139,10 +134,8 @@ function timeOf(option: string, text: string, nowMs: number): number {
   if (ago !== undefined) return nowMs - ago;
   const at = /^\d{4}-\d{2}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
   if (Number.isFinite(at)) return at;
-  throw usage(
-    `--${option} ${JSON.stringify(text)} is no time`,
-    "Write 2026-01-31T03:00:00Z, or 2h for two hours ago.",
-  );
+  const hint = "Write 2026-01-31T03:00:00Z, or 2h for two hours ago.";
+  throw usage(`--${option} ${JSON.stringify(text)} is no time`, hint);
 }
 
 function windowOf(since: string | undefined, until: string | undefined): Window {

@@ -16,12 +16,7 @@ import { loadFederationConfig } from "../../federation/config.ts";
 import { signerOf, trustOf } from "../../federation/offboarding/run/context.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
-import {
-  findPartner,
-  isRemoved,
-  type PartnerEntry,
-  type Registry,
-} from "../../federation/registry/partner.ts";
+import { findPartner, isRemoved, partnerEntry, type Registry } from "../../federation/registry/partner.ts";
 import type { Revision } from "../../federation/repository/repository.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand } from "../lib/command.ts";
@@ -82,7 +77,7 @@ Exit codes:
       return containFirst(filing, name, config);
     }
     const { desired } = await acceptedState(federation);
-    const commands = commandsFor(subjectIn(desired.registry), config);
+    const { name } = subjectIn(desired.registry);
     await fileAndPrint(filing);
     if (report.requested_action !== "contain") return ExitCode.ok;
     say(
@@ -90,31 +85,29 @@ Exit codes:
         ? "The reporter asks for containment. Repeat with --apply, or give the commands yourself:"
         : `The report asks for containment, and ${origin.why}: ask the reporter by another way. If it is true:`,
     );
-    for (const words of commands) say(`  drawbridge federation ${words.map(shellWord).join(" ")}`);
+    const subject = `${shellWord(name)} --config ${shellWord(config)}`;
+    const folder = shellWord(evidenceFolder(config));
+    say(`  drawbridge federation contain ${subject} --apply`);
+    say(`  drawbridge federation evidence ${subject} --since 24h --output ${folder}`);
     return ExitCode.ok;
   },
 });
 
 /** Only a partner in good standing may have somebody contained, and only by its own signature. */
 function refuseUnlessAuthentic(report: AbuseReport, origin: Origin, registry: Registry): void {
-  const reporter = report.reporter.server_name;
-  const isOwn = reporter === registry.organisation.serverName;
-  const partner = registry.partners.find(({ partner }) => partner.serverName === reporter)?.partner;
-  const why = !origin.signed
-    ? origin.why
-    : isOwn
-      ? undefined
-      : partner === undefined
-        ? "its reporter is no partner"
-        : partner.contained
-          ? "its reporter is contained"
-          : isRemoved(partner)
-            ? "its reporter was removed"
-            : undefined;
+  const why = origin.signed ? whyNotTrusted(report.reporter.server_name, registry) : origin.why;
   if (why === undefined) return;
   throw new DrawbridgeError("record_refused", `the report contains nobody: ${why}; nothing was done`, {
     hint: "Ask the reporter by another way; file the report without --apply, and contain with drawbridge federation contain.",
   });
+}
+
+function whyNotTrusted(reporter: string, registry: Registry): string | undefined {
+  if (reporter === registry.organisation.serverName) return undefined;
+  const partner = partnerEntry(registry, reporter)?.partner;
+  if (partner === undefined) return "its reporter is no partner";
+  if (partner.contained) return "its reporter is contained";
+  return isRemoved(partner) ? "its reporter was removed" : undefined;
 }
 
 /** What was decided about a report stands: whoever sends it again, long after, has nobody contained by it. */
@@ -141,18 +134,9 @@ function evidenceFolder(config: string): string {
   return join(dirname(resolve(config)), "evidence");
 }
 
-/** What the two steps of a containment are as commands. */
-function commandsFor({ name }: PartnerEntry, config: string): readonly (readonly string[])[] {
-  return [
-    ["contain", name, "--config", config, "--apply"],
-    ["evidence", name, "--config", config, "--since", "24h", "--output", evidenceFolder(config)],
-  ];
-}
-
 /**
- * Contains, then files, then makes a pack of it; each whatever became of the one before. What is filed is built on
- * a head that is good: containment has put one there where it had to.
- * @throws what filing throws, at the end
+ * Contains, then files, then makes a pack; each whatever became of the one before. Containment leaves a good head, on
+ * which the report is filed. @throws what filing throws, at the end
  */
 async function containFirst(filing: Filing, name: string, config: string): Promise<ExitCode> {
   const contained = await codeOf(() => performAndPrint("contain", name, { config, apply: true }));

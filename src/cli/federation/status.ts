@@ -5,7 +5,7 @@ import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
-import { print, renderTable, short } from "../lib/output.ts";
+import { print, renderTable, renderTableIfAny, short } from "../lib/output.ts";
 import { planeWords } from "../lib/progress.ts";
 
 export const statusCommand = defineCommand({
@@ -35,25 +35,20 @@ function exitCodeOf({ head, refused, planes }: FederationStatus): ExitCode {
 }
 
 function textOf({ head, accepted, refused, contained, removed, planes, drift }: FederationStatus): string {
-  const sections = [`head      ${short(head)}\nin force  ${short(accepted)}\n`];
-  if (refused !== null) {
-    sections.push(`REFUSED: ${refused.detail} [${refused.reason}]\nhint: ${refused.hint}\n`);
-  }
-  sections.push(
-    contained.length === 0
-      ? "No partner is contained.\n"
-      : renderTable(
-          ["CONTAINED", "SERVER", "DECLARED CLOSED"],
-          contained.map((one) => [one.name, one.serverName, one.declaredClosed.join(", ")]),
-        ),
-    ...(removed.length === 0
-      ? []
-      : [
-          renderTable(
-            ["NOT ADMITTED", "SERVER"],
-            removed.map((one) => [one.name, one.serverName]),
-          ),
-        ]),
+  const [oldest] = planes.flatMap(({ lookedAt }) => lookedAt ?? []).sort();
+  const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeWords(plane));
+  return [
+    `head      ${short(head)}\nin force  ${short(accepted)}\n`,
+    refused === null ? "" : `REFUSED: ${refused.detail} [${refused.reason}]\nhint: ${refused.hint}\n`,
+    contained.length === 0 ? "No partner is contained.\n" : "",
+    renderTableIfAny(
+      ["CONTAINED", "SERVER", "DECLARED CLOSED"],
+      contained.map((one) => [one.name, one.serverName, one.declaredClosed.join(", ")]),
+    ),
+    renderTableIfAny(
+      ["NOT ADMITTED", "SERVER"],
+      removed.map((one) => [one.name, one.serverName]),
+    ),
     renderTable(
       ["PLANE", "REVISION", "DIGEST", "TIME", "OUTCOME", "DRIFT", "NEXT TRY"],
       planes.map((one) => [
@@ -68,34 +63,24 @@ function textOf({ head, accepted, refused, contained, removed, planes, drift }: 
         one.retryAt ?? "-",
       ]),
     ),
-  );
-  const [oldest] = planes.flatMap(({ lookedAt }) => lookedAt ?? []).sort();
-  if (oldest !== undefined) {
-    sections.push(
-      `From records; drift was looked for last at ${oldest}, or later. No server was asked now.\n`,
-    );
-  }
-  const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeWords(plane));
-  if (never.length > 0) {
-    sections.push(
-      `Never applied: ${never.join(", ")}. What is in force there was not put there by this deployment, and is not known here.\n` +
+    oldest === undefined
+      ? ""
+      : `From records; drift was looked for last at ${oldest}, or later. No server was asked now.\n`,
+    never.length === 0
+      ? ""
+      : `Never applied: ${never.join(", ")}. What is in force there was not put there by this deployment, and is not known here.\n` +
         "hint: drawbridge reconcile --once applies all planes; contain and restore apply 5, 4, 2 and 3 alone.\n",
-    );
-  }
-  const left = planes.flatMap(({ plane, outOfReach }) => outOfReach.map((one) => [plane, one] as const));
-  if (left.length > 0) {
-    const rows = left.map(([plane, one]) => [
-      planeLabel(plane),
-      one.partner,
-      one.subject,
-      one.reason,
-      one.hint,
-    ]);
-    sections.push(renderTable(["NOT REACHED", "PARTNER", "WHAT", "WHY", "HINT"], rows));
-  }
-  if (drift.length > 0) {
-    const rows = drift.map((one) => [one.at, planeLabel(one.plane), one.subject, one.kind, one.kept ?? "-"]);
-    sections.push(renderTable(["DRIFT PUT RIGHT", "PLANE", "WHAT", "KIND", "KEPT TEXT"], rows));
-  }
-  return sections.join("\n");
+    renderTableIfAny(
+      ["NOT REACHED", "PARTNER", "WHAT", "WHY", "HINT"],
+      planes.flatMap(({ plane, outOfReach }) =>
+        outOfReach.map((one) => [planeLabel(plane), one.partner, one.subject, one.reason, one.hint]),
+      ),
+    ),
+    renderTableIfAny(
+      ["DRIFT PUT RIGHT", "PLANE", "WHAT", "KIND", "KEPT TEXT"],
+      drift.map((one) => [one.at, planeLabel(one.plane), one.subject, one.kind, one.kept ?? "-"]),
+    ),
+  ]
+    .filter((section) => section !== "")
+    .join("\n");
 }

@@ -18,22 +18,12 @@ import {
 } from "../../federation/work-tree/files.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { httpUrl, serverName } from "../lib/option-values.ts";
+import { startingOptions } from "../lib/options.ts";
 import { print, printText, renderTable, say } from "../lib/output.ts";
 
 export const initCommand = defineCommand({
   options: [
-    ["-d, --directory <directory>", "the folder to write", { required: true }],
-    [
-      "--server-name <name>",
-      "the homeserver's name, such as example.org",
-      { required: true, parse: serverName },
-    ],
-    [
-      "--homeserver-url <url>",
-      "its client-server API as this machine reaches it",
-      { required: true, parse: httpUrl },
-    ],
+    ...startingOptions("this machine"),
     [
       "--bridge <folder>",
       "the folder of the bridge, whose agents are taken over; without it none is managed",

@@ -15,18 +15,13 @@ export async function runCommandLine(
   process.exit(code);
 }
 
-/**
- * Runs the words after the program's name.
- * @returns the exit code with which the process ends at once; undefined when the command has done its work, and
- *   `process.exitCode` is its answer
- */
+/** @returns the exit code to end with at once; undefined when the command has set `process.exitCode` by itself */
 export async function runWords(
   build: (words: readonly string[]) => Command | Promise<Command>,
   words: readonly string[],
 ): Promise<ExitCode | undefined> {
   try {
-    const program = await build(words);
-    await program.parseAsync(words, { from: "user" });
+    await (await build(words)).parseAsync(words, { from: "user" });
     return undefined;
   } catch (error) {
     // Commander has printed its own message already; requested help is no error.

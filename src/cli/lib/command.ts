@@ -6,11 +6,10 @@ import type { ExitCode } from "./exit-codes.ts";
 
 /** A command: `verbCommand` of `src/cli/<group>.ts` or of a file in that folder, listed in commands.ts. */
 export interface CommandModule {
-  /** Adds arguments, options, help and the action to the command. */
   register(command: Command): void;
 }
 
-/** `<name>` is needed, `[name]` is not, and `<name...>` is a list. */
+/** `<name>` is needed, `<name...>` is a list of them, and `[name]` is not needed. */
 type ArgumentSpec = readonly [name: string, description: string, byDefault?: string];
 
 interface OptionSettings {
@@ -26,13 +25,11 @@ export type OptionSpec = readonly [flags: string, description: string, settings?
 
 type ArgumentValue<Spec extends ArgumentSpec> = Spec[0] extends `<${string}...>`
   ? readonly string[]
-  : Spec[0] extends `[${string}...]`
-    ? readonly string[]
-    : Spec[0] extends `<${string}>`
+  : Spec[0] extends `<${string}>`
+    ? string
+    : Spec extends readonly [string, string, string]
       ? string
-      : Spec extends readonly [string, string, string]
-        ? string
-        : string | undefined;
+      : string | undefined;
 
 type ArgumentValues<Specs extends readonly ArgumentSpec[]> = {
   readonly [Index in keyof Specs]: ArgumentValue<Specs[Index]>;
@@ -63,9 +60,8 @@ export type OptionValues<Specs extends readonly OptionSpec[]> = {
 };
 
 /**
- * Defines a command from its parts. `run` throws DrawbridgeError when it fails, and returns another exit code than
- * 0 when its answer is no.
- * @param help what `--help` prints after the options; it ends with the exit codes
+ * Defines a command. `run` throws DrawbridgeError when it fails, and returns another exit code than 0 when its answer is
+ * no; `help` is what `--help` prints after the options.
  */
 export function defineCommand<
   const Arguments extends readonly ArgumentSpec[] = readonly [],

@@ -2,21 +2,15 @@
 // need not read text.
 import { DrawbridgeError, type ErrorCode } from "../../domain/errors.ts";
 
+/** What each means stands in the help below. */
 export const ExitCode = {
   ok: 0,
-  /** It failed, or the answer is no: a card rejected, a check that does not hold. */
   failed: 1,
-  /** The command line, a configuration file or a secret is wrong; nothing was done. */
   usage: 2,
-  /** A server that is needed could not be reached, or refused. */
   unavailable: 3,
-  /** What the repository holds is refused; what was in force before stays in force. */
   refused: 4,
-  /** Done as far as it goes; what is left is named. */
   incomplete: 5,
-  /** A record of a removal to which the partner has contributed nothing. */
   unilateral: 6,
-  /** All that can be done now is done; the other organisation has to act. */
   waiting: 7,
 } as const;
 export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
@@ -59,15 +53,11 @@ const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   internal: ExitCode.failed,
 };
 
-/** The exit code for an error that ended a command. */
 export function exitCodeOf(error: unknown): ExitCode {
   return error instanceof DrawbridgeError ? EXIT_BY_ERROR[error.code] : ExitCode.failed;
 }
 
-/**
- * An error as the operator sees it: `error: …` and, where there is one, `hint: …`.
- * A defect of the program keeps its stack, so that it can be reported.
- */
+/** An error as the operator sees it, with its hint; a defect of the program keeps its stack. */
 export function renderError(error: unknown): string {
   if (error instanceof DrawbridgeError && error.code !== "internal") {
     const hint = error.hint === undefined ? "" : `hint: ${error.hint}\n`;

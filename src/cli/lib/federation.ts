@@ -7,7 +7,7 @@ import { probeFromInside } from "../../federation/probes/from-inside.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import { type Federation, openFederation, type Reporter } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
-import { requireConfigFile } from "./options.ts";
+import { fromConfigFile } from "./options.ts";
 import { say, short } from "./output.ts";
 import { progressReporter } from "./progress.ts";
 
@@ -16,9 +16,8 @@ export async function openForCommand(
   file: string,
   reporter: Reporter = progressReporter,
 ): Promise<Federation> {
-  requireConfigFile(file, "federation");
-  const sources = { clock: systemClock, random: systemRandom, reporter };
-  const federation = await openFederation(loadFederationConfig(file), sources);
+  const config = fromConfigFile(file, "federation", loadFederationConfig);
+  const federation = await openFederation(config, { clock: systemClock, random: systemRandom, reporter });
   return { ...federation, onWait: () => say("another change is being made; waiting") };
 }
 
@@ -27,7 +26,7 @@ export function outsideOf(federation: Federation, file: string | undefined) {
   return file === undefined ? undefined : outsideProbe(federation, file);
 }
 
-/** Observes a partner as the registry has it. @throws DrawbridgeError `usage` when probe.yaml is about another server or partner, and what opening a deployment throws */
+/** Observes a partner as the registry has it. @throws DrawbridgeError `usage` when probe.yaml is about another one */
 export async function probePartner(
   name: string,
   options: {

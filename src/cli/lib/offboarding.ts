@@ -1,6 +1,5 @@
 // What the commands of a removal share: how they open a deployment, name a run, and report its status.
 import { resolve } from "node:path";
-import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine, shellWord } from "../../domain/printable.ts";
 import { residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
@@ -12,13 +11,12 @@ import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";
 import type { Evaluated } from "../../records/conditions/condition.ts";
-import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
+import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { openForCommand, outsideOf } from "./federation.ts";
 import { CONFIG, JSON_OPTION, PROBE_CONFIG } from "./options.ts";
 import { print, say } from "./output.ts";
 
 const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
-/** Of a command about one run. */
 export const RUN_OPTIONS = [CONFIG.federation, RUN_ID, JSON_OPTION] as const;
 /** Of a command about one run that may probe from outside. */
 export const PROBING_RUN_OPTIONS = [CONFIG.federation, RUN_ID, PROBE_CONFIG, JSON_OPTION] as const;
@@ -56,22 +54,10 @@ export function printDone(
   print(options, { ...done, recordFile, status }, () => `${text()}\n`);
 }
 
-/**
- * Writes everything that is signed to a file for the other organisation.
- * @returns the file's absolute path
- * @throws DrawbridgeError `usage` when it cannot be written
- */
+/** Writes what is signed to a file for the other organisation, and returns its path. @throws DrawbridgeError `usage` */
 export function writeExport(file: string, text: string): string {
   const path = resolve(file);
-  try {
-    writeWhole(path, text, PRIVATE);
-  } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
-    throw new DrawbridgeError("usage", `cannot write ${path}: ${code}`, {
-      hint: "Name a file in a folder that this user may write to: drawbridge offboarding export FILE.",
-      cause,
-    });
-  }
+  replacePrivateFile(path, text);
   return path;
 }
 
@@ -89,14 +75,10 @@ export function blockLines(blocks: readonly Block[]): readonly string[] {
 export function nextLine({ next, waiting, ended }: RunStatus, options: RunOptions): string {
   const { config, probeConfig, runId } = options;
   if (ended?.how === "aborted") return `The run was aborted at ${ended.at} (${ended.reason}).`;
-  const where = [
-    `--config ${shellWord(config)}`,
-    ...(runId === undefined ? [] : [`--run-id ${shellWord(runId)}`]),
-    ...(probeConfig !== undefined && ["next", "sign", "complete"].includes(next[0] ?? "")
-      ? [`--probe-config ${shellWord(probeConfig)}`]
-      : []),
-  ].join(" ");
-  const command = `drawbridge offboarding ${next.join(" ")} ${where}`;
+  const run = runId === undefined ? "" : ` --run-id ${shellWord(runId)}`;
+  const probes = probeConfig !== undefined && ["next", "sign", "complete"].includes(next[0] ?? "");
+  const probe = probes ? ` --probe-config ${shellWord(probeConfig)}` : "";
+  const command = `drawbridge offboarding ${next.join(" ")} --config ${shellWord(config)}${run}${probe}`;
   if (waiting === null) return next.length === 0 ? "Nothing is left to do here." : `Next: ${command}`;
   const since = waiting.since === null ? "" : `, since ${waiting.since}`;
   return [

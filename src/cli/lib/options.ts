@@ -4,6 +4,7 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { httpUrl, serverName } from "./option-values.ts";
 
 export const PARTNER = ["<partner>", "server name, or name of the registry file"] as const;
 export const JSON_OPTION = ["--json", "print JSON"] as const;
@@ -19,9 +20,20 @@ export const CONFIG = {
   issuer: ["-c, --config <file>", "the issuer's configuration", { default: "issuer.yaml" }],
 } as const;
 
-/** @throws DrawbridgeError `config_unreadable` when there is no such file */
-export function requireConfigFile(file: string, kind: keyof typeof CONFIG): void {
-  if (existsSync(file)) return;
+/** Of a command that writes the folder a program starts from. @param by who reaches the homeserver */
+export function startingOptions(by: string) {
+  return [
+    ["-d, --directory <directory>", "the folder to write", { required: true }],
+    ["--server-name <name>", "the homeserver's name, such as example.org", REQUIRED_SERVER],
+    ["--homeserver-url <url>", `its client-server API as ${by} reaches it`, REQUIRED_URL],
+  ] as const;
+}
+const REQUIRED_SERVER = { required: true, parse: serverName } as const;
+const REQUIRED_URL = { required: true, parse: httpUrl } as const;
+
+/** What `load` makes of a configuration file. @throws DrawbridgeError `config_unreadable` when there is no such file */
+export function fromConfigFile<T>(file: string, kind: keyof typeof CONFIG, load: (file: string) => T): T {
+  if (existsSync(file)) return load(file);
   const [, what, { default: usual }] = CONFIG[kind];
   throw new DrawbridgeError("config_unreadable", `there is no ${resolve(file)}`, {
     hint: `Name ${what} with --config FILE, or go to the folder that holds ${usual}: that is read when none is named.`,

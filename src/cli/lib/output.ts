@@ -56,15 +56,13 @@ export function say(text: string): void {
 export function renderTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [header, ...rows.map((row) => row.map(printableLine))];
   const widths = header.map((_, column) => Math.max(...all.map((row) => (row[column] ?? "").length)));
-  return all
-    .map(
-      (row) =>
-        `${widths
-          .map((width, column) => (row[column] ?? "").padEnd(width))
-          .join("  ")
-          .trimEnd()}\n`,
-    )
-    .join("");
+  const lines = all.map((row) => widths.map((width, column) => (row[column] ?? "").padEnd(width)).join("  "));
+  return lines.map((line) => `${line.trimEnd()}\n`).join("");
+}
+
+/** The same; nothing where there is no row. */
+export function renderTableIfAny(...[header, rows]: Parameters<typeof renderTable>): string {
+  return rows.length === 0 ? "" : renderTable(header, rows);
 }
 
 /** A value as indented JSON with a final line break; what could act on a terminal is escaped as JSON escapes it. */

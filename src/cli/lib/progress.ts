@@ -18,6 +18,9 @@ export const progressReporter: Reporter = {
   note: (plane, text) => say(`  ${planeWords(plane)}: ${text}`),
 };
 
+/** Writes `a, b and c`. */
+const LIST = new Intl.ListFormat("en-GB");
+
 /** How long a workflow stands still before it says what it waits for. */
 const SILENT_WAIT_MS = 3_000;
 
@@ -35,9 +38,8 @@ export interface WorkflowReporter extends Reporter {
 }
 
 /**
- * For a workflow that reports the end of each plane itself: only what hinders it is reported here, and the notes of
- * the rooms plane, which alone takes long. A lock that another process holds is reported at the end, or as soon as
- * the workflow stands still for it.
+ * For a workflow that reports the end of each plane itself: reports only what hinders it, and the notes of the rooms
+ * plane, which alone takes long. A lock of another process is reported at the end, or when the workflow stands still.
  */
 export function workflowReporter(): WorkflowReporter {
   const waited = new Map<LockHolder, Set<string>>();
@@ -51,11 +53,8 @@ export function workflowReporter(): WorkflowReporter {
         late = setTimeout(() => progressReporter.event(event), SILENT_WAIT_MS).unref();
         return;
       }
-      const isReported =
-        event.event === "head_accepted" ||
-        event.event === "plane_begun" ||
-        (event.event === "plane_ended" && event.hint === null);
-      if (!isReported) progressReporter.event(event);
+      if (event.event === "head_accepted" || event.event === "plane_begun") return;
+      if (event.event !== "plane_ended" || event.hint !== null) progressReporter.event(event);
     },
     note: (plane, text) => {
       if (plane === "rooms") progressReporter.note(plane, text);
@@ -63,15 +62,10 @@ export function workflowReporter(): WorkflowReporter {
     planeReported: () => clearTimeout(late),
     waits: () => {
       if (waited.size === 0) return undefined;
-      const who = [...waited].map(([holder, planes]) => `${HOLDERS[holder]} on ${listed([...planes])}`);
+      const who = [...waited].map(([holder, planes]) => `${HOLDERS[holder]} on ${LIST.format(planes)}`);
       return `At the same moment the same was done by ${who.join(" and by ")}; that was waited for, and hinders nothing.`;
     },
   };
-}
-
-/** `a`, `a and b`, `a, b and c`. */
-function listed(words: readonly string[]): string {
-  return [words.slice(0, -1).join(", "), ...words.slice(-1)].filter((one) => one !== "").join(" and ");
 }
 
 function textOf(event: ReconcileEvent): string | undefined {

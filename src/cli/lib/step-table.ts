@@ -8,7 +8,6 @@ import type { Verdict } from "../../records/conditions/condition.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { renderTable, short } from "./output.ts";
 
-/** How a verdict is marked. */
 const MARKS: Readonly<Record<Verdict, string>> = {
   ...{ met: "ok", not_applicable: "-", unmanaged: "unmanaged", not_met: "NO", unknown: "?" },
 };
@@ -53,12 +52,6 @@ function stepLines({ step, plane, state, files, restarts, interrupts }: PlannedS
     `  ${interrupts}`,
     ...(restarts === null ? [] : [`  RESTARTS: the ${restarts}`]),
     ...(plane !== null && files.length === 0 ? ["  no rendered file changes"] : []),
-    ...files.flatMap(({ path, diff }) => [
-      `  ${path}`,
-      ...diff
-        .trimEnd()
-        .split("\n")
-        .map((line) => `    ${line}`),
-    ]),
+    ...files.map(({ path, diff }) => `  ${path}\n${diff.trimEnd().replaceAll(/^/gm, "    ")}`),
   ];
 }

@@ -109,25 +109,20 @@ function attestedLines(attested: RecordReport["attested"]): string[] {
   return [...groupBy(attested, headOf)].flatMap(([head, all]) => {
     const items = all.map(({ what }) => what);
     const rest = items.length - PARAGRAPH_MAX;
-    const shown = rest > 0 ? [...items.slice(0, PARAGRAPH_MAX), `${rest} more; see --json`] : items;
-    return wrapped(
-      head,
-      shown.map((item, index) => (index < shown.length - 1 ? `${item}; ` : item)),
-    );
+    return wrapped(head, rest > 0 ? [...items.slice(0, PARAGRAPH_MAX), `${rest} more; see --json`] : items);
   });
 }
 
-/** Items on lines of at most about `WIDTH` characters; a longer item has a line of its own. */
+/** Items, with semicolons, on lines of at most about `WIDTH` characters; a longer item has a line of its own. */
 function wrapped(head: string, items: readonly string[]): string[] {
   const lines = [`  ${head}`];
-  let isFirst = true;
-  for (const item of items) {
+  for (const [index, item] of items.entries()) {
     const line = lines.at(-1) ?? "";
-    if (isFirst || line.length + item.trimEnd().length <= WIDTH) lines[lines.length - 1] = line + item;
-    else lines.push(`    ${item}`);
-    isFirst = false;
+    const text = index < items.length - 1 ? `${item};` : item;
+    if (index > 0 && line.length + text.length >= WIDTH) lines.push(`    ${text}`);
+    else lines[lines.length - 1] = index === 0 ? line + text : `${line} ${text}`;
   }
-  return lines.map((line) => line.trimEnd());
+  return lines;
 }
 
 function cut(lines: readonly string[]): string[] {

@@ -11,7 +11,7 @@ import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type CommandModule, defineCommand } from "./command.ts";
 import { ExitCode } from "./exit-codes.ts";
-import { CONFIG, JSON_OPTION, requireConfigFile } from "./options.ts";
+import { CONFIG, fromConfigFile, JSON_OPTION } from "./options.ts";
 import { print, renderTable } from "./output.ts";
 
 /** Runs `work` on the ledger of the bridge that the file configures. @throws DrawbridgeError */
@@ -19,10 +19,8 @@ export async function onLedger<T>(
   configFile: string,
   work: (operations: Operations, now: number) => Promise<T>,
 ): Promise<T> {
-  requireConfigFile(configFile, "bridge");
-  return await withOperations(loadBridgeConfig(configFile), (operations) =>
-    work(operations, systemClock.now()),
-  );
+  const config = fromConfigFile(configFile, "bridge", loadBridgeConfig);
+  return await withOperations(config, (operations) => work(operations, systemClock.now()));
 }
 
 /** @throws DrawbridgeError `usage` when there is nothing */

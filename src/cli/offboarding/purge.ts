@@ -13,7 +13,7 @@ import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION } from "../lib/options.ts";
-import { print, renderTable, say } from "../lib/output.ts";
+import { print, renderTableIfAny, say } from "../lib/output.ts";
 
 export const purgeCommand = defineCommand({
   arguments: [["<partner>", "server name, name of the registry file, or ID of the run"]],
@@ -69,38 +69,39 @@ async function runOf(federation: Federation, name: string): Promise<Run> {
 }
 
 function planText({ media, rooms, staying }: PurgePlan): string {
-  const others = media.other_files === null ? "an unknown number" : String(media.other_files);
-  const lines = media.purge
-    ? [
-        `Cached files of the partner: ${media.files.length} go, of them ${media.files.filter(({ quarantined }) => quarantined).length} out of quarantine; ${media.kept_in_quarantine} stay in it.`,
-        ...(media.files.length === 0
-          ? []
-          : [`Files of other servers that go with them, and come again when used: ${others}.`]),
-        ...(media.is_whole
-          ? []
-          : ["Files in encrypted rooms are not known: homeserver.databaseUrl is not set."]),
-      ]
-    : ["Cached files of the partner: kept, as the record says."];
-  const table =
-    rooms.length === 0
-      ? ""
-      : renderTable(
-          ["ROOM", "WHAT GOES", "OWN", "PARTNER", "OTHERS", "OWN MEMBERS", "OTHER SERVERS"],
-          rooms.map(({ room, how, events, local_members, other_servers }) => [
-            room,
-            how === "room" ? "all of it" : "others' events",
-            ...[events.own, events.partner, events.others, local_members].map(String),
-            other_servers.join(" ") || "-",
-          ]),
-        );
-  const kept = staying.map(
-    ({ subject, reason, events }) =>
-      `Stays: ${subject} (${reason}${events === null ? "" : `, ${events} events of the partner`})`,
-  );
-  return [...lines, table.trimEnd(), ...kept]
-    .filter((line) => line !== "")
-    .join("\n")
-    .concat("\n");
+  const { files, kept_in_quarantine: left } = media;
+  const released = files.filter(({ quarantined }) => quarantined).length;
+  const others = media.other_files ?? "an unknown number";
+  return textOf([
+    media.purge
+      ? `Cached files of the partner: ${files.length} go, of them ${released} out of quarantine; ${left} stay in it.`
+      : "Cached files of the partner: kept, as the record says.",
+    media.purge && files.length > 0
+      ? `Files of other servers that go with them, and come again when used: ${others}.`
+      : "",
+    media.purge && !media.is_whole
+      ? "Files in encrypted rooms are not known: homeserver.databaseUrl is not set."
+      : "",
+    renderTableIfAny(
+      ["ROOM", "WHAT GOES", "OWN", "PARTNER", "OTHERS", "OWN MEMBERS", "OTHER SERVERS"],
+      rooms.map(({ room, how, events, local_members, other_servers }) => [
+        room,
+        how === "room" ? "all of it" : "others' events",
+        ...[events.own, events.partner, events.others, local_members].map(String),
+        other_servers.join(" ") || "-",
+      ]),
+    ),
+    ...staying.map(
+      ({ subject, reason, events }) =>
+        `Stays: ${subject} (${reason}${events === null ? "" : `, ${events} events of the partner`})`,
+    ),
+  ]);
+}
+
+/** Lines and tables, without those that are empty. */
+function textOf(parts: readonly string[]): string {
+  const lines = parts.filter((part) => part !== "").map((part) => `${part.trimEnd()}\n`);
+  return lines.join("");
 }
 
 function leftOf({ done }: PurgeState): readonly string[] {
@@ -122,44 +123,34 @@ function resultOf(state: PurgeState) {
 
 function resultText(state: PurgeState): string {
   const { files, rooms, rows, left } = resultOf(state);
-  const tables = Object.keys({ ...rows.before, ...rows.after });
-  const lines = [
+  return textOf([
     `Purged: ${files} cached files, ${rooms.length} rooms.`,
     ...rooms.map(
       ({ room, how, before, after }) =>
         `  ${room} (${how}): ${before} events before, ${after} of others after`,
     ),
-  ];
-  const table =
-    tables.length === 0
-      ? []
-      : [
-          renderTable(
-            ["TABLE", "BEFORE", "AFTER"],
-            tables.map((name) => [
-              name,
-              String(rows.before?.[name] ?? "-"),
-              String(rows.after?.[name] ?? "-"),
-            ]),
-          ).trimEnd(),
-        ];
-  const stays =
+    renderTableIfAny(
+      ["TABLE", "BEFORE", "AFTER"],
+      Object.keys({ ...rows.before, ...rows.after }).map((name) => [
+        name,
+        ...[rows.before?.[name], rows.after?.[name]].map((count) => String(count ?? "-")),
+      ]),
+    ),
     left.length === 0
-      ? []
-      : [`Nothing of the homeserver's can delete: ${left.join(" ")} (${NOT_PURGEABLE}; it has to be waived)`];
-  return `${[...lines, ...table, ...stays].join("\n")}\n`;
+      ? ""
+      : `Nothing of the homeserver's can delete: ${left.join(" ")} (${NOT_PURGEABLE}; it has to be waived)`,
+  ]);
 }
 
 function residualText({ statement, unknown }: ResidualReport): string {
   const { rooms, device_keys, tokens_live_until, third_servers } = statement;
   const why = (field: string) => `not known (${unknown[field] ?? "unknown"})`;
-  const lines = [
+  return textOf([
     `Events of the partner that are here: ${rooms.reduce((sum, { events }) => sum + events, 0)} in ${rooms.length} rooms.`,
     "What its server has of those rooms, ours among it, is not retracted.",
     `Device keys of its users that are cached here: ${device_keys ?? why("device_keys")}.`,
     `Tokens of its client end at: ${tokens_live_until ?? why("tokens_live_until")}.`,
     `Streams still open: ${why("streams")}.`,
     ...third_servers.map(({ server, rooms: n }) => `Shares ${n} rooms with us and the partner: ${server}.`),
-  ];
-  return `${lines.join("\n")}\n`;
+  ]);
 }

@@ -2,6 +2,7 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { isObject } from "../../domain/json.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
 import { knownValues, registryProblems } from "../../federation/offboarding/private-record/consistency.ts";
@@ -22,14 +23,13 @@ import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
 import { print, printJson, printText, renderTable, say } from "../lib/output.ts";
 
-export const RECORD_OPTION = [
+const RECORD_OPTION = [
   "--record <file>",
   "the private record, outside version control",
   { required: true },
 ] as const;
 
-/** Every field with its value, a line each. */
-export function recordTable({ values }: Pick<PrivateRecordFile, "values">): string {
+function recordTable({ values }: Pick<PrivateRecordFile, "values">): string {
   return renderTable(
     ["FIELD", "VALUE"],
     RECORD_FIELDS.map(({ path, says, isOptional }) => {
@@ -42,22 +42,15 @@ export function recordTable({ values }: Pick<PrivateRecordFile, "values">): stri
 
 function textOf(value: unknown): string {
   if (!Array.isArray(value)) return String(value);
-  if (value.length === 0) return "(none)";
-  return value
-    .map((item: unknown) =>
-      typeof item === "object" && item !== null ? Object.values(item).map(String).join("=") : String(item),
-    )
-    .join(" ");
+  const items = value.map((item: unknown) => (isObject(item) ? Object.values(item).join("=") : String(item)));
+  return items.join(" ") || "(none)";
 }
 
 /** Names what is missing, and what belongs there. */
-export function reportMissing(file: string, missing: readonly string[]): void {
+function reportMissing(file: string, missing: readonly string[]): void {
   if (missing.length === 0) return;
   say(`${missing.length} ${missing.length === 1 ? "field is" : "fields are"} missing in ${file}:`);
-  for (const path of missing) {
-    const says = RECORD_FIELDS.find((field) => field.path === path)?.says ?? "";
-    say(`  ${path}: ${says}`);
-  }
+  for (const { path, says } of RECORD_FIELDS) if (missing.includes(path)) say(`  ${path}: ${says}`);
 }
 
 const OPTIONS = [
@@ -82,48 +75,41 @@ Exit codes:
   2  refused: where the record lies, who may read it, or what it holds; every reason is named
   4  the head is refused; an emergency is opened by the one that was accepted last
   5  the record lacks fields, and they are named; no run was opened`,
-  run: ([partner], options) => run(partner, options),
+  async run([name], options) {
+    const path = resolve(options.record);
+    const federation = await openForCommand(options.config);
+    const { registry } = (await acceptedState(federation)).desired;
+    const entry = findPartner(registry, name);
+    const isNew = !existsSync(path);
+    if (isNew) {
+      createRecordFile(path, renderTemplate(new Map([...knownValues(registry, entry), ...flagsOf(options)])));
+      say(`The record is begun: ${path}`);
+    }
+    const found = isNew ? readRecordFile(path) : withFlags(path, options);
+    const { record, missing } = found;
+    if (record === undefined) {
+      if (options.json === true) printJson({ record: path, missing, run: null });
+      else reportMissing(options.record, missing);
+      say(`Nothing is opened yet. Then again: drawbridge offboarding open ${shellWord(name)} …`);
+      return ExitCode.incomplete;
+    }
+    const problems = registryProblems(record, registry, entry);
+    if (problems.length > 0) throw new RecordError(path, problems);
+    const { serverName: partner } = entry.partner;
+    const opened =
+      sameRun(federation, record.run ?? undefined, partner, found.file) ??
+      (await openRun(federation, {
+        ...{ partner, ...record.revocation, privateRecordFile: found.file, run: options.join },
+      }));
+    changeRecordFile(path, new Map([["run", opened.run]]));
+    report(opened, path, options);
+    return ExitCode.ok;
+  },
 });
 
-const FLAGS = { kind: "revocation.kind", trigger: "revocation.trigger" } as const;
-
-async function run(name: string, options: Options): Promise<ExitCode> {
-  const path = resolve(options.record);
-  const federation = await openForCommand(options.config);
-  const { registry } = (await acceptedState(federation)).desired;
-  const entry = findPartner(registry, name);
-  const isNew = !existsSync(path);
-  if (isNew) {
-    createRecordFile(path, renderTemplate(new Map([...knownValues(registry, entry), ...flagsOf(options)])));
-    say(`The record is begun: ${path}`);
-  }
-  const found = isNew ? readRecordFile(path) : withFlags(path, options);
-  const { record, missing } = found;
-  if (record === undefined) {
-    if (options.json === true) printJson({ record: path, missing, run: null });
-    else reportMissing(options.record, missing);
-    say(`Nothing is opened yet. Then again: drawbridge offboarding open ${shellWord(name)} …`);
-    return ExitCode.incomplete;
-  }
-  const problems = registryProblems(record, registry, entry);
-  if (problems.length > 0) throw new RecordError(path, problems);
-  const opened =
-    sameRun(federation, record.run ?? undefined, entry.partner.serverName, found.file) ??
-    (await openRun(federation, {
-      partner: entry.partner.serverName,
-      ...record.revocation,
-      privateRecordFile: found.file,
-      run: options.join,
-    }));
-  changeRecordFile(path, new Map([["run", opened.run]]));
-  report(opened, path, options);
-  return ExitCode.ok;
-}
-
-function flagsOf(options: Options): ReadonlyMap<string, string> {
-  const given = Object.entries(FLAGS).map(
-    ([flag, field]) => [field, options[flag as keyof typeof FLAGS]] as const,
-  );
+/** What the flags say, by field of the record. */
+function flagsOf({ kind, trigger }: Options): ReadonlyMap<string, string> {
+  const given = Object.entries({ "revocation.kind": kind, "revocation.trigger": trigger });
   return new Map(given.flatMap(([field, value]) => (value === undefined ? [] : [[field, value]])));
 }
 

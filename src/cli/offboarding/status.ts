@@ -51,25 +51,15 @@ function textOf(status: RunStatus, next: string): string {
     ...blocked.flatMap(({ step, blocks }) => ["", `${step} cannot be signed:`, ...blockLines(blocks)]),
     "",
     next,
-    ...(otherNext.length === 0
-      ? []
-      : [
-          `At ${other}: ${commandsOf(otherNext)
-            .map((words) => `drawbridge offboarding ${words}`)
-            .join("; ")}`,
-        ]),
+    ...(otherNext.length === 0 ? [] : [`At ${other}: ${commandsOf(otherNext)}`]),
     "",
   ].join("\n");
 }
 
 /** `import FILE sign export FILE` as three commands. */
-function commandsOf(words: readonly string[]): readonly string[] {
-  const commands: string[] = [];
-  for (const word of words) {
-    if (word === "FILE") commands.push(`${commands.pop() ?? ""} FILE`);
-    else commands.push(word);
-  }
-  return commands;
+function commandsOf(words: readonly string[]): string {
+  const commands = words.join(" ").split(/ (?!FILE)/);
+  return commands.map((command) => `drawbridge offboarding ${command}`).join("; ");
 }
 
 export const planCommand = defineCommand({
