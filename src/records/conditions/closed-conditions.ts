@@ -2,13 +2,15 @@
 import type { PlaneName } from "../format/stages.ts";
 import type { Answer, Condition, Observation } from "./condition.ts";
 import {
-  absent,
   answer,
   asPartner,
   byOperator,
   condition,
   inForce,
   LEFT,
+  NO_AGENT_CONSUMED,
+  NO_AGENT_OFFERED,
+  NO_ROOM_SHARED,
   need,
 } from "./condition-builders.ts";
 
@@ -29,8 +31,6 @@ const ATTEMPT = { byAttempt: true } as const;
 const OPTIONAL = { optional: true } as const;
 const TRIED = { optional: true, ignoresUnknown: true } as const;
 const WAIVABLE = { waivable: true } as const;
-
-const NO_AGENT = { absence: { observation: absent("agents_offered", "registry", "no_agent_offered") } };
 
 const GATEWAY: readonly Condition[] = [
   inForce("closed", ["gateway"]),
@@ -75,7 +75,7 @@ const GATEWAY: readonly Condition[] = [
         ATTEMPT,
       ),
     ),
-    ...NO_AGENT,
+    ...NO_AGENT_OFFERED,
   },
 ];
 
@@ -94,7 +94,7 @@ const CARD: readonly Condition[] = [
       ]),
       need("agents", asPartner("card_fetch", closed("gateway", ["no_route"], [404])), OPTIONAL),
     ),
-    ...NO_AGENT,
+    ...NO_AGENT_OFFERED,
   },
   {
     ...condition(
@@ -102,7 +102,7 @@ const CARD: readonly Condition[] = [
       "bridge",
       need("pins", seen("card_trust", "bridge", ["agent_card_untrusted", "not_in_agents_file"])),
     ),
-    absence: { observation: absent("agents_consumed", "registry", "no_agent_consumed") },
+    ...NO_AGENT_CONSUMED,
   },
   condition(
     "people_may_not_ask",
@@ -135,7 +135,7 @@ const NOT_TAKEN_IN: readonly Answer[] = [
 function ofRooms(name: string, observation: Observation): Condition {
   return {
     ...condition(name, "homeserver", need("rooms", [observation, LEFT], WAIVABLE)),
-    absence: { observation: absent("rooms_shared", "homeserver", "no_room_in_scope") },
+    ...NO_ROOM_SHARED,
   };
 }
 

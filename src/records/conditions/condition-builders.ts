@@ -52,6 +52,9 @@ export const LEFT = byOperator(
 );
 
 /** There is nothing that a condition could be about. */
-export function absent(probe: string, layer: string, reason: string): Observation {
-  return byOperator(probe, answer("closed", [layer], [reason]));
+export function absent(probe: string, layer: string, reason: string): Pick<Condition, "absence"> {
+  return { absence: { observation: byOperator(probe, answer("closed", [layer], [reason])) } };
 }
+export const NO_AGENT_OFFERED = absent("agents_offered", "registry", "no_agent_offered");
+export const NO_AGENT_CONSUMED = absent("agents_consumed", "registry", "no_agent_consumed");
+export const NO_ROOM_SHARED = absent("rooms_shared", "homeserver", "no_room_in_scope");

@@ -125,7 +125,6 @@ export interface Circumstances {
   /** What is declared, as `reconciled` and `render` name it; null where there is nothing. */
   readonly revision: string | null;
   readonly render: string | null;
-  /** Subjects that could not be reached. */
   readonly outOfReach: ReadonlySet<string>;
   /** Fingerprint of the key pinned for each of `pins`; needed where a condition has the check `current_pin`. */
   readonly fingerprints?: ReadonlyMap<string, string>;

@@ -1,32 +1,17 @@
 // Evaluates one stage of a removal from its evidence: the conditions of its plane, or the data duties. Pure.
 // Invariant: whoever states a stage, countersigns it or audits it years after calls this function.
 import type { EvidenceItem } from "../format/evidence-item.ts";
-import type { Scope } from "../format/fields.ts";
-import {
-  counterpartyOf,
-  type Kind,
-  PLANE_OF_STAGE,
-  STAGES_LEFT_ALONE,
-  type StageName,
-} from "../format/stages.ts";
+import type { StagePredicate } from "../format/predicates.ts";
+import { counterpartyOf, PLANE_OF_STAGE, STAGES_LEFT_ALONE, type StageName } from "../format/stages.ts";
 import type { Condition, Evaluated } from "./condition.ts";
 import { evaluate } from "./evaluate.ts";
 import { conditionsOf, DUTIES } from "./select-conditions.ts";
 
 /** What is evaluated of a stage: the fields of its statement that the conditions are compared with. */
-export interface StageWork {
-  readonly kind: Kind;
-  readonly stage: StageName;
-  readonly organisation: string;
-  readonly remover: string;
-  readonly partner: string;
-  readonly scope: Scope;
-  readonly revision: string | null;
-  readonly render: string | null;
-  readonly out_of_reach: readonly { readonly subject: string }[];
-  readonly opened_at: string;
-  readonly closed_at: string;
-}
+export type StageWork = Omit<
+  StagePredicate,
+  "schema" | "run" | "position" | "evidence" | "attested" | "previous" | "out_of_reach"
+> & { readonly out_of_reach: readonly { readonly subject: string }[] };
 
 /** Probe of the item that says that this kind of removal leaves a plane as it is. */
 export const LEFT_ALONE = "left_alone";

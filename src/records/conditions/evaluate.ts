@@ -1,18 +1,13 @@
 // Evaluates conditions from evidence. Pure, and the only judgement in the product: the operator's status, whoever signs
-// a stage, whoever countersigns it, and the offline verifier all call it with the same table.
-//
-//   evaluate(conditionsOf("gateway", "closed", "partner"), items, circumstances)
-//
-// returns one verdict for each condition, with the digests it rests on and what is missing:
+// a stage, whoever countersigns it, and the offline verifier all call it with the same table. The verdicts:
 //   met             every subject in scope was observed with an answer that shows the condition
 //   not_met         an item says the opposite
 //   unknown         something was not observed, or its answer says nothing
 //   not_applicable  an item of its own shows that there is nothing to observe
 //   unmanaged       the organisation does not manage the part; nothing is said about it
-//
 // Invariants: unknown, absent and unmanaged are never met; every item that is about a condition must agree with it; an
 // item counts by its probe, vantage, subject, layer, status, reason and time, never by its verdict alone.
-import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
+import type { EvidenceItem } from "../format/evidence-item.ts";
 import type {
   Answer,
   Check,
@@ -81,7 +76,7 @@ function evaluateOne(
   const evidence = new Set([...shown, ...matched.flatMap(({ excused }) => excused)]);
   for (const item of evidence) if (!shown.has(item)) waived.add(item.digest);
   const lawful = new Set(matched.flatMap((one) => one.lawful));
-  const { opposite, unclear, permitted } = objections(matched, items, { evidence, lawful, circumstances });
+  const { opposite, unclear, permitted } = objections(matched, items, evidence, lawful, circumstances);
   for (const item of permitted) evidence.add(item);
   if (opposite.length > 0) return found("not_met", evidence, opposite);
   const isObserved = shown.size > 0 || unclear.length > 0;
@@ -102,7 +97,6 @@ export const PART_MANAGED = "part_managed";
 
 interface Match {
   readonly requirement: Requirement;
-  /** What is to be covered. */
   readonly subjects: ReadonlySet<CoveredSubject>;
   readonly shows: readonly EvidenceItem[];
   /** Items about what is out of reach. */
@@ -192,10 +186,7 @@ export function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {
   return vantage === "operator" && probe.startsWith("room_") && subject !== null;
 }
 
-/**
- * What the reconciler names as not reached, where the stage lists it too. Undefined unless every item of the reconciler
- * is about what the stage declares, and everything that it names is listed.
- */
+/** What the reconciler names as not reached; undefined unless it speaks of what is declared, and the stage lists it all. */
 function leftOpen(
   items: readonly EvidenceItem[],
   circumstances: Circumstances,
@@ -208,10 +199,7 @@ function leftOpen(
   return isSaid && named.size > 0 && [...named].every((one) => outOfReach.has(one)) ? named : undefined;
 }
 
-/**
- * The items by which a subject that is listed as out of reach need not be shown: attempts of the requirement itself
- * without an answer; and whatever is known of a subject that the reconciler names as one it could not close.
- */
+/** The items by which a subject out of reach need not be shown: attempts without an answer, or of what is `left` open. */
 function excusing(
   { subjects, waivable, anyOf }: Requirement,
   subject: CoveredSubject,
@@ -241,18 +229,10 @@ function isIncomplete({ verdict, reason }: EvidenceItem): boolean {
 function objections(
   matched: readonly Match[],
   items: readonly EvidenceItem[],
-  context: {
-    readonly evidence: ReadonlySet<EvidenceItem>;
-    /** Subjects for which the answer `open` is allowed. */
-    readonly lawful: ReadonlySet<string | null>;
-    readonly circumstances: Circumstances;
-  },
-): {
-  readonly opposite: readonly Lack[];
-  readonly unclear: readonly Lack[];
-  readonly permitted: readonly EvidenceItem[];
-} {
-  const { evidence, lawful, circumstances } = context;
+  evidence: ReadonlySet<EvidenceItem>,
+  lawful: ReadonlySet<string | null>,
+  { outOfReach }: Circumstances,
+) {
   const permitted: EvidenceItem[] = [];
   // By item, so that thousands of them are no more than that many steps.
   const opposite = new Map<EvidenceItem, Lack>();
@@ -272,8 +252,7 @@ function objections(
         // What the counterparty could do objects, whatever it did it to.
         const isDone = byAttempt === true && isOpposite && item.verdict === "open";
         if (!isDone && !subjects.has(item.subject) && !subjects.has(ANY)) continue;
-        if (isUnknown && (ignoresUnknown || circumstances.outOfReach.has(item.subject ?? item.probe)))
-          continue;
+        if (isUnknown && (ignoresUnknown || outOfReach.has(item.subject ?? item.probe))) continue;
         const said = isOpposite ? opposite : unclear;
         if (!said.has(item)) said.set(item, { ...lackOf(observation, item.subject), item });
       }
@@ -327,10 +306,7 @@ const CHECKS: Readonly<Record<Check, (item: EvidenceItem, circumstances: Circums
   },
 };
 
-function lackOf(
-  { probe, vantage }: { readonly probe: string; readonly vantage: Vantage },
-  subject: string | null,
-): Lack {
+function lackOf({ probe, vantage }: Observation, subject: string | null): Lack {
   return { probe, vantage, subject, item: undefined };
 }
 
@@ -340,8 +316,7 @@ function lackIn(
   subject: CoveredSubject,
   about: readonly EvidenceItem[],
 ): Lack {
-  const [first] = anyOf;
-  const item = about.find((one) => anyOf.some(({ probe }) => probe === one.probe));
-  const named = typeof subject === "string" ? subject : null;
-  return { probe: first?.probe ?? "", vantage: first?.vantage ?? "operator", subject: named, item };
+  const { probe = "", vantage = "operator" } = anyOf[0] ?? {};
+  const item = about.find((one) => anyOf.some((wanted) => wanted.probe === one.probe));
+  return { probe, vantage, subject: typeof subject === "string" ? subject : null, item };
 }

@@ -9,17 +9,13 @@ import {
   condition,
   inForce,
   LEFT,
+  NO_AGENT_CONSUMED,
+  NO_AGENT_OFFERED,
+  NO_ROOM_SHARED,
   need,
 } from "./condition-builders.ts";
 
-function open(...[layers, reasons, statuses]: Tail): Answer {
-  return answer("open", layers, reasons, statuses);
-}
-type Tail = [
-  layers: readonly string[],
-  reasons?: readonly (string | null)[],
-  statuses?: readonly (number | null)[],
-];
+const open = answer.bind(undefined, "open");
 
 /** What the partner may try besides; it need not, and nothing of ours may refuse it. */
 function tried(subjects: Requirement["subjects"], probe: string, ...answers: readonly Answer[]): Requirement {
@@ -66,7 +62,7 @@ export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> 
         need("kept", byOperator("room_acl", open(["room_acl"], [null], [200]))),
         need("kept", RETAINED, { optional: true }),
       ),
-      absence: { observation: absent("rooms_kept", "journal", "no_room_kept") },
+      ...absent("rooms_kept", "journal", "no_room_kept"),
     },
     {
       // Other rooms may be closed to the partner, by their owners or on purpose; what they enforce is their state.
@@ -81,7 +77,7 @@ export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> 
           { optional: true },
         ),
       ),
-      absence: { observation: absent("rooms_shared", "homeserver", "no_room_in_scope") },
+      ...NO_ROOM_SHARED,
     },
   ],
   border: [
@@ -95,10 +91,7 @@ export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> 
   ],
   card: [
     inForce("open", ["gateway", "bridge"]),
-    {
-      ...condition("agent_card_verified", "bridge", need("pins", TRUSTED)),
-      absence: { observation: absent("agents_consumed", "registry", "no_agent_consumed") },
-    },
+    { ...condition("agent_card_verified", "bridge", need("pins", TRUSTED)), ...NO_AGENT_CONSUMED },
     {
       ...condition(
         "card_published",
@@ -106,7 +99,7 @@ export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> 
         need("agents", [byOperator("card_fetch", PUBLIC), byOperator("card_fetch", NEVER)]),
         tried("agents", "card_fetch", PUBLIC, { ...NEVER, reasons: ["no_route"] }),
       ),
-      absence: { observation: absent("agents_offered", "registry", "no_agent_offered") },
+      ...NO_AGENT_OFFERED,
     },
   ],
   gateway: [
@@ -119,7 +112,7 @@ export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> 
         need("caller", byOperator("issuer_client", open(["issuer"], ["client_enabled"]))),
         tried("caller", "token_request", open(["issuer"], ["token_issued"], [200])),
       ),
-      absence: { observation: absent("agents_offered", "registry", "no_agent_offered") },
+      ...NO_AGENT_OFFERED,
     },
   ],
 };

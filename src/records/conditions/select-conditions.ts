@@ -1,9 +1,6 @@
-// Selects the conditions of a plane, by direction and extent: which probes show each, from where, with which answers,
-// about which subjects. The conditions are pure data (agent-conditions.ts, closed-conditions.ts, open-conditions.ts);
-// evaluate.ts judges by them, and docs/reference/conditions.md is generated from them.
+// Selects the conditions of a plane; evaluate.ts judges by them, and docs/reference/conditions.md is generated from them.
 // Invariants: a probe that an answer leaves out is no evidence; each condition of a plane has at least one requirement
 // that the organisation's own operator must have observed.
-
 import type { PlaneName } from "../format/stages.ts";
 import { AGENT_CONDITIONS } from "./agent-conditions.ts";
 import { CLOSED_CONDITIONS, DUTIES_CONDITIONS } from "./closed-conditions.ts";

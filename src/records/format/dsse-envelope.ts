@@ -1,8 +1,6 @@
-// The Dead Simple Signing Envelope, version 1: a payload, its type, and signatures over both.
-// https://github.com/secure-systems-lab/dsse/blob/master/envelope.md and protocol.md
-// Invariants: what is signed is the pre-authentication encoding, never the bare payload; a signature names
-// its key; base64 is the standard alphabet with padding, and nothing else is accepted, so that one
-// envelope has one form.
+// The Dead Simple Signing Envelope, version 1: https://github.com/secure-systems-lab/dsse/blob/master/envelope.md and
+// protocol.md. Invariants: what is signed is the pre-authentication encoding, never the bare payload; a signature names
+// its key; only base64 of the standard alphabet with padding is accepted, so that one envelope has one form.
 import { z } from "zod";
 
 // No pattern: one that repeats a group exhausts the stack on a payload of some megabytes.

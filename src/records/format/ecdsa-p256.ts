@@ -1,8 +1,6 @@
-// Public keys and signatures of records: ECDSA on P-256 (FIPS 186-5). Invariants:
-// - A key has one DER form (SubjectPublicKeyInfo, RFC 5480), with the curve's name and the whole point, and its ID is
-//   the SHA-256 of that form; so one key cannot appear under two IDs and count twice.
-// - A signature has one DER form (RFC 3279, section 2.2.3), with the smaller of the two values of s. For every
-//   signature (r, s) the pair (r, n - s) verifies as well; with this rule a signature's bytes cannot be changed unseen.
+// Public keys and signatures of records: ECDSA on P-256 (FIPS 186-5). Invariants: a key has one DER form (RFC 5480) with the
+// whole point, whose SHA-256 is its ID, so that no key counts twice; a signature has one DER form (RFC 3279, section
+// 2.2.3) with the smaller s, because (r, n - s) verifies as well as (r, s).
 import { createPublicKey, type KeyObject, verify } from "node:crypto";
 import { sha256 } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -15,19 +13,15 @@ export interface RecordKey {
 }
 
 /**
- * Reads a public key.
- * @param pem a PEM `PUBLIC KEY`; a private key is refused, because it has no business where trust is kept
- * @throws DrawbridgeError `config_invalid` when it is no P-256 public key, or not in the one form, in which
- *   other tools find the same key ID
+ * Reads a PEM `PUBLIC KEY`; a private key has no business where trust is kept.
+ * @throws DrawbridgeError `config_invalid` when it is no P-256 public key in the one form
  */
 export function readPublicKey(pem: string, source: string): RecordKey {
   let key: KeyObject | undefined;
-  if (!pem.includes("PRIVATE KEY")) {
-    try {
-      key = createPublicKey({ key: pem, format: "pem" });
-    } catch {
-      key = undefined;
-    }
+  try {
+    if (!pem.includes("PRIVATE KEY")) key = createPublicKey({ key: pem, format: "pem" });
+  } catch {
+    // Reported below.
   }
   if (key?.asymmetricKeyType !== "ec" || key.asymmetricKeyDetails?.namedCurve !== "prime256v1") {
     throw new DrawbridgeError("config_invalid", `${source} is no public P-256 key`, {

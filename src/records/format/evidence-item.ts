@@ -1,8 +1,6 @@
-// One observation about one plane and one partner, without content: what was tried, from where, what
-// answered. Federation control makes them; records bind them, and verify them years after.
-// Invariants: no field can hold what people or agents wrote; the digest covers every other field in
-// canonical form (RFC 8785), so that an item can be referred to and checked by itself; an item shows a purge only by
-// what was really deleted, never by a count or by what is kept by contract.
+// One observation about one plane and one partner: what was tried, from where, what answered.
+// Invariants: no field can hold what people or agents wrote; the digest covers every other field in canonical form
+// (RFC 8785); an item shows a purge only by what was really deleted, never by a count or by what is kept by contract.
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
@@ -42,10 +40,7 @@ export type EvidenceItemBody = z.output<typeof EvidenceItemBody>;
 export const EvidenceItem = EvidenceItemBody.extend({ digest: Sha256Digest });
 export type EvidenceItem = z.output<typeof EvidenceItem>;
 
-/**
- * Seals an observation with its digest.
- * @throws RangeError when a field holds what its schema does not allow, so that content can never slip in
- */
+/** Seals an observation with its digest. @throws RangeError when a field holds what its schema does not allow */
 export function evidenceItem(body: EvidenceItemBody): EvidenceItem {
   const checked = EvidenceItemBody.safeParse(body);
   if (!checked.success) throw new RangeError("this observation is outside the evidence schema");
@@ -57,10 +52,7 @@ export function isIntact({ digest, ...body }: JsonObject & { readonly digest: st
   return digest === sha256Tagged(canonicalize(body));
 }
 
-/**
- * Seals what the operator observed; a field that is not given holds nothing.
- * @throws RangeError as `evidenceItem` does
- */
+/** Seals what the operator observed; a field that is not given holds nothing. @throws RangeError as `evidenceItem` does */
 export function operatorItem(
   atMs: number,
   body: Pick<EvidenceItemBody, "plane" | "partner" | "probe" | "verdict" | "layer"> &
@@ -85,13 +77,11 @@ export const OWNER_WORD = "owner:";
 export const TRIGGER_WORD = "trigger:";
 /** Prefix of the word that says why a stage was opened before both had signed the one before it. */
 export const SKIPPED_WORD = "countersignature_skipped:";
-/** Why nothing was deleted. */
 export const KEPT_BY_CONTRACT = "kept_by_contract";
 
 const DELETIONS: ReadonlySet<string> = new Set(["purge_media", "purge_room", "purge_history"]);
 const ACCOUNTS: ReadonlySet<string> = new Set(["rows_before", "rows_after", "rows_left", "history_kept"]);
 
-/** Whether an item shows that something was deleted. */
 export function showsPurge({ probe, verdict, vantage, reason }: EvidenceItem): boolean {
   return DELETIONS.has(probe) && verdict === "closed" && vantage !== "nobody" && reason !== KEPT_BY_CONTRACT;
 }

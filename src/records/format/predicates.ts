@@ -1,7 +1,5 @@
-// What the two kinds of statement say about a removal: one stage of it at one organisation, and its completion, bound
-// by digest to everything that shows it; and the subjects that follow from either.
-// Published as docs/reference/schemas/svc.federation.offboarding_stage.v1.schema.json and
-// svc.federation.offboarding_completion.v1.schema.json.
+// What the two kinds of statement say about a removal, published in docs/reference/schemas: one stage of it at one
+// organisation, and its completion, bound by digest to everything that shows it; and the subjects of either.
 import { z } from "zod";
 import { hexOfDigest, Sha256Digest } from "../../domain/digest.ts";
 import {
@@ -78,10 +76,7 @@ const Attestation = z.strictObject({
   organisation: OrganisationName,
   /** A role or a staff number, never a personal contact. */
   owner: Word,
-  /**
-   * The key that this organisation signs the completion with. Both sign everything, so nothing else says
-   * whose key is whose.
-   */
+  /** The key that it signs the completion with. Both sign everything, so nothing else says whose key is whose. */
   key_id: KeyId,
   attested_at: Instant,
 });
@@ -168,10 +163,7 @@ export type CompletionPredicate = z.output<typeof CompletionPredicate>;
 export const CompletionStatement = statementOf(COMPLETION_PREDICATE_TYPE, CompletionPredicate);
 export type CompletionStatement = z.output<typeof CompletionStatement>;
 
-/**
- * A subject of a statement. Subjects are computed from what the predicate names, in its order, each thing once; so the
- * two cannot speak of different things, and tools that know only in-toto see every digest.
- */
+/** Subjects are computed from what the predicate names, so that tools that know only in-toto see every digest. */
 function subject(name: string, digest: string): Subject {
   return { name, digest: { sha256: hexOfDigest(digest) } };
 }
@@ -181,12 +173,10 @@ function evidenceSubject(digest: string): Subject {
   return subject(`evidence/${hexOfDigest(digest).slice(0, 16)}`, digest);
 }
 
-/** Each item, then the render. */
 export function stageSubjects({ evidence, render }: Pick<StagePredicate, "evidence" | "render">): Subject[] {
   return [...evidence.map(evidenceSubject), ...(render === null ? [] : [subject("render", render)])];
 }
 
-/** Every item, every plane's render, every stage statement. */
 export function completionSubjects({
   evidence,
   revisions,

@@ -1,9 +1,6 @@
-// The two kinds of file that hold statements: the whole record of a removal, with the evidence it rests on; and what
-// one organisation hands to the other, by any channel, of which nothing is believed before it was verified.
-// Invariant: a record has one form, the canonical text (RFC 8785) and a line break, with its lists in a fixed
-// order; so two people who hold the same record hold the same bytes, and no byte can be changed unseen.
-// Published as docs/reference/schemas/svc.federation.offboarding_record.v1.schema.json and
-// svc.federation.offboarding_exchange.v1.schema.json.
+// The two kinds of file that hold statements, published in docs/reference/schemas: the whole record of a removal, and what
+// one organisation hands to the other, of which nothing is believed before it was verified. Invariant: a record has one
+// form, the canonical text (RFC 8785) and a line break, with its lists in a fixed order.
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Json } from "../../domain/json.ts";

@@ -1,5 +1,4 @@
-// An in-toto Statement, version 1: which things, by digest, something is said about, and what is said.
-// https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md
+// An in-toto Statement, version 1: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md
 // Invariants: every subject has a SHA-256 and a name of its own; the predicate is never empty; what is
 // signed is the canonical text (RFC 8785), so that one statement has one digest.
 import { z } from "zod";

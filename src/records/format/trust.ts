@@ -1,7 +1,6 @@
-// Whom an auditor trusts: the organisations and their public keys, received by another way than the record.
-// Invariants: an organisation stands once; every key is a P-256 public key; what the record should be about
-// may be stated, so that the right record of the wrong removal is noticed.
-// Published as docs/reference/schemas/records-trust.schema.json.
+// Whom an auditor trusts (published as docs/reference/schemas/records-trust.schema.json). Invariants: an organisation
+// stands once; every key is a P-256 public key; what is expected of the record may be stated, so that the right record
+// of the wrong removal is noticed.
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { loadYaml } from "../../runtime/load-yaml.ts";
@@ -12,7 +11,6 @@ import { OrganisationName, RunId } from "./fields.ts";
 const KeySource = z.union([
   /** Path of a PEM file, relative to the trust file. */
   z.strictObject({ file: z.string().min(1) }),
-  /** The PEM text itself. */
   z.strictObject({ text: z.string().min(1) }),
 ]);
 
@@ -30,9 +28,7 @@ export const TrustFile = z.strictObject({
     .optional(),
 });
 
-/** An organisation and the keys that it may have signed with. */
 export interface TrustedParty {
-  /** Server name. */
   readonly organisation: string;
   readonly keys: readonly RecordKey[];
 }
@@ -42,10 +38,7 @@ export interface Trust {
   readonly expect?: { readonly remover: string; readonly partner: string; readonly run?: string | undefined };
 }
 
-/**
- * Reads a trust file and the keys that it names.
- * @throws DrawbridgeError `config_unreadable` or `config_invalid`
- */
+/** Reads a trust file and the keys that it names. @throws DrawbridgeError `config_unreadable` or `config_invalid` */
 export function loadTrust(file: string): Trust {
   const { parties, expect } = loadYaml(TrustFile, file);
   return {

@@ -17,7 +17,6 @@ import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { placeOf } from "../verify/verify-stage.ts";
 import { bySender } from "../verify/who-must-sign.ts";
 
-/** A removal as one organisation sees it. */
 export interface OwnRemoval extends Removal {
   /** This organisation: the remover or the partner. */
   readonly self: string;
@@ -117,7 +116,6 @@ export class RecordRefused extends DrawbridgeError {
   }
 }
 
-/** @throws RecordRefused when there is a problem */
 export function refuseUnlessClean(what: string, problems: readonly Problem[]): void {
   if (problems.length > 0) throw new RecordRefused(what, problems);
 }

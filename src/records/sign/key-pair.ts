@@ -7,10 +7,7 @@ import { join } from "node:path";
 import { createFile, PUBLIC } from "../../runtime/write-file.ts";
 import { keyIdOf } from "../format/ecdsa-p256.ts";
 
-/**
- * @returns the files: PKCS #8 PEM of mode 0600, and SubjectPublicKeyInfo PEM for partners and auditors
- * @throws DrawbridgeError `usage` when a file is there already or cannot be written
- */
+/** A PKCS #8 file, and a public one for partners. @throws DrawbridgeError `usage` when one is there or not writable */
 export function createKeyPair(folder: string) {
   const privateKeyFile = join(folder, "records-key.pem");
   const publicKeyFile = join(folder, "records-key.pub.pem");

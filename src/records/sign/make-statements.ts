@@ -1,7 +1,6 @@
-// Building the statements of a removal: one about each stage, from what an organisation did and observed, and the one
-// that ends it, from the twelve stage statements and what their owners add.
-// Invariants: pure; position, subjects and everything that a completion binds are computed, never given; what is built
-// holds, because the verifier's own checks run before anything is signed.
+// Building the statements of a removal: one about each stage, and the completion, from the twelve stage statements and what
+// their owners add. Invariants: pure; position, subjects and all that a completion binds are computed, never given; what is
+// built holds by the verifier's own checks.
 import type { z } from "zod";
 import {
   COMPLETION_PREDICATE_TYPE,
@@ -27,11 +26,7 @@ interface StageInput extends Omit<StagePredicate, "schema" | "position" | "previ
   readonly previous: Statement<StagePredicate> | null;
 }
 
-/**
- * States a stage.
- * @param evidence every item that the stage rests on, by digest
- * @throws RecordRefused (`record_refused`) when the statement would not hold, with every reason
- */
+/** States a stage. @throws RecordRefused (`record_refused`) with every reason why the statement would not hold */
 export function stageStatement({ previous, ...input }: StageInput, evidence: Evidence): StageStatement {
   const predicate: StagePredicate = {
     schema: "svc.federation.offboarding_stage.v1",
@@ -68,9 +63,8 @@ function stated<S extends z.ZodType>(
 type CompletionInput = Omit<CompletionPredicate, "schema" | "revisions" | "stages" | "evidence">;
 
 /**
- * States the completion.
- * @param stages all statements, in the order of a record: stage by stage, the remover's first
- * @throws RecordRefused (`record_refused`) when the record would not be complete, with every reason
+ * States the completion of all stages, which are in the order of a record.
+ * @throws RecordRefused (`record_refused`) with every reason why the record would not be complete
  */
 export function completionStatement(
   input: CompletionInput,

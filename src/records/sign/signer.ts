@@ -1,8 +1,6 @@
-// Signing a statement, with a PKCS #8 key in a file or a program that holds the key elsewhere (an HSM, a KMS), and
-// adding a second organisation's signature to a DSSE envelope.
-// Invariants: a private key is read when it signs and never copied or kept; what an external program
-// returns is checked against the public key before it is used; a signature is added to exactly the bytes that the
-// first one is over, in the one form in which records carry signatures.
+// Signing a statement, with a PKCS #8 key in a file or a program that holds the key elsewhere (an HSM, a KMS).
+// Invariants: a private key is read when it signs and never kept; what a program returns is checked against the public
+// key; a signature is added to exactly the bytes that the first one is over, in the one form that records have.
 import { spawn } from "node:child_process";
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -28,10 +26,7 @@ export interface Signer {
 const COMMAND_TIMEOUT_MS = 120_000;
 const SIGNATURE_BYTES_MAX = 72;
 
-/**
- * Signs with a PKCS #8 PEM file.
- * @throws DrawbridgeError `secret_unavailable` when it cannot be read or is no P-256 private key
- */
+/** Signs with a PKCS #8 PEM file. @throws DrawbridgeError `secret_unavailable` when it is no P-256 private key */
 export function fileSigner(file: string): Signer {
   const keyId = keyIdOf(createPublicKey(readPrivateKey(file)));
   return {
@@ -69,10 +64,8 @@ function unusable(file: string): DrawbridgeError {
 }
 
 /**
- * Signs with a program: it gets the bytes to sign on standard input, hashes and signs them, and writes the
- * signature's bytes to standard output: DER, or r and s in 32 bytes each. Its standard error is the operator's.
- * @param command program and arguments, run without a shell
- * @param timeoutMs after which the program is killed
+ * Signs with a program, run without a shell and killed after `timeoutMs`: it gets the bytes on standard input and writes
+ * the signature to standard output, DER or r and s in 32 bytes each. Its standard error is the operator's.
  */
 export function commandSigner(
   command: readonly string[],
@@ -138,10 +131,7 @@ export async function addSignature(envelope: DsseEnvelope, signer: Signer): Prom
   return withSignature(envelope, await dsseSignature(envelope.payloadType, payload, signer));
 }
 
-/**
- * The signature of a DSSE envelope, in the one form in which records carry signatures.
- * @throws DrawbridgeError `program_failed` and what the signer throws
- */
+/** The signature of a DSSE envelope, in the one form that records have. @throws DrawbridgeError as the signer does */
 export async function dsseSignature(
   payloadType: string,
   payload: Uint8Array,

@@ -3,16 +3,8 @@ import { EvidenceItem, isIntact } from "../format/evidence-item.ts";
 import { type Problem, printable } from "./reasons.ts";
 import { fieldOf, PARSE_ONCE } from "./verify-dsse-envelope.ts";
 
-export interface ReadEvidence {
-  /** Whole items, by digest. */
-  readonly items: ReadonlyMap<string, EvidenceItem>;
-  /** Digests under which something stands that is not whole. */
-  readonly unusable: ReadonlySet<string>;
-  readonly problems: readonly Problem[];
-}
-
-/** Reads a list of items, of which nothing is presumed. */
-export function readEvidence(values: readonly unknown[]): ReadEvidence {
+/** Reads a list of which nothing is presumed: whole items by digest, and the digests of those that are not whole. */
+export function readEvidence(values: readonly unknown[]) {
   const items = new Map<string, EvidenceItem>();
   const unusable = new Set<string>();
   const problems: Problem[] = [];

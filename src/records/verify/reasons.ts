@@ -1,6 +1,5 @@
-// Why a record is not what it should be: a closed set, each reported in a sentence with what to do
-// about it. `part` is the part of a complete record (1 to 6) that it takes away.
-// Published in docs/reference/offboarding-records.md, which a test compares with this file.
+// Why a record is not what it should be: a closed set, each with what to do about it, and the part of a complete record
+// (1 to 6) that it takes away. Published in docs/reference/offboarding-records.md, which a test compares with this file.
 
 type Part = 1 | 2 | 3 | 4 | 5 | 6;
 
@@ -269,6 +268,23 @@ export interface Problem {
   readonly where: string;
   /** What it is about, such as a key ID or a field; safe to print. */
   readonly detail?: string;
+}
+
+/** Reports a problem; at the place of the check where no other is named. */
+export type Report = (reason: ReasonCode, detail?: string, where?: string) => void;
+
+/** The problems that a check reports. @param place where they are unless they say otherwise */
+export function problemsOf(place: string, check: (report: Report) => void): Problem[] {
+  const problems: Problem[] = [];
+  check((reason, detail, where = place) =>
+    problems.push({ reason, where, ...(detail !== undefined && { detail }) }),
+  );
+  return problems;
+}
+
+/** Adds to a list; there may be more problems than a call has arguments. */
+export function addProblems(problems: Problem[], more: readonly Problem[]): void {
+  for (const problem of more) problems.push(problem);
 }
 
 /** What a file that nobody vouches for may have written into a place or a name, made safe to print. */

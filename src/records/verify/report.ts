@@ -8,6 +8,7 @@ import type { CompletionPredicate, StagePredicate } from "../format/predicates.t
 import type { StageName } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import { type Problem, REASONS } from "./reasons.ts";
+import type { Removal } from "./stage-sequence.ts";
 import { type JudgedStage, placeOf } from "./verify-stage.ts";
 import type { Signature } from "./who-must-sign.ts";
 
@@ -22,9 +23,8 @@ const PARTS = [
 ] as const;
 
 /**
- * `verified`; `incomplete`: both have signed, and everything that they manage is closed, but there are parts that they
- * do not manage; `unilateral`: the remover's side is as it should be, and the partner has shown nothing closed;
- * `not_verified`: anything else.
+ * `incomplete`: both have signed, and everything that they manage is closed, but not every part is managed;
+ * `unilateral`: the remover's side is as it should be, and the partner has shown nothing closed.
  */
 export type RecordOutcome = "verified" | "incomplete" | "unilateral" | "not_verified";
 
@@ -34,14 +34,9 @@ export interface RecordReport {
   /** Of the file's bytes, tagged. */
   readonly digest: string;
   /** What the record says it is about; null when nothing of it verified. */
-  readonly removal: {
-    readonly run: string;
-    readonly kind: string;
-    readonly trigger: string | null;
-    readonly remover: string;
-    readonly partner: string;
-    readonly completedAt: string | null;
-  } | null;
+  readonly removal:
+    | (Removal & { readonly trigger: string | null; readonly completedAt: string | null })
+    | null;
   /** Whose keys signed how many of the statements. */
   readonly signers: readonly (Signature & { readonly statements: number })[];
   readonly statements: number;
@@ -73,7 +68,7 @@ export interface Attested {
 }
 
 /** Something that an auditor would expect and that is missing. */
-export interface Missing {
+interface Missing {
   readonly where: string;
   readonly what: string;
 }
@@ -87,8 +82,6 @@ interface Found {
   readonly digest: string;
   readonly problems: readonly Problem[];
   readonly completion?: Statement<CompletionPredicate> | undefined;
-  readonly stages: readonly Statement<StagePredicate>[];
-  /** In the order of `stages`. */
   readonly judged: readonly JudgedStage[];
   readonly items: ReadonlyMap<string, EvidenceItem>;
   readonly signers: readonly Signature[];
@@ -97,36 +90,25 @@ interface Found {
 }
 
 export function reportOf(found: Found): RecordReport {
-  const { digest, problems, completion, stages, judged, items, signers, isRunExpected } = found;
+  const { digest, problems, completion, judged, items, signers, isRunExpected } = found;
   const faulty = new Set(problems.map(({ where }) => where));
-  const sound = stages.flatMap(({ predicate }, index) => {
-    const conditions = judged[index]?.conditions ?? [];
-    return faulty.has(placeOf(predicate)) ? [] : [{ ...predicate, conditions }];
-  });
+  const sound = judged.flatMap(({ predicate, conditions }) =>
+    faulty.has(placeOf(predicate)) ? [] : [{ ...predicate, conditions }],
+  );
   const unmanaged = sound.flatMap((stage) => ofVerdict(stage, "unmanaged"));
   const outcome = outcomeOf(problems, completion !== undefined, unmanaged.length > 0);
-  const removal = completion?.predicate ?? stages[0]?.predicate;
-  const partsLost = new Set(problems.map(({ reason }) => REASONS[reason].part));
+  const removal = completion?.predicate ?? judged[0]?.predicate;
+  const partsLost = new Set<number | undefined>(problems.map(({ reason }) => REASONS[reason].part));
   return {
     outcome,
     verified: outcome === "verified",
     digest,
-    removal:
-      removal === undefined
-        ? null
-        : {
-            run: removal.run,
-            kind: removal.kind,
-            trigger: completion?.predicate.trigger ?? null,
-            remover: removal.remover,
-            partner: removal.partner,
-            completedAt: completion?.predicate.completed_at ?? null,
-          },
+    removal: removal === undefined ? null : aboutOf(removal, completion?.predicate),
     signers: countSigners(signers),
-    statements: stages.length + (completion === undefined ? 0 : 1),
+    statements: judged.length + (completion === undefined ? 0 : 1),
     parts: PARTS.map((title, index) => {
       const part = index + 1;
-      const complete = completion !== undefined && ![...partsLost].some((lost) => lost === part);
+      const complete = completion !== undefined && !partsLost.has(part);
       return { part, title, complete };
     }),
     proved: sound.flatMap((stage) => proofsOf(stage, items)),
@@ -134,13 +116,13 @@ export function reportOf(found: Found): RecordReport {
     attested: [...sound.flatMap(attestedByStage), ...attestedAtTheEnd(completion?.predicate)],
     missing: [
       ...(isRunExpected ? [] : [NO_RUN_EXPECTED]),
-      ...unmanaged.map(({ organisation, stage, condition }) => ({
-        where: placeOf({ organisation, stage }),
-        what: `${condition} is not shown: ${organisation} does not manage the part that enforces it`,
+      ...unmanaged.map((one) => ({
+        where: placeOf(one),
+        what: `${one.condition} is not shown: ${one.organisation} does not manage the part that enforces it`,
       })),
-      ...sound.flatMap(({ organisation, stage, conditions }) =>
-        conditions.filter(isAllWaived).map(({ condition }) => ({
-          where: placeOf({ organisation, stage }),
+      ...sound.flatMap((stage) =>
+        stage.conditions.filter(isAllWaived).map(({ condition }) => ({
+          where: placeOf(stage),
           what: `${condition} is not shown: everything that it is about is waived`,
         })),
       ),
@@ -152,6 +134,11 @@ export function reportOf(found: Found): RecordReport {
       return { ...problem, sentence, hint };
     }),
   };
+}
+
+function aboutOf({ run, kind, remover, partner }: Removal, completion: CompletionPredicate | undefined) {
+  const { trigger = null, completed_at: completedAt = null } = completion ?? {};
+  return { run, kind, trigger, remover, partner, completedAt };
 }
 
 function countSigners(signers: readonly Signature[]): RecordReport["signers"] {

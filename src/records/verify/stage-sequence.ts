@@ -4,7 +4,7 @@ import { CLOCK_SKEW_MS } from "../format/fields.ts";
 import type { StagePredicate } from "../format/predicates.ts";
 import { STAGE_NAMES, statementOrder } from "../format/stages.ts";
 import { type Statement, statementDigest } from "../format/statement.ts";
-import type { Problem } from "./reasons.ts";
+import { type Problem, problemsOf } from "./reasons.ts";
 import { placeOf } from "./verify-stage.ts";
 
 type StageStatement = Statement<StagePredicate>;
@@ -19,20 +19,16 @@ export interface Removal {
 
 /** What is of another removal than this one. */
 export function strayProblems(removal: Removal, { predicate }: Statement<Removal>, where: string): Problem[] {
-  const problems: Problem[] = [];
-  if (predicate.run !== removal.run) problems.push({ reason: "other_run", where, detail: predicate.run });
-  if (predicate.remover !== removal.remover || predicate.partner !== removal.partner) {
-    const detail = `${predicate.remover}, ${predicate.partner}`;
-    problems.push({ reason: "other_parties", where, detail });
-  }
-  if (predicate.kind !== removal.kind) problems.push({ reason: "other_kind", where, detail: predicate.kind });
-  return problems;
+  const { run, kind, remover, partner } = predicate;
+  return problemsOf(where, (report) => {
+    if (run !== removal.run) report("other_run", run);
+    const isOfBoth = remover === removal.remover && partner === removal.partner;
+    if (!isOfBoth) report("other_parties", `${remover}, ${partner}`);
+    if (kind !== removal.kind) report("other_kind", kind);
+  });
 }
 
-/**
- * What is missing, doubled, out of place or not chained.
- * @param listed by place in the record; undefined for a statement that did not verify
- */
+/** What is missing, doubled, out of place or not chained. @param listed undefined for a statement that did not verify */
 export function sequenceProblems(
   removal: Removal,
   listed: readonly (StageStatement | undefined)[],
@@ -53,16 +49,13 @@ export function sequenceProblems(
       problems.push({ reason: "stage_missing", where: placeOf(slot) });
     }
   }
-  problems.push(...misplaced(expected.map(placeOf), listed));
+  problems.push(...misplaced(expected.map(placeOf), byPlace.keys()));
   for (const party of [removal.remover, removal.partner]) problems.push(...chainProblems(party, byPlace));
   problems.push(...turnProblems(removal, byPlace));
   return problems;
 }
 
-/**
- * A stage is opened after both have signed the one before it, unless the organisation states why not. So none was closed
- * before the other's stage before it: evidence of an earlier removal cannot stand for this one.
- */
+/** No stage was closed before the other's stage before it, unless it says why: it was opened after both had signed that. */
 function turnProblems(
   { remover, partner }: Removal,
   byPlace: ReadonlyMap<string, StageStatement>,
@@ -83,40 +76,27 @@ function turnProblems(
 }
 
 /** A missing statement moves what follows it up; that alone is not out of place. */
-function misplaced(expected: readonly string[], listed: readonly (StageStatement | undefined)[]): Problem[] {
-  const problems: Problem[] = [];
-  const seen = new Set<string>();
+function misplaced(expected: readonly string[], places: Iterable<string>): Problem[] {
   let last = -1;
-  for (const statement of listed) {
-    if (statement === undefined) continue;
-    const place = placeOf(statement.predicate);
-    const rank = expected.indexOf(place);
-    // A repeated statement is reported as repeated.
-    if (seen.has(place)) continue;
-    seen.add(place);
-    if (rank < last) problems.push({ reason: "stage_out_of_place", where: place });
+  return [...places].flatMap((where): Problem[] => {
+    const rank = expected.indexOf(where);
     last = Math.max(last, rank);
-  }
-  return problems;
+    return rank < last ? [{ reason: "stage_out_of_place", where }] : [];
+  });
 }
 
 /** Whether a statement follows on from the same organisation's stage before it, and was not closed first. */
 export function successionProblems({ predicate }: StageStatement, before: StageStatement): Problem[] {
-  const where = placeOf(predicate);
-  const problems: Problem[] = [];
   const stage = STAGE_NAMES[STAGE_NAMES.indexOf(predicate.stage) - 1];
   const isBefore =
     before.predicate.stage === stage && before.predicate.organisation === predicate.organisation;
   // A statement that names none is reported by its own checks.
   const isNamed = predicate.previous === null || predicate.previous === statementDigest(before);
-  if (!isBefore || !isNamed) problems.push({ reason: "chain_broken", where });
-  if (predicate.closed_at < before.predicate.closed_at) {
-    problems.push({ reason: "times_out_of_order", where, detail: "closed_at" });
-  }
-  if (scopeOfRun(predicate) !== scopeOfRun(before.predicate)) {
-    problems.push({ reason: "scope_differs", where });
-  }
-  return problems;
+  return problemsOf(placeOf(predicate), (report) => {
+    if (!isBefore || !isNamed) report("chain_broken");
+    if (predicate.closed_at < before.predicate.closed_at) report("times_out_of_order", "closed_at");
+    if (scopeOfRun(predicate) !== scopeOfRun(before.predicate)) report("scope_differs");
+  });
 }
 
 /** What of a scope stays the same in every stage of an organisation: a partial removal withdraws agents on its way. */
@@ -126,16 +106,10 @@ function scopeOfRun({ kind, scope }: StagePredicate): string {
 }
 
 /** One organisation's stages: each follows on from the one before, and none was closed before it. */
-function chainProblems(party: string, byPlace: ReadonlyMap<string, StageStatement>): Problem[] {
-  const problems: Problem[] = [];
-  let before: StageStatement | undefined;
-  for (const stage of STAGE_NAMES) {
-    const where = placeOf({ organisation: party, stage });
-    const statement = byPlace.get(where);
-    if (statement !== undefined && before !== undefined) {
-      problems.push(...successionProblems(statement, before));
-    }
-    before = statement;
-  }
-  return problems;
+function chainProblems(organisation: string, byPlace: ReadonlyMap<string, StageStatement>): Problem[] {
+  const stages = STAGE_NAMES.map((stage) => byPlace.get(placeOf({ organisation, stage })));
+  return stages.flatMap((statement, index) => {
+    const before = stages[index - 1];
+    return statement === undefined || before === undefined ? [] : successionProblems(statement, before);
+  });
 }

@@ -1,5 +1,6 @@
 // Does the completion bind exactly what was signed, and is it complete in all six parts?
 
+import { isDeepStrictEqual } from "node:util";
 import {
   type EvidenceItem,
   isOfPurge,
@@ -16,16 +17,15 @@ import {
 import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
 import { type Statement, statementDigest } from "../format/statement.ts";
 import { isAscending } from "./evidence-integrity.ts";
-import type { Problem, ReasonCode } from "./reasons.ts";
+import { type Problem, problemsOf, type Report } from "./reasons.ts";
 import { type Evidence, inOrder, placeOf } from "./verify-stage.ts";
 import type { Signature } from "./who-must-sign.ts";
 
 type StageStatement = Statement<StagePredicate>;
-type Report = (reason: ReasonCode, detail?: string, where?: string) => void;
 
 /** What is wrong with the completion by itself. */
 export function completionProblems({ subject, predicate }: Statement<CompletionPredicate>): Problem[] {
-  return collect((report) => {
+  return problemsOf("completion", (report) => {
     if (predicate.remover === predicate.partner) report("one_party");
     if (predicate.kind === "emergency" && predicate.trigger !== "suspected_compromise") {
       report("kind_contradicts_trigger", predicate.trigger);
@@ -44,7 +44,7 @@ export function completionProblems({ subject, predicate }: Statement<CompletionP
 
 /** Signatures of the completion by other keys than those that the organisations attest with. */
 export function keyProblems({ attestations }: CompletionPredicate, signers: readonly Signature[]): Problem[] {
-  return collect((report) => {
+  return problemsOf("completion", (report) => {
     for (const { organisation, keyId } of signers) {
       const own = attestations.find((attestation) => attestation.organisation === organisation);
       if (own !== undefined && own.key_id !== keyId) report("key_not_attested", organisation);
@@ -53,11 +53,8 @@ export function keyProblems({ attestations }: CompletionPredicate, signers: read
 }
 
 /**
- * What is wrong between the completion and the stages.
- * @param stages every statement that verified, in the record's order
- * @param items evidence that is at hand, each item checked against its digest
- * @param isWhole whether every statement of the record verified; if not, what only its absence explains is
- *   not reported
+ * What is wrong between the completion and the stages that verified, in the record's order.
+ * @param isWhole whether every statement verified; if not, what only its absence explains is not reported
  */
 export function bindingProblems(
   predicate: CompletionPredicate,
@@ -65,7 +62,7 @@ export function bindingProblems(
   items: Evidence,
   isWhole: boolean,
 ): Problem[] {
-  return collect((report) => {
+  return problemsOf("completion", (report) => {
     for (const check of BINDING_CHECKS) check({ ...predicate, bound: stages, items, isWhole, report });
   });
 }
@@ -89,21 +86,11 @@ const BINDING_CHECKS: readonly ((bound: Bound) => void)[] = [
   checkPurge,
 ];
 
-function collect(check: (report: Report) => void): Problem[] {
-  const problems: Problem[] = [];
-  check((reason, detail, where = "completion") =>
-    problems.push({ reason, where, ...(detail !== undefined && { detail }) }),
-  );
-  return problems;
-}
-
 function checkOrganisations(predicate: CompletionPredicate, report: Report): void {
   const { remover, partner, attestations, static_tests, revisions, stages } = predicate;
   const parties = [remover, partner];
-  const named = [...attestations, ...static_tests, ...revisions, ...stages].map(
-    ({ organisation }) => organisation,
-  );
-  for (const name of new Set(named)) {
+  const named = [...attestations, ...static_tests, ...revisions, ...stages];
+  for (const name of new Set(named.map(({ organisation }) => organisation))) {
     if (!parties.includes(name)) report("not_a_party", name);
   }
   for (const party of new Set(parties)) {
@@ -150,7 +137,6 @@ function checkBoundEvidence({ evidence, bound, isWhole, report }: Bound): void {
   for (const digest of listed) if (!named.has(digest)) report("evidence_bound_but_absent", digest);
 }
 
-/** Every item that a stage rests on. */
 export function evidenceOf(stages: readonly StageStatement[]): ReadonlySet<string> {
   return new Set(stages.flatMap(({ predicate }) => predicate.evidence));
 }
@@ -167,15 +153,11 @@ export function revisionsOf(stages: readonly StageStatement[]): CompletionPredic
 
 function checkRevisions({ revisions, bound, isWhole, report }: Bound): void {
   if (!isWhole) return;
-  const text = (list: CompletionPredicate["revisions"]) =>
-    list
-      .map(({ organisation, plane, revision, render }) => [organisation, plane, revision, render].join(" "))
-      .join("\n");
   // A statement that stands twice counts once.
   const byPlace = new Map(bound.map((stage) => [placeOf(stage.predicate), stage]));
   const [first] = bound;
   const ordered = first === undefined ? [] : inOrder(first.predicate, byPlace);
-  if (text(revisions) !== text(revisionsOf(ordered))) report("revisions_differ");
+  if (!isDeepStrictEqual(revisions, revisionsOf(ordered))) report("revisions_differ");
 }
 
 function checkOutOfReach({ out_of_reach, bound, report }: Bound): void {

@@ -1,6 +1,5 @@
-// Is this DSSE envelope signed by those who must have signed it, and does it say what it should say?
-// Invariants: a key is found by what it is, not by the name a signature gives it; one key counts for one
-// organisation once; a signature by an unknown key makes the whole invalid rather than being skipped; the
+// Is this DSSE envelope signed by those who must have signed it, and does it say what it should say? Invariants: one key
+// counts for one organisation once; a signature by an unknown key makes the whole invalid rather than being skipped; the
 // payload is read only after every signature was verified.
 import type { z } from "zod";
 import { strictJsonIn } from "../../domain/strict-json.ts";
@@ -26,10 +25,7 @@ export type VerifiedDsseEnvelope<S> =
     }
   | { readonly valid: false; readonly problems: readonly DsseProblem[] };
 
-/**
- * Verifies a DSSE envelope.
- * @param value as strict JSON was parsed; nothing is presumed about it
- */
+/** Verifies a DSSE envelope, of which nothing is presumed but that it was parsed as strict JSON. */
 export function verifyDsseEnvelope<S extends Statement<unknown>>(
   value: unknown,
   schema: z.ZodType<S>,

@@ -14,7 +14,7 @@ import { PLANE_NAMES, PLANE_OF_STAGE } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
 import { readEvidence } from "./evidence-integrity.ts";
-import type { Problem, ReasonCode } from "./reasons.ts";
+import { addProblems, type Problem, problemsOf, type ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { type Removal, sequenceProblems, strayProblems } from "./stage-sequence.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./verify-completion.ts";
@@ -22,14 +22,11 @@ import { verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
 import { type JudgedStage, judgeStage, placeOf } from "./verify-stage.ts";
 import { byBothParties, type Signature } from "./who-must-sign.ts";
 
-/**
- * Verifies a record file's bytes against whom the auditor trusts.
- * It never throws for what the file holds.
- */
+/** Verifies a record file's bytes against whom the auditor trusts; it never throws for what the file holds. */
 export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   const about = { digest: sha256Tagged(bytes), isRunExpected: trust.expect?.run !== undefined };
   const failed = (problem: Problem) =>
-    reportOf({ ...about, problems: [problem], stages: [], judged: [], items: new Map(), signers: [] });
+    reportOf({ ...about, problems: [problem], judged: [], items: new Map(), signers: [] });
   const value = strictJsonIn(bytes, RECORD_BYTES_MAX);
   if (value === undefined) return failed({ reason: "record_unreadable", where: "file" });
   const shape = shapeOf(value);
@@ -38,10 +35,7 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   const tooMany = lengthProblem(shape);
   if (tooMany !== undefined) return failed(tooMany);
   const problems: Problem[] = [];
-  // A list of items may be longer than a call has arguments.
-  const add = (more: readonly Problem[]) => {
-    for (const problem of more) problems.push(problem);
-  };
+  const add = (more: readonly Problem[]) => addProblems(problems, more);
   if (!Buffer.from(`${canonicalize(value)}\n`, "utf8").equals(bytes)) {
     problems.push({ reason: "record_reformatted", where: "file" });
   }
@@ -49,21 +43,24 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   add(shared.map((detail) => ({ reason: "key_of_two_parties", where: "trust", detail })));
 
   const signers: Signature[] = [];
-  const gathered = { parties: trust.parties, problems, signers };
-  const completion = open(shape.completion, CompletionStatement, "completion", gathered);
+  const open = <S extends Statement<Removal>>(envelope: Json, schema: z.ZodType<S>, where: string) => {
+    const opened = verifyDsseEnvelope(envelope, schema, trust.parties, byBothParties);
+    if (opened.valid) signers.push(...opened.signers);
+    else add(opened.problems.map((problem) => ({ ...problem, where })));
+    return opened.valid ? opened.statement : undefined;
+  };
+  const completion = open(shape.completion, CompletionStatement, "completion");
   const completionSigners = [...signers];
-  const listed = shape.stages.map((stage, index) =>
-    open(stage, StageStatement, `stages[${index}]`, gathered),
-  );
+  const listed = shape.stages.map((stage, index) => open(stage, StageStatement, `stages[${index}]`));
   const stages = listed.filter((stage) => stage !== undefined);
   const evidence = readEvidence(shape.evidence);
   add(evidence.problems);
   const judged = stages.map((stage) => judgeStage(stage, evidence.items, evidence.unusable));
-  const isUnilateral = isDoneByRemoverAlone(stages, judged);
-  for (const [index, { problems: found }] of judged.entries()) {
-    const { organisation, partner } = stages[index]?.predicate ?? {};
+  const isUnilateral = isDoneByRemoverAlone(judged);
+  for (const { predicate, problems: found } of judged) {
     // What the partner has not shown is one thing: it has not taken part.
-    add(isUnilateral && organisation === partner ? found.filter(isNotAboutEvidence) : found);
+    const isAbsent = isUnilateral && predicate.organisation === predicate.partner;
+    add(isAbsent ? found.filter(({ reason }) => !ABOUT_EVIDENCE.includes(reason)) : found);
   }
   if (isUnilateral) add([{ reason: "unilateral", where: "partner" }]);
 
@@ -80,29 +77,25 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
     add(bindingProblems(completion.predicate, stages, evidence.items, isWhole));
   }
   if (isWhole) add(surplusEvidence(evidence.items.keys(), evidenceOf(stages)));
-  return reportOf({ ...about, problems, completion, stages, judged, items: evidence.items, signers });
+  return reportOf({ ...about, problems, completion, judged, items: evidence.items, signers });
 }
 
 /** Whether the partner has stated every stage, and shown nothing closed on any plane. */
-function isDoneByRemoverAlone(stages: readonly StageStatement[], judged: readonly JudgedStage[]): boolean {
-  const ofPartner = judged.filter((_, index) => {
-    const { organisation, partner, stage = "data_duties" } = stages[index]?.predicate ?? {};
-    return organisation === partner && PLANE_OF_STAGE[stage] !== null;
-  });
+function isDoneByRemoverAlone(judged: readonly JudgedStage[]): boolean {
+  const ofPartner = judged.filter(
+    ({ predicate: { organisation, partner, stage } }) =>
+      organisation === partner && PLANE_OF_STAGE[stage] !== null,
+  );
   const isSilent = ({ isWhole, conditions }: JudgedStage) =>
     isWhole && conditions.every(({ verdict }) => verdict !== "met");
   return ofPartner.length >= PLANE_NAMES.length && ofPartner.every(isSilent);
 }
 
-const ABOUT_EVIDENCE: ReadonlySet<string> = new Set<ReasonCode>([
+const ABOUT_EVIDENCE: readonly ReasonCode[] = [
   "condition_unproved",
   "condition_refuted",
   "evidence_shows_nothing",
-]);
-
-function isNotAboutEvidence({ reason }: Problem): boolean {
-  return !ABOUT_EVIDENCE.has(reason);
-}
+];
 
 interface Shape {
   readonly completion: Json;
@@ -120,14 +113,11 @@ function shapeOf(value: Json): Shape | undefined {
 }
 
 function lengthProblem({ stages, evidence }: Shape): Problem | undefined {
-  const where = "file";
-  if (stages.length > RECORD_STAGES_MAX) {
-    return { reason: "record_too_many", where, detail: `${stages.length} stages` };
-  }
-  if (evidence.length > RECORD_EVIDENCE_MAX) {
-    return { reason: "record_too_many", where, detail: `${evidence.length} items` };
-  }
-  return undefined;
+  const [problem] = problemsOf("file", (report) => {
+    if (stages.length > RECORD_STAGES_MAX) report("record_too_many", `${stages.length} stages`);
+    if (evidence.length > RECORD_EVIDENCE_MAX) report("record_too_many", `${evidence.length} items`);
+  });
+  return problem;
 }
 
 function keysOfTwoParties(parties: readonly TrustedParty[]): string[] {
@@ -135,47 +125,21 @@ function keysOfTwoParties(parties: readonly TrustedParty[]): string[] {
   return [...new Set(all.filter((keyId, index) => all.indexOf(keyId) !== index))];
 }
 
-/** Verifies one envelope; what is wrong with it, and who signed it, are added to the lists. */
-function open<S extends Statement<Removal>>(
-  value: Json,
-  schema: z.ZodType<S>,
-  where: string,
-  { parties, problems, signers }: Gathered,
-): S | undefined {
-  const opened = verifyDsseEnvelope(value, schema, parties, byBothParties);
-  if (!opened.valid) {
-    problems.push(...opened.problems.map((problem) => ({ ...problem, where })));
-    return undefined;
-  }
-  signers.push(...opened.signers);
-  return opened.statement;
-}
-
-interface Gathered {
-  readonly parties: readonly TrustedParty[];
-  readonly problems: Problem[];
-  readonly signers: Signature[];
-}
-
 function expectationProblems(removal: Removal, { parties, expect }: Trust): Problem[] {
   if (expect === undefined) return [];
-  const problems: Problem[] = [];
-  for (const name of [expect.remover, expect.partner]) {
-    if (!parties.some(({ organisation }) => organisation === name)) {
-      problems.push({ reason: "party_untrusted", where: "trust", detail: name });
+  const { run = removal.run, remover, partner } = expect;
+  return problemsOf("file", (report) => {
+    for (const name of [remover, partner]) {
+      if (!parties.some(({ organisation }) => organisation === name))
+        report("party_untrusted", name, "trust");
     }
-  }
-  if (removal.remover !== expect.remover || removal.partner !== expect.partner) {
-    const detail = `${removal.remover}, ${removal.partner}`;
-    problems.push({ reason: "parties_not_expected", where: "file", detail });
-  }
-  if (expect.run !== undefined && removal.run !== expect.run) {
-    problems.push({ reason: "run_not_expected", where: "file", detail: removal.run });
-  }
-  return problems;
+    const areExpected = removal.remover === remover && removal.partner === partner;
+    if (!areExpected) report("parties_not_expected", `${removal.remover}, ${removal.partner}`);
+    if (removal.run !== run) report("run_not_expected", removal.run);
+  });
 }
 
-function surplusEvidence(held: Iterable<string>, named: ReadonlySet<string>): Problem[] {
+export function surplusEvidence(held: Iterable<string>, named: ReadonlySet<string>): Problem[] {
   return [...held]
     .filter((digest) => !named.has(digest))
     .map((detail) => ({ reason: "evidence_extra", where: "evidence", detail }) as const);

@@ -17,12 +17,10 @@ import {
 } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import { isAscending } from "./evidence-integrity.ts";
-import type { Problem, ReasonCode } from "./reasons.ts";
+import { type Problem, problemsOf, type Report } from "./reasons.ts";
 
 /** Items by digest, each checked against it. */
 export type Evidence = ReadonlyMap<string, EvidenceItem>;
-
-type Report = (reason: ReasonCode, detail?: string) => void;
 
 /** Where a stage's problems are. */
 export function placeOf({ organisation, stage }: Pick<StagePredicate, "organisation" | "stage">): string {
@@ -38,44 +36,40 @@ export function inOrder<Stated>(
 }
 
 export interface JudgedStage {
+  readonly predicate: StagePredicate;
   readonly problems: readonly Problem[];
   readonly conditions: readonly Evaluated[];
   /** Whether every item that it rests on was at hand. */
   readonly isWhole: boolean;
 }
 
-/**
- * Everything that is wrong with one stage statement, and what its evidence shows.
- * @param unusable digests of items that are there but not what they should be, which are reported elsewhere
- */
+/** What is wrong with one stage statement, and what its evidence shows. @param unusable items that are reported elsewhere */
 export function judgeStage(
   { subject, predicate }: Statement<StagePredicate>,
   evidence: Evidence,
   unusable: ReadonlySet<string> = new Set(),
 ): JudgedStage {
-  const problems: Problem[] = [];
-  const report: Report = (reason, detail) =>
-    problems.push({ reason, where: placeOf(predicate), ...(detail !== undefined && { detail }) });
-  if (predicate.remover === predicate.partner) report("one_party");
-  if (![predicate.remover, predicate.partner].includes(predicate.organisation)) report("not_a_party");
-  checkPlace(predicate, report);
-  checkScope(predicate, report);
-  if (!sameSubjects(subject, stageSubjects(predicate))) report("subjects_differ");
-  if (!isAscending(predicate.evidence)) report("bound_out_of_order", "evidence");
-  if (predicate.opened_at > predicate.closed_at) report("times_out_of_order", "opened_at, closed_at");
   const items = predicate.evidence.flatMap((digest) => evidence.get(digest) ?? []);
   const absent = predicate.evidence.filter((digest) => !evidence.has(digest));
-  for (const digest of absent) if (!unusable.has(digest)) report("evidence_missing", digest);
   const conditions = evaluateStage(predicate, items);
   const isClosed = conditions.some(({ verdict }) => verdict === "met");
-  checkRevision(predicate, isClosed, report);
-  checkItems(predicate, items, conditions, report);
-  // What an absent item would have shown is not known.
-  if (absent.length === 0) checkConditions(predicate, conditions, isClosed, report);
-  return { problems, conditions, isWhole: absent.length === 0 };
+  const problems = problemsOf(placeOf(predicate), (report) => {
+    if (predicate.remover === predicate.partner) report("one_party");
+    if (![predicate.remover, predicate.partner].includes(predicate.organisation)) report("not_a_party");
+    checkPlace(predicate, report);
+    checkScope(predicate, report);
+    if (!sameSubjects(subject, stageSubjects(predicate))) report("subjects_differ");
+    if (!isAscending(predicate.evidence)) report("bound_out_of_order", "evidence");
+    if (predicate.opened_at > predicate.closed_at) report("times_out_of_order", "opened_at, closed_at");
+    for (const digest of absent) if (!unusable.has(digest)) report("evidence_missing", digest);
+    checkRevision(predicate, isClosed, report);
+    checkItems(predicate, items, conditions, report);
+    // What an absent item would have shown is not known.
+    if (absent.length === 0) checkConditions(predicate, conditions, isClosed, report);
+  });
+  return { predicate, problems, conditions, isWhole: absent.length === 0 };
 }
 
-/** Everything that is wrong with one stage statement. */
 export function stageProblems(...of: Parameters<typeof judgeStage>): Problem[] {
   return [...judgeStage(...of).problems];
 }

@@ -15,7 +15,6 @@ export interface SignatureRule {
   readonly may: readonly string[];
 }
 
-/** Of a record. */
 export function byBothParties({
   predicate: { remover, partner },
 }: Statement<{ readonly remover: string; readonly partner: string }>): SignatureRule {
