@@ -5,6 +5,7 @@
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
+import { GitRevision } from "../records/format/fields.ts";
 import { ListenAddress } from "../runtime/listen-address.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
@@ -73,10 +74,7 @@ export const FederationConfigFile = z.strictObject({
      */
     signedCommits: z.enum(["every", "first_parent"]).default("every"),
     /** A commit that is trusted with all its ancestors, from before commits were signed. */
-    trustedBase: z
-      .string()
-      .regex(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/)
-      .optional(),
+    trustedBase: GitRevision.optional(),
     /** Private SSH key that this machine's own commits are signed with. */
     signingKeyFile: Path.optional(),
     author: z
@@ -117,11 +115,8 @@ export const FederationConfigFile = z.strictObject({
   /** Absent: this organisation runs no bridge. */
   card: z
     .strictObject({
-      /** The bridge's agents.yaml. */
       agentsFile: Path,
-      /** The bridge's audit file. */
       bridgeAuditFile: Path,
-      /** The bridge's health resource. */
       bridgeHealthUrl: Url,
     })
     .optional(),
@@ -133,7 +128,6 @@ export const FederationConfigFile = z.strictObject({
       /** Written by the gateway: what it has in force. */
       stateFile: Path,
       accessLog: Path,
-      /** Public base URL. */
       url: Url,
       issuer: Issuer,
     })
@@ -157,10 +151,7 @@ export type FederationConfig = z.output<typeof FederationConfigFile> & {
   readonly file: string;
 };
 
-/**
- * Loads a deployment's configuration; its paths are left as written, relative to `directory`.
- * @throws ConfigError, DrawbridgeError `config_unreadable`
- */
+/** Paths are left as written, relative to `directory`. @throws ConfigError, DrawbridgeError `config_unreadable` */
 export function loadFederationConfig(file: string): FederationConfig {
   const path = resolve(file);
   return { ...loadYaml(FederationConfigFile, path), directory: dirname(path), file: path };

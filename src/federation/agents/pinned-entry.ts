@@ -4,7 +4,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
-import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
+import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import { findPartner, type Partner, type Registry } from "../registry/partner.ts";
 import {
   type PinnedIdentity,

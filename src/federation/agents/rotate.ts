@@ -15,7 +15,7 @@ import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../r
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
 import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
-import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
+import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import type { Registry } from "../registry/partner.ts";
 import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired-identities.ts";
 import type { StateFolder } from "../state/folder.ts";

@@ -101,7 +101,8 @@ export async function changesOf(
   before: ChangeBase,
   edits: ReadonlyMap<string, string>,
 ): Promise<Change> {
-  const after = loadRegistry(new Map<string, RegistryFile>([...before.files.registry, ...edits]), { cache });
+  const files = new Map<string, RegistryFile>([...before.files.registry, ...edits]);
+  const after = loadRegistry(files, cache.parsed);
   const changes = renderedChanges(before.tree, before.files, after);
   for (const path of before.setAside?.paths ?? []) {
     changes.set(path, before.files.registry.has(path) ? await before.textOf(path) : null);

@@ -2,7 +2,6 @@
 // Invariant: a head that is not wholly good is refused as a whole; what was accepted before stays in force, and the
 // reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import { RegistryError } from "../registry/problems.ts";
 import { READMISSIONS } from "../registry/readmission-record.ts";
 import {
@@ -44,10 +43,7 @@ interface AssessOptions {
   readonly allowNonFastForward?: boolean;
 }
 
-/**
- * Whether people who may change the branch have put this revision there, on top of what was accepted: every commit
- * since then is signed by one of them, and dated when it may have been made.
- */
+/** Why a revision is refused for where it comes from: its place in the branch, or a commit's signature or date. */
 export async function assessOrigin(
   revision: Revision,
   { repository, state, clock, signing }: Omit<HeadContext, "cache">,
@@ -88,31 +84,21 @@ const WHY_REFUSED: Readonly<Record<RefusedCommit["why"], string>> = {
   postdated: "is dated in the future",
 };
 
-/**
- * Judges a revision as a whole.
- * @param revision undefined where there is no branch
- * @throws DrawbridgeError `repository_unusable` when it cannot be read
- */
+/** Judges a revision, undefined where there is no branch. @throws DrawbridgeError `repository_unusable` */
 export async function assess(
   revision: Revision | undefined,
   context: HeadContext,
   options: AssessOptions = {},
 ): Promise<Assessment> {
-  if (revision === undefined) {
-    const detail = `${context.repository.path} has no branch ${context.repository.branch}`;
-    const hint = "Push the branch, or correct `repository.branch`.";
-    return { good: false, reason: "branch_missing", detail, hint };
-  }
+  const { path, branch } = context.repository;
+  if (revision === undefined) return refused("branch_missing", `${path} has no branch ${branch}`);
   const refusal = await assessOrigin(revision, context, options);
   if (refusal !== undefined) return { good: false, ...refusal };
   const files = await readRevision(context.repository, revision, context.cache);
   return assessFiles(revision, files, context, await retiredBefore(revision, context, options));
 }
 
-/**
- * Judges other files of the registry in a revision's place, whoever has put the revision there.
- * @throws DrawbridgeError `repository_unusable` when it cannot be read
- */
+/** Judges other files in a revision's place, whoever has put that there. @throws DrawbridgeError `repository_unusable` */
 export async function assessInPlace(
   revision: Revision,
   files: RevisionFiles,
@@ -121,11 +107,7 @@ export async function assessInPlace(
   return assessFiles(revision, files, context, await retiredBefore(revision, context, {}));
 }
 
-/**
- * What was retired before a revision: by the one that was accepted last, and by every one in between, or of the whole
- * history, that would have been accepted had a pass come across it. A meant rewind may be to a repository that does not
- * have the earlier revision.
- */
+/** What was retired by the revision accepted last, and by each one since that would have been accepted by a pass. */
 async function retiredBefore(
   revision: Revision,
   context: HeadContext,
@@ -138,9 +120,10 @@ async function retiredBefore(
   try {
     if (accepted !== undefined) {
       const registry = registryOf(await readRevision(repository, accepted, cache), cache);
-      before.push(...retirementsIn(registry, ORGANISATION_FILE));
+      before.push(...retirementsIn(registry));
     }
   } catch (error) {
+    // A meant rewind may be to a repository that does not have the earlier revision.
     if (!allowNonFastForward || !(error instanceof DrawbridgeError)) throw error;
   }
   const since = accepted ?? signing?.trustedBase;
@@ -163,7 +146,7 @@ async function retiredBefore(
       const refused = await refusedCommits(repository, commit, signing, undefined, clock.now());
       if (refused.length > 0) continue;
     }
-    const all = retirementsIn(assessment.desired.registry, ORGANISATION_FILE);
+    const all = retirementsIn(assessment.desired.registry);
     before.push(...all.filter(({ file }) => retiring.has(file)));
   }
   return before;
@@ -179,77 +162,56 @@ async function assessFiles(
     const registry = registryOf(files, cache);
     const [lost] = lostRetirement(before, registry);
     if (lost !== undefined) {
-      return {
-        good: false,
-        reason: "retirement_withdrawn",
-        detail: `${lost} no longer retires everything that it did before`,
-        hint: "Put its `retired` list back, or the whole entry if it was deleted; a removed partner comes back by drawbridge readmission open.",
-      };
+      return refused("retirement_withdrawn", `${lost} no longer retires everything that it did before`);
     }
     const records =
       readmitted(registry).length === 0 ? [] : (await repository.read(revision, [READMISSIONS])).values();
     const [unrecorded] = withoutReadmission(registry, records);
     if (unrecorded !== undefined) {
-      return {
-        good: false,
-        reason: "readmission_missing",
-        detail: `${unrecorded} opens a plane to a partner that was removed, and no re-admission with its new client is recorded`,
-        hint: "Close its planes again, and re-admit it: drawbridge readmission open. The record is committed with the new client.",
-      };
+      const opens = `${unrecorded} opens a plane to a partner that was removed`;
+      return refused("readmission_missing", `${opens}, and no re-admission with its new client is recorded`);
     }
     const [path] = [...renderedChanges(revision, files, registry).keys()].sort();
     if (path === undefined) return { good: true, desired: desiredState(revision, files, registry) };
-    return {
-      good: false,
-      reason: "render_differs",
-      detail: `${path} is not what the registry renders`,
-      hint: "Run drawbridge federation render in a work tree and commit what it writes.",
-    };
+    return refused("render_differs", `${path} is not what the registry renders`);
   } catch (error) {
     if (!(error instanceof DrawbridgeError) || error.code !== "config_invalid") throw error;
-    const first = error instanceof RegistryError ? error.problems[0] : undefined;
+    const [first, ...others] = error instanceof RegistryError ? error.problems : [];
     const where = first === undefined ? "" : `: ${first.file}:${first.line} [${first.rule}]`;
-    const more =
-      error instanceof RegistryError && error.problems.length > 1
-        ? ` and ${error.problems.length - 1} more`
-        : "";
-    return {
-      good: false,
-      reason: "registry_invalid",
-      detail: `the registry has problems${where}${more}`,
-      hint: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
-    };
+    const more = others.length === 0 ? "" : ` and ${others.length} more`;
+    return refused("registry_invalid", `the registry has problems${where}${more}`);
   }
 }
 
-export interface AssessedBranch {
-  readonly head: Revision;
-  /** The last revision that was accepted; undefined when none ever was. */
-  readonly accepted: Revision | undefined;
-  readonly assessment: Assessment;
+/** What is done about a revision that is refused for what it holds. */
+const HINTS = {
+  branch_missing: "Push the branch, or correct `repository.branch`.",
+  retirement_withdrawn:
+    "Put its `retired` list back, or the whole entry if it was deleted; a removed partner comes back by drawbridge readmission open.",
+  readmission_missing:
+    "Close its planes again, and re-admit it: drawbridge readmission open. The record is committed with the new client.",
+  render_differs: "Run drawbridge federation render in a work tree and commit what it writes.",
+  registry_invalid: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
+} as const;
+
+function refused(reason: keyof typeof HINTS, detail: string): Assessment {
+  return { good: false, reason, detail, hint: HINTS[reason] };
 }
 
-/**
- * Judges the branch's head against what was accepted before.
- * @throws DrawbridgeError `repository_unusable`, also when there is no branch
- */
-export async function assessBranch(context: HeadContext): Promise<AssessedBranch> {
+/** Judges the head against what was accepted before. @throws DrawbridgeError `repository_unusable`, also without a branch */
+export async function assessBranch(context: HeadContext) {
   const head = await context.repository.requireHead();
   const accepted = readHead(context.state).accepted?.revision;
   return { head, accepted, assessment: await assess(head, context) };
 }
 
-/** The state by which real parts are judged, and why that is not the head's. */
-export interface AcceptedState extends CurrentState {
-  readonly refusal: Refusal | undefined;
-}
-
 /**
- * The head's state if it may be accepted, else that of the last good revision: probes are judged by what the
- * reconciler applies, never by what it refuses.
+ * The state that the reconciler applies: the head's, or that of the last good revision and why the head is refused.
  * @throws DrawbridgeError `head_refused` when nothing was ever accepted; `repository_unusable`
  */
-export async function acceptedState(context: HeadContext): Promise<AcceptedState> {
+export async function acceptedState(
+  context: HeadContext,
+): Promise<CurrentState & { readonly refusal: Refusal | undefined }> {
   const { repository } = context;
   const { accepted, assessment } = await assessBranch(context);
   if (assessment.good) return { repository, desired: assessment.desired, refusal: undefined };
@@ -258,10 +220,7 @@ export async function acceptedState(context: HeadContext): Promise<AcceptedState
   return { repository, desired: await stateAt(context, accepted), refusal: { reason, detail, hint } };
 }
 
-/**
- * The head's state, where something is decided or done by it.
- * @throws DrawbridgeError `head_refused` when the head may not be accepted; `repository_unusable`
- */
+/** The head's state. @throws DrawbridgeError `head_refused` when it may not be accepted; `repository_unusable` */
 export async function goodState(context: HeadContext): Promise<CurrentState> {
   const { assessment } = await assessBranch(context);
   if (assessment.good) return { repository: context.repository, desired: assessment.desired };

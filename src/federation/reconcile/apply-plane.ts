@@ -1,10 +1,8 @@
-// One plane brought to one revision's state. Invariants: nobody else works on the plane meanwhile; what is
-// about to be applied is recorded before, and what was reached is recorded after, so that a kill at any
-// instant leads to the same end; what somebody changed by hand is kept and reported before it is undone.
-
+// One plane brought to one revision's state. Invariants: nobody else works on the plane meanwhile; an attempt is recorded
+// before and after, so that a kill at any instant leads to the same end; what was changed by hand is kept before it is
+// undone.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
-import type { PlaneName } from "../plane-order.ts";
 import type { Drift, PlaneOutcome, PlaneRuntime } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import { keepDrift } from "../state/drift-records.ts";
@@ -26,12 +24,6 @@ const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> =
   deferred: { firstMs: 1_000, maxMs: 60_000 },
 };
 
-/**
- * Planes that are checked for drift even before a new revision is applied. Not the rooms: checking every room takes
- * as long as closing it, and its apply reads each room anyway.
- */
-const DRIFT_CHECKED_FIRST: ReadonlySet<PlaneName> = new Set(["gateway", "card", "border", "transport"]);
-
 export interface ApplyPlaneOptions {
   /** Retries what is left over, due or not, and counts nothing as in force without a drift check. */
   readonly force: boolean;
@@ -43,10 +35,7 @@ export interface ApplyPlaneOptions {
 }
 
 export interface AppliedPlane {
-  /**
-   * `superseded`: another process has accepted a newer revision. `waiting`: the next attempt is not due. `unmanaged`:
-   * this organisation does not manage the plane.
-   */
+  /** `superseded`: another process has accepted a newer revision. `waiting`: the next attempt is not due. */
   readonly step: "applied" | "current" | "waiting" | "superseded" | "unmanaged";
   /** Says nothing where the revision is superseded. */
   readonly record: PlaneRecord;
@@ -105,7 +94,8 @@ async function stepLocked(
   const settled = record.applying === null && record.applied?.digest === digest;
   const inForce = settled && record.applied?.outcome === "in_force";
   const { force, again = false } = options;
-  const checks = options.checkDrift || (settled ? force && !again : DRIFT_CHECKED_FIRST.has(plane));
+  // Before a new revision, not the rooms: checking each takes as long as closing it, and its apply reads it anyway.
+  const checks = options.checkDrift || (settled ? force && !again : plane !== "rooms");
   const found = checks ? await findDrift(context, runtime, desired, record, options) : undefined;
   const drift = found?.drift?.length ?? 0;
   const known: PlaneRecord = found === undefined ? record : { ...record, driftCheck: found.check };
@@ -130,36 +120,22 @@ async function stepLocked(
   return { step: "applied", record: after, drift, changed };
 }
 
-/**
- * The record after an attempt: another attempt at the state in force does not make that state younger.
- * @param repaired whether the real part differed: drift was found, or this attempt has changed it
- */
+/** Another attempt at the state in force does not make it younger. @param repaired whether the real part differed */
 function afterAttempt(before: PlaneRecord, applied: Applied, repaired: boolean): PlaneRecord {
   const { revision, digest, at } = applied;
   // An attempt at another state in between, ended or not, makes this one a new state.
   const isSame =
     before.applied?.digest === digest && (before.applying === null || before.applying.digest === digest);
   const firstAt = isSame ? (before.applied?.firstAt ?? at) : at;
-  const isStanding = before.inForce?.digest === digest && before.inForce.at >= firstAt;
-  const standing = isSame && isStanding ? before.inForce : null;
+  const record = { ...before, applying: null, applied: { ...applied, firstAt } };
+  if (applied.outcome !== "in_force") return record;
+  const { inForce } = before;
+  const isStanding = isSame && inForce?.digest === digest && inForce.at >= firstAt;
+  if (!isStanding) return { ...record, inForce: { revision, digest, at, repairedAt: null } };
   // An attempt that did not end in force may have changed what this one finds in place.
   const isAfterFailure = before.applying !== null || before.applied?.outcome !== "in_force";
-  return {
-    ...before,
-    applying: null,
-    applied: { ...applied, firstAt },
-    inForce:
-      applied.outcome !== "in_force"
-        ? before.inForce
-        : standing === null
-          ? { revision, digest, at, repairedAt: null }
-          : {
-              revision,
-              digest,
-              at: standing.at,
-              repairedAt: repaired || isAfterFailure ? at : standing.repairedAt,
-            },
-  };
+  const repairedAt = repaired || isAfterFailure ? at : inForce.repairedAt;
+  return { ...record, inForce: { ...inForce, revision, repairedAt } };
 }
 
 /** The record where a newer revision holds the same files, so that nothing is to be applied. */
@@ -172,10 +148,7 @@ function withRevision(record: PlaneRecord, revision: Revision): PlaneRecord {
   };
 }
 
-/**
- * Differences on the real parts that no attempt of ours has made: after an attempt whose end is unknown, they must
- * differ from the state before as well as from the one that was being applied.
- */
+/** Differences that no attempt of ours has made: from each state that may be there after an attempt without an end. */
 async function findDrift(
   context: ReconcileContext,
   runtime: PlaneRuntime,

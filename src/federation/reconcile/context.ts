@@ -53,15 +53,14 @@ export interface Federation extends ReconcileContext {
   readonly onWait?: () => void;
 }
 
-/**
- * Opens without changing anything but making the state folder.
- * @throws DrawbridgeError `repository_unusable`, `config_unreadable`, `secret_unavailable`
- */
+/** Makes nothing but the state folder. @throws DrawbridgeError `repository_unusable`, `config_unreadable`, `secret_unavailable` */
 export async function openFederation(config: FederationConfig, options: OpenOptions): Promise<Federation> {
   const { clock, random, reporter } = options;
   const { repository, directory } = config;
   const below = (path: string | undefined) => (path === undefined ? undefined : resolve(directory, path));
   const allowedSignersFile = below(repository.allowedSignersFile);
+  const { signedCommits } = repository;
+  const trustedBase = parseRevision(repository.trustedBase);
   const state = StateFolder.open(resolve(directory, config.state), random);
   return {
     ...{ config, random },
@@ -77,13 +76,7 @@ export async function openFederation(config: FederationConfig, options: OpenOpti
     clock,
     reporter,
     signing:
-      allowedSignersFile === undefined
-        ? undefined
-        : {
-            allowedSignersFile,
-            signedCommits: repository.signedCommits,
-            trustedBase: parseRevision(repository.trustedBase),
-          },
+      allowedSignersFile === undefined ? undefined : { allowedSignersFile, signedCommits, trustedBase },
     author: repository.author,
     signingKeyFile: below(repository.signingKeyFile),
   };
@@ -133,6 +126,5 @@ export type LockHolder = "reconciler" | "command" | "unknown";
 
 export interface Reporter {
   event(event: ReconcileEvent): void;
-  /** A line of a plane's progress, for a person. */
   note(plane: PlaneName, text: string): void;
 }

@@ -52,20 +52,14 @@ export async function readRevision(
   };
 }
 
-/**
- * The registry of a revision.
- * @throws RegistryError with every problem of every file
- */
+/** The registry of a revision. @throws RegistryError with every problem of every file */
 export function registryOf(files: RevisionFiles, cache: PartnerCache): Registry {
-  const registry = loadRegistry(files.registry, { cache });
+  const registry = loadRegistry(files.registry, cache.parsed);
   cache.save([...files.registry.values()].map(({ blobId }) => blobId));
   return registry;
 }
 
-/**
- * How a revision would have to change to have exactly what a registry renders where renders belong: texts by path, null
- * where something has to go.
- */
+/** What a revision lacks of a registry's renders: texts by path, null where a file has to go. */
 export function renderedChanges(
   revision: Revision,
   { renderedBlobs }: RevisionFiles,
@@ -98,17 +92,9 @@ export function desiredState(
       .sort(([left], [right]) => (left < right ? -1 : 1));
     return { files: new Map(own), digest: sha256Tagged(JSON.stringify(own)) };
   };
-  return {
-    revision,
-    registry,
-    planes: {
-      transport: plane("transport"),
-      rooms: plane("rooms"),
-      border: plane("border"),
-      card: plane("card"),
-      gateway: plane("gateway"),
-    },
-  };
+  const [transport, rooms, border] = [plane("transport"), plane("rooms"), plane("border")];
+  const planes = { transport, rooms, border, card: plane("card"), gateway: plane("gateway") };
+  return { revision, registry, planes };
 }
 
 /** The state of a revision that was good when it was accepted. @throws RegistryError; DrawbridgeError `repository_unusable` */

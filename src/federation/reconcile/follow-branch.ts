@@ -1,6 +1,7 @@
 // The service: follows the branch, retries what is left over, and checks for drift. Invariants: a round that fails is
 // reported and tried again, it never ends the service; the service may end at any instant, because its records say
 // where to continue; one service a state folder.
+import { once } from "node:events";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
@@ -21,10 +22,7 @@ export interface FollowOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/**
- * Runs until `stop` aborts.
- * @throws DrawbridgeError `program_failed` when another service follows with the same state folder
- */
+/** Runs until `stop` aborts. @throws DrawbridgeError `program_failed` when another service has the state folder */
 export async function follow(context: ReconcileContext, options: FollowOptions): Promise<void> {
   const service = await context.state.tryLock(SERVICE_LOCK);
   if (service === undefined) {
@@ -33,8 +31,7 @@ export async function follow(context: ReconcileContext, options: FollowOptions):
     });
   }
   try {
-    const rounds = followRounds(context, options);
-    await Promise.race([rounds, graceAfter(options.stop, context.clock)]);
+    await Promise.race([followRounds(context, options), graceAfter(options.stop, context.clock)]);
   } finally {
     await service.release();
   }
@@ -78,9 +75,6 @@ function isDue({ state, clock }: ReconcileContext): boolean {
 }
 
 async function graceAfter(stop: AbortSignal, clock: Clock): Promise<void> {
-  await new Promise<void>((resolve) => {
-    if (stop.aborted) resolve();
-    else stop.addEventListener("abort", () => resolve(), { once: true });
-  });
+  if (!stop.aborted) await once(stop, "abort");
   await clock.sleep(GRACE_MS);
 }

@@ -15,21 +15,21 @@ const PREFIX = "drawbridge_federation_";
 /** A registry whose gauges are set from the records at each scrape. */
 export function reconcilerMetrics({ state, planes }: Pick<ReconcileContext, "state" | "planes">): Registry {
   const registry = new Registry();
-  const gauge = <Label extends string>(name: string, help: string, ...labels: readonly Label[]) =>
+  const gauge = (name: string, help: string, labels: readonly string[] = [], collect = () => {}) =>
     new Gauge({
       name,
       help,
-      labelNames: ["plane", ...labels] as const,
+      labelNames: ["plane", ...labels],
       registers: [registry],
+      collect,
     });
   // Registered first, because the others have their values when it has collected.
-  const inForce = new Gauge({
-    name: `${PREFIX}plane_in_force`,
-    help: "1 where the last attempt at a plane brought it to its state",
-    labelNames: ["plane"],
-    registers: [registry],
-    collect() {
-      for (const one of [this, outOfReach, drift, checked]) one.reset();
+  const inForce = gauge(
+    `${PREFIX}plane_in_force`,
+    "1 where the last attempt at a plane brought it to its state",
+    [],
+    () => {
+      for (const one of [inForce, outOfReach, drift, checked]) one.reset();
       for (const plane of PLANE_NAMES) {
         if (planes[plane].unmanaged) continue;
         const { applied, driftCheck } = readPlane(state, plane);
@@ -40,21 +40,15 @@ export function reconcilerMetrics({ state, planes }: Pick<ReconcileContext, "sta
         checked.set({ plane }, Date.parse(driftCheck.at) / 1_000);
       }
     },
-  });
-  const outOfReach = gauge(
-    `${PREFIX}out_of_reach`,
-    "What the last attempt at a plane could not bring to its state",
-    "reason",
   );
+  const left = "What the last attempt at a plane could not bring to its state";
+  const outOfReach = gauge(`${PREFIX}out_of_reach`, left, ["reason"]);
   const drift = gauge(`${PREFIX}drift_differences`, "Differences that the last drift check has found");
   const checked = gauge(`${PREFIX}drift_checked_timestamp_seconds`, "When a drift check was last made");
   return registry;
 }
 
-/**
- * Serves `GET /metrics` until the process ends.
- * @throws DrawbridgeError `program_failed` when the address cannot be listened on
- */
+/** Serves `GET /metrics` until the process ends. @throws DrawbridgeError `program_failed` when it cannot listen */
 export async function serveMetrics(
   registry: Registry,
   address: { readonly host: string; readonly port: number },

@@ -1,14 +1,13 @@
 // One pass: the branch's head is accepted if it is good, and every plane is brought to it, in closing or opening order.
-// Invariants: a bad head changes nothing and is reported; planes that fail, wait or stay incomplete do not keep the
-// others from being applied, except that the transport is not cut before the rooms have sent their bans and ACLs, which
-// would not arrive any more. The homeserver may process events that a closing partner sent before the border closed
-// after the rooms were closed, so the rooms are applied once more then.
+// Invariants: a bad head changes nothing and is reported; no plane keeps the others from being applied, except that the
+// transport is cut only after the rooms have sent their bans and ACLs. After the border has closed the rooms are applied
+// once more, because what a closing partner had sent before may have been processed in between.
 import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { clientsInForce, type Partner, planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
-import { type PlaneRecord, readHead, readPlane, writeHead } from "../state/plane-records.ts";
+import { readHead, readPlane, writeHead } from "../state/plane-records.ts";
 import { assess, type Refusal } from "./accept-head.ts";
-import { type AppliedPlane, stepPlane } from "./apply-plane.ts";
+import { type AppliedPlane, type ApplyPlaneOptions, stepPlane } from "./apply-plane.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
 import { type DesiredState, stateAt } from "./desired-state.ts";
 
@@ -28,19 +27,14 @@ export interface PassOptions {
   readonly signal?: AbortSignal;
 }
 
-export interface PlaneReport {
+export interface PlaneReport extends Omit<AppliedPlane, "step"> {
   readonly plane: PlaneName;
   /** `held`: the transport waits for the rooms. */
   readonly step: AppliedPlane["step"] | "held";
-  readonly record: PlaneRecord;
-  readonly drift: number;
-  readonly changed: boolean;
 }
 
 export interface PassResult {
-  /** What the branch points at. */
   readonly head: Revision | undefined;
-  /** Why it is not accepted. */
   readonly refusal: Refusal | undefined;
   /** The revision that was applied: the head, or the last good one; undefined when there is none. */
   readonly revision: Revision | undefined;
@@ -78,46 +72,47 @@ async function onePass(
 
   const direction = await directionTo(context, desired, stateOf);
   const order = options.plane === undefined ? direction : undefined;
+  const { force = false, again = false, checkDrift = false } = options;
+  const how = { force, again, checkDrift, stateOf };
   if (isNew) {
     const { revision } = desired;
     context.reporter.event({ event: "head_accepted", revision, order: order ?? null });
   }
-  const reports: PlaneReport[] = [];
+  const reports = new Map<PlaneName, PlaneReport>();
   for (const plane of orderOf(direction)) {
     if (options.plane !== undefined && plane !== options.plane) continue;
     if (options.signal?.aborted) break;
     if (mayRestart && (await context.repository.head()) !== head) return "superseded";
-    const report = await stepOrHold(context, plane, desired, direction, options, stateOf);
+    const report = await stepOrHold(context, plane, desired, order, how);
     if (report.step === "superseded" && mayRestart) return "superseded";
-    reports.push(report);
+    reports.set(plane, report);
     if (plane === "border" && direction === "closing" && roomsPrecedeBorder(context, desired)) {
       const again = await stepPlane(context, context.planes.rooms, desired, {
-        ...{ force: true, again: true, checkDrift: false, stateOf },
+        ...{ ...how, force: true, again: true, checkDrift: false },
       });
       if (again.step === "superseded" && mayRestart) return "superseded";
-      const known = reports.findIndex((one) => one.plane === "rooms");
-      reports.splice(known < 0 ? reports.length : known, known < 0 ? 0 : 1, { plane: "rooms", ...again });
+      reports.set("rooms", { plane: "rooms", ...again });
     }
   }
-  return { head, refusal, revision: desired.revision, direction: order, desired, planes: reports };
+  return {
+    head,
+    refusal,
+    revision: desired.revision,
+    direction: order,
+    desired,
+    planes: [...reports.values()],
+  };
 }
 
 type StateOf = (revision: Revision) => Promise<DesiredState | undefined>;
 
-interface AcceptedHead {
-  readonly desired: DesiredState | undefined | "superseded";
-  readonly refusal: Refusal | undefined;
-  /** Whether this pass has accepted a revision that was not accepted before. */
-  readonly isNew: boolean;
-}
-
-/** The state that is to be in force: the head's, or the last good one's. */
+/** The state that is to be in force: the head's, or the last good one's; and whether it was not accepted before. */
 async function acceptHead(
   context: ReconcileContext,
   head: Revision | undefined,
   options: PassOptions,
   stateOf: StateOf,
-): Promise<AcceptedHead> {
+) {
   const { state, clock, reporter } = context;
   const before = readHead(state);
   const accepted = before.accepted?.revision;
@@ -137,7 +132,7 @@ async function acceptHead(
     }
     return false;
   });
-  if (isSuperseded) return { desired: "superseded", refusal: undefined, isNew: false };
+  if (isSuperseded) return { desired: "superseded", refusal: undefined, isNew: false } as const;
   if (assessment.good) {
     const isNew = accepted !== assessment.desired.revision;
     return { desired: assessment.desired, refusal: undefined, isNew };
@@ -151,10 +146,7 @@ async function acceptHead(
   return { desired: lastGood, refusal: { reason, detail, hint }, isNew: false };
 }
 
-/**
- * Closing, if any plane still admits somebody whom the revision does not; and where no plane changes, because an edit
- * by hand may have let somebody in.
- */
+/** Closing, if any plane still admits somebody whom the revision does not, or none changes: an edit by hand may admit. */
 async function directionTo(
   context: ReconcileContext,
   desired: DesiredState,
@@ -184,21 +176,16 @@ async function stepOrHold(
   context: ReconcileContext,
   plane: PlaneName,
   desired: DesiredState,
-  direction: Direction,
-  options: PassOptions,
-  stateOf: StateOf,
+  order: Direction | undefined,
+  options: ApplyPlaneOptions,
 ): Promise<PlaneReport> {
-  const runtime = context.planes[plane];
   const record = readPlane(context.state, plane);
-  if (plane === "transport" && direction === "closing" && options.plane === undefined) {
-    if (record.applied?.digest !== desired.planes.transport.digest && !roomsWereSent(context, desired)) {
-      context.reporter.note(plane, "waits until the rooms plane has been applied");
-      return { plane, step: "held", record, drift: 0, changed: false };
-    }
+  const cuts = plane === "transport" && record.applied?.digest !== desired.planes.transport.digest;
+  if (cuts && order === "closing" && !roomsWereSent(context, desired)) {
+    context.reporter.note(plane, "waits until the rooms plane has been applied");
+    return { plane, step: "held", record, drift: 0, changed: false };
   }
-  const { force = false, again = false, checkDrift = false } = options;
-  const result = await stepPlane(context, runtime, desired, { force, again, checkDrift, stateOf });
-  return { plane, ...result };
+  return { plane, ...(await stepPlane(context, context.planes[plane], desired, options)) };
 }
 
 /** Whether the rooms were closed to somebody before the border had closed, and not applied since. */
@@ -224,9 +211,8 @@ function roomsWereSent(context: ReconcileContext, desired: DesiredState): boolea
   );
 }
 
-// Whether a change closes or opens, and so the order of its planes. Invariants: a change that closes anything for
-// anybody is applied in closing order, also when it opens something else; where it is unknown what was in force,
-// everybody counts as admitted.
+// Whether a change closes or opens. Invariants: one that closes anything for anybody is applied in closing order, also
+// when it opens something else; where it is unknown what was in force, everybody counts as admitted.
 
 export type Direction = "closing" | "opening";
 
@@ -235,7 +221,7 @@ export function directionOf(before: Registry | undefined, after: Registry): Dire
   return grants(after, before) ? "opening" : "closing";
 }
 
-export function orderOf(direction: Direction): readonly PlaneName[] {
+function orderOf(direction: Direction): readonly PlaneName[] {
   return direction === "closing" ? CLOSING_ORDER : OPENING_ORDER;
 }
 

@@ -2,22 +2,20 @@
 // room ACLs cannot tell apart. Invariant: linear in the number of partners, and every collision is reported.
 import { isIpLiteral, parseServerName, parseUserId, serverHost, serverOf } from "../../domain/identifiers.ts";
 import type { RegistrySecretReference } from "../../runtime/secrets.ts";
-import type { OfferedAgent, Organisation } from "./organisation.ts";
-import type { Partner, PartnerEntry, Registry } from "./partner.ts";
+import { type OfferedAgent, ORGANISATION_FILE, type Organisation } from "./organisation.ts";
+import { consumptions, type Registry } from "./partner.ts";
 import type { CrossProblem } from "./problems.ts";
 import { checkRetired } from "./retired-identities-checks.ts";
 
-export const ORGANISATION_FILE = "registry/organisation.yaml";
-
-export function crossCheck({ organisation, partners }: Registry): CrossProblem[] {
+export function crossCheck(registry: Registry): CrossProblem[] {
   return [
-    ...checkServers(organisation, partners),
-    ...checkClients(organisation, partners),
-    ...checkOffers(organisation, partners),
-    ...checkPaths(organisation),
-    ...checkConsumed(organisation, partners),
-    ...checkCredentials(organisation, partners),
-    ...checkRetired({ organisation, partners }, ORGANISATION_FILE),
+    ...checkServers(registry),
+    ...checkClients(registry),
+    ...checkOffers(registry),
+    ...checkPaths(registry.organisation),
+    ...checkConsumed(registry),
+    ...checkCredentials(registry),
+    ...checkRetired(registry),
   ];
 }
 
@@ -45,11 +43,11 @@ function broken(rule: keyof typeof HINTS, file: string, path: Path, message: str
   return { file, path, rule, message, hint: HINTS[rule] };
 }
 
-function checkServers(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
+function checkServers({ organisation, partners }: Registry): CrossProblem[] {
   const problems: CrossProblem[] = [];
   const names = new Map(partners.map(({ name, file }) => [name, file]));
   const hosts = new Map<string, { server: string; file: string }>();
-  const add = (server: string, file: string) => {
+  const add = (server: string, file: string, name?: string) => {
     const problem = (rule: keyof typeof HINTS, message: string) =>
       problems.push(broken(rule, file, ["serverName"], message));
     const host = serverHost(server);
@@ -67,19 +65,16 @@ function checkServers(organisation: Organisation, partners: readonly PartnerEntr
     if (isIpLiteral(host)) {
       problem("ip_literal", "is an IP literal, which every room ACL rendered here refuses");
     }
+    const namesake = name === undefined || name === server ? undefined : names.get(server);
+    if (namesake === undefined) return;
+    problem("ambiguous_name", `is also the file name of another partner (${namesake})`);
   };
   add(organisation.serverName, ORGANISATION_FILE);
-  for (const { file, name, partner } of partners) {
-    add(partner.serverName, file);
-    const namesake = names.get(partner.serverName);
-    if (namesake === undefined || partner.serverName === name) continue;
-    const message = `is also the file name of another partner (${namesake})`;
-    problems.push(broken("ambiguous_name", file, ["serverName"], message));
-  }
+  for (const { file, name, partner } of partners) add(partner.serverName, file, name);
   return problems;
 }
 
-function checkClients(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
+function checkClients({ organisation, partners }: Registry): CrossProblem[] {
   const seen = new Map<string, string>();
   const check = (clientId: string, file: string, path: Path): CrossProblem[] => {
     const other = seen.get(clientId);
@@ -98,7 +93,7 @@ function checkClients(organisation: Organisation, partners: readonly PartnerEntr
   ];
 }
 
-function checkOffers(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
+function checkOffers({ organisation, partners }: Registry): CrossProblem[] {
   const offered = new Set(Object.keys(organisation.agents));
   const check = (invokes: readonly string[], file: string, path: Path): CrossProblem[] =>
     invokes.flatMap((agent, index) => {
@@ -156,21 +151,12 @@ function prefixOf(
   return found === undefined ? undefined : `${found[0]}.invokePath (httpJson)`;
 }
 
-/** Every agent that is consumed, with its place in the registry. */
-function consumptions(organisation: Organisation, partners: readonly PartnerEntry[]) {
-  const at = (consumes: Partner["card"]["consumes"], file: string, path: Path) =>
-    Object.entries(consumes).map(([agent, entry]) => ({ agent, entry, file, path: [...path, agent] }));
-  return [
-    ...at(organisation.consumes, ORGANISATION_FILE, ["consumes"]),
-    ...partners.flatMap(({ file, partner }) => at(partner.card.consumes, file, ["card", "consumes"])),
-  ];
-}
-
-function checkConsumed(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
+function checkConsumed(registry: Registry): CrossProblem[] {
+  const { organisation, partners } = registry;
   const problems: CrossProblem[] = [];
   const known = new Set([organisation.serverName, ...partners.map(({ partner }) => partner.serverName)]);
   const seen = new Map<string, string>();
-  for (const { agent, entry, file, path } of consumptions(organisation, partners)) {
+  for (const { agent, entry, file, path } of consumptions(registry)) {
     const other = seen.get(agent);
     seen.set(agent, file);
     if (other !== undefined) {
@@ -195,20 +181,17 @@ export function serverOfSender(sender: string): string {
   return user === undefined ? "" : serverOf(user);
 }
 
-/**
- * A secret is sent to one token endpoint alone, and what a caller authenticates with is sent where its own file says.
- * Otherwise whoever may edit one partner's file could have another partner's secret sent to an endpoint of his own.
- */
-function checkCredentials(organisation: Organisation, partners: readonly PartnerEntry[]): CrossProblem[] {
+/** One endpoint for each secret: or else who edits one partner's file could have another's secret sent to himself. */
+function checkCredentials(registry: Registry): CrossProblem[] {
   const problems: CrossProblem[] = [];
   const callers = new Map<string, string>([
-    ...organisation.clients.map(({ secret }) => [secretName(secret), ORGANISATION_FILE] as const),
-    ...partners.flatMap(({ file, partner: { gateway } }) =>
+    ...registry.organisation.clients.map(({ secret }) => [secretName(secret), ORGANISATION_FILE] as const),
+    ...registry.partners.flatMap(({ file, partner: { gateway } }) =>
       gateway?.clientSecret === undefined ? [] : [[secretName(gateway.clientSecret), file] as const],
     ),
   ]);
   const endpoints = new Map<string, { endpoint: string; file: string }>();
-  for (const { entry, file, path } of consumptions(organisation, partners)) {
+  for (const { entry, file, path } of consumptions(registry)) {
     if (entry.credentials === undefined) continue;
     const { clientSecret, tokenEndpoint } = entry.credentials;
     const add = (rule: keyof typeof HINTS, key: string, message: string) =>
@@ -222,11 +205,8 @@ function checkCredentials(organisation: Organisation, partners: readonly Partner
     const known = endpoints.get(named);
     if (known === undefined) endpoints.set(named, { endpoint: tokenEndpoint, file });
     else if (known.endpoint !== tokenEndpoint) {
-      add(
-        "secret_endpoint",
-        "tokenEndpoint",
-        `is not the endpoint that ${known.file} has the same secret sent to`,
-      );
+      const message = `is not the endpoint that ${known.file} has the same secret sent to`;
+      add("secret_endpoint", "tokenEndpoint", message);
     }
   }
   return problems;

@@ -1,8 +1,8 @@
 // Loads a registry from the files of one revision or one work tree, whichever way they were read.
 // Invariants: all problems of all files are reported at once; a registry with any problem is no registry;
 // a file below registry/ that would be ignored is a problem, because it seems to admit somebody.
-import { crossCheck, ORGANISATION_FILE } from "./cross-checks.ts";
-import { Organisation } from "./organisation.ts";
+import { crossCheck } from "./cross-checks.ts";
+import { ORGANISATION_FILE, Organisation } from "./organisation.ts";
 import { Partner, type PartnerEntry, type Registry } from "./partner.ts";
 import { type CrossProblem, RegistryError, type RegistryProblem } from "./problems.ts";
 import { type ReadFile, readRegistryFile } from "./read-file.ts";
@@ -23,10 +23,8 @@ export interface StoredFile {
 /** Text, or a blob of a git repository. */
 export type RegistryFile = string | StoredFile;
 
-/** What earlier loads have read: valid partners by the ID of the blob. Entries are added, never removed. */
-export interface RegistryCache {
-  readonly parsed: Map<string, Partner>;
-}
+/** Valid partners that were read before, by the ID of the blob. Entries are added, never removed. */
+type KnownPartners = Map<string, Partner>;
 
 /**
  * @param files by path in the repository; what is not below `registry/` is left alone
@@ -34,7 +32,7 @@ export interface RegistryCache {
  */
 export function loadRegistry(
   files: ReadonlyMap<string, RegistryFile>,
-  options: { readonly cache?: RegistryCache } = {},
+  known: KnownPartners = new Map(),
 ): Registry {
   const problems: RegistryProblem[] = [];
   const partners: PartnerEntry[] = [];
@@ -46,30 +44,34 @@ export function loadRegistry(
       else problems.push(unknownFile(path));
       continue;
     }
-    const { value, problems: found } = readPartner(file, path, options.cache);
+    const { value, problems: found } = readPartner(file, path, known);
     problems.push(...found);
     if (value !== undefined) partners.push({ name, file: path, partner: value });
   }
   partners.sort((a, b) => (a.partner.serverName < b.partner.serverName ? -1 : 1));
 
   const own = files.get(ORGANISATION_FILE);
-  const organisation =
-    own === undefined ? undefined : readRegistryFile(Organisation, textOf(own), ORGANISATION_FILE);
-  if (organisation === undefined) {
-    problems.push({
-      ...{ file: ORGANISATION_FILE, line: 1, path: "", rule: "organisation_missing" },
-      message: "there is no such file",
-      hint: "Write it: it names this organisation's own server; docs/reference/registry.md shows one.",
-    });
-  }
-  problems.push(...(organisation?.problems ?? []));
-  if (organisation?.value === undefined) throw new RegistryError(problems);
+  const { value: organisation, problems: found } =
+    own === undefined ? NO_ORGANISATION : readRegistryFile(Organisation, textOf(own), ORGANISATION_FILE);
+  problems.push(...found);
+  if (organisation === undefined) throw new RegistryError(problems);
 
-  const registry: Registry = { organisation: organisation.value, partners };
+  const registry: Registry = { organisation, partners };
   problems.push(...locate(crossCheck(registry), files));
   if (problems.length > 0) throw new RegistryError(problems);
   return registry;
 }
+
+const NO_ORGANISATION = {
+  value: undefined,
+  problems: [
+    {
+      ...{ file: ORGANISATION_FILE, line: 1, path: "", rule: "organisation_missing" },
+      message: "there is no such file",
+      hint: "Write it: it names this organisation's own server; docs/reference/registry.md shows one.",
+    },
+  ],
+};
 
 /** The partner that a path below registry/partners/ is about. */
 function partnerName(path: string): string | undefined {
@@ -95,16 +97,12 @@ function textOf(file: RegistryFile): string {
   return typeof file === "string" ? file : file.text();
 }
 
-function readPartner(
-  file: RegistryFile,
-  path: string,
-  cache: RegistryCache | undefined,
-): Pick<ReadFile<Partner>, "value" | "problems"> {
-  const blobId = typeof file === "string" ? undefined : file.blobId;
-  const known = blobId === undefined ? undefined : cache?.parsed.get(blobId);
-  if (known !== undefined) return { value: known, problems: [] };
-  const read = readRegistryFile(Partner, textOf(file), path);
-  if (read.value !== undefined && blobId !== undefined) cache?.parsed.set(blobId, read.value);
+function readPartner(file: RegistryFile, path: string, known: KnownPartners) {
+  if (typeof file === "string") return readRegistryFile(Partner, file, path);
+  const before = known.get(file.blobId);
+  if (before !== undefined) return { value: before, problems: [] };
+  const read = readRegistryFile(Partner, file.text(), path);
+  if (read.value !== undefined) known.set(file.blobId, read.value);
   return read;
 }
 

@@ -9,6 +9,8 @@ import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { RetiredOwn } from "./retired-identities.ts";
 
+export const ORGANISATION_FILE = "registry/organisation.yaml";
+
 /** An agent of this organisation that partners may be admitted to. */
 export const OfferedAgent = z.strictObject({
   /** The agent's own JSON-RPC endpoint, reached by the gateway alone. */
@@ -20,10 +22,7 @@ export const OfferedAgent = z.strictObject({
   invokePath: AbsolutePath,
   httpJson: z.boolean().default(false),
   forwardToken: z.boolean().default(false),
-  /**
-   * `while_consumed`: the card is public while a partner whose card plane is open may invoke the agent.
-   * A card is public or not for everybody: it cannot be withdrawn from one partner alone.
-   */
+  /** `while_consumed`: the card is public, for everybody, while a partner whose card plane is open may invoke the agent. */
   publish: z.enum(["while_consumed", "always", "never"]).default("while_consumed"),
   /** Public keys that its card is signed with: published as evidence, for partners to pin. */
   cardKeys: z.array(CardIdentity).default([]),
@@ -81,10 +80,7 @@ export const KubernetesTarget = z.strictObject({
 });
 export type KubernetesTarget = z.output<typeof KubernetesTarget>;
 
-/**
- * How this organisation's bridge consumes one agent: what becomes an entry of its agents.yaml. Where the lists of
- * servers and senders are left out, all users of this organisation and of every admitted partner may ask it.
- */
+/** An entry of our bridge's agents.yaml; without lists, all users of ours and of every admitted partner may ask it. */
 export const AgentConsumption = AgentEntry.partial({ allowedServers: true, allowedSenders: true });
 
 export const Organisation = z.strictObject({

@@ -10,7 +10,7 @@ import { Quota } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import { AgentConsumption, type Organisation, type OwnClient } from "./organisation.ts";
+import { AgentConsumption, ORGANISATION_FILE, type Organisation, type OwnClient } from "./organisation.ts";
 import { KeyIdentifier, Retired } from "./retired-identities.ts";
 
 export const PlaneState = z.enum(["open", "closed"]);
@@ -104,6 +104,25 @@ export function planeState(partner: Partner, plane: PlaneName): PlaneState {
   return partner.planes[plane];
 }
 
+/** Every agent that our bridge carries, with its place in the registry, and the partner whose agent it is. */
+export function consumptions({ organisation, partners }: Registry) {
+  const at = (consumes: Consumes, file: string, path: readonly string[], partner?: Partner) =>
+    Object.entries(consumes).map(([agent, entry]) => ({
+      agent,
+      entry,
+      file,
+      path: [...path, agent],
+      partner,
+    }));
+  return [
+    ...at(organisation.consumes, ORGANISATION_FILE, ["consumes"]),
+    ...partners.flatMap(({ file, partner }) =>
+      at(partner.card.consumes, file, ["card", "consumes"], partner),
+    ),
+  ];
+}
+type Consumes = Partner["card"]["consumes"];
+
 /** Clients of the organisation's that belong to this partner: it had applied with them before it was admitted. */
 export function applicantsOf(
   { organisation }: Pick<Registry, "organisation">,
@@ -114,10 +133,7 @@ export function applicantsOf(
   );
 }
 
-/**
- * Clients with which this organisation's bridge asks the partner's agents: those of pinned agents whose tokens the
- * partner's own issuer gives out. Another issuer's client is not the partner's to close.
- */
+/** Clients of our bridge's that the partner's own issuer has given us; another issuer's are not the partner's to close. */
 export function clientsAt(partner: Partner | undefined): readonly string[] {
   if (partner === undefined) return [];
   const issuer = new URL(partner.issuer).origin;
@@ -152,14 +168,11 @@ export function isRemoved({ planes }: Pick<Partner, "planes">): boolean {
 
 const SUGGESTIONS_MAX = 3;
 
-/** The entry of a server; undefined when the registry has none. */
 export function partnerEntry({ partners }: Registry, serverName: string): PartnerEntry | undefined {
   return partners.find(({ partner }) => partner.serverName === serverName);
 }
 
-/**
- * @throws DrawbridgeError `usage` when it is the own server, nobody, or not one alone
- */
+/** @throws DrawbridgeError `usage` when it is the own server, nobody, or not one alone */
 export function findPartner(registry: Registry, name: string): PartnerEntry {
   const matching = registry.partners.filter(
     (entry) => entry.name === name || entry.partner.serverName === name,

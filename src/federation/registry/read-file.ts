@@ -70,7 +70,6 @@ function besides(
   return [...once.values(), ...problems.filter(({ line }) => !lines.has(line))];
 }
 
-/** A text as YAML. */
 interface BoundedYaml {
   /** Whether the text was not even given to the parser. */
   readonly isRefused: boolean;
@@ -93,12 +92,8 @@ export function parseBounded(text: string): BoundedYaml {
   const refused = refuseBeforeParsing(text);
   if (refused !== undefined) return failed(refused, true);
   try {
-    const document = parseDocument(text, {
-      lineCounter: lines,
-      uniqueKeys: false,
-      strict: true,
-      merge: false,
-    });
+    const strict = { uniqueKeys: false, strict: true, merge: false };
+    const document = parseDocument(text, { lineCounter: lines, ...strict });
     const found = [
       ...document.errors.map(({ code, pos }) => {
         return [`not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`, pos[0]] as const;
@@ -133,39 +128,25 @@ function refuseBeforeParsing(text: string): string | undefined {
 }
 
 function schemaProblems(issue: z.core.$ZodIssue, file: string, lineOf: LineOf): readonly RegistryProblem[] {
-  const base = { file, rule: "schema" };
+  const problem = (path: Path, message: string, hint: string): RegistryProblem => {
+    return { file, rule: "schema", line: lineOf(path), path: dotted(path), message, hint };
+  };
+  const { path } = issue;
   if (issue.code === "unrecognized_keys") {
-    return issue.keys.map((key) => ({
-      ...base,
-      line: lineOf([...issue.path, key]),
-      path: dotted([...issue.path, key]),
-      message: "unknown key",
-      hint: "Remove it or correct its spelling; docs/reference/registry.md lists every key.",
-    }));
+    const hint = "Remove it or correct its spelling; docs/reference/registry.md lists every key.";
+    return issue.keys.map((key) => problem([...path, key], "unknown key", hint));
   }
-  const missing = isMissing(issue);
-  return [
-    {
-      ...base,
-      line: lineOf(issue.path),
-      path: dotted(issue.path),
-      message: missing ? "is missing" : issue.message,
-      hint: missing
-        ? "Add it; docs/reference/registry.md says what it means."
-        : "Correct the value; docs/reference/registry.md says what it may be.",
-    },
-  ];
+  if (isMissing(issue)) {
+    return [problem(path, "is missing", "Add it; docs/reference/registry.md says what it means.")];
+  }
+  const hint = "Correct the value; docs/reference/registry.md says what it may be.";
+  return [problem(path, issue.message, hint)];
 }
 
 /** A key as a message may show it: shortened, and without what a terminal would interpret. */
 export function dotted(path: Path): string {
-  return path
-    .map((step) =>
-      String(step)
-        .replaceAll(/[^\x21-\x7e]/g, "?")
-        .slice(0, 64),
-    )
-    .join(".");
+  const steps = path.map((step) => String(step).replaceAll(/[^\x21-\x7e]/g, "?"));
+  return steps.map((step) => step.slice(0, 64)).join(".");
 }
 
 function aliasesIn(document: Document.Parsed): number[] {

@@ -48,10 +48,8 @@ export const ReadmissionRecord = z.strictObject({
 });
 export type ReadmissionRecord = z.output<typeof ReadmissionRecord>;
 
-/** Folder of the repository that holds every record. */
 export const READMISSIONS = "records/readmission";
 
-/** Where a record stands in the repository. */
 export function readmissionRecordPath(record: ReadmissionRecord): string {
   return recordPath(READMISSIONS, record, `${record.readmission.slice(0, 8)}-${record.act}`);
 }

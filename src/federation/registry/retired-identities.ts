@@ -21,11 +21,9 @@ export type RetiredCardKey = z.output<typeof RetiredCardKey>;
 export const RetiredOwn = z.strictObject({ cardKeys: z.array(RetiredCardKey).default([]) });
 export type RetiredOwn = z.output<typeof RetiredOwn>;
 
-/** Of a partner. */
 export const Retired = RetiredOwn.extend({
   /** Client identifiers at our issuer. */
   clients: z.array(DeclaredClientId).default([]),
-  /** Key IDs of its homeserver. */
   serverKeys: z.array(KeyIdentifier).default([]),
 });
 export type Retired = z.output<typeof Retired>;

@@ -83,7 +83,6 @@ const PUBLIC_KEYS = new Set(["x", "y", "kid", "keyId", "serverKeys"]);
 const SERVERS = new Set(["serverName", "applicant", "trustedKeyServers", "allowedServers", "allowedSenders"]);
 const PRIVATE_MEMBERS = new Set(["d", "p", "q", "dp", "dq", "qi", "k", "oth"]);
 
-/** What the raw text holds, line by line. */
 export function secretsInText(text: string, file: string): RegistryProblem[] {
   return text.split("\n").flatMap((line, index) => {
     const found: SecretRule[] = TEXT_RULES.filter(({ pattern }) => pattern.test(line));

@@ -1,11 +1,8 @@
-// Which commits a head brings, and which of them no allowed key has signed.
+// Which commits a head brings, and which of them no allowed key has signed (git's SSH signatures).
 // Invariants: every commit between what was accepted and the head counts, those that a merge brings included, unless
-// the policy says otherwise; the signature is git's own (SSH); no signature, another format, an unknown key, or a key
-// outside its dates is not allowed. Git compares a key's dates with the commit's own, so that what was good stays good;
-// therefore no commit may be dated before what it is based on, by which a key that has expired would be used again, nor
-// in the future, after which a key that will expire could sign nothing. Commits are listed by one call of git and
-// verified by one for each 200.
-import { accessSync, constants, readFileSync } from "node:fs";
+// the policy says otherwise. Git compares a key's dates with the commit's own, so a commit that is dated before its parents
+// (by a key that has expired) or in the future is refused.
+import { readFileSync } from "node:fs";
 import { LRUCache } from "lru-cache";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { CLOCK_SKEW_MS } from "../../records/format/fields.ts";
@@ -25,10 +22,7 @@ export interface SigningPolicy {
 const COMMITS_PER_CALL = 200;
 const VERIFIED_KEPT = 100_000;
 
-/**
- * Commits with an allowed signature, by the digest of the list of signers. Neither a commit's ID nor a digest ever
- * names anything else, and git judges a key's dates by the commit's own, so a signature once good stays so.
- */
+/** Commits with an allowed signature, by the digest of the list of signers: a signature once good stays so. */
 const verified = new LRUCache<string, true>({ max: VERIFIED_KEPT });
 
 /** A commit that a head brings and for which the head is refused. */
@@ -39,10 +33,9 @@ export interface RefusedCommit {
 }
 
 /**
- * The commits that a head brings and that are not signed as the policy wants, the head's own side first.
- * @param accepted the revision accepted last; without one, the whole history up to the trusted base is examined
+ * The commits for which a head is refused, its own side first. @throws DrawbridgeError `repository_unusable`
+ * @param accepted without one, the whole history up to the trusted base is examined
  * @param nowMs milliseconds since the Unix epoch
- * @throws DrawbridgeError `repository_unusable`
  */
 export async function refusedCommits(
   repository: Repository,
@@ -119,15 +112,9 @@ async function broughtBy(
   if (head === accepted) return new Map(head === trustedBase ? [] : [[head, undefined]]);
   const trusted = [accepted, trustedBase].flatMap((one) => (one === undefined ? [] : [`^${one}`]));
   // A trusted commit that the repository lacks excludes nothing, so that more is examined.
-  const args = [
-    "rev-list",
-    "--topo-order",
-    "--ignore-missing",
-    "--boundary",
-    "--no-commit-header",
-    "--format=%m %H %T %ct %P",
-  ];
-  const listed = await gitLine([...args, head, ...trusted], repository.call());
+  const order = ["rev-list", "--topo-order", "--ignore-missing", "--boundary"];
+  const format = ["--no-commit-header", "--format=%m %H %T %ct %P"];
+  const listed = await gitLine([...order, ...format, head, ...trusted], repository.call());
   const commits = new Map<string, Commit>();
   for (const line of listed.split("\n")) {
     const [mark, id = "", tree = "", at, ...parents] = line.split(" ");
@@ -180,10 +167,5 @@ function digestOf(allowedSignersFile: string): string | undefined {
 
 /** Whether the list of allowed signers can be read; without it no commit counts as signed. */
 export function canReadSigners({ allowedSignersFile }: SigningPolicy): boolean {
-  try {
-    accessSync(allowedSignersFile, constants.R_OK);
-    return true;
-  } catch {
-    return false;
-  }
+  return digestOf(allowedSignersFile) !== undefined;
 }

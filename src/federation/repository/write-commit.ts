@@ -28,10 +28,7 @@ export interface NewCommit {
   readonly signingKeyFile?: string | undefined;
 }
 
-/**
- * Writes the objects of a commit.
- * @throws DrawbridgeError `repository_unusable`, also when the signing key cannot be used
- */
+/** Writes the objects of a commit. @throws DrawbridgeError `repository_unusable`, also for an unusable signing key */
 export async function writeCommit(repository: Repository, commit: NewCommit): Promise<Revision> {
   const folder = mkdtempSync(join(tmpdir(), "drawbridge-commit-"));
   try {
@@ -39,25 +36,15 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
     const seconds = Math.max(Math.floor(commit.at / 1_000), await lastDate(repository, commit));
     const sign = commit.signingKeyFile === undefined ? [] : ["-S"];
     const parents = commit.parents.flatMap((parent) => ["-p", parent]);
+    const settings = sign.length === 0 ? [] : ["gpg.format=ssh", `user.signingKey=${commit.signingKeyFile}`];
     const { name, email } = commit.author;
-    const id = await gitLine(
-      ["commit-tree", ...sign, ...parents, tree],
-      repository.call({
-        input: commit.message,
-        settings:
-          commit.signingKeyFile === undefined
-            ? []
-            : ["gpg.format=ssh", `user.signingKey=${commit.signingKeyFile}`],
-        env: {
-          GIT_AUTHOR_NAME: name,
-          GIT_AUTHOR_EMAIL: email,
-          GIT_AUTHOR_DATE: `@${seconds} +0000`,
-          GIT_COMMITTER_NAME: name,
-          GIT_COMMITTER_EMAIL: email,
-          GIT_COMMITTER_DATE: `@${seconds} +0000`,
-        },
-      }),
-    );
+    const who = ["AUTHOR", "COMMITTER"].flatMap((role) => [
+      [`GIT_${role}_NAME`, name],
+      [`GIT_${role}_EMAIL`, email],
+      [`GIT_${role}_DATE`, `@${seconds} +0000`],
+    ]);
+    const call = repository.call({ input: commit.message, settings, env: Object.fromEntries(who) });
+    const id = await gitLine(["commit-tree", ...sign, ...parents, tree], call);
     const revision = parseRevision(id);
     if (revision === undefined) throw new DrawbridgeError("internal", "git commit-tree printed no commit");
     repository.keep(revision, { at: seconds, parents: commit.parents });
@@ -67,10 +54,7 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
   }
 }
 
-/**
- * A commit that is dated before its parents is refused, whoever's clock is wrong; so is one in the future, whose date is
- * not taken over.
- */
+/** The youngest parent's date, before which no commit may be dated; a date in the future is not taken over. */
 async function lastDate(repository: Repository, { parents, at }: NewCommit): Promise<number> {
   if (parents.length === 0) return 0;
   const past = await repository.datesOf(parents);

@@ -1,7 +1,5 @@
-// The folder that federation control starts from: a configuration that loads as it is, the token of the border module,
-// and a repository whose one commit admits nobody. Invariants: nothing that is there already is touched; everything is
-// checked before anything is written; the agents that a bridge carries are in the registry, so that the first pass takes
-// none of them away.
+// The folder that federation control starts from. Invariants: nothing that is there already is touched; everything is
+// checked before anything is written; the first commit admits nobody, and keeps the agents that a bridge carries.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { parse, stringify } from "yaml";
@@ -13,8 +11,8 @@ import { readInput } from "../../runtime/read-input.ts";
 import { createFile, requireAbsent } from "../../runtime/write-file.ts";
 import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
 import { renderAll } from "../planes/render.ts";
-import { ORGANISATION_FILE } from "../registry/cross-checks.ts";
 import { loadRegistry } from "../registry/load.ts";
+import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import { gitOk } from "../repository/git.ts";
 import { Repository } from "../repository/repository.ts";
 import { writeCommit } from "../repository/write-commit.ts";
@@ -34,10 +32,8 @@ const STATUS_TOKEN = "secrets/border-status-token";
 const TOKEN_BYTES = 24;
 
 /**
- * @param directory the folder to write
- * @returns what was made, by path
- * @throws DrawbridgeError `usage` when something of it is there already; `config_unreadable`, `config_invalid` when the
- *   bridge's agents cannot be taken over; nothing was written then
+ * Writes the folder, and returns the paths of what was made. @throws DrawbridgeError `usage` when something of it is
+ * there already; `config_unreadable`, `config_invalid` when the bridge's agents cannot be taken over
  */
 export async function makeStartingFolder(
   directory: string,
@@ -105,14 +101,13 @@ function agentsOf(file: string): unknown {
 function federationYaml(options: StartingOptions): string {
   const { homeserverUrl, bridge } = options;
   const { name, email } = authorOf(options);
+  const folder = bridge ?? "/etc/drawbridge";
   const card = {
-    card: {
-      agentsFile: join(bridge ?? "/etc/drawbridge", "agents.yaml"),
-      bridgeAuditFile: join(bridge ?? "/etc/drawbridge", "audit.jsonl"),
-      bridgeHealthUrl: "http://127.0.0.1:29341/readyz",
-    },
+    agentsFile: join(folder, "agents.yaml"),
+    bridgeAuditFile: join(folder, "audit.jsonl"),
+    bridgeHealthUrl: "http://127.0.0.1:29341/readyz",
   };
-  const cardLines = stringify(card, { lineWidth: 0 }).trimEnd();
+  const cardLines = stringify({ card }, { lineWidth: 0 }).trimEnd();
   return `# Federation control of ${options.serverName}. Paths are relative to this file.
 # Every setting: docs/reference/configuration.md
 version: 1

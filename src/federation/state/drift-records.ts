@@ -35,9 +35,8 @@ export type DriftRecord = z.output<typeof DriftRecord>;
 export function keepDrift(state: StateFolder, drift: Drift, revision: string, at: string): DriftRecord {
   const { plane, subject, kind, found } = drift;
   const kept = drift.file === undefined ? null : keepText(state, drift.file);
-  const record: DriftRecord = {
-    ...{ schema: "svc.federation.drift.v1" as const, at, plane, subject, kind, found, revision, kept },
-  };
+  const schema = "svc.federation.drift.v1";
+  const record: DriftRecord = { schema, at, plane, subject, kind, found, revision, kept };
   const text = jsonText(record);
   const name = `${at.replaceAll(":", "")}-${plane}-${sha256(text).toString("hex").slice(0, 8)}.json`;
   writeWhole(state.file("drift", name), text, PRIVATE);
@@ -57,8 +56,7 @@ export function recentDrift(state: StateFolder, limit: number): readonly DriftRe
 
 function keepText(state: StateFolder, file: string): string | null {
   try {
-    const { size } = statSync(file);
-    if (size > KEPT_FILE_BYTES_MAX) return null;
+    if (statSync(file).size > KEPT_FILE_BYTES_MAX) return null;
     const bytes = readFileSync(file);
     // Digest of what is kept, which may be younger than what was noticed.
     const name = `${sha256(bytes).toString("hex")}.txt`;

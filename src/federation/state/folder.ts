@@ -40,10 +40,7 @@ export class StateFolder {
     }
   }
 
-  /**
-   * A file of this folder, checked; undefined when there is none, or when it is damaged and `damaged` was called.
-   * @throws DrawbridgeError `config_invalid` when it is damaged and `damaged` is not given
-   */
+  /** A file of this folder, checked. @throws DrawbridgeError `config_invalid` when it is damaged, unless `damaged` is given */
   read<Schema extends z.ZodType>(
     schema: Schema,
     name: string,
@@ -104,10 +101,7 @@ export class StateFolder {
     return join(path, name);
   }
 
-  /**
-   * Does something once nobody else does the same.
-   * @throws DrawbridgeError `program_failed` after ten minutes; and what `work` throws
-   */
+  /** Does something once nobody else does the same. @throws DrawbridgeError `program_failed` after ten minutes */
   async locked<T>(
     what: string,
     clock: Clock,

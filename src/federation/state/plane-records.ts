@@ -3,14 +3,12 @@
 
 import { z } from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
+import { GitRevision } from "../../records/format/fields.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import { parseRevision, type Revision } from "../repository/repository.ts";
+import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "./folder.ts";
 
-const RevisionField = z
-  .string()
-  .refine((value) => parseRevision(value) !== undefined)
-  .transform((value) => value as Revision);
+const RevisionField = GitRevision.transform((value) => value as Revision);
 const Time = z.iso.datetime();
 
 /** A state of a plane: its revision and the digest of its rendered files. */
@@ -51,7 +49,6 @@ const PlaneRecord = z.strictObject({
   plane: z.enum(PLANE_NAMES),
   /** An attempt that began and is not known to have ended: it may be applied wholly, partly or not at all. */
   applying: Mark.nullable(),
-  /** How the last attempt ended. */
   applied: Applied.nullable(),
   /** What was last wholly in force. */
   inForce: InForce.nullable(),
@@ -70,7 +67,6 @@ export const RefusalReason = z.enum([
   "readmission_missing",
   "render_differs",
 ]);
-/** Why a revision of the branch is not accepted. */
 export type RefusalReason = z.output<typeof RefusalReason>;
 
 const HeadRecord = z.strictObject({
@@ -102,7 +98,6 @@ export function readPlane(
   return state.read(PlaneRecord, planeFile(plane), damaged) ?? emptyRecord(plane);
 }
 
-/** The record of a plane of which nothing is known. */
 export function emptyRecord(plane: PlaneName): PlaneRecord {
   return { version: 1, plane, applying: null, applied: null, inForce: null, driftCheck: null };
 }

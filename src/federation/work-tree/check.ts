@@ -1,7 +1,5 @@
-// Checks of an organisation's repository that need no server: its registry is valid, its rendered files are what the
-// registry renders, and no rendered file would do harm.
-// Invariants: nothing is written, nothing is contacted; a check that could not be made is not passed; the
-// rendered files are judged by what they say, not only by their equality with a fresh render.
+// Checks of an organisation's repository that need no server. Invariants: nothing is written; a check that could not be
+// made is not passed; rendered files are judged by what they say, not only by their equality with a fresh render.
 import { isDeepStrictEqual } from "node:util";
 import type { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -11,6 +9,7 @@ import { InvocationFile, PublicationFile } from "../../rendered-files/gateway-fi
 import { ClientsFile } from "../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
+import type { PlaneName } from "../plane-order.ts";
 import { BORDER_POLICY } from "../planes/border/render.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "../planes/card/render.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
@@ -21,7 +20,7 @@ import { ROOMS_INTENT, RoomsIntent } from "../planes/rooms/render.ts";
 import { TRANSPORT_INCLUDE, TransportInclude } from "../planes/transport/render.ts";
 import { serverOfSender } from "../registry/cross-checks.ts";
 import { loadRegistry } from "../registry/load.ts";
-import { closedPlanes, type Registry } from "../registry/partner.ts";
+import { type Partner, planeState, type Registry } from "../registry/partner.ts";
 import { RegistryError, renderProblem } from "../registry/problems.ts";
 import { withoutReadmission } from "../registry/retired-identities-checks.ts";
 import { compareRendered } from "./files.ts";
@@ -34,12 +33,7 @@ interface CheckResult {
   readonly found: readonly string[];
 }
 
-/**
- * Checks a repository's files.
- * @param registryFiles everything below registry/, by path in the repository
- * @param rendered the files below rendered/ and kubernetes/
- * @param readmissions the records of re-admissions
- */
+/** Files are given by their path in the repository: those of the registry, the renders, the records of re-admissions. */
 export function checkRepository(
   registryFiles: ReadonlyMap<string, string>,
   rendered: ReadonlyMap<string, string>,
@@ -53,10 +47,8 @@ export function checkRepository(
   };
   const withRegistry = (name: string, check: (registry: Registry) => readonly string[]): CheckResult => {
     if (registry === undefined) return { name, result: "unknown", found: ["the registry is not valid"] };
-    return resultOf(
-      name,
-      listProblems(() => check(registry)),
-    );
+    const found = listProblems(() => check(registry));
+    return resultOf(name, found);
   };
   return [
     ...results,
@@ -127,13 +119,11 @@ function checkAbuseSchema(text: string | undefined): readonly string[] {
 function checkWhitelist(registry: Registry, read: Read): readonly string[] {
   const include = read(TransportInclude, TRANSPORT_INCLUDE);
   assertAdmits(registry, "transport", TRANSPORT_INCLUDE, include.federation_domain_whitelist);
-  const cut = closedServers(registry, "transport");
-  return include.trusted_key_servers
-    .filter(({ server_name }) => cut.has(server_name))
-    .map(
-      ({ server_name }) =>
-        `rendered/${TRANSPORT_INCLUDE} names ${server_name} as a key server, which is closed`,
-    );
+  const cut = closedTo(registry, "transport");
+  const servers = include.trusted_key_servers.map(({ server_name }) => server_name);
+  return servers
+    .filter((server) => cut.has(server))
+    .map((server) => `rendered/${TRANSPORT_INCLUDE} names ${server} as a key server, which is closed`);
 }
 
 function checkPolicy(registry: Registry, read: Read): readonly string[] {
@@ -148,7 +138,7 @@ function checkPolicy(registry: Registry, read: Read): readonly string[] {
 function checkAcl(registry: Registry, read: Read): readonly string[] {
   const intent = read(RoomsIntent, ROOMS_INTENT);
   const acl = serverAcl(intent.allow);
-  const closed = closedServers(registry, "rooms");
+  const closed = closedTo(registry, "rooms");
   const open = registry.partners.map(({ partner }) => partner.serverName).filter((name) => !closed.has(name));
   refuseUnsafeAcl(acl, [registry.organisation.serverName, ...open]);
   const listed = new Set(intent.closing.map(({ serverName }) => serverName));
@@ -165,7 +155,7 @@ function checkAcl(registry: Registry, read: Read): readonly string[] {
 function checkCards(registry: Registry, read: Read): readonly string[] {
   const { agents } = read(AgentsFile, CARD_AGENTS);
   read(PublicationFile, CARD_PUBLICATION);
-  const closed = closedServers(registry, "card");
+  const closed = closedTo(registry, "card");
   return Object.entries(agents).flatMap(([name, { allowedServers, allowedSenders }]) =>
     [...new Set([...allowedServers, ...allowedSenders.map(serverOfSender)])]
       .filter((server) => closed.has(server))
@@ -176,11 +166,7 @@ function checkCards(registry: Registry, read: Read): readonly string[] {
 function checkCallers(registry: Registry, read: Read): readonly string[] {
   const { agents } = read(InvocationFile, GATEWAY_INVOCATION);
   const { clients } = read(ClientsFile, GATEWAY_CLIENTS);
-  const closed = new Set(
-    registry.partners
-      .filter(({ partner }) => closedPlanes(partner).includes("gateway"))
-      .map(({ partner }) => partner.azp),
-  );
+  const closed = closedTo(registry, "gateway", ({ azp }) => azp);
   return [
     ...Object.entries(agents).flatMap(([name, agent]) =>
       agent.clients
@@ -210,10 +196,12 @@ function tooLarge(path: string, text: string): readonly string[] {
   ];
 }
 
-function closedServers(registry: Registry, plane: "transport" | "rooms" | "card"): ReadonlySet<string> {
-  return new Set(
-    registry.partners
-      .filter(({ partner }) => closedPlanes(partner).includes(plane))
-      .map(({ partner }) => partner.serverName),
-  );
+/** The partners to whom a plane is closed, by their server names unless `nameOf` says otherwise. */
+function closedTo(
+  { partners }: Registry,
+  plane: PlaneName,
+  nameOf = ({ serverName }: Partner) => serverName,
+): ReadonlySet<string> {
+  const closed = partners.filter(({ partner }) => planeState(partner, plane) === "closed");
+  return new Set(closed.map(({ partner }) => nameOf(partner)));
 }

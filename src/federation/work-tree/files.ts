@@ -1,22 +1,19 @@
 // A work tree of the organisation's repository: its registry is read, its rendered files are compared and written.
 // Invariants: no symbolic link is followed, so nothing outside the tree is read or written; a file is replaced whole;
 // only the paths that the caller renders are written or removed.
-import { lstatSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { lstatSync, readdirSync, rmSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import { PUBLIC, writeWhole } from "../../runtime/write-file.ts";
 import { READMISSIONS } from "../registry/readmission-record.ts";
 
 export interface RenderedChange {
   readonly change: "added" | "changed" | "removed";
-  /** Path in the repository. */
   readonly path: string;
 }
 
-/**
- * The registry of a work tree, by path in the repository.
- * @throws DrawbridgeError `config_unreadable`
- */
+/** The registry of a work tree, by path in the repository. @throws DrawbridgeError `config_unreadable` */
 export function readRegistryFolder(directory: string): ReadonlyMap<string, string> {
   const files = readFolder(directory, "registry");
   if (files.size > 0) return files;
@@ -30,7 +27,6 @@ export function readRenderedFiles(directory: string): ReadonlyMap<string, string
   return new Map([...readFolder(directory, "rendered"), ...readFolder(directory, "kubernetes")]);
 }
 
-/** The records of re-admissions, by path in the repository. */
 export function readReadmissions(directory: string): ReadonlyMap<string, string> {
   return readFolder(directory, READMISSIONS);
 }
@@ -68,22 +64,14 @@ function readFolder(directory: string, folder: string): Map<string, string> {
   for (const entry of readdirSync(root, { recursive: true, withFileTypes: true })) {
     const file = join(entry.parentPath, entry.name);
     const path = relative(directory, file).split(sep).join("/");
-    if (entry.isFile()) files.set(path, readText(file, path));
+    if (entry.isFile()) files.set(path, readInput(file, HINT).toString("utf8"));
     else if (!entry.isDirectory()) throw unreadable(path, "is neither a file nor a folder");
   }
   return files;
 }
 
-function readText(file: string, path: string): string {
-  try {
-    return readFileSync(file, "utf8");
-  } catch (error) {
-    throw unreadable(path, `cannot be read (${(error as NodeJS.ErrnoException).code ?? "unknown error"})`);
-  }
-}
+const HINT = "Put a plain file or folder there that this user may read; links are not followed.";
 
 function unreadable(path: string, what: string): DrawbridgeError {
-  return new DrawbridgeError("config_unreadable", `${path} ${what}`, {
-    hint: "Put a plain file or folder there that this user may read; links are not followed.",
-  });
+  return new DrawbridgeError("config_unreadable", `${path} ${what}`, { hint: HINT });
 }

@@ -195,14 +195,14 @@ describe("loadRegistry", () => {
           },
         ]),
       );
-    const first = loadRegistry(stored(registryFiles()), { cache: { parsed } });
+    const first = loadRegistry(stored(registryFiles()), parsed);
     assert.equal(parsed.size, 4);
     reads.length = 0;
-    assert.deepEqual(loadRegistry(stored(registryFiles()), { cache: { parsed } }), first);
+    assert.deepEqual(loadRegistry(stored(registryFiles()), parsed), first);
     assert.deepEqual(reads.sort(), ["registry/abuse-report.schema.json", ORGANISATION]);
     const broken = new Map([...registryFiles(), ...withLine(PILOTS, 3, "secret: hunter2hunter2")]);
     for (let attempt = 0; attempt < 2; attempt++) {
-      assert.throws(() => loadRegistry(stored(broken), { cache: { parsed } }), /secret\.named_value/);
+      assert.throws(() => loadRegistry(stored(broken), parsed), /secret\.named_value/);
     }
     assert.equal(parsed.size, 4);
   });

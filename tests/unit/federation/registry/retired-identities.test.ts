@@ -74,7 +74,7 @@ describe("retired identities", () => {
     const one = { keyId: "old", thumbprint: `sha256:${"1".repeat(64)}` };
     const two = { keyId: "older" };
     const lost = (earlier: object[], later: object[]) =>
-      lostRetirement(retirementsIn(retiring(...earlier), ORGANISATION), retiring(...later));
+      lostRetirement(retirementsIn(retiring(...earlier)), retiring(...later));
     assert.deepEqual(lost([one], [two, one]), []);
     assert.deepEqual(lost([two], [{ ...two, thumbprint: one.thumbprint }]), [], "more is known of it");
     assert.deepEqual(lost([one, two], [one]), [ORGANISATION]);
