@@ -55,7 +55,9 @@ function found(report: RecordReport): string[] {
   return [
     `Proved: ${counted(report.proved.length, "condition")} shown by evidence`,
     ...stageLines(report.proved, seenFrom),
-    ...unmanagedLines(report.unmanaged),
+    // What nobody manages is never among what is closed.
+    ...(report.unmanaged.length === 0 ? [] : ["Unmanaged: nothing is known of"]),
+    ...stageLines(report.unmanaged),
     `Only attested: ${counted(report.attested.length, "item")} said and signed, shown by nothing`,
     ...attestedLines(report.attested),
     "Left open, though it is verified",
@@ -95,11 +97,6 @@ function seenFrom(proved: RecordReport["proved"]): string {
   );
   const counts = [...seen].map(([vantage, all]) => `${vantage} ${all.reduce((sum, [, n]) => sum + n, 0)}`);
   return ` (${counts.join(", ")})`;
-}
-
-/** What nobody manages is never among what is closed. */
-function unmanagedLines(unmanaged: RecordReport["unmanaged"]): string[] {
-  return unmanaged.length === 0 ? [] : ["Unmanaged: nothing is known of", ...stageLines(unmanaged)];
 }
 
 /** All of them, those of one stage and organisation in one paragraph. */

@@ -8,7 +8,6 @@ import { type ResidualReport, residualReport } from "../../federation/offboardin
 import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
-import { findPartner } from "../../federation/registry/partner.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
@@ -64,8 +63,8 @@ Exit codes:
 /** A partner that has left the registry already is still named by its server. */
 async function runOf(federation: Federation, name: string): Promise<Run> {
   const { registry } = (await acceptedState(federation)).desired;
-  const isNamed = registry.partners.some((entry) => entry.name === name);
-  return findRun(federation.state, isNamed ? findPartner(registry, name).partner.serverName : name);
+  const entry = registry.partners.find((one) => one.name === name);
+  return findRun(federation.state, entry?.partner.serverName ?? name);
 }
 
 function planText({ media, rooms, staying }: PurgePlan): string {

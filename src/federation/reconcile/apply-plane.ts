@@ -102,7 +102,7 @@ async function stepLocked(
 
   const isUnknown = force && found !== undefined && found.drift === undefined;
   if (inForce && drift === 0 && !isUnknown && !again) {
-    const current = known.applied === null ? known : withRevision(known, desired.revision);
+    const current = withRevision(known, desired.revision);
     if (current !== record) writePlane(state, current);
     return { step: "current", record: current, drift, changed: false };
   }

@@ -79,7 +79,7 @@ async function onePass(
     context.reporter.event({ event: "head_accepted", revision, order: order ?? null });
   }
   const reports = new Map<PlaneName, PlaneReport>();
-  for (const plane of orderOf(direction)) {
+  for (const plane of direction === "closing" ? CLOSING_ORDER : OPENING_ORDER) {
     if (options.plane !== undefined && plane !== options.plane) continue;
     if (options.signal?.aborted) break;
     if (mayRestart && (await context.repository.head()) !== head) return "superseded";
@@ -152,24 +152,19 @@ async function directionTo(
   desired: DesiredState,
   stateOf: StateOf,
 ): Promise<Direction> {
-  const shown = new Map<Revision, Registry | undefined>();
-  let unknown = false;
+  /** Undefined: it is not known what was admitted. */
+  const before = new Set<Registry | undefined>();
   for (const plane of PLANE_NAMES) {
     if (context.planes[plane].unmanaged) continue;
     const { inForce, applied, applying } = readPlane(context.state, plane);
-    const marks = [inForce, applied, applying].flatMap((mark) => mark ?? []);
-    if (inForce === null) unknown = true;
-    for (const { revision, digest } of marks) {
-      if (digest === desired.planes[plane].digest || shown.has(revision)) continue;
-      const registry = (await stateOf(revision))?.registry;
-      if (registry === undefined) unknown = true;
-      shown.set(revision, registry);
+    if (inForce === null) before.add(undefined);
+    for (const mark of [inForce, applied, applying]) {
+      if (mark === null || mark.digest === desired.planes[plane].digest) continue;
+      before.add((await stateOf(mark.revision))?.registry);
     }
   }
-  const before = [...shown.values(), ...(unknown ? [undefined] : [])];
-  if (before.length === 0) return "closing";
-  const closes = before.some((registry) => directionOf(registry, desired.registry) === "closing");
-  return closes ? "closing" : "opening";
+  const closes = [...before].some((registry) => directionOf(registry, desired.registry) === "closing");
+  return closes || before.size === 0 ? "closing" : "opening";
 }
 
 async function stepOrHold(
@@ -219,10 +214,6 @@ export type Direction = "closing" | "opening";
 /** The order for going from one registry to another. */
 export function directionOf(before: Registry | undefined, after: Registry): Direction {
   return grants(after, before) ? "opening" : "closing";
-}
-
-function orderOf(direction: Direction): readonly PlaneName[] {
-  return direction === "closing" ? CLOSING_ORDER : OPENING_ORDER;
 }
 
 /** Whether everything that `before` admits is admitted by `after` as well. */

@@ -191,7 +191,8 @@ export function findPartner(registry: Registry, name: string): PartnerEntry {
     });
   }
   const close = closeNames(registry, name);
-  throw new DrawbridgeError("usage", `no partner is called ${printable(name)}`, {
+  const shown = name.replaceAll(/[^\x21-\x7e]/g, "?").slice(0, 255);
+  throw new DrawbridgeError("usage", `no partner is called ${shown}`, {
     hint:
       close.length > 0
         ? `Did you mean ${close.join(", or ")}? Nothing was changed.`
@@ -227,9 +228,4 @@ function nearness(wanted: string, candidate: string): number {
     row = next;
   }
   return row[candidate.length] ?? 0;
-}
-
-/** As a terminal may show it. */
-function printable(name: string): string {
-  return name.replaceAll(/[^\x21-\x7e]/g, "?").slice(0, 255);
 }

@@ -16,12 +16,8 @@ export interface RegistryProblem {
 }
 
 /** A problem between files, whose line is still to be found. */
-export interface CrossProblem {
-  readonly file: string;
+export interface CrossProblem extends Omit<RegistryProblem, "line" | "path"> {
   readonly path: readonly (string | number)[];
-  readonly rule: string;
-  readonly message: string;
-  readonly hint: string;
 }
 
 /** A problem as two lines of text: where and what, then what to do. */

@@ -70,22 +70,13 @@ function besides(
   return [...once.values(), ...problems.filter(({ line }) => !lines.has(line))];
 }
 
-interface BoundedYaml {
-  /** Whether the text was not even given to the parser. */
-  readonly isRefused: boolean;
-  /** Undefined where the parser gave none. */
-  readonly document: Document.Parsed | undefined;
-  readonly lines: LineCounter;
-  /** What keeps it from being read. The parser's own messages may quote the text, and are not among them. */
-  readonly problems: readonly { readonly message: string; readonly line: number }[];
-  /** Undefined where there is a problem. */
-  readonly values: unknown;
-  readonly lineOf: LineOf;
-}
-
-export function parseBounded(text: string): BoundedYaml {
+/**
+ * A text as YAML, and what keeps it from being read: the parser's own messages may quote the text, and are not among
+ * that. `isRefused`: it was not even given to the parser.
+ */
+export function parseBounded(text: string) {
   const lines = new LineCounter();
-  const failed = (message: string, isRefused: boolean): BoundedYaml => ({
+  const failed = (message: string, isRefused: boolean) => ({
     ...{ isRefused, document: undefined, lines, problems: [{ message, line: 1 }] },
     ...{ values: undefined, lineOf: () => 1 },
   });
@@ -94,12 +85,14 @@ export function parseBounded(text: string): BoundedYaml {
   try {
     const strict = { uniqueKeys: false, strict: true, merge: false };
     const document = parseDocument(text, { lineCounter: lines, ...strict });
+    const aliases: number[] = [];
+    visit(document, { Alias: (_, { range }) => void aliases.push(range?.[0] ?? 0) });
     const found = [
       ...document.errors.map(({ code, pos }) => {
         return [`not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`, pos[0]] as const;
       }),
       ...repeatedKeys(document.contents).map((offset) => ["the key is written twice", offset] as const),
-      ...aliasesIn(document).map((offset) => ["has an alias (*name)", offset] as const),
+      ...aliases.map((offset) => ["has an alias (*name)", offset] as const),
     ];
     const problems = found.map(([message, offset]) => ({ message, line: lines.linePos(offset).line }));
     const values = problems.length > 0 ? undefined : document.toJS({ maxAliasCount: 0 });
@@ -147,12 +140,6 @@ function schemaProblems(issue: z.core.$ZodIssue, file: string, lineOf: LineOf): 
 export function dotted(path: Path): string {
   const steps = path.map((step) => String(step).replaceAll(/[^\x21-\x7e]/g, "?"));
   return steps.map((step) => step.slice(0, 64)).join(".");
-}
-
-function aliasesIn(document: Document.Parsed): number[] {
-  const offsets: number[] = [];
-  visit(document, { Alias: (_, { range }) => void offsets.push(range?.[0] ?? 0) });
-  return offsets;
 }
 
 /** Offsets of keys that their map has already. The parser's own check is quadratic. */

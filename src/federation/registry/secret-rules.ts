@@ -123,10 +123,8 @@ export function secretsInValues(root: unknown, lines: LineCounter, file: string)
 
 /** Text or a number; `true`, `null` and the like are no secret. */
 function isSecretScalar(value: unknown): boolean {
-  return (
-    isScalar(value) &&
-    (typeof value.value === "number" || (typeof value.value === "string" && value.value !== ""))
-  );
+  if (!isScalar(value)) return false;
+  return typeof value.value === "number" || (typeof value.value === "string" && value.value !== "");
 }
 
 function mayNotLookRandom(value: string, keys: readonly string[]): boolean {

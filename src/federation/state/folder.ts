@@ -1,15 +1,14 @@
 // The folder in which federation control keeps its records and locks. Invariants: mode 0700; every file is whole
 // and flushed before the next step begins; a lock is freed by the kernel when its holder ends, however it ends.
 
-import { chmodSync, linkSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
-import process from "node:process";
 import type { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText, parseJson } from "../../domain/json.ts";
 import { type NamedLock, namedLock, namedLockHolder, tryNamedLock } from "../../runtime/named-lock.ts";
-import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
+import { createFile, flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 
 /** The longest wait for another pass over the same plane; replacing rooms can take minutes. */
 const LOCK_TIMEOUT_MS = 600_000;
@@ -140,14 +139,11 @@ export class StateFolder {
 function keepLockId(file: string, random: Random): string {
   const found = readIfPresent(file);
   if (found !== undefined) return found.trim();
-  const staging = `${file}.${process.pid}.new`;
-  writeFileSync(staging, `${random.bytes(16).toString("hex")}\n`, { mode: PRIVATE });
   try {
-    linkSync(staging, file);
+    createFile(file, `${random.bytes(16).toString("hex")}\n`);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
-  } finally {
-    rmSync(staging, { force: true });
+    const { cause } = error as { readonly cause: NodeJS.ErrnoException };
+    if (cause.code !== "EEXIST") throw cause;
   }
   return readIfPresent(file)?.trim() ?? "";
 }

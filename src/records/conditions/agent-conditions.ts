@@ -11,7 +11,7 @@ function byPin(probe: string, verdict: "open" | "closed"): Observation {
 }
 
 function ofAgent(name: string, part: Part, observed: Observation, more: Partial<Condition> = {}): Condition {
-  return { ...condition(name, part, need("pins", observed)), ...more };
+  return { ...condition(part, name, need("pins", observed)), ...more };
 }
 
 const OPTIONAL = { optional: true } as const;

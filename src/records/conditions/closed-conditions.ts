@@ -4,8 +4,10 @@ import type { Answer, Condition, Observation } from "./condition.ts";
 import {
   answer,
   asPartner,
+  atBridge,
+  atGateway,
+  atHomeserver,
   byOperator,
-  condition,
   inForce,
   LEFT,
   NO_AGENT_CONSUMED,
@@ -34,9 +36,8 @@ const WAIVABLE = { waivable: true } as const;
 
 const GATEWAY: readonly Condition[] = [
   inForce("closed", ["gateway"]),
-  condition(
+  atGateway(
     "partner_not_rendered",
-    "gateway",
     need("clients", {
       ...seen("render", "registry", ["azp_not_rendered"]),
       checks: ["names_revision"],
@@ -46,9 +47,8 @@ const GATEWAY: readonly Condition[] = [
       seen("callers_in_force", "gateway", ["azp_not_admitted", "azp_not_admitted_by_older_file"]),
     ),
   ),
-  condition(
+  atGateway(
     "token_refused",
-    "gateway",
     need("clients", seen("issuer_client", "issuer", ["client_disabled", "client_unknown"])),
     need(
       "caller",
@@ -61,9 +61,8 @@ const GATEWAY: readonly Condition[] = [
     need("clients", seen("live_tokens", "issuer", ["no_new_tokens"]), OPTIONAL),
   ),
   {
-    ...condition(
+    ...atGateway(
       "invoke_refused",
-      "gateway",
       need(
         "agents",
         asPartner(
@@ -85,9 +84,8 @@ const STAYS = answer("open", ["gateway"], ["published_always", "consumed_by_othe
 const CARD: readonly Condition[] = [
   inForce("closed", ["gateway", "bridge"]),
   {
-    ...condition(
+    ...atGateway(
       "card_gone_or_refused",
-      "gateway",
       need("agents", [
         seen("card_fetch", "gateway", ["card_withdrawn", "never_published"], [404]),
         byOperator("card_fetch", STAYS, { with: seen("card_use", "gateway", ["use_refused"]) }),
@@ -97,18 +95,13 @@ const CARD: readonly Condition[] = [
     ...NO_AGENT_OFFERED,
   },
   {
-    ...condition(
+    ...atBridge(
       "agent_card_untrusted",
-      "bridge",
       need("pins", seen("card_trust", "bridge", ["agent_card_untrusted", "not_in_agents_file"])),
     ),
     ...NO_AGENT_CONSUMED,
   },
-  condition(
-    "people_may_not_ask",
-    "bridge",
-    need("partner", seen("may_ask", "bridge", ["not_in_agents_file"])),
-  ),
+  atBridge("people_may_not_ask", need("partner", seen("may_ask", "bridge", ["not_in_agents_file"]))),
 ];
 
 /** The server is refused where a join is prepared, or it has no member left through whom it could write. */
@@ -134,7 +127,7 @@ const NOT_TAKEN_IN: readonly Answer[] = [
 /** Of each room, unless our own people have left it. */
 function ofRooms(name: string, observation: Observation): Condition {
   return {
-    ...condition(name, "homeserver", need("rooms", [observation, LEFT], WAIVABLE)),
+    ...atHomeserver(name, need("rooms", [observation, LEFT], WAIVABLE)),
     ...NO_ROOM_SHARED,
   };
 }
@@ -149,9 +142,8 @@ const ROOMS: readonly Condition[] = [
     checks: ["nobody_present"],
   }),
   {
-    ...condition(
+    ...atHomeserver(
       "retained_servers_told",
-      "homeserver",
       need(
         "rooms",
         { ...seen("room_acl_at_retained", "room_acl", [null], [200]), vantage: "retained_server" },
@@ -161,9 +153,8 @@ const ROOMS: readonly Condition[] = [
     ...OPTIONAL,
   },
   {
-    ...condition(
+    ...atHomeserver(
       "kept_out_of_rooms",
-      "homeserver",
       need("rooms", asPartner("make_join", ...KEPT_OUT), TRIED),
       need("rooms", asPartner("message_to_target", ...NOT_TAKEN_IN), TRIED),
       need("rooms", asPartner("state_to_target", ...NOT_TAKEN_IN), TRIED),
@@ -190,33 +181,25 @@ const INVITE_AT_BORDER = asPartner(
 
 const BORDER: readonly Condition[] = [
   inForce("closed", ["homeserver"]),
-  condition(
-    "policy_digest_changed",
-    "homeserver",
-    need("none", POLICY_IN_FORCE),
-    need("partner", POLICY_CHECK),
-  ),
-  condition(
+  atHomeserver("policy_digest_changed", need("none", POLICY_IN_FORCE), need("partner", POLICY_CHECK)),
+  atHomeserver(
     "server_not_allowed",
-    "homeserver",
     need("any", [seen("violation", "border", ["server_not_allowed"]), INVITE_AT_TRANSPORT], {
       ...{ ignoresUnknown: true, byAttempt: true },
     }),
     need("any", [INVITE_AT_BORDER, INVITE_AT_TRANSPORT], TRIED),
   ),
-  condition("no_restart", "homeserver", need("none", { ...POLICY_IN_FORCE, checks: ["same_process"] })),
+  atHomeserver("no_restart", need("none", { ...POLICY_IN_FORCE, checks: ["same_process"] })),
 ];
 
 const TRANSPORT: readonly Condition[] = [
   inForce("closed", ["homeserver"]),
-  condition(
+  atHomeserver(
     "whitelist_excludes_partner",
-    "homeserver",
     need("partner", seen("whitelist", "homeserver", ["not_in_whitelist"], [200])),
   ),
-  condition(
+  atHomeserver(
     "send_refused",
-    "homeserver",
     need("self", asPartner("federation_send", closed("transport", ["federation_denied"], [403])), ATTEMPT),
   ),
 ];
@@ -239,9 +222,8 @@ const DELETIONS = ["purge_media", "purge_room", "purge_history"].map((probe) =>
 
 export const DUTIES_CONDITIONS: readonly Condition[] = [
   {
-    ...condition(
+    ...atHomeserver(
       "deletion_recorded",
-      "homeserver",
       need("any", DELETIONS),
       need("any", [seen("purge_media", "homeserver", ["kept_by_contract"]), ...ACCOUNTS], OPTIONAL),
       // Rows that no interface of the homeserver deletes: each is waived by name.
@@ -252,10 +234,6 @@ export const DUTIES_CONDITIONS: readonly Condition[] = [
       instead: true,
     },
   },
-  condition("duties_recorded", "homeserver", need("none", seen("duties", "private_record", ["recorded"]))),
-  condition(
-    "static_tests_pass",
-    "homeserver",
-    need("none", seen("check_federation", "registry", ["passed"])),
-  ),
+  atHomeserver("duties_recorded", need("none", seen("duties", "private_record", ["recorded"]))),
+  atHomeserver("static_tests_pass", need("none", seen("check_federation", "registry", ["passed"]))),
 ];

@@ -21,9 +21,12 @@ export function asPartner(probe: string, ...answers: readonly Answer[]): Observa
 }
 
 /** A condition of one part. */
-export function condition(name: string, part: Part, ...requirements: readonly Requirement[]): Condition {
+export function condition(part: Part, name: string, ...requirements: readonly Requirement[]): Condition {
   return { name, parts: [part], requirements };
 }
+export const atHomeserver = condition.bind(undefined, "homeserver");
+export const atBridge = condition.bind(undefined, "bridge");
+export const atGateway = condition.bind(undefined, "gateway");
 
 /** What must be observed for each of the subjects: one of some observations. */
 export function need(

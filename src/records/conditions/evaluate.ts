@@ -195,7 +195,12 @@ function leftOpen(
   const said = items.filter(({ probe, vantage }) => probe === "reconciled" && vantage === "operator");
   const named = new Set(said.flatMap(({ references }) => references));
   for (const one of [revision, render]) if (one !== null) named.delete(one);
-  const isSaid = said.every((item) => isIncomplete(item) && CHECKS.names_revision(item, circumstances));
+  const isSaid = said.every(
+    (item) =>
+      item.verdict === "unknown" &&
+      item.reason === "incomplete" &&
+      CHECKS.names_revision(item, circumstances),
+  );
   return isSaid && named.size > 0 && [...named].every((one) => outOfReach.has(one)) ? named : undefined;
 }
 
@@ -219,10 +224,6 @@ function excusing(
   if (subject === null) return left === undefined ? [] : unknown;
   if (subject !== ANY) return outOfReach.has(subject) ? unknown : [];
   return unknown.every((item) => outOfReach.has(item.subject ?? item.probe)) ? unknown : [];
-}
-
-function isIncomplete({ verdict, reason }: EvidenceItem): boolean {
-  return verdict === "unknown" && reason === "incomplete";
 }
 
 /** Items about a condition that say the opposite, lawfully (`permitted`) or not, and those whose answer does not show it. */

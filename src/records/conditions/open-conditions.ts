@@ -5,8 +5,10 @@ import {
   absent,
   answer,
   asPartner,
+  atBridge,
+  atGateway,
+  atHomeserver,
   byOperator,
-  condition,
   inForce,
   LEFT,
   NO_AGENT_CONSUMED,
@@ -44,9 +46,8 @@ const NEVER = answer("closed", ["gateway"], ["never_published"], [404]);
 export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
   transport: [
     inForce("open", ["homeserver"]),
-    condition(
+    atHomeserver(
       "whitelist_admits_partner",
-      "homeserver",
       need("partner", byOperator("whitelist", open(["homeserver"], undefined, [200]))),
       tried("self", "federation_send", open(["homeserver"], ["accepted"], [200])),
     ),
@@ -55,9 +56,8 @@ export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> 
     inForce("open", ["homeserver"]),
     {
       // A room's state does not show what is enforced: the homeserver's own cache is required for each room.
-      ...condition(
+      ...atHomeserver(
         "kept_rooms_hear_it",
-        "homeserver",
         need("kept", byOperator("room_enforcement", open(["homeserver"], [null], [200]))),
         need("kept", byOperator("room_acl", open(["room_acl"], [null], [200]))),
         need("kept", RETAINED, { optional: true }),
@@ -66,9 +66,8 @@ export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> 
     },
     {
       // Other rooms may be closed to the partner, by their owners or on purpose; what they enforce is their state.
-      ...condition(
+      ...atHomeserver(
         "other_rooms_hear_it",
-        "homeserver",
         need("rooms", [eitherWay("room_enforcement", "homeserver"), LEFT]),
         need("rooms", [eitherWay("room_acl", "room_acl"), LEFT]),
         need(
@@ -82,20 +81,18 @@ export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> 
   ],
   border: [
     inForce("open", ["homeserver"]),
-    condition(
+    atHomeserver(
       "policy_admits_partner",
-      "homeserver",
       need("partner", byOperator("policy_check", open(["border"], [null], [200]))),
       need("none", byOperator("policy_in_force", open(["border"], [null], [200]))),
     ),
   ],
   card: [
     inForce("open", ["gateway", "bridge"]),
-    { ...condition("agent_card_verified", "bridge", need("pins", TRUSTED)), ...NO_AGENT_CONSUMED },
+    { ...atBridge("agent_card_verified", need("pins", TRUSTED)), ...NO_AGENT_CONSUMED },
     {
-      ...condition(
+      ...atGateway(
         "card_published",
-        "gateway",
         need("agents", [byOperator("card_fetch", PUBLIC), byOperator("card_fetch", NEVER)]),
         tried("agents", "card_fetch", PUBLIC, { ...NEVER, reasons: ["no_route"] }),
       ),
@@ -105,9 +102,8 @@ export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> 
   gateway: [
     inForce("open", ["gateway"]),
     {
-      ...condition(
+      ...atGateway(
         "may_invoke",
-        "gateway",
         need("caller", byOperator("callers_in_force", open(["gateway"], ["azp_admitted"]))),
         need("caller", byOperator("issuer_client", open(["issuer"], ["client_enabled"]))),
         tried("caller", "token_request", open(["issuer"], ["token_issued"], [200])),

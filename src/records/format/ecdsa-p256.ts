@@ -77,7 +77,7 @@ function integer(der: Uint8Array, at: number): { readonly value: bigint; readonl
   const [head = 0, next = 0] = body;
   if (der[at] !== 0x02 || length === 0 || body.length !== length || head >= 0x80) return undefined;
   if (head === 0 && next < 0x80) return undefined; // Not the shortest form, or zero.
-  const value = BigInt(`0x${Buffer.from(body).toString("hex")}`);
+  const value = numberOf(body);
   return value < ORDER ? { value, end: at + 2 + length } : undefined;
 }
 
@@ -98,10 +98,11 @@ export function inOneForm(der: Uint8Array): Buffer | undefined {
 export function inOneFormFromAny(signature: Uint8Array): Buffer | undefined {
   const der = inOneForm(signature);
   if (der !== undefined || signature.length !== 64) return der;
-  const [r, s] = [signature.subarray(0, 32), signature.subarray(32)].map((half) =>
-    BigInt(`0x${Buffer.from(half).toString("hex")}`),
-  );
-  return r === undefined || s === undefined ? undefined : inOneForm(encode(r, s));
+  return inOneForm(encode(numberOf(signature.subarray(0, 32)), numberOf(signature.subarray(32))));
+}
+
+function numberOf(bytes: Uint8Array): bigint {
+  return BigInt(`0x${Buffer.from(bytes).toString("hex")}`);
 }
 
 function encode(r: bigint, s: bigint): Buffer {

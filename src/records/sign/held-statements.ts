@@ -15,7 +15,6 @@ import { type Problem, REASONS } from "../verify/reasons.ts";
 import type { Removal } from "../verify/stage-sequence.ts";
 import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { placeOf } from "../verify/verify-stage.ts";
-import { bySender } from "../verify/who-must-sign.ts";
 
 export interface OwnRemoval extends Removal {
   /** This organisation: the remover or the partner. */
@@ -47,10 +46,8 @@ export function statementIn({ payload }: DsseEnvelope): AnyStatement | undefined
 
 /** Verifies an envelope that one organisation passes on; the other one may have signed it before. */
 export function openFrom(sender: string, removal: OwnRemoval, envelope: unknown) {
-  const receiver = counterpartyOf(sender, removal);
-  return verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () =>
-    bySender(sender, receiver),
-  );
+  const rule = { must: [sender], may: [sender, counterpartyOf(sender, removal)] };
+  return verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => rule);
 }
 
 export function isCompletion(statement: AnyStatement): statement is CompletionStatement {

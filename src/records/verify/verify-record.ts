@@ -20,7 +20,7 @@ import { type Removal, sequenceProblems, strayProblems } from "./stage-sequence.
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./verify-completion.ts";
 import { verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
 import { type JudgedStage, judgeStage, placeOf } from "./verify-stage.ts";
-import { byBothParties, type Signature } from "./who-must-sign.ts";
+import type { Signature } from "./who-must-sign.ts";
 
 /** Verifies a record file's bytes against whom the auditor trusts; it never throws for what the file holds. */
 export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
@@ -44,7 +44,10 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
 
   const signers: Signature[] = [];
   const open = <S extends Statement<Removal>>(envelope: Json, schema: z.ZodType<S>, where: string) => {
-    const opened = verifyDsseEnvelope(envelope, schema, trust.parties, byBothParties);
+    const opened = verifyDsseEnvelope(envelope, schema, trust.parties, ({ predicate }) => {
+      const both = [predicate.remover, predicate.partner];
+      return { must: both, may: both };
+    });
     if (opened.valid) signers.push(...opened.signers);
     else add(opened.problems.map((problem) => ({ ...problem, where })));
     return opened.valid ? opened.statement : undefined;

@@ -1,6 +1,5 @@
 // Who must have signed a DSSE envelope, and who may have: in a record both organisations; in what passes between them the
 // one that it comes from. Pure. Invariant: nobody counts twice, and a signature of anybody else is a problem.
-import type { Statement } from "../format/statement.ts";
 import type { Problem } from "./reasons.ts";
 
 /** A signature that verified. */
@@ -9,21 +8,10 @@ export interface Signature {
   readonly keyId: string;
 }
 
-/** Organisations of which each must have signed once, and those that may have. */
+/** Of a record both must have signed; of what one passes on that one, and the other one may have signed it before. */
 export interface SignatureRule {
   readonly must: readonly string[];
   readonly may: readonly string[];
-}
-
-export function byBothParties({
-  predicate: { remover, partner },
-}: Statement<{ readonly remover: string; readonly partner: string }>): SignatureRule {
-  return { must: [remover, partner], may: [remover, partner] };
-}
-
-/** Of what one organisation passes on: the other one may have signed it before. */
-export function bySender(sender: string, receiver: string): SignatureRule {
-  return { must: [sender], may: [sender, receiver] };
 }
 
 export function signatureProblems(
