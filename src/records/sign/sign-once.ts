@@ -10,7 +10,7 @@ import type { StageStatement } from "../format/predicates.ts";
 import { fileText } from "../format/record-file.ts";
 import { counterpartyOf, STAGE_NAMES } from "../format/stages.ts";
 import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../format/statement.ts";
-import type { Problem } from "../verify/reasons.ts";
+import { addProblems, type Problem } from "../verify/reasons.ts";
 import { strayProblems, successionProblems } from "../verify/stage-sequence.ts";
 import { keyProblems } from "../verify/verify-completion.ts";
 import { inOrder, placeOf, stageProblems } from "../verify/verify-stage.ts";
@@ -127,11 +127,11 @@ export async function countersign(
   if (makerOf(statement) !== other) problems.push({ reason: "states_for_another", where });
   if (isCompletion(statement)) {
     const ordered = inOrder(removal, stagesIn(held.envelopes));
-    problems.push(...wholeProblems(statement, ordered, byDigest(held.evidence)));
+    addProblems(problems, wholeProblems(statement, ordered, byDigest(held.evidence)));
     // Of both: the one who has signed, and the one who is about to.
     const signers = [...opened.signers, { organisation: removal.self, keyId: signer.keyId }];
-    problems.push(...keyProblems(statement.predicate, signers));
-  } else problems.push(...stageToSign(statement, held));
+    addProblems(problems, keyProblems(statement.predicate, signers));
+  } else addProblems(problems, stageToSign(statement, held));
   refuseUnlessClean(`${where} must not be signed`, problems);
   return addSignature(envelope, signer);
 }
