@@ -12,7 +12,7 @@ import type { Federation } from "../federation/reconcile/context.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
 import { openForCommand } from "./lib/federation.ts";
-import { CONFIG, JSON_OPTION } from "./lib/options.ts";
+import { CONFIG, type DeploymentOptions, JSON_OPTION } from "./lib/options.ts";
 import { print, renderTable, say, short } from "./lib/output.ts";
 import { conditionText } from "./lib/step-table.ts";
 
@@ -26,7 +26,7 @@ Exit codes:
 
 /** Opens the deployment, changes one identity, prints how it ended, and keeps the evidence. */
 async function changeIdentity(
-  options: { readonly config: string; readonly json: boolean | undefined },
+  options: DeploymentOptions,
   change: (federation: Federation, parts: ReturnType<typeof agentParts>) => Promise<IdentityResult>,
 ): Promise<ExitCode> {
   const federation = await openForCommand(options.config);

@@ -24,7 +24,7 @@ import { loadYaml } from "../runtime/load-yaml.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
 import { openForCommand, outsideOf } from "./lib/federation.ts";
-import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "./lib/options.ts";
+import { CONFIG, type DeploymentOptions, JSON_OPTION, PARTNER, PROBE_CONFIG } from "./lib/options.ts";
 import { print, say, short } from "./lib/output.ts";
 import { planeWords } from "./lib/progress.ts";
 import { conditionText, planText, stepTable } from "./lib/step-table.ts";
@@ -36,10 +36,7 @@ const ROOMS_OPTION = [
 ] as const;
 
 /** @throws DrawbridgeError as opening a deployment does */
-export async function openReadmission(options: {
-  readonly config: string;
-  readonly probeConfig?: string | undefined;
-}): Promise<WorkflowContext> {
+async function openReadmission(options: DeploymentOptions): Promise<WorkflowContext> {
   const federation = await openForCommand(options.config);
   const note = (text: string) => say(`  ${planeWords("rooms")}: ${text}`);
   return {
@@ -50,7 +47,7 @@ export async function openReadmission(options: {
 
 /** Prints what was done (as JSON, and for people), where the re-admission stands, and the command that goes on. */
 function printDone(
-  options: { readonly config: string; readonly json: boolean | undefined },
+  options: DeploymentOptions,
   readmission: Readmission,
   named: string,
   done: object | undefined,

@@ -17,7 +17,7 @@ import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type CommandModule, defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
+import { CONFIG, type DeploymentOptions, JSON_OPTION, PARTNER } from "../lib/options.ts";
 import { print, printJson, printText, say, short } from "../lib/output.ts";
 import { planeWords, progressReporter, type WorkflowReporter, workflowReporter } from "../lib/progress.ts";
 import { planText } from "../lib/step-table.ts";
@@ -85,10 +85,8 @@ function containmentCommand(act: Act): CommandModule {
   });
 }
 
-interface Options {
-  readonly config: string;
+interface Options extends DeploymentOptions {
   readonly apply: boolean | undefined;
-  readonly json?: boolean | undefined;
 }
 
 async function showPlan(act: Act, name: string, options: Options): Promise<ExitCode> {

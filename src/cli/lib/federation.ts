@@ -7,7 +7,7 @@ import { probeFromInside } from "../../federation/probes/from-inside.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import { type Federation, openFederation, type Reporter } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
-import { fromConfigFile } from "./options.ts";
+import { type DeploymentOptions, fromConfigFile } from "./options.ts";
 import { say, short } from "./output.ts";
 import { progressReporter } from "./progress.ts";
 
@@ -29,11 +29,7 @@ export function outsideOf(federation: Federation, file: string | undefined) {
 /** Observes a partner as the registry has it. @throws DrawbridgeError `usage` when probe.yaml is about another one */
 export async function probePartner(
   name: string,
-  options: {
-    readonly config: string;
-    readonly probeConfig?: string | undefined;
-    readonly planes: readonly PlaneName[];
-  },
+  options: DeploymentOptions & { readonly planes: readonly PlaneName[] },
 ) {
   const federation = await openForCommand(options.config);
   const { config } = federation;

@@ -13,7 +13,7 @@ import { verdictOf } from "../../federation/workflow/step-verdict.ts";
 import type { Evaluated } from "../../records/conditions/condition.ts";
 import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { openForCommand, outsideOf } from "./federation.ts";
-import { CONFIG, JSON_OPTION, PROBE_CONFIG } from "./options.ts";
+import { CONFIG, type DeploymentOptions, JSON_OPTION, PROBE_CONFIG } from "./options.ts";
 import { print, say } from "./output.ts";
 
 const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
@@ -21,16 +21,12 @@ export const RUN_OPTIONS = [CONFIG.federation, RUN_ID, JSON_OPTION] as const;
 /** Of a command about one run that may probe from outside. */
 export const PROBING_RUN_OPTIONS = [CONFIG.federation, RUN_ID, PROBE_CONFIG, JSON_OPTION] as const;
 
-interface RunOptions {
-  readonly config: string;
+interface RunOptions extends DeploymentOptions {
   readonly runId: string | undefined;
-  readonly probeConfig?: string | undefined;
 }
 
 /** Opens the deployment of a configuration file, with what a probe file lends. */
-export async function openOffboarding(
-  options: Pick<RunOptions, "config" | "probeConfig">,
-): Promise<OffboardingContext> {
+export async function openOffboarding(options: DeploymentOptions): Promise<OffboardingContext> {
   const federation = await openForCommand(options.config);
   return {
     ...{ ...federation, facts: recordFacts, say },
@@ -43,7 +39,7 @@ export async function openOffboarding(
 export function printDone(
   { state, config }: OffboardingContext,
   { run }: Pick<Run, "run">,
-  options: RunOptions & { readonly json: boolean | undefined },
+  options: RunOptions,
   done: Readonly<Record<string, unknown>>,
   lines: (status: RunStatus) => readonly string[],
 ): void {

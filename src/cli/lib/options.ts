@@ -20,6 +20,13 @@ export const CONFIG = {
   issuer: ["-c, --config <file>", "the issuer's configuration", { default: "issuer.yaml" }],
 } as const;
 
+/** What a command about a deployment may be given. */
+export interface DeploymentOptions {
+  readonly config: string;
+  readonly probeConfig?: string | undefined;
+  readonly json?: boolean | undefined;
+}
+
 /** Of a command that writes the folder a program starts from. @param by who reaches the homeserver */
 export function startingOptions(by: string) {
   return [
