@@ -3,6 +3,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseJson } from "../../domain/json.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { PolicyFile } from "../../rendered-files/border-policy.ts";
 import { InvocationFile, PublicationFile } from "../../rendered-files/gateway-files.ts";
@@ -21,7 +22,7 @@ import { TRANSPORT_INCLUDE, TransportInclude } from "../planes/transport/render.
 import { serverOfSender } from "../registry/cross-checks.ts";
 import { loadRegistry } from "../registry/load.ts";
 import { type Partner, planeState, type Registry } from "../registry/partner.ts";
-import { RegistryError, renderProblem } from "../registry/problems.ts";
+import { RegistryError, type RegistryProblem, renderProblem } from "../registry/problems.ts";
 import { withoutReadmission } from "../registry/retired-identities-checks.ts";
 import { compareRendered } from "./files.ts";
 
@@ -47,8 +48,12 @@ export function checkRepository(
   };
   const withRegistry = (name: string, check: (registry: Registry) => readonly string[]): CheckResult => {
     if (registry === undefined) return { name, result: "unknown", found: ["the registry is not valid"] };
-    const found = listProblems(() => check(registry));
-    return resultOf(name, found);
+    try {
+      return resultOf(name, check(registry));
+    } catch (error) {
+      if (error instanceof DrawbridgeError) return resultOf(name, error.message.split("\n"));
+      throw error;
+    }
   };
   return [
     ...results,
@@ -73,46 +78,31 @@ export function checkRepository(
 /** A file below rendered/. @throws DrawbridgeError when it is missing or has another form */
 type Read = <Schema extends z.ZodType>(schema: Schema, path: string) => z.output<Schema>;
 
-function checkRegistry(files: ReadonlyMap<string, string>): {
-  readonly registry: Registry | undefined;
-  readonly results: readonly CheckResult[];
-} {
+function checkRegistry(files: ReadonlyMap<string, string>) {
   let registry: Registry | undefined;
-  let problems: readonly string[] = [];
-  let secrets: readonly string[] = [];
+  let problems: readonly RegistryProblem[] = [];
   try {
     registry = loadRegistry(files);
   } catch (error) {
     if (!(error instanceof RegistryError)) throw error;
-    const isSecret = ({ rule }: { rule: string }) => rule.startsWith("secret.");
-    secrets = error.problems.filter(isSecret).map(renderProblem);
-    problems = error.problems.filter((problem) => !isSecret(problem)).map(renderProblem);
+    problems = error.problems;
   }
-  return { registry, results: [resultOf("registry is valid", problems), resultOf("no secrets", secrets)] };
+  const found = (isSecret: boolean) =>
+    problems.filter(({ rule }) => rule.startsWith("secret.") === isSecret).map(renderProblem);
+  return {
+    registry,
+    results: [resultOf("registry is valid", found(false)), resultOf("no secrets", found(true))],
+  };
 }
 
 function resultOf(name: string, found: readonly string[]): CheckResult {
   return { name, result: found.length === 0 ? "ok" : "failed", found };
 }
 
-/** Runs a check; what it throws as an operator's error is one more thing that was found. */
-function listProblems(check: () => readonly string[]): readonly string[] {
-  try {
-    return check();
-  } catch (error) {
-    if (error instanceof DrawbridgeError) return error.message.split("\n");
-    throw error;
-  }
-}
-
 function checkAbuseSchema(text: string | undefined): readonly string[] {
   if (text === undefined)
     return [`${ABUSE_REPORT_SCHEMA} is missing: \`drawbridge federation render\` writes it`];
-  try {
-    if (isDeepStrictEqual(JSON.parse(text), JSON.parse(abuseReportSchema()))) return [];
-  } catch {
-    // Reported below.
-  }
+  if (isDeepStrictEqual(parseJson(text), parseJson(abuseReportSchema()))) return [];
   return [`${ABUSE_REPORT_SCHEMA} is not the schema that reports are read by`];
 }
 
@@ -186,13 +176,11 @@ const EXPRESSION_MAX = 16_384;
 function tooLarge(path: string, text: string): readonly string[] {
   if (!path.startsWith("kubernetes/")) return [];
   const hasLongLine = text.split("\n").some((line) => line.length > EXPRESSION_MAX);
+  const line = `${path} has a line that is longer than an expression may be (${EXPRESSION_MAX})`;
+  const isLarge = Buffer.byteLength(text) > CONFIG_MAP_BYTES_MAX;
   return [
-    ...(Buffer.byteLength(text) > CONFIG_MAP_BYTES_MAX
-      ? [`${path} is larger than a ConfigMap may be (1 MiB)`]
-      : []),
-    ...(hasLongLine
-      ? [`${path} has a line that is longer than an expression may be (${EXPRESSION_MAX})`]
-      : []),
+    ...(isLarge ? [`${path} is larger than a ConfigMap may be (1 MiB)`] : []),
+    ...(hasLongLine ? [line] : []),
   ];
 }
 
