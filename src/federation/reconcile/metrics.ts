@@ -16,31 +16,21 @@ const PREFIX = "drawbridge_federation_";
 export function reconcilerMetrics({ state, planes }: Pick<ReconcileContext, "state" | "planes">): Registry {
   const registry = new Registry();
   const gauge = (name: string, help: string, labels: readonly string[] = [], collect = () => {}) =>
-    new Gauge({
-      name,
-      help,
-      labelNames: ["plane", ...labels],
-      registers: [registry],
-      collect,
-    });
+    new Gauge({ name, help, labelNames: ["plane", ...labels], registers: [registry], collect });
   // Registered first, because the others have their values when it has collected.
-  const inForce = gauge(
-    `${PREFIX}plane_in_force`,
-    "1 where the last attempt at a plane brought it to its state",
-    [],
-    () => {
-      for (const one of [inForce, outOfReach, drift, checked]) one.reset();
-      for (const plane of PLANE_NAMES) {
-        if (planes[plane].unmanaged) continue;
-        const { applied, driftCheck } = readPlane(state, plane);
-        inForce.set({ plane }, applied?.outcome === "in_force" ? 1 : 0);
-        for (const { reason } of applied?.outOfReach ?? []) outOfReach.inc({ plane, reason });
-        if (driftCheck === null || driftCheck.differences === null) continue;
-        drift.set({ plane }, driftCheck.differences);
-        checked.set({ plane }, Date.parse(driftCheck.at) / 1_000);
-      }
-    },
-  );
+  const reached = "1 where the last attempt at a plane brought it to its state";
+  const inForce = gauge(`${PREFIX}plane_in_force`, reached, [], () => {
+    for (const one of [inForce, outOfReach, drift, checked]) one.reset();
+    for (const plane of PLANE_NAMES) {
+      if (planes[plane].unmanaged) continue;
+      const { applied, driftCheck } = readPlane(state, plane);
+      inForce.set({ plane }, applied?.outcome === "in_force" ? 1 : 0);
+      for (const { reason } of applied?.outOfReach ?? []) outOfReach.inc({ plane, reason });
+      if (driftCheck === null || driftCheck.differences === null) continue;
+      drift.set({ plane }, driftCheck.differences);
+      checked.set({ plane }, Date.parse(driftCheck.at) / 1_000);
+    }
+  });
   const left = "What the last attempt at a plane could not bring to its state";
   const outOfReach = gauge(`${PREFIX}out_of_reach`, left, ["reason"]);
   const drift = gauge(`${PREFIX}drift_differences`, "Differences that the last drift check has found");

@@ -68,16 +68,14 @@ async function onePass(
   if (desired === "superseded") return "superseded";
   if (desired === undefined)
     return { head, refusal, revision: undefined, direction: undefined, desired, planes: [] };
-  states.set(desired.revision, desired);
+  const { revision } = desired;
+  states.set(revision, desired);
 
   const direction = await directionTo(context, desired, stateOf);
   const order = options.plane === undefined ? direction : undefined;
   const { force = false, again = false, checkDrift = false } = options;
   const how = { force, again, checkDrift, stateOf };
-  if (isNew) {
-    const { revision } = desired;
-    context.reporter.event({ event: "head_accepted", revision, order: order ?? null });
-  }
+  if (isNew) context.reporter.event({ event: "head_accepted", revision, order: order ?? null });
   const reports = new Map<PlaneName, PlaneReport>();
   for (const plane of direction === "closing" ? CLOSING_ORDER : OPENING_ORDER) {
     if (options.plane !== undefined && plane !== options.plane) continue;
@@ -94,14 +92,7 @@ async function onePass(
       reports.set("rooms", { plane: "rooms", ...again });
     }
   }
-  return {
-    head,
-    refusal,
-    revision: desired.revision,
-    direction: order,
-    desired,
-    planes: [...reports.values()],
-  };
+  return { head, refusal, revision, direction: order, desired, planes: [...reports.values()] };
 }
 
 type StateOf = (revision: Revision) => Promise<DesiredState | undefined>;
@@ -138,12 +129,9 @@ async function acceptHead(
     return { desired: assessment.desired, refusal: undefined, isNew };
   }
   const { reason, detail, hint } = assessment;
-  reporter.event({
-    ...{ event: "head_refused", revision: head ?? null, reason, detail, hint },
-    inForce: accepted ?? null,
-  });
-  const lastGood = accepted === undefined ? undefined : await stateOf(accepted);
-  return { desired: lastGood, refusal: { reason, detail, hint }, isNew: false };
+  const refusal = { reason, detail, hint };
+  reporter.event({ event: "head_refused", revision: head ?? null, ...refusal, inForce: accepted ?? null });
+  return { desired: accepted === undefined ? undefined : await stateOf(accepted), refusal, isNew: false };
 }
 
 /** Closing, if any plane still admits somebody whom the revision does not, or none changes: an edit by hand may admit. */
