@@ -1,11 +1,10 @@
 // Whether an ACL is enforced, which its state event does not prove: by the homeserver's own enforcing cache, and at
-// each retained server by its having the event.
-// Invariants: a room counts as enforced only by an answer that was received after its last change; a stale entry is
-// repaired and queried again; no server is waited for beyond the time-out.
+// each retained server by its having the event. Invariants: a room counts as enforced only by an answer that was
+// received after its last change; no server is waited for beyond the time-out.
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
+import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
-import { aclAllow, deniedByEnforcement } from "./acl.ts";
+import { aclAllow, deniedByEnforcement, reorderedAcl } from "./acl.ts";
 import { isClosing } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
@@ -98,8 +97,7 @@ export async function enforceAtHome(
 
 /**
  * Whether other servers must show a room's ACL: one that is of our making, or that denies a partner whom the room
- * concerns. An ACL of others that denies none of them proves nothing, and a server that was put out of the room
- * meanwhile would not be shown it.
+ * concerns. Another one proves nothing, and a server that was put out of the room meanwhile would not be shown it.
  */
 export function mustBeProven(
   { acl }: Pick<RoomState, "acl">,
@@ -118,63 +116,57 @@ export function retainedServers(session: RoomsSession, state: RoomState): readon
   ) as ServerName[];
 }
 
-/**
- * Requests the ACL event of every room from every retained server, within one time-out a server, and sends the ACL
- * anew where a server does not show it.
- */
+/** Requests each room's ACL event from every retained server, and sends the ACL anew where one does not show it. */
 export async function enforceAtRetained(
   session: RoomsSession,
   rooms: readonly RoomState[],
   counts: EnforcementCounts,
 ): Promise<readonly EnforcementGap[]> {
-  const waiting = new Map<ServerName, RoomId[]>();
-  /** The ACL event of each room whose presence proves it: the last, or the one sent again. */
-  const proofs = new Map<RoomId, Proof>();
+  const waiting = new Map<ServerName, Proof[]>();
   for (const state of rooms) {
     if (state.acl === undefined) continue;
-    proofs.set(state.roomId, { event: state.acl.eventId, resending: undefined });
+    const proof: Proof = { room: state.roomId, event: state.acl.eventId, resending: undefined };
     for (const server of retainedServers(session, state)) {
-      waiting.set(server, [...(waiting.get(server) ?? []), state.roomId]);
+      waiting.set(server, [...(waiting.get(server) ?? []), proof]);
     }
   }
   const gaps = await Promise.all(
-    [...waiting].map(([server, waitingRooms]) => awaitServer(session, server, waitingRooms, proofs, counts)),
+    [...waiting].map(([server, proofs]) => awaitServer(session, server, proofs, counts)),
   );
   return gaps.flat();
 }
 
+/** The ACL event of a room whose presence proves the ACL: the last, or the one that was sent again. */
 interface Proof {
-  event: string;
+  readonly room: RoomId;
+  event: EventId;
   resending: Promise<void> | undefined;
 }
 
 async function awaitServer(
   session: RoomsSession,
   server: ServerName,
-  rooms: readonly RoomId[],
-  proofs: ReadonlyMap<RoomId, Proof>,
+  proofs: readonly Proof[],
   counts: EnforcementCounts,
 ): Promise<readonly EnforcementGap[]> {
   const { clock } = session;
-  const startedAt = clock.now();
-  const deadline = startedAt + session.enforcementTimeoutMs;
-  let missing = rooms;
+  let progressAt = clock.now();
+  const deadline = progressAt + session.enforcementTimeoutMs;
+  let missing = proofs;
   let from = 0;
   let pollMs = RETAINED_POLL_FIRST_MS;
-  let progressAt = startedAt;
   let isResent = false;
   for (;;) {
-    const { shown, requested } = await requestUntilNoneShown(missing, from, async (room) => {
+    const { shown, requested } = await requestUntilNoneShown(missing, from, async ({ event }) => {
       const remainingMs = deadline - clock.now();
-      const event = proofs.get(room)?.event;
-      if (event === undefined || remainingMs <= 0) return false;
+      if (remainingMs <= 0) return false;
       return hasEvent(session, server, event, Math.max(remainingMs, RETAINED_POLL_FIRST_MS));
     });
     from = (from + requested) % missing.length;
-    missing = missing.filter((room) => !shown.has(room));
+    missing = missing.filter((proof) => !shown.has(proof));
     if (missing.length === 0) return [];
     if (clock.now() >= deadline) {
-      return missing.map((room) => ({ room, server, reason: "unproven_at_retained" }));
+      return missing.map(({ room }) => ({ room, server, reason: "unproven_at_retained" }));
     }
     if (shown.size > 0) {
       progressAt = clock.now();
@@ -182,7 +174,10 @@ async function awaitServer(
     }
     if (!isResent && clock.now() - progressAt >= RESEND_AFTER_MS) {
       isResent = true;
-      await mapConcurrent(missing, RETAINED_AT_ONCE, (room) => resendOnce(session, room, proofs, counts));
+      await mapConcurrent(missing, RETAINED_AT_ONCE, (proof) => {
+        proof.resending ??= resend(session, proof, counts);
+        return proof.resending;
+      });
     }
     await clock.sleep(pollMs);
     pollMs = Math.min(pollMs * 2, RETAINED_POLL_MAX_MS);
@@ -190,25 +185,25 @@ async function awaitServer(
 }
 
 /**
- * Requests few rooms at a time, and stops at the first few of which none is shown, so that a server that is behind is
- * not kept busy with requests. Half of them are missing the longest, because a server takes events in about the order
- * in which they were made; half are others, because it may never show some.
+ * Requests a few at a time, and stops at the first few of which none is shown, so that a server that is behind is not
+ * kept busy. Half of them are missing the longest, because a server takes events in about the order in which they were
+ * made; half are others, because it may never show some.
  * @param from where the others begin
  */
 async function requestUntilNoneShown(
-  rooms: readonly RoomId[],
+  proofs: readonly Proof[],
   from: number,
-  request: (room: RoomId) => Promise<boolean>,
-): Promise<{ readonly shown: ReadonlySet<RoomId>; readonly requested: number }> {
-  const shown = new Set<RoomId>();
-  const inOrder = new Set(rooms);
-  const others = new Set([...rooms.slice(from), ...rooms.slice(0, from)]);
+  request: (proof: Proof) => Promise<boolean>,
+): Promise<{ readonly shown: ReadonlySet<Proof>; readonly requested: number }> {
+  const shown = new Set<Proof>();
+  const inOrder = new Set(proofs);
+  const others = new Set([...proofs.slice(from), ...proofs.slice(0, from)]);
   let requested = 0;
-  const next = (queue: Set<RoomId>, count: number) => {
+  const next = (queue: Set<Proof>, count: number) => {
     const some = [...queue].slice(0, count);
-    for (const room of some) {
-      inOrder.delete(room);
-      others.delete(room);
+    for (const proof of some) {
+      inOrder.delete(proof);
+      others.delete(proof);
     }
     return some;
   };
@@ -217,9 +212,7 @@ async function requestUntilNoneShown(
     const some = [...longest, ...next(others, RETAINED_AT_ONCE - longest.length)];
     requested += some.length - longest.length;
     const answers = await Promise.all(some.map(request));
-    some.forEach((room, index) => {
-      if (answers[index] === true) shown.add(room);
-    });
+    for (const proof of some.filter((_, index) => answers[index])) shown.add(proof);
     if (!answers.includes(true)) break;
   }
   return { shown, requested };
@@ -241,37 +234,17 @@ export async function hasEvent(
   }
 }
 
-function resendOnce(
-  session: RoomsSession,
-  room: RoomId,
-  proofs: ReadonlyMap<RoomId, Proof>,
-  counts: EnforcementCounts,
-): Promise<void> {
-  const proof = proofs.get(room);
-  if (proof === undefined) return Promise.resolve();
-  proof.resending ??= resend(session, room, proof, counts);
-  return proof.resending;
-}
-
-/**
- * Sends a room's ACL once more. A homeserver makes no event of content that the room has already, so the same names
- * are written in another order.
- */
-async function resend(
-  session: RoomsSession,
-  room: RoomId,
-  proof: Proof,
-  counts: EnforcementCounts,
-): Promise<void> {
+/** Sends a room's ACL once more, in another order. */
+async function resend(session: RoomsSession, proof: Proof, counts: EnforcementCounts): Promise<void> {
+  const { room } = proof;
   const state = await readRoom(session, room);
   if (state?.acl === undefined) return;
   const { actor, steps } = planFor(session, state);
-  const [first, ...others] = Array.isArray(state.acl.content.allow) ? state.acl.content.allow : [];
-  if (actor === undefined || steps.length > 0 || others.length === 0) return;
+  const content = reorderedAcl(state.acl.content);
+  if (actor === undefined || steps.length > 0 || content === undefined) return;
   const acting = await session.tokens.as(actor);
   if (acting === undefined) return;
-  const content = { ...state.acl.content, allow: [...others, first] };
-  const event = await acting.putState(room, "m.room.server_acl", "", content).catch(() => undefined);
+  const event = await acting.putState(room, "m.room.server_acl", "", { ...content }).catch(() => undefined);
   if (event === undefined) return;
   counts.resent += 1;
   proof.event = event;

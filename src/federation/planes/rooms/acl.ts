@@ -1,11 +1,10 @@
-// The content of m.room.server_acl, whom it denies by the rule that homeservers enforce (Matrix client-server API,
-// m.room.server_acl), and how two ACLs compare.
-// Invariants: every server is named with its port and without, because enforcement strips the port while the
-// check against locking oneself out does not. Which ACL a room gets, and that it denies no retained server: room-plan.ts.
+// The content of m.room.server_acl (Matrix client-server API), and whom homeservers that enforce it deny.
+// Invariant: every server is named with its port and without, because enforcement strips the port while the check
+// against locking oneself out does not.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isIpLiteral, serverHost } from "../../../domain/identifiers.ts";
 
-/** What this organisation writes. */
+/** What this organisation writes, and what the journal keeps of an ACL that was found. */
 export interface ServerAcl {
   readonly allow: readonly string[];
   readonly deny: readonly string[];
@@ -24,11 +23,7 @@ export function aclAllow(servers: readonly string[]): string[] {
   return [...new Set(servers.flatMap((server) => [server, serverHost(server)]))].sort();
 }
 
-/**
- * The ACL of a room of ours: it admits the registry's servers, and denies what the room denies already.
- * @param allow as `rooms.json` has it
- * @param found absent where the room has no ACL
- */
+/** The ACL of a room of ours: it admits the servers of `rooms.json`, and denies what the room denies already. */
 export function serverAcl(allow: readonly string[], found?: FoundAcl): ServerAcl {
   return { allow: [...allow], deny: aclNames(found).deny, allow_ip_literals: false };
 }
@@ -117,15 +112,8 @@ function matchesGlob(glob: string, text: string): boolean {
   return at === glob.length;
 }
 
-/**
- * A found ACL with nothing but names in it, sorted, as the journal keeps it. An absent `allow` admits nobody; a room
- * without an ACL admits everybody.
- */
-export function aclNames(acl: FoundAcl | undefined): {
-  allow: string[];
-  deny: string[];
-  allow_ip_literals: boolean;
-} {
+/** A found ACL with nothing but names in it, sorted. An absent `allow` admits nobody; an absent ACL everybody. */
+export function aclNames(acl: FoundAcl | undefined): ServerAcl {
   if (acl === undefined) return { allow: ["*"], deny: [], allow_ip_literals: true };
   return {
     allow: sortedNames(acl.allow),
@@ -140,7 +128,24 @@ export function isSameAcl(found: FoundAcl | undefined, desired: ServerAcl): bool
   return JSON.stringify(aclNames(found)) === JSON.stringify(aclNames(desired));
 }
 
+/** The same ACL in another order: a homeserver makes no event of content that the room has already. */
+export function reorderedAcl(found: FoundAcl): ServerAcl | undefined {
+  const [allow, deny] = [namesIn(found.allow), namesIn(found.deny)];
+  const allow_ip_literals = found.allow_ip_literals !== false;
+  if (allow.length > 1) return { allow: rotated(allow), deny, allow_ip_literals };
+  return deny.length > 1 ? { allow, deny: rotated(deny), allow_ip_literals } : undefined;
+}
+
+function rotated(names: readonly string[]): string[] {
+  return [...names.slice(1), ...names.slice(0, 1)];
+}
+
 function sortedNames(list: unknown): string[] {
+  return namesIn(list).sort();
+}
+
+/** Without duplicates, in the order in which they were found. */
+function namesIn(list: unknown): string[] {
   const names = Array.isArray(list) ? list.filter((name): name is string => typeof name === "string") : [];
-  return [...new Set(names)].sort();
+  return [...new Set(names)];
 }

@@ -1,7 +1,6 @@
-// One pass over all rooms that closes them to the closing partners.
-// Invariants: a room is reported closed only after its state, its enforcement at home and at every retained
-// server were observed to be right; one room's failure does not keep others from being closed; every room that is
-// not where it should be is named with its reason.
+// One pass over all rooms that closes them to the closing partners. Invariants: a room is reported closed only after
+// its state, its enforcement at home and at every retained server were observed to be right; one room's failure does
+// not keep others from being closed; every room that is not where it should be is named with its reason.
 import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
@@ -35,10 +34,10 @@ const WAVES_MAX = 4;
 /** Rooms replaced or retired at once: each costs a homeserver a new room and many invitations. */
 const ENDED_AT_ONCE = 4;
 const NOTE_EVERY = 25;
+
 /** Brings every room to the intent. */
 export async function closeRooms(session: RoomsSession): Promise<RoomsPass> {
-  const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
-  const pass = new ClosingPass(session, partners);
+  const pass = new ClosingPass(session);
   await pass.closeAll();
   // Before rooms are replaced: the new ones are proven when they are made.
   const touched = pass.touched();
@@ -71,9 +70,9 @@ class ClosingPass {
   readonly #counts: EnforcementCounts = { checked: 0, stale: 0, repaired: 0, resent: 0 };
   readonly #begun = new Set<RoomId>();
 
-  constructor(session: RoomsSession, partners: readonly ServerName[]) {
+  constructor(session: RoomsSession) {
     this.#session = session;
-    this.#partners = partners;
+    this.#partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
   }
 
   /** Closes the rooms that are known, then those that appear or are found by the partners' users meanwhile. */
@@ -217,12 +216,13 @@ async function endRooms(session: RoomsSession, pass: ClosingPass): Promise<Ended
         ? await replaceRoom(session, state, plan.concerned, states, existingFor(one))
         : await retireRoom(session, state, plan.concerned);
     rooms.add(room);
-    obstacles.push(...done.obstacles.map((obstacle) => ({ room, ...obstacle })));
-    if (done.replacement !== undefined) made.push(done.replacement);
-    if (done.obstacles.length === 0) {
-      session.note(
-        done.replacement === undefined ? `${room} is left` : `${room} is replaced by ${done.replacement}`,
-      );
+    const { obstacle: reason, replacement } = done;
+    if (replacement !== undefined) made.push(replacement);
+    if (reason === undefined) {
+      session.note(replacement === undefined ? `${room} is left` : `${room} is replaced by ${replacement}`);
+    } else {
+      for (const { serverName } of plan.concerned)
+        obstacles.push({ room, partner: serverName as ServerName, reason });
     }
   });
   await finishGone(session);
@@ -231,9 +231,8 @@ async function endRooms(session: RoomsSession, pass: ClosingPass): Promise<Ended
 }
 
 /**
- * Finds the room of ours that stands for another already, so that two sides that contain one another in turn go to and
- * fro between two rooms instead of making one each time: an earlier replacement of it, or the room that it has replaced.
- * A removal ends what was shared: its rooms are new ones.
+ * Finds the room of ours that stands for another already, an earlier replacement of it or the room that it has
+ * replaced, so that two sides that contain one another in turn do not make one each time. A removal makes new ones.
  */
 function existingRooms(
   { intent }: RoomsSession,
@@ -244,14 +243,9 @@ function existingRooms(
   for (const one of settled.values()) {
     const { room, state, plan, obstacles } = one;
     const { actor } = plan;
-    if (
-      actor === undefined ||
-      !isOurs(state, intent.own) ||
-      levelOf(state.power, actor) < inviteLevel(state.power)
-    ) {
-      continue;
-    }
-    if (obstacles.length > 0 || homeGaps.has(room) || endOf(one) !== undefined) continue;
+    if (actor === undefined || levelOf(state.power, actor) < inviteLevel(state.power)) continue;
+    if (!isOurs(state, intent.own) || homeGaps.has(room)) continue;
+    if (obstacles.length > 0 || endOf(one) !== undefined) continue;
     byRoom.set(room, { room, actor });
     if (state.predecessor !== undefined) byPredecessor.set(state.predecessor, { room, actor });
   }

@@ -1,13 +1,20 @@
 // Closes one room: plans, takes the steps, plans again, until nothing is left to do or nothing more can be done.
-// Invariants: a step is in the journal before it is taken; a room that was closed by relying on the state that our
-// own steps should have left is settled once more, and read again after each round.
+// Invariant: a step is in the journal before it is taken.
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { membersOf } from "../../../runtime/http.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
 import { type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./room-plan.ts";
 import { inviteLevel, presenceOf, type RoomState } from "./room-state.ts";
-import { announce, isRefusal, journalOf, planFor, type RoomsSession, readRoom, recordOf } from "./session.ts";
+import {
+  announce,
+  isRefusal,
+  journalOf,
+  otherRecords,
+  planFor,
+  type RoomsSession,
+  readRoom,
+} from "./session.ts";
 
 export interface SettledRoom {
   readonly room: RoomId;
@@ -24,10 +31,9 @@ export interface SettledRoom {
 const ROUNDS_MAX = 8;
 
 /**
- * Brings one room as far as it goes.
+ * Brings one room as far as it goes; undefined when the homeserver does not know it.
  * @param rereads reads it again after each round of steps, so that nobody who came in the meantime is missed; else its
  *   state is taken to be what our steps have made
- * @returns undefined when the homeserver does not know the room
  */
 export async function closeRoom(
   session: RoomsSession,
@@ -41,14 +47,9 @@ export async function closeRoom(
     const state = known ?? (await readRoom(session, room));
     if (state === undefined) return undefined;
     const plan = planFor(session, state);
-    const settled = (obstacles: readonly Obstacle[]): SettledRoom => ({
-      room,
-      state,
-      plan,
-      obstacles,
-      changed,
-      aclChanged,
-    });
+    const settled = (obstacles: readonly Obstacle[]): SettledRoom => {
+      return { room, state, plan, obstacles, changed, aclChanged };
+    };
     const { actor } = plan;
     if (actor === undefined || plan.steps.length === 0) return settled(plan.obstacles);
     if (round === ROUNDS_MAX) return settled(obstaclesOf(plan, "unsettled", session));
@@ -102,13 +103,14 @@ async function perform(
   switch (step.kind) {
     case "raise_invite": {
       const current = inviteLevel(state.power);
-      const isWritten = typeof state.power.content?.["invite"] !== "undefined";
-      await announce(session, concerned, (partner) => ({
-        act: "invite_level",
-        room,
-        before: inheritedInvite(session, partner, room, current, isWritten ? current : null),
-        level: step.level,
-      }));
+      const written = state.power.content?.["invite"] === undefined ? null : current;
+      await announce(session, concerned, (partner) => {
+        // The level before any partner was closed in this room is the one that reopening restores.
+        const others = otherRecords(session, partner, room);
+        const first = others.find(({ invite }) => invite?.level === current)?.invite;
+        const before = first === undefined ? written : first.before;
+        return { act: "invite_level", room, before, level: step.level };
+      });
       return acting.putState(room, "m.room.power_levels", "", step.content);
     }
     case "ban": {
@@ -140,7 +142,9 @@ async function perform(
       await announce(session, readOnly, (partner) => ({
         act: "read_only",
         room,
-        before: inheritedLevels(session, partner, room) ?? levelsOf(state),
+        before:
+          otherRecords(session, partner, room).find((other) => other.readOnly)?.readOnly?.before ??
+          levelsOf(state),
         level: step.level,
       }));
       return acting.putState(room, "m.room.power_levels", "", step.content);
@@ -162,38 +166,14 @@ function aclPartners(
   return [...new Set([...concerned, ...newly])];
 }
 
-/** The invite level before any partner was closed in this room: the one that reopening restores. */
-function inheritedInvite(
-  session: RoomsSession,
-  partner: ServerName,
-  room: RoomId,
-  current: number,
-  otherwise: number | null,
-): number | null {
-  for (const [other] of session.journals) {
-    const invite = other === partner ? undefined : recordOf(session, other, room)?.invite;
-    if (invite !== undefined && invite.level === current) return invite.before;
-  }
-  return otherwise;
-}
-
-function inheritedLevels(session: RoomsSession, partner: ServerName, room: RoomId) {
-  for (const [other] of session.journals) {
-    const readOnly = other === partner ? undefined : recordOf(session, other, room)?.readOnly;
-    if (readOnly !== undefined) return readOnly.before;
-  }
-  return undefined;
-}
-
 function levelsOf(state: RoomState) {
   const { content } = state.power;
   const eventsDefault = content?.["events_default"];
+  const events = Object.entries(membersOf(content?.["events"])).filter(
+    (entry): entry is [string, number] => typeof entry[1] === "number",
+  );
   return {
     events_default: typeof eventsDefault === "number" ? eventsDefault : null,
-    events: Object.fromEntries(
-      Object.entries(membersOf(content?.["events"])).filter(
-        (entry): entry is [string, number] => typeof entry[1] === "number",
-      ),
-    ),
+    events: Object.fromEntries(events),
   };
 }

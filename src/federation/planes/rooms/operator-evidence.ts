@@ -19,8 +19,8 @@ const RETAINED_TIMEOUT_MS = 5_000;
 type Found = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
 
 /**
- * Every room of ours that other servers can be in, every one that the partner is in, and those it was in; or that there
- * is none of these.
+ * Every room of ours that other servers can be in, every one that the partner is in, and those it was in; or that
+ * there is none of these.
  * @param covering rooms that a removal began with, and that its partner may have put our users out of since
  */
 export async function roomsEvidence(
@@ -47,13 +47,9 @@ export async function roomsEvidence(
     );
   });
   const found = items.flat();
-  const none = {
-    probe: "rooms_shared",
-    layer: "homeserver",
-    verdict: "closed",
-    reason: "no_room_in_scope",
-  } as const;
-  return found.length > 0 ? found : [operatorItem(session.clock.now(), { plane: "rooms", partner, ...none })];
+  if (found.length > 0) return found;
+  const none = { probe: "rooms_shared", verdict: "closed", reason: "no_room_in_scope" } as const;
+  return [operatorItem(session.clock.now(), { plane: "rooms", partner, layer: "homeserver", ...none })];
 }
 
 async function roomFindings(
@@ -108,15 +104,13 @@ function aclFinding(state: RoomState, partner: ServerName): Found {
 }
 
 async function homeFinding(session: RoomsSession, state: RoomState, partner: ServerName): Promise<Found> {
-  const probe = "room_enforcement";
-  const layer = "homeserver";
+  const about = { probe: "room_enforcement", layer: "homeserver" } as const;
   const observed = await session.home.enforcement(state.roomId, partner).catch(() => undefined);
   if (observed === undefined) {
-    return { probe, layer, verdict: "unknown", status: null, reason: "unproven_at_home" };
+    return { ...about, verdict: "unknown", status: null, reason: "unproven_at_home" };
   }
   return {
-    probe,
-    layer,
+    ...about,
     verdict: observed.allowed ? "open" : "closed",
     reason: observed.enforces_state ? null : "stale_at_home",
     references: observed.state_event_id === null ? [] : [observed.state_event_id],

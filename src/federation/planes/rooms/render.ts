@@ -1,7 +1,6 @@
-// Plane 2 as a file: what the rooms plane must bring about in every governed room.
-// Invariant: a closing partner's host is never the host of a server that `allow` names (the registry refuses
-// two servers of one host).
-
+// Plane 2 as a file: what the rooms plane must bring about in every governed room. Invariants: a closing partner's
+// host is never that of a server in `allow` (the registry refuses two servers of one host); no partner is in both
+// `retained` and `closing`. Published as docs/reference/schemas/rooms-intent.schema.json.
 import { z } from "zod";
 import { ServerNameField } from "../../../domain/identifiers.ts";
 import { jsonText } from "../../../domain/json.ts";
@@ -43,10 +42,6 @@ export const roomsRender: PlaneRender = {
   // The reconciler reads the intent from the repository; no program of a cluster mounts it.
   renderKubernetes: () => new Map(),
 };
-
-// rooms.json: what the rooms plane must bring about in every governed room. Invariants: `allow` names every server in
-// both forms, with its port and without, because homeservers enforce without the port; no partner is in both
-// `retained` and `closing`. Published as docs/reference/schemas/rooms-intent.schema.json.
 
 const ClosingPartner = z.strictObject({
   serverName: ServerNameField,

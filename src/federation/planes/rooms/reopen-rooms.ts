@@ -1,8 +1,6 @@
-// Lets partners back into the rooms that they were taken out of, from the journals.
-// Invariants: in each room the ACL is restored and observed to be enforced, stale entries repaired, before a ban is
-// lifted; people are invited when all bans are lifted; a record ends only when everything that can be taken back is;
-// what cannot come back is named.
-
+// Lets partners back into the rooms that they were taken out of, from the journals. Invariants: in each room the ACL
+// is restored and observed to be enforced before a ban is lifted; people are invited when all bans are lifted; a
+// record ends only when everything that can be taken back is; what cannot come back is named.
 import { undefinedFor } from "../../../domain/errors.ts";
 import {
   type RoomId,
@@ -17,7 +15,7 @@ import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
 import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
-import { deniedRetained, isOurs, type Obstacle } from "./room-plan.ts";
+import { deniedRetained, isOurs } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import {
   inviteLevel,
@@ -31,6 +29,7 @@ import {
 import {
   isRefusal,
   journalOf,
+  otherRecords,
   planFor,
   ROOMS_AT_ONCE,
   type RoomsPass,
@@ -57,7 +56,7 @@ export async function reopenRooms(
     await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
       const room = await reopenAcl(session, partner, record);
       if (room.changed) changed = true;
-      for (const { reason } of room.obstacles) miss(record.room, reason);
+      if (room.obstacle !== undefined) miss(record.room, room.obstacle);
       if (room.state !== undefined) states.push(room.state);
     });
     const reopened = states.map(({ roomId }) => roomId);
@@ -71,8 +70,8 @@ export async function reopenRooms(
       if (blocked.has(visibleId(record.room))) return;
       const room = await reopenMembers(session, partner, record);
       if (room.changed) changed = true;
-      for (const { reason } of room.obstacles) miss(record.room, reason);
-      if (room.state !== undefined && room.obstacles.length === 0) back.push([record, room.state]);
+      if (room.obstacle !== undefined) miss(record.room, room.obstacle);
+      else if (room.state !== undefined) back.push([record, room.state]);
     });
     for (const record of ended) {
       // The room that replaces the one that was left, if there is one to invite into.
@@ -100,21 +99,12 @@ export async function reopenRooms(
 }
 
 /** Whether a containment has blocked the room, of this partner alone: a removal leaves its rooms blocked for good. */
-function isBlockedFor(
-  { journals }: RoomsSession,
-  partner: string,
-  { room, gone, removed }: RoomRecord,
-): boolean {
+function isBlockedFor(session: RoomsSession, partner: string, { room, gone, removed }: RoomRecord): boolean {
   if (gone === undefined || gone.purged || removed === true) return false;
-  return [...journals].every(
-    ([other, records]) => other === partner || records.room(room)?.gone === undefined,
-  );
+  return otherRecords(session, partner, room).every((other) => other.gone === undefined);
 }
 
-/**
- * Marks every room of a partner that is removed for good: a later re-admission is a new partnership, whose operator
- * chooses whom to invite.
- */
+/** Marks every room of a partner that is removed for good: whoever re-admits it chooses whom to invite. */
 export async function markRemoved(session: RoomsSession): Promise<void> {
   for (const { serverName, mode } of session.intent.closing) {
     if (mode !== "removed") continue;
@@ -124,20 +114,18 @@ export async function markRemoved(session: RoomsSession): Promise<void> {
   }
 }
 
-// Takes back in one room what was done because of one partner, from the journal.
-// Invariants: the ACL first, so that nobody is let back into a room whose ACL still denies them; exactly the
-// bans that this plane made are lifted, never one that somebody else made since; what another closing partner
-// still needs stays.
+// Takes back in one room what was done because of one partner. Invariants: exactly the bans that this plane made are
+// lifted, never one that somebody else made since; what another closing partner still needs stays.
 
-export interface ReopenedRoom {
+interface ReopenedRoom {
   /** As it is now; undefined when the homeserver does not know it any more. */
   readonly state: RoomState | undefined;
-  readonly obstacles: readonly Obstacle[];
+  readonly obstacle?: RoomReason | undefined;
   readonly changed: boolean;
 }
 
 /** The first half: the ACL. Its enforcement is checked before anything else is lifted. */
-export async function reopenAcl(
+async function reopenAcl(
   session: RoomsSession,
   partner: ServerName,
   record: RoomRecord,
@@ -146,9 +134,9 @@ export async function reopenAcl(
     const content = restoredAcl(session, state, partner, record);
     if (content === undefined) return { changed: false };
     if (!maySend(state.power, acting.userId, "m.room.server_acl"))
-      return { changed: false, reason: "no_power" };
+      return { changed: false, obstacle: "no_power" };
     if (deniedRetained(state, content, session.intent).length > 0) {
-      return { changed: false, reason: "would_deny_retained" };
+      return { changed: false, obstacle: "would_deny_retained" };
     }
     await acting.putState(state.roomId, "m.room.server_acl", "", { ...content });
     return { changed: true };
@@ -156,7 +144,7 @@ export async function reopenAcl(
 }
 
 /** The second half: bans, invite level, read-only. Users who were banned are outside the room afterwards. */
-export async function reopenMembers(
+async function reopenMembers(
   session: RoomsSession,
   partner: ServerName,
   record: RoomRecord,
@@ -166,13 +154,14 @@ export async function reopenMembers(
     for (const [user, ban] of record.bans) {
       const member = state.members.get(user);
       if (member === undefined || !isOurBan(member, ban)) continue;
-      if (!mayBan(state.power, acting.userId, user)) return { changed, reason: "no_power" };
+      if (!mayBan(state.power, acting.userId, user)) return { changed, obstacle: "no_power" };
       await acting.setMembership(state.roomId, user, "leave");
       changed = true;
     }
     const levels = restoredLevels(session, state, partner, record);
     if (levels !== undefined) {
-      if (!maySend(state.power, acting.userId, "m.room.power_levels")) return { changed, reason: "no_power" };
+      if (!maySend(state.power, acting.userId, "m.room.power_levels"))
+        return { changed, obstacle: "no_power" };
       await acting.putState(state.roomId, "m.room.power_levels", "", levels);
       changed = true;
     }
@@ -180,10 +169,7 @@ export async function reopenMembers(
   });
 }
 
-type Work = (
-  state: RoomState,
-  acting: ActingUser,
-) => Promise<{ readonly changed: boolean; readonly reason?: Obstacle["reason"] }>;
+type Work = (state: RoomState, acting: ActingUser) => Promise<Omit<ReopenedRoom, "state">>;
 
 async function withActor(
   session: RoomsSession,
@@ -192,29 +178,27 @@ async function withActor(
   work: Work,
 ): Promise<ReopenedRoom> {
   const state = await readRoom(session, record.room);
-  const blocked = (reason: Obstacle["reason"]): ReopenedRoom => ({
-    state,
-    changed: false,
-    obstacles: [{ partner, reason }],
-  });
   if (state === undefined) {
     await journalOf(session, partner).append({ act: "lifted", room: record.room });
-    return { state, changed: false, obstacles: [] };
+    return { state, changed: false };
   }
   for (;;) {
     const { actor } = planFor(session, state);
-    if (actor === undefined) return blocked(session.tokens.unusable.size > 0 ? "no_actor" : "left");
+    if (actor === undefined) return { state, changed: false, obstacle: whyNobodyActs(session) };
     const acting = await session.tokens.as(actor);
     if (acting === undefined) continue;
     try {
-      const { changed, reason } = await work(state, acting);
-      const after = changed ? await readRoom(session, record.room) : state;
-      return { state: after, changed, obstacles: reason === undefined ? [] : [{ partner, reason }] };
+      const done = await work(state, acting);
+      return { ...done, state: done.changed ? await readRoom(session, record.room) : state };
     } catch (error) {
       if (!isRefusal(error)) throw error;
-      return blocked("refused");
+      return { state, changed: false, obstacle: "refused" };
     }
   }
+}
+
+function whyNobodyActs({ tokens }: RoomsSession): RoomReason {
+  return tokens.unusable.size > 0 ? "no_actor" : "left";
 }
 
 /** A ban counts as ours by its event; after a crash, by who made it. */
@@ -254,15 +238,13 @@ function restoredLevels(
 ): PowerContent | undefined {
   const { content } = state.power;
   if (content === undefined) return undefined;
-  const others = [...session.journals]
-    .filter(([server]) => server !== partner)
-    .map(([, journal]) => journal.room(room));
+  const others = otherRecords(session, partner, room);
   let levels: Record<string, unknown> | undefined;
-  if (invite !== undefined && content["invite"] === invite.level && !others.some((other) => other?.invite)) {
+  if (invite !== undefined && content["invite"] === invite.level && !others.some((other) => other.invite)) {
     const { invite: _, ...kept } = content;
     levels = invite.before === null ? kept : { ...kept, invite: invite.before };
   }
-  if (readOnly !== undefined && !others.some((other) => other?.readOnly)) {
+  if (readOnly !== undefined && !others.some((other) => other.readOnly)) {
     levels = writable(levels ?? content, readOnly);
   }
   return levels === undefined || JSON.stringify(levels) === JSON.stringify(content) ? undefined : levels;
@@ -284,19 +266,15 @@ function writable(
   return restored;
 }
 
-// Invites again the users whom this plane took out of a room, once everything else is taken back: a ban that is lifted
-// leaves its user outside, and nobody comes into a private room without an invitation.
-// Invariants: only users who were in the room, or invited, are invited, and nobody whose membership somebody has
-// changed since; nobody after a removal; what a partner's server refuses is its own decision.
-
-export interface InvitationCounts {
+interface InvitationCounts {
   invited: number;
   /** Invitations that the homeserver, or the partner's, refused. */
   refused: number;
 }
 
 /**
- * Invites into the room, or into the one that replaces it.
+ * Invites the users whom this plane took out of a room into it, or into the one that replaces it: only those who were
+ * in the room, or invited, and whose membership nobody has changed since; nobody after a removal.
  * @param state of the room as it is now, its bans lifted
  * @returns why some users could not be invited; undefined when none is left
  */
@@ -306,11 +284,11 @@ export async function inviteAgain(
   record: RoomRecord,
   state: RoomState,
   counts: InvitationCounts,
-): Promise<Obstacle["reason"] | undefined> {
+): Promise<RoomReason | undefined> {
   const { actor } = planFor(session, state);
   const users = whoToInvite(session, partner, record, state, actor);
   if (users.length === 0) return undefined;
-  if (actor === undefined) return session.tokens.unusable.size > 0 ? "no_actor" : "left";
+  if (actor === undefined) return whyNobodyActs(session);
   if (levelOf(state.power, actor) < inviteLevel(state.power)) return "no_power";
   // Where the ACL still denies them they could not accept.
   if (state.acl !== undefined && deniedByEnforcement(state.acl.content, partner)) return "not_invited";
@@ -346,8 +324,8 @@ function whoToInvite(
       .filter((user) => {
         const member = state.members.get(user);
         if (isElsewhere && member === undefined) return true;
-        // A user who left, or was kicked by somebody else since, is not invited. A replacement may have been in use before:
-        // then the users' own homeserver took them out of it, in their names, when it replaced that one in turn.
+        // A user who left, or was kicked by somebody else since, is not invited. A replacement may have been in use
+        // before: then the users' own homeserver took them out of it, in their names, when it replaced it in turn.
         const leftBy: readonly (string | undefined)[] = isElsewhere ? [user] : [bans.get(user)?.actor, actor];
         return member?.membership === "leave" && leftBy.includes(member.sender);
       })

@@ -1,14 +1,13 @@
-// Ends a room for us: replaces it by a room of ours, or retires it.
-// Invariants: a new room has its ACL before anybody is in it and admits invited users only; no user of the partner is
-// invited; the old room is left only when everybody whom we can move has been moved; each step is in the journal, so
-// that a second run continues where the first was killed and never makes a second new room.
+// Ends a room for us: replaces it by a room of ours, or retires it. Invariants: a new room has its ACL before anybody
+// is in it and admits invited users only; the old room is left only when everybody whom we can move has been moved;
+// each step is in the journal, so that a second run never makes a second new room.
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { serverAcl } from "./acl.ts";
 import type { ClosingPartner } from "./render.ts";
-import type { Obstacle } from "./room-plan.ts";
-import { joinedByServer, levelOf, presencesOf, type RoomState } from "./room-state.ts";
-import { announce, isRefusal, type RoomsSession, recordOf } from "./session.ts";
+import type { RoomReason } from "./room-reasons.ts";
+import { byLevel, joinedByServer, levelOf, presencesOf, type RoomState } from "./room-state.ts";
+import { announce, isRefusal, type RoomsSession, readRoom, recordOf } from "./session.ts";
 import type { JournalEntry, RoomRecord } from "./undo-journal.ts";
 
 /** A room of ours that takes the place of another, closed already; its actor may invite there. */
@@ -18,7 +17,8 @@ export interface ExistingRoom {
 }
 
 interface EndedRoom {
-  readonly obstacles: readonly Obstacle[];
+  /** Why the room could not be ended; undefined when it was. */
+  readonly obstacle?: RoomReason;
   /** The new room, if there is one. */
   readonly replacement: RoomId | undefined;
 }
@@ -54,10 +54,7 @@ export async function replaceRoom(
     .map((partner) => recordOf(session, partner, state.roomId))
     .find((one) => one?.replace);
   const note = (entry: JournalEntry) => announce(session, partners, () => entry);
-  const failed = (reason: Obstacle["reason"]): EndedRoom => ({
-    obstacles: partners.map((partner) => ({ partner, reason })),
-    replacement: known?.replacement?.to,
-  });
+  const failed = (obstacle: RoomReason): EndedRoom => ({ obstacle, replacement: known?.replacement?.to });
   try {
     const creator =
       known?.replace === undefined ? await whoReplaces(session, state, existing) : known.replace.creator;
@@ -69,8 +66,9 @@ export async function replaceRoom(
     let moved = { moved: 0, invited: 0 };
     let replacement: RoomId | undefined;
     if (creator !== null) {
-      const made = known?.replacement ?? (await makeRoom(session, state, creator, { rooms, existing, note }));
+      const made = known?.replacement ?? (await makeRoom(session, state, creator, rooms, existing));
       if (made === undefined) return failed("not_replaced");
+      if (known?.replacement === undefined) await note(made);
       replacement = made.to;
       const done = await moveEverybody(session, creator, made);
       if (done === undefined) return failed("not_replaced");
@@ -79,7 +77,7 @@ export async function replaceRoom(
     if (!(await takeAway(session, state.roomId, purge))) return failed("not_deleted");
     const how = creator === null ? "left" : "replaced";
     await note({ act: "gone", room: state.roomId, how, purged: purge, ...moved });
-    return { obstacles: [], replacement };
+    return { replacement };
   } catch (error) {
     if (!isRefusal(error)) throw error;
     return failed("not_replaced");
@@ -94,36 +92,30 @@ export async function retireRoom(
 ): Promise<EndedRoom> {
   const partners = concerned.map(({ serverName }) => serverName as ServerName);
   const room = state.roomId;
-  if (!(await takeAway(session, room, false))) {
-    const obstacles = partners.map((partner) => ({ partner, reason: "not_deleted" }) as const);
-    return { obstacles, replacement: undefined };
-  }
+  if (!(await takeAway(session, room, false))) return { obstacle: "not_deleted", replacement: undefined };
   const nobody = { purged: false, moved: 0, invited: 0 };
   await announce(session, partners, () => ({ act: "gone", room, how: "retired", ...nobody }));
-  return { obstacles: [], replacement: undefined };
+  return { replacement: undefined };
 }
 
-/** Who makes the new room, or invites into the existing one; null where nobody is left to move. */
+/**
+ * Who invites into the existing room, or makes a new one: the user of ours with the most power who is a person; the
+ * operator when only ghosts are left; null where nobody is left to move.
+ */
 async function whoReplaces(
   session: RoomsSession,
   state: RoomState,
   existing: ExistingRoom | undefined,
 ): Promise<UserId | null> {
-  const creator = await chooseCreator(session, state);
-  return creator === null || existing === undefined ? creator : existing.actor;
-}
-
-/** The user of ours with the most power who is a person; the operator when only ghosts are left; null for nobody. */
-async function chooseCreator(session: RoomsSession, state: RoomState): Promise<UserId | null> {
-  const local = [...(joinedByServer(state).get(session.intent.own) ?? [])];
-  const level = (user: UserId) => levelOf(state.power, user);
-  local.sort((a, b) => level(b) - level(a) || (a < b ? -1 : 1));
-  for (const user of local) {
+  const local = joinedByServer(state).get(session.intent.own) ?? [];
+  if (local.length === 0) return null;
+  if (existing !== undefined) return existing.actor;
+  for (const user of byLevel(state, local)) {
     if (!(await session.operator.isPerson(user))) continue;
     const isUsable = await session.tokens.once(user, async () => true);
     if (isUsable === true) return user;
   }
-  return local.length === 0 ? null : session.operatorId;
+  return session.operatorId;
 }
 
 type Replacement = NonNullable<RoomRecord["replacement"]>;
@@ -132,50 +124,31 @@ async function makeRoom(
   session: RoomsSession,
   state: RoomState,
   creator: UserId,
-  {
-    rooms,
-    existing,
-    note,
-  }: {
-    readonly rooms: readonly RoomState[];
-    readonly existing: ExistingRoom | undefined;
-    readonly note: (entry: JournalEntry) => Promise<void>;
-  },
+  rooms: readonly RoomState[],
+  existing: ExistingRoom | undefined,
 ): Promise<Replacement | undefined> {
   const { intent } = session;
   const earlier = rooms.find((room) => room.predecessor === state.roomId && room.creator === creator);
-  const closing = new Set<string>(intent.closing.map(({ serverName }) => serverName));
   const local = [...(joinedByServer(state).get(intent.own) ?? [])];
   const others = [...state.members]
     .filter(([user, { membership }]) => {
       const server = serverOf(user);
-      if (closing.has(server)) return false;
-      return membership === "invite" || (membership === "join" && server !== intent.own);
+      if (server === intent.own) return membership === "invite";
+      // The new room's ACL would refuse users of servers that the registry does not admit.
+      return intent.retained.includes(server) && (membership === "invite" || membership === "join");
     })
-    // The new room's ACL would refuse users of servers that the registry does not admit.
-    .filter(([user]) => serverOf(user) === intent.own || intent.retained.includes(serverOf(user)))
     .map(([user]) => user)
     .sort();
-  const aliases = await session.tokens.once(local[0] ?? creator, (acting) =>
-    acting.localAliases(state.roomId),
-  );
+  const room = state.roomId;
+  const aliases = await session.tokens.once(local[0] ?? creator, (acting) => acting.localAliases(room));
+  const request = newRoom(session, state, creator, local);
   const to =
     existing?.room ??
     earlier?.roomId ??
-    (await session.tokens.once(creator, (acting) =>
-      acting.createRoom(newRoom(session, state, creator, local)),
-    ));
-  if (to === undefined) return undefined;
-  const entry: Replacement = {
-    act: "replacement",
-    room: state.roomId,
-    to,
-    aliases: [...(aliases ?? [])],
-    members: local,
-    invited: others,
-  };
-  await note(entry);
-  return entry;
+    (await session.tokens.once(creator, (acting) => acting.createRoom(request)));
+  return (
+    to && { act: "replacement", room, to, aliases: [...(aliases ?? [])], members: local, invited: others }
+  );
 }
 
 function newRoom(
@@ -254,14 +227,13 @@ async function moveEverybody(
   };
 }
 
+/** Who has joined a room or is invited to it. */
 async function membershipIn(session: RoomsSession, room: RoomId): Promise<ReadonlyMap<UserId, string>> {
-  const events = (await session.operator.roomState(room)) ?? [];
-  const present = events.filter(
-    ({ type, content }) =>
-      type === "m.room.member" && (content["membership"] === "join" || content["membership"] === "invite"),
-  );
+  const members = [...((await readRoom(session, room))?.members ?? [])];
   return new Map(
-    present.map(({ state_key, content }) => [state_key as UserId, String(content["membership"])]),
+    members
+      .map(([user, { membership }]) => [user, membership] as const)
+      .filter(([, membership]) => membership === "join" || membership === "invite"),
   );
 }
 
@@ -276,13 +248,8 @@ async function takeAway(session: RoomsSession, room: RoomId, purge: boolean): Pr
     if (deletion === "complete") break;
     await clock.sleep(DELETION_POLL_MS);
   }
-  const events = await operator.roomState(room);
-  if (purge) return events === undefined;
-  const left = (events ?? []).filter(
-    ({ type, state_key, content }) =>
-      type === "m.room.member" &&
-      serverOf(state_key as UserId) === session.intent.own &&
-      content["membership"] === "join",
-  );
-  return left.length === 0 && (await operator.isBlocked(room));
+  const state = await readRoom(session, room);
+  if (purge) return state === undefined;
+  const isIn = state !== undefined && joinedByServer(state).has(session.intent.own);
+  return !isIn && (await operator.isBlocked(room));
 }

@@ -1,13 +1,22 @@
-// Which steps close one room, in which order, what cannot be done there, and the state that a step leaves. Pure.
-// Invariants: the order is invite level, bans, ACL, read-only; a ban comes before the ACL, because a member
-// who was never banned goes on receiving; nothing is planned that the acting user has no power for; an ACL
-// that denies a server whose users stay is never planned; what holds already is not planned again.
+// Which steps close one room, in which order, and what cannot be done there. Pure.
+// Invariants: the order is invite level, bans, ACL, read-only, because a member who was never banned goes on
+// receiving; nothing is planned that the acting user has no power for, or that holds already; an ACL that denies a
+// server whose users stay is never planned.
 import { type EventId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, serverAcl, withDenied } from "./acl.ts";
+import {
+  aclNames,
+  deniedByEnforcement,
+  isSameAcl,
+  reorderedAcl,
+  type ServerAcl,
+  serverAcl,
+  withDenied,
+} from "./acl.ts";
 import type { ClosingPartner, RoomsIntent } from "./render.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import {
   banLevel,
+  byLevel,
   formerOf,
   inviteLevel,
   isFederated,
@@ -44,7 +53,7 @@ export interface RoomPlan {
   /** In order. */
   readonly steps: readonly RoomStep[];
   readonly obstacles: readonly Obstacle[];
-  /** Closing partners that the room concerns: now present, or banned from it by us. */
+  /** Closing partners that are present, or that this plane has banned from the room. */
   readonly concerned: readonly ClosingPartner[];
 }
 
@@ -55,8 +64,8 @@ export interface PlanContext {
   readonly journaled: ReadonlySet<string>;
   /** Users for whom the homeserver lends no token. */
   readonly unusable: ReadonlySet<UserId>;
-  /** Unix time in milliseconds. Absent: servers that joined after an ACL are not searched for. */
-  readonly now?: number;
+  /** Unix time in milliseconds. */
+  readonly now: number;
 }
 
 /** Levels are integers up to this one (Matrix appendices, canonical JSON). */
@@ -97,15 +106,11 @@ export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
   }
   for (const { serverName } of concerned) {
     const kept = new Set<RoomReason>();
-    for (const user of present.get(serverName) ?? []) {
+    const there = new Set(present.get(serverName));
+    for (const user of [...there, ...formerOf(room, serverName, intent.own)]) {
       if (mayBan(room.power, actor, user)) {
         steps.push({ kind: "ban", partner: serverName as ServerName, user });
-      } else kept.add(whyNotBanned(room, actor, user));
-    }
-    for (const user of formerOf(room, serverName, intent.own)) {
-      if (mayBan(room.power, actor, user)) {
-        steps.push({ kind: "ban", partner: serverName as ServerName, user });
-      }
+      } else if (there.has(user)) kept.add(whyNotBanned(room, actor, user));
     }
     for (const reason of kept) block(serverName, reason);
   }
@@ -138,12 +143,14 @@ function chooseActor(
 ): { readonly actor: UserId | undefined; readonly reason?: RoomReason } {
   const local = joinedByServer(room).get(intent.own) ?? [];
   if (local.length === 0) return { actor: undefined, reason: "left" };
-  const usable = local.filter((user) => !unusable.has(user));
-  const level = (user: UserId) => levelOf(room.power, user);
-  const [best] = [...usable].sort((a, b) => level(b) - level(a) || (a < b ? -1 : 1));
+  const usable = byLevel(
+    room,
+    local.filter((user) => !unusable.has(user)),
+  );
+  const [best] = usable;
   if (best === undefined) return { actor: undefined, reason: "no_actor" };
-  if (usable.includes(operator) && level(operator) >= level(best)) return { actor: operator };
-  return { actor: best };
+  const isAsGood = levelOf(room.power, operator) >= levelOf(room.power, best);
+  return { actor: usable.includes(operator) && isAsGood ? operator : best };
 }
 
 function raiseInvite(room: RoomState, actor: UserId, { own, closing }: RoomsIntent): RoomStep | undefined {
@@ -181,9 +188,9 @@ function planAcl(
   const closing = intent.closing.map(({ serverName }) => serverName);
   const desired = desiredAcl(room, intent);
   if (desired === undefined) return { obstacles: [] };
-  if (isSameAcl(room.acl?.content, desired)) {
-    const lateServers = now === undefined ? [] : joinedAfterAcl(room, intent, now);
-    const content = lateServers.length === 0 ? undefined : reorderedAcl(aclNames(room.acl?.content));
+  if (room.acl !== undefined && isSameAcl(room.acl.content, desired)) {
+    const lateServers = joinedAfterAcl(room, intent, now);
+    const content = lateServers.length === 0 ? undefined : reorderedAcl(room.acl.content);
     return content !== undefined && maySend(room.power, actor, "m.room.server_acl")
       ? { content, lateServers }
       : { obstacles: [] };
@@ -218,10 +225,9 @@ export function deniedRetained(room: RoomState, acl: ServerAcl, intent: RoomsInt
 }
 
 /**
- * The ACL that a room is to have; undefined where the one that stands there is right.
- * In a room of ours it admits exactly whom the registry admits, unless that would cut off somebody who is in it; there,
- * as in a room that somebody else made, the present ACL stays and the closing partners are denied.
- * No server that the present ACL denies by name or by a wildcard is ever admitted.
+ * The ACL that a room is to have; undefined where the one that stands there is right. A room of ours admits exactly
+ * whom the registry admits, unless that would cut off somebody who is in it; there, as in a room of others, the
+ * present ACL stays and the closing partners are denied. What the present ACL denies by name or wildcard stays denied.
  */
 function desiredAcl(room: RoomState, intent: RoomsIntent): ServerAcl | undefined {
   if (!isFederated(room, intent.own)) return undefined;
@@ -249,11 +255,7 @@ function makeReadOnly(room: RoomState, actor: UserId): RoomStep | undefined {
   return raised === undefined ? undefined : { kind: "read_only", level, content: raised };
 }
 
-/**
- * A room's state after one step of ours, if nobody else has changed the room since it was read: whoever relies on it
- * reads the room once more at the end.
- * @param event the event that the step has made
- */
+/** A room's state after one step of ours and its event, if nobody else has changed the room since it was read. */
 export function stateAfter(state: RoomState, step: RoomStep, actor: UserId, event: EventId): RoomState {
   switch (step.kind) {
     case "ban": {
@@ -274,10 +276,9 @@ export function stateAfter(state: RoomState, step: RoomStep, actor: UserId, even
 }
 
 /**
- * Servers that joined a room after its ACL was set, and so may not enforce it. A homeserver that is invited looks up
- * the ACL of a room of which it has no state, caches that there is none, and keeps that answer when the ACL comes with
- * the join: Synapse drops it only with the next ACL event. Times are other servers' claims: one that lies in the
- * future is ignored, so that a server whose clock is ahead is not sent the ACL again and again.
+ * Servers that joined a room after its ACL was set, and so may not enforce it: Synapse caches at an invitation that
+ * the room has no ACL, and keeps that until the next ACL event. Times are other servers' claims: one in the future is
+ * ignored, so that a server whose clock is ahead is not sent the ACL again and again.
  * @param now Unix time in milliseconds
  */
 export function joinedAfterAcl(room: RoomState, { own, closing }: RoomsIntent, now: number): ServerName[] {
@@ -294,15 +295,6 @@ export function joinedAfterAcl(room: RoomState, { own, closing }: RoomsIntent, n
   return [...isLate].flatMap(([server, late]) => (late ? [server] : [])).sort();
 }
 
-/** The same ACL in another order: a homeserver makes no event of content that the room has already. */
-export function reorderedAcl({ allow, deny, ...rest }: ServerAcl): ServerAcl | undefined {
-  const [first, ...others] = allow;
-  if (first !== undefined && others.length > 0) return { ...rest, allow: [...others, first], deny };
-  const [denied, ...more] = deny;
-  if (denied !== undefined && more.length > 0) return { ...rest, allow, deny: [...more, denied] };
-  return undefined;
-}
-
 const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
   "no_power",
   "partner_holds_power",
@@ -310,10 +302,7 @@ const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
   "left",
 ]);
 
-/**
- * What happens to a room at the end of a pass: whoever cannot be kept out of it has it replaced, where the partner's entry
- * says so.
- */
+/** What happens to a room at the end of a pass, by the entries of the partners that it concerns. */
 export function endOf({
   plan: { concerned },
   obstacles,

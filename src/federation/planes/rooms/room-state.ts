@@ -1,39 +1,27 @@
-// A room's current state as the rooms plane reads it. Pure.
-// Invariants: users are known by their raw IDs, and a user's server is everything after the first colon, because
-// homeservers accept IDs that the grammar excludes; a membership that cannot be read is kept as such, never left out.
+// A room's current state as the rooms plane reads it. Pure. Invariants: a user's server is everything after the first
+// colon, because homeservers accept IDs that the grammar excludes; a membership that cannot be read is kept as such.
 import { type EventId, type RoomId, serverHost, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { membersOf } from "../../../runtime/http.ts";
 import type { StateEvent } from "../../homeserver/synapse-admin-api.ts";
 import type { FoundAcl } from "./acl.ts";
 
-// Power in a room (Matrix client-server API, m.room.power_levels): who may do what, by which level.
-// Invariants: from room version 12 on the creators are above every level and cannot be brought below it;
-// a level that is no number counts as its default, as homeservers count it.
-
+/** The content of m.room.power_levels; a level that is no number counts as its default, as homeservers count it. */
 export type PowerContent = Readonly<Record<string, unknown>>;
 
 export interface Power {
-  /** Content of m.room.power_levels; undefined when the room has none. */
+  /** Undefined when the room has none. */
   readonly content: PowerContent | undefined;
   readonly creator: UserId | undefined;
   /** Creators whom no level binds: room version 12 and later. */
   readonly privileged: ReadonlySet<string>;
 }
 
-/** A level above every one that can be written. */
-export const CREATOR_LEVEL = Number.POSITIVE_INFINITY;
-
+/** A user's level; above every one that can be written for a creator whom no level binds. */
 export function levelOf(power: Power, user: string): number {
-  if (power.privileged.has(user)) return CREATOR_LEVEL;
+  if (power.privileged.has(user)) return Number.POSITIVE_INFINITY;
   if (power.content === undefined) return user === power.creator ? 100 : 0;
   const users = membersOf(power.content["users"]);
   return numberOr(users[user], numberOr(power.content["users_default"], 0));
-}
-
-/** The level that sending a state event needs. */
-export function stateLevel(power: Power, type: string): number {
-  if (power.content === undefined) return 0;
-  return numberOr(membersOf(power.content["events"])[type], numberOr(power.content["state_default"], 50));
 }
 
 export function banLevel(power: Power): number {
@@ -50,8 +38,17 @@ export function mayBan(power: Power, actor: string, target: string): boolean {
   return level >= banLevel(power) && level > levelOf(power, target);
 }
 
+/** Whether a user may send state of a type. */
 export function maySend(power: Power, actor: string, type: string): boolean {
-  return levelOf(power, actor) >= stateLevel(power, type);
+  const { content } = power;
+  if (content === undefined) return levelOf(power, actor) >= 0;
+  const needed = numberOr(membersOf(content["events"])[type], numberOr(content["state_default"], 50));
+  return levelOf(power, actor) >= needed;
+}
+
+/** Those with the most power first. */
+export function byLevel({ power }: RoomState, users: readonly UserId[]): UserId[] {
+  return users.toSorted((a, b) => levelOf(power, b) - levelOf(power, a) || (a < b ? -1 : 1));
 }
 
 /** Message types whose own level lets people write below a level of `events_default`. */
@@ -155,14 +152,11 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): Ro
       creator,
       privileged: privilegedCreators(version, creator, create["additional_creators"]),
     },
-    acl:
-      aclEvent === undefined
-        ? undefined
-        : {
-            content: aclEvent.content,
-            eventId: aclEvent.event_id as EventId,
-            at: aclEvent.origin_server_ts,
-          },
+    acl: aclEvent && {
+      content: aclEvent.content,
+      eventId: aclEvent.event_id as EventId,
+      at: aclEvent.origin_server_ts,
+    },
     joinRule: typeof joinRule === "string" ? joinRule : "invite",
     single,
     predecessor: typeof predecessor?.room_id === "string" ? predecessor.room_id : undefined,
@@ -189,8 +183,8 @@ function privilegedCreators(
 const PRESENT: ReadonlySet<Membership> = new Set(["join", "invite", "knock"]);
 
 /**
- * Whether two names are of one host. Room ACLs know neither port nor case, so that another server name on a partner's host
- * cannot stay in a room that is closed to the partner: its users are the partner's.
+ * Whether two names are of one host. Room ACLs know neither port nor case, so that the users of another server on a
+ * partner's host count as the partner's.
  */
 export function isOneHost(server: string, other: string): boolean {
   return server === other || serverHost(server) === serverHost(other);
@@ -205,8 +199,8 @@ export function presentOf(room: RoomState, server: string): readonly UserId[] {
 }
 
 /**
- * Users of this server's host who have left a room that they may join again without an invitation; sorted. Where other
- * servers are in the room, such a join can get to one of them although our own homeserver refuses it already.
+ * Users of this server's host who have left a room that they may join again without an invitation, through one of the
+ * other servers in it; sorted.
  */
 export function formerOf(room: RoomState, server: string, own: string): readonly UserId[] {
   const others = [...joinedByServer(room).keys()].filter(

@@ -1,4 +1,4 @@
-// What one pass over the rooms works with: the homeserver, the users who act there, the journals, the intent.
+// What one pass over the rooms works with.
 // Invariant: tokens are given back and journals are closed however the pass ends.
 import { join, resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
@@ -14,12 +14,9 @@ import { LentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
 import { type DesiredPlane, type OutOfReach, renderedFile } from "../plane.ts";
 import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
-import { type PlanContext, planRoom, type RoomPlan } from "./room-plan.ts";
+import { planRoom, type RoomPlan } from "./room-plan.ts";
 import { presentOf, type RoomState, readRoomState } from "./room-state.ts";
 import { Journal, type JournalEntry, journaledPartners, type RoomRecord } from "./undo-journal.ts";
-
-/** Which ACL this homeserver enforces, by the border module's answer. */
-type HomeEnforcement = Pick<BorderStatusClient, "differing" | "enforcement" | "refresh">;
 
 export interface RoomsSession {
   readonly intent: RoomsIntent;
@@ -29,7 +26,8 @@ export interface RoomsSession {
   readonly tokens: LentTokens;
   /** The journal of each partner that is closing, or was; a drift check or a probe only reads them. */
   readonly journals: ReadonlyMap<string, Journal>;
-  readonly home: HomeEnforcement;
+  /** Which ACL this homeserver enforces, by the border module's answer. */
+  readonly home: Pick<BorderStatusClient, "differing" | "enforcement" | "refresh">;
   readonly signed: SignedRequests;
   readonly clock: Clock;
   /** How long home and retained servers may take to enforce, milliseconds. */
@@ -56,23 +54,22 @@ export function recordOf(session: RoomsSession, partner: string, room: RoomId): 
   return session.journals.get(partner)?.room(room);
 }
 
+/** What the journals of the other partners hold of a room. */
+export function otherRecords({ journals }: RoomsSession, partner: string, room: RoomId): RoomRecord[] {
+  return [...journals].flatMap(([other, journal]) => (other === partner ? [] : (journal.room(room) ?? [])));
+}
+
 /** The steps that are left to do in a room in this state. */
 export function planFor(session: RoomsSession, room: RoomState): RoomPlan {
-  const context: PlanContext = {
-    intent: session.intent,
-    operator: session.operatorId,
-    unusable: session.tokens.unusable,
-    now: session.clock.now(),
-    journaled: new Set(
-      session.intent.closing
-        .map(({ serverName }) => serverName)
-        .filter((partner) => {
-          const record = recordOf(session, partner, room.roomId);
-          return record !== undefined && (record.bans.size > 0 || record.replace !== undefined);
-        }),
-    ),
-  };
-  return planRoom(room, context);
+  const { intent, operatorId: operator, tokens, clock } = session;
+  const journaled = intent.closing
+    .map(({ serverName }) => serverName)
+    .filter((partner) => {
+      const record = recordOf(session, partner, room.roomId);
+      return record !== undefined && (record.bans.size > 0 || record.replace !== undefined);
+    });
+  const more = { unusable: tokens.unusable, now: clock.now(), journaled: new Set(journaled) };
+  return planRoom(room, { intent, operator, ...more });
 }
 
 /** The journal of a partner, to write. @throws DrawbridgeError `internal` when the pass has none */
@@ -165,11 +162,7 @@ function readPath(path: string): string {
   return readInput(path, hint).toString("utf8");
 }
 
-// Which rooms there are, found from the homeserver and from no list that somebody keeps. Invariant: a room is found
-// by its listing, by events sent to a partner's server, and by the partner's own users, because each alone has gaps:
-// the listing lags behind, and not every server was sent an event.
-
-/** Rooms that the homeserver lists, and those of the partners' servers. */
+/** Rooms that the homeserver lists, which lags behind, and those in which the partners' servers were sent an event. */
 export async function listRooms(
   { operator }: Pick<RoomsSession, "operator">,
   partners: readonly ServerName[],
@@ -198,9 +191,5 @@ export async function roomsOfUsers(
 
 /** Users of the partners in these rooms. */
 export function usersOf(rooms: readonly RoomState[], partners: readonly ServerName[]): readonly UserId[] {
-  const users = new Set<UserId>();
-  for (const room of rooms) {
-    for (const partner of partners) for (const user of presentOf(room, partner)) users.add(user);
-  }
-  return [...users];
+  return [...new Set(rooms.flatMap((room) => partners.flatMap((partner) => presentOf(room, partner))))];
 }

@@ -1,8 +1,6 @@
-// What was done to rooms because of one partner, and their state before: what reopening works from.
-// One file a partner, a JSON line an entry. Invariants: an entry is flushed to disk before the act that it
-// announces; the state before is written once and never overwritten; a last line that was cut off by a
-// crash is dropped; nothing here is content: room, user, event and server names, levels.
-
+// What was done to rooms because of one partner, and their state before: one file a partner, a JSON line an entry.
+// Invariants: an entry is flushed to disk before the act that it announces; the state before is never overwritten; a
+// last line that was cut off by a crash is dropped; nothing here is content.
 import { existsSync, mkdirSync } from "node:fs";
 import { type FileHandle, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -18,6 +16,7 @@ import {
 import { parseJson } from "../../../domain/json.ts";
 import { Batches } from "../../../runtime/concurrency.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
+import type { ServerAcl } from "./acl.ts";
 import type { Presence } from "./room-state.ts";
 
 const branded = <T extends string>() => z.string().transform((value) => value as T);
@@ -26,12 +25,11 @@ const User = branded<UserId>();
 const Event = branded<EventId>();
 
 /** An ACL as it was found, with nothing but names in it. */
-export const JournaledAcl = z.strictObject({
-  allow: z.array(z.string()),
-  deny: z.array(z.string()),
+const JournaledAcl = z.strictObject({
+  allow: z.array(z.string()).readonly(),
+  deny: z.array(z.string()).readonly(),
   allow_ip_literals: z.boolean(),
 });
-export type JournaledAcl = z.output<typeof JournaledAcl>;
 
 const Levels = z.strictObject({
   events_default: z.number().nullable(),
@@ -52,12 +50,7 @@ const Entry = z.discriminatedUnion("act", [
     level: z.number(),
   }),
   /** These are about to be banned. */
-  z.strictObject({
-    act: z.literal("bans"),
-    room: Room,
-    actor: User,
-    users: Presences,
-  }),
+  z.strictObject({ act: z.literal("bans"), room: Room, actor: User, users: Presences }),
   z.strictObject({ act: z.literal("banned"), room: Room, user: User, event: Event }),
   /** The ACL is about to be set; `before` is null where there was none. */
   z.strictObject({ act: z.literal("acl"), room: Room, before: JournaledAcl.nullable() }),
@@ -110,7 +103,7 @@ export interface RoomRecord {
   readonly room: RoomId;
   readonly invite?: Pick<EntryOf<"invite_level">, "before" | "level">;
   readonly bans: ReadonlyMap<UserId, BanRecord>;
-  readonly acl?: { readonly before: JournaledAcl | null; readonly events: readonly EventId[] };
+  readonly acl?: { readonly before: ServerAcl | null; readonly events: readonly EventId[] };
   readonly readOnly?: Pick<EntryOf<"read_only">, "before" | "level">;
   readonly replace?: EntryOf<"replace">;
   readonly replacement?: EntryOf<"replacement">;
@@ -122,11 +115,10 @@ export interface RoomRecord {
 export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): RoomRecord | undefined {
   const record: RoomRecord = known ?? { room: entry.room, bans: new Map() };
   switch (entry.act) {
-    case "invite_level":
-      return {
-        ...record,
-        invite: { before: record.invite ? record.invite.before : entry.before, level: entry.level },
-      };
+    case "invite_level": {
+      const { before } = record.invite ?? entry;
+      return { ...record, invite: { before, level: entry.level } };
+    }
     case "bans": {
       const bans = new Map(record.bans);
       for (const { user, before } of entry.users) {

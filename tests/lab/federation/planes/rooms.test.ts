@@ -44,9 +44,11 @@ async function membership(user: FederatedUser, room: RoomId, of: FederatedUser):
   return found?.content["membership"];
 }
 
+/** Sorted: where a server was slow to show it, it was sent again in another order. */
 async function aclOf(room: RoomId): Promise<unknown> {
   const events = await stateOf(scene.alice, room);
-  return events.find(({ type }) => type === "m.room.server_acl")?.content["allow"];
+  const allow = events.find(({ type }) => type === "m.room.server_acl")?.content["allow"];
+  return Array.isArray(allow) ? allow.toSorted() : allow;
 }
 
 /** Everything that was ever sent into a room of one type, newest first. */

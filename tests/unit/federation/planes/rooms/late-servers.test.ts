@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifiers.ts";
-import { aclAllow, isSameAcl, type ServerAcl } from "../../../../../src/federation/planes/rooms/acl.ts";
-import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
 import {
-  joinedAfterAcl,
-  planRoom,
+  aclAllow,
+  isSameAcl,
   reorderedAcl,
-} from "../../../../../src/federation/planes/rooms/room-plan.ts";
+  type ServerAcl,
+} from "../../../../../src/federation/planes/rooms/acl.ts";
+import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
+import { joinedAfterAcl, planRoom } from "../../../../../src/federation/planes/rooms/room-plan.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
 
 const OWN = "a.test:1";
@@ -32,7 +33,7 @@ interface Joined {
   readonly membership?: string;
 }
 
-function room(joined: readonly Joined[]) {
+function room(joined: readonly Joined[], allow: readonly string[] = INTENT.allow) {
   const event = (type: string, state_key: string, at: number, content: Record<string, unknown>) => ({
     ...{ type, state_key, sender: OPERATOR, event_id: `$${type}${state_key}`, origin_server_ts: at, content },
   });
@@ -41,15 +42,15 @@ function room(joined: readonly Joined[]) {
     event("m.room.power_levels", "", 0, { users: { [OPERATOR]: 100 }, invite: 50 }),
     event("m.room.join_rules", "", 0, { join_rule: "invite" }),
     event("m.room.server_acl", "", ACL_AT, {
-      ...{ allow: INTENT.allow, deny: [], allow_ip_literals: false },
+      ...{ allow, deny: [], allow_ip_literals: false },
     }),
     event("m.room.member", OPERATOR, 0, { membership: "join" }),
     ...joined.map(({ user, at, membership = "join" }) => event("m.room.member", user, at, { membership })),
   ]);
 }
 
-const plan = (joined: readonly Joined[], now = NOW, intent = INTENT) =>
-  planRoom(room(joined), {
+const plan = (joined: readonly Joined[], now = NOW, intent = INTENT, allow = INTENT.allow) =>
+  planRoom(room(joined, allow), {
     ...{ intent, operator: OPERATOR, journaled: new Set<string>(), unusable: new Set<UserId>(), now },
   }).steps;
 
@@ -64,6 +65,11 @@ describe("servers that joined after an ACL", () => {
     assert.ok(step?.kind === "set_acl");
     assert.ok(isSameAcl(step.content, { allow: INTENT.allow, deny: [], allow_ip_literals: false }));
     assert.notDeepEqual(step.content.allow, INTENT.allow);
+    // The next newcomer is sent yet another order: of content that the room has already no event is made.
+    const sent = [...step.content.allow];
+    const [next] = plan([{ user: `@dora:${RETAINED}`, at: 2_000 }], NOW, INTENT, sent);
+    assert.ok(next?.kind === "set_acl");
+    assert.notDeepEqual(next.content.allow, sent);
   });
 
   it("an ACL is not sent again for a server that was there before it, is only invited, or has a clock ahead of ours [PLN-2]", () => {

@@ -85,6 +85,7 @@ const plan = (room: RoomState) =>
     operator: `@root:${OWN}` as UserId,
     journaled: new Set([PARTNER]),
     unusable: new Set(),
+    now: 0,
   });
 
 /** What a homeserver would make of the steps. */
