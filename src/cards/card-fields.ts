@@ -4,63 +4,40 @@
 import { emptyObject, isObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
 import type { CardProblem, RejectReason } from "./reject-reasons.ts";
 
-// An Agent Card (A2A 1.0, section 4.4) as the rest of Drawbridge reads it: checked, defaults left out,
-// signatures removed. Only members that are read are typed; the whole card was checked field by field.
-
-export interface AgentInterface {
-  readonly url: string;
-  /** `JSONRPC`, `GRPC`, `HTTP+JSON`, or a URI of another binding. */
-  readonly protocolBinding: string;
-  /** To be sent with every request to this interface, when there is one. */
-  readonly tenant?: string;
-  readonly protocolVersion: string;
-}
-
-export interface AgentExtension {
-  readonly uri?: string;
-  readonly description?: string;
-  readonly required?: boolean;
-  readonly params?: JsonObject;
-}
-
-export interface AgentCapabilities {
-  readonly streaming?: boolean;
-  readonly pushNotifications?: boolean;
-  readonly extensions?: readonly AgentExtension[];
-  readonly extendedAgentCard?: boolean;
-}
-
-export interface AgentSkill {
-  readonly id: string;
-  readonly name: string;
-  readonly description: string;
-  readonly tags: readonly string[];
-  readonly examples?: readonly string[];
-  readonly inputModes?: readonly string[];
-  readonly outputModes?: readonly string[];
-}
-
+/**
+ * An Agent Card (A2A 1.0, section 4.4) as the rest of Drawbridge reads it: checked, defaults left out, signatures removed.
+ * Only members that are read are typed; the whole card was checked field by field.
+ */
 export interface AgentCard {
   readonly name: string;
   readonly description: string;
   readonly version: string;
   /** In order of preference. */
-  readonly supportedInterfaces: readonly AgentInterface[];
-  readonly provider?: { readonly url: string; readonly organization: string };
-  readonly documentationUrl?: string;
+  readonly supportedInterfaces: readonly {
+    readonly url: string;
+    /** `JSONRPC`, `GRPC`, `HTTP+JSON`, or a URI of another binding. */
+    readonly protocolBinding: string;
+    /** To be sent with every request to this interface, when there is one. */
+    readonly tenant?: string;
+    readonly protocolVersion: string;
+  }[];
+  readonly provider?: { readonly organization: string };
   readonly iconUrl?: string;
-  readonly capabilities: AgentCapabilities;
-  readonly securitySchemes?: JsonObject;
-  readonly securityRequirements?: readonly JsonObject[];
+  readonly capabilities: {
+    readonly streaming?: boolean;
+    readonly extensions?: readonly { readonly uri?: string }[];
+  };
   readonly defaultInputModes: readonly string[];
-  readonly defaultOutputModes: readonly string[];
-  readonly skills: readonly AgentSkill[];
+  readonly skills: readonly {
+    readonly name: string;
+    readonly description: string;
+    readonly inputModes?: readonly string[];
+  }[];
 }
 
 /**
- * URI of an extension (A2A 1.0, section 4.6) by which the agent keeps a message's task: a repeated `messageId` from the same caller, sent again by any method
- * and after a restart of either side, returns the first task instead of making another. A repeat with
- * other parts is refused. The caller need not activate it.
+ * URI of an extension (A2A 1.0, section 4.6), which the caller need not activate: a repeated `messageId` from the same
+ * caller, by any method and after a restart of either side, returns the first task; with other parts it is refused.
  */
 export const MESSAGE_ID_IDEMPOTENCY = "urn:drawbridge:a2a:message-id-idempotency:v1";
 
@@ -70,25 +47,20 @@ export interface CardSignature {
   readonly header?: JsonObject;
 }
 
-interface CheckedCard {
-  /** The card without signatures and without unsigned defaults: what is canonicalized and signed. */
-  readonly payload: JsonObject;
-  readonly signatures: readonly CardSignature[];
-  readonly problems: readonly CardProblem[];
-  /** Where the card spells out a default that is not signed (JSON pointers). */
-  readonly unsignedDefaults: readonly string[];
-}
-
 interface Findings {
   readonly problems: CardProblem[];
+  /** Where the card spells out a default that is not signed (JSON pointers). */
   readonly unsignedDefaults: string[];
 }
 
-/** Checks a whole card. Only when `problems` is empty do `payload` and `signatures` hold what they say. */
-export function checkCard(value: Json): CheckedCard {
+/**
+ * Checks a whole card. Only when `problems` is empty do the others hold what they say: `signatures`, and `payload`, the card
+ * without these and without unsigned defaults, which is canonicalized and signed.
+ */
+export function checkCard(value: Json) {
   const found: Findings = { problems: [], unsignedDefaults: [] };
   const { signatures = [], ...members } = checkMessage("AgentCard", value, "", found);
-  const payload = Object.assign(emptyObject(), members);
+  const payload: JsonObject = Object.assign(emptyObject(), members);
   // The check above covers each member that this type names.
   return { payload, signatures: signatures as unknown as readonly CardSignature[], ...found };
 }
@@ -98,13 +70,14 @@ export function asAgentCard(payload: JsonObject): AgentCard {
   return payload as unknown as AgentCard;
 }
 
-function checkMessage(name: MessageName, value: Json, at: string, found: Findings): JsonObject {
+/** @param name of a message */
+function checkMessage(name: string, value: Json, at: string, found: Findings): JsonObject {
   const kept = emptyObject();
   if (!isObject(value)) {
     found.problems.push({ reason: "wrong_type", at });
     return kept;
   }
-  const { fields, oneof } = MESSAGES[name];
+  const { fields, oneof } = MESSAGES[name] as Message;
   const report = (reason: RejectReason, field?: string) =>
     found.problems.push({ reason, at: field === undefined ? at : pointer(at, field) });
 
@@ -142,7 +115,7 @@ function checkField(field: Field, value: Json, at: string, found: Findings): Jso
   return value;
 }
 
-function checkOne(type: Field["type"], value: Json, at: string, found: Findings): Json {
+function checkOne(type: string, value: Json, at: string, found: Findings): Json {
   const expect = (holds: boolean): Json => {
     if (!holds) found.problems.push({ reason: "wrong_type", at });
     return value;
@@ -175,14 +148,12 @@ function isDefault(value: Json): boolean {
 // - explicit: may be there, and is signed when it is (`optional` fields, and every single message);
 // - implicit: not signed at its default, so there and absent are the same card.
 
-type Presence = "required" | "explicit" | "implicit";
-type Scalar = "string" | "bool" | "struct";
-
 export interface Field {
-  readonly type: Scalar | MessageName;
+  /** `string`, `bool`, `struct`, or one of the messages. */
+  readonly type: string;
   /** One value, a JSON array of them, or a JSON object with them as its values. */
   readonly shape: "one" | "list" | "map";
-  readonly presence: Presence;
+  readonly presence: "required" | "explicit" | "implicit";
 }
 
 export interface Message {
@@ -191,45 +162,14 @@ export interface Message {
   readonly oneof: boolean;
 }
 
-type MessageName =
-  | "AgentCard"
-  | "AgentInterface"
-  | "AgentProvider"
-  | "AgentCapabilities"
-  | "AgentExtension"
-  | "AgentSkill"
-  | "AgentCardSignature"
-  | "SecurityRequirement"
-  | "StringList"
-  | "SecurityScheme"
-  | "APIKeySecurityScheme"
-  | "HTTPAuthSecurityScheme"
-  | "OAuth2SecurityScheme"
-  | "OpenIdConnectSecurityScheme"
-  | "MutualTlsSecurityScheme"
-  | "OAuthFlows"
-  | "AuthorizationCodeOAuthFlow"
-  | "ClientCredentialsOAuthFlow"
-  | "ImplicitOAuthFlow"
-  | "PasswordOAuthFlow"
-  | "DeviceCodeOAuthFlow";
+const message = (fields: Message["fields"]): Message => ({ fields, oneof: false });
+const oneof = (fields: Message["fields"]): Message => ({ fields, oneof: true });
+const field =
+  (presence: Field["presence"]) =>
+  (type: string, shape: Field["shape"] = "one"): Field => ({ type, shape, presence });
+const [required, explicit, implicit] = [field("required"), field("explicit"), field("implicit")];
 
-type Fields = Message["fields"];
-const message = (fields: Fields): Message => ({ fields, oneof: false });
-const oneof = (fields: Fields): Message => ({ fields, oneof: true });
-const required = (type: Field["type"], shape: Field["shape"] = "one"): Field => ({
-  type,
-  shape,
-  presence: "required",
-});
-const explicit = (type: Field["type"]): Field => ({ type, shape: "one", presence: "explicit" });
-const implicit = (type: Field["type"], shape: Field["shape"] = "one"): Field => ({
-  type,
-  shape,
-  presence: "implicit",
-});
-
-export const MESSAGES: Readonly<Record<MessageName, Message>> = {
+export const MESSAGES: Readonly<Record<string, Message>> = {
   AgentCard: message({
     name: required("string"),
     description: required("string"),

@@ -4,6 +4,7 @@
 // over the whole of it.
 import { Agent, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
+import { readBoundedBytes } from "../runtime/http.ts";
 import { assertPublicHost, NOT_PUBLIC_CODE, publicLookup } from "../runtime/public-addresses.ts";
 import { CARD_BYTES_MAX } from "./reject-reasons.ts";
 
@@ -84,11 +85,9 @@ async function fetchKind(url: string, kind: Kind, options: FetchOptions): Promis
     if (dispatcher !== undefined) assertPublicHost(url);
     return await get(url, AbortSignal.any(signals), kind, dispatcher);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === NOT_PUBLIC_CODE) {
-      return { fetched: false, failure: "address_not_public", status: undefined };
-    }
-    const failure = expired.signal.aborted ? "timed_out" : "unreachable";
-    return { fetched: false, failure, status: undefined };
+    const isPrivate = (error as NodeJS.ErrnoException).code === NOT_PUBLIC_CODE;
+    const why = expired.signal.aborted ? "timed_out" : "unreachable";
+    return { fetched: false, failure: isPrivate ? "address_not_public" : why, status: undefined };
   } finally {
     await dispatcher?.destroy();
     ended.abort();
@@ -120,12 +119,6 @@ async function get(
   if (encoding !== undefined && encoding !== "identity") return failed("encoding_refused");
   if (Number(headers["content-length"] ?? 0) > bytesMax) return failed("too_large");
 
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of body as AsyncIterable<Uint8Array>) {
-    length += chunk.byteLength;
-    if (length > bytesMax) return failed("too_large");
-    chunks.push(chunk);
-  }
-  return { fetched: true, bytes: Buffer.concat(chunks) };
+  const bytes = await readBoundedBytes(body, bytesMax);
+  return bytes === undefined ? failed("too_large") : { fetched: true, bytes };
 }

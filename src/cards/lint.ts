@@ -34,11 +34,8 @@ export function lintCard(bytes: Uint8Array): readonly LintFinding[] {
   const { signatures: _signatures, ...signed } = isObject(card) ? card : {};
   lintValue(signed, "", findings);
   for (const at of unsignedDefaults) {
-    findings.push({
-      at,
-      rule: "default_value",
-      message: "it is the default and is not signed: leave it out",
-    });
+    const message = "it is the default and is not signed: leave it out";
+    findings.push({ at, rule: "default_value", message });
   }
   if (problems.length === 0) {
     lintInterfaces(payload, findings);
@@ -106,8 +103,7 @@ function lintSecurity(card: JsonObject, findings: LintFinding[]): void {
     });
   };
   check(securityRequirements, "/securityRequirements");
-  objects(skills).forEach((skill, index) => {
-    const { securityRequirements: own } = skill;
+  objects(skills).forEach(({ securityRequirements: own }, index) => {
     check(own, `/skills/${index}/securityRequirements`);
   });
 }

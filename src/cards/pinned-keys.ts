@@ -3,7 +3,7 @@
 // P-256 only; a private member of a JWK is not read.
 import { type CryptoKey, importJWK } from "jose";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { isObject, type JsonObject } from "../domain/json.ts";
+import { membersOf } from "../domain/json.ts";
 import { readCardJson } from "./reject-reasons.ts";
 
 export interface PinnedKey {
@@ -13,10 +13,7 @@ export interface PinnedKey {
 
 const JWKS_BYTES_MAX = 1024 * 1024;
 
-/**
- * Imports one public key.
- * @throws DrawbridgeError `config_invalid` when it is no point on P-256
- */
+/** Imports one public key. @throws DrawbridgeError `config_invalid` when it is no point on P-256 */
 export async function importPinnedKey(
   keyId: string,
   jwk: { readonly x: string; readonly y: string },
@@ -40,33 +37,28 @@ export async function importPinnedKey(
  */
 export async function importJwkSet(bytes: Uint8Array, source: string): Promise<readonly PinnedKey[]> {
   const hint = 'Give a JWK set: {"keys": [ … ]} with an EC P-256 public key that has a kid.';
-  let keys: readonly unknown[] | undefined;
+  const refused = (problem: string, cause?: unknown) =>
+    new DrawbridgeError("config_invalid", `${source} ${problem}`, { hint, cause });
+  let keys: unknown;
   try {
-    const set = readCardJson(bytes, JWKS_BYTES_MAX);
-    const { keys: members } = isObject(set) ? set : {};
-    if (Array.isArray(members)) keys = members;
+    keys = membersOf(readCardJson(bytes, JWKS_BYTES_MAX))["keys"];
   } catch (cause) {
-    throw new DrawbridgeError("config_invalid", `${source} is not strict JSON`, { hint, cause });
+    throw refused("is not strict JSON", cause);
   }
-  if (keys === undefined) throw new DrawbridgeError("config_invalid", `${source} is no JWK set`, { hint });
+  if (!Array.isArray(keys)) throw refused("is no JWK set");
 
   const usable: PinnedKey[] = [];
-  for (const jwk of keys) {
-    const candidate = usableJwk(jwk);
-    if (candidate === undefined) continue;
-    try {
-      usable.push(await importPinnedKey(candidate.keyId, candidate));
-    } catch {
-      // Not on the curve: not usable.
-    }
+  for (const candidate of keys.flatMap((jwk: unknown) => usableJwk(jwk) ?? [])) {
+    // One that is not on the curve is not usable.
+    const key = await importPinnedKey(candidate.keyId, candidate).catch(() => undefined);
+    if (key !== undefined) usable.push(key);
   }
   if (usable.length > 0) return usable;
-  throw new DrawbridgeError("config_invalid", `${source} has no usable key`, { hint });
+  throw refused("has no usable key");
 }
 
 function usableJwk(jwk: unknown): { keyId: string; x: string; y: string } | undefined {
-  if (typeof jwk !== "object" || jwk === null || Array.isArray(jwk)) return undefined;
-  const { kty, crv, kid, x, y, use, alg, key_ops: operations } = jwk as JsonObject;
+  const { kty, crv, kid, x, y, use, alg, key_ops: operations } = membersOf(jwk);
   if (kty !== "EC" || crv !== "P-256") return undefined;
   if (typeof kid !== "string" || kid === "") return undefined;
   if (typeof x !== "string" || typeof y !== "string") return undefined;

@@ -4,7 +4,7 @@
 import { type CryptoKey, exportJWK, FlattenedSign, generateKeyPair, importJWK, importPKCS8 } from "jose";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { emptyObject, isObject, type Json } from "../domain/json.ts";
+import { type Json, jsonText, membersOf } from "../domain/json.ts";
 import { type CardSignature, checkCard } from "./card-fields.ts";
 import { CardFault, type CardProblem, readCardJson } from "./reject-reasons.ts";
 import { readSignatureEntry } from "./verify.ts";
@@ -18,10 +18,7 @@ export type SignedCard =
   | { readonly signed: true; readonly bytes: Buffer }
   | { readonly signed: false; readonly problems: readonly CardProblem[] };
 
-/**
- * Signs a card given as JSON. A signature under the same key ID is replaced; others stay, so that a card
- * can carry the old key's and the new key's while partners change their pins.
- */
+/** Signs a card. A signature under the same key ID is replaced; others stay, as a rotation needs it. */
 export async function signCard(bytes: Uint8Array, signer: CardSigner): Promise<SignedCard> {
   try {
     const value = readCardJson(bytes);
@@ -41,34 +38,17 @@ export async function signCard(bytes: Uint8Array, signer: CardSigner): Promise<S
 
 /** The card's members in the order they came, the signatures last. */
 function render(card: Json, signatures: readonly CardSignature[]): Buffer {
-  const { signatures: _old, ...members } = isObject(card) ? card : emptyObject();
-  return Buffer.from(`${JSON.stringify({ ...members, signatures }, undefined, 2)}\n`);
+  const { signatures: _old, ...members } = membersOf(card);
+  return Buffer.from(jsonText({ ...members, signatures }));
 }
 
-/** A public key as a JWK set publishes it (RFC 7517). */
-export interface PublicCardKey {
-  readonly kty: "EC";
-  readonly crv: "P-256";
-  readonly x: string;
-  readonly y: string;
-  readonly kid: string;
-  readonly alg: "ES256";
-  readonly use: "sig";
-}
-
-export interface GeneratedCardKey {
-  /** Private JWK, as JSON text. */
-  readonly privateJwk: string;
-  readonly publicJwk: PublicCardKey;
-}
-
-/** Makes a fresh key pair. */
-export async function generateCardKey(keyId: string): Promise<GeneratedCardKey> {
+/** Makes a fresh key pair: a private JWK as JSON text, and the public one as a JWK set publishes it (RFC 7517). */
+export async function generateCardKey(keyId: string) {
   const { privateKey } = await generateKeyPair("ES256", { extractable: true });
   const { x, y, d } = await exportJWK(privateKey);
   if (x === undefined || y === undefined) throw new DrawbridgeError("internal", "the key has no point");
   const publicJwk = { kty: "EC", crv: "P-256", x, y, kid: keyId, alg: "ES256", use: "sig" } as const;
-  return { privateJwk: `${JSON.stringify({ ...publicJwk, d }, undefined, 2)}\n`, publicJwk };
+  return { privateJwk: jsonText({ ...publicJwk, d }), publicJwk };
 }
 
 /**

@@ -24,10 +24,7 @@ export interface SignatureEntry {
   readonly keyId: string | undefined;
 }
 
-/**
- * Reads an entry, without verifying it.
- * @throws CardFault `malformed_signature`
- */
+/** Reads an entry, without verifying it. @throws CardFault `malformed_signature` */
 export function readSignatureEntry(entry: CardSignature, index: number): SignatureEntry {
   const at = pointer("/signatures", index);
   const malformed = (member: string) => new CardFault("malformed_signature", pointer(at, member));
@@ -120,10 +117,7 @@ export function readCard(bytes: Uint8Array): ReadCard | CardProblem {
   }
 }
 
-/**
- * Verifies a card. It is accepted when at least one signature names a pinned key, and every signature
- * that does verifies with it; signatures by other keys are skipped, as rotation needs it.
- */
+/** Accepts a card when a signature names a pinned key, and each that does verifies; those by other keys are skipped. */
 export async function verifyCard(bytes: Uint8Array, pinned: readonly PinnedKey[]): Promise<CardVerdict> {
   const read = readCard(bytes);
   if ("reason" in read) return { accepted: false, ...read };

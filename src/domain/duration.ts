@@ -18,10 +18,7 @@ export function parseDurationMs(text: string): number | undefined {
   return unit === undefined ? undefined : Number(match[1]) * unit;
 }
 
-/**
- * A configuration value: written as a duration, read as milliseconds.
- * @param bounds `min`: the shortest that makes sense, written as a duration; 0 is allowed without it
- */
+/** A configuration value: written as a duration, at least `min`, and read as milliseconds. */
 export function durationMs(defaultText: string, bounds: { readonly min?: string } = {}) {
   const { min = "0ms" } = bounds;
   const minMs = parseDurationMs(min);

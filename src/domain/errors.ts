@@ -32,10 +32,7 @@ export interface ErrorOptions {
   readonly cause?: unknown;
 }
 
-/**
- * What may be logged of any error: its code (ours, an SQLSTATE or the system's), or else its name. Its message can
- * quote content, or a row of the database.
- */
+/** What may be logged of any error: its code, or else its name. Its message can quote content, or a row of the database. */
 export function errorName(error: unknown): string {
   const { code, name } = (error ?? {}) as { readonly code?: unknown; readonly name?: unknown };
   return (

@@ -106,10 +106,7 @@ export function ghostOf(prefix: string, agent: AgentId, server: ServerName): Gho
   return `@${prefix}${agent}:${server}` as GhostMxid;
 }
 
-/**
- * The host of a server name, in lower case; an IPv6 literal keeps its brackets. Room ACLs compare hosts alone
- * (Matrix client-server API, m.room.server_acl), so they cannot tell two servers of one host apart.
- */
+/** The host of a server name, in lower case, an IPv6 literal in brackets. Room ACLs compare hosts alone, without ports. */
 export function serverHost(server: string): string {
   return server.replace(/:[0-9]{1,5}$/, "").toLowerCase();
 }

@@ -33,6 +33,11 @@ export function jsonText(value: unknown): string {
   return `${JSON.stringify(value, null, 2)}\n`;
 }
 
+/** An object's members; none of anything else. */
+export function membersOf(value: unknown): UnknownObject {
+  return isObject(value) ? value : {};
+}
+
 /** A text of this program's own, or of one beside it, as parsed JSON; undefined when it is none. */
 export function parseJson(text: string): unknown {
   try {

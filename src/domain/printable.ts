@@ -5,9 +5,8 @@
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
 
 function escaped(text: string): string {
-  return [...Array(text.length).keys()]
-    .map((index) => `\\u${text.charCodeAt(index).toString(16).padStart(4, "0")}`)
-    .join("");
+  const units = text.split("").map((unit) => unit.charCodeAt(0).toString(16).padStart(4, "0"));
+  return units.map((digits) => `\\u${digits}`).join("");
 }
 
 /** The text on one line: what could act on a terminal is shown as `\uXXXX`, line breaks and tabs included. */
@@ -20,10 +19,7 @@ export function printableText(text: string): string {
   return text.split("\n").map(printableLine).join("\n");
 }
 
-/**
- * Format characters, and others without a shape: U+2800 is a Braille pattern without dots. The mark that makes a character an
- * emoji stays behind one.
- */
+/** What has no shape: format characters, U+2800 (a Braille pattern without dots). An emoji's mark stays behind it. */
 const INVISIBLE = /\u2800|\p{Cf}|(?!\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Emoji})\ufe0f/gu;
 
 /** The text on one line, as people see it: without what is invisible, and each white space one space. */
@@ -46,10 +42,7 @@ export function quoted(text: string): string {
   return printableLine(JSON.stringify(text));
 }
 
-/**
- * An argument as a shell takes it back, whatever it holds. What is unusual is written in ANSI-C quotes, byte by byte, so
- * that a shell that does not know them (before POSIX.1-2024) takes another argument and executes nothing either.
- */
+/** An argument for a shell. What is unusual is in ANSI-C quotes: a shell without them executes nothing either. */
 export function shellWord(text: string): string {
   if (/^[A-Za-z0-9_@%+=:,./-]+$/.test(text)) return text;
   const isPlain = printableLine(text) === text && !text.includes("'");

@@ -2,7 +2,7 @@
 // Invariants: plain UTF-8 only; duplicate names are refused at every level, escapes resolved; strings are
 // well-formed and free of U+0000; numbers are finite doubles; size and depth are bounded; nothing follows
 // the value. This is I-JSON (RFC 7493) as RFC 8785 demands it of its input.
-import { emptyObject, type Json } from "./json.ts";
+import { emptyObject, type Json, parseJson } from "./json.ts";
 
 export const JSON_DEPTH_MAX = 128;
 
@@ -53,16 +53,9 @@ const ESCAPES: Readonly<Record<string, string>> = {
   r: "\r",
   t: "\t",
 };
-const LITERALS: readonly (readonly [string, Json])[] = [
-  ["true", true],
-  ["false", false],
-  ["null", null],
-];
+const LITERALS = Object.entries<Json>({ true: true, false: false, null: null });
 
-/**
- * Decodes and parses a whole document.
- * @throws JsonFault
- */
+/** Decodes and parses a whole document. @throws JsonFault */
 export function parseStrictJson(bytes: Uint8Array, bytesMax: number): Json {
   if (bytes.byteLength > bytesMax) throw new JsonFault("too_large", `offset ${bytesMax}`);
   let text: string;
@@ -217,21 +210,15 @@ class Reader {
 }
 
 // JSON of other servers, users and agents, bounded in its nesting where it comes in.
-// Invariant: what parseOutsideJson returns can be serialised, cloned to another thread, and walked by recursion; the
+// Invariant: what parseUntrustedJson returns can be serialised, cloned to another thread, and walked by recursion; the
 // first of them fails at about 3,000 levels.
 
-/**
- * How deep a parsed value is at most. An event or a message stands a few levels down in what carries it, so one from
- * which something was cut off is still deeper than JSON_DEPTH_MAX, and `isTooDeep` finds it.
- */
+/** An event stands a few levels down in what carries it: one that was cut is still found by `isTooDeep`. */
 const KEPT_DEPTH = 2 * JSON_DEPTH_MAX;
 
-/**
- * Parses JSON; each list and object below 256 levels is replaced by `null`, so that the rest can be used.
- * @throws SyntaxError
- */
+/** A text as JSON, each list and object below 256 levels replaced by `null`; undefined when it is none. */
 export function parseUntrustedJson(text: string): unknown {
-  const value: unknown = JSON.parse(text);
+  const value = parseJson(text);
   return isDeeperThan(value, KEPT_DEPTH) ? cutBelow(value, KEPT_DEPTH) : value;
 }
 

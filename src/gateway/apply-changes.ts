@@ -41,10 +41,7 @@ function needsRestart(current: GatewayConfig, next: GatewayConfig): string | und
   return undefined;
 }
 
-/**
- * Merges, renders and has Envoy validate; nothing is in force yet.
- * @throws ConfigError, DrawbridgeError
- */
+/** Merges, renders and has Envoy validate; nothing is in force yet. @throws ConfigError, DrawbridgeError */
 export async function prepare(sources: Sources, binary: string, current?: InForce): Promise<InForce> {
   const config = sources.gateway.value;
   const merged = mergeAccessRules(sources.publication, sources.invocation);
@@ -73,11 +70,8 @@ async function bringIntoForce(
 ): Promise<InForce> {
   const key = needsRestart(current.sources.gateway.value, sources.gateway.value);
   if (key !== undefined) {
-    throw new DrawbridgeError(
-      "usage",
-      `${sources.gateway.file}: ${key} cannot change while the gateway runs`,
-      { hint: "Restart the gateway, or put the old value back." },
-    );
+    const problem = `${sources.gateway.file}: ${key} cannot change while the gateway runs`;
+    throw new DrawbridgeError("usage", problem, { hint: "Restart the gateway, or put the old value back." });
   }
   const next = await prepare(sources, binary, current);
   const { directory } = current.sources.gateway.value.envoy;
@@ -93,20 +87,17 @@ async function bringIntoForce(
   return next;
 }
 
-export interface Changed {
-  readonly inForce: InForce;
-  /** Files that are there and not in force, the first to be reported first. */
-  readonly refused: readonly RefusedFile[];
-}
-
-/** Brings into force what can be of what the files hold now. */
+/**
+ * Brings into force what can be of what the files hold now.
+ * @returns `refused`: files that are there and not in force, the first to be reported first
+ */
 export async function applyChanges(
   current: InForce,
   readings: Readings,
   binary: string,
   admin: EnvoyAdmin,
   signal: AbortSignal,
-): Promise<Changed> {
+): Promise<{ readonly inForce: InForce; readonly refused: readonly RefusedFile[] }> {
   const refusals = new Map<FollowedFile, RefusedFile>();
   const wanted = parseChanged(current.sources, readings, refusals);
   const names = ORDER.filter((name) => wanted[name] !== undefined);
@@ -126,10 +117,7 @@ export async function applyChanges(
   if (names.length > 0 && !(await attempt(names)) && names.length > 1) {
     for (const name of names) await attempt([name]);
   }
-  return {
-    inForce,
-    refused: ORDER.flatMap((name) => refusals.get(name) ?? []),
-  };
+  return { inForce, refused: ORDER.flatMap((name) => refusals.get(name) ?? []) };
 }
 
 /** The changed files that are good by themselves; the others are noted as refused. */

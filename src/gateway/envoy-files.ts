@@ -22,10 +22,7 @@ export function placeFile(directory: string, path: string, content: string): boo
   return place(join(directory, path), join(directory, STAGING, path.replaceAll("/", "_")), content);
 }
 
-/**
- * Replaces a file in a folder that another program watches and reads whole: staged as a dot file, which such
- * programs pass over.
- */
+/** Replaces a file that another program watches by its folder: staged as a dot file, which such programs pass over. */
 export function placeWatched(file: string, content: string): void {
   place(file, join(dirname(file), `.${basename(file)}.new`), content);
 }
@@ -49,10 +46,7 @@ export function placeAll(directory: string, rendered: RenderedGateway): void {
   for (const [path, content] of Object.entries(rendered.files)) placeFile(directory, path, content);
 }
 
-/**
- * Moves a running Envoy from one configuration to the next; returns when it reports every version.
- * @throws DrawbridgeError `program_failed` when Envoy does not take a file
- */
+/** Returns when Envoy reports each version. @throws DrawbridgeError `program_failed` when it does not take a file */
 export async function applyLive(
   directory: string,
   current: RenderedGateway,
@@ -111,13 +105,12 @@ async function readStats(adminPort: number): Promise<FileStats | undefined> {
 
 /** How often Envoy has refused a version of this file, for its syntax or for what it says. */
 function refusals(stats: FileStats, file: LiveFile): number {
-  return ["update_rejected", "update_failure"]
-    .map((name) => Number(stats.get(`${SCOPES[file]}.${name}`) ?? 0))
-    .reduce((sum, count) => sum + count, 0);
+  const count = (name: string) => Number(stats.get(`${SCOPES[file]}.${name}`) ?? 0);
+  return count("update_rejected") + count("update_failure");
 }
 
-function failure(files: readonly string[], what: string): DrawbridgeError {
-  const names = files.map((file) => `${file}.json`).join(", ");
+function failure(files: readonly (readonly [LiveFile, string])[], what: string): DrawbridgeError {
+  const names = files.map(([file]) => `${file}.json`).join(", ");
   return new DrawbridgeError("program_failed", `Envoy ${what} ${names}`, {
     hint: "Envoy's own log on standard error says why; what it served before is still in force.",
   });
@@ -152,19 +145,14 @@ export class EnvoyAdmin {
     for (;;) {
       const stats = await readStats(this.#port);
       if (stats !== undefined) {
-        const behind = wanted
-          .filter(([file, version]) => stats.get(`${SCOPES[file]}.version_text`) !== version)
-          .map(([file]) => file);
+        const behind = wanted.filter(
+          ([file, version]) => stats.get(`${SCOPES[file]}.version_text`) !== version,
+        );
         if (behind.length === 0 && stats.get(WARMING) === "0") return;
-        const refused = behind.filter((file) => refusals(stats, file) > refusals(before, file));
+        const refused = behind.filter(([file]) => refusals(stats, file) > refusals(before, file));
         if (refused.length > 0) throw failure(refused, "refuses");
       }
-      if (this.#clock.now() >= deadline) {
-        throw failure(
-          wanted.map(([file]) => file),
-          "does not take up",
-        );
-      }
+      if (this.#clock.now() >= deadline) throw failure(wanted, "does not take up");
       await this.#clock.sleep(POLL_INTERVAL_MS, signal);
     }
   }

@@ -24,35 +24,21 @@ function isExecutable(path: string): boolean {
   }
 }
 
-function inPath(name: string, searchPath: string): string | undefined {
-  return searchPath
-    .split(delimiter)
-    .filter((directory) => directory !== "")
-    .map((directory) => join(directory, name))
-    .find(isExecutable);
+function inPath(name: string): string | undefined {
+  const directories = (process.env["PATH"] ?? "").split(delimiter).filter((directory) => directory !== "");
+  return directories.map((directory) => join(directory, name)).find(isExecutable);
 }
 
-/**
- * The path of the Envoy program.
- * @throws DrawbridgeError `program_failed` when there is none
- */
-export function findEnvoy(configured: string | undefined): string {
-  if (configured?.includes("/")) {
-    if (isExecutable(configured)) return configured;
-    throw new DrawbridgeError("program_failed", `${configured} is not a program`, { hint: INSTALL_HINT });
-  }
-  const name = configured ?? "envoy";
-  const found = inPath(name, process.env["PATH"] ?? "");
+/** The path of the Envoy program. @throws DrawbridgeError `program_failed` when there is none */
+export function findEnvoy(configured = "envoy"): string {
+  const isPath = configured.includes("/");
+  const found = isPath ? [configured].find(isExecutable) : inPath(configured);
   if (found !== undefined) return found;
-  throw new DrawbridgeError("program_failed", `there is no program "${name}" in PATH`, {
-    hint: INSTALL_HINT,
-  });
+  const problem = isPath ? `${configured} is not a program` : `there is no program "${configured}" in PATH`;
+  throw new DrawbridgeError("program_failed", problem, { hint: INSTALL_HINT });
 }
 
-/**
- * Has Envoy validate a configuration file; nothing is listened on.
- * @throws DrawbridgeError `program_failed` with Envoy's own words, which speak of configuration alone
- */
+/** Has Envoy validate a file. @throws DrawbridgeError `program_failed` with Envoy's words, which speak of configuration */
 export async function validateFile(binary: string, file: string): Promise<void> {
   const child = spawn(
     binary,
@@ -74,19 +60,14 @@ export async function validateFile(binary: string, file: string): Promise<void> 
 /** Starts Envoy on a bootstrap file, and notes its process ID beside it. Its own log goes to standard error. */
 export function startEnvoy(binary: string, bootstrap: string, config: GatewayConfig): ChildProcess {
   const args = [
-    "--config-path",
-    bootstrap,
-    "--reject-unknown-dynamic-fields",
-    "--concurrency",
-    String(config.envoy.concurrency),
-    "--file-flush-interval-msec",
-    String(LOG_FLUSH_INTERVAL_MS),
-    "--log-level",
-    "warn",
-    "--log-format",
-    OWN_LOG_FORMAT,
-  ];
-  const setpriv = inPath("setpriv", process.env["PATH"] ?? "");
+    ["--config-path", bootstrap],
+    ["--reject-unknown-dynamic-fields"],
+    ["--concurrency", String(config.envoy.concurrency)],
+    ["--file-flush-interval-msec", String(LOG_FLUSH_INTERVAL_MS)],
+    ["--log-level", "warn"],
+    ["--log-format", OWN_LOG_FORMAT],
+  ].flat();
+  const setpriv = inPath("setpriv");
   // Envoy asks to be ended with its parent only in hot-restart mode, which leaves a file in /dev/shm at
   // each start. setpriv asks for it without.
   const [program, all] =
@@ -109,10 +90,7 @@ function runsOn(pid: number, bootstrap: string): boolean {
   }
 }
 
-/**
- * Ends the Envoy that an earlier run on the same files left behind; two would answer by two policies.
- * @throws DrawbridgeError `program_failed` when it does not end
- */
+/** Ends what an earlier run left behind; two would answer by two policies. @throws DrawbridgeError `program_failed` */
 export async function endLeftover(bootstrap: string, clock: Clock): Promise<void> {
   const pid = readPid(pidFile(bootstrap));
   if (pid === undefined) return;
@@ -141,12 +119,8 @@ function readPid(file: string): number | undefined {
 export function endOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.once("error", (cause) => {
-      reject(
-        new DrawbridgeError("program_failed", `Envoy could not be started (${errorName(cause)})`, {
-          hint: INSTALL_HINT,
-          cause,
-        }),
-      );
+      const problem = `Envoy could not be started (${errorName(cause)})`;
+      reject(new DrawbridgeError("program_failed", problem, { hint: INSTALL_HINT, cause }));
     });
     child.once("exit", (code) => resolve(code ?? 128));
   });

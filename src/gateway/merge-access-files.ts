@@ -1,16 +1,14 @@
 // The access rules of a gateway, merged from the two files that state them: for each agent, whether its card is
 // published and who may invoke it. Invariants: every public path has one owner across both files; who may call never decides
 // over the listener, so that a caller can go without emptying a bucket or losing the issuer's key set.
-import {
-  type InvocationFile,
-  type InvokedAgent,
-  type PathPlace,
-  type PublicationFile,
-  type PublishedCard,
-  pathConflicts,
-  type Quota,
+import { isDeepStrictEqual } from "node:util";
+import type {
+  InvocationFile,
+  InvokedAgent,
+  PublicationFile,
+  PublishedCard,
 } from "../rendered-files/gateway-files.ts";
-import { ConfigError, type ConfigProblem, yamlLineOf } from "../runtime/load-yaml.ts";
+import { ConfigError, yamlLineOf } from "../runtime/load-yaml.ts";
 
 /** What the gateway serves of one agent. */
 export interface AgentAccess {
@@ -21,10 +19,7 @@ export interface AgentAccess {
   readonly invocation?: InvokedAgent;
 }
 
-export interface Quotas {
-  readonly default: Quota;
-  readonly clients: Readonly<Record<string, Quota>>;
-}
+export type Quotas = InvocationFile["quotas"];
 
 export interface AccessRules {
   /** Sorted by name. */
@@ -40,12 +35,7 @@ export interface ParsedFile<T> {
   readonly value: T;
 }
 
-const SECTIONS = { publication: "cards", invocation: "agents" } as const;
-
-/**
- * Merges both files.
- * @throws ConfigError when a public path has two owners, with file and line of both
- */
+/** @throws ConfigError when a public path has two owners, with file and line of both */
 export function mergeAccessRules(
   publication: ParsedFile<PublicationFile>,
   invocation: ParsedFile<InvocationFile>,
@@ -63,36 +53,53 @@ export function mergeAccessRules(
   };
 }
 
+/** A public path, and where it is written. */
+interface Place {
+  readonly file: ParsedFile<unknown>;
+  readonly keys: readonly string[];
+  readonly agent: string;
+  readonly path: string;
+  /** Whether the agent's HTTP+JSON interface is served below it. */
+  readonly httpJson: boolean;
+}
+
+/** Two routes that fit one request would be decided by their order. */
 function refuseSharedPaths(
   publication: ParsedFile<PublicationFile>,
   invocation: ParsedFile<InvocationFile>,
 ): void {
-  const files = { publication, invocation };
-  const pathOf = ({ file, agent, key }: PathPlace) => [SECTIONS[file], agent, key];
-  const lineOf = (place: PathPlace) => yamlLineOf(files[place.file].text, pathOf(place));
-  const describe = (place: PathPlace) =>
-    `${pathOf(place).join(".")} (${files[place.file].file}:${lineOf(place)})`;
-  const problems = pathConflicts(publication.value, invocation.value).map(
-    ({ place, other, kind }): ConfigProblem & { file: string } => ({
-      file: files[place.file].file,
-      line: lineOf(place),
-      path: pathOf(place).join("."),
-      message:
-        kind === "same"
-          ? `already used by ${describe(other)}`
-          : `HTTP+JSON is served below it, where ${describe(other)} lies`,
-    }),
+  const cards = Object.entries(publication.value.cards).map(([agent, { cardPath: path }]): Place => {
+    return { file: publication, keys: ["cards", agent, "cardPath"], agent, path, httpJson: false };
+  });
+  const invoked = Object.entries(invocation.value.agents).map(
+    ([agent, { invokePath: path, httpJson }]): Place => {
+      return { file: invocation, keys: ["agents", agent, "invokePath"], agent, path, httpJson };
+    },
   );
-  const [first] = problems;
-  if (first === undefined) return;
+  const lineOf = ({ file, keys }: Place) => yamlLineOf(file.text, keys);
+  const describe = (place: Place) => `${place.keys.join(".")} (${place.file.file}:${lineOf(place)})`;
+  const problems: (readonly [Place, message: string])[] = [];
+  const owners = new Map<string, Place>();
+  const all = [...cards, ...invoked];
+  for (const place of all) {
+    const other = owners.get(place.path);
+    if (other === undefined) owners.set(place.path, place);
+    else problems.push([place, `already used by ${describe(other)}`]);
+  }
+  for (const place of invoked.filter(({ httpJson }) => httpJson)) {
+    for (const other of all.filter(({ path }) => path.startsWith(`${place.path}/`))) {
+      const isOwnCard = other.agent === place.agent && other.file === publication;
+      if (!isOwnCard) problems.push([place, `HTTP+JSON is served below it, where ${describe(other)} lies`]);
+    }
+  }
+  const file = problems[0]?.[0].file;
+  if (file === undefined) return;
   throw new ConfigError(
-    first.file,
-    problems.filter(({ file }) => file === first.file),
+    file.file,
+    problems
+      .filter(([place]) => place.file === file)
+      .map(([place, message]) => ({ line: lineOf(place), path: place.keys.join("."), message })),
   );
-}
-
-function isEqual(one: Quota | undefined, other: Quota | undefined): boolean {
-  return one?.perMinute === other?.perMinute && one?.burst === other?.burst;
 }
 
 /** Everybody who may call something. */
@@ -100,19 +107,16 @@ export function callersOf(intent: AccessRules): ReadonlySet<string> {
   return new Set(intent.agents.flatMap(({ invocation }) => invocation?.clients ?? []));
 }
 
-/**
- * The next intent with the quotas that are counted by already, when nothing but quotas of clients went that
- * may call no more: to apply such a quota would empty the buckets of all other callers.
- */
+/** The next rules; with the old quotas where only callers went, because new ones empty the buckets of all others. */
 export function keepQuotas(current: AccessRules, next: AccessRules): AccessRules {
   const [old, wanted] = [current.quotas, next.quotas];
   const callers = callersOf(next);
   const names = new Set([...Object.keys(old.clients), ...Object.keys(wanted.clients)]);
   const changes = [...names].filter(
     (name) =>
-      !isEqual(old.clients[name], wanted.clients[name]) &&
+      !isDeepStrictEqual(old.clients[name], wanted.clients[name]) &&
       (Object.hasOwn(wanted.clients, name) || callers.has(name)),
   );
-  const isKept = changes.length === 0 && isEqual(old.default, wanted.default);
+  const isKept = changes.length === 0 && isDeepStrictEqual(old.default, wanted.default);
   return isKept ? { ...next, quotas: old } : next;
 }

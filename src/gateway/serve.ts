@@ -29,12 +29,12 @@ interface ServeOptions {
  * @throws ConfigError, DrawbridgeError when the gateway cannot start
  */
 export async function serve(options: ServeOptions): Promise<number> {
-  const { configFile, clock, log } = options;
-  const sources = loadSources(configFile);
+  const { clock, log } = options;
+  const sources = loadSources(options.configFile);
   const config = sources.gateway.value;
   const binary = findEnvoy(config.envoy.binary);
   let inForce = await prepare(sources, binary);
-  const directory = config.envoy.directory;
+  const { directory } = config.envoy;
   const bootstrap = join(directory, BOOTSTRAP_FILE);
   const state = new StateFile(config.stateFile, clock);
   await endLeftover(bootstrap, clock);
@@ -56,12 +56,7 @@ export async function serve(options: ServeOptions): Promise<number> {
     state.write(sources, []);
     logInForce(log, "ready", inForce);
     await followFiles(
-      { gateway: configFile, publication: config.publicationFile, invocation: config.invocationFile },
-      {
-        gateway: sources.gateway.digest,
-        publication: sources.publication.digest,
-        invocation: sources.invocation.digest,
-      },
+      sources,
       async (readings) => {
         const changed = await applyChanges(inForce, readings, binary, admin, over);
         if (over.aborted) return;
@@ -117,9 +112,8 @@ function logInForce(log: Logger, event: "ready" | "reloaded", { sources, intent,
 class StateFile {
   readonly #file: string;
   readonly #clock: Clock;
-  #since = "";
-  #inForce = "";
-  #refused: { readonly key: string; readonly at: string } | undefined;
+  #inForce = { digests: "", since: "" };
+  #refused = { key: "", at: "" };
 
   constructor(file: string, clock: Clock) {
     this.#file = file;
@@ -134,25 +128,17 @@ class StateFile {
   write(sources: Sources, [refused]: readonly RefusedFile[]): void {
     const now = new Date(this.#clock.now()).toISOString();
     const { publication, invocation, gateway } = sources;
-    const inForce = [publication.digest, invocation.digest, gateway.digest].join();
-    if (inForce !== this.#inForce) this.#since = now;
-    this.#inForce = inForce;
-    const key = refused && `${refused.file} ${refused.digest} ${refused.reason}`;
-    if (key !== this.#refused?.key) this.#refused = key === undefined ? undefined : { key, at: now };
+    const digests = [publication.digest, invocation.digest, gateway.digest].join();
+    if (digests !== this.#inForce.digests) this.#inForce = { digests, since: now };
+    const report = refused && { file: refused.file, digest: refused.digest, reason: refused.reason };
+    const key = report === undefined ? "" : Object.values(report).join(" ");
+    if (key !== this.#refused.key) this.#refused = { key, at: now };
     const state: GatewayState = {
       version: 1,
       publication: publication.digest,
       invocation: invocation.digest,
-      since: this.#since,
-      refused:
-        refused === undefined
-          ? null
-          : {
-              file: refused.file,
-              digest: refused.digest,
-              reason: refused.reason,
-              at: this.#refused?.at ?? now,
-            },
+      since: this.#inForce.since,
+      refused: report === undefined ? null : { ...report, at: this.#refused.at },
     };
     writeWhole(this.#file, jsonText(state), PUBLIC);
   }

@@ -3,10 +3,9 @@
 // place are all noticed; a file is taken as the bytes it holds, whose digest is what the state file reports; bytes that
 // are not UTF-8, or more than 16 MiB of them, are refused before anything parses them.
 import { readFileSync, statSync } from "node:fs";
-import type { z } from "zod";
 import type { Clock } from "../domain/clock.ts";
 import { sha256Tagged } from "../domain/digest.ts";
-import { DrawbridgeError } from "../domain/errors.ts";
+import { DrawbridgeError, type ErrorCode } from "../domain/errors.ts";
 import {
   type FollowedFile,
   InvocationFile,
@@ -82,21 +81,13 @@ function parse<T>(reading: Reading, parseText: (text: string, file: string) => T
   return { file: reading.file, text, digest: reading.digest ?? "", value: parseText(text, reading.file) };
 }
 
-const bySchema =
-  <Schema extends z.ZodType>(schema: Schema) =>
-  (text: string, file: string) =>
-    parseYaml(schema, text, file);
-
 export const PARSERS = {
   gateway: (reading: Reading) => parse(reading, parseGatewayConfig),
-  publication: (reading: Reading) => parse(reading, bySchema(PublicationFile)),
-  invocation: (reading: Reading) => parse(reading, bySchema(InvocationFile)),
+  publication: (reading: Reading) => parse(reading, (text, file) => parseYaml(PublicationFile, text, file)),
+  invocation: (reading: Reading) => parse(reading, (text, file) => parseYaml(InvocationFile, text, file)),
 } as const;
 
-/**
- * Reads and parses all three.
- * @throws ConfigError, DrawbridgeError `config_unreadable`
- */
+/** @throws ConfigError, DrawbridgeError `config_unreadable` */
 export function loadSources(configFile: string): Sources {
   const gateway = PARSERS.gateway(read(configFile));
   return {
@@ -106,15 +97,16 @@ export function loadSources(configFile: string): Sources {
   };
 }
 
+const REASONS: Partial<Record<ErrorCode, RefusalReason>> = {
+  config_unreadable: "unreadable",
+  config_invalid: "invalid",
+  program_failed: "refused_by_envoy",
+};
+
 /** Why a file was refused, from what was thrown; anything but an operator's error is thrown on. */
 export function refused(file: FollowedFile, digest: string | null, error: unknown): RefusedFile {
   if (!(error instanceof DrawbridgeError)) throw error;
-  const reason = ((): RefusalReason => {
-    if (error.code === "config_unreadable") return "unreadable";
-    if (error.code === "program_failed") return "refused_by_envoy";
-    return error instanceof ConfigError ? "invalid" : "needs_restart";
-  })();
-  return { file, digest, reason, error };
+  return { file, digest, reason: REASONS[error.code] ?? "needs_restart", error };
 }
 
 /** A revocation waits for it at most. */
@@ -123,34 +115,26 @@ const POLL_INTERVAL_MS = 100;
 /** What the files hold. */
 export type Readings = Readonly<Record<FollowedFile, Reading>>;
 
-/**
- * Calls `onChange` for each new content of the files until the signal aborts, one call at a time.
- * @param files their paths
- * @param known digests of the contents that are in force already
- */
+/** Calls `onChange` for each new content of these files until the signal aborts, one call at a time. */
 export async function followFiles(
-  files: Readonly<Record<FollowedFile, string>>,
-  known: Readonly<Record<FollowedFile, string>>,
+  { gateway, publication, invocation }: Sources,
   onChange: (readings: Readings) => Promise<void>,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<void> {
-  let reported = known;
+  let reported = [gateway, publication, invocation].map(({ digest }) => digest).join();
   while (!signal.aborted) {
-    const readings = mapSources(files, read);
-    const found = mapSources(readings, fingerprint);
-    if (Object.values(found).join() !== Object.values(mapSources(reported, String)).join()) {
+    const readings = {
+      gateway: read(gateway.file),
+      publication: read(publication.file),
+      invocation: read(invocation.file),
+    };
+    const found = Object.values(readings).map(fingerprint).join();
+    if (found !== reported) {
       reported = found;
       await onChange(readings);
     }
     // An abort ends the wait, and so the loop.
     await clock.sleep(POLL_INTERVAL_MS, signal).catch(() => undefined);
   }
-}
-
-function mapSources<From, To>(
-  { gateway, publication, invocation }: Readonly<Record<FollowedFile, From>>,
-  map: (one: From) => To,
-): Readonly<Record<FollowedFile, To>> {
-  return { gateway: map(gateway), publication: map(publication), invocation: map(invocation) };
 }

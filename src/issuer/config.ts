@@ -3,6 +3,7 @@ import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { TOKEN_LIFE_S } from "../rendered-files/issuer-clients.ts";
+import { ListenAddress } from "../runtime/listen-address.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
@@ -21,7 +22,7 @@ const ResourceUri = z
 
 export const IssuerConfigFile = z.strictObject({
   version: z.literal(1),
-  listen: z.strictObject({ host: z.string().default("127.0.0.1"), port: z.int().min(1).max(65_535) }),
+  listen: ListenAddress,
   /** The `iss` of every token, and the base of its endpoints: `/token` and `/jwks`. */
   url: Origin,
   /** The resource server tokens are for (RFC 8707); it becomes their `aud`. */
@@ -40,10 +41,7 @@ export type IssuerConfig = z.output<typeof IssuerConfigFile> & {
   readonly directory: string;
 };
 
-/**
- * Loads the issuer's configuration.
- * @throws ConfigError, DrawbridgeError `config_unreadable`
- */
+/** @throws ConfigError, DrawbridgeError `config_unreadable` */
 export function loadIssuerConfig(file: string): IssuerConfig {
   const path = resolve(file);
   return { ...loadYaml(IssuerConfigFile, path), directory: dirname(path) };

@@ -5,7 +5,7 @@
 import { createServer, type IncomingMessage } from "node:http";
 import { resolve } from "node:path";
 import { calculateJwkThumbprint, exportJWK, generateKeyPair } from "jose";
-import Provider, { type Adapter, type ClientMetadata, errors } from "oidc-provider";
+import Provider, { errors } from "oidc-provider";
 import type { Logger } from "pino";
 import { z } from "zod";
 import type { Clock } from "../domain/clock.ts";
@@ -45,10 +45,7 @@ export async function generateSigningKeys(): Promise<SigningKeySet> {
   return SigningKeySet.parse({ keys: [{ ...jwk, kid, alg: "ES256", use: "sig" }] });
 }
 
-/**
- * Reads a key set from its JSON text.
- * @throws DrawbridgeError `secret_unavailable`, which says nothing of the text
- */
+/** Reads a key set. @throws DrawbridgeError `secret_unavailable`, which says nothing of the text */
 export function parseSigningKeys(text: string): SigningKeySet {
   const result = SigningKeySet.safeParse(parseJson(text));
   if (result.success) return result.data;
@@ -75,19 +72,12 @@ function isAllowed(request: IncomingMessage): boolean {
   return ALLOWED.get(path)?.includes(request.method ?? "") ?? false;
 }
 
-export interface RunningIssuer {
-  /** Where it listens, such as `127.0.0.1:9000`. */
-  readonly address: string;
-  close(): Promise<void>;
-}
+export type RunningIssuer = Awaited<ReturnType<typeof startIssuer>>;
 
-/**
- * Starts the issuer.
- * @throws ConfigError, DrawbridgeError when its keys or clients cannot be read
- */
-export async function startIssuer(config: IssuerConfig, log: Logger, clock: Clock): Promise<RunningIssuer> {
+/** @throws ConfigError, DrawbridgeError when its keys or clients cannot be read */
+export async function startIssuer(config: IssuerConfig, log: Logger, clock: Clock) {
   const keys = parseSigningKeys(readSecret(config.signingKeys, config.directory));
-  const clients = new DeclaredClients(resolve(config.directory, config.clientsFile), log);
+  const clients = new DeclaredClients(resolve(config.directory, config.clientsFile), clock, log);
   const provider = createProvider(config, keys, clients);
   provider.on("grant.success", (ctx) => {
     log.info({ event: "token_issued", clientId: ctx.oidc?.client?.clientId });
@@ -101,25 +91,20 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
 
   const handle = provider.callback();
   const server = createServer((request, response) => {
-    if (isAllowed(request)) {
-      void handle(request, response);
-      return;
-    }
+    if (isAllowed(request)) return void handle(request, response);
     request.resume();
     response.writeHead(404).end();
   });
   await listening(server, config.listen);
   const following = new WorkLoop({
     clock,
-    round: async () => {
-      clients.refresh();
-      return false;
-    },
+    round: async () => clients.refresh(),
     onError: (error) => log.error({ event: "clients_look_failed", err: error }),
     pollIntervalMs: READ_INTERVAL_MS,
   });
   following.start();
   return {
+    /** Where it listens, such as `127.0.0.1:9000`. */
     address: `${config.listen.host}:${config.listen.port}`,
     close: async () => {
       await following.drain();
@@ -134,44 +119,26 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
 
 const OFF = { enabled: false } as const;
 
-function metadataOf(clientId: string, secret: string): ClientMetadata {
-  return {
-    client_id: clientId,
-    client_secret: secret,
-    grant_types: ["client_credentials"],
-    response_types: [],
-    redirect_uris: [],
-    token_endpoint_auth_method: "client_secret_basic",
-    // There is no RS256 key, which is what the library would check for.
-    id_token_signed_response_alg: "ES256",
-  };
-}
-
-/** Answers for clients alone. Nothing that is enabled stores anything, and what would is refused. */
-function adapterFor(clients: DeclaredClients): (model: string) => Adapter {
-  const storesNothing = async (): Promise<never> => {
-    throw new DrawbridgeError("internal", "the issuer stores nothing");
-  };
-  const findsNothing = async () => undefined;
-  return (model) => ({
-    find: async (id) => {
-      const client = model === "Client" ? clients.find(id) : undefined;
-      return client && metadataOf(client.clientId, client.secret);
-    },
-    findByUid: findsNothing,
-    findByUserCode: findsNothing,
-    upsert: storesNothing,
-    consume: storesNothing,
-    destroy: storesNothing,
-    revokeByGrantId: storesNothing,
-  });
-}
+const METADATA = {
+  grant_types: ["client_credentials"],
+  response_types: [],
+  redirect_uris: [],
+  token_endpoint_auth_method: "client_secret_basic",
+  // There is no RS256 key, which is what the library would check for.
+  id_token_signed_response_alg: "ES256",
+} as const;
 
 /** The provider for one configuration. */
 function createProvider(config: IssuerConfig, keys: SigningKeySet, clients: DeclaredClients): Provider {
   const lifespanSeconds = config.accessTokenLifespan / 1_000;
   const provider = new Provider(config.url, {
-    adapter: adapterFor(clients),
+    // It finds clients alone. Nothing that is enabled stores anything, and what would fails for want of a method.
+    adapter: (model) => ({
+      find: async (id) => {
+        const client = model === "Client" ? clients.find(id) : undefined;
+        return client && { ...METADATA, client_id: client.clientId, client_secret: client.secret };
+      },
+    }),
     jwks: keys,
     features: {
       clientCredentials: { enabled: true },

@@ -113,10 +113,7 @@ export const AgentEntry = z.strictObject({
       scope: z.string().min(1).optional(),
     })
     .optional(),
-  /**
-   * Token bucket, shared by all bridge processes: one token for each question, spent before the first call
-   * to the agent and kept for its retries.
-   */
+  /** Token bucket of all bridge processes: a question spends one before the first call, and keeps it for its retries. */
   rate: z
     .strictObject({
       perMinute: z.number().positive().default(60),
@@ -162,13 +159,12 @@ export type Destinations = Pick<AgentEntry, "cardUrl" | "allowedOrigins">;
  * no credentials in the URL, and not by plain HTTP when the card came by HTTPS.
  */
 export function mayRequest(entry: Destinations, text: string): boolean {
-  if (!URL.canParse(text)) return false;
-  const url = new URL(text);
-  if (url.origin !== new URL(entry.cardUrl).origin && !entry.allowedOrigins.includes(url.origin))
+  const url = URL.parse(text);
+  const card = new URL(entry.cardUrl);
+  if (url === null || (url.origin !== card.origin && !entry.allowedOrigins.includes(url.origin)))
     return false;
   if (url.username !== "" || url.password !== "" || url.hash !== "" || url.hostname === "") return false;
-  if (url.protocol === "https:") return true;
-  return url.protocol === "http:" && new URL(entry.cardUrl).protocol === "http:";
+  return url.protocol === "https:" || (url.protocol === "http:" && card.protocol === "http:");
 }
 
 /**

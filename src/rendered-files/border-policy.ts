@@ -13,11 +13,7 @@ export const PolicyFile = z.strictObject({
 });
 export type PolicyFile = z.output<typeof PolicyFile>;
 
-/**
- * The digest of what a policy means: SHA-256, tagged, over its canonical form (RFC 8785) with
- * `allowed_servers` sorted by UTF-16 code units and without duplicates, and `invite_rule` present as null
- * when absent. Two files that mean the same have one digest.
- */
+/** Over the policy's canonical form (RFC 8785), the servers sorted without duplicates, an absent `invite_rule` null. */
 export function policyDigest(policy: PolicyFile): string {
   return sha256Tagged(
     canonicalize({

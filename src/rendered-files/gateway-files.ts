@@ -55,10 +55,7 @@ export const PublicationFile = z.strictObject({
 export type PublicationFile = z.output<typeof PublicationFile>;
 
 export const InvokedAgent = z.strictObject({
-  /**
-   * The agent's own JSON-RPC endpoint, reached by the gateway alone. Its HTTP+JSON interface, if it has
-   * one, is below it.
-   */
+  /** The agent's JSON-RPC endpoint, reached by the gateway alone. Its HTTP+JSON interface, if any, is below it. */
   upstream: UpstreamUrl,
   /** JSON-RPC by POST on exactly this path; HTTP+JSON below it when `httpJson` is set. */
   invokePath: AbsolutePath,
@@ -77,58 +74,6 @@ export const InvocationFile = z.strictObject({
   quotas: z.strictObject({ default: Quota, clients: z.record(ClientId, Quota).default({}) }),
 });
 export type InvocationFile = z.output<typeof InvocationFile>;
-
-/** Where a path is written. */
-export interface PathPlace {
-  readonly file: "publication" | "invocation";
-  readonly agent: string;
-  readonly key: "cardPath" | "invokePath";
-}
-
-export interface PathConflict {
-  readonly place: PathPlace;
-  readonly other: PathPlace;
-  /** `same`: one path, two owners; `below`: `other` lies where HTTP+JSON is served by `place`. */
-  readonly kind: "same" | "below";
-}
-
-interface Owned extends PathPlace {
-  readonly path: string;
-}
-
-/**
- * Public paths of both files that conflict, so that the answer would depend on the order of routes; empty when each path
- * has one owner.
- */
-export function pathConflicts(
-  { cards }: Pick<PublicationFile, "cards">,
-  { agents }: Pick<InvocationFile, "agents">,
-): PathConflict[] {
-  const conflicts: PathConflict[] = [];
-  const owners = new Map<string, Owned>();
-  const all: Owned[] = [
-    ...Object.entries(cards).map(
-      ([agent, { cardPath: path }]): Owned => ({ file: "publication", agent, key: "cardPath", path }),
-    ),
-    ...Object.entries(agents).map(
-      ([agent, { invokePath: path }]): Owned => ({ file: "invocation", agent, key: "invokePath", path }),
-    ),
-  ];
-  for (const place of all) {
-    const other = owners.get(place.path);
-    if (other === undefined) owners.set(place.path, place);
-    else conflicts.push({ place, other, kind: "same" });
-  }
-  for (const place of all) {
-    if (place.key !== "invokePath" || agents[place.agent]?.httpJson !== true) continue;
-    for (const other of all) {
-      const isOwnCard = other.agent === place.agent && other.key === "cardPath";
-      if (other.path.startsWith(`${place.path}/`) && !isOwnCard)
-        conflicts.push({ place, other, kind: "below" });
-    }
-  }
-  return conflicts;
-}
 
 // state.json: what a gateway has in force, written by the gateway for federation control (planes 4 and 5).
 // Invariants: a digest stands here only after Envoy has reported every version that came of it; the file is

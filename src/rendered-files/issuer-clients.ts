@@ -37,8 +37,5 @@ export const ClientsFile = z.strictObject({
 });
 export type ClientsFile = z.output<typeof ClientsFile>;
 
-/**
- * How long an access token lives at most, in seconds, whichever issuer gives it. What evidence and signed records state
- * about the tokens of a closed client rests on it, so no issuer may exceed it.
- */
+/** The longest life of an access token, in seconds, whoever issues it: signed records of closed clients rest on it. */
 export const TOKEN_LIFE_S = 300;

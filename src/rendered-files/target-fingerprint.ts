@@ -3,10 +3,7 @@ import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import type { AgentEntry } from "./agents-file.ts";
 
-/**
- * Names one agent at one address under one pinned key, in the bridge's audit and in evidence: SHA-256 over RFC 8785 text,
- * so that it does not depend on how the file is written.
- */
+/** SHA-256 over RFC 8785 text, so that it does not depend on how the file is written. */
 export function targetFingerprint(
   agentId: string,
   entry: Pick<AgentEntry, "cardUrl" | "cardIdentity">,

@@ -5,7 +5,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { type Document, isMap, isScalar, type Pair, parseDocument, type YAMLMap } from "yaml";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { jsonText } from "../domain/json.ts";
+import { isObject, jsonText, parseJson, type UnknownObject } from "../domain/json.ts";
 
 export interface YamlEdit {
   /** The key, from the file's top; maps on the way are made where they are missing. */
@@ -16,29 +16,21 @@ export interface YamlEdit {
   readonly after?: readonly string[];
 }
 
-type Meaning = Readonly<Record<string, unknown>>;
-
-/**
- * @param text a valid file whose top is a map
- * @throws DrawbridgeError `internal` when it cannot be edited so
- */
+/** @param text a valid file whose top is a map. @throws DrawbridgeError `internal` when it cannot be edited so */
 export function editYaml(text: string, edits: readonly YamlEdit[]): string {
   const before = meaningOf(text);
-  if (before === undefined) throw cannotEdit();
-  const wanted = edits.reduce(withEdit, before);
-  if (isDeepStrictEqual(before, wanted)) return text;
-  if (isJson(text)) return jsonText(wanted);
-  // In the text itself where that is possible, so that the difference which people review is small.
-  let edited: string | undefined = text;
-  for (const edit of edits) edited = edited === undefined ? undefined : editText(edited, edit);
-  if (edited !== undefined && isDeepStrictEqual(meaningOf(edited), wanted)) return edited;
-  const written = rewrite(text, edits);
-  if (isDeepStrictEqual(meaningOf(written), wanted)) return written;
-  throw cannotEdit();
-}
-
-function cannotEdit(): DrawbridgeError {
-  return new DrawbridgeError("internal", "a YAML file could not be edited");
+  if (before !== undefined) {
+    const wanted = edits.reduce(withEdit, before);
+    if (isDeepStrictEqual(before, wanted)) return text;
+    if (parseJson(text) !== undefined) return jsonText(wanted);
+    // In the text itself where that is possible, so that the difference which people review is small.
+    let edited: string | undefined = text;
+    for (const edit of edits) edited = edited === undefined ? undefined : editText(edited, edit);
+    if (edited !== undefined && isDeepStrictEqual(meaningOf(edited), wanted)) return edited;
+    const written = rewrite(text, edits);
+    if (isDeepStrictEqual(meaningOf(written), wanted)) return written;
+  }
+  throw new DrawbridgeError("internal", "a YAML file could not be edited");
 }
 
 /** The text with one plain value replaced or added; undefined where the layout or the value is not that simple. */
@@ -52,7 +44,7 @@ function editText(text: string, { path, value, after = [] }: YamlEdit): string |
     if (item === undefined) return withNewKey(text, node, path.slice(depth), String(value), after);
     node = item.value;
   }
-  if (!isScalar(node) || node.range === undefined || node.range === null) return undefined;
+  if (!isScalar(node) || !node.range) return undefined;
   return `${text.slice(0, node.range[0])}${value}${text.slice(node.range[1])}`;
 }
 
@@ -117,33 +109,20 @@ function setIn(document: Document.Parsed, path: readonly string[], value: unknow
   document.setIn(path, made);
 }
 
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-function meaningOf(text: string): Meaning | undefined {
+function meaningOf(text: string): UnknownObject | undefined {
   const document = parseDocument(text, { uniqueKeys: true, strict: true });
   if (document.errors.length > 0) return undefined;
   const value: unknown = document.toJS({ maxAliasCount: 0 });
-  return isRecord(value) ? value : undefined;
+  return isObject(value) ? value : undefined;
 }
 
-function isRecord(value: unknown): value is Meaning {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function withEdit(meaning: Meaning, { path, value }: YamlEdit): Meaning {
+function withEdit(meaning: UnknownObject, { path, value }: YamlEdit): UnknownObject {
   const [key, ...rest] = path;
   if (key === undefined) return meaning;
   const { [key]: present, ...others } = meaning;
   if (rest.length > 0) {
-    if (value === undefined && !isRecord(present)) return meaning;
-    const below = withEdit(isRecord(present) ? present : {}, { path: rest, value });
+    if (value === undefined && !isObject(present)) return meaning;
+    const below = withEdit(isObject(present) ? present : {}, { path: rest, value });
     return { ...meaning, [key]: below };
   }
   return value === undefined ? others : { ...meaning, [key]: value };

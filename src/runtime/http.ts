@@ -32,13 +32,7 @@ const BODY_BYTES_MAX = 64 * 1024 * 1024;
 
 /** The body as parsed JSON; undefined when it is longer than the bound, or no JSON. */
 export async function readBoundedValue(body: Body, bytesMax = BODY_BYTES_MAX): Promise<unknown> {
-  const text = await readBounded(body, bytesMax);
-  if (text === undefined) return undefined;
-  try {
-    return parseUntrustedJson(text);
-  } catch {
-    return undefined;
-  }
+  return parseUntrustedJson((await readBounded(body, bytesMax)) ?? "");
 }
 
 export interface JsonRequest {
@@ -75,13 +69,6 @@ export async function requestJson(
   return { status: response.statusCode, headers: response.headers, body: value };
 }
 
-/** A JSON object's members; none of anything else. */
-export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value)
-    ? (value as Record<string, unknown>)
-    : {};
-}
-
 /** The `Authorization` of a client (RFC 6749, section 2.3.1: both parts are form-encoded before they are joined). */
 export function basicAuthorization(clientId: string, secret: string): string {
   const encoded = [clientId, secret].map((part) => String(new URLSearchParams([["", part]])).slice(1));
@@ -109,10 +96,7 @@ const GRACE_MS = 5_000;
 /** A connection is idle only some time after its last answer, so idle connections are closed again and again. */
 const CLOSE_INTERVAL_MS = 20;
 
-/**
- * Stops listening and resolves when every connection is closed. Requests in flight may finish, idle connections are
- * closed at once, and after five seconds all of them are.
- */
+/** Stops listening; resolves when every connection is closed: idle ones at once, those with requests after 5 s at most. */
 export async function closeServer(server: Server, clock: Clock): Promise<void> {
   let open = true;
   const closed = new Promise<void>((resolve) => {

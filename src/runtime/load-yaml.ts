@@ -27,13 +27,7 @@ export class ConfigError extends DrawbridgeError {
   }
 }
 
-interface ParsedText {
-  readonly document: Document;
-  readonly lineCounter: LineCounter;
-}
-
-function parseText(text: string, file: string): ParsedText {
-  const lineCounter = new LineCounter();
+function parseText(text: string, file: string, lineCounter: LineCounter): Document {
   let document: Document;
   try {
     document = parseDocument(text, { lineCounter, uniqueKeys: true, strict: true });
@@ -41,7 +35,7 @@ function parseText(text: string, file: string): ParsedText {
     // The parser itself gives up, on values nested by the thousand for one.
     throw new ConfigError(file, [{ line: 1, path: "", message: "not valid YAML: cannot be parsed" }]);
   }
-  if (document.errors.length === 0) return { document, lineCounter };
+  if (document.errors.length === 0) return document;
   throw new ConfigError(
     file,
     document.errors.map((error) => ({
@@ -75,16 +69,14 @@ export function yamlLineOf(text: string, path: readonly PropertyKey[]): number {
   return lineOf(parseDocument(text, { lineCounter }), lineCounter, path);
 }
 
-/**
- * Parses YAML text against a schema.
- * @throws ConfigError listing every problem with its line.
- */
+/** Parses YAML text against a schema. @throws ConfigError listing every problem with its line. */
 export function parseYaml<Schema extends z.ZodType>(
   schema: Schema,
   text: string,
   file: string,
 ): z.output<Schema> {
-  const { document, lineCounter } = parseText(text, file);
+  const lineCounter = new LineCounter();
+  const document = parseText(text, file, lineCounter);
   // A file is read once: compiling its schema would cost more than it saves.
   const result = schema.safeParse(plainValueOf(document, file), { jitless: true });
   if (result.success) return result.data;
@@ -108,10 +100,7 @@ export function isMissing(issue: z.core.$ZodIssue): boolean {
   return issue.message.endsWith("received undefined");
 }
 
-/**
- * Reads and parses a configuration file.
- * @throws DrawbridgeError `config_unreadable` when the file cannot be read; ConfigError when it is invalid.
- */
+/** @throws DrawbridgeError `config_unreadable` when the file cannot be read; ConfigError when it is invalid */
 export function loadYaml<Schema extends z.ZodType>(schema: Schema, file: string): z.output<Schema> {
   return parseYaml(schema, readInput(file).toString("utf8"), file);
 }

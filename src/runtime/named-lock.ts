@@ -37,12 +37,7 @@ export function tryNamedLock(name: string): Promise<NamedLock | undefined> {
   });
 }
 
-/**
- * Waits for the lock.
- * @param options `holder`: who may hold it, for the error; `onWait`: called once, before the lock is
- *   waited for
- * @throws DrawbridgeError `program_failed` when it is still held after `timeoutMs`
- */
+/** Waits for the lock. @throws DrawbridgeError `program_failed` when `holder` still has it after `timeoutMs` */
 export async function namedLock(
   name: string,
   options: {

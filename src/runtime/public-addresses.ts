@@ -30,10 +30,7 @@ const NOT_PUBLIC: readonly (readonly [string, number, "ipv4" | "ipv6"])[] = [
 const blocked = new BlockList();
 for (const [network, prefix, family] of NOT_PUBLIC) blocked.addSubnet(network, prefix, family);
 
-/**
- * The only IPv6 addresses that are assigned to the public internet, and those that stand for an IPv4 address and are
- * judged as that one. Whatever else there is, or may be defined, is no public address.
- */
+/** The IPv6 addresses assigned to the public internet, and those that stand for an IPv4 address and are judged as it. */
 const mayBePublic = new BlockList();
 mayBePublic.addSubnet("2000::", 3, "ipv6");
 mayBePublic.addSubnet("::ffff:0:0", 96, "ipv6");
@@ -72,10 +69,7 @@ export function assertPublicHost(url: string): void {
   if (address !== undefined && !isPublicAddress(address)) throw new NotPublic();
 }
 
-/**
- * The `lookup` of a connection that leaves out addresses that are not public, and fails when none is left. It is not
- * called for a host that is an address: `assertPublicHost` is for those.
- */
+/** A `lookup` without addresses that are not public. A host that is an address itself is for `assertPublicHost`. */
 export function publicLookup(resolver: typeof resolve = resolve): LookupFunction {
   return (host, options, callback) => {
     resolver(host, { ...options, all: true }, (error, found) => {

@@ -2,10 +2,7 @@
 import { readFileSync } from "node:fs";
 import { DrawbridgeError, type ErrorCode } from "../domain/errors.ts";
 
-/**
- * A file's bytes.
- * @throws DrawbridgeError `config_unreadable`, or with another code, when it cannot be read
- */
+/** A file's bytes. @throws DrawbridgeError `config_unreadable`, or with another code, when it cannot be read */
 export function readInput(
   file: string,
   hint = "Check the path and that this user may read the file.",

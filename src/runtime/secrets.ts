@@ -30,21 +30,14 @@ export const RegistrySecretReference = z.union([
 ]);
 export type RegistrySecretReference = z.output<typeof RegistrySecretReference>;
 
-/**
- * Reads a secret of a program's own configuration; surrounding white space is dropped.
- * @throws DrawbridgeError `secret_unavailable` when it is missing, empty or readable by others
- */
+/** A secret, without surrounding white space. @throws DrawbridgeError `secret_unavailable`, also when others may read it */
 export function readSecret(reference: SecretReference, baseDirectory: string): string {
   return "env" in reference
     ? fromEnvironment(reference.env)
     : fromFile(resolve(baseDirectory, reference.file), undefined);
 }
 
-/**
- * Reads a secret that the registry refers to.
- * @param baseDirectory the folder that client-secrets/ is in
- * @throws DrawbridgeError `secret_unavailable` when it is missing, empty, readable by others or outside the folder
- */
+/** @param baseDirectory the folder that client-secrets/ is in. @throws DrawbridgeError `secret_unavailable` */
 export function readRegistrySecret(reference: RegistrySecretReference, baseDirectory: string): string {
   if (!RegistrySecretReference.safeParse(reference).success) {
     throw unavailable("a reference of the registry names no secret that it may use", CONFINED);
@@ -58,10 +51,8 @@ const CONFINED = "Put the secret into the folder client-secrets, as a file or by
 function fromEnvironment(name: string): string {
   const value = process.env[name]?.trim();
   if (value) return value;
-  throw unavailable(
-    `the environment variable ${name} is not set`,
-    `Set ${name}, or name a file in the configuration instead.`,
-  );
+  const hint = `Set ${name}, or name a file in the configuration instead.`;
+  throw unavailable(`the environment variable ${name} is not set`, hint);
 }
 
 /** @param folder where the file has to be, links resolved; anywhere when it is undefined */
@@ -71,11 +62,8 @@ function fromFile(path: string, folder: string | undefined): string {
     // Opening a pipe without a writer would wait.
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (cause) {
-    throw unavailable(
-      `cannot read the secret file ${path}`,
-      "Create the file, readable by this user alone (mode 0600).",
-      cause,
-    );
+    const hint = "Create the file, readable by this user alone (mode 0600).";
+    throw unavailable(`cannot read the secret file ${path}`, hint, cause);
   }
   try {
     const stats = fstatSync(file);
@@ -84,11 +72,10 @@ function fromFile(path: string, folder: string | undefined): string {
     if (folder !== undefined && !isBelow(readlinkSync(`/proc/self/fd/${file}`), realpathSync(folder))) {
       throw unavailable(`the secret file ${path} is a link that leads out of ${folder}`, CONFINED);
     }
-    if ((stats.mode & 0o077) !== 0) {
-      throw unavailable(
-        `others may read the secret file ${path} (mode 0${(stats.mode & 0o777).toString(8)})`,
-        "chmod 600 the file; replace the secret if others may have read it.",
-      );
+    const mode = stats.mode & 0o777;
+    if ((mode & 0o077) !== 0) {
+      const hint = "chmod 600 the file; replace the secret if others may have read it.";
+      throw unavailable(`others may read the secret file ${path} (mode 0${mode.toString(8)})`, hint);
     }
     const value = readFileSync(file, "utf8").trim();
     if (value !== "") return value;

@@ -149,10 +149,7 @@ export class WorkQueue<Item> {
     await Promise.all(this.#inProgress);
   }
 
-  /**
-   * Does what is due once, for a caller that does not start the queue; true when more may be due.
-   * @throws the first failure of an item, once all have ended
-   */
+  /** Does what is due once; true when more may be due. @throws the first failure of an item, once all have ended */
   async round(draining?: AbortSignal): Promise<boolean> {
     const { claim, concurrency, work } = this.#options;
     const claimed = await claim(concurrency);

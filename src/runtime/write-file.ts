@@ -105,10 +105,7 @@ function refused(path: string, cause: unknown): DrawbridgeError {
   });
 }
 
-/**
- * Writes a file that only this user may read, in the place of one that is there.
- * @throws DrawbridgeError `usage` when it cannot be written
- */
+/** Replaces a file that only this user may read. @throws DrawbridgeError `usage` when it cannot be written */
 export function replacePrivateFile(path: string, text: string): void {
   try {
     writeWhole(path, text, PRIVATE);
@@ -117,10 +114,7 @@ export function replacePrivateFile(path: string, text: string): void {
   }
 }
 
-/**
- * Writes a file, by default one that only this user may read; one that is there is never touched.
- * @throws DrawbridgeError `usage` when it is there already or cannot be written
- */
+/** Writes a file that is not there yet. @throws DrawbridgeError `usage` when it is there, or cannot be written */
 export function createFile(path: string, text: string, mode = PRIVATE): void {
   try {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });

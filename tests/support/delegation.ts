@@ -56,7 +56,6 @@ export function cardOf(agentUrl: string, options: CardOptions = {}): AgentCard {
       ...(options.dedupes && { extensions: [{ uri: MESSAGE_ID_IDEMPOTENCY }] }),
     },
     defaultInputModes: ["text/plain"],
-    defaultOutputModes: ["text/plain"],
     skills: [],
   };
 }

@@ -8,7 +8,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
-import type { UnknownObject } from "../../domain/json.ts";
+import { membersOf, type UnknownObject } from "../../domain/json.ts";
 import { parseUntrustedJson } from "../../domain/strict-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
 
@@ -75,10 +75,10 @@ function readBody(body: unknown): {
   try {
     parsed = parseUntrustedJson(decoder.decode(body));
   } catch {
-    throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
+    // It is not UTF-8.
   }
-  const { events, ...extensions } =
-    typeof parsed === "object" && parsed !== null ? (parsed as UnknownObject) : {};
+  if (parsed === undefined) throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
+  const { events, ...extensions } = membersOf(parsed);
   if (!Array.isArray(events)) throw new MatrixError(400, "M_BAD_JSON", "the body has no list of events");
   return { bytes: body, events, extensions };
 }

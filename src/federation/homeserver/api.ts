@@ -5,8 +5,9 @@ import { Agent } from "undici";
 import type { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { membersOf } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { type JsonRequest, membersOf, requestJson, retryAfterMs } from "../../runtime/http.ts";
+import { type JsonRequest, requestJson, retryAfterMs } from "../../runtime/http.ts";
 
 /** An answer as Matrix's APIs give it. */
 export interface MatrixAnswer {

@@ -4,9 +4,8 @@
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { visibleId } from "../../domain/identifiers.ts";
-import { parseJson } from "../../domain/json.ts";
+import { membersOf, parseJson } from "../../domain/json.ts";
 import { type EvidenceItem, evidenceItem, type Vantage } from "../../records/format/evidence-item.ts";
-import { membersOf } from "../../runtime/http.ts";
 import type { MatrixAnswer } from "../homeserver/api.ts";
 import type { PlaneName } from "../plane-order.ts";
 

@@ -5,7 +5,7 @@ import { isIP } from "node:net";
 import type { JsonObject } from "../../domain/json.ts";
 import type { GatewayConfig } from "../config.ts";
 import type { AccessRules } from "../merge-access-files.ts";
-import { extension, typed } from "./resource.ts";
+import { extension, socketAddress, typed } from "./resource.ts";
 
 const SYSTEM_CA_FILE = "/etc/ssl/certs/ca-certificates.crt";
 /** Node.js closes an idle connection after 5 s; giving up sooner avoids sending into a closing one. */
@@ -16,36 +16,19 @@ export const LIMITER_CLUSTER = "limiter";
 export const cardCluster = (agent: string): string => `card:${agent}`;
 export const invocationCluster = (agent: string): string => `invoke:${agent}`;
 
-interface Target {
-  readonly host: string;
-  readonly port: number;
-}
+const hostOf = (url: URL) => url.hostname.replace(/^\[|\]$/g, "");
 
-function targetOf(url: URL): Target {
-  const host = url.hostname.replace(/^\[|\]$/g, "");
+function cluster(name: string, url: URL, more: JsonObject = {}): JsonObject {
+  const host = hostOf(url);
   const port = url.port === "" ? (url.protocol === "https:" ? 443 : 80) : Number(url.port);
-  return { host, port };
-}
-
-function cluster(name: string, target: Target, more: JsonObject = {}): JsonObject {
   return {
     ...typed("envoy.config.cluster.v3.Cluster"),
     name,
-    type: isIP(target.host) === 0 ? "STRICT_DNS" : "STATIC",
+    type: isIP(host) === 0 ? "STRICT_DNS" : "STATIC",
     connect_timeout: "2s",
     load_assignment: {
       cluster_name: name,
-      endpoints: [
-        {
-          lb_endpoints: [
-            {
-              endpoint: {
-                address: { socket_address: { address: target.host, port_value: target.port } },
-              },
-            },
-          ],
-        },
-      ],
+      endpoints: [{ lb_endpoints: [{ endpoint: { address: socketAddress(host, port) } }] }],
     },
     ...more,
   };
@@ -60,7 +43,7 @@ function protocol(options: JsonObject): JsonObject {
 function agentClusterOf(name: string, upstream: string): JsonObject {
   return cluster(
     name,
-    targetOf(new URL(upstream)),
+    new URL(upstream),
     protocol({
       common_http_protocol_options: { idle_timeout: AGENT_IDLE_TIMEOUT },
       explicit_http_config: { http_protocol_options: {} },
@@ -70,20 +53,20 @@ function agentClusterOf(name: string, upstream: string): JsonObject {
 
 function issuerCluster(issuer: GatewayConfig["issuer"]): JsonObject {
   const url = new URL(issuer.jwksUrl);
-  const target = targetOf(url);
-  if (url.protocol === "http:") return cluster(ISSUER_CLUSTER, target);
-  const named = isIP(target.host) === 0;
-  return cluster(ISSUER_CLUSTER, target, {
+  if (url.protocol === "http:") return cluster(ISSUER_CLUSTER, url);
+  const host = hostOf(url);
+  const named = isIP(host) === 0;
+  return cluster(ISSUER_CLUSTER, url, {
     transport_socket: extension(
       "envoy.transport_sockets.tls",
       "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
       {
-        ...(named && { sni: target.host }),
+        ...(named && { sni: host }),
         common_tls_context: {
           validation_context: {
             trusted_ca: { filename: issuer.caFile ?? SYSTEM_CA_FILE },
             match_typed_subject_alt_names: [
-              { san_type: named ? "DNS" : "IP_ADDRESS", matcher: { exact: target.host } },
+              { san_type: named ? "DNS" : "IP_ADDRESS", matcher: { exact: host } },
             ],
           },
         },
@@ -96,7 +79,7 @@ function issuerCluster(issuer: GatewayConfig["issuer"]): JsonObject {
 function limiterClusters({ limiter }: GatewayConfig): JsonObject[] {
   if (limiter.mode === "local") return [];
   return [
-    cluster(LIMITER_CLUSTER, targetOf(new URL(`http://${limiter.address}`)), {
+    cluster(LIMITER_CLUSTER, new URL(`http://${limiter.address}`), {
       connect_timeout: `${limiter.timeout / 1_000}s`,
       ...protocol({ explicit_http_config: { http2_protocol_options: {} } }),
     }),

@@ -8,7 +8,7 @@ import type { GatewayConfig } from "../config.ts";
 import type { Quotas } from "../merge-access-files.ts";
 import { ISSUER_CLUSTER } from "./clusters.ts";
 import { JWT_FILTER, PAYLOAD_KEY, renderLimiter } from "./rate-limit.ts";
-import { extension, typed } from "./resource.ts";
+import { extension, socketAddress, typed } from "./resource.ts";
 
 /** One event each five minutes keeps a stream open; a stream has no other time limit. */
 export const STREAM_IDLE_TIMEOUT = "300s";
@@ -44,26 +44,20 @@ function downstreamTls(tls: NonNullable<GatewayConfig["listen"]["tls"]>): JsonOb
         tls_params: { tls_minimum_protocol_version: "TLSv1_2" },
         alpn_protocols: ["h2", "http/1.1"],
         tls_certificates: [
-          {
-            certificate_chain: { filename: tls.certificateFile },
-            private_key: { filename: tls.keyFile },
-          },
+          { certificate_chain: { filename: tls.certificateFile }, private_key: { filename: tls.keyFile } },
         ],
       },
     },
   );
 }
 
-/**
- * The listener.
- * @param routes where its routes come from: `rds` when live, `route_config` in the twin for validation
- */
+/** @param routes where its routes come from: `rds` when live, `route_config` in the twin for validation */
 export function renderListener(config: GatewayConfig, quotas: Quotas, routes: JsonObject): JsonObject {
   const { host, port, tls } = config.listen;
   return {
     ...typed("envoy.config.listener.v3.Listener"),
     name: "gateway",
-    address: { socket_address: { address: host, port_value: port } },
+    address: socketAddress(host, port),
     // Else a second Envoy could listen beside this one and serve half the calls by an older policy.
     enable_reuse_port: false,
     per_connection_buffer_limit_bytes: 1_048_576,
@@ -133,17 +127,13 @@ function jwtAuthentication(issuer: GatewayConfig["issuer"]): JsonObject {
   });
 }
 
-/** No policy: every request is denied. A route opens itself. */
-function denyByDefault(): JsonObject {
-  return extension(RBAC_FILTER, "envoy.extensions.filters.http.rbac.v3.RBAC", {
-    rules: { action: "ALLOW", policies: {} },
-  });
-}
-
 export function renderFilters(config: GatewayConfig, quotas: Quotas): JsonObject[] {
   return [
     jwtAuthentication(config.issuer),
-    denyByDefault(),
+    // No policy: every request is denied. A route opens itself.
+    extension(RBAC_FILTER, "envoy.extensions.filters.http.rbac.v3.RBAC", {
+      rules: { action: "ALLOW", policies: {} },
+    }),
     renderLimiter(config.limiter, quotas),
     extension("envoy.filters.http.router", "envoy.extensions.filters.http.router.v3.Router", {
       suppress_envoy_headers: true,

@@ -32,10 +32,8 @@ const BY_CALLER: readonly Json[] = [
 ];
 
 function retryAfter(seconds: number): JsonObject {
-  return {
-    header: { key: "retry-after", value: String(seconds) },
-    append_action: "OVERWRITE_IF_EXISTS_OR_ADD",
-  };
+  const header = { key: "retry-after", value: String(seconds) };
+  return { header, append_action: "OVERWRITE_IF_EXISTS_OR_ADD" };
 }
 
 function bucket(quota: Quota): JsonObject {
@@ -44,11 +42,8 @@ function bucket(quota: Quota): JsonObject {
 
 /** Seconds until a caller with the smallest quota has a token again; sent with every 429. */
 function retryAfterSeconds(quotas: Quotas): number {
-  const slowest = Math.min(
-    quotas.default.perMinute,
-    ...Object.values(quotas.clients).map((quota) => quota.perMinute),
-  );
-  return Math.ceil(60 / slowest);
+  const all = [quotas.default, ...Object.values(quotas.clients)];
+  return Math.ceil(60 / Math.min(...all.map(({ perMinute }) => perMinute)));
 }
 
 function localLimiter(quotas: Quotas): JsonObject {
@@ -98,10 +93,7 @@ export function renderLimiter(limiter: GatewayConfig["limiter"], quotas: Quotas)
   return limiter.mode === "local" ? localLimiter(quotas) : sharedLimiter(limiter);
 }
 
-/**
- * The configuration of envoyproxy/ratelimit that these quotas mean. JSON, which its YAML reader takes.
- * It has no bursts: `perMinute` counts, by whole minutes.
- */
+/** The same for envoyproxy/ratelimit, as JSON, which its YAML reader takes. It counts by whole minutes, without bursts. */
 export function renderQuotaFile(domain: string, quotas: Quotas): string {
   const limit = ({ perMinute }: Quota) => ({
     rate_limit: { unit: "minute", requests_per_unit: perMinute },

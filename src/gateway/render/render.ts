@@ -8,7 +8,7 @@ import type { GatewayConfig } from "../config.ts";
 import type { AccessRules } from "../merge-access-files.ts";
 import { renderClusters } from "./clusters.ts";
 import { renderListener } from "./listener.ts";
-import { discoveryResponse, typed, versionOf } from "./resource.ts";
+import { discoveryResponse, extension, socketAddress, versionOf } from "./resource.ts";
 import { ROUTE_CONFIG_NAME, renderRoutes } from "./routes.ts";
 
 /** The files Envoy watches, by the discovery service that reads them. */
@@ -44,28 +44,21 @@ function watched(directory: string, file: LiveFile): JsonObject {
 function bootstrap(config: GatewayConfig, rest: JsonObject): JsonObject {
   return {
     node: { id: "drawbridge-gateway", cluster: "drawbridge" },
-    admin: { address: { socket_address: { address: "127.0.0.1", port_value: config.adminPort } } },
+    admin: { address: socketAddress("127.0.0.1", config.adminPort) },
     overload_manager: {
       resource_monitors: [
-        {
-          name: "envoy.resource_monitors.global_downstream_max_connections",
-          typed_config: typed(
-            "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
-            { max_active_downstream_connections: MAX_CONNECTIONS },
-          ),
-        },
+        extension(
+          "envoy.resource_monitors.global_downstream_max_connections",
+          "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+          { max_active_downstream_connections: MAX_CONNECTIONS },
+        ),
       ],
     },
     ...rest,
   };
 }
 
-/**
- * Renders all of Envoy's files.
- * @param config with absolute paths
- * @param intent whom it admits, merged from both files
- * @param directory where the files will stand; the bootstrap names it
- */
+/** Renders all of Envoy's files. @param config with absolute paths. @param directory where the files will stand */
 export function render(config: GatewayConfig, intent: AccessRules, directory: string): RenderedGateway {
   const clusters = renderClusters(config, intent);
   const routes = renderRoutes(intent);
@@ -73,10 +66,9 @@ export function render(config: GatewayConfig, intent: AccessRules, directory: st
     rds: { route_config_name: ROUTE_CONFIG_NAME, config_source: watched(directory, "rds") },
   });
   const live = { cds: clusters, lds: [listener], rds: [routes] };
-  const { "@type": _, ...inlineRoutes } = routes;
   const twin = bootstrap(config, {
     static_resources: {
-      listeners: [untyped(renderListener(config, intent.quotas, { route_config: inlineRoutes }))],
+      listeners: [untyped(renderListener(config, intent.quotas, { route_config: untyped(routes) }))],
       clusters: clusters.map(untyped),
     },
   });
@@ -84,10 +76,7 @@ export function render(config: GatewayConfig, intent: AccessRules, directory: st
     files: {
       [BOOTSTRAP_FILE]: jsonText(
         bootstrap(config, {
-          dynamic_resources: {
-            lds_config: watched(directory, "lds"),
-            cds_config: watched(directory, "cds"),
-          },
+          dynamic_resources: { lds_config: watched(directory, "lds"), cds_config: watched(directory, "cds") },
         }),
       ),
       [TWIN_FILE]: jsonText(twin),

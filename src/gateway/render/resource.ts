@@ -14,6 +14,11 @@ export function extension(name: string, type: string, fields: JsonObject = {}): 
   return { name, typed_config: typed(type, fields) };
 }
 
+/** Where something listens, or is reached. */
+export function socketAddress(host: string, port: number): JsonObject {
+  return { socket_address: { address: host, port_value: port } };
+}
+
 /** The version Envoy reports in `version_text` once it serves these resources. */
 export function versionOf(resources: readonly JsonObject[]): string {
   return sha256Tagged(JSON.stringify(resources));

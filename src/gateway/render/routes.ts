@@ -43,10 +43,7 @@ function onlyCallers(clients: readonly string[]): JsonObject {
   return {
     [RBAC_FILTER]: typed("envoy.extensions.filters.http.rbac.v3.RBACPerRoute", {
       rbac: {
-        rules: {
-          action: "ALLOW",
-          policies: { callers: { permissions: [{ any: true }], principals } },
-        },
+        rules: { action: "ALLOW", policies: { callers: { permissions: [{ any: true }], principals } } },
       },
     }),
   };
@@ -56,11 +53,7 @@ function cardRoute(name: string, card: PublishedCard): JsonObject {
   return {
     name: `card:${name}`,
     match: { path: card.cardPath, headers: [method("GET")] },
-    route: {
-      cluster: cardCluster(name),
-      timeout: "10s",
-      prefix_rewrite: card.upstreamCardPath,
-    },
+    route: { cluster: cardCluster(name), timeout: "10s", prefix_rewrite: card.upstreamCardPath },
     typed_per_filter_config: OPEN,
   };
 }

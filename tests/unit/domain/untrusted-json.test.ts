@@ -13,7 +13,7 @@ describe("JSON from outside", () => {
     for (const one of [lists(256), objects(256), objects(256, "__proto__")]) {
       assert.equal(JSON.stringify(parseUntrustedJson(one)), one);
     }
-    assert.throws(() => parseUntrustedJson("[1"), SyntaxError);
+    assert.equal(parseUntrustedJson("[1"), undefined);
   });
 
   it("can be serialised and cloned however deep it was, and what stands beside the deep part is kept", () => {

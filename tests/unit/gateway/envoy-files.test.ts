@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { GatewayConfigFile, resolvePaths } from "../../../src/gateway/config.ts";
+import { gatewayConfigFile } from "../../../src/gateway/config.ts";
 import { applyLive, NO_STATS, placeAll, placeFile } from "../../../src/gateway/envoy-files.ts";
 import { LIVE_FILES, type LiveFile, render } from "../../../src/gateway/render/render.ts";
 import { testIntent } from "../../support/gateway.ts";
@@ -29,7 +29,7 @@ describe("placeFile", () => {
 });
 
 function rendered(folder: string, agents: readonly string[]) {
-  const config = GatewayConfigFile.parse({
+  const config = gatewayConfigFile(folder).parse({
     version: 1,
     listen: { port: 8080 },
     adminPort: 9901,
@@ -49,7 +49,7 @@ function rendered(folder: string, agents: readonly string[]) {
     ),
     quotas: { default: { perMinute: 60, burst: 20 } },
   });
-  return render(resolvePaths(config, folder), intent, folder);
+  return render(config, intent, folder);
 }
 
 describe("applyLive", () => {

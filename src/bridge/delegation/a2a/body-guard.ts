@@ -18,15 +18,6 @@ class GuardError extends Error {
   }
 }
 
-/** Undefined for a text that is no JSON. */
-function parsed(text: string): unknown {
-  try {
-    return parseUntrustedJson(text);
-  } catch {
-    return undefined;
-  }
-}
-
 /** Passes chunks through `transform` until it throws a GuardError or the source fails; reports which. */
 function guarded(
   body: ReadableStream<Uint8Array>,
@@ -82,7 +73,7 @@ export function boundedBody(
   const flush = () => {
     const whole = Buffer.concat(held);
     if (whole.length === 0) return [];
-    const value = parsed(whole.toString("utf8"));
+    const value = parseUntrustedJson(whole.toString("utf8"));
     if (value === undefined || isTooDeep(value)) throw new GuardError("garbage");
     return [whole];
   };
@@ -111,7 +102,7 @@ export function boundedEvents(
   const isWhole = (): boolean => {
     const data = lines.filter((line) => line.startsWith("data:")).map((line) => line.slice(5));
     if (data.length === 0) return true;
-    const value = parsed(data.join("\n"));
+    const value = parseUntrustedJson(data.join("\n"));
     return typeof value === "object" && value !== null && !isTooDeep(value) && isSound(value);
   };
   const takeEvent = (): Uint8Array[] => {

@@ -8,8 +8,9 @@ import { canonicalize } from "../../../domain/canonical-json.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { membersOf } from "../../../domain/json.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
-import { basicAuthorization, type JsonRequest, membersOf, requestJson } from "../../../runtime/http.ts";
+import { basicAuthorization, type JsonRequest, requestJson } from "../../../runtime/http.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 
 export interface KeycloakAccess {

@@ -1,7 +1,7 @@
 // Closes one room: plans, takes the steps, plans again, until nothing is left to do or nothing more can be done.
 // Invariant: a step is in the journal before it is taken.
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
-import { membersOf } from "../../../runtime/http.ts";
+import { membersOf } from "../../../domain/json.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
 import { type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./room-plan.ts";

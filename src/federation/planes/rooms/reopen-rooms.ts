@@ -9,8 +9,8 @@ import {
   type UserId,
   visibleId,
 } from "../../../domain/identifiers.ts";
+import { membersOf } from "../../../domain/json.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
-import { membersOf } from "../../../runtime/http.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";

@@ -1,7 +1,7 @@
 // A room's current state as the rooms plane reads it. Pure. Invariants: a user's server is everything after the first
 // colon, because homeservers accept IDs that the grammar excludes; a membership that cannot be read is kept as such.
 import { type EventId, type RoomId, serverHost, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import { membersOf } from "../../../runtime/http.ts";
+import { membersOf } from "../../../domain/json.ts";
 import type { StateEvent } from "../../homeserver/synapse-admin-api.ts";
 import type { FoundAcl } from "./acl.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { JsonObject } from "../../../../src/domain/json.ts";
-import { GatewayConfigFile, resolvePaths } from "../../../../src/gateway/config.ts";
+import { gatewayConfigFile } from "../../../../src/gateway/config.ts";
 import { bothClusters } from "../../../../src/gateway/envoy-files.ts";
 import { renderQuotaFile } from "../../../../src/gateway/render/rate-limit.ts";
 import { render } from "../../../../src/gateway/render/render.ts";
@@ -70,7 +70,7 @@ const FULL = {
 };
 
 function rendered({ agents, quotas, ...gateway }: AdmissionInput & Record<string, unknown>) {
-  const config = resolvePaths(GatewayConfigFile.parse(gateway), "/etc/drawbridge");
+  const config = gatewayConfigFile("/etc/drawbridge").parse(gateway);
   return render(config, testIntent({ agents, quotas }), DIRECTORY);
 }
 
