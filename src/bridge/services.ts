@@ -217,10 +217,9 @@ function createBase(
       metrics.homeserverSeconds.observe({ operation, outcome }, durationMs / 1_000),
   };
   const homeserver = new Homeserver(homeserverOptions);
-  const hadKeys = (ghost: GhostMxid, deviceId: string) => ledger.ghosts.hadKeys(ghost, deviceId);
   const mayMake = async (ghost: GhostMxid) =>
     (await agents.current()).byGhost.has(ghost) || (await ledger.ghosts.recordedDevice(ghost)) !== undefined;
-  const ghosts = new Ghosts({ homeserver, ledger, clock, random, hadKeys, mayMake });
+  const ghosts = new Ghosts({ homeserver, ledger, clock, random, mayMake });
   return { namespace, ledger, homeserverOptions, homeserver, ghosts };
 }
 

@@ -11,11 +11,12 @@ import type { GhostMxid } from "../../src/domain/identifiers.ts";
 import { ManualClock } from "./manual-clock.ts";
 
 export function memoryGhostLedger(): {
-  readonly ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile">;
+  readonly ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile" | "hadKeys">;
   readonly recorded: ReadonlyMap<GhostMxid, EnsuredDevice>;
 } {
   const devices = new Map<GhostMxid, EnsuredDevice>();
-  const ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile"> = {
+  const ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile" | "hadKeys"> = {
+    hadKeys: async () => false,
     ensureDevice: async (ghost, freshDeviceId) => {
       const none = { profileDigest: undefined, profileSetAt: undefined };
       const device = devices.get(ghost) ?? { ghost, deviceId: freshDeviceId, ...none };

@@ -9,17 +9,13 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { visibleLine } from "../../domain/printable.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
-import type { AgentDirectory, AgentsSnapshot, AgentTarget } from "./loaded-agents.ts";
+import type { AgentDirectory, AgentTarget } from "./loaded-agents.ts";
 import { isPinned } from "./sender-policy.ts";
-import type { TrustDecision } from "./trust.ts";
+import type { CardTrustGate } from "./trust.ts";
 
 export interface CardRefreshOptions {
   readonly directory: AgentDirectory;
-  readonly gate: {
-    refresh(target: AgentTarget): Promise<TrustDecision>;
-    revoke(target: AgentTarget): Promise<void>;
-    revokeMissing(named: AgentsSnapshot["byGhost"]): Promise<void>;
-  };
+  readonly gate: Pick<CardTrustGate, "refresh" | "revoke" | "revokeMissing">;
   /** Sets a ghost's display name; called again and again, so it does nothing when the name is set already. */
   readonly setProfile: (
     ghost: GhostMxid,
@@ -138,10 +134,7 @@ function isSame(one: AgentTarget, other: AgentTarget): boolean {
   );
 }
 
-/**
- * The name shown in rooms: the operator's choice, or the card's, with the organisation that provides the agent, without
- * what could mislead a reader.
- */
+/** The name shown in rooms: the operator's, or the card's with the agent's organisation, without what could mislead. */
 export function ghostName(target: AgentTarget, card: AgentCard): string {
   if (target.entry.displayName !== undefined) return target.entry.displayName;
   const name = shortened(card.name) || target.agentId;

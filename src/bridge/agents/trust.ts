@@ -27,10 +27,7 @@ export type TrustDecision =
   /** The card could not be fetched just now: ask again after this time. */
   | { readonly trust: "unknown"; readonly retryAfterMs: number };
 
-export interface TrustGate {
-  /** Whether this target may be asked, from the cache where that is allowed. */
-  check(target: AgentTarget): Promise<TrustDecision>;
-}
+export type TrustGate = Pick<CardTrustGate, "check">;
 
 export interface TrustGateOptions {
   readonly ledger: Pick<Ledger, "targets">;
@@ -74,7 +71,7 @@ interface TargetState {
   inFlight: Promise<TrustDecision> | undefined;
 }
 
-export class CardTrustGate implements TrustGate {
+export class CardTrustGate {
   readonly #options: TrustGateOptions;
   readonly #states = new Map<GhostMxid, TargetState>();
 
@@ -82,12 +79,14 @@ export class CardTrustGate implements TrustGate {
     this.#options = options;
   }
 
+  /** Whether this target may be asked, from the cache where that is allowed. */
   async check(target: AgentTarget): Promise<TrustDecision> {
     const state = this.#stateOf(target);
-    if (state.decision !== undefined && this.#options.clock.now() < state.validUntil) {
-      return state.decision.trust === "unknown" ? this.#remaining(state) : state.decision;
-    }
-    return await this.#decide(target, state);
+    const remainingMs = state.validUntil - this.#options.clock.now();
+    if (state.decision === undefined || remainingMs <= 0) return await this.#decide(target, state);
+    return state.decision.trust === "unknown"
+      ? { trust: "unknown", retryAfterMs: remainingMs }
+      : state.decision;
   }
 
   /** Decides anew, cache or not, and records it. A card that cannot be fetched leaves a valid decision. */
@@ -129,10 +128,6 @@ export class CardTrustGate implements TrustGate {
     return state;
   }
 
-  #remaining(state: TargetState): TrustDecision {
-    return { trust: "unknown", retryAfterMs: Math.max(state.validUntil - this.#options.clock.now(), 1) };
-  }
-
   /** One evaluation of a pin at a time; concurrent callers share its result. */
   #decide(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
     state.inFlight ??= this.#settle(target, state).finally(() => {
@@ -148,8 +143,7 @@ export class CardTrustGate implements TrustGate {
     const now = this.#options.clock.now();
     if (decision.trust === "unknown") {
       state.failures += 1;
-      const stillGood = state.decision?.trust === "verified" && now < state.validUntil;
-      if (stillGood) return state.decision ?? decision;
+      if (state.decision?.trust === "verified" && now < state.validUntil) return state.decision;
       state.decision = decision;
       state.validUntil = now + decision.retryAfterMs;
       return decision;
@@ -165,18 +159,12 @@ export class CardTrustGate implements TrustGate {
     const { entry } = target;
     if (!isPinned(entry)) return { decision: QUARANTINED, why: "not_pinned" };
     const { clock, log, fetch = fetchCard } = this.#options;
-    const fetched = await fetch(entry.cardUrl, {
-      clock,
-      mayBePrivate: mayBePrivate(entry, entry.cardUrl),
-    });
+    const options = { clock, mayBePrivate: mayBePrivate(entry, entry.cardUrl) };
+    const fetched = await fetch(entry.cardUrl, options);
     if (!fetched.fetched) {
-      if (FINAL_FAILURES.has(fetched.failure)) return { decision: QUARANTINED, why: fetched.failure };
-      log.warn({
-        event: "agent_card_unavailable",
-        agent: target.agentId,
-        failure: fetched.failure,
-        status: fetched.status,
-      });
+      const { failure, status } = fetched;
+      if (FINAL_FAILURES.has(failure)) return { decision: QUARANTINED, why: failure };
+      log.warn({ event: "agent_card_unavailable", agent: target.agentId, failure, status });
       return { decision: { trust: "unknown", retryAfterMs: backoffMs(RETRY, state.failures) } };
     }
     const { keyId, jwk } = entry.cardIdentity;
@@ -190,18 +178,15 @@ export class CardTrustGate implements TrustGate {
 
   async #record(target: AgentTarget, { decision, cardDigest, why }: Evaluation): Promise<void> {
     if (decision.trust === "unknown") return;
-    const { ghost, agentId, fingerprint, entry } = target;
-    const record = {
-      ghost,
-      agentId,
-      trust: decision.trust,
-      targetFingerprint: fingerprint,
+    const { ghost, agentId, fingerprint: targetFingerprint, entry } = target;
+    const agentVersion = decision.trust === "verified" ? decision.agentVersion : undefined;
+    const card = {
       cardDigest,
-      agentVersion: decision.trust === "verified" ? decision.agentVersion : undefined,
+      agentVersion,
       keyId: entry.cardIdentity?.keyId,
       origin: originOf(entry.cardUrl),
     };
-    await this.#write(record, why);
+    await this.#write({ ghost, agentId, targetFingerprint, trust: decision.trust, ...card }, why);
   }
 
   async #write(record: Omit<TargetDecision, "checkedAt">, why: Why): Promise<void> {

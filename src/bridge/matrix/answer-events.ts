@@ -85,9 +85,6 @@ function shortForm(text: string, mediaType: string | undefined, texts: Texts): s
 const PLAIN = "text/plain";
 const typeOf = (mediaType: string | undefined) => mediaType?.split(";", 1)[0]?.trim().toLowerCase();
 
-/** Whether a text is shown as it is. */
-const isPlain = ({ mediaType }: Pick<Answer, "mediaType">): boolean => typeOf(mediaType) === PLAIN;
-
 async function formattedPieces(
   pieces: readonly string[],
   mediaType: string | undefined,
@@ -123,7 +120,7 @@ export function questionParts(
 ): Promise<ReplyPart[]> {
   const { empty, howToAnswer, howToChoose } = (source.texts ?? CATALOGUES.en).question;
   const text = question.text.trim() === "" ? empty : question.text;
-  const bullet = isPlain(question) ? "" : "- ";
+  const bullet = typeOf(question.mediaType) === PLAIN ? "" : "- ";
   const list = options.map(({ key, value }) => `${bullet}${key} ${value}`);
   const hint = options.length > 0 && source.takesReactions ? howToChoose : howToAnswer;
   const whole = [text, ...(list.length > 0 ? [list.join("\n")] : []), hint].join("\n\n");

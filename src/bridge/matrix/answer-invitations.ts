@@ -10,23 +10,18 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import {
-  type GhostMxid,
-  type RoomId,
-  type ServerName,
-  serverOf,
-  type UserId,
-} from "../../domain/identifiers.ts";
+import { type GhostMxid, type RoomId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
-import type { AgentDirectory } from "../agents/loaded-agents.ts";
+import type { AgentDirectory, AgentTarget } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedMembership } from "../ledger/memberships.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
-import type { Outcome } from "./request-result.ts";
+import type { GhostActor } from "./http.ts";
+import type { Failure, Outcome } from "./request-result.ts";
 
 const BATCH = 16;
 /** How many of these may be invitations of one server. */
@@ -54,7 +49,6 @@ export interface MembershipDependencies {
 /** The queue of what ghosts have to do about their memberships. */
 export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
   const { ledger, agents, clock, log } = deps;
-  const tasks = new MembershipTasks(deps);
   /** The ghosts with agents whose held invitations were queued. */
   let queued = "";
   const inProgress = new Map<ServerName, number>();
@@ -79,135 +73,119 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
     },
     work: async (membership, draining) => {
       count(membership, 1);
-      await tasks.work(membership, draining).finally(() => count(membership, -1));
+      await new MembershipTask(deps, membership, draining).run().finally(() => count(membership, -1));
     },
     onError: (error) => log.warn({ err: errorName(error) }, "memberships could not be worked on"),
   });
 }
 
-class MembershipTasks {
+/** What one ghost has to do about one room. */
+class MembershipTask {
   readonly #deps: MembershipDependencies;
+  readonly #membership: ClaimedMembership;
+  readonly #signal: AbortSignal | undefined;
 
-  constructor(deps: MembershipDependencies) {
+  constructor(deps: MembershipDependencies, membership: ClaimedMembership, signal: AbortSignal | undefined) {
     this.#deps = deps;
+    this.#membership = membership;
+    this.#signal = signal;
   }
 
-  async work(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
-    switch (membership.task) {
+  async run(): Promise<void> {
+    switch (this.#membership.task) {
       case "answer_invite":
-        return this.#answerInvite(membership, signal);
+        return this.#answerInvite();
       case "settle":
-        return this.#settle(membership, signal);
+        return this.#settle();
       case "leave":
-        return this.#leave(membership, signal);
+        return this.#leave();
     }
   }
 
-  async #answerInvite(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
-    const { ghosts, homeserver, ledger, clock } = this.#deps;
-    const { ghost, roomId, inviter, attempts } = membership;
-    if (!(await this.#hasAgent(ghost))) {
-      await ledger.memberships.holdInvitation(membership, clock.now());
-      this.#note(membership, "invitation held, because no agent has the ghost");
+  async #answerInvite(): Promise<void> {
+    const { homeserver, ledger, clock } = this.#deps;
+    const { ghost, roomId, inviter, attempts } = this.#membership;
+    const target = await this.#target();
+    if (target === undefined) {
+      await ledger.memberships.holdInvitation(this.#membership, clock.now());
+      this.#note("invitation held, because no agent has the ghost");
       // The queue may have looked for held invitations just before.
-      if (await this.#hasAgent(ghost)) await ledger.memberships.answerHeldInvitations([ghost], clock.now());
+      if (await this.#target()) await ledger.memberships.answerHeldInvitations([ghost], clock.now());
       return;
     }
-    if (inviter === undefined || !(await this.#mayInvite(ghost, inviter))) {
-      this.#note(membership, "invitation refused by policy");
-      return this.#leave(membership, signal);
+    if (inviter === undefined || !isSenderAllowed(target.entry, inviter)) {
+      this.#note("invitation refused by policy");
+      return this.#leave();
     }
-    const joined = await ghosts.acting(
-      ghost,
-      (actor) => homeserver.join(actor, roomId, [serverOf(inviter)]),
-      signal,
-    );
+    const joined = await this.#acting((actor) => homeserver.join(actor, roomId, [serverOf(inviter)]));
     if (joined.kind === "ok") {
-      await ledger.memberships.recordJoined(membership, clock.now());
-      return this.#note(membership, "joined");
+      await ledger.memberships.recordJoined(this.#membership, clock.now());
+      return this.#note("joined");
     }
     const attemptsMax = joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : refusalsMax(joined);
     // Neither is an answer about the room.
     const isOurs =
       joined.kind === "retry" && (joined.cause === "ghost_refused" || joined.cause === "stopped");
-    const hopeless = !isOurs && attempts >= attemptsMax;
-    return hopeless ? this.#leave(membership, signal) : this.#defer(membership, joined);
+    return !isOurs && attempts >= attemptsMax ? this.#leave() : this.#defer(joined);
   }
 
-  async #hasAgent(ghost: GhostMxid): Promise<boolean> {
-    return (await this.#deps.agents.current()).byGhost.has(ghost);
+  /** The ghost's agent, by agents.yaml as it is now. */
+  async #target(): Promise<AgentTarget | undefined> {
+    return (await this.#deps.agents.current()).byGhost.get(this.#membership.ghost);
   }
 
-  /** Whether this user may ask this ghost's agent, by agents.yaml as it is now. */
-  async #mayInvite(ghost: GhostMxid, inviter: UserId): Promise<boolean> {
-    const target = (await this.#deps.agents.current()).byGhost.get(ghost);
-    return target !== undefined && isSenderAllowed(target.entry, inviter);
-  }
-
-  async #settle(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
-    const { ghosts, homeserver, ledger, clock } = this.#deps;
-    const { ghost, roomId } = membership;
-    const members = await ghosts.acting(ghost, (actor) => homeserver.joinedMembers(actor, roomId), signal);
-    if (members.kind !== "ok") return this.#cannotSettle(membership, members);
+  async #settle(): Promise<void> {
+    const { homeserver, ledger, clock } = this.#deps;
+    const { ghost, roomId } = this.#membership;
+    const members = await this.#acting((actor) => homeserver.joinedMembers(actor, roomId));
+    if (members.kind !== "ok") return this.#cannotSettle(members);
     // A homeserver lets a bridge see who is in a room as long as one of its ghosts is.
-    if (!members.value.includes(ghost)) return this.#isOut(membership, { members: members.value.length });
-    const encryption = await ghosts.acting(
-      ghost,
-      (actor) => homeserver.stateEvent(actor, roomId, "m.room.encryption"),
-      signal,
-    );
-    if (encryption.kind !== "ok") return this.#cannotSettle(membership, encryption);
-    const facts = { encrypted: encryption.value !== undefined, members: members.value };
-    await ledger.memberships.recordRoomFacts(membership, facts, clock.now());
-    this.#note(membership, "settled", { encrypted: facts.encrypted, members: facts.members.length });
+    if (!members.value.includes(ghost)) return this.#isOut({ members: members.value.length });
+    const state = await this.#acting((actor) => homeserver.stateEvent(actor, roomId, "m.room.encryption"));
+    if (state.kind !== "ok") return this.#cannotSettle(state);
+    const facts = { encrypted: state.value !== undefined, members: members.value };
+    await ledger.memberships.recordRoomFacts(this.#membership, facts, clock.now());
+    this.#note("settled", { encrypted: facts.encrypted, members: facts.members.length });
   }
 
   /** Refused: the ghost is no longer in the room. */
-  async #cannotSettle(
-    membership: ClaimedMembership,
-    outcome: Exclude<Outcome<unknown>, { kind: "ok" }>,
-  ): Promise<void> {
-    return outcome.kind === "retry"
-      ? this.#defer(membership, outcome)
-      : this.#isOut(membership, { errcode: outcome.errcode });
+  #cannotSettle(outcome: Failure): Promise<void> {
+    return outcome.kind === "retry" ? this.#defer(outcome) : this.#isOut({ errcode: outcome.errcode });
   }
 
-  async #isOut(membership: ClaimedMembership, why: UnknownObject): Promise<void> {
-    await this.#recordLeft(membership);
-    this.#note(membership, "found to have ended", why);
+  async #isOut(why: UnknownObject): Promise<void> {
+    await this.#recordLeft();
+    this.#note("found to have ended", why);
   }
 
-  async #leave(membership: ClaimedMembership, signal?: AbortSignal): Promise<void> {
-    const { ghosts, homeserver } = this.#deps;
-    const left = await ghosts.acting(
-      membership.ghost,
-      (actor) => homeserver.leave(actor, membership.roomId),
-      signal,
-    );
-    if (left.kind === "retry") return this.#defer(membership, left);
-    await this.#recordLeft(membership);
-    this.#note(membership, "left");
+  async #leave(): Promise<void> {
+    const left = await this.#acting((actor) => this.#deps.homeserver.leave(actor, this.#membership.roomId));
+    if (left.kind === "retry") return this.#defer(left);
+    await this.#recordLeft();
+    this.#note("left");
   }
 
-  async #recordLeft(membership: ClaimedMembership): Promise<void> {
-    await this.#deps.onLeft?.(membership.ghost, membership.roomId);
-    await this.#deps.ledger.memberships.recordLeft(membership, this.#deps.clock.now());
+  async #recordLeft(): Promise<void> {
+    const { onLeft, ledger, clock } = this.#deps;
+    await onLeft?.(this.#membership.ghost, this.#membership.roomId);
+    await ledger.memberships.recordLeft(this.#membership, clock.now());
   }
 
-  async #defer(
-    membership: ClaimedMembership,
-    outcome: Exclude<Outcome<unknown>, { kind: "ok" }>,
-  ): Promise<void> {
+  async #defer(outcome: Failure): Promise<void> {
+    const { ledger, clock } = this.#deps;
     const askedMs = outcome.kind === "retry" ? outcome.afterMs : 0;
     const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
-    const waitMs = isStopped ? 0 : backoffMs(BACKOFF, membership.attempts, askedMs);
-    await this.#deps.ledger.memberships.defer(membership, this.#deps.clock.now() + waitMs);
-    const why = outcome.kind === "retry" ? outcome.cause : outcome.errcode;
-    this.#note(membership, "deferred", { why, waitMs });
+    const waitMs = isStopped ? 0 : backoffMs(BACKOFF, this.#membership.attempts, askedMs);
+    await ledger.memberships.defer(this.#membership, clock.now() + waitMs);
+    this.#note("deferred", { why: outcome.kind === "retry" ? outcome.cause : outcome.errcode, waitMs });
   }
 
-  #note(membership: ClaimedMembership, what: string, more: UnknownObject = {}): void {
-    const { roomId, ghost, task, attempts } = membership;
+  #acting<T>(action: (actor: GhostActor) => Promise<Outcome<T>>): Promise<Outcome<T>> {
+    return this.#deps.ghosts.acting(this.#membership.ghost, action, this.#signal);
+  }
+
+  #note(what: string, more: UnknownObject = {}): void {
+    const { roomId, ghost, task, attempts } = this.#membership;
     this.#deps.log.info({ roomId, ghost, task, attempts, ...more }, `membership ${what}`);
   }
 }

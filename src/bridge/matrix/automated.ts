@@ -15,10 +15,7 @@ export const AUTOMATED_MARKS: UnknownObject = {
   [BOUNCE_LIMIT_NAMES[0]]: 1,
 };
 
-/**
- * Whether a content says that a program sent it. A limit above 1 would allow an answer; none is given, because an agent
- * answers people.
- */
+/** Whether a content says that a program sent it. A limit above 1 gets no answer either: an agent answers people. */
 export function isMarkedAutomated(content: UnknownObject): boolean {
   return (
     AUTOMATED_NAMES.some((name) => content[name] === true) ||

@@ -2,6 +2,7 @@
 // Invariants: only a verified card gives an icon; it is requested under the rules of every request to the agent's side, with
 // no token, and bounded; it is an image of a kind that no browser runs, by its bytes; it is uploaded once, however many
 // processes, restarts and refusals there are, and again only when a changed card brings other bytes, once in an hour at most; nothing else waits for any of it.
+import { isDeepStrictEqual } from "node:util";
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/card-fields.ts";
 import { type FetchFailure, fetchIcon } from "../../cards/fetch.ts";
@@ -90,7 +91,7 @@ export class Avatars {
   async #try(target: AgentTarget, card: AgentCard, signal?: AbortSignal): Promise<void> {
     const { clock, log } = this.#deps;
     const before = this.#tried.get(target.ghost);
-    const isSameCard = before !== undefined && isSame(before.card, card);
+    const isSameCard = before !== undefined && isDeepStrictEqual(before.card, card);
     // A card is verified anew every few minutes; what failed is not tried more often for that.
     if (isSameCard && before.failures > 0 && clock.now() < before.dueAt) {
       this.#tried.set(target.ghost, { ...before, card });
@@ -161,8 +162,4 @@ function asIcon(bytes: Uint8Array): Icon {
 /** Of all that the card says: an icon may change behind an address that stays. */
 function digestOf(card: AgentCard): string {
   return sha256Tagged(canonicalize(card as unknown as Json));
-}
-
-function isSame(one: AgentCard, other: AgentCard): boolean {
-  return one === other || digestOf(one) === digestOf(other);
 }

@@ -4,7 +4,7 @@
 // Protocol: Matrix client-server API, "End-to-end encryption" and "Send-to-device messaging".
 import { z } from "zod";
 import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain/identifiers.ts";
-import type { UnknownObject } from "../../domain/json.ts";
+import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
@@ -16,11 +16,7 @@ import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 /** The account data in which a ghost's device is recorded at the homeserver. */
 const DEVICE_RECORD_TYPE = "org.drawbridge.device";
 
-/**
- * Nothing of rooms, presence or account data: a catchup of keys costs the homeserver a few milliseconds. A
- * homeserver answers the same question with the same answer for minutes, whatever came meanwhile, so each
- * differs in a limit that means nothing.
- */
+/** Nothing of rooms. A homeserver answers the same question the same for minutes, so each has another, idle limit. */
 const toDeviceFilter = (question: number) =>
   JSON.stringify({
     room: { rooms: [], timeline: { limit: 1 + (question % 1_000) } },
@@ -29,10 +25,7 @@ const toDeviceFilter = (question: number) =>
   });
 /** How many to-device messages a homeserver gives at a time. */
 const TO_DEVICE_PAGE = 100;
-/**
- * A homeserver bounds what its own users put into a to-device message (Synapse: 64 KiB), and not what another
- * server sends: one message may have as many megabytes as a request may, and a page has a hundred.
- */
+/** What another server sends is not bounded: one message may have many megabytes, and a page has a hundred of them. */
 const TO_DEVICE_BOUNDS: PruneBounds = {
   what: "list_elements",
   elementBytesMax: 128 * 1024,
@@ -42,7 +35,9 @@ const TO_DEVICE_BOUNDS: PruneBounds = {
 /** For a page of hundreds of megabytes, which a homeserver takes a while to write. */
 const TO_DEVICE_TIMEOUT_MS = 60_000;
 
-const AnyObject = z.record(z.string(), z.unknown());
+const record = <Value extends z.ZodType>(value: Value) => z.record(z.string(), value);
+const AnyObject = record(z.unknown());
+const Strings = record(z.string());
 const Users = z
   .array(z.unknown())
   .transform((users) => users.map(parseUserId).filter((user): user is UserId => user !== undefined));
@@ -51,27 +46,21 @@ const SyncResponse = z.object({
   next_batch: z.string().min(1),
   to_device: z.object({ events: z.array(z.unknown()) }).optional(),
   device_lists: z.object({ changed: Users.optional(), left: Users.optional() }).optional(),
-  device_one_time_keys_count: z.record(z.string(), z.number()).optional(),
+  device_one_time_keys_count: record(z.number()).optional(),
   device_unused_fallback_key_types: z.array(z.string()).optional(),
 });
 
-const DeviceRecord = z.object({
-  device_id: z.string(),
-  epoch: z.string().regex(/^[0-9]{1,18}$/),
-});
+const DeviceRecord = z
+  .object({ device_id: z.string(), epoch: z.string().regex(/^[0-9]{1,18}$/) })
+  .transform(({ device_id, epoch }) => ({ deviceId: device_id, epoch: BigInt(epoch) }));
+/** Which device a ghost has, and how far its state had come, as written down at the homeserver. */
+export type DeviceRecord = Readonly<z.output<typeof DeviceRecord>>;
 
-const Signatures = z.record(z.string(), z.record(z.string(), z.unknown()));
 const OwnKeys = z.object({
-  device_keys: z
-    .record(
-      z.string(),
-      z.record(
-        z.string(),
-        z.object({ keys: z.record(z.string(), z.string()), signatures: Signatures.optional() }),
-      ),
-    )
-    .optional(),
-  self_signing_keys: z.record(z.string(), z.object({ keys: z.record(z.string(), z.string()) })).optional(),
+  device_keys: record(
+    record(z.object({ keys: Strings, signatures: record(AnyObject).optional() })),
+  ).optional(),
+  self_signing_keys: record(z.object({ keys: Strings })).optional(),
 });
 
 /** What a transaction, or a catchup, brought for one ghost's device. */
@@ -85,6 +74,14 @@ export interface DeviceChanges {
   /** Undefined when nothing was said. */
   readonly unusedFallbackKeys: readonly string[] | undefined;
 }
+
+export const NO_CHANGES: DeviceChanges = {
+  toDevice: [],
+  changedUsers: [],
+  leftUsers: [],
+  oneTimeKeyCounts: undefined,
+  unusedFallbackKeys: undefined,
+};
 
 /** A request that a machine wants made in its ghost's name; its body is never logged. */
 export interface OutgoingRequest {
@@ -118,12 +115,6 @@ export interface PublishedDevice {
   readonly identity: DeviceIdentity;
   /** Whether the ghost's own self-signing key has signed it. */
   readonly crossSigned: boolean;
-}
-
-/** Which device a ghost has, and how far its state had come, as written down at the homeserver. */
-export interface DeviceRecord {
-  readonly deviceId: string;
-  readonly epoch: bigint;
 }
 
 export class DeviceApi {
@@ -163,8 +154,7 @@ export class DeviceApi {
   }
 
   /**
-   * `GET /sync`, for to-device messages and device lists alone. Records no presence.
-   * A message that is too large is skipped, so that it cannot keep others from being read.
+   * `GET /sync`, for to-device messages and device lists alone; too large messages are skipped.
    * @param since deletes, at the homeserver, the messages before it; undefined reads from the oldest one
    */
   async toDeviceSince(actor: GhostActor, since: string | undefined): Promise<Outcome<ToDevicePage>> {
@@ -180,16 +170,11 @@ export class DeviceApi {
       thin: TO_DEVICE_BOUNDS,
       timeoutMs: TO_DEVICE_TIMEOUT_MS,
     });
-    if (outcome.kind !== "ok") return outcome;
-    const { value } = outcome;
-    const given = value.to_device?.events ?? [];
-    const toDevice = given
-      .map((event) => (isTooDeep(event) ? undefined : AnyObject.safeParse(event).data))
-      .filter((data) => data !== undefined);
-    const skipped = given.length - toDevice.length;
-    return {
-      kind: "ok",
-      value: {
+    return mapValue(outcome, (value) => {
+      const given = value.to_device?.events ?? [];
+      const toDevice = given.filter((event) => isObject(event) && !isTooDeep(event)) as UnknownObject[];
+      const skipped = given.length - toDevice.length;
+      return {
         next: value.next_batch,
         skipped,
         isFull: given.length >= TO_DEVICE_PAGE || skipped > 0,
@@ -200,8 +185,8 @@ export class DeviceApi {
           oneTimeKeyCounts: value.device_one_time_keys_count,
           unusedFallbackKeys: value.device_unused_fallback_key_types,
         },
-      },
-    };
+      };
+    });
   }
 
   /** `POST /keys/query` for one of the ghost's own devices; undefined when it has no keys there. */
@@ -211,28 +196,23 @@ export class DeviceApi {
       as: { ghost },
       schema: OwnKeys,
     });
-    if (outcome.kind !== "ok") return outcome;
-    const device = outcome.value.device_keys?.[ghost]?.[deviceId];
-    const curve25519 = device?.keys[`curve25519:${deviceId}`];
-    const ed25519 = device?.keys[`ed25519:${deviceId}`];
-    if (device === undefined || curve25519 === undefined || ed25519 === undefined) {
-      return { kind: "ok", value: undefined };
-    }
-    const signers = Object.keys(outcome.value.self_signing_keys?.[ghost]?.keys ?? {});
-    const signatures = Object.keys(device.signatures?.[ghost] ?? {});
-    const crossSigned = signers.some((signer) => signatures.includes(signer));
-    return { kind: "ok", value: { identity: { curve25519, ed25519 }, crossSigned } };
+    return mapValue(outcome, ({ device_keys, self_signing_keys }) => {
+      const device = device_keys?.[ghost]?.[deviceId];
+      const curve25519 = device?.keys[`curve25519:${deviceId}`];
+      const ed25519 = device?.keys[`ed25519:${deviceId}`];
+      if (curve25519 === undefined || ed25519 === undefined) return undefined;
+      const signers = Object.keys(self_signing_keys?.[ghost]?.keys ?? {});
+      const signatures = Object.keys(device?.signatures?.[ghost] ?? {});
+      const crossSigned = signers.some((signer) => signatures.includes(signer));
+      return { identity: { curve25519, ed25519 }, crossSigned };
+    });
   }
 
   /** What the homeserver keeps about the ghost's device; undefined when nothing was ever written. */
   async deviceRecord(ghost: GhostMxid): Promise<Outcome<DeviceRecord | undefined>> {
     const path = ["user", ghost, "account_data", DEVICE_RECORD_TYPE];
     const call = { as: { ghost }, schema: DeviceRecord };
-    const outcome = await this.#http.request("device_record", "GET", path, call);
-    return mapValue(
-      unlessRefused(outcome, "M_NOT_FOUND"),
-      (record) => record && { deviceId: record.device_id, epoch: BigInt(record.epoch) },
-    );
+    return unlessRefused(await this.#http.request("device_record", "GET", path, call), "M_NOT_FOUND");
   }
 
   setDeviceRecord(ghost: GhostMxid, record: DeviceRecord): Promise<Outcome<undefined>> {

@@ -2,6 +2,7 @@
 // Invariants: a file is what its bytes say, not what the agent says: of a kind that is not recognised, nothing but bytes;
 // nothing that a browser runs is served under its own type; its name is a name, not a path; in an encrypted room nobody
 // but its members can read it (Matrix client-server API, "Sending encrypted attachments").
+import { isUtf8 } from "node:buffer";
 import { createCipheriv, createDecipheriv } from "node:crypto";
 import type { Random } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
@@ -10,6 +11,7 @@ import type { UnknownObject } from "../../domain/json.ts";
 import type { AttachmentReference } from "../ledger/prompts.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
+import type { GhostActor } from "./http.ts";
 import { plainLine } from "./plain-line.ts";
 import { mapValue, type Outcome } from "./request-result.ts";
 
@@ -56,17 +58,7 @@ export function verifiedType({ mediaType, content }: Pick<AnswerFile, "mediaType
     ([, bytes, bytesAt8 = ""]) => head.startsWith(bytes) && head.startsWith(bytesAt8, 8),
   );
   if (found !== undefined) return found[0];
-  return TEXTS.has(declared) && isText(content) ? declared : OCTETS;
-}
-
-function isText(content: Uint8Array): boolean {
-  if (content.includes(0)) return false;
-  try {
-    new TextDecoder("utf-8", { fatal: true }).decode(content);
-    return true;
-  } catch {
-    return false;
-  }
+  return TEXTS.has(declared) && isUtf8(content) && !content.includes(0) ? declared : OCTETS;
 }
 
 const NAME_CHARACTERS_MAX = 100;
@@ -135,12 +127,8 @@ export function createDownloader({
   ghosts,
 }: Pick<UploaderDependencies, "homeserver" | "ghosts">): DownloadFile {
   return async (ghost, { server, mediaId, encryption }, bytesMax, signal) => {
-    const stored = await ghosts.acting(
-      ghost,
-      (actor) => homeserver.download(actor, server, mediaId, bytesMax),
-      signal,
-    );
-    return mapValue(stored, (bytes) => {
+    const download = (actor: GhostActor) => homeserver.download(actor, server, mediaId, bytesMax);
+    return mapValue(await ghosts.acting(ghost, download, signal), (bytes) => {
       if (bytes === undefined) return "too_large";
       return encryption === undefined ? bytes : (decrypt(bytes, encryption) ?? "damaged");
     });

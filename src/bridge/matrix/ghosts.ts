@@ -14,7 +14,7 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { GhostLedger } from "../ledger/ledger.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
-import { type Outcome, type Refused, type Retry, retry } from "./request-result.ts";
+import { type Ok, type Outcome, ok, type Refused, type Retry, refused, retry } from "./request-result.ts";
 
 /** Shown in device lists. */
 const DEVICE_NAME = "Drawbridge";
@@ -26,13 +26,11 @@ const UNKNOWN_DEVICE = "M_UNKNOWN_DEVICE";
 
 export interface GhostsDependencies {
   readonly homeserver: Homeserver;
-  readonly ledger: { readonly ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile"> };
+  readonly ledger: { readonly ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile" | "hadKeys"> };
   readonly clock: Clock;
   readonly random: Random;
   /** Whether an account may be made for this ghost. Any ghost's where nothing is said. */
   readonly mayMake?: (ghost: GhostMxid) => Promise<boolean>;
-  /** Whether the homeserver ever had keys of this device. None has any where nothing is said. */
-  readonly hadKeys?: (ghost: GhostMxid, deviceId: string) => Promise<boolean>;
 }
 
 /** Called when the homeserver does not know a device whose keys it once had. */
@@ -51,7 +49,7 @@ export class Ghosts {
   /** The ghost with its device, registered on the homeserver if it was not yet. */
   ensureGhost(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
     const ready = this.#ready.get(ghost);
-    if (ready !== undefined) return Promise.resolve({ kind: "ok", value: ready });
+    if (ready !== undefined) return Promise.resolve(ok(ready));
     const running = this.#inFlight.get(ghost);
     if (running !== undefined) return running;
     const started = this.#make(ghost).finally(() => this.#inFlight.delete(ghost));
@@ -69,25 +67,19 @@ export class Ghosts {
   }
 
   /**
-   * The ghost ready to act, or when to try again: that the homeserver refuses to make it says nothing of
-   * any room, and ends when the operator has repaired the registration.
+   * The ghost ready to act, or when to try again: that the homeserver refuses to make it says nothing of any room.
    * @param signal ends the wait, and each request of the returned actor
    */
-  async readyGhost(
-    ghost: GhostMxid,
-    signal?: AbortSignal,
-  ): Promise<{ readonly kind: "ok"; readonly value: GhostActor } | Retry> {
+  async readyGhost(ghost: GhostMxid, signal?: AbortSignal): Promise<Ok<GhostActor> | Retry> {
     if (signal?.aborted === true) return retry("stopped");
     const made = await unlessStopped(this.ensureGhost(ghost), signal);
-    if (made.kind === "ok") return { kind: "ok", value: { ...made.value, signal } };
+    if (made.kind === "ok") return ok({ ...made.value, signal });
     return made.kind === "retry" ? made : retry("ghost_refused", undefined, made.errcode);
   }
 
   /**
-   * Acts as the ghost's device. When the homeserver does not know the device (`M_UNKNOWN_DEVICE`: it was
-   * deleted, or the homeserver restored), the same device is put again and the action repeated once; one
-   * that had keys is not, and nothing is done for the ghost until an operator has reset it.
-   * `refused` is about the action alone.
+   * Acts as the ghost's device; `refused` is about the action alone. When the homeserver does not know the device (it was
+   * deleted, or the homeserver restored), the device is restored and the action repeated once.
    * @param signal ends a request in flight; once it has aborted none is begun
    */
   async acting<T>(
@@ -105,13 +97,8 @@ export class Ghosts {
     return isOfGhost(second) ? retry("ghost_refused", undefined, second.errcode) : second;
   }
 
-  /**
-   * The homeserver does not know the ghost's device: puts it again if it never had keys. If it had, only the
-   * listeners are called.
-   */
-  async restoreDevice(
-    actor: GhostActor,
-  ): Promise<{ readonly kind: "ok"; readonly value: undefined } | Retry> {
+  /** The homeserver does not know the ghost's device: puts it again if it never had keys, else calls the listeners. */
+  async restoreDevice(actor: GhostActor): Promise<Ok<undefined> | Retry> {
     const { ledger, homeserver, clock } = this.#deps;
     const { ghost, deviceId } = actor;
     const recorded = await ledger.ghosts.ensureDevice(ghost, deviceId, clock.now());
@@ -120,7 +107,7 @@ export class Ghosts {
       this.forget(ghost);
       return retry("device_unavailable", undefined, UNKNOWN_DEVICE);
     }
-    if (await this.#hadKeys(ghost, deviceId)) {
+    if (await ledger.ghosts.hadKeys(ghost, deviceId)) {
       for (const listener of this.#onDeleted) listener(ghost, deviceId);
       return retry("ghost_refused", undefined, UNKNOWN_DEVICE);
     }
@@ -128,53 +115,41 @@ export class Ghosts {
     return put.kind === "refused" ? retry("ghost_refused", undefined, put.errcode) : put;
   }
 
-  /**
-   * Sets the display name if it differs from the one last set. One that comes too soon is left for a later call.
-   * @param chosenBy who decides the name
-   */
+  /** Sets the display name if it differs from the one last set. A card's that comes too soon is left for later. */
   async setProfile(
     ghost: GhostMxid,
     displayName: string,
     chosenBy: "operator" | "card",
     signal?: AbortSignal,
   ): Promise<Outcome<"set" | "unchanged">> {
+    const { homeserver, ledger, clock } = this.#deps;
     const actor = await this.readyGhost(ghost, signal);
     if (actor.kind !== "ok") return actor;
     const digest = sha256Tagged(JSON.stringify({ displayName }));
-    const device = await this.#deps.ledger.ghosts.ensureDevice(
-      ghost,
-      actor.value.deviceId,
-      this.#deps.clock.now(),
-    );
+    const now = clock.now();
+    const device = await ledger.ghosts.ensureDevice(ghost, actor.value.deviceId, now);
     const { profileSetAt = Number.NEGATIVE_INFINITY } = device;
-    const now = this.#deps.clock.now();
     const isTooSoon = chosenBy === "card" && now < profileSetAt + CARD_CHANGE_INTERVAL_MS;
-    if (device.profileDigest === digest || isTooSoon) return { kind: "ok", value: "unchanged" };
-    const outcome = await this.#deps.homeserver.setDisplayName(actor.value, displayName);
+    if (device.profileDigest === digest || isTooSoon) return ok("unchanged");
+    const outcome = await homeserver.setDisplayName(actor.value, displayName);
     if (outcome.kind !== "ok") return outcome;
-    await this.#deps.ledger.ghosts.recordProfile(ghost, digest, now);
-    return { kind: "ok", value: "set" };
-  }
-
-  async #hadKeys(ghost: GhostMxid, deviceId: string): Promise<boolean> {
-    return (await this.#deps.hadKeys?.(ghost, deviceId)) ?? false;
+    await ledger.ghosts.recordProfile(ghost, digest, now);
+    return ok("set");
   }
 
   async #make(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
     const { homeserver, ledger, clock, random, mayMake } = this.#deps;
-    if (mayMake !== undefined && !(await mayMake(ghost))) {
-      return { kind: "refused", status: 404, errcode: "DRAWBRIDGE_NO_AGENT" };
-    }
+    if (mayMake !== undefined && !(await mayMake(ghost))) return refused(404, "DRAWBRIDGE_NO_AGENT");
     const { deviceId } = await ledger.ghosts.ensureDevice(ghost, freshDeviceId(random), clock.now());
     const actor: GhostActor = { ghost, deviceId };
     const registered = await homeserver.registerGhost(ghost);
     if (registered.kind !== "ok") return registered;
-    if (!(await this.#hadKeys(ghost, deviceId))) {
+    if (!(await ledger.ghosts.hadKeys(ghost, deviceId))) {
       const put = await homeserver.putDevice(actor, DEVICE_NAME);
       if (put.kind !== "ok") return put;
     }
     this.#ready.set(ghost, actor);
-    return { kind: "ok", value: actor };
+    return ok(actor);
   }
 }
 

@@ -197,10 +197,7 @@ export class Homeserver {
     return mapValue(outcome, (stored) => stored.content_uri);
   }
 
-  /**
-   * `GET /_matrix/client/v1/media/download/{server}/{media}`, from the homeserver itself: no redirect is asked for, and none is
-   * followed. @returns undefined for a file that is longer than `bytesMax`
-   */
+  /** `GET /media/download/{server}/{media}` of `client/v1`. @returns undefined for a file that is longer than `bytesMax` */
   download(
     actor: GhostActor,
     server: ServerName,
@@ -252,10 +249,7 @@ export class Homeserver {
     return mapValue(outcome, ({ end }) => end);
   }
 
-  /**
-   * `GET /rooms/{room}/messages`, forwards from `from`: a ghost's own events of some types.
-   * Events that cannot be parsed are left out. `next` is undefined at the end of the timeline.
-   */
+  /** `GET /rooms/{room}/messages`, forwards: a ghost's own events. `next` is undefined at the end of the timeline. */
   async ownEventsFrom(
     actor: GhostActor,
     roomId: RoomId,

@@ -8,7 +8,7 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import { parseUntrustedJson } from "../../domain/strict-json.ts";
 import { readBounded, readBoundedBytes } from "../../runtime/http.ts";
 import { type PruneBounds, readPruned } from "./read-pruned-json.ts";
-import { classifyFailure, type Outcome, retry } from "./request-result.ts";
+import { classifyFailure, type Outcome, ok, retry } from "./request-result.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
 const NO_VALUE = z.unknown().transform(() => undefined);
@@ -73,11 +73,7 @@ export class HomeserverHttp {
     this.#agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
   }
 
-  /**
-   * Makes one request. Never throws for what the other side does.
-   * @param operation a short fixed name for metrics
-   * @param path segments, escaped here
-   */
+  /** Makes one request; never throws for what the other side does. @param operation a short fixed name for metrics */
   async request<Schema extends z.ZodType = z.ZodUndefined>(
     operation: string,
     method: Method,
@@ -85,13 +81,10 @@ export class HomeserverHttp {
     call: ApiCall<Schema> = {},
   ): Promise<Outcome<z.output<Schema>>> {
     if (call.as?.signal?.aborted === true) return retry("stopped");
-    const startedAt = this.#options.clock.now();
+    const { clock, observe } = this.#options;
+    const startedAt = clock.now();
     const outcome = await this.#exchange(method, this.#urlOf(path, call), call);
-    this.#options.observe?.({
-      operation,
-      outcome: outcome.kind,
-      durationMs: this.#options.clock.now() - startedAt,
-    });
+    observe?.({ operation, outcome: outcome.kind, durationMs: clock.now() - startedAt });
     return outcome;
   }
 
@@ -131,18 +124,12 @@ export class HomeserverHttp {
         call.thin === undefined
           ? await readBounded(response.body, call.bytesMax ?? RESPONSE_BYTES_MAX)
           : await readPruned(response.body, call.thin);
-      const body = text === undefined ? undefined : parseJson(text);
+      const body = parseUntrustedJson(text ?? "");
       if (!isOk) {
-        const header = response.headers["retry-after"];
-        return classifyFailure(
-          response.statusCode,
-          body,
-          Array.isArray(header) ? header[0] : header,
-          this.#options.clock.now(),
-        );
+        const [header] = [response.headers["retry-after"]].flat();
+        return classifyFailure(response.statusCode, body, header, this.#options.clock.now());
       }
-      if (text === undefined) return retry("too_large");
-      return outcomeOf(call, body);
+      return text === undefined ? retry("too_large") : outcomeOf(call, body);
     } catch {
       return retry(stopped.signal.aborted ? "stopped" : deadline.aborted ? "timeout" : "network");
     } finally {
@@ -169,13 +156,5 @@ function outcomeOf<Schema extends z.ZodType>(
   answer: unknown,
 ): Outcome<z.output<Schema>> {
   const parsed = (call.schema ?? NO_VALUE).safeParse(answer);
-  return parsed.success ? { kind: "ok", value: parsed.data as z.output<Schema> } : retry("malformed");
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return parseUntrustedJson(text);
-  } catch {
-    return undefined;
-  }
+  return parsed.success ? ok(parsed.data as z.output<Schema>) : retry("malformed");
 }

@@ -6,7 +6,7 @@ import { LRUCache } from "lru-cache";
 import type { Clock } from "../../domain/clock.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import type { Outcome } from "./request-result.ts";
+import { type Outcome, ok, refused } from "./request-result.ts";
 
 const BACKOFF = { firstMs: 60_000, maxMs: 60 * 60_000 };
 const ANSWERS_MAX = 4;
@@ -14,12 +14,9 @@ const ANSWERS_MAX = 4;
 const REMEMBERED_MAX = 1_000;
 
 /** Only users whose keys are too large were asked for. The code is the bridge's own, not the homeserver's. */
-const TOO_LARGE = { kind: "refused", status: 413, errcode: "ORG.DRAWBRIDGE.KEYS_TOO_LARGE" } as const;
+const TOO_LARGE = refused(413, "ORG.DRAWBRIDGE.KEYS_TOO_LARGE");
 
-/**
- * `POST /keys/query` for many users, of whom some may have more keys than is read of an answer. The answers of a few requests
- * at most are held. A machine asks again for whoever is missing in its answer.
- */
+/** `POST /keys/query` for many users. A machine asks again for whoever is missing in its answer. */
 export class KeysQuery {
   readonly #clock: Pick<Clock, "now">;
   readonly #onTooLarge: (user: string) => void;
@@ -57,7 +54,7 @@ export class KeysQuery {
         break;
       }
     }
-    return answers.length === 0 ? TOO_LARGE : { kind: "ok", value: merged(answers) };
+    return answers.length === 0 ? TOO_LARGE : ok(merged(answers));
   }
 
   #waits(user: string): boolean {
@@ -76,10 +73,8 @@ const VAIN_CLAIMS_MAX = 3;
 const CLAIM_REQUESTS_MAX = 32;
 
 /**
- * `POST /keys/claim` for users of several servers, each of which answers what it likes: so much that it is not read, or what
- * the homeserver itself fails at. The claim is made again by halves of the servers then. A server of which nothing can be
- * claimed, while others can or again and again, is reported to the machine as one that failed, as a homeserver does with
- * one that is out of reach.
+ * `POST /keys/claim` for users of several servers, by halves when an answer is too large or the homeserver fails. A server
+ * of which nothing can be claimed is reported to the machine as a homeserver reports one that is out of reach.
  */
 export class KeysClaim {
   readonly #vain = new LRUCache<string, number>({ max: REMEMBERED_MAX });
@@ -116,7 +111,7 @@ export class KeysClaim {
     const isGivenUp = failed.every((server) => (this.#vain.get(server) ?? 0) >= VAIN_CLAIMS_MAX);
     if (answers.length === 0 && failure !== undefined && !isGivenUp) return failure;
     const failures = Object.fromEntries(failed.map((server) => [server, {}]));
-    return { kind: "ok", value: merged([...answers, { one_time_keys: {}, failures }]) };
+    return ok(merged([...answers, { one_time_keys: {}, failures }]));
   }
 }
 

@@ -14,7 +14,7 @@ const MENTION_HOST = /^(?:www\.)?matrix\.to\.?$/;
 /** Elements within each other. The specification advises clients to go no deeper than 100. */
 const DEPTH_MAX = 64;
 /** Names of files that end like a top-level domain: clients would make links to foreign hosts of them. */
-const FILE_NAME = /(?<![\w@:/.-])[\w./-]*\w\.(?:md|py|rs|sh|pl|so|zip)\b(?![\w/@-]|\.\w)/g;
+const FILE_NAME = /((?<![\w@:/.-])[\w./-]*\w\.(?:md|py|rs|sh|pl|so|zip)\b(?![\w/@-]|\.\w))/;
 
 // A soft line break stays one: documents are wrapped at some width, and a client wraps at its own.
 const renderer = new MarkdownIt({ html: false, linkify: false, breaks: false, maxNesting: 20 });
@@ -61,23 +61,14 @@ function depthOf(tokens: readonly Token[]): number {
 
 /** A text with its file names as code, in which no client looks for links. */
 function withFileNames(text: Token): Token[] {
-  const found = [...text.content.matchAll(FILE_NAME)];
-  if (found.length === 0) return [text];
-  const tokens: Token[] = [];
-  const add = (type: "text" | "code_inline", content: string) => {
-    if (content === "") return;
-    const token = Object.assign(Object.create(Object.getPrototypeOf(text)) as Token, text, { type, content });
-    if (type === "code_inline") token.tag = "code";
-    tokens.push(token);
-  };
-  let at = 0;
-  for (const { 0: name, index } of found) {
-    add("text", text.content.slice(at, index));
-    add("code_inline", name);
-    at = index + name.length;
-  }
-  add("text", text.content.slice(at));
-  return tokens;
+  // Every second part is a file name, because the expression is one group.
+  const parts = text.content.split(FILE_NAME);
+  if (parts.length === 1) return [text];
+  return parts.flatMap((content, index) => {
+    if (content === "") return [];
+    const as = index % 2 === 0 ? { type: "text" } : { type: "code_inline", tag: "code" };
+    return Object.assign(Object.create(Object.getPrototypeOf(text)) as Token, text, as, { content });
+  });
 }
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^\n]*)$/;
@@ -109,17 +100,11 @@ function openFenceAfter(piece: string, before: OpenFence | undefined): OpenFence
 const FORMATTED_LENGTH_MAX = 1024 * 1024;
 /** How long the formatting of one answer goes on, in milliseconds. */
 const FORMATTING_MS_MAX = 1_000;
-/**
- * Cells of the tables of one piece. As HTML a cell has at least nine bytes (`<td></td>`), so that more of them would
- * not fit one event anyway.
- */
+/** Cells of the tables of one piece. As HTML (`<td></td>`) more of them would not fit one event anyway. */
 const CELLS_MAX = 4_096;
 const DELIMITER_ROW = /^[ \t>|:-]+$/;
 
-/**
- * The most cells that the tables of a text can have. A few characters suffice for tens of thousands, because a row
- * that is shorter than the table's head is filled up with empty cells.
- */
+/** The most cells that the tables of a text can have: a short row is filled up with empty cells. */
 function cellsAtMost(text: string): number {
   let cells = 0;
   let columns = 0;
@@ -132,10 +117,7 @@ function cellsAtMost(text: string): number {
   return cells;
 }
 
-/**
- * Each piece of one Markdown text as HTML; undefined for a piece that is above the budget. A code block that a cut
- * divides is one in both pieces.
- */
+/** Each piece of one Markdown text as HTML, undefined above the budget. A code block that a cut divides is one in both. */
 export async function renderMarkdownPieces(
   pieces: readonly string[],
   clock: Clock,

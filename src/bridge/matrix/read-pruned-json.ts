@@ -17,17 +17,11 @@ export interface PruneBounds {
   readonly elementBytesMax: number;
   /** All such objects together that are kept, and as much again of what is none. */
   readonly bytesMax: number;
-  /**
-   * All that is read. The rest of a list is left out unread, and with it what stands behind the list; an answer of which
-   * names would be missing is not kept at all.
-   */
+  /** All that is read. A list is cut there; an answer of which names would be missing is not kept at all. */
   readonly readBytesMax: number;
 }
 
-/**
- * The body as text, without those objects that are too large, or for which there is no more room; undefined when the
- * rest is longer than the bound.
- */
+/** The body as text, without what is too large or has no room; undefined when the rest is longer than the bound. */
 export async function readPruned(body: Body, bounds: PruneBounds): Promise<string | undefined> {
   const thinner = new Thinner(bounds);
   let length = 0;

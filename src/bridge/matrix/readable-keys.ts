@@ -2,21 +2,12 @@
 // Invariants: what a machine could not read is left out, so that one server's answer keeps no other's from it; a user of
 // whom nothing can be read has no devices, or no one-time key, as if the user's server had said so; a user has a bounded
 // number of devices, because an answer is encrypted for each.
-
-type JsonObject = Readonly<Record<string, unknown>>;
-
-const isObject = (value: unknown): value is JsonObject =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
+import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 
 /** An object with those of its members for which `read` returns something. */
 function members<Value>(of: unknown, read: (value: unknown, name: string) => Value | undefined) {
-  const all = isObject(of) ? Object.entries(of) : [];
-  return Object.fromEntries(
-    all.flatMap(([name, value]) => {
-      const readable = read(value, name);
-      return readable === undefined ? [] : [[name, readable] as const];
-    }),
-  );
+  const all = Object.entries(membersOf(of)).map(([name, value]) => [name, read(value, name)] as const);
+  return Object.fromEntries(all.filter(([, value]) => value !== undefined));
 }
 
 const anyObject = (value: unknown) => (isObject(value) ? value : undefined);
@@ -26,9 +17,9 @@ const DEVICES_MAX = 200;
 const ID_LENGTH_MAX = 255;
 
 function usableDevices(of: unknown, user: string) {
-  const isSigned = ({ signatures }: JsonObject) =>
-    // One of them is the device's own.
-    isObject(signatures) && Object.keys(anyObject(signatures[user]) ?? {}).length > 1;
+  // One of the signatures is the device's own.
+  const isSigned = (device: UnknownObject | undefined) =>
+    Object.keys(membersOf(membersOf(device?.["signatures"])[user])).length > 1;
   const readable = Object.entries(members(of, anyObject)).filter(([id]) => id.length <= ID_LENGTH_MAX);
   if (readable.length <= DEVICES_MAX) return Object.fromEntries(readable);
   const inOrder = readable.toSorted(([, one], [, other]) => Number(isSigned(other)) - Number(isSigned(one)));
@@ -40,16 +31,13 @@ const KEY_ID = /^[A-Za-z0-9_.]{1,64}:[A-Za-z0-9+/=_.-]{1,255}$/;
 const oneTimeKey = (value: unknown, id: string) => (KEY_ID.test(id) ? anyObject(value) : undefined);
 
 /** The answer to a machine's request without what the machine could not read. */
-export function readableKeys(kind: string, answer: JsonObject): JsonObject {
+export function readableKeys(kind: string, answer: UnknownObject): UnknownObject {
   if (kind === "keys_query") {
-    const devices = members(answer["device_keys"], usableDevices);
-    return { ...answer, device_keys: devices };
+    return { ...answer, device_keys: members(answer["device_keys"], usableDevices) };
   }
   if (kind === "keys_claim") {
-    const keys = members(answer["one_time_keys"], (of) =>
-      members(of, (device) => members(device, oneTimeKey)),
-    );
-    return { ...answer, one_time_keys: keys };
+    const ofUser = (of: unknown) => members(of, (device) => members(device, oneTimeKey));
+    return { ...answer, one_time_keys: members(answer["one_time_keys"], ofUser) };
   }
   return answer;
 }

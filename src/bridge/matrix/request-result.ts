@@ -42,18 +42,27 @@ export interface Refused {
   readonly errcode: string;
 }
 
-export type Outcome<T> = { readonly kind: "ok"; readonly value: T } | Retry | Refused;
+export interface Ok<T> {
+  readonly kind: "ok";
+  readonly value: T;
+}
+
+export type Failure = Retry | Refused;
+export type Outcome<T> = Ok<T> | Failure;
+
+export const ok = <T>(value: T): Ok<T> => ({ kind: "ok", value });
+/** Success without a value. */
+export const DONE = ok(undefined);
+export const refused = (status: number, errcode: string): Refused => ({ kind: "refused", status, errcode });
 
 /** The outcome with its value mapped. */
 export function mapValue<T, U>(outcome: Outcome<T>, map: (value: T) => U): Outcome<U> {
-  return outcome.kind === "ok" ? { kind: "ok", value: map(outcome.value) } : outcome;
+  return outcome.kind === "ok" ? ok(map(outcome.value)) : outcome;
 }
 
 /** A refusal with this error code as success without a value. */
 export function unlessRefused<T>(outcome: Outcome<T>, errcode: string): Outcome<T | undefined> {
-  return outcome.kind === "refused" && outcome.errcode === errcode
-    ? { kind: "ok", value: undefined }
-    : outcome;
+  return outcome.kind === "refused" && outcome.errcode === errcode ? DONE : outcome;
 }
 
 /** The longest wait that a homeserver may ask for. */
@@ -84,11 +93,7 @@ export function retry(cause: RetryCause, askedMs?: number, errcode?: string): Re
   return { kind: "retry", cause, afterMs: Math.ceil(afterMs), errcode };
 }
 
-/**
- * Classifies an answer that is not a success.
- * @param body the parsed JSON body; undefined when it was none
- * @param now milliseconds since the Unix epoch
- */
+/** Classifies an answer that is not a success. @param body the parsed JSON body; undefined when it was none */
 export function classifyFailure(
   status: number,
   body: unknown,
@@ -105,5 +110,5 @@ export function classifyFailure(
   if (status < 400 || errcode === undefined || errcode === "M_UNRECOGNIZED") {
     return retry("malformed", undefined, errcode);
   }
-  return { kind: "refused", status, errcode };
+  return refused(status, errcode);
 }

@@ -17,7 +17,7 @@ import { AUTOMATED_MARKS } from "./automated.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
-import type { Outcome } from "./request-result.ts";
+import { DONE, type Failure, type Outcome, ok, refused } from "./request-result.ts";
 
 /** How long the homeserver surely remembers a transaction ID: four hours short of what it keeps. */
 export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;
@@ -47,19 +47,13 @@ export interface OutgoingEvent {
   readonly ghost: GhostMxid;
   readonly eventType: string;
   readonly content: UnknownObject;
-  /**
-   * Whether every device of the room may read it, also those whose questions are refused. Only for what holds nothing of
-   * a question or an answer.
-   */
+  /** Whether all devices of the room may read it, also those whose questions are refused: it holds nothing of questions. */
   readonly forAllDevices?: boolean;
   readonly transactionId: TransactionId;
   /** The event it answers; an earlier send is searched from there on. */
   readonly sourceEventId: EventId | undefined;
   readonly firstAttemptedAt: number | undefined;
-  /**
-   * Records that a request is about to be made; rejects when the right to make it was lost. Resolves to the event ID when
-   * the event turns out to have been sent meanwhile.
-   */
+  /** Records that a request is about to be made; rejects when the right to it was lost. Resolves to the ID of a sent event. */
   readonly recordAttempt: (now: number) => Promise<EventId | undefined>;
 }
 
@@ -72,15 +66,10 @@ export type EncryptEvent = (
   event: EventContent,
 ) => Promise<Outcome<EventContent>>;
 
-/**
- * Where ghosts take no part in encrypted rooms: what was asked in one, while they did, is not answered there in
- * plain text.
- */
+/** Where ghosts take no part in encrypted rooms: what was asked in one, while they did, is not answered in plain text. */
 export function plainRoomsOnly(ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> }): EncryptEvent {
   return async (_actor, room, event) =>
-    (await ledger.isRoomEncrypted(room))
-      ? { kind: "refused", status: 400, errcode: "DRAWBRIDGE_ROOM_ENCRYPTED" }
-      : { kind: "ok", value: event };
+    (await ledger.isRoomEncrypted(room)) ? refused(400, "DRAWBRIDGE_ROOM_ENCRYPTED") : ok(event);
 }
 
 export interface SenderDependencies {
@@ -97,41 +86,31 @@ export async function sendOnce(
   event: OutgoingEvent,
   signal?: AbortSignal,
 ): Promise<SendResult> {
-  const ready = await deps.ghosts.readyGhost(event.ghost, signal);
+  const { homeserver, ghosts, clock, encryptEvent } = deps;
+  const { roomId, transactionId, firstAttemptedAt } = event;
+  const acting = <T>(action: (actor: GhostActor) => Promise<Outcome<T>>) =>
+    ghosts.acting(event.ghost, action, signal);
+  const ready = await ghosts.readyGhost(event.ghost, signal);
   if (ready.kind === "retry") return giveBack(ready);
 
-  const now = deps.clock.now();
-  if (event.firstAttemptedAt !== undefined && now - event.firstAttemptedAt >= TRANSACTION_MEMORY_MS) {
-    const earlier = await deps.ghosts.acting(
-      event.ghost,
-      (actor) => findEarlier(deps.homeserver, actor, event),
-      signal,
-    );
+  if (firstAttemptedAt !== undefined && clock.now() - firstAttemptedAt >= TRANSACTION_MEMORY_MS) {
+    const earlier = await acting((actor) => findEarlier(homeserver, actor, event));
     if (earlier.kind !== "ok") return giveBack(earlier);
     if (earlier.value !== undefined) return { kind: "sent", eventId: earlier.value };
   }
-  const { encryptEvent } = deps;
   const marked = { ...event, content: { ...event.content, ...AUTOMATED_MARKS } };
   const outgoing =
-    encryptEvent === undefined
-      ? ({ kind: "ok", value: marked } as const)
-      : await deps.ghosts.acting(event.ghost, (actor) => encryptEvent(actor, event.roomId, marked), signal);
+    encryptEvent === undefined ? ok(marked) : await acting((actor) => encryptEvent(actor, roomId, marked));
   if (outgoing.kind !== "ok") return giveBack(outgoing);
   const { eventType } = outgoing.value;
   // Outside the ciphertext, where an earlier send can be recognised, and programs without the key see what it is.
-  const content = {
-    ...outgoing.value.content,
-    ...AUTOMATED_MARKS,
-    [TRANSACTION_KEY]: event.transactionId,
-  };
-  const known = await event.recordAttempt(deps.clock.now());
+  const content = { ...outgoing.value.content, ...AUTOMATED_MARKS, [TRANSACTION_KEY]: transactionId };
+  const known = await event.recordAttempt(clock.now());
   if (known !== undefined) return { kind: "sent", eventId: known };
-  const outcome = await deps.ghosts.acting(
-    event.ghost,
-    (actor) => deps.homeserver.sendEvent(actor, event.roomId, eventType, event.transactionId, content),
-    signal,
+  const sent = await acting((actor) =>
+    homeserver.sendEvent(actor, roomId, eventType, transactionId, content),
   );
-  return outcome.kind === "ok" ? { kind: "sent", eventId: outcome.value } : giveBack(outcome);
+  return sent.kind === "ok" ? { kind: "sent", eventId: sent.value } : giveBack(sent);
 }
 
 /** Sends the events of delegations. */
@@ -139,12 +118,10 @@ export function createEventSender(
   deps: SenderDependencies & { readonly ledger: Pick<DelegationLedger, "recordAttempt"> },
 ): EventSender {
   return {
-    send: (send, signal) =>
-      sendOnce(
-        deps,
-        { ...send, recordAttempt: (now) => deps.ledger.recordAttempt(send.sendId, now) },
-        signal,
-      ),
+    send: (send, signal) => {
+      const recordAttempt = (now: number) => deps.ledger.recordAttempt(send.sendId, now);
+      return sendOnce(deps, { ...send, recordAttempt }, signal);
+    },
   };
 }
 
@@ -154,7 +131,7 @@ async function findEarlier(
   actor: GhostActor,
   event: OutgoingEvent,
 ): Promise<Outcome<EventId | undefined>> {
-  const unknowable = { kind: "refused", status: 404, errcode: "M_NOT_FOUND" } as const;
+  const unknowable = refused(404, "M_NOT_FOUND");
   if (event.sourceEventId === undefined) return unknowable;
   const start = await homeserver.timelineAfter(actor, event.roomId, event.sourceEventId);
   if (start.kind !== "ok") return start;
@@ -165,14 +142,14 @@ async function findEarlier(
     const found = read.value.events.find(
       (own) => own.sender === event.ghost && own.content[TRANSACTION_KEY] === event.transactionId,
     );
-    if (found !== undefined) return { kind: "ok", value: found.event_id };
-    if (read.value.next === undefined || read.value.next === from) return { kind: "ok", value: undefined };
+    if (found !== undefined) return ok(found.event_id);
+    if (read.value.next === undefined || read.value.next === from) return DONE;
     from = read.value.next;
   }
   return unknowable;
 }
 
-function giveBack(outcome: Exclude<Outcome<unknown>, { kind: "ok" }>): SendResult {
+function giveBack(outcome: Failure): SendResult {
   if (outcome.kind === "retry") return { kind: "retry", afterMs: outcome.afterMs };
   const unreachable = outcome.errcode === "M_FORBIDDEN" || outcome.errcode === "M_NOT_FOUND";
   return { kind: "refused", reason: unreachable ? "room_unreachable" : "reply_refused" };

@@ -14,10 +14,9 @@ async function fixture(t: TestContext, hadKeys: boolean, script: Script = WELL) 
   const side = ghostSide(t, homeserver.url);
   const ghosts = new Ghosts({
     homeserver: side.homeserver,
-    ledger: side.ledger,
+    ledger: { ghosts: { ...side.ledger.ghosts, hadKeys: async () => hadKeys } },
     clock: side.clock,
     random: systemRandom,
-    hadKeys: async () => hadKeys,
   });
   const deleted: string[] = [];
   ghosts.onDeviceDeleted((who) => deleted.push(who));

@@ -114,10 +114,7 @@ function openSide(
     servesEncryptedRooms: true,
   });
   const parts = { homeserver, ledger, clock: systemClock, random: systemRandom, log };
-  const ghosts = new Ghosts({
-    ...parts,
-    hadKeys: (ghost, deviceId) => ledger.ghosts.hadKeys(ghost, deviceId),
-  });
+  const ghosts = new Ghosts(parts);
   const devices = new GhostDevices({
     ...parts,
     ghosts,

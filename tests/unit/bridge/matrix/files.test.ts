@@ -11,7 +11,7 @@ import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
 import type { GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
-import { ghostSide } from "../../../support/ghosts.ts";
+import { ghostSide, memoryGhostLedger } from "../../../support/ghosts.ts";
 import { type ScriptedAnswer, scriptedHomeserver } from "../../../support/http-server.ts";
 
 const PNG = Buffer.from("\x89PNG\r\n\x1a\n rest", "latin1");
@@ -23,11 +23,7 @@ async function setUp(t: TestContext, isEncrypted: boolean, answer: ScriptedAnswe
     path.includes("/upload") || path.includes("/download") ? answer : { body: {} },
   );
   const { homeserver, clock } = ghostSide(t, server.url);
-  const device = { deviceId: "D", profileDigest: undefined };
-  const ghosts = new Ghosts({
-    ...{ homeserver, clock, random: systemRandom },
-    ledger: { ghosts: { ensureDevice: async () => device, recordProfile: async () => {} } } as never,
-  });
+  const ghosts = new Ghosts({ homeserver, clock, random: systemRandom, ledger: memoryGhostLedger() });
   const ledger = { isRoomEncrypted: async () => isEncrypted };
   const upload = createUploader({ homeserver, ghosts, ledger, random: systemRandom });
   return { server, upload, download: createDownloader({ homeserver, ghosts }) };
