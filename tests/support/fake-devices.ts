@@ -56,19 +56,14 @@ export class FakeDevices
     this.ghosts = ghosts.map((name) => ghost(name));
   }
 
-  async receive(
-    changes: ReadonlyMap<GhostMxid, DeviceChanges>,
-  ): Promise<{ roomsWithNewKeys: readonly RoomId[] }> {
+  async receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>): Promise<void> {
     await this.onReceive();
-    const rooms: RoomId[] = [];
     for (const change of changes.values()) {
       this.received.push(change);
-      for (const { content } of change.toDevice as { content: { session_id: string; room_id: RoomId } }[]) {
+      for (const { content } of change.toDevice as { content: { session_id: string } }[]) {
         this.sessions.add(content.session_id);
-        rooms.push(content.room_id);
       }
     }
-    return { roomsWithNewKeys: rooms };
   }
 
   async decrypt(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<Decryption> {

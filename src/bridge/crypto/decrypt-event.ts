@@ -17,7 +17,7 @@ import {
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
-import { isObject, type UnknownObject } from "../../domain/json.ts";
+import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import { isPanic } from "./olm-machine-adapter.ts";
 import type { WithheldCodes } from "./withheld-codes.ts";
 
@@ -73,11 +73,9 @@ export async function decryptEvent(
   senders: SenderDevices,
   withheld: WithheldCodes,
 ): Promise<Decryption> {
-  const outside = asObject(raw["content"]);
-  if (outside === undefined || raw["type"] !== "m.room.encrypted" || outside["algorithm"] !== ALGORITHM) {
-    return UNDECRYPTABLE;
-  }
-  const { ciphertext, session_id: session } = outside;
+  const outside = membersOf(raw["content"]);
+  const { algorithm, ciphertext, session_id: session } = outside;
+  if (raw["type"] !== "m.room.encrypted" || algorithm !== ALGORITHM) return UNDECRYPTABLE;
   if (typeof ciphertext !== "string" || typeof session !== "string") return UNDECRYPTABLE;
   const index = megolmIndex(ciphertext);
   if (index === undefined || !session.isWellFormed()) return UNDECRYPTABLE;
@@ -86,19 +84,12 @@ export async function decryptEvent(
     const settings = new DecryptionSettings(TrustRequirement.Untrusted);
     const decrypted = await machine.decryptRoomEvent(text, new SdkRoomId(room), settings);
     const query = () => senders.queryUnknown(machine, sender, decrypted.senderCurve25519Key);
-    switch (await trustOf(machine, sender, decrypted, policy)) {
-      case "sender_mismatch":
-        return MISMATCH;
-      case "device_not_trusted":
-        return NOT_TRUSTED;
-      case "device_unknown":
-        // Until the device is known, its owner could be anybody.
-        return { kind: "missing_key", withheld: undefined, ...(await query()) };
-      case "trusted":
-    }
-    const inside = asObject(JSON.parse(decrypted.event) as unknown);
-    const content = contentOf(inside?.["content"], outside);
-    const type = inside?.["type"];
+    const trust = await trustOf(machine, sender, decrypted, policy);
+    // Until the device is known, its owner could be anybody.
+    if (trust === "device_unknown") return { kind: "missing_key", withheld: undefined, ...(await query()) };
+    if (trust !== "trusted") return trust;
+    const { type, content: decryptedContent } = membersOf(JSON.parse(decrypted.event));
+    const content = contentOf(decryptedContent, outside);
     if (content === undefined || typeof type !== "string") return UNDECRYPTABLE;
     const digest = indexDigest(room, session, index);
     return { kind: "decrypted", type, content, indexDigest: digest, ...(await query()) };
@@ -107,8 +98,6 @@ export async function decryptEvent(
     return ofError(error) ?? { kind: "missing_key", withheld: withheld.codeOf({ sender, room }, session) };
   }
 }
-
-const asObject = (value: unknown): UnknownObject | undefined => (isObject(value) ? value : undefined);
 
 /** Undefined for a key that is missing. */
 function ofError(error: MegolmDecryptionError): Decryption | undefined {
@@ -129,17 +118,16 @@ function ofError(error: MegolmDecryptionError): Decryption | undefined {
 }
 
 /** The decrypted content, with the relation that stands in plain text outside for servers to read. */
-function contentOf(decrypted: unknown, outside: UnknownObject) {
-  const content = asObject(decrypted);
+function contentOf(content: unknown, outside: UnknownObject): UnknownObject | undefined {
+  if (!isObject(content)) return undefined;
   const relation = outside["m.relates_to"];
-  if (content === undefined || relation === undefined || "m.relates_to" in content) return content;
+  if (relation === undefined || "m.relates_to" in content) return content;
   return { ...content, "m.relates_to": relation };
 }
 
 /**
- * The message index of a Megolm ciphertext, read from its bytes; undefined when it is no Megolm message. Form:
- * version byte 3, then protocol buffer fields, of which field 1 (varint) is the index.
- * https://gitlab.matrix.org/matrix-org/olm/-/blob/master/docs/megolm.md, "Message format"
+ * The message index of a Megolm ciphertext: version byte 3, then protocol buffer fields, of which field 1 (varint) it is;
+ * undefined for anything else. https://gitlab.matrix.org/matrix-org/olm/-/blob/master/docs/megolm.md, "Message format"
  */
 export function megolmIndex(ciphertext: string): number | undefined {
   const [version, indexTag, varintBytes] = [3, 0x08, 5];
@@ -182,44 +170,39 @@ export async function hasComparedIdentity(
   return expected.some(({ masterKey }) => present.length === 1 && present[0] === masterKey);
 }
 
-/**
- * What the policy says of the device that a decrypted event came from. The machine has compared the sender of the
- * event with the owner of the device that made the session, wherever it knows that device.
- */
+/** What the policy says of the device that a decrypted event came from, as far as the machine knows it. */
 async function trustOf(
   machine: OlmMachine,
   sender: UserId,
   event: DecryptedRoomEvent,
   policy: DeviceTrustPolicy,
-): Promise<"trusted" | "device_not_trusted" | "sender_mismatch" | "device_unknown"> {
+): Promise<"trusted" | "device_unknown" | typeof MISMATCH | typeof NOT_TRUSTED> {
   // The strict variant does not distinguish an unsigned device from one whose owner nobody has compared.
   const shield = event.shieldState(false).code;
-  if (shield === ShieldStateCode.MismatchedSender) return "sender_mismatch";
+  if (shield === ShieldStateCode.MismatchedSender) return MISMATCH;
   // A key that was forwarded or imported; the library takes none here, and would not know whose it is.
-  if (shield === ShieldStateCode.AuthenticityNotGuaranteed) return "device_not_trusted";
+  if (shield === ShieldStateCode.AuthenticityNotGuaranteed) return NOT_TRUSTED;
   if (shield !== ShieldStateCode.UnknownDevice) {
     if (policy.senderDevices === "allow_all") return "trusted";
-    if (shield === ShieldStateCode.UnsignedDevice) return "device_not_trusted";
+    if (shield === ShieldStateCode.UnsignedDevice) return NOT_TRUSTED;
     if (policy.senderDevices === "cross_signed") return "trusted";
   }
   // The device was not known when its key came, or the policy asks for more: it must be one of the sender's now.
   const device = await deviceWithKey(machine, sender, event.senderCurve25519Key);
   if (device === undefined) return "device_unknown";
   if (policy.senderDevices === "allow_all") return "trusted";
-  if (!device.isCrossSignedByOwner()) return "device_not_trusted";
+  if (!device.isCrossSignedByOwner()) return NOT_TRUSTED;
   if (policy.senderDevices === "cross_signed") return "trusted";
-  return (await hasComparedIdentity(machine, sender, policy)) ? "trusted" : "device_not_trusted";
+  return (await hasComparedIdentity(machine, sender, policy)) ? "trusted" : NOT_TRUSTED;
 }
 
 const QUERIES_MAX = 3;
 const REMEMBERED_MAX = 10_000;
 
 /**
- * Which of the senders' devices a machine could write to. A message that brings a key brings its device's keys too, so
- * an event of a device that logged in a moment ago is believed before the homeserver has announced that device, and an
- * answer encrypted then would not reach it. So the devices of whoever wrote from an unknown device are queried before
- * the next event is encrypted. A device is queried a few times at most, since it may be one that nobody ever
- * publishes, and the homeserver may answer from an old list. A failure here fails no event.
+ * Which of the senders' devices a machine could write to. An event of a device that logged in a moment ago is believed
+ * before the homeserver has announced that device, so its owner's devices are queried before an answer is encrypted; a
+ * few times at most, since it may be one that nobody ever publishes. A failure here fails no event.
  */
 export class SenderDevices {
   readonly #known = new Set<string>();

@@ -1,6 +1,7 @@
 // What is wrong with ghosts' devices, and a hint for each problem: for /readyz and `drawbridge doctor`.
 // Invariant: one ghost's problem is shown and does not make the bridge unready, because the others go on.
 import type { GhostMxid } from "../../domain/identifiers.ts";
+import { counted } from "../../domain/printable.ts";
 import type { Readiness } from "../health/health-server.ts";
 import { DEVICE_STOP_REASONS, type DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceStatus } from "./ghost-device.ts";
@@ -30,7 +31,7 @@ const DELIVERY_HINTS: Readonly<Record<Exclude<KeyDelivery, "works">, string>> = 
   no_key_counts: `The homeserver does not count ghosts' keys in its transactions. ${FLAGS}`,
 };
 
-const ghostCount = (count: number) => `${count} ghost${count === 1 ? "" : "s"}`;
+const ghostCount = (count: number) => counted(count, "ghost");
 
 function named(ghosts: readonly GhostMxid[]): string {
   const more = ghosts.length - NAMED_MAX;
@@ -43,15 +44,14 @@ export function deviceReadiness(
   configured: readonly GhostMxid[],
 ): readonly Readiness[] {
   const statuses = new Map(devices.statuses().map((status) => [status.ghost, status]));
-  const stops = new Map(configured.map((ghost) => [ghost, statuses.get(ghost)?.stopped]));
-  const running = configured.filter((ghost) => stops.get(ghost) === undefined);
-  const ready = running.map((ghost) => statuses.get(ghost)).filter((status) => status?.state === "ready");
-  const readyWith = (has: (status: DeviceStatus) => boolean) =>
-    ready.flatMap((status) => (status !== undefined && has(status) ? [status.ghost] : []));
-  const isReady = new Set(readyWith(() => true));
+  const running = configured.filter((ghost) => statuses.get(ghost)?.stopped === undefined);
+  const ready = running
+    .flatMap((ghost) => statuses.get(ghost) ?? [])
+    .filter(({ state }) => state === "ready");
+  const readyWith = (has: (status: DeviceStatus) => boolean) => ready.filter(has).map(({ ghost }) => ghost);
 
   const checks: Readiness[] = DEVICE_STOP_REASONS.flatMap((reason) => {
-    const ghosts = configured.filter((ghost) => stops.get(ghost) === reason);
+    const ghosts = configured.filter((ghost) => statuses.get(ghost)?.stopped === reason);
     if (ghosts.length === 0) return [];
     const hint = `${named(ghosts)}: ${DEVICE_STOP_HINTS[reason]}`;
     return [{ name: `device_${reason}`, ok: false, blocking: false, found: ghostCount(ghosts.length), hint }];
@@ -64,7 +64,7 @@ export function deviceReadiness(
   check(
     "device_keys_published",
     running.length,
-    running.filter((ghost) => !isReady.has(ghost)),
+    running.filter((ghost) => statuses.get(ghost)?.state !== "ready"),
     "the device is not open yet; it is tried again by itself. If that lasts, read the bridge's log.",
   );
   check(

@@ -1,5 +1,6 @@
 // Decides whether a ghost's device may be opened, from what its store and the homeserver each say of it. Pure.
 // Invariant: whenever the two are inconsistent, the device stops; no new device is ever made where there was one before.
+import { isDeepStrictEqual } from "node:util";
 import type { RecordedDevice } from "../ledger/ghosts.ts";
 import type { DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceRecord, PublishedDevice } from "../matrix/device-api.ts";
@@ -42,11 +43,7 @@ export function checkConsistency({ deviceId, opened, store, published, record }:
         if (record.deviceId !== deviceId) return stop("store_behind");
         if (record.epoch > (store?.epoch ?? 0n)) return stop("store_behind");
       }
-      const { identity } = opened;
-      const isOurs =
-        published === undefined ||
-        (published.identity.ed25519 === identity.ed25519 &&
-          published.identity.curve25519 === identity.curve25519);
+      const isOurs = published === undefined || isDeepStrictEqual(published.identity, opened.identity);
       return isOurs ? { kind: "consistent" } : stop("store_foreign");
     }
   }

@@ -6,13 +6,11 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/concurrency.ts";
 import type { DeviceApi, OutgoingRequest } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import { type Outcome, type Refused, type Retry, retry } from "../matrix/request-result.ts";
+import { DONE, type Failure, type Outcome, type Refused, retry } from "../matrix/request-result.ts";
 import type { Machines } from "./machines.ts";
 
 /** Answers of the homeserver lead to further requests, a few rounds long. */
 const ROUNDS_MAX = 16;
-
-const OK = { kind: "ok", value: undefined } as const;
 
 /** Makes one request while no other of the machine is in progress. */
 export type Submit = (request: OutgoingRequest) => Promise<Outcome<undefined>>;
@@ -87,7 +85,7 @@ export class DeviceRequests {
     if (actor() === undefined) return retry("device_unavailable");
     // Requests count as due until they are made, because the machine itself may fail.
     this.#isDue = true;
-    let failure: Retry | Refused | undefined;
+    let failure: Failure | undefined;
     for (let round = 0; round < ROUNDS_MAX && failure === undefined; round++) {
       const requests = await machines.outgoing(ghost);
       if (requests.length === 0) break;
@@ -99,7 +97,7 @@ export class DeviceRequests {
       }
     }
     this.#isDue = failure !== undefined;
-    return failure ?? OK;
+    return failure ?? DONE;
   }
 
   async #submit(request: OutgoingRequest): Promise<Outcome<undefined>> {
@@ -114,7 +112,7 @@ export class DeviceRequests {
     this.#made += 1;
     if (outcome.kind === "ok") {
       await machines.sent(ghost, request, outcome.value);
-      return OK;
+      return DONE;
     }
     if (outcome.kind === "refused") {
       const { errcode } = outcome;

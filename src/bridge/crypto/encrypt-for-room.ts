@@ -8,7 +8,7 @@ import { z } from "zod";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import type { Outcome, Refused } from "../matrix/request-result.ts";
+import { DONE, type Outcome, ok, refused } from "../matrix/request-result.ts";
 import type { EventContent } from "../matrix/send-once.ts";
 import type { GhostDevice } from "./ghost-device.ts";
 import type { RoomEncryption } from "./machine.ts";
@@ -36,9 +36,8 @@ export interface EncryptionDependencies {
 /** What the room's own settings say. */
 type Rotation = Pick<RoomEncryption, "rotationMessages" | "rotationMs">;
 
-const GONE = "DRAWBRIDGE_ENCRYPTION_GONE";
-
-const refused = (errcode: string): Refused => ({ kind: "refused", status: 400, errcode });
+/** Encryption cannot be switched off; nothing is sent into a room that seems to have done so. */
+const GONE = refused(400, "DRAWBRIDGE_ENCRYPTION_GONE");
 
 /** How the room wants its events encrypted; undefined when it does not. */
 export async function encryptionOf(
@@ -48,26 +47,17 @@ export async function encryptionOf(
 ): Promise<Outcome<Rotation | undefined>> {
   const state = await homeserver.stateEvent(actor, room, "m.room.encryption");
   if (state.kind !== "ok") return state;
-  if (state.value === undefined) {
-    // Encryption cannot be switched off; nothing is sent into a room that seems to have done so.
-    return (await ledger.isRoomEncrypted(room)) ? refused(GONE) : { kind: "ok", value: undefined };
-  }
+  if (state.value === undefined) return (await ledger.isRoomEncrypted(room)) ? GONE : DONE;
   const parsed = EncryptionState.safeParse(state.value);
-  if (!parsed.success) return refused("DRAWBRIDGE_UNKNOWN_ALGORITHM");
+  if (!parsed.success) return refused(400, "DRAWBRIDGE_UNKNOWN_ALGORITHM");
   const { rotation_period_msgs, rotation_period_ms } = parsed.data;
-  return {
-    kind: "ok",
-    value: {
-      rotationMessages: Math.min(rotation_period_msgs ?? ROTATION_MESSAGES, ROTATION_MESSAGES_MAX),
-      rotationMs: Math.min(rotation_period_ms ?? ROTATION_MS, ROTATION_MS_MAX),
-    },
-  };
+  return ok({
+    rotationMessages: Math.min(rotation_period_msgs ?? ROTATION_MESSAGES, ROTATION_MESSAGES_MAX),
+    rotationMs: Math.min(rotation_period_ms ?? ROTATION_MS, ROTATION_MS_MAX),
+  });
 }
 
-/**
- * Shares the room's session with the devices of the members that are joined now, so that an event for these devices can be
- * encrypted.
- */
+/** Shares the room's session with the devices of the members that are joined now, so that an event can be encrypted. */
 export async function shareWithRoom(
   deps: EncryptionDependencies,
   device: GhostDevice,
@@ -82,7 +72,7 @@ export async function shareWithRoom(
     homeserver.joinedMembers(actor, room),
   ]);
   if (encryption.kind !== "ok") return encryption;
-  if (encryption.value === undefined) return refused(GONE);
+  if (encryption.value === undefined) return GONE;
   if (visibility.kind !== "ok") return visibility;
   if (members.kind !== "ok") return members;
   const known = visibility.value?.["history_visibility"];
@@ -98,13 +88,19 @@ export async function shareWithRoom(
   // The queries to other servers take time; members that left meanwhile get no key.
   const present = device.requests.made === made ? members : await homeserver.joinedMembers(actor, room);
   if (present.kind !== "ok") return present;
-  return await share(machines, device, actor.ghost, room, present.value, settings);
+  const requests = await machines.shareRoomKey(actor.ghost, room, present.value, settings);
+  if (requests.length > 0) {
+    const raised = await device.raiseEpoch();
+    if (raised.kind !== "ok") return raised;
+  }
+  for (const request of requests) {
+    const outcome = await device.requests.submit(request);
+    if (outcome.kind !== "ok") return outcome;
+  }
+  return DONE;
 }
 
-/**
- * Encrypts one event, its session shared with the devices of the members that are joined now. Call it for one event of
- * a room at a time: between sharing and encrypting no other event may use the session up.
- */
+/** Encrypts one event for the room's present devices. Call it for one event at a time: each uses the shared session up. */
 export async function encryptForRoom(
   deps: EncryptionDependencies,
   device: GhostDevice,
@@ -116,13 +112,8 @@ export async function encryptForRoom(
   if (shared.kind !== "ok") return shared;
   const content = await deps.machines.encrypt(actor.ghost, room, event.eventType, event.content);
   const relation = event.content["m.relates_to"];
-  return {
-    kind: "ok",
-    value: {
-      eventType: "m.room.encrypted",
-      content: { ...content, ...(relation !== undefined && { "m.relates_to": relation }) },
-    },
-  };
+  const outside = { ...content, ...(relation !== undefined && { "m.relates_to": relation }) };
+  return ok({ eventType: "m.room.encrypted", content: outside });
 }
 
 /** Queries the members' devices, and claims the keys that are needed to write to them. */
@@ -138,27 +129,7 @@ async function prepare(
   if (queried.kind === "retry") return queried;
   const claimed = await device.requests.alone(async (submit) => {
     const claim = await machines.missingSessions(ghost, members);
-    return claim === undefined ? ({ kind: "ok", value: undefined } as const) : submit(claim);
+    return claim === undefined ? DONE : submit(claim);
   });
-  return claimed.kind === "retry" ? claimed : { kind: "ok", value: undefined };
-}
-
-async function share(
-  machines: EncryptionDependencies["machines"],
-  device: GhostDevice,
-  ghost: GhostMxid,
-  room: RoomId,
-  members: readonly UserId[],
-  settings: RoomEncryption,
-): Promise<Outcome<undefined>> {
-  const requests = await machines.shareRoomKey(ghost, room, members, settings);
-  if (requests.length > 0) {
-    const raised = await device.raiseEpoch();
-    if (raised.kind !== "ok") return raised;
-  }
-  for (const request of requests) {
-    const outcome = await device.requests.submit(request);
-    if (outcome.kind !== "ok") return outcome;
-  }
-  return { kind: "ok", value: undefined };
+  return claimed.kind === "retry" ? claimed : DONE;
 }

@@ -12,7 +12,7 @@ import type { DeviceStopReason } from "../ledger/states.ts";
 import type { DeviceApi, DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import { type Outcome, type Refused, type Retry, retry } from "../matrix/request-result.ts";
+import { DONE, type Failure, type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
 import { checkConsistency } from "./device-consistency.ts";
 import { DeviceRequests } from "./device-requests.ts";
 import { KeyCatchup, type KeyCatchupObserver } from "./key-catchup.ts";
@@ -63,8 +63,6 @@ const isUnavailable = (error: unknown) =>
   error.code === "device_unavailable" &&
   !(error.cause instanceof ThreadRefusal && error.cause.kind === "database_unavailable");
 
-const OK = { kind: "ok", value: undefined } as const;
-
 export class GhostDevice {
   readonly ghost: GhostMxid;
   readonly requests: DeviceRequests;
@@ -83,7 +81,7 @@ export class GhostDevice {
   #isReady = false;
   #stopped: DeviceStopReason | undefined;
   #crossSigned = false;
-  #failure: Retry | Refused | undefined;
+  #failure: Failure | undefined;
   /** Not opened again before this. */
   #retryAt = 0;
 
@@ -149,34 +147,28 @@ export class GhostDevice {
 
   /** Opens it, unless that was tried and failed a moment ago. */
   ensure(): Promise<Outcome<GhostActor>> {
-    if (this.#isReady && this.#actor !== undefined) {
-      return Promise.resolve({ kind: "ok", value: this.#actor });
-    }
-    if (this.#opening !== undefined) return this.#opening;
-    const isTooSoon = this.#deps.clock.now() < this.#retryAt;
-    if (this.#failure !== undefined && (isTooSoon || this.#stopped !== undefined)) {
+    if (this.#isReady && this.#actor !== undefined) return Promise.resolve(ok(this.#actor));
+    const isTooSoon = this.#deps.clock.now() < this.#retryAt || this.#stopped !== undefined;
+    if (this.#opening === undefined && this.#failure !== undefined && isTooSoon) {
       return Promise.resolve(this.#failure);
     }
-    this.#opening = this.#openLogged();
+    this.#opening ??= this.#openLogged();
     return this.#opening;
   }
 
   /**
-   * Takes in what a transaction brought. What the machine cannot take now is dropped: the homeserver still has it, and
-   * the catchup reads it.
+   * Takes in what a transaction brought. What the machine cannot take now is dropped, and the catchup reads it.
    * @throws when the database cannot commit
    */
-  async receive(changes: DeviceChanges): Promise<readonly RoomId[]> {
-    if (!this.isOpen) return [];
+  async receive(changes: DeviceChanges): Promise<void> {
+    if (!this.isOpen) return;
     try {
       const rooms = await this.#take(changes);
       if (rooms.length > 0) this.#deps.onNewKeys(rooms);
-      return rooms;
     } catch (error) {
       // A transaction that is refused comes again without its to-device messages, so they are read then too.
       this.catchup.soon();
       if (!isUnavailable(error)) throw error;
-      return [];
     }
   }
 
@@ -190,9 +182,8 @@ export class GhostDevice {
   }
 
   /**
-   * Records, here and at the homeserver, that the device's state has advanced, so that a store restored to an older
-   * state is detected. When a reset came meanwhile, the reset's record is written back: the new device would otherwise
-   * be taken for one whose store was lost. The homeserver gets one epoch after the other.
+   * Records, here and at the homeserver, that the device's state has advanced, so that a store restored to an older state
+   * is detected. After a reset its record is written back, else the new device would seem to have lost its store.
    */
   raiseEpoch(): Promise<Outcome<undefined>> {
     return this.#raising.run(() => this.#raiseEpoch());
@@ -248,7 +239,7 @@ export class GhostDevice {
       return user !== undefined && [serverOf(this.ghost), ...allowed].includes(serverOf(user));
     });
     observe.toDeviceRefused(changes.toDevice.length - toDevice.length);
-    const { roomsWithNewKeys } = await machines.receive(this.ghost, { ...changes, toDevice });
+    const roomsWithNewKeys = await machines.receive(this.ghost, { ...changes, toDevice });
     this.requests.driveSoon();
     return roomsWithNewKeys;
   }
@@ -261,7 +252,7 @@ export class GhostDevice {
     this.roomsBegun.clear();
   }
 
-  #failed(failure: Retry | Refused): void {
+  #failed(failure: Failure): void {
     this.#failure = failure;
     const { afterMs } = failure.kind === "retry" ? failure : retry("ghost_refused");
     this.#retryAt = this.#deps.clock.now() + afterMs;
@@ -351,14 +342,12 @@ export class GhostDevice {
     await ledger.ghosts.recordPublished(ghost, actor.deviceId, clock.now());
     this.#isReady = true;
     this.#failure = undefined;
-    log.info(
-      { ghost, deviceId: actor.deviceId, crossSigned: this.#crossSigned },
-      "a ghost's device is ready",
-    );
+    const { deviceId } = actor;
+    log.info({ ghost, deviceId, crossSigned: this.#crossSigned }, "a ghost's device is ready");
     this.#deps.onReady();
     // What transactions brought before it was open was dropped; the homeserver still has it.
     void this.catchup.run();
-    return { kind: "ok", value: actor };
+    return ok(actor);
   }
 
   #crossSign(): Promise<Outcome<undefined>> {
@@ -367,7 +356,7 @@ export class GhostDevice {
         const outcome = await submit(request);
         if (outcome.kind !== "ok") return outcome;
       }
-      return OK;
+      return DONE;
     });
   }
 

@@ -9,10 +9,10 @@ import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import { KeyedSerial, mapConcurrent, resultWithin } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
-import type { DeviceChanges } from "../matrix/device-api.ts";
+import { type DeviceChanges, NO_CHANGES } from "../matrix/device-api.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import { type Outcome, retry } from "../matrix/request-result.ts";
+import { type Outcome, ok, retry } from "../matrix/request-result.ts";
 import type { EventContent } from "../matrix/send-once.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import { encryptForRoom, encryptionOf, shareWithRoom } from "./encrypt-for-room.ts";
@@ -140,22 +140,17 @@ export class GhostDevices {
   }
 
   /**
-   * Takes in what a transaction or a catchup brought; resolves when it is durable. The part of a ghost that is stopped
-   * or unknown is dropped.
+   * Takes in what a transaction brought; resolves when it is durable. The part of a ghost that is stopped is dropped.
    * @throws when the database cannot commit: the transaction must not be acknowledged
    */
-  async receive(
-    changes: ReadonlyMap<GhostMxid, DeviceChanges>,
-  ): Promise<{ readonly roomsWithNewKeys: readonly RoomId[] }> {
+  async receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>): Promise<void> {
     this.#delivery.received(changes);
-    const rooms = await Promise.all(
+    await Promise.all(
       [...changes].map(async ([ghost, change]) => {
-        const received = await this.#of(ghost).receive(change);
+        await this.#of(ghost).receive(change);
         this.#deps.observe.toDevice(change.toDevice.length, "transaction");
-        return received;
       }),
     );
-    return { roomsWithNewKeys: [...new Set(rooms.flat())] };
   }
 
   /** Tries the ghosts one after the other until one can decrypt; else returns the most informative answer. */
@@ -179,10 +174,7 @@ export class GhostDevices {
     return best;
   }
 
-  /**
-   * Reads to-device messages that the transactions may have lost. Calls for one ghost are coalesced; the position moves
-   * only after what was read is durable.
-   */
+  /** Reads to-device messages that the transactions may have lost. Calls for one ghost are coalesced. */
   async catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
     return this.owns(ghost) ? this.#of(ghost).catchup.run(signal) : retry("device_elsewhere");
   }
@@ -208,18 +200,14 @@ export class GhostDevices {
     if (await device.track(users)) device.requests.driveSoon();
   }
 
-  /**
-   * Makes an event ready for its room as the room is now: unchanged where the room is not encrypted, else
-   * `m.room.encrypted`, its session shared with the devices that are in the room now. An event for an encrypted room is
-   * never returned in plain text; where it is not known whether the room is encrypted, nothing is returned at all.
-   */
+  /** Makes an event ready for its room as it is now: unchanged, or encrypted; nothing where its encryption is not known. */
   async encryptEvent(actor: GhostActor, room: RoomId, event: EventContent): Promise<Outcome<EventContent>> {
     const { memberships } = this.#deps.ledger;
     const parts = this.#encryption;
     if (!(await memberships.isRoomEncrypted(room))) {
       const encryption = await encryptionOf(parts, actor, room);
       if (encryption.kind !== "ok") return encryption;
-      if (encryption.value === undefined) return { kind: "ok", value: event };
+      if (encryption.value === undefined) return ok(event);
     }
     const ready = await this.ensure(actor.ghost);
     if (ready.kind === "retry") return ready;
@@ -229,19 +217,15 @@ export class GhostDevices {
     return this.#alone(actor, room, () => encryptForRoom(parts, device, actor, room, event));
   }
 
-  /**
-   * Begins the session for the next answer in a room, unless one was begun since the ghost's machine was opened: its key is
-   * on its way while the question is still read. The answer's own encryption looks at the room again.
-   */
+  /** Begins the session for the next answer in a room, so that its key is on its way while the question is still read. */
   async beginSession(ghost: GhostMxid, room: RoomId): Promise<void> {
     const device = this.#devices.get(ghost);
     if (device?.isReady !== true || device.roomsBegun.has(room)) return;
     device.roomsBegun.add(room);
     const actor = await device.ensure();
     if (actor.kind !== "ok") return;
-    await this.#alone(actor.value, room, () =>
-      shareWithRoom(this.#encryption, device, actor.value, room, false),
-    );
+    const share = () => shareWithRoom(this.#encryption, device, actor.value, room, false);
+    await this.#alone(actor.value, room, share);
   }
 
   get #encryption() {
@@ -270,9 +254,7 @@ export class GhostDevices {
 
   /** Every ghost's device, for readiness and metrics. */
   statuses(): readonly DeviceStatus[] {
-    return [...this.#devices.values()]
-      .map((device) => device.status())
-      .filter((status) => status !== undefined);
+    return [...this.#devices.values()].flatMap((device) => device.status() ?? []);
   }
 
   /** Whether keys come with transactions, as far as it was found out. */
@@ -299,8 +281,7 @@ export class GhostDevices {
     try {
       const isNew = await device.track([event.sender]);
       const first = await this.#machines.decrypt(ghost, event);
-      const isQueried =
-        (first.kind === "decrypted" || first.kind === "missing_key") && first.queried === true;
+      const isQueried = "queried" in first;
       if (isQueried) this.#queryForOthers(ghosts, ghost, event.sender);
       if (!isNew && !isQueried) return first;
       if (first.kind !== "refused" || first.reason !== "device_not_trusted") {
@@ -318,15 +299,11 @@ export class GhostDevices {
 
   /** What one ghost queries, because a user wrote from an unknown device, the others of its room query too. */
   #queryForOthers(ghosts: readonly GhostMxid[], but: GhostMxid, user: UserId): void {
-    const changed = {
-      toDevice: [],
-      changedUsers: [user],
-      leftUsers: [],
-      oneTimeKeyCounts: undefined,
-      unusedFallbackKeys: undefined,
-    };
     for (const ghost of ghosts) {
-      if (ghost !== but && this.owns(ghost)) void this.#of(ghost).receive(changed).catch(this.#logged);
+      if (ghost === but || !this.owns(ghost)) continue;
+      void this.#of(ghost)
+        .receive({ ...NO_CHANGES, changedUsers: [user] })
+        .catch(this.#logged);
     }
   }
 

@@ -1,7 +1,7 @@
 // Keys of IndexedDB as bytes.
 // Invariants: bytes sort as IndexedDB sorts the keys: numbers before strings before arrays; no key is a prefix of another,
 // so that the bytes of a prefix of a string bound the strings that begin with it.
-import type { UnknownObject } from "../../domain/json.ts";
+import { membersOf } from "../../domain/json.ts";
 import type { KeyRange } from "../ledger/fenced-crypto-writes.ts";
 
 /** The kinds of key that the library uses. */
@@ -10,7 +10,6 @@ export type IdbKey = string | number | readonly IdbKey[];
 const NUMBER = 0x10;
 const STRING = 0x30;
 const ARRAY = 0x50;
-const END = 0x00;
 
 function numberBytes(value: number): Buffer {
   const bytes = Buffer.alloc(9);
@@ -36,7 +35,7 @@ export function encodeKey(key: unknown): Buffer {
   if (typeof key === "string") return Buffer.from(`${String.fromCharCode(STRING)}${escaped(key)}\u0000`);
   if (typeof key === "number" && !Number.isNaN(key)) return numberBytes(key);
   if (Array.isArray(key)) {
-    return Buffer.concat([Buffer.of(ARRAY), ...key.map(encodeKey), Buffer.of(END)]);
+    return Buffer.concat([Buffer.of(ARRAY), ...key.map(encodeKey), Buffer.of(0)]);
   }
   throw new DOMException("a key of a kind that is not supported", "DataError");
 }
@@ -49,11 +48,10 @@ export function decodeStringKey(bytes: Buffer): string {
 
 /** The key in an index with this key path; undefined for a record that is not in the index. */
 export function indexKeyOf(keyPath: string | readonly string[], value: unknown): Buffer | undefined {
-  const members = (typeof value === "object" && value !== null ? value : {}) as UnknownObject;
+  const members = membersOf(value);
+  const key = typeof keyPath === "string" ? members[keyPath] : keyPath.map((member) => members[member]);
   try {
-    return encodeKey(
-      typeof keyPath === "string" ? members[keyPath] : keyPath.map((member) => members[member]),
-    );
+    return encodeKey(key);
   } catch {
     return undefined;
   }

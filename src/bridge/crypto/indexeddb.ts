@@ -68,11 +68,8 @@ abstract class Source {
   }
 
   getAllKeys(query?: unknown, count?: number): IDBRequest {
-    return this.#answer(
-      query,
-      (records) => records.map(({ key }) => decodeStringKey(key)),
-      count || undefined,
-    );
+    const toKeys = (records: readonly CryptoRecord[]) => records.map(({ key }) => decodeStringKey(key));
+    return this.#answer(query, toKeys, count || undefined);
   }
 
   get(query: unknown): IDBRequest {
@@ -171,12 +168,11 @@ class IDBIndex extends Source {
   protected async find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]> {
     const { records } = this.transaction;
     if (typeof this.#keyPath !== "string") return records.range(this.store.name, "indexKey", range, count);
-    const found = (await records.range(this.store.name, "key", ALL_KEYS))
-      .map((record) => ({ record, indexKey: indexKeyOf(this.#keyPath, toValue(record.value)) }))
-      .flatMap(({ record, indexKey }) =>
-        indexKey && isWithin(range, indexKey) ? [{ record, indexKey }] : [],
-      )
-      .sort((a, b) => Buffer.compare(a.indexKey, b.indexKey));
+    const found = (await records.range(this.store.name, "key", ALL_KEYS)).flatMap((record) => {
+      const indexKey = indexKeyOf(this.#keyPath, toValue(record.value));
+      return indexKey && isWithin(range, indexKey) ? { record, indexKey } : [];
+    });
+    found.sort((a, b) => Buffer.compare(a.indexKey, b.indexKey));
     return found.slice(0, count).map(({ record }) => record);
   }
 }
@@ -283,10 +279,11 @@ export class StoredDatabases {
   constructor(records: StoreRecords, layout: readonly DatabaseLayout[]) {
     this.records = records;
     for (const { suffix, version, objectStores } of layout) {
-      const stores = Object.entries(objectStores).map(
-        ([name, indices]) => [name, { name, indices: new Map(Object.entries(indices)) }] as const,
-      );
-      this.#databases.set(suffix, { version, objectStores: new Map(stores), transactions: new Set() });
+      const stores = new Map<string, ObjectStore>();
+      for (const [name, indices] of Object.entries(objectStores)) {
+        stores.set(name, { name, indices: new Map(Object.entries(indices)) });
+      }
+      this.#databases.set(suffix, { version, objectStores: stores, transactions: new Set() });
     }
   }
 

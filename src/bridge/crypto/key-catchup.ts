@@ -8,7 +8,7 @@ import { Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { DeviceApi, DeviceChanges } from "../matrix/device-api.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import { type Outcome, type Refused, retry } from "../matrix/request-result.ts";
+import { type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
 
 /** Pages of one catchup; what is left is read by the next one. */
 const PAGES_MAX = 50;
@@ -105,10 +105,8 @@ export class KeyCatchup {
       for (const room of await take(changes)) rooms.add(room);
       if (skipped > 0) {
         observe.toDeviceSkipped(skipped);
-        log.warn(
-          { ghost, messages: skipped },
-          "to-device messages were too large or nested too deep, and were skipped",
-        );
+        const text = "to-device messages were too large or nested too deep, and were skipped";
+        log.warn({ ghost, messages: skipped }, text);
       }
       if (next !== since) await positions.set(ghost, next, since);
       since = next;
@@ -119,6 +117,6 @@ export class KeyCatchup {
     observe.toDevice(messages, "catchup");
     const roomsWithNewKeys = [...rooms];
     if (roomsWithNewKeys.length > 0) onNewKeys(roomsWithNewKeys);
-    return { kind: "ok", value: { messages, roomsWithNewKeys } };
+    return ok({ messages, roomsWithNewKeys });
   }
 }

@@ -67,10 +67,7 @@ export class KeyDeliveryCheck {
     this.#found(isCounted ? "works" : "no_key_counts");
   }
 
-  /**
-   * Sends the message when a check is due, and counts one that did not come in time.
-   * @param ghost one whose device is ready
-   */
+  /** Sends the message of a ghost that is ready when a check is due, and counts one that did not come in time. */
   async check(ghost: GhostMxid): Promise<void> {
     const { clock, random, send } = this.#deps;
     const now = clock.now();

@@ -6,7 +6,7 @@
 import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { UnknownObject } from "../../domain/json.ts";
+import { membersOf, type UnknownObject } from "../../domain/json.ts";
 import type { EncryptedRoomEvent } from "./decrypt-event.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 
@@ -40,7 +40,7 @@ interface Request {
   readonly id: string;
   readonly ghost: GhostMxid;
   readonly deviceId: string;
-  readonly sender: UserId;
+  readonly session: Session;
 }
 
 interface Asked extends Request {
@@ -60,25 +60,19 @@ export class KeyRequests {
     this.#deps = deps;
   }
 
-  /**
-   * Requests the key of an event from the sender's devices.
-   * @param intervalMs within this time it is not requested again
-   * @returns whether it was requested now, or within the interval
-   */
+  /** Requests the key of an event from the sender's devices; returns whether that was done now or within the interval. */
   async request(
     ghosts: readonly GhostMxid[],
     event: EncryptedRoomEvent,
     now: number,
     intervalMs: number,
   ): Promise<boolean> {
-    const session = sessionOf(event);
-    if (session === undefined) return false;
     const sent = await Promise.all(
-      this.#requests(ghosts, session).map((request) => {
+      this.#requests({ ghosts, event }).map((request) => {
         const last = this.#asked.peek(request.id);
         last?.events.add(event.event);
         if (last !== undefined && now - last.at < intervalMs) return last.sent;
-        const asking = this.#ask(request, session);
+        const asking = this.#ask(request);
         const events = last?.events ?? new Set([event.event]);
         this.#asked.set(request.id, { ...request, at: now, sent: asking, events });
         return asking;
@@ -89,9 +83,7 @@ export class KeyRequests {
 
   /** Cancels the requests for an event whose key came. A cancellation that does not arrive does no harm. */
   async keyCame(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
-    const session = sessionOf(event);
-    if (session === undefined) return;
-    await Promise.all(this.#requests(ghosts, session).map((request) => this.#cancel(request)));
+    await Promise.all(this.#requests({ ghosts, event }).map((request) => this.#cancel(request)));
   }
 
   /**
@@ -100,36 +92,29 @@ export class KeyRequests {
    */
   async ended(event: EventId, whole?: AskedFor): Promise<void> {
     const known = [...this.#asked.values()].filter(({ events }) => events.delete(event));
-    const session = whole === undefined ? undefined : sessionOf(whole.event);
-    const asked: readonly Request[] =
-      known.length > 0 || whole === undefined || session === undefined
-        ? known
-        : this.#requests(whole.ghosts, session);
+    const asked: readonly Request[] = known.length > 0 || whole === undefined ? known : this.#requests(whole);
     const idle = asked.filter(({ id }) => (this.#asked.peek(id)?.events.size ?? 0) === 0);
     await Promise.all(idle.map((request) => this.#cancel(request)));
   }
 
-  /** The requests that are, or were, made for a session. */
-  #requests(ghosts: readonly GhostMxid[], session: Session): readonly Request[] {
-    const asked = new Set(ghosts);
+  /** The requests that are, or were, made for an event's session; none for an event that names none. */
+  #requests({ ghosts, event }: AskedFor): readonly Request[] {
+    const session = sessionOf(event);
+    if (session === undefined) return [];
     return this.#deps.devices
       .statuses()
-      .filter(({ ghost, state }) => state === "ready" && asked.has(ghost))
+      .filter(({ ghost, state }) => state === "ready" && ghosts.includes(ghost))
       .slice(0, GHOSTS_MAX)
-      .map(({ ghost, deviceId }) => ({
-        id: requestId(ghost, session),
-        ghost,
-        deviceId,
-        sender: session.sender,
-      }));
+      .map(({ ghost, deviceId }) => ({ id: requestId(ghost, session), ghost, deviceId, session }));
   }
 
-  async #ask(request: Request, session: Session): Promise<boolean> {
+  async #ask(request: Request): Promise<boolean> {
+    const { room, sessionId, senderKey } = request.session;
     const body = {
       algorithm: "m.megolm.v1.aes-sha2",
-      room_id: session.room,
-      session_id: session.sessionId,
-      ...(session.senderKey !== undefined && { sender_key: session.senderKey }),
+      room_id: room,
+      session_id: sessionId,
+      ...(senderKey !== undefined && { sender_key: senderKey }),
     };
     const outcome = await this.#send(request, { action: "request", body });
     const isSent = outcome.kind === "ok";
@@ -145,16 +130,14 @@ export class KeyRequests {
     if (outcome.kind === "ok") this.#deps.observe("canceled");
   }
 
-  #send({ id, ghost, deviceId, sender }: Request, content: UnknownObject) {
+  #send({ id, ghost, deviceId, session }: Request, content: UnknownObject) {
     const message = { ...content, request_id: id, requesting_device_id: deviceId };
-    return this.#deps.devices.sendToDevice(ghost, REQUEST, { [sender]: { "*": message } });
+    return this.#deps.devices.sendToDevice(ghost, REQUEST, { [session.sender]: { "*": message } });
   }
 }
 
 function sessionOf({ room, sender, raw }: EncryptedRoomEvent): Session | undefined {
-  const content = raw["content"];
-  if (typeof content !== "object" || content === null) return undefined;
-  const { session_id: sessionId, sender_key: senderKey } = content as UnknownObject;
+  const { session_id: sessionId, sender_key: senderKey } = membersOf(raw["content"]);
   if (typeof sessionId !== "string" || sessionId === "") return undefined;
   return { room, sender, sessionId, senderKey: typeof senderKey === "string" ? senderKey : undefined };
 }

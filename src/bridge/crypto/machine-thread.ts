@@ -49,19 +49,9 @@ export interface ThreadEvents {
   ended(): void;
 }
 
-export interface MachineThread {
-  /** @throws ThreadRefusal, ThreadEnded */
-  ask(message: WithoutId<ToThread>): Promise<unknown>;
-  /** Lets the thread finish the calls made so far, then ends it. */
-  stop(): Promise<void>;
-}
+type MachineThread = ReturnType<typeof startMachineThread>;
 
-export function startMachineThread(
-  data: ThreadData,
-  clock: Clock,
-  on: ThreadEvents,
-  entry: URL = ENTRY,
-): MachineThread {
+export function startMachineThread(data: ThreadData, clock: Clock, on: ThreadEvents, entry: URL = ENTRY) {
   const worker = new Worker(entry, {
     workerData: data,
     stdout: true,
@@ -100,8 +90,9 @@ export function startMachineThread(
     queueMicrotask,
     ({ id }) => receive({ id, error: "refused" }),
   );
-  const ask: MachineThread["ask"] = (message) => {
-    if (hasEnded) return Promise.reject(new ThreadEnded("the thread has ended"));
+  /** @throws ThreadRefusal, ThreadEnded */
+  const ask = async (message: WithoutId<ToThread>): Promise<unknown> => {
+    if (hasEnded) throw new ThreadEnded("the thread has ended");
     const id = ++lastId;
     const answer = Promise.withResolvers<unknown>();
     waiting.set(id, answer);
@@ -110,6 +101,7 @@ export function startMachineThread(
   };
   return {
     ask,
+    /** Lets the thread finish the calls made so far, then ends it. */
     stop: async () => {
       stopped = true;
       // A thread that does not even answer this is ended all the same.
@@ -163,7 +155,7 @@ export class ReplacedThread {
   }
 
   /** Calls the thread that runs now, or the next one when there is none. */
-  async ask(message: Parameters<MachineThread["ask"]>[0]): Promise<unknown> {
+  async ask(message: WithoutId<ToThread>): Promise<unknown> {
     const thread = await this.#thread.catch(() => {
       throw new ThreadEnded("the threads are closed");
     });

@@ -147,16 +147,12 @@ export class GhostMachine {
     }
   }
 
-  static async #start(
-    { ghost, deviceId, key, identity }: ClaimedStore,
-    records: StoreRecords,
-  ): Promise<OlmMachine> {
+  static async #start(store: ClaimedStore, records: StoreRecords): Promise<OlmMachine> {
+    const { ghost, deviceId, key, identity } = store;
     try {
       const handle = await StoreHandle.openWithKey(records.name, key);
       const machine = await OlmMachine.initFromStore(new SdkUserId(ghost), new DeviceId(deviceId), handle);
-      const { curve25519, ed25519 } = identityOf(machine);
-      if (identity === undefined) return machine;
-      if (identity.curve25519 === curve25519 && identity.ed25519 === ed25519) return machine;
+      if (identity === undefined || isDeepStrictEqual(identity, identityOf(machine))) return machine;
       machine.close();
     } catch (error) {
       if (isPanic(error)) throw error;
@@ -172,15 +168,11 @@ export class GhostMachine {
     const { identity, layout } = this.#store;
     const now = this.#databases.layout();
     const isUnchanged = identity !== undefined && isDeepStrictEqual(now, layout);
-    return isUnchanged
-      ? this.#databases.records.commit()
-      : this.#databases.records.layOut(now, this.identity);
+    const { records } = this.#databases;
+    return isUnchanged ? records.commit() : records.layOut(now, this.identity);
   }
 
-  /**
-   * Runs one call after those before it; resolves when all that was changed until then is durable. The next call
-   * computes meanwhile.
-   */
+  /** Runs one call after those before it; resolves when what it changed is durable. The next call computes meanwhile. */
   async #run<Result>(call: (machine: OlmMachine) => Promise<Result>): Promise<Result> {
     const computed = this.#calls.then(async () => {
       if (this.#ended !== undefined) throw this.#ended;
@@ -278,12 +270,8 @@ export class GhostMachine {
     for (const user of users) {
       if (!comparesIdentities || (await hasComparedIdentity(machine, user, policy))) recipients.push(user);
     }
-    const made = await machine.shareRoomKey(
-      new SdkRoomId(room),
-      sdkUsers(recipients),
-      encryptionSettings(settings),
-    );
-    return toRequests(made);
+    const options = encryptionSettings(settings);
+    return toRequests(await machine.shareRoomKey(new SdkRoomId(room), sdkUsers(recipients), options));
   }
 
   /** The content of the `m.room.encrypted` event. The room's session must have been shared just before. */
@@ -296,14 +284,13 @@ export class GhostMachine {
         throw new DrawbridgeError("internal", "the room's session has to be shared again");
       }
       const sealed = await machine.encryptRoomEvent(new SdkRoomId(room), eventType, JSON.stringify(content));
-      return JSON.parse(sealed) as Record<string, unknown>;
+      return JSON.parse(sealed) as UnknownObject;
     });
   }
 
   /**
-   * Deletes the sessions of a room that the ghost has left. The library has no call for this, and the room's part of a
-   * session's key is a keyed hash: it is learned from the keys that the library asks for when it looks for a session
-   * of that room.
+   * Deletes the sessions of a room that the ghost has left. The library has no call for this: the room's part of their
+   * keys, a keyed hash, is learned from the keys that the library asks for when it looks for a session of that room.
    */
   forgetRoom(room: RoomId): Promise<void> {
     return this.#run(async (machine) => {

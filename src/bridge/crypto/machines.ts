@@ -10,7 +10,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
-import type { DeviceChanges } from "../matrix/device-api.ts";
+import { type DeviceChanges, NO_CHANGES } from "../matrix/device-api.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import { ReplacedThread, type ThreadDependencies, ThreadEnded, ThreadRefusal } from "./machine-thread.ts";
 import { type Claim, type ClaimDependencies, claimStore, createStorePool } from "./store-claim.ts";
@@ -98,10 +98,7 @@ export class Machines {
     });
   }
 
-  /**
-   * Opens a ghost's machine: from its durable store, or, with `create`, a new one. Raises the ghost's fence, which
-   * keeps another process that had the store open from writing to it.
-   */
+  /** Opens a ghost's machine, with `create` a new one. Raises its fence, so that no earlier holder writes to the store. */
   async open(ghost: GhostMxid, deviceId: string, mode: "load" | "create"): Promise<OpenResult> {
     await this.shut(ghost);
     const claim = await this.#claim(ghost, deviceId, mode);
@@ -149,21 +146,21 @@ export class Machines {
   #reopenAll(thread: ReplacedThread): void {
     if (this.#closing.signal.aborted) return;
     const ghosts = [...this.#entries.values()].filter((entry) => entry.thread === thread);
-    this.#deps.log.error(
-      { ghosts: ghosts.length },
-      "a thread of cryptographic machines ended; it is replaced",
-    );
+    const { log } = this.#deps;
+    log.error({ ghosts: ghosts.length }, "a thread of cryptographic machines ended; it is replaced");
     for (const entry of ghosts) this.#reopen(entry);
   }
 
   #reopen(entry: Entry): void {
     const opening = this.#openAgain(entry);
     entry.opening = opening;
-    const opened = () => {
-      if (entry.opening === opening) entry.opening = undefined;
-    };
-    // Callers that wait get the rejection; where nobody waits, onLost has reported it.
-    opening.then(opened, () => undefined);
+    opening.then(
+      () => {
+        if (entry.opening === opening) entry.opening = undefined;
+      },
+      // Callers that wait get the rejection; where nobody waits, onLost has reported it.
+      () => undefined,
+    );
   }
 
   async #openAgain(entry: Entry): Promise<void> {
@@ -195,17 +192,14 @@ export class Machines {
   async #ask(ghost: GhostMxid, call: MachineCall, args: readonly unknown[]): Promise<unknown> {
     const entry = this.#entries.get(ghost);
     if (entry === undefined) throw unavailable(ghost);
-    if (entry.opening !== undefined) await this.#awaitOpening(ghost, entry.opening);
+    if (entry.opening !== undefined) {
+      const opened = entry.opening.then(() => true);
+      const isOpen = await resultWithin(this.#deps.clock, REOPEN_WAIT_MS, opened).catch((error: unknown) => {
+        throw unavailable(ghost, error);
+      });
+      if (isOpen === undefined) throw unavailable(ghost);
+    }
     return entry.thread.ask({ do: "call", ghost, call, args });
-  }
-
-  async #awaitOpening(ghost: GhostMxid, opening: Promise<unknown>): Promise<void> {
-    const opened = opening.then(
-      () => true,
-      (error: unknown) => Promise.reject(unavailable(ghost, error)),
-    );
-    const isOpen = await resultWithin(this.#deps.clock, REOPEN_WAIT_MS, opened);
-    if (isOpen === undefined) throw unavailable(ghost);
   }
 
   /** A machine's method for callers outside; whatever the reason, it rejects with a DrawbridgeError. */
@@ -217,35 +211,28 @@ export class Machines {
   }
 
   /** Resolves when what was received is durable. */
-  async receive(
-    ghost: GhostMxid,
-    changes: DeviceChanges,
-  ): Promise<{ readonly roomsWithNewKeys: readonly RoomId[] }> {
+  async receive(ghost: GhostMxid, changes: DeviceChanges): Promise<readonly RoomId[]> {
     try {
-      return { roomsWithNewKeys: await this.#receiveOnce(ghost, changes) };
+      return await this.#receiveOnce(ghost, changes);
     } catch (error) {
       if (!(error instanceof ThreadEnded)) throw asUnavailable(ghost, error);
     }
-    return { roomsWithNewKeys: await this.#receiveOneByOne(ghost, changes) };
+    return this.#receiveOneByOne(ghost, changes);
   }
 
-  async #receiveOnce(ghost: GhostMxid, changes: DeviceChanges) {
-    return (await this.#ask(ghost, "receive", [changes])) as Awaited<ReturnType<MachineCalls["receive"]>>;
+  #receiveOnce(ghost: GhostMxid, changes: DeviceChanges) {
+    return this.#ask(ghost, "receive", [changes]) as ReturnType<MachineCalls["receive"]>;
   }
 
-  /**
-   * The thread ended while it took these in; perhaps one of them is the cause. Each is tried by itself, and one that
-   * ends its thread every time is skipped: it would come again for ever.
-   */
+  /** The thread ended while it took these in: each is tried alone, and one that ends it every time is skipped. */
   #receiveOneByOne(ghost: GhostMxid, changes: DeviceChanges) {
     const thread = this.#entries.get(ghost)?.thread;
     if (thread === undefined) throw unavailable(ghost);
     return thread.alone(async () => {
       const rooms = new Set(await this.#receiveCarefully(ghost, { ...changes, toDevice: [] }));
       for (const message of changes.toDevice) {
-        const one = { ...changes, toDevice: [message], changedUsers: [], leftUsers: [] };
-        const bare = { ...one, oneTimeKeyCounts: undefined, unusedFallbackKeys: undefined };
-        for (const room of await this.#receiveCarefully(ghost, bare)) rooms.add(room);
+        const one = { ...NO_CHANGES, toDevice: [message] };
+        for (const room of await this.#receiveCarefully(ghost, one)) rooms.add(room);
       }
       return [...rooms];
     });

@@ -14,12 +14,10 @@ import {
   TrustRequirement,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { parseRoomId, type RoomId, type UserId } from "../../domain/identifiers.ts";
-import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
+import { membersOf } from "../../domain/json.ts";
+import { type DeviceChanges, NO_CHANGES, type OutgoingRequest } from "../matrix/device-api.ts";
 
-/**
- * Whether an error is a panic of the library, which is compiled from Rust: it surfaces as a WebAssembly RuntimeError,
- * and leaves the instance, which all machines of a thread share, in a state in which nothing may be called any more.
- */
+/** Whether an error is a panic of the library (Rust), after which nothing in the thread's instance may be called. */
 export function isPanic(error: unknown): boolean {
   return error instanceof Error && error.name === "RuntimeError";
 }
@@ -67,9 +65,7 @@ function toOutgoing(request: SdkRequest): OutgoingRequest | undefined {
 
 /** The library's requests as data, without those that no ghost sends. */
 export function toRequests(requests: readonly (SdkRequest | null | undefined)[]): OutgoingRequest[] {
-  return requests
-    .map((request) => (request ? toOutgoing(request) : undefined))
-    .filter((request) => request !== undefined);
+  return requests.flatMap((request) => (request && toOutgoing(request)) ?? []);
 }
 
 /** The upload of a cross-signing identity, which has neither an ID nor a type in the library. */
@@ -89,24 +85,24 @@ function countsOf(counts: DeviceChanges["oneTimeKeyCounts"]): Map<string, number
 }
 
 /** Without counts the library keeps the last known ones. */
-function process(machine: OlmMachine, messages: readonly unknown[], changes: DeviceChanges | undefined) {
+function process(machine: OlmMachine, changes: DeviceChanges) {
   return machine.receiveSyncChangesMsc4186(
-    JSON.stringify(messages),
-    new DeviceLists(sdkUsers(changes?.changedUsers ?? []), sdkUsers(changes?.leftUsers ?? [])),
-    countsOf(changes?.oneTimeKeyCounts),
-    changes?.unusedFallbackKeys && new Set(changes.unusedFallbackKeys),
+    JSON.stringify(changes.toDevice),
+    new DeviceLists(sdkUsers(changes.changedUsers), sdkUsers(changes.leftUsers)),
+    countsOf(changes.oneTimeKeyCounts),
+    changes.unusedFallbackKeys && new Set(changes.unusedFallbackKeys),
   );
 }
 
 async function processAll(machine: OlmMachine, changes: DeviceChanges) {
   try {
-    return await process(machine, changes.toDevice, changes);
+    return await process(machine, changes);
   } catch (error) {
     if (isPanic(error) || changes.toDevice.length === 0) throw error;
   }
-  const processed = await process(machine, [], changes);
+  const processed = await process(machine, { ...changes, toDevice: [] });
   for (const message of changes.toDevice) {
-    processed.push(...(await process(machine, [message], undefined).catch(() => [])));
+    processed.push(...(await process(machine, { ...NO_CHANGES, toDevice: [message] }).catch(() => [])));
   }
   return processed;
 }
@@ -119,11 +115,8 @@ export async function receiveChanges(
   const rooms = new Set<RoomId>();
   for (const processed of await processAll(machine, changes)) {
     if (processed.type !== ProcessedToDeviceEventType.Decrypted) continue;
-    const { type, content } = JSON.parse(processed.rawEvent) as {
-      type: unknown;
-      content?: { room_id?: unknown };
-    };
-    const room = parseRoomId(content?.room_id);
+    const { type, content } = membersOf(JSON.parse(processed.rawEvent));
+    const room = parseRoomId(membersOf(content)["room_id"]);
     if (type === "m.room_key" && room !== undefined) rooms.add(room);
   }
   return [...rooms];
@@ -137,17 +130,10 @@ const NO_CIPHERTEXT = Buffer.concat([Buffer.of(3, 8, 0, 18, 16), Buffer.alloc(16
 /** Lets the machine look for a session of a room that it does not have. */
 export async function lookForSession(machine: OlmMachine, room: RoomId): Promise<void> {
   const content = { algorithm: "m.megolm.v1.aes-sha2", ciphertext: NO_CIPHERTEXT, session_id: "none" };
-  const event = {
-    type: "m.room.encrypted",
-    event_id: "$none",
-    sender: "@none:none",
-    origin_server_ts: 0,
-    content,
-  };
+  const ids = { event_id: "$none", sender: "@none:none", origin_server_ts: 0 };
+  const event = JSON.stringify({ type: "m.room.encrypted", ...ids, content });
   const settings = new DecryptionSettings(TrustRequirement.Untrusted);
-  await machine
-    .decryptRoomEvent(JSON.stringify(event), new SdkRoomId(room), settings)
-    .catch((error: unknown) => {
-      if (isPanic(error)) throw error;
-    });
+  await machine.decryptRoomEvent(event, new SdkRoomId(room), settings).catch((error: unknown) => {
+    if (isPanic(error)) throw error;
+  });
 }

@@ -62,26 +62,17 @@ export async function openIntakeEnvelope(
   if (first.kind !== "missing_key" && first.kind !== "not_trusted") return first;
 
   if (first.kind === "not_trusted") {
-    await Promise.all(ghosts.map((ghost) => deps.devices.track(ghost, [event.sender]))).catch(
-      () => undefined,
-    );
+    const tracked = Promise.all(ghosts.map((ghost) => deps.devices.track(ghost, [event.sender])));
+    await tracked.catch(() => undefined);
   }
   const catchups = await Promise.all(turnOf(ghosts, envelope.attempts).map((ghost) => deps.catchup(ghost)));
   const second = await decrypt(deps, event, ghosts, "catchup");
   const failed = catchups.find((outcome) => outcome.kind === "retry");
   // The messages that were not read may hold the key.
   if (second.kind === "missing_key" && failed !== undefined && !catchups.some(({ kind }) => kind === "ok")) {
-    return { kind: "unanswered", afterMs: failed.kind === "retry" ? failed.afterMs : UNAVAILABLE_WAIT_MS };
+    return { kind: "unanswered", afterMs: failed.afterMs };
   }
   return second;
-}
-
-/**
- * Whether the sender has announced that the key will not come. `m.no_olm` announces that it will, once there is an Olm
- * session. Protocol: Matrix client-server API, "m.room_key.withheld".
- */
-function isWithheld(code: string | undefined): boolean {
-  return code !== undefined && code !== "m.no_olm";
 }
 
 function turnOf(ghosts: readonly GhostMxid[], attempts: number): readonly GhostMxid[] {
@@ -89,15 +80,17 @@ function turnOf(ghosts: readonly GhostMxid[], attempts: number): readonly GhostM
   return [...ghosts.slice(from), ...ghosts.slice(0, from)].slice(0, CATCHUPS_MAX);
 }
 
+type Fetched =
+  | Exclude<Opening, { kind: "opened" }>
+  | { readonly kind: "event"; readonly event: EncryptedEvent };
+
 /** The event as the first ghost gets it that may read it. A ghost that is itself refused proves nothing for the others. */
 async function fetchAs(
   deps: OpeningDependencies,
   envelope: ClaimedIntakeEnvelope,
   ghosts: readonly GhostMxid[],
   signal: AbortSignal | undefined,
-): Promise<
-  Exclude<Opening, { kind: "opened" }> | { readonly kind: "event"; readonly event: EncryptedEvent }
-> {
+): Promise<Fetched> {
   const recent = deps.recent.take(envelope.event);
   if (recent !== undefined) return compare(envelope, recent);
   let retryAfterMs: number | undefined;
@@ -114,12 +107,7 @@ async function fetchAs(
     : { kind: "unanswered", afterMs: retryAfterMs };
 }
 
-function compare(
-  envelope: ClaimedIntakeEnvelope,
-  raw: UnknownObject,
-):
-  | { readonly kind: "unreadable"; readonly reason: ExpiryReason }
-  | { readonly kind: "event"; readonly event: EncryptedEvent } {
+function compare(envelope: ClaimedIntakeEnvelope, raw: UnknownObject): Fetched {
   const [event] = readEvents([raw], envelope.fingerprint).events;
   const isSame = event?.event === envelope.event && event.room === envelope.room;
   if (isSame && raw["type"] === "m.room.encrypted" && event.type === "other") {
@@ -143,9 +131,10 @@ async function decrypt(
     case "decrypted":
       return { kind: "opened", event, inside: decryption, by };
     case "missing_key":
-      return isWithheld(decryption.withheld)
-        ? { kind: "unreadable", reason: "key_withheld", event }
-        : { kind: "missing_key", event };
+      // `m.no_olm` announces that the key will come, once there is an Olm session ("m.room_key.withheld").
+      return [undefined, "m.no_olm"].includes(decryption.withheld)
+        ? { kind: "missing_key", event }
+        : { kind: "unreadable", reason: "key_withheld", event };
     case "unavailable":
       return { kind: "unanswered", afterMs: UNAVAILABLE_WAIT_MS };
     case "refused":

@@ -7,7 +7,7 @@
 import { LRUCache } from "lru-cache";
 import type { Pool } from "pg";
 import type { Clock } from "../../domain/clock.ts";
-import { DrawbridgeError } from "../../domain/errors.ts";
+import type { DrawbridgeError } from "../../domain/errors.ts";
 import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import {
   type CryptoRecord,
@@ -19,7 +19,7 @@ import {
   toDay,
 } from "../ledger/fenced-crypto-writes.ts";
 import { isWithin, sameFirstPart } from "./idb-keys.ts";
-import { notDurable, retryQuery, type StoreHolder, type StoreWriter } from "./store-writer.ts";
+import { retryQuery, type StoreHolder, type StoreWriter, storeFailure } from "./store-writer.ts";
 
 /** Room sessions and hashes of Olm messages: what comes without end, and is deleted by age. */
 const AGING: ReadonlySet<string> = new Set(["inbound_group_sessions3", "olm_hashes"]);
@@ -51,18 +51,16 @@ export interface StoreRecordsDependencies {
   readonly clock: Clock;
 }
 
-const recordName = ({ objectStore, key }: Pick<CryptoRecord, "objectStore" | "key">) =>
-  `${objectStore} ${key.toString("latin1")}`;
+type RecordKey = Pick<CryptoRecord, "objectStore" | "key">;
+
+const recordName = ({ objectStore, key }: RecordKey) => `${objectStore} ${key.toString("latin1")}`;
 
 /** The object store of Olm sessions. The first part of a key names the other device. */
 const OLM_SESSIONS = "session";
 /** Matrix asks for at least 4. */
 const SESSIONS_PER_DEVICE = 50;
 
-/**
- * How many Olm sessions a store keeps with one device of somebody else. The library never deletes one, and the other device
- * begins as many as it likes. A session is written at each use.
- */
+/** How many Olm sessions a store keeps with a device of somebody else, who begins as many as he likes. */
 export class OlmSessionLimit {
   /** Keys of the sessions with each device, the one to delete next first. */
   readonly #kept = new Map<string, ReadonlySet<string>>();
@@ -115,7 +113,7 @@ export class StoreRecords {
   readonly #writes = new Map<string, number>();
   readonly #olmSessions = new OlmSessionLimit();
   /** The keys that are asked for, while somebody wants to know them. */
-  #asked: Pick<CryptoRecord, "objectStore" | "key">[] | undefined;
+  #asked: RecordKey[] | undefined;
   #failure: DrawbridgeError | undefined;
 
   constructor(holder: StoreHolder, deps: StoreRecordsDependencies) {
@@ -129,26 +127,9 @@ export class StoreRecords {
     return this.#failure;
   }
 
-  /**
-   * Ends this store for its machine: what is in memory may be wrong. Who answers the library's requests calls it; after a
-   * commit that failed, the writer refuses every later one.
-   */
+  /** Ends this store for its machine, in whose memory something may be wrong: nothing is committed any more. */
   fail(cause: unknown): void {
-    this.#failure ??=
-      cause instanceof DrawbridgeError
-        ? cause
-        : new DrawbridgeError(
-            "database_unavailable",
-            `the store of ${this.#holder.ghost} could not be read`,
-            {
-              hint: "Check the database; the ghosts' devices are opened again by themselves.",
-              cause,
-            },
-          );
-  }
-
-  #read<Result>(read: () => Promise<Result>): Promise<Result> {
-    return retryQuery(this.#deps.clock, read);
+    this.#failure ??= storeFailure(cause, `the store of ${this.#holder.ghost} could not be read`);
   }
 
   #writesOf(objectStore: string): number {
@@ -157,14 +138,15 @@ export class StoreRecords {
 
   /** The value of a record, undefined where there is none. */
   async get(objectStore: string, key: Buffer): Promise<Buffer | undefined> {
-    const { pool, cache } = this.#deps;
+    const { pool, cache, clock } = this.#deps;
     this.#asked?.push({ objectStore, key });
     const name = recordName({ objectStore, key });
     const known =
       this.#fresh.get(name) ?? this.#committing.get(name) ?? cache.get(`${this.name} ${name}`)?.[0];
     if (known !== undefined) return this.#used(known);
     const writes = this.#writesOf(objectStore);
-    const found = await this.#read(() => cryptoRecord(pool, this.#holder.ghost, objectStore, key));
+    const { ghost } = this.#holder;
+    const found = await retryQuery(clock, () => cryptoRecord(pool, ghost, objectStore, key));
     const record = found ?? { objectStore, key, value: undefined, indexKey: undefined, usedDay: undefined };
     // Its transaction may be over, and another may have written: then this is old.
     if (writes !== this.#writesOf(objectStore)) return record.value;
@@ -187,7 +169,7 @@ export class StoreRecords {
     range: KeyRange,
     count = RECORDS_PER_READ_MAX + 1,
   ): Promise<readonly CryptoRecord[]> {
-    const { pool, cache } = this.#deps;
+    const { pool, cache, clock } = this.#deps;
     const writes = this.#writesOf(objectStore);
     const bounds = `${range.from.toString("latin1")}..${range.to.toString("latin1")}`;
     const name = `${this.name} ${objectStore} after ${writes} by ${by}: ${bounds} ${count}`;
@@ -198,9 +180,8 @@ export class StoreRecords {
       [...this.#committing, ...this.#fresh].filter(([, one]) => one.objectStore === objectStore),
     );
     const limit = count + changed.size;
-    const stored = await this.#read(() =>
-      cryptoRecords(pool, this.#holder.ghost, objectStore, by, range, limit),
-    );
+    const { ghost } = this.#holder;
+    const stored = await retryQuery(clock, () => cryptoRecords(pool, ghost, objectStore, by, range, limit));
     const inRange = (record: CryptoRecord) => record[by] !== undefined && isWithin(range, record[by]);
     const records = [
       ...stored.filter((record) => !changed.has(recordName(record))),
@@ -244,13 +225,10 @@ export class StoreRecords {
   /** As `commit`, with a new layout of the databases and the identity of their machine. Made again, it changes nothing. */
   layOut(layout: StoreLayout, identity: DeviceIdentity): Promise<void> {
     const { pool, clock } = this.#deps;
-    return this.#commit((records) =>
-      retryQuery(clock, () =>
-        layOutCryptoStore(pool, { ...this.#holder, records }, { layout, identity }),
-      ).catch((cause: unknown) => {
-        throw notDurable(cause);
-      }),
-    );
+    return this.#commit((records) => {
+      const query = () => layOutCryptoStore(pool, { ...this.#holder, records }, { layout, identity });
+      return retryQuery(clock, query).catch((cause: unknown) => Promise.reject(storeFailure(cause)));
+    });
   }
 
   async #commit(commit: (records: readonly CryptoRecord[]) => Promise<void>): Promise<void> {
@@ -267,10 +245,8 @@ export class StoreRecords {
   }
 
   /** The keys of the records that `work` asks for one by one. */
-  async keysAskedBy(
-    work: () => Promise<unknown>,
-  ): Promise<readonly Pick<CryptoRecord, "objectStore" | "key">[]> {
-    const asked: Pick<CryptoRecord, "objectStore" | "key">[] = [];
+  async keysAskedBy(work: () => Promise<unknown>): Promise<readonly RecordKey[]> {
+    const asked: RecordKey[] = [];
     this.#asked = asked;
     await work().finally(() => {
       this.#asked = undefined;

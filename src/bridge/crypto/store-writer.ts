@@ -25,14 +25,12 @@ export async function retryQuery<Result>(clock: Clock, query: () => Promise<Resu
   }
 }
 
-/** Changes that no attempt made durable. */
-export const notDurable = (cause: unknown): DrawbridgeError =>
-  cause instanceof DrawbridgeError
-    ? cause
-    : new DrawbridgeError("database_unavailable", "keys could not be made durable", {
-        hint: "Check the database; the ghosts' devices are opened again by themselves.",
-        cause,
-      });
+/** The error for a store that no attempt could read or write. */
+export function storeFailure(cause: unknown, problem = "keys could not be made durable"): DrawbridgeError {
+  if (cause instanceof DrawbridgeError) return cause;
+  const hint = "Check the database; the ghosts' devices are opened again by themselves.";
+  return new DrawbridgeError("database_unavailable", problem, { hint, cause });
+}
 
 export interface StoreHolder {
   readonly ghost: GhostMxid;
@@ -128,7 +126,7 @@ export class StoreWriter {
     try {
       return await retryQuery(this.#clock, () => writeCryptoRecords(this.#database, writes));
     } catch (cause) {
-      return notDurable(cause);
+      return storeFailure(cause);
     }
   }
 }

@@ -52,10 +52,7 @@ export class Outbox<Message> {
   readonly #onUnpostable: (message: Message) => void;
   #held: Message[] = [];
 
-  /**
-   * @param schedule called with the first message that is held; has to call `flush` some time later
-   * @param onUnpostable called with a message with which `post` throws: a value that no structured clone is made of
-   */
+  /** @param schedule called with the first message held, to flush later. @param onUnpostable told of one that cannot go */
   constructor(
     post: (messages: readonly Message[]) => void,
     schedule: (flush: () => void) => void,

@@ -14,13 +14,14 @@ import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { allEnded, WorkQueue } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { aboutOf, couldAsk, interpretMessages } from "../intake/interpret-messages.ts";
 import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
-import { type EncryptedEvent, type MessageEvent, readDecrypted } from "../intake/read-events.ts";
+import { type MessageEvent, readDecrypted } from "../intake/read-events.ts";
 import type { Admitted, Capacity } from "../ledger/admission-types.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/envelope-claims.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -156,7 +157,7 @@ export class IntakeEnvelopeWorker {
       case "unanswered":
         return this.#unanswered(envelope, opening.afterMs);
       case "missing_key":
-        return this.#missing(envelope, ghosts, opening.event);
+        return this.#missing(envelope, { ghosts, event: opening.event });
     }
   }
 
@@ -175,14 +176,11 @@ export class IntakeEnvelopeWorker {
   }
 
   /** The latest edit of the same question that comes after the envelope and can be opened now. */
-  async #laterEdit(
-    { envelope, ghosts }: Claim,
-    draining: AbortSignal | undefined,
-  ): Promise<MessageEvent | undefined> {
+  async #laterEdit({ envelope, ghosts }: Claim, draining?: AbortSignal): Promise<MessageEvent | undefined> {
     for (const later of await this.#deps.ledger.envelopes.laterEdits(envelope)) {
       const opening = await this.#open({ envelope: later, ghosts }, draining);
-      const message =
-        opening.kind === "opened" ? readDecrypted(opening.event, opening.inside).message : undefined;
+      if (opening.kind !== "opened") continue;
+      const { message } = readDecrypted(opening.event, opening.inside);
       if (message !== undefined && message.replaces === later.edits && couldAsk(message)) return message;
     }
     return undefined;
@@ -224,18 +222,13 @@ export class IntakeEnvelopeWorker {
     const end = envelope.keyRequests > 0 ? "key_request" : by;
     observe.ended(end, now - envelope.admittedAt);
     observe.derived(admitted);
-    this.#note(envelope, "derived", { by: end, delegations: admitted.admitted });
+    note(this.#deps.log, envelope, "derived", { by: end, delegations: admitted.admitted });
     if (envelope.keyRequests > 0) await this.#requests.keyCame(ghosts, event);
     if (edit !== undefined) await this.keysCame([envelope.room]);
   }
 
   async #expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, asked?: AskedFor): Promise<void> {
-    const { ledger, clock, observe } = this.#deps;
-    const now = clock.now();
-    await ledger.envelopes.expire(envelope, reason, now);
-    observe.ended(reason === "device_not_trusted" ? "not_trusted" : "expired", now - envelope.admittedAt);
-    observe.expired(reason);
-    this.#note(envelope, "expired", { reason });
+    await expire(this.#deps, envelope, reason);
     if (envelope.keyRequests > 0) await this.#requests.ended(envelope.event, asked);
   }
 
@@ -249,19 +242,14 @@ export class IntakeEnvelopeWorker {
 
   async #unanswered(envelope: ClaimedIntakeEnvelope, afterMs: number): Promise<void> {
     const now = this.#deps.clock.now();
-    const wait = envelope.deadline - envelope.admittedAt;
-    const end = envelope.deadline + wait;
+    const end = envelope.deadline + (envelope.deadline - envelope.admittedAt);
     if (now >= end) return this.#expire(envelope, this.#reasonToEnd(envelope));
     const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(RETRY, envelope.attempts, afterMs));
     const prolonged = now >= envelope.deadline;
     await this.#deps.ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
   }
 
-  async #missing(
-    envelope: ClaimedIntakeEnvelope,
-    ghosts: readonly GhostMxid[],
-    event: EncryptedEvent,
-  ): Promise<void> {
+  async #missing(envelope: ClaimedIntakeEnvelope, { ghosts, event }: AskedFor): Promise<void> {
     const { ledger, clock, keyRequests } = this.#deps;
     const now = clock.now();
     if (now >= envelope.deadline)
@@ -303,15 +291,11 @@ export class IntakeEnvelopeWorker {
     const { awaiting, oldestAdmittedAt } = await ledger.envelopes.count();
     observe.waiting(awaiting, oldestAdmittedAt === undefined ? 0 : now - oldestAdmittedAt);
   }
+}
 
-  #note(
-    { event, room, attempts, keyRequests }: ClaimedIntakeEnvelope,
-    what: string,
-    more: Readonly<Record<string, unknown>>,
-  ): void {
-    const eventId: EventId = event;
-    this.#deps.log.info({ roomId: room, eventId, attempts, keyRequests, ...more }, `encrypted event ${what}`);
-  }
+function note(log: Logger, envelope: ClaimedIntakeEnvelope, what: string, more: UnknownObject): void {
+  const { event: eventId, room: roomId, attempts, keyRequests } = envelope;
+  log.info({ roomId, eventId, attempts, keyRequests, ...more }, `encrypted event ${what}`);
 }
 
 export interface ExpiryDependencies {
@@ -319,6 +303,19 @@ export interface ExpiryDependencies {
   readonly clock: Clock;
   readonly log: Logger;
   readonly observe: Pick<IntakeEnvelopeObserver, "ended" | "expired" | "failed">;
+}
+
+/** Ends the wait of an event that stays unread. */
+async function expire(
+  { ledger, clock, log, observe }: ExpiryDependencies,
+  envelope: ClaimedIntakeEnvelope,
+  reason: ExpiryReason,
+): Promise<void> {
+  const now = clock.now();
+  await ledger.envelopes.expire(envelope, reason, now);
+  observe.ended(reason === "device_not_trusted" ? "not_trusted" : "expired", now - envelope.admittedAt);
+  observe.expired(reason);
+  note(log, envelope, "expired", { reason });
 }
 
 /** The queue that expires what is past its deadline, and puts the rest off until then. */
@@ -331,20 +328,13 @@ export function createIntakeEnvelopeExpiry(deps: ExpiryDependencies): WorkQueue<
       const now = clock.now();
       return ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
     },
-    work: (envelope) => expireOrDefer(deps, envelope, clock.now()),
+    work: (envelope) =>
+      clock.now() < envelope.deadline
+        ? ledger.envelopes.defer(envelope, envelope.deadline, { requested: false })
+        : expire(deps, envelope, "key_wait_elapsed"),
     onError: (error) => {
       observe.failed();
       log.warn({ err: errorName(error) }, "encrypted events that wait could not be ended");
     },
   });
-}
-
-async function expireOrDefer(deps: ExpiryDependencies, envelope: ClaimedIntakeEnvelope, now: number) {
-  const { ledger, log, observe } = deps;
-  const { event, room, deadline, admittedAt } = envelope;
-  if (now < deadline) return await ledger.envelopes.defer(envelope, deadline, { requested: false });
-  await ledger.envelopes.expire(envelope, "key_wait_elapsed", now);
-  observe.ended("expired", now - admittedAt);
-  observe.expired("key_wait_elapsed");
-  log.info({ roomId: room, eventId: event, reason: "key_wait_elapsed" }, "encrypted event expired");
 }

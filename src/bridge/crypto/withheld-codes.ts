@@ -4,7 +4,7 @@
 // others' sessions; what is kept is bounded in number and length; it is in memory alone, so after a restart an event waits for its key as if nothing had been said.
 // Protocol: Matrix client-server API, "m.room_key.withheld".
 import { LRUCache } from "lru-cache";
-import type { UnknownObject } from "../../domain/json.ts";
+import { membersOf } from "../../domain/json.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 
 const CODES_MAX = 10_000;
@@ -24,8 +24,7 @@ export class WithheldCodes {
   takeFrom(messages: DeviceChanges["toDevice"]): DeviceChanges["toDevice"] {
     const [withheld, others] = [messages.filter(isWithheld), messages.filter((one) => !isWithheld(one))];
     for (const { sender, content } of withheld) {
-      if (typeof content !== "object" || content === null) continue;
-      const { room_id, session_id, code } = content as UnknownObject;
+      const { room_id, session_id, code } = membersOf(content);
       if (!isId(room_id) || !isId(session_id)) continue;
       if (typeof code !== "string" || code.length > CODE_LENGTH_MAX) continue;
       this.#codes.set(nameOf(sender, room_id, session_id), code);

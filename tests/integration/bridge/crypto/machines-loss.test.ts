@@ -302,11 +302,7 @@ describe("machines and their stores under failure", () => {
     const said = [await newSession({ alice }, "one"), await newSession({ alice }, "two")];
     const [one, two] = server.take(GHOST, "GHOST");
     assert.ok(one !== undefined && two !== undefined);
-    const { roomsWithNewKeys } = await ghost.receive([
-      one,
-      { sender: ALICE, type: "PANIC", content: {} },
-      two,
-    ]);
+    const roomsWithNewKeys = await ghost.receive([one, { sender: ALICE, type: "PANIC", content: {} }, two]);
     assert.deepEqual(roomsWithNewKeys, [ROOM]);
     for (const event of said)
       assert.equal((await ghost.machines.decrypt(ghost.ghost, event)).kind, "decrypted");

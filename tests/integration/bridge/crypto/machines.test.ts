@@ -24,7 +24,7 @@ describe("Machines", () => {
     const alice = await pair(ghost, server);
     await alice.share(ROOM, GHOST);
 
-    assert.deepEqual(await ghost.receive(), { roomsWithNewKeys: [ROOM] });
+    assert.deepEqual(await ghost.receive(), [ROOM]);
     const decrypted = await ghost.machines.decrypt(ghost.ghost, await alice.say(ROOM, "a question"));
     assert.equal(decrypted.kind, "decrypted");
     if (decrypted.kind !== "decrypted") return;
@@ -73,20 +73,20 @@ describe("Machines", () => {
       return server.take(GHOST, before.device);
     };
     const mail = await shared(ROOM);
-    assert.deepEqual(await before.receive(mail), { roomsWithNewKeys: [ROOM] });
+    assert.deepEqual(await before.receive(mail), [ROOM]);
     await first.machines.close();
 
     const after = new GhostSide(server, scene.start().machines, GHOST);
     await after.machines.open(after.ghost, after.device, "load");
-    assert.deepEqual(await after.receive(mail), { roomsWithNewKeys: [] });
+    assert.deepEqual(await after.receive(mail), []);
     assert.deepEqual(
       await after.machines.outgoing(after.ghost),
       [],
       "the session with Alice is not begun anew",
     );
     const [second, third] = [await shared("!second:a.test"), await shared("!third:a.test")];
-    assert.deepEqual(await after.receive([...third, ...mail]), { roomsWithNewKeys: ["!third:a.test"] });
-    assert.deepEqual(await after.receive([...third, ...second]), { roomsWithNewKeys: ["!second:a.test"] });
+    assert.deepEqual(await after.receive([...third, ...mail]), ["!third:a.test"]);
+    assert.deepEqual(await after.receive([...third, ...second]), ["!second:a.test"]);
     for (const room of [ROOM, "!second:a.test", "!third:a.test"]) {
       const { kind } = await after.machines.decrypt(after.ghost, await alice.say(room, "a question"));
       assert.equal(kind, "decrypted", room);
@@ -277,7 +277,7 @@ describe("Machines", () => {
     await alice.sync();
     const answers = server.take(GHOST, "GHOST");
     assert.equal(answers.length, 1, "she answers the request");
-    assert.deepEqual(await ghost.receive(answers), { roomsWithNewKeys: [] });
+    assert.deepEqual(await ghost.receive(answers), []);
     assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "missing_key");
   });
 

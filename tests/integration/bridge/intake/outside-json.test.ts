@@ -15,7 +15,6 @@ await serverOfFile();
 class ClonedDevices extends FakeDevices {
   override async receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>) {
     this.received.push(...structuredClone([...changes.values()]));
-    return { roomsWithNewKeys: [] };
   }
   override owns(of?: GhostMxid): boolean {
     return of !== ghost("elsewhere");

@@ -20,11 +20,11 @@ describe("GhostDevice", () => {
   it("a key that comes with a transaction wakes the intake envelopes of its room [ENC-10]", async () => {
     const rooms: RoomId[] = [];
     let brought: readonly RoomId[] = [ROOM];
-    const machines = { outgoing: async () => [], receive: async () => ({ roomsWithNewKeys: brought }) };
+    const machines = { outgoing: async () => [], receive: async () => brought };
     const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }), {
       onNewKeys: (found) => rooms.push(...found),
     });
-    assert.deepEqual(await device.receive(CHANGES), [ROOM]);
+    await device.receive(CHANGES);
     assert.deepEqual(rooms, [ROOM]);
     brought = [];
     await device.receive(CHANGES);
@@ -38,7 +38,7 @@ describe("GhostDevice", () => {
       outgoing: async () => [],
       receive: async (_ghost: GhostMxid, { toDevice }: DeviceChanges) => {
         reached.push(...toDevice.map(({ sender }) => sender));
-        return { roomsWithNewKeys: [] };
+        return [];
       },
     };
     const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }), {
@@ -57,7 +57,7 @@ describe("GhostDevice", () => {
       outgoing: async () => [{ id: "upload", kind: "keys_upload", body: "{}" }],
       receive: async () => {
         calls.push("receive");
-        return { roomsWithNewKeys: [] };
+        return [];
       },
       track: async () => calls.push("track"),
       shut: async () => calls.push("shut"),
@@ -82,7 +82,7 @@ describe("GhostDevice", () => {
     );
     const opening = device.ensure();
     await asked.promise;
-    assert.deepEqual(await device.receive(CHANGES), []);
+    await device.receive(CHANGES);
     await device.requests.drive();
     judging.resolve();
     assert.equal((await opening).kind, "retry");
