@@ -169,6 +169,13 @@ const field =
   (type: string, shape: Field["shape"] = "one"): Field => ({ type, shape, presence });
 const [required, explicit, implicit] = [field("required"), field("explicit"), field("implicit")];
 
+/** What several OAuth flows have. */
+const TOKENS = {
+  tokenUrl: required("string"),
+  refreshUrl: implicit("string"),
+  scopes: required("string", "map"),
+};
+
 export const MESSAGES: Readonly<Record<string, Message>> = {
   AgentCard: message({
     name: required("string"),
@@ -258,16 +265,10 @@ export const MESSAGES: Readonly<Record<string, Message>> = {
   }),
   AuthorizationCodeOAuthFlow: message({
     authorizationUrl: required("string"),
-    tokenUrl: required("string"),
-    refreshUrl: implicit("string"),
-    scopes: required("string", "map"),
+    ...TOKENS,
     pkceRequired: implicit("bool"),
   }),
-  ClientCredentialsOAuthFlow: message({
-    tokenUrl: required("string"),
-    refreshUrl: implicit("string"),
-    scopes: required("string", "map"),
-  }),
+  ClientCredentialsOAuthFlow: message(TOKENS),
   ImplicitOAuthFlow: message({
     authorizationUrl: implicit("string"),
     refreshUrl: implicit("string"),
@@ -278,10 +279,5 @@ export const MESSAGES: Readonly<Record<string, Message>> = {
     refreshUrl: implicit("string"),
     scopes: implicit("string", "map"),
   }),
-  DeviceCodeOAuthFlow: message({
-    deviceAuthorizationUrl: required("string"),
-    tokenUrl: required("string"),
-    refreshUrl: implicit("string"),
-    scopes: required("string", "map"),
-  }),
+  DeviceCodeOAuthFlow: message({ deviceAuthorizationUrl: required("string"), ...TOKENS }),
 };

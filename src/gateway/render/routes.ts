@@ -58,22 +58,6 @@ function cardRoute(name: string, card: PublishedCard): JsonObject {
   };
 }
 
-/** What every protected route of an agent has in common. */
-function protectedRoute(name: string, agent: InvokedAgent, match: JsonObject, rewrite: JsonObject) {
-  return {
-    match,
-    route: {
-      cluster: invocationCluster(name),
-      // A stream or a long answer is ended by its idle time, not by its length.
-      timeout: "0s",
-      idle_timeout: STREAM_IDLE_TIMEOUT,
-      ...rewrite,
-    },
-    ...(agent.forwardToken ? {} : { request_headers_to_remove: ["authorization"] }),
-    typed_per_filter_config: onlyCallers(agent.clients),
-  };
-}
-
 /** The HTTP+JSON binding (A2A 1.0, section 11): each operation by its own method and path. */
 const HTTP_JSON_OPERATIONS: readonly (readonly [suffix: string, methods: readonly string[], path: string])[] =
   [
@@ -88,29 +72,27 @@ const HTTP_JSON_OPERATIONS: readonly (readonly [suffix: string, methods: readonl
 /** None for an agent without callers: its paths are 404, like those of an agent that never existed. */
 function invocationRoutes(name: string, agent: InvokedAgent): JsonObject[] {
   if (agent.clients.length === 0) return [];
+  const route = (suffix: string, verb: string, path: JsonObject, rewrite: JsonObject): JsonObject => ({
+    name: `invoke:${name}${suffix}`,
+    match: { ...path, headers: [method(verb)] },
+    route: {
+      cluster: invocationCluster(name),
+      // A stream or a long answer is ended by its idle time, not by its length.
+      timeout: "0s",
+      idle_timeout: STREAM_IDLE_TIMEOUT,
+      ...rewrite,
+    },
+    ...(agent.forwardToken ? {} : { request_headers_to_remove: ["authorization"] }),
+    typed_per_filter_config: onlyCallers(agent.clients),
+  });
   const base = new URL(agent.upstream).pathname;
-  const below = base.replace(/\/$/, "");
-  const jsonRpc = {
-    name: `invoke:${name}`,
-    ...protectedRoute(
-      name,
-      agent,
-      { path: agent.invokePath, headers: [method("POST")] },
-      { prefix_rewrite: base },
-    ),
-  };
+  const jsonRpc = route("", "POST", { path: agent.invokePath }, { prefix_rewrite: base });
   if (!agent.httpJson) return [jsonRpc];
   const prefix = literalPattern(agent.invokePath);
+  const pattern = { regex: `^${prefix}` };
+  const rewrite = { regex_rewrite: { pattern, substitution: base.replace(/\/$/, "") } };
   const operations = HTTP_JSON_OPERATIONS.flatMap(([suffix, methods, path]) =>
-    methods.map((verb) => ({
-      name: `invoke:${name}:${suffix}`,
-      ...protectedRoute(
-        name,
-        agent,
-        { safe_regex: { regex: `${prefix}${path}` }, headers: [method(verb)] },
-        { regex_rewrite: { pattern: { regex: `^${prefix}` }, substitution: below } },
-      ),
-    })),
+    methods.map((verb) => route(`:${suffix}`, verb, { safe_regex: { regex: prefix + path } }, rewrite)),
   );
   return [jsonRpc, ...operations];
 }
