@@ -22,6 +22,11 @@ export function isPanic(error: unknown): boolean {
   return error instanceof Error && error.name === "RuntimeError";
 }
 
+/** For `catch`: undefined for what the library refused. @throws a panic */
+function undefinedUnlessPanic(error: unknown): undefined {
+  if (isPanic(error)) throw error;
+}
+
 /** The users without those whose IDs the library refuses, such as one with a port that no server can have. */
 export function sdkUsers(users: readonly UserId[]): SdkUserId[] {
   return users.flatMap((user) => {
@@ -102,7 +107,8 @@ async function processAll(machine: OlmMachine, changes: DeviceChanges) {
   }
   const processed = await process(machine, { ...changes, toDevice: [] });
   for (const message of changes.toDevice) {
-    processed.push(...(await process(machine, { ...NO_CHANGES, toDevice: [message] }).catch(() => [])));
+    const one = process(machine, { ...NO_CHANGES, toDevice: [message] });
+    processed.push(...((await one.catch(undefinedUnlessPanic)) ?? []));
   }
   return processed;
 }
@@ -133,7 +139,5 @@ export async function lookForSession(machine: OlmMachine, room: RoomId): Promise
   const ids = { event_id: "$none", sender: "@none:none", origin_server_ts: 0 };
   const event = JSON.stringify({ type: "m.room.encrypted", ...ids, content });
   const settings = new DecryptionSettings(TrustRequirement.Untrusted);
-  await machine.decryptRoomEvent(event, new SdkRoomId(room), settings).catch((error: unknown) => {
-    if (isPanic(error)) throw error;
-  });
+  await machine.decryptRoomEvent(event, new SdkRoomId(room), settings).catch(undefinedUnlessPanic);
 }
