@@ -66,31 +66,47 @@ export function workTree(folder: string, files: Readonly<Record<string, string>>
   });
 }
 
-/** Bare repositories by the files in their one commit: each is made by git once, and copied from then on. */
-const bareTemplates = new Map<string, string>();
+/** Folders that are made once in a process, and copied from then on. */
+const templates = new Map<string, Promise<string>>();
+const made: string[] = [];
 process.once("exit", () => {
-  for (const folder of bareTemplates.values()) rmSync(folder, { recursive: true, force: true });
+  for (const folder of made) rmSync(folder, { recursive: true, force: true });
 });
 
-function bareTemplate(files: Readonly<Record<string, string>>): string {
-  const key = JSON.stringify(files);
-  let folder = bareTemplates.get(key);
-  if (folder === undefined) {
-    folder = mkdtempSync(join(tmpdir(), "drawbridge repository "));
-    bareTemplates.set(key, folder);
-    workTree(join(folder, "seed"), files);
-    operatorGit(folder, "init", "--quiet", "--bare", "--initial-branch=main", "bare");
-    operatorGit(join(folder, "seed"), "push", "--quiet", "../bare", "main");
-  }
-  return join(folder, "bare");
+/** Fills a folder with a copy of what `make` puts into another one, the first time that it is called for this key. */
+export async function copyOfTemplate(
+  key: string,
+  folder: string,
+  make: (folder: string) => unknown,
+): Promise<void> {
+  const begin = async () => {
+    const template = mkdtempSync(join(tmpdir(), "drawbridge template "));
+    made.push(template);
+    await make(template);
+    return template;
+  };
+  const template = templates.get(key) ?? begin();
+  templates.set(key, template);
+  cpSync(await template, folder, { recursive: true });
 }
 
-/** A bare repository whose branch `main` holds the given files in one commit. */
+/** Makes a bare repository whose branch `main` holds the given files in one commit. */
+export function makeBareRepository(folder: string, files: Readonly<Record<string, string>>): Promise<void> {
+  return copyOfTemplate(JSON.stringify(files), folder, (template) => {
+    const seed = join(template, "seed");
+    workTree(seed, files);
+    operatorGit(template, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".");
+    operatorGit(seed, "push", "--quiet", "..", "main");
+    rmSync(seed, { recursive: true });
+  });
+}
+
+/** Makes and opens one. */
 export async function bareRepository(
   folder: string,
   files: Readonly<Record<string, string>>,
 ): Promise<Repository> {
-  cpSync(bareTemplate(files), folder, { recursive: true });
+  await makeBareRepository(folder, files);
   return Repository.open(folder, "main");
 }
 

@@ -12,10 +12,9 @@ import type { Run } from "../../src/federation/offboarding/run/run-file.ts";
 import { openRun } from "../../src/federation/offboarding/run/run-file.ts";
 import type { OutOfReach } from "../../src/federation/planes/plane.ts";
 import { type Federation, openFederation, type Reporter } from "../../src/federation/reconcile/context.ts";
-import { Repository } from "../../src/federation/repository/repository.ts";
 import type { Kind, Trigger } from "../../src/records/format/stages.ts";
 import { createKeyPair } from "../../src/records/sign/key-pair.ts";
-import { bareRepository, controlConfig, rendered } from "./control-repository.ts";
+import { controlConfig, makeBareRepository, rendered } from "./control-repository.ts";
 import { A, B, fromOutsideOf, scriptedPlanes, type World } from "./offboarding-planes.ts";
 import { writeFile } from "./temporary.ts";
 
@@ -123,7 +122,7 @@ export async function makeParties(
     ]);
     writeFile(join(folder, "federation.yaml"), deploymentYaml());
     writeFile(join(folder, "probe.yaml"), probeYaml(own, other));
-    await bareRepository(join(folder, "control"), Object.fromEntries(rendered(registry)));
+    await makeBareRepository(join(folder, "control"), Object.fromEntries(rendered(registry)));
   }
 }
 
@@ -154,10 +153,9 @@ export async function openSide(directory: string, own: string, options: SideOpti
   const { clock = systemClock, fromOutside = true } = options;
   const other = own === A ? B : A;
   const folder = join(directory, own);
-  const repository = await Repository.open(join(folder, "control"), "main");
   const parts = join(folder, "parts");
   mkdirSync(parts, { recursive: true });
-  const base = controlConfig(folder, { path: repository.path });
+  const base = controlConfig(folder, { path: "control" });
   const unused = "http://127.0.0.1:9";
   const config: FederationConfig = {
     ...base,

@@ -1,6 +1,6 @@
 // A deployment whose identities change: a card of its own and a partner's card that tests serve; and a
 // partner that was removed, with everything for its re-admission over planes and rooms that tests script.
-import { readFileSync } from "node:fs";
+import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import type { Fetched } from "../../src/cards/fetch.ts";
@@ -16,12 +16,19 @@ import type { TouchedRoom } from "../../src/federation/readmission/readmission.t
 import type { ReadmissionRooms } from "../../src/federation/readmission/rooms.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { PinnedIdentity } from "../../src/federation/registry/retired-identities.ts";
-import type { Repository } from "../../src/federation/repository/repository.ts";
+import { Repository } from "../../src/federation/repository/repository.ts";
 import type { StateFolder } from "../../src/federation/state/folder.ts";
 import { targetFingerprint } from "../../src/rendered-files/target-fingerprint.ts";
 import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { bytesOf, minimalCard } from "./cards.ts";
-import { AT, commitRegistry, controlRepository, LIGHTHOUSE, openControl } from "./control-repository.ts";
+import {
+  AT,
+  commitRegistry,
+  controlRepository,
+  copyOfTemplate,
+  LIGHTHOUSE,
+  openControl,
+} from "./control-repository.ts";
 import { ManualClock } from "./manual-clock.ts";
 import { NO_SCOPE } from "./removal.ts";
 import { registryFiles } from "./sample-files.ts";
@@ -81,22 +88,27 @@ export async function identities(t: Pick<TestContext, "after">) {
   return identitiesIn(directory);
 }
 
+let keys: Promise<readonly [Key, Key]> | undefined;
+
 export async function identitiesIn(directory: string) {
-  const own = await cardKey("harbour-card-1");
-  const weather = await cardKey("lighthouse-card-1");
-  const repository = await controlRepository(join(directory, "control"));
-  const organisation = rekey(registryFiles().get(ORGANISATION) ?? "", SAMPLE.own, own.identity);
-  const lighthouse = rekey(registryFiles().get(LIGHTHOUSE) ?? "", SAMPLE.weather, weather.identity);
-  await commitRegistry(
-    repository,
-    new Map([
-      [ORGANISATION, organisation],
-      [LIGHTHOUSE, lighthouse],
-    ]),
-  );
+  keys ??= Promise.all([cardKey("harbour-card-1"), cardKey("lighthouse-card-1")]);
+  const [own, weather] = await keys;
+  await copyOfTemplate("identities", directory, async (template) => {
+    const repository = await controlRepository(join(template, "control"));
+    const organisation = rekey(registryFiles().get(ORGANISATION) ?? "", SAMPLE.own, own.identity);
+    const lighthouse = rekey(registryFiles().get(LIGHTHOUSE) ?? "", SAMPLE.weather, weather.identity);
+    await commitRegistry(
+      repository,
+      new Map([
+        [ORGANISATION, organisation],
+        [LIGHTHOUSE, lighthouse],
+      ]),
+    );
+    await passOnce(template, repository, new HastyClock(AT));
+  });
+  const repository = await Repository.open(join(directory, "control"), "main");
   const clock = new HastyClock(AT);
   const opened = await openControl(directory, repository, clock);
-  await runPass(opened.federation);
 
   let served: Fetched = { fetched: true, bytes: await cardBy(weather) };
   let decision: BridgeDecision | "unreadable" | undefined;
@@ -162,14 +174,20 @@ export const FRESH: NewIdentities = NewIdentities.parse({
   },
 });
 
+/** Brings a repository in force, as a reconciler that is ended then; another one takes locks of its own. */
+async function passOnce(directory: string, repository: Repository, clock: Clock): Promise<void> {
+  const { federation } = await openControl(directory, repository, clock);
+  await runPass(federation);
+  rmSync(join(directory, "state", "lock-id"));
+}
+
 /** A repository in which the sample partner is removed; a reconciler had it in force. */
 export async function removedPartner(directory: string, clock: Clock): Promise<Repository> {
   const repository = await controlRepository(join(directory, "control"));
-  const { federation } = await openControl(directory, repository, clock);
-  await runPass(federation);
+  await passOnce(directory, repository, clock);
   const text = editYaml(registryFiles().get(LIGHTHOUSE) ?? "", [{ path: ["planes"], value: ALL_CLOSED }]);
   await commitRegistry(repository, new Map([[LIGHTHOUSE, text]]));
-  await runPass(federation);
+  await passOnce(directory, repository, clock);
   return repository;
 }
 
@@ -253,6 +271,9 @@ export async function workflowIn(
 export async function readmission(t: Pick<TestContext, "after">, rooms?: ReadmissionRooms) {
   const directory = temporaryFolder(t);
   const clock = new HastyClock(AT);
-  const repository = await removedPartner(directory, clock);
+  await copyOfTemplate("removed partner", directory, (template) =>
+    removedPartner(template, new HastyClock(AT)),
+  );
+  const repository = await Repository.open(join(directory, "control"), "main");
   return { ...(await workflowIn(directory, repository, clock, rooms)), directory, clock };
 }
