@@ -11,13 +11,14 @@ export interface EventCounts {
   readonly others: number;
 }
 
-export interface MediaInfo {
+export interface CachedFile {
+  readonly mediaId: string;
   readonly isQuarantined: boolean;
   /** Milliseconds since the epoch: when it was last used, or cached. */
   readonly lastAccessMs: number;
 }
 
-const ADMIN = ["_synapse", "admin"] as const;
+const ADMIN = ["_synapse", "admin", "v1"] as const;
 const PAGE = 1_000;
 const Page = z.object({
   chunk: z.array(z.object({ sender: z.string(), origin_server_ts: z.number() })),
@@ -31,7 +32,7 @@ const Media = z.object({
   }),
 });
 const RoomMedia = z.object({ remote: z.array(z.string()) });
-const Purge = z.object({ status: z.unknown().optional() });
+const Purge = z.object({ status: z.enum(["active", "complete", "failed"]).catch("active") });
 
 export class DutiesHomeserver {
   readonly #access: HomeserverAccess;
@@ -48,7 +49,7 @@ export class DutiesHomeserver {
     untilMs: number,
   ): Promise<EventCounts | undefined> {
     const counts = { own: 0, partner: 0, others: 0 };
-    const path = [...ADMIN, "v1", "rooms", room, "messages"];
+    const path = [...ADMIN, "rooms", room, "messages"];
     for (let from: string | undefined; ; ) {
       const query = { dir: "f", limit: String(PAGE), ...(from !== undefined && { from }) };
       const page = await this.#access.find(Page, "read a room's events", path, query);
@@ -66,26 +67,23 @@ export class DutiesHomeserver {
 
   /** Files of another server that are named by events of a room which are not encrypted. */
   async mediaInRoom(room: RoomId, server: string): Promise<readonly string[]> {
-    const path = [...ADMIN, "v1", "room", room, "media"];
+    const path = [...ADMIN, "room", room, "media"];
     const found = await this.#access.find(RoomMedia, "list a room's media", path);
     return (found?.remote ?? []).flatMap((uri) => mediaIdIn(uri, server) ?? []);
   }
 
   /** A cached file; undefined when it is not cached. */
-  async media(server: string, mediaId: string): Promise<MediaInfo | undefined> {
-    const path = [...ADMIN, "v1", "media", server, mediaId];
+  async media(server: string, mediaId: string): Promise<CachedFile | undefined> {
+    const path = [...ADMIN, "media", server, mediaId];
     const info = (await this.#access.find(Media, "look at a file", path))?.media_info;
-    return (
-      info && {
-        isQuarantined: typeof info.quarantined_by === "string",
-        lastAccessMs: info.last_access_ts ?? info.created_ts ?? 0,
-      }
-    );
+    if (info === undefined) return undefined;
+    const lastAccessMs = info.last_access_ts ?? info.created_ts ?? 0;
+    return { mediaId, isQuarantined: typeof info.quarantined_by === "string", lastAccessMs };
   }
 
   async releaseFromQuarantine(server: string, mediaId: string): Promise<void> {
     const operation = "release a file from quarantine";
-    const path = [...ADMIN, "v1", "media", "unquarantine", server, mediaId];
+    const path = [...ADMIN, "media", "unquarantine", server, mediaId];
     expectSuccess(await this.#access.call("POST", operation, path, { body: {} }), operation);
   }
 
@@ -93,20 +91,16 @@ export class DutiesHomeserver {
   async purgeMediaCache(beforeMs: number): Promise<void> {
     const operation = "purge cached files";
     const request = { query: { before_ts: String(beforeMs) }, body: {} };
-    const path = [...ADMIN, "v1", "purge_media_cache"];
+    const path = [...ADMIN, "purge_media_cache"];
     expectSuccess(await this.#access.call("POST", operation, path, request), operation);
   }
 
-  /**
-   * Deletes other servers' events of a room up to a time; state and the last event stay.
-   * @returns what to ask after; undefined when there is nothing to delete
-   */
+  /** Deletes other servers' events up to a time, but state and the last. @returns what to ask after; undefined: none */
   async purgeHistory(room: RoomId, untilMs: number): Promise<string | undefined> {
     const operation = "purge a room's history";
     const body = { purge_up_to_ts: untilMs, delete_local_events: false };
-    const answer = await this.#access.call("POST", operation, [...ADMIN, "v1", "purge_history", room], {
-      body,
-    });
+    const path = [...ADMIN, "purge_history", room];
+    const answer = await this.#access.call("POST", operation, path, { body });
     if (answer.status === 404) return undefined;
     const { purge_id: id } = expectSuccess(answer, operation);
     if (typeof id !== "string") throw refused(operation, answer);
@@ -115,15 +109,13 @@ export class DutiesHomeserver {
 
   /** How a purge of history goes; undefined when the homeserver remembers none. */
   async historyPurge(id: string): Promise<"active" | "complete" | "failed" | undefined> {
-    const path = [...ADMIN, "v1", "purge_history_status", id];
-    const found = await this.#access.find(Purge, "read a purge's status", path);
-    if (found === undefined) return undefined;
-    return found.status === "complete" || found.status === "failed" ? found.status : "active";
+    const path = [...ADMIN, "purge_history_status", id];
+    return (await this.#access.find(Purge, "read a purge's status", path))?.status;
   }
 
   /** Whether the homeserver remembers the server as a destination, which nothing can delete. */
   async isDestination(server: string): Promise<boolean> {
-    const path = [...ADMIN, "v1", "federation", "destinations", server];
+    const path = [...ADMIN, "federation", "destinations", server];
     return (await this.#access.find(z.unknown(), "look at a destination", path)) !== undefined;
   }
 }

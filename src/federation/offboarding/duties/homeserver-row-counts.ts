@@ -3,16 +3,7 @@
 // identifiers of rooms and files; a table or column that this Synapse does not have is left out.
 import { DatabaseError, Pool } from "pg";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { EventCounts } from "./homeserver-data.ts";
-
-/** Rows by table; an absent table is one that this homeserver does not have. */
-export type TableCounts = Readonly<Record<string, number>>;
-
-export interface CachedFile {
-  readonly mediaId: string;
-  readonly isQuarantined: boolean;
-  readonly lastAccessMs: number;
-}
+import type { CachedFile, EventCounts } from "./homeserver-data.ts";
 
 /** Whose a user is: what follows the first colon of the ID. */
 const serverIn = (column: string) => `substring(${column} from position(':' in ${column}) + 1)`;
@@ -73,8 +64,8 @@ export class HomeserverTables {
     }
   }
 
-  /** The partner's rows by table. */
-  async counts(partner: string): Promise<TableCounts> {
+  /** The partner's rows by table; an absent table is one that this homeserver does not have. */
+  async counts(partner: string): Promise<Readonly<Record<string, number>>> {
     const known = await this.#columns();
     const counts: Record<string, number> = {};
     const columns = [

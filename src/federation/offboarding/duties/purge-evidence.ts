@@ -18,14 +18,13 @@ export const RoomResult = z.strictObject({
   /** Events of others that stay: state, and the last one; 0 when the room is gone. */
   after: z.int().min(0),
 });
-export type RoomResult = z.output<typeof RoomResult>;
 
-export interface PurgeOutcome {
+interface PurgeOutcome {
   readonly plan: PurgePlan;
   readonly begun: {
     /** The partner's rows by table; null where the database is not read. */
     readonly before: Readonly<Record<string, number>> | null;
-    readonly rooms: readonly RoomResult[];
+    readonly rooms: readonly z.output<typeof RoomResult>[];
   };
   readonly after: Readonly<Record<string, number>> | null;
   readonly isDestination: boolean;
@@ -48,40 +47,27 @@ export function purgeEvidence(outcome: PurgeOutcome): readonly EvidenceItem[] {
       ...{ plane: "rooms", partner, subject: partner, verdict: "closed", layer: "homeserver" },
       ...{ probe, references: [...references], ...more },
     });
-  const items = [
-    item(
-      "purge_media",
-      [
-        plan.digest,
-        `files=${media.files.length}`,
-        `released_from_quarantine=${media.files.filter(({ quarantined }) => quarantined).length}`,
-        `kept_in_quarantine=${media.kept_in_quarantine}`,
-        `other_servers_files=${media.other_files ?? "unknown"}`,
-      ],
-      { reason: media.purge ? null : KEPT_BY_CONTRACT },
-    ),
+  const mediaCounts = [
+    `files=${media.files.length}`,
+    `released_from_quarantine=${media.files.filter(({ quarantined }) => quarantined).length}`,
+    `kept_in_quarantine=${media.kept_in_quarantine}`,
+    `other_servers_files=${media.other_files ?? "unknown"}`,
   ];
-  for (const { room, how, before, after: events } of begun.rooms) {
-    const ofPartner = plan.rooms.find((one) => one.room === room)?.events.partner ?? 0;
+  const kept = media.purge ? null : KEPT_BY_CONTRACT;
+  const items = [item("purge_media", [plan.digest, ...mediaCounts], { reason: kept })];
+  for (const { room: subject, how, before, after: events } of begun.rooms) {
+    const ofPartner = plan.rooms.find(({ room }) => room === subject)?.events.partner ?? 0;
     // What is left is of others: purging history leaves state and the last event.
-    const counts = [
-      `events_before=${before}`,
-      `partner_events_before=${ofPartner}`,
-      `events_after=${events}`,
-    ];
-    items.push(
-      item(how === "room" ? "purge_room" : "purge_history", [plan.digest, ...counts], { subject: room }),
-    );
+    const counts = [`events_before=${before}`, `partner_events_before=${ofPartner}`];
+    const references = [plan.digest, ...counts, `events_after=${events}`];
+    items.push(item(how === "room" ? "purge_room" : "purge_history", references, { subject }));
   }
   const stays = plan.staying.filter(({ events }) => (events ?? 0) > 0);
   if (stays.length > 0) {
     const isAgreed = stays.every(({ reason }) => reason === KEPT_BY_CONTRACT);
     const events = stays.reduce((sum, one) => sum + (one.events ?? 0), 0);
-    items.push(
-      item("history_kept", [`rooms=${stays.length}`, `partner_events=${events}`], {
-        reason: isAgreed ? KEPT_BY_CONTRACT : "not_named_in_the_record",
-      }),
-    );
+    const reason = isAgreed ? KEPT_BY_CONTRACT : "not_named_in_the_record";
+    items.push(item("history_kept", [`rooms=${stays.length}`, `partner_events=${events}`], { reason }));
   }
   if (begun.before !== null && after !== null) {
     items.push(item("rows_before", rows(begun.before), { layer: "database" }));
@@ -89,12 +75,8 @@ export function purgeEvidence(outcome: PurgeOutcome): readonly EvidenceItem[] {
   }
   const left = leftOver(outcome);
   if (left.length > 0) {
-    items.push(
-      item("rows_left", left, {
-        ...{ subject: NOT_PURGEABLE, verdict: "unknown", reason: "no_admin_interface" },
-        layer: after === null ? "homeserver" : "database",
-      }),
-    );
+    const about = { subject: NOT_PURGEABLE, verdict: "unknown", reason: "no_admin_interface" } as const;
+    items.push(item("rows_left", left, { ...about, layer: after === null ? "homeserver" : "database" }));
   }
   // The owner attests it; nobody has observed it.
   const attested = { vantage: "nobody", layer: "attestation", reason: "attested" } as const;
@@ -110,13 +92,8 @@ function leftOver({ plan, begun, after, isDestination }: PurgeOutcome): string[]
   const history = begun.rooms.filter(({ how, after: n }) => how === "history" && n > 0);
   const found = history.map(({ room, after: n }) => `${room}=${n}`).slice(0, 200);
   if (after === null) {
-    const unseen = plan.media.purge && !plan.media.is_whole ? ["media_of_encrypted_rooms=unknown"] : [];
-    return [
-      ...found,
-      ...unseen,
-      "device_lists_remote_cache=unknown",
-      ...(isDestination ? ["destinations=1"] : []),
-    ];
+    if (plan.media.purge && !plan.media.is_whole) found.push("media_of_encrypted_rooms=unknown");
+    return [...found, "device_lists_remote_cache=unknown", ...(isDestination ? ["destinations=1"] : [])];
   }
   const roomsStay = plan.staying.some(({ events }) => events !== null) || history.length > 0;
   for (const [table, n] of Object.entries(after)) {

@@ -65,7 +65,7 @@ export async function planPurge(
   record: PrivateRecord,
   { atMs, beforeMs }: { readonly atMs: number; readonly beforeMs?: number | null },
 ): Promise<PurgePlan> {
-  const { partner } = session;
+  const { own, partner } = session;
   const { purge } = record.duties;
   session.say("looking for the partner's rooms");
   const found = await partnerRooms(session);
@@ -74,11 +74,10 @@ export async function planPurge(
   const staying: PurgePlan["staying"] = [];
   const named = new Map(purge.rooms.map(({ room, how }) => [room, how]));
   const known = new Set(found.map(({ room }) => visibleId(room)));
-  for (const { room, how } of purge.rooms) {
-    if (how !== "keep" && !known.has(room)) {
-      // Purged before, never the partner's, or a slip of the pen.
-      staying.push({ subject: room, reason: "not_a_room_of_the_partner_here", events: null });
-    }
+  for (const { room: subject, how } of purge.rooms) {
+    // Purged before, never the partner's, or a slip of the pen.
+    const reason = "not_a_room_of_the_partner_here";
+    if (how !== "keep" && !known.has(subject)) staying.push({ subject, reason, events: null });
   }
   await mapConcurrent(found, ROOMS_AT_ONCE, async (one) => {
     const room = visibleId(one.room);
@@ -90,25 +89,17 @@ export async function planPurge(
       staying.push({ subject: room, reason, events: events.partner });
       return;
     }
-    rooms.push({ room, how, events, ...whoIsIn(one, session) });
+    const joined = joinedByServer(one.state);
+    rooms.push({
+      ...{ room, how, events, local_members: joined.get(own)?.length ?? 0 },
+      other_servers: [...joined.keys()].filter((server) => server !== own && server !== partner),
+    });
   });
   rooms.sort((left, right) => (left.room < right.room ? -1 : 1));
   staying.sort((left, right) => (left.subject < right.subject ? -1 : 1));
   const what = { run, partner, at: new Date(atMs).toISOString(), media, rooms };
-  return {
-    schema: "svc.federation.purge_plan.v1",
-    ...what,
-    staying,
-    digest: sha256Tagged(canonicalize(what)),
-  };
-}
-
-function whoIsIn({ state }: PartnerRoom, { own, partner }: DutiesSession) {
-  const joined = joinedByServer(state);
-  return {
-    local_members: joined.get(own)?.length ?? 0,
-    other_servers: [...joined.keys()].filter((server) => server !== own && server !== partner),
-  };
+  const digest = sha256Tagged(canonicalize(what));
+  return { schema: "svc.federation.purge_plan.v1", ...what, staying, digest };
 }
 
 async function planMedia(
@@ -128,15 +119,11 @@ async function planMedia(
   if (going.length === 0) return { purge: true, ...nothing, kept_in_quarantine: keptInQuarantine };
   const beforeMs = shownBeforeMs ?? Math.max(...going.map(({ lastAccessMs }) => lastAccessMs)) + 1;
   return {
-    purge: true,
-    files: going.map(({ mediaId, isQuarantined }) => ({
-      media_id: visibleId(mediaId),
-      quarantined: isQuarantined,
+    ...{ purge: true, kept_in_quarantine: keptInQuarantine, before_ms: beforeMs, is_whole: isWhole },
+    files: going.map(({ mediaId, isQuarantined: quarantined }) => ({
+      ...{ media_id: visibleId(mediaId), quarantined },
     })),
-    kept_in_quarantine: keptInQuarantine,
-    before_ms: beforeMs,
     other_files: (await tables?.otherFiles(partner, beforeMs)) ?? null,
-    is_whole: isWhole,
   };
 }
 
@@ -153,12 +140,8 @@ async function filesInRooms(session: DutiesSession, rooms: readonly PartnerRoom[
       }
     }
   });
-  const found: { mediaId: string; isQuarantined: boolean; lastAccessMs: number }[] = [];
-  await mapConcurrent([...ids], ROOMS_AT_ONCE, async (mediaId) => {
-    const info = await homeserver.media(partner, mediaId);
-    if (info !== undefined) found.push({ mediaId, ...info });
-  });
-  return found.sort((left, right) => (left.mediaId < right.mediaId ? -1 : 1));
+  const found = await mapConcurrent([...ids].sort(), ROOMS_AT_ONCE, (id) => homeserver.media(partner, id));
+  return found.filter((file) => file !== undefined);
 }
 
 /** What would go now and was not shown, as words for a person; empty when nothing. */
@@ -167,18 +150,12 @@ export function beyondWhatWasShown(shown: PurgePlan, now: PurgePlan): readonly s
   const newFiles = now.media.files.filter(
     ({ media_id, quarantined }) => !files.has(media_id) || (quarantined && files.get(media_id) === false),
   );
+  const isMoreOfOthers = (now.media.other_files ?? 0) > (shown.media.other_files ?? 0);
   const rooms = new Map(shown.rooms.map((room) => [room.room, room]));
   return [
     ...(newFiles.length > 0 ? [`${newFiles.length} cached files more, or newly in quarantine`] : []),
-    ...((now.media.other_files ?? 0) > (shown.media.other_files ?? 0)
-      ? ["cached files of other servers"]
-      : []),
-    ...now.rooms
-      .filter((room) => {
-        const before = rooms.get(room.room);
-        return before === undefined || isMore(before, room);
-      })
-      .map(({ room }) => `room ${room}`),
+    ...(isMoreOfOthers ? ["cached files of other servers"] : []),
+    ...now.rooms.filter((room) => isMore(rooms.get(room.room), room)).map(({ room }) => `room ${room}`),
   ];
 }
 
@@ -194,9 +171,9 @@ export function noLongerAsked(shown: PurgePlan, { duties }: PrivateRecord): read
   ];
 }
 
-function isMore(shown: PlannedRoom, now: PlannedRoom): boolean {
+function isMore(shown: PlannedRoom | undefined, now: PlannedRoom): boolean {
   return (
-    now.how !== shown.how ||
+    now.how !== shown?.how ||
     (["own", "partner", "others"] as const).some((whose) => now.events[whose] > shown.events[whose]) ||
     now.local_members > shown.local_members ||
     now.other_servers.some((server) => !shown.other_servers.includes(server))

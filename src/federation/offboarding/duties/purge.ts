@@ -42,13 +42,16 @@ const PurgeState = z.strictObject({
     .nullable(),
 });
 export type PurgeState = z.output<typeof PurgeState>;
-export type PurgeBegun = NonNullable<PurgeState["begun"]>;
+interface BegunPurge extends PurgeState {
+  readonly begun: NonNullable<PurgeState["begun"]>;
+}
 
 const FILE = "purge.json";
 const POLL_MS = 200;
 const IDLE_POLLS = 10;
 const DELETIONS_MAX = 3;
 const STEP_MAX_MS = 3_600_000;
+const READ_LOG = "Read the homeserver's log at this time";
 
 export function readPurge(run: Run): PurgeState | undefined {
   return run.state.read(PurgeState, runFile(run.run, FILE));
@@ -58,10 +61,7 @@ function write(run: Run, state: PurgeState): void {
   run.state.write(runFile(run.run, FILE), state);
 }
 
-/**
- * Shows what a purge would delete, and remembers what was shown. Nothing is deleted.
- * @throws DrawbridgeError `usage` when a purge is under way; RecordError; as the homeserver does
- */
+/** Shows and remembers what a purge would delete. @throws DrawbridgeError `usage` during one; RecordError */
 export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePlan> {
   const { clock } = context;
   refuseWhileUnderWay(run);
@@ -87,9 +87,8 @@ function refuseWhileUnderWay(run: Run): PurgeState | undefined {
 }
 
 /**
- * Purges what the dry run of this digest has shown. Doing it again changes nothing.
- * @throws DrawbridgeError `usage` when it is not that, or no longer; as the homeserver does, and then it is
- *   done again to go on
+ * Purges what the dry run of this digest has shown. Doing it again goes on with it, or changes nothing.
+ * @throws DrawbridgeError `usage` when it is not that, or no longer; as the homeserver does
  */
 export async function runPurge(context: DutiesContext, run: Run, digest: string): Promise<PurgeState> {
   return run.state.locked(`purge ${run.run}`, context.clock, async () => {
@@ -103,20 +102,17 @@ export async function runPurge(context: DutiesContext, run: Run, digest: string)
       addDutiesEvidence(run, known.done.items);
       return known;
     }
-    requireStageOpen(run);
+    // What is purged too early could still come in again.
+    if (readStage(run, "data_duties") === undefined) {
+      const what = "the planes are not all closed and signed yet: nothing was purged";
+      const hint = "Go on with drawbridge offboarding next, until the stage data_duties is open.";
+      throw new DrawbridgeError("usage", what, { hint });
+    }
     const record = recordOfRun(run);
     return withDuties(context, run, async (session) => {
       const begun = known.begun ?? (await begin(session, run, record, known));
       return finish(session, run, record, await goOn(session, run, { ...known, begun }));
     });
-  });
-}
-
-/** What is purged too early could still come in again. */
-function requireStageOpen(run: Run): void {
-  if (readStage(run, "data_duties") !== undefined) return;
-  throw new DrawbridgeError("usage", "the planes are not all closed and signed yet: nothing was purged", {
-    hint: "Go on with drawbridge offboarding next, until the stage data_duties is open.",
   });
 }
 
@@ -132,7 +128,7 @@ async function begin(
   run: Run,
   record: PrivateRecord,
   known: PurgeState,
-): Promise<PurgeBegun> {
+): Promise<BegunPurge["begun"]> {
   const { plan } = known;
   requireNone("the record no longer has this purged", noLongerAsked(plan, record));
   const now = await planPurge(session, run.run, record, {
@@ -147,38 +143,31 @@ async function begin(
   return begun;
 }
 
-async function goOn(
-  session: DutiesSession,
-  run: Run,
-  known: PurgeState & { readonly begun: PurgeBegun },
-): Promise<PurgeState & { readonly begun: PurgeBegun }> {
+async function goOn(session: DutiesSession, run: Run, known: BegunPurge): Promise<BegunPurge> {
   const { plan } = known;
-  let state = known;
-  const remember = (begun: PurgeBegun) => {
-    state = { ...state, begun };
-    write(run, state);
+  let { begun } = known;
+  const remember = (more: Partial<BegunPurge["begun"]>) => {
+    begun = { ...begun, ...more };
+    write(run, { ...known, begun });
   };
   // Files go first, because a room's events name the files in it.
-  if (!state.begun.media_done) {
+  if (!begun.media_done) {
     await purgeMedia(session, plan);
-    remember({ ...state.begun, media_done: true });
+    remember({ media_done: true });
   }
-  for (const [index, room] of plan.rooms.entries()) {
-    if (state.begun.rooms.some((done) => done.room === room.room)) continue;
-    session.say(`room ${index + 1} of ${plan.rooms.length}: ${room.room} (${room.how})`);
+  for (const [index, planned] of plan.rooms.entries()) {
+    const { room, how, events } = planned;
+    if (begun.rooms.some((done) => done.room === room)) continue;
+    session.say(`room ${index + 1} of ${plan.rooms.length}: ${room} (${how})`);
+    const isBegun = (id: string) => remember({ under_way: { ...begun.under_way, [room]: id } });
     const after =
-      room.how === "room"
-        ? await purgeRoom(session, room)
-        : await purgeHistory(session, room, Date.parse(plan.at), state.begun.under_way[room.room], (id) =>
-            remember({ ...state.begun, under_way: { ...state.begun.under_way, [room.room]: id } }),
-          );
-    const before = room.events.own + room.events.partner + room.events.others;
-    remember({
-      ...state.begun,
-      rooms: [...state.begun.rooms, { room: room.room, how: room.how, before, after }],
-    });
+      how === "room"
+        ? await purgeRoom(session, planned)
+        : await purgeHistory(session, planned, Date.parse(plan.at), begun.under_way[room], isBegun);
+    const before = events.own + events.partner + events.others;
+    remember({ rooms: [...begun.rooms, { room, how, before, after }] });
   }
-  return state;
+  return { ...known, begun };
 }
 
 async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }: PurgePlan): Promise<void> {
@@ -196,11 +185,8 @@ async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }
   let left = 0;
   for (const { media_id } of files)
     if ((await homeserver.media(partner, decodeURIComponent(media_id))) !== undefined) left += 1;
-  if (left === 0) return;
-  throw notGone(
-    `${left} of ${files.length} cached files`,
-    "They were used since the dry run, or are in quarantine",
-  );
+  const why = "They were used since the dry run, or are in quarantine";
+  if (left > 0) throw notGone(`${left} of ${files.length} cached files`, why);
 }
 
 async function purgeRoom({ operator, clock }: DutiesSession, planned: PlannedRoom): Promise<number> {
@@ -217,7 +203,7 @@ async function purgeRoom({ operator, clock }: DutiesSession, planned: PlannedRoo
     });
   }
   if (await isGone()) return 0;
-  throw notGone(`room ${room}`, "Read the homeserver's log at this time");
+  throw notGone(`room ${room}`, READ_LOG);
 }
 
 /** @returns how many events of others stay: state, and the room's last event */
@@ -231,8 +217,8 @@ async function purgeHistory(
   const { homeserver, clock } = session;
   const room = roomOf(planned);
   const known = underWay === undefined ? undefined : await homeserver.historyPurge(underWay);
-  const id =
-    known === undefined || known === "failed" ? await homeserver.purgeHistory(room, untilMs) : underWay;
+  const isOver = known === undefined || known === "failed";
+  const id = isOver ? await homeserver.purgeHistory(room, untilMs) : underWay;
   if (id !== undefined) {
     begun(id);
     let status: string | undefined;
@@ -240,8 +226,7 @@ async function purgeHistory(
       status = await homeserver.historyPurge(id);
       return status !== "active";
     });
-    if (status === "failed")
-      throw notGone(`the history of ${room}`, "Read the homeserver's log at this time");
+    if (status === "failed") throw notGone(`the history of ${room}`, READ_LOG);
   }
   const { partner, others } = await countEvents(session, room, untilMs);
   return partner + others;
@@ -269,7 +254,7 @@ async function finish(
   session: DutiesSession,
   run: Run,
   record: PrivateRecord,
-  state: PurgeState & { readonly begun: PurgeBegun },
+  state: BegunPurge,
 ): Promise<PurgeState> {
   const after = (await session.tables?.counts(session.partner)) ?? null;
   const isDestination = await session.homeserver.isDestination(session.partner);

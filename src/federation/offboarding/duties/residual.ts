@@ -22,10 +22,9 @@ export function residualReport(context: DutiesContext, run: Run): Promise<Residu
   return withDuties(context, run, (session) => residualOf(session, tokensLiveUntil(context, run)));
 }
 
-/** @param tokensUntil when the last token ends, or why there is no such time */
 async function residualOf(
   session: DutiesSession,
-  tokensUntil: { readonly until: string } | { readonly reason: string },
+  tokensUntil: ReturnType<typeof tokensLiveUntil>,
 ): Promise<ResidualReport> {
   const { partner, own, tables, clock } = session;
   const found = await partnerRooms(session);
@@ -43,29 +42,24 @@ async function residualOf(
     }
   }
   const counts = await tables?.counts(partner);
-  const unknown: Record<string, string> = {
-    // The gateway counts calls, and forgets whose a stream was once the client is gone.
-    streams: "not_told_by_gateway",
-    ...(counts === undefined && { device_keys: "database_not_read" }),
-    ...("reason" in tokensUntil && { tokens_live_until: tokensUntil.reason }),
-  };
+  const third_servers = [...thirds].map(([server, n]) => ({ server, rooms: n }));
   return {
     statement: {
       rooms,
       device_keys: counts?.["device_lists_remote_cache"] ?? null,
       tokens_live_until: "until" in tokensUntil ? tokensUntil.until : null,
-      third_servers: [...thirds]
-        .map(([server, n]) => ({ server, rooms: n }))
-        .sort((left, right) => (left.server < right.server ? -1 : 1)),
+      third_servers: third_servers.sort((left, right) => (left.server < right.server ? -1 : 1)),
     },
-    unknown,
+    unknown: {
+      // The gateway counts calls, and forgets whose a stream was once the client is gone.
+      streams: "not_told_by_gateway",
+      ...(counts === undefined && { device_keys: "database_not_read" }),
+      ...("reason" in tokensUntil && { tokens_live_until: tokensUntil.reason }),
+    },
   };
 }
 
-/**
- * A token issued before the client was disabled lives this long at most.
- * @returns never too early: by the last time that the client is known to have been disabled for sure
- */
+/** When the last token ends; never too early, by the last time at which the client was surely disabled. */
 export function tokensLiveUntil(
   { config }: Pick<DutiesContext, "config">,
   run: Run,

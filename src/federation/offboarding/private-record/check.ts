@@ -5,19 +5,15 @@ import { type Document, isMap, isScalar, isSeq, type LineCounter, visit } from "
 import type { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isObject } from "../../../domain/json.ts";
+import type { RegistryProblem } from "../../registry/problems.ts";
 import { dotted, type LineOf, parseBounded } from "../../registry/read-file.ts";
-import { brokenByComment, brokenByText, brokenByValue } from "./content-rules.ts";
+import { type BrokenRule, brokenByComment, brokenByText, brokenByValue } from "./content-rules.ts";
 import { PrivateRecord, RECORD_FIELDS } from "./schema.ts";
 
-export interface RecordProblem {
-  /** Stable name of what was broken, such as `personal.mail_address`. */
-  readonly rule: string;
+/** `line` is 0 where no line is meant. */
+export interface RecordProblem extends Omit<RegistryProblem, "file" | "path"> {
   /** Dotted path; empty for the file as a whole and for comments. */
   readonly field: string;
-  /** 1-based; 0 where no line is meant. */
-  readonly line: number;
-  readonly message: string;
-  readonly hint: string;
 }
 
 /** A record that is refused. Nothing was written and nothing begun. */
@@ -58,10 +54,13 @@ export function checkRecordText(text: string): CheckedRecord {
   const form = unread.map(({ message, line }) => yamlProblem(message, line));
   if (isRefused) return failed(form);
   if (document !== undefined) form.push(...namesBesides(text, document, lines));
-  if (document === undefined || form.length > 0) return failed([...brokenLines(text), ...form]);
-  if (!isObject(values)) return failed([...brokenLines(text), yamlProblem("is no map of fields", 1)]);
+  if (form.length === 0 && !isObject(values)) form.push(yamlProblem("is no map of fields", 1));
+  // In a text that is no YAML, every line is searched as a comment.
+  if (document === undefined || !isObject(values) || form.length > 0) {
+    return failed([...brokenLines(text, brokenByText), ...form]);
+  }
   const at: At = (path) => valueAt(values, path.split("."));
-  const broken = [...brokenComments(text), ...brokenValues(document.contents, [], lineOf)];
+  const broken = [...brokenLines(text, brokenByTail), ...brokenValues(document.contents, [], lineOf)];
   const spoiled = new Set(broken.map(({ field }) => field));
   const result = PrivateRecord.safeParse(values);
   const schema = result.success ? [] : schemaProblems(result.error, values, lineOf);
@@ -96,11 +95,15 @@ function yamlProblem(message: string, line: number): RecordProblem {
   return { rule: "record.form", field: "", line, message, hint: "Write it as plain YAML or JSON." };
 }
 
-/** For a text that is no YAML: every line is searched as a comment. */
-function brokenLines(text: string): RecordProblem[] {
-  return text
-    .split("\n")
-    .flatMap((line, index) => brokenByText(line).map((one) => ({ ...one, field: "", line: index + 1 })));
+function brokenLines(text: string, broken: (line: string) => readonly BrokenRule[]): RecordProblem[] {
+  const lines = text.split("\n");
+  return lines.flatMap((line, at) => broken(line).map((one) => ({ ...one, field: "", line: at + 1 })));
+}
+
+/** What the comment at the end of a line holds. */
+function brokenByTail(line: string): readonly BrokenRule[] {
+  const comment = COMMENT.exec(line)?.[1];
+  return comment === undefined ? [] : brokenByComment(comment);
 }
 
 /** Words of a text that are neither a value, a key nor a comment, and would be searched by nobody. */
@@ -117,14 +120,6 @@ function namesBesides(text: string, document: Document.Parsed, lines: LineCounte
     },
   });
   return problems;
-}
-
-function brokenComments(text: string): RecordProblem[] {
-  return text.split("\n").flatMap((line, index) => {
-    const comment = COMMENT.exec(line)?.[1];
-    if (comment === undefined) return [];
-    return brokenByComment(comment).map((one) => ({ ...one, field: "", line: index + 1 }));
-  });
 }
 
 /** What the rules say of every scalar, the keys among them. */
@@ -156,85 +151,74 @@ function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): Rec
         hint: "Remove it or correct its spelling; docs/reference/private-record.md lists every field.",
       }));
     }
-    const isEmpty = valueAt(values, issue.path) == null;
-    if (isEmpty && dotted(issue.path) !== "version") return [];
-    return [
-      {
-        rule: "record.value",
-        field: dotted(issue.path),
-        line: lineOf(issue.path),
-        message: isEmpty ? "is missing" : issue.message,
-        hint: isEmpty
-          ? "Write version: 1."
-          : "Correct the value; docs/reference/private-record.md says what it may be.",
-      },
-    ];
+    const field = dotted(issue.path);
+    const about = { rule: "record.value", field, line: lineOf(issue.path) };
+    if (valueAt(values, issue.path) != null) {
+      const hint = "Correct the value; docs/reference/private-record.md says what it may be.";
+      return [{ ...about, message: issue.message, hint }];
+    }
+    return field === "version" ? [{ ...about, message: "is missing", hint: "Write version: 1." }] : [];
   });
 }
 
 type At = (path: string) => unknown;
 
 /** Values that are right by themselves and contradict each other. */
-const CONTRADICTIONS: readonly {
-  readonly rule: string;
-  readonly field: string;
-  readonly message: string;
-  readonly hint: string;
-  readonly isBroken: (at: At) => boolean;
-}[] = [
-  {
-    rule: "record.kind_contradicts_trigger",
-    field: "revocation.trigger",
-    message: "an emergency is for a suspected compromise alone",
-    hint: "Write suspected_compromise, or another kind.",
-    isBroken: (at) => {
-      const trigger = at("revocation.trigger");
-      const isOther = typeof trigger === "string" && trigger !== "suspected_compromise";
-      return at("revocation.kind") === "emergency" && isOther;
+const CONTRADICTIONS: readonly (Omit<RecordProblem, "line"> & { readonly isBroken: (at: At) => boolean })[] =
+  [
+    {
+      rule: "record.kind_contradicts_trigger",
+      field: "revocation.trigger",
+      message: "an emergency is for a suspected compromise alone",
+      hint: "Write suspected_compromise, or another kind.",
+      isBroken: (at) => {
+        const trigger = at("revocation.trigger");
+        const isOther = typeof trigger === "string" && trigger !== "suspected_compromise";
+        return at("revocation.kind") === "emergency" && isOther;
+      },
     },
-  },
-  {
-    rule: "record.window",
-    field: "maintenance.until",
-    message: "is not after maintenance.from",
-    hint: "Correct one of the two.",
-    isBroken: (at) => timeOf(at("maintenance.until")) <= timeOf(at("maintenance.from")),
-  },
-  {
-    rule: "record.retention",
-    field: "duties.retention.until",
-    message: "is set although nothing is retained",
-    hint: "Clear the date, or write kept.",
-    isBroken: (at) => at("duties.retention.state") === "ended" && at("duties.retention.until") != null,
-  },
-  {
-    rule: "record.room_twice",
-    field: "duties.purge.rooms",
-    message: "names a room twice",
-    hint: "Say once what becomes of it.",
-    isBroken: (at) => {
-      const named = purgedRooms(at).map((entry) => (isObject(entry) ? entry["room"] : undefined));
-      return isPurgeDecided(at) && new Set(named).size !== named.length;
+    {
+      rule: "record.window",
+      field: "maintenance.until",
+      message: "is not after maintenance.from",
+      hint: "Correct one of the two.",
+      isBroken: (at) => timeOf(at("maintenance.until")) <= timeOf(at("maintenance.from")),
     },
-  },
-  {
-    rule: "record.quarantined_media",
-    field: "duties.purge.quarantinedMedia",
-    message: "cannot be purged while remoteMedia is kept",
-    hint: "Write purge for both, or keep for this one.",
-    isBroken: (at) =>
-      isPurgeDecided(at) &&
-      at("duties.purge.remoteMedia") !== "purge" &&
-      at("duties.purge.quarantinedMedia") === "purge",
-  },
-  {
-    rule: "record.purge_waiver",
-    field: "duties.purge.waiver",
-    message: "is set although something is purged",
-    hint: "Take the waiver away, or keep everything.",
-    isBroken: (at) => isPurgeDecided(at) && !purgesNothing(at) && at("duties.purge.waiver") != null,
-  },
-];
+    {
+      rule: "record.retention",
+      field: "duties.retention.until",
+      message: "is set although nothing is retained",
+      hint: "Clear the date, or write kept.",
+      isBroken: (at) => at("duties.retention.state") === "ended" && at("duties.retention.until") != null,
+    },
+    {
+      rule: "record.room_twice",
+      field: "duties.purge.rooms",
+      message: "names a room twice",
+      hint: "Say once what becomes of it.",
+      isBroken: (at) => {
+        const named = purgedRooms(at).map((entry) => (isObject(entry) ? entry["room"] : undefined));
+        return isPurgeDecided(at) && new Set(named).size !== named.length;
+      },
+    },
+    {
+      rule: "record.quarantined_media",
+      field: "duties.purge.quarantinedMedia",
+      message: "cannot be purged while remoteMedia is kept",
+      hint: "Write purge for both, or keep for this one.",
+      isBroken: (at) =>
+        isPurgeDecided(at) &&
+        at("duties.purge.remoteMedia") !== "purge" &&
+        at("duties.purge.quarantinedMedia") === "purge",
+    },
+    {
+      rule: "record.purge_waiver",
+      field: "duties.purge.waiver",
+      message: "is set although something is purged",
+      hint: "Take the waiver away, or keep everything.",
+      isBroken: (at) => isPurgeDecided(at) && !purgesNothing(at) && at("duties.purge.waiver") != null,
+    },
+  ];
 
 /** Optional fields that a record must have because of what other fields say. */
 const REQUIRED_WHEN: Readonly<Record<string, (at: At) => boolean>> = {

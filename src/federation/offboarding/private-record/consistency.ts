@@ -22,19 +22,12 @@ export const NAME_OR_WITHDRAW =
 
 /** Values that nobody need write by hand. */
 export function knownValues({ organisation }: Registry, { partner }: PartnerEntry): KnownValues {
-  const invoked = partner.gateway?.invokes ?? [];
+  const invoked = (partner.gateway?.invokes ?? []).flatMap((name) => organisation.agents[name] ?? []);
+  const routes = invoked.flatMap(({ cardPath, invokePath }) => [cardPath, invokePath]);
   return new Map<string, string | readonly string[]>([
     ["partner.serverName", partner.serverName],
     ["affected.agents", agentsBetween(partner)],
-    [
-      "affected.routes",
-      invoked
-        .flatMap((name) => {
-          const agent = organisation.agents[name];
-          return agent === undefined ? [] : [agent.cardPath, agent.invokePath];
-        })
-        .sort(),
-    ],
+    ["affected.routes", routes.sort()],
     ["affected.oidcClient", partner.gateway === undefined ? "none" : partner.azp],
   ]);
 }
@@ -46,11 +39,9 @@ export function registryProblems(
   entry: PartnerEntry,
 ): readonly RecordProblem[] {
   const problems: RecordProblem[] = [];
-  const report = (field: string, message: string) =>
-    problems.push({
-      ...{ rule: "record.not_in_registry", field, line: 0, message },
-      hint: "Correct the record, or name the partner that is meant.",
-    });
+  const elsewhere = "Correct the record, or name the partner that is meant.";
+  const report = (field: string, message: string, rule = "record.not_in_registry", hint = elsewhere) =>
+    problems.push({ rule, field, line: 0, message, hint });
   const known = knownValues(registry, entry);
   const { serverName } = entry.partner;
   if (record.partner.serverName !== serverName) {
@@ -68,11 +59,8 @@ export function registryProblems(
   }
   if (record.revocation.kind === "partial") {
     for (const name of closedUnnamed(entry.partner, record.affected.agents)) {
-      problems.push({
-        ...{ rule: "record.closes_more", field: "affected.agents", line: 0 },
-        message: `does not name ${name}, which a partial removal would close as well`,
-        hint: NAME_OR_WITHDRAW,
-      });
+      const message = `does not name ${name}, which a partial removal would close as well`;
+      report("affected.agents", message, "record.closes_more", NAME_OR_WITHDRAW);
     }
   }
   const routes = new Set(
@@ -84,15 +72,9 @@ export function registryProblems(
   return problems;
 }
 
-type RecordedRun = Pick<
-  RunFile,
-  "private_record_file" | "run" | "kind" | "trigger" | "remover" | "partner" | "self"
->;
+type RecordedRun = Omit<RunFile, "version" | "opened_at" | "baseline" | "ended">;
 
-/**
- * The record of a run, which must still be about the removal that the run was opened as.
- * @throws RecordError when it is refused, incomplete, or about another removal; DrawbridgeError `config_unreadable`
- */
+/** The record of a run. @throws RecordError, also when it is about another removal by now; as `requireRecord` does */
 export function recordOfRun(run: RecordedRun): PrivateRecord {
   const record = requireRecord(run.private_record_file);
   const wanted = [
@@ -103,14 +85,12 @@ export function recordOfRun(run: RecordedRun): PrivateRecord {
     ["run", record.run ?? run.run, run.run],
   ] as const;
   const changed = wanted.filter(([, found, opened]) => found !== opened);
-  if (changed.length === 0) return record;
-  throw new RecordError(
-    run.private_record_file,
-    changed.map(([field]) => ({
-      ...{ rule: "record.classified", field, line: 0, message: "is not what the run was opened with" },
-      hint: "Put it back as it was, or abort the run (drawbridge offboarding abort) and open another.",
-    })),
-  );
+  const problems = changed.map(([field]) => ({
+    ...{ rule: "record.classified", field, line: 0, message: "is not what the run was opened with" },
+    hint: "Put it back as it was, or abort the run (drawbridge offboarding abort) and open another.",
+  }));
+  if (problems.length > 0) throw new RecordError(run.private_record_file, problems);
+  return record;
 }
 
 /** What the owners have written in the private record, as far as a signed statement holds it. */

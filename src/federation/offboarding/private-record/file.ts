@@ -19,24 +19,24 @@ export interface PrivateRecordFile extends Omit<CheckedRecord, "problems"> {
   readonly text: string;
 }
 
-/**
- * Reads a record that may still lack fields.
- * @throws RecordError with every problem, those of its location included; DrawbridgeError `config_unreadable`
- */
+/** Reads a record that may still lack fields. @throws RecordError; DrawbridgeError `config_unreadable` */
 export function readRecordFile(path: string): PrivateRecordFile {
   const { file, exists, problems } = locate(path);
+  const isFile = exists && !problems.some(({ rule }) => rule === "record.not_a_file");
+  if (!isFile) refuseIfAny(path, problems);
   if (!exists) {
-    if (problems.length > 0) throw new RecordError(path, problems);
     throw new DrawbridgeError("config_unreadable", `there is no record at ${path}`, {
       hint: "Make one: drawbridge offboarding open PARTNER --record FILE.",
     });
   }
-  if (problems.some(({ rule }) => rule === "record.not_a_file")) throw new RecordError(path, problems);
   const text = readBounded(path, file);
   const checked = checkRecordText(text);
-  const all = [...problems, ...checked.problems];
-  if (all.length > 0) throw new RecordError(path, all);
-  return { file, text, record: checked.record, missing: checked.missing, values: checked.values };
+  refuseIfAny(path, [...problems, ...checked.problems]);
+  return { file, text, ...checked };
+}
+
+function refuseIfAny(path: string, problems: readonly RecordProblem[]): void {
+  if (problems.length > 0) throw new RecordError(path, problems);
 }
 
 function locate(path: string): Pick<FileLocation, "file" | "exists"> & { problems: RecordProblem[] } {
@@ -47,45 +47,31 @@ function locate(path: string): Pick<FileLocation, "file" | "exists"> & { problem
   };
 }
 
-/**
- * Reads a record that must be whole.
- * @throws RecordError, also when a field is missing; DrawbridgeError `config_unreadable`
- */
+/** Reads a record that must be whole. @throws RecordError, also for a missing field; else as `readRecordFile` */
 export function requireRecord(path: string): PrivateRecord {
   const { record, missing } = readRecordFile(path);
   if (record !== undefined) return record;
-  throw new RecordError(path, missing.map(missingProblem));
-}
-
-function missingProblem(field: string): RecordProblem {
-  return {
+  const problems = missing.map((field) => ({
     ...{ rule: "record.missing", field, line: 0, message: "is missing" },
     hint: `Write it in the record: ${recordField(field)?.says ?? field}.`,
-  };
+  }));
+  throw new RecordError(path, problems);
 }
 
-/**
- * Makes a new record; one that is there is never touched.
- * @throws RecordError, DrawbridgeError `usage`
- */
+/** Makes a new record; one that is there is never touched. @throws RecordError, DrawbridgeError `usage` */
 export function createRecordFile(path: string, text: string): void {
   const { file, problems } = locate(path);
-  const checked = checkRecordText(text);
-  const all = [...problems, ...checked.problems];
-  if (all.length > 0) throw new RecordError(path, all);
+  refuseIfAny(path, [...problems, ...checkRecordText(text).problems]);
   createFile(file, text);
 }
 
-/**
- * Sets fields of a record, all or none.
- * @throws RecordError when what would stand there is refused; then the file is as it was
- */
+/** Sets fields of a record, all or none. @throws RecordError when what would stand there is refused */
 export function changeRecordFile(path: string, changes: ReadonlyMap<string, string>): PrivateRecordFile {
   const before = readRecordFile(path);
   const edits = [...changes].map(([field, value]) => ({ path: field.split("."), value }));
   const text = editYaml(before.text, edits);
   const checked = checkRecordText(text);
-  if (checked.problems.length > 0) throw new RecordError(path, checked.problems);
+  refuseIfAny(path, checked.problems);
   if (text !== before.text) writeWhole(before.file, text, PRIVATE);
   return { file: before.file, text, ...checked };
 }

@@ -2,6 +2,7 @@
 // It lies outside version control. Invariants: unknown keys are refused; whoever is named is named by role or
 // staff number; no field can hold a credential, a key, what was said in a room, or how to reach a person.
 // Published as docs/reference/schemas/offboarding-private-record.schema.json.
+import { Document } from "yaml";
 import { z } from "zod";
 import { parseDurationMs } from "../../../domain/duration.ts";
 import { AgentName, parseRoomId, ServerNameField } from "../../../domain/identifiers.ts";
@@ -132,23 +133,15 @@ export type KnownValues = ReadonlyMap<string, string | readonly string[]>;
 
 /** The text of a new record; a field that is not known stays open, and a comment says what belongs there. */
 export function renderTemplate(known: KnownValues): string {
-  const lines = [
-    "# Private offboarding record. Keep it outside version control, readable by its owner alone.",
-    "# Name roles or staff numbers; no names, addresses, secrets, and nothing that was said in a room.",
-    "version: 1",
-  ];
-  let open: readonly string[] = [];
+  const document = new Document({ version: 1 });
+  document.commentBefore = [
+    " Private offboarding record. Keep it outside version control, readable by its owner alone.",
+    " Name roles or staff numbers; no names, addresses, secrets, and nothing that was said in a room.",
+  ].join("\n");
   for (const { path, says, isOptional } of RECORD_FIELDS) {
-    const steps = path.split(".");
-    const shared = steps.slice(0, -1).findIndex((step, depth) => open[depth] !== step);
-    const from = shared === -1 ? steps.length - 1 : shared;
-    for (let depth = from; depth < steps.length - 1; depth++)
-      lines.push(`${"  ".repeat(depth)}${steps[depth]}:`);
-    open = steps.slice(0, -1);
-    const value = known.get(path);
-    const written = value === undefined ? "null" : JSON.stringify(value);
-    const hint = value === undefined ? `  # ${isOptional ? "optional: " : "missing: "}${says}` : "";
-    lines.push(`${"  ".repeat(steps.length - 1)}${steps.at(-1)}: ${written}${hint}`);
+    const node = document.createNode(known.get(path) ?? null, { flow: true });
+    if (!known.has(path)) node.comment = ` ${isOptional ? "optional" : "missing"}: ${says}`;
+    document.setIn(path.split("."), node);
   }
-  return `${lines.join("\n")}\n`;
+  return document.toString({ lineWidth: 0 });
 }
