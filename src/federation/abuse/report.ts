@@ -88,11 +88,8 @@ function placeOf(path: readonly PropertyKey[]): string {
 /** Reads a report from bytes that anybody may have made; every problem is found at once. Never throws. */
 export function readReport(bytes: Uint8Array): ReadReport {
   const value = strictJsonIn(bytes, REPORT_BYTES_MAX);
-  if (value === undefined) {
-    return {
-      problems: [`the report: must be one JSON object, in UTF-8, of at most ${REPORT_BYTES_MAX} bytes`],
-    };
-  }
+  const form = `the report: must be one JSON object, in UTF-8, of at most ${REPORT_BYTES_MAX} bytes`;
+  if (value === undefined) return { problems: [form] };
   const parsed = AbuseReport.safeParse(value);
   if (!parsed.success) return { problems: parsed.error.issues.map(describeIssue) };
   const { reporter, subject } = parsed.data;
@@ -127,10 +124,7 @@ export type Origin =
   | { readonly signed: true; readonly keyId: string }
   | { readonly signed: false; readonly why: string };
 
-/**
- * Reads a report, in an envelope or bare, from bytes that anybody may have made. Never throws.
- * @param trusted the organisations whose keys are pinned
- */
+/** Reads a report, in an envelope or bare, from bytes that anybody may have made. Never throws. */
 export function readSignedReport(
   bytes: Uint8Array,
   trusted: readonly TrustedParty[],
@@ -140,21 +134,19 @@ export function readSignedReport(
     return { read: readReport(bytes), origin: { signed: false, why: "it is not signed" } };
   }
   const payload = Buffer.from(envelope.payload, "base64");
-  return { read: readReport(payload), origin: originOf(envelope, payload, trusted) };
-}
-
-function originOf(envelope: DsseEnvelope, payload: Buffer, trusted: readonly TrustedParty[]): Origin {
   const { signers, problems } = verifySignatures(envelope, payload, trusted);
+  const read = readReport(payload);
+  const reporter = read.report?.reporter.server_name;
+  const unsigned = (why: string) => ({ read, origin: { signed: false, why } }) as const;
   const [problem] = problems;
-  if (problem !== undefined) {
-    return { signed: false, why: `its signature does not verify by a pinned key (${problem.reason})` };
-  }
-  const reporter = readReport(payload).report?.reporter.server_name;
   const [signer] = signers;
-  if (signer === undefined || signers.some(({ organisation }) => organisation !== reporter)) {
-    return { signed: false, why: "it is signed by another organisation than the reporter" };
+  if (problem !== undefined) {
+    return unsigned(`its signature does not verify by a pinned key (${problem.reason})`);
   }
-  return { signed: true, keyId: signer.keyId };
+  if (signer === undefined || signers.some(({ organisation }) => organisation !== reporter)) {
+    return unsigned("it is signed by another organisation than the reporter");
+  }
+  return { read, origin: { signed: true, keyId: signer.keyId } };
 }
 
 function envelopeOf(bytes: Uint8Array): DsseEnvelope | undefined {
@@ -162,11 +154,7 @@ function envelopeOf(bytes: Uint8Array): DsseEnvelope | undefined {
   return data?.payloadType === PAYLOAD_TYPE ? data : undefined;
 }
 
-/**
- * The envelope of a report, as JSON.
- * @param report the report's bytes as they are
- * @throws DrawbridgeError what the signer throws
- */
+/** The envelope of a report's bytes, as JSON. @throws DrawbridgeError what the signer throws */
 export async function signReport(report: Uint8Array, signer: Signer): Promise<string> {
   const envelope: DsseEnvelope = {
     payloadType: PAYLOAD_TYPE,
@@ -211,31 +199,25 @@ export async function wasRestoredSince(
   });
 }
 
-/**
- * @returns `isNew` false when it had been filed before
- * @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable`
- */
+/** `isNew`: not filed before. @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable` */
 export async function fileReport(report: AbuseReport, digest: string, context: CommitContext) {
-  return untilCommitted(context, () => tryFile(report, digest, context));
-}
-
-/** Undefined when the branch moved meanwhile. */
-async function tryFile(report: AbuseReport, digest: string, context: CommitContext) {
   const { repository } = context;
   const path = pathOf(report, digest);
-  const head = await repository.requireHead();
-  const refusal = await assessOrigin(head, context);
-  if (refusal !== undefined) {
-    throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was filed`, {
-      hint: `${refusal.hint} Then file it again; drawbridge federation contain does not wait for that.`,
+  return untilCommitted(context, async () => {
+    const head = await repository.requireHead();
+    const refusal = await assessOrigin(head, context);
+    if (refusal !== undefined) {
+      throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was filed`, {
+        hint: `${refusal.hint} Then file it again; drawbridge federation contain does not wait for that.`,
+      });
+    }
+    if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
+    const revision = await commitToBranch(context, {
+      parent: head,
+      changes: new Map([[path, jsonText(report)]]),
+      message: `File an abuse report about ${report.subject.server_name}\n\n${report.category}, ${report.severity}, requested: ${report.requested_action}. Report ${digest}.\n`,
+      reason: "drawbridge: report-abuse",
     });
-  }
-  if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
-  const revision = await commitToBranch(context, {
-    parent: head,
-    changes: new Map([[path, jsonText(report)]]),
-    message: `File an abuse report about ${report.subject.server_name}\n\n${report.category}, ${report.severity}, requested: ${report.requested_action}. Report ${digest}.\n`,
-    reason: "drawbridge: report-abuse",
+    return revision && { path, revision, isNew: true };
   });
-  return revision === undefined ? undefined : { path, revision, isNew: true };
 }

@@ -9,7 +9,6 @@ import { probeFromOutside } from "../probes/from-outside.ts";
 import type { Explanation } from "../probes/probed-room.ts";
 import type { Federation } from "../reconcile/context.ts";
 import type { ObserveFromOutside } from "../workflow/run-step.ts";
-import type { EvidencePackBody } from "./pack.ts";
 import { collectStream } from "./record-streams.ts";
 
 /**
@@ -24,15 +23,9 @@ export function outsideProbe(
   const violations = resolve(config.directory, config.border.violationsFile);
   return async (own, { partner }, planes, inside) => {
     requireAbout(probe, own, partner.serverName);
-    return probeFromOutside(
-      probe,
-      { clock, random },
-      {
-        planes: new Set(planes),
-        rooms: roomsOf(inside),
-        violationOf: (eventId) => violationOf(violations, partner, eventId),
-      },
-    );
+    const options = { planes: new Set(planes), rooms: roomsOf(inside) };
+    const explain = (eventId: string) => violationOf(violations, partner, eventId);
+    return probeFromOutside(probe, { clock, random }, { ...options, violationOf: explain });
   };
 }
 
@@ -45,32 +38,24 @@ function roomsOf(items: readonly EvidenceItem[]): readonly RoomId[] {
 }
 
 /** @throws DrawbridgeError `usage` when a probe.yaml is about somebody else */
-export function requireAbout(probe: ProbeConfig, own: string, partner: string): void {
-  if (probe.target.serverName === own && probe.as.serverName === partner) return;
-  throw new DrawbridgeError(
-    "usage",
-    `the probe file probes ${probe.target.serverName} as ${probe.as.serverName}, not ${own} as ${partner}`,
-    { hint: "Name the probe file of this partner." },
-  );
+function requireAbout({ target, as }: ProbeConfig, own: string, partner: string): void {
+  if (target.serverName === own && as.serverName === partner) return;
+  const probed = `${target.serverName} as ${as.serverName}`;
+  throw new DrawbridgeError("usage", `the probe file probes ${probed}, not ${own} as ${partner}`, {
+    hint: "Name the probe file of this partner.",
+  });
 }
 
-// Finds in the border's violations why an event did not come in.
-
-/** Finds an event in the violations file; undefined when no line names it. */
+/** Why an event did not come in, by the violations file; undefined when no line names it. */
 export async function violationOf(
   file: string,
   partner: { readonly serverName: string; readonly azp: string },
   eventId: string,
 ): Promise<Explanation | undefined> {
   const window = { since: "1970-01-01T00:00:00.000Z", until: "9999-12-31T23:59:59.999Z" };
-  const about = { ...partner, agents: new Set<string>() };
-  const { items } = await collectStream("border_violations", file, about, window);
-  const found = items.findLast(({ facts }) => isAbout(facts, eventId));
-  if (found === undefined || found.facts.stream !== "border_violations") return undefined;
+  const { items } = await collectStream("border_violations", file, partner, window);
+  const found = items.findLast(({ facts }) => "event" in facts && facts.event === eventId);
+  if (found?.facts.stream !== "border_violations") return undefined;
   const { reason, policy_digest } = found.facts;
   return { layer: "border", reason, references: policy_digest === null ? [] : [policy_digest] };
-}
-
-function isAbout(facts: EvidencePackBody["stream_items"][number]["facts"], eventId: string): boolean {
-  return facts.stream === "border_violations" && facts.event === eventId;
 }

@@ -17,7 +17,7 @@ import type { FederationConfig } from "../config.ts";
 import { CONTAINMENTS, ContainmentRecord } from "../containment/containment-record.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { CurrentState } from "../reconcile/accept-head.ts";
-import { closedPlanes, type PartnerEntry } from "../registry/partner.ts";
+import { closedPlanes, Partner, type PartnerEntry } from "../registry/partner.ts";
 import {
   collectStream,
   STREAM_NAMES,
@@ -47,7 +47,7 @@ const EvidencePackBody = z.strictObject({
     azp: Identifier,
     issuer: Identifier,
     key_ids: z.strictObject({ server: z.array(Identifier), card: z.array(Identifier) }),
-    classification: z.enum(["public", "internal", "confidential", "restricted"]),
+    classification: Partner.shape.classification,
     contained: z.boolean(),
   }),
   /** The commit that the registry was read at. */
@@ -100,10 +100,7 @@ export function packProblems(value: unknown): string[] {
   return isIntact(parsed.data) ? problems : [...problems, "wrong digest: the pack"];
 }
 
-// Puts an evidence pack together: the registry's facts, the containment records, what was probed, and the three
-// record streams. Invariant: what does not fit the pack's schema is left out and counted, never bent to fit.
-
-export interface PackInput {
+interface PackInput {
   readonly config: FederationConfig;
   readonly current: CurrentState;
   readonly partner: PartnerEntry;
@@ -115,27 +112,33 @@ export interface PackInput {
 
 /** @throws DrawbridgeError `repository_unusable` */
 export async function assemblePack(input: PackInput): Promise<EvidencePack> {
-  const { current, partner: entry, window, inside, outside, clock } = input;
+  const { config, current, partner: entry, window, inside, outside, clock } = input;
   const { partner } = entry;
-  const streams = await collectStreams(input);
+  const { serverName, azp, issuer, keyIds, classification, contained } = partner;
+  const files: Readonly<Record<StreamName, string | undefined>> = {
+    border_violations: config.border.violationsFile,
+    gateway_decisions: config.gateway?.accessLog,
+    bridge_audit: config.card?.bridgeAuditFile,
+  };
+  const about = { serverName, azp, agents: new Set(Object.keys(partner.card.consumes)) };
+  const streams = await Promise.all(
+    STREAM_NAMES.map((stream) => {
+      const file = files[stream];
+      return collectStream(stream, file && resolve(config.directory, file), about, window);
+    }),
+  );
   return sealPack({
     schema: "svc.federation.evidence.v1",
     made_at: new Date(clock.now()).toISOString(),
     window: { since: window.since, until: window.until },
     partner: {
-      name: entry.name,
-      server_name: partner.serverName,
-      azp: partner.azp,
-      issuer: partner.issuer,
-      key_ids: { server: partner.keyIds.server, card: partner.keyIds.card },
-      classification: partner.classification,
-      contained: partner.contained,
+      ...{ name: entry.name, server_name: serverName, azp, issuer, key_ids: keyIds },
+      ...{ classification, contained },
     },
     revision: current.desired.revision,
     closed_planes: [...closedPlanes(partner)],
-    containment_records: await containmentRecords(current, partner.serverName),
-    inside: [...inside],
-    outside: [...outside],
+    containment_records: await containmentRecords(current, serverName),
+    ...{ inside: [...inside], outside: [...outside] },
     streams: streams.map(({ summary }) => summary),
     stream_items: streams.flatMap(({ items }) => items),
     limits: {
@@ -143,27 +146,6 @@ export async function assemblePack(input: PackInput): Promise<EvidencePack> {
       live_tokens: { longest_life_seconds: TOKEN_LIFE_S, dead_by: deadBy([...inside, ...outside]) },
     },
   });
-}
-
-async function collectStreams({ config, partner: entry, window }: PackInput) {
-  const { partner } = entry;
-  const about = {
-    serverName: partner.serverName,
-    azp: partner.azp,
-    agents: new Set(Object.keys(partner.card.consumes)),
-  };
-  const files: Readonly<Record<StreamName, string | undefined>> = {
-    border_violations: config.border.violationsFile,
-    gateway_decisions: config.gateway?.accessLog,
-    bridge_audit: config.card?.bridgeAuditFile,
-  };
-  return Promise.all(
-    STREAM_NAMES.map((stream) => {
-      const file = files[stream];
-      const path = file === undefined ? undefined : resolve(config.directory, file);
-      return collectStream(stream, path, about, window);
-    }),
-  );
 }
 
 async function containmentRecords(
@@ -179,12 +161,9 @@ async function containmentRecords(
 
 /** No token is issued after the client was first observed to be refused, so none lives longer than a token's life from then. */
 function deadBy(items: readonly EvidenceItem[]): string | null {
-  const refused = items
-    .filter(
-      ({ probe, verdict }) =>
-        (probe === "token_request" || probe === "issuer_client") && verdict === "closed",
-    )
-    .map(({ at }) => Date.parse(at));
+  const isRefusal = ({ probe, verdict }: EvidenceItem) =>
+    verdict === "closed" && (probe === "token_request" || probe === "issuer_client");
+  const refused = items.filter(isRefusal).map(({ at }) => Date.parse(at));
   if (refused.length === 0) return null;
   return new Date(Math.min(...refused) + TOKEN_LIFE_S * 1_000).toISOString();
 }

@@ -86,7 +86,7 @@ export const STREAM_NAMES = ["border_violations", "gateway_decisions", "bridge_a
 export type StreamName = (typeof STREAM_NAMES)[number];
 
 /** What of a line is included, besides its time and its digest. */
-export const StreamFacts = z.discriminatedUnion("stream", [
+const StreamFacts = z.discriminatedUnion("stream", [
   z.strictObject({
     stream: z.literal("border_violations"),
     ...ViolationLine.pick({ reason: true, server: true, room: true, event: true, policy_digest: true }).shape,
@@ -109,7 +109,7 @@ export const StreamFacts = z.discriminatedUnion("stream", [
     key_id: Identifier.nullable(),
   }),
 ]);
-export type StreamFacts = z.output<typeof StreamFacts>;
+type StreamFacts = z.output<typeof StreamFacts>;
 
 const Count = z.int().min(0);
 
@@ -140,14 +140,14 @@ export const StreamEvidence = z.strictObject({
 export type StreamEvidence = z.output<typeof StreamEvidence>;
 
 /** The partner whose lines are collected. */
-export interface StreamPartner {
+interface StreamPartner {
   readonly serverName: string;
   readonly azp: string;
-  /** Names of its agents that our bridge carries as ghosts. */
-  readonly agents: ReadonlySet<string>;
+  /** Names of its agents that our bridge carries as ghosts; only the bridge's lines name any. */
+  readonly agents?: ReadonlySet<string>;
 }
 
-export interface ReadLine {
+interface ReadLine {
   readonly at: string;
   readonly concerns: boolean;
   readonly facts: StreamFacts;
@@ -158,7 +158,7 @@ function readBridgeLine(value: unknown, partner: StreamPartner): ReadLine | unde
   if (line === undefined) return undefined;
   const { schema, audit_id, outcome, target } = line;
   const common = { stream: "bridge_audit", schema, audit_id, outcome, agent: target.agent } as const;
-  const isTheirs = partner.agents.has(target.agent);
+  const isTheirs = partner.agents?.has(target.agent) === true;
   if (line.schema === "svc.agent_card.v1") {
     const none = { a2a_attempted: null, room: null, event: null, sender: null };
     const facts = { ...common, ...none, reason: line.reason, key_id: line.key_id };
@@ -171,11 +171,7 @@ function readBridgeLine(value: unknown, partner: StreamPartner): ReadLine | unde
 }
 
 /** Reads one line of a stream; undefined when it does not fit. */
-export function readStreamLine(
-  stream: StreamName,
-  value: unknown,
-  partner: StreamPartner,
-): ReadLine | undefined {
+function readStreamLine(stream: StreamName, value: unknown, partner: StreamPartner): ReadLine | undefined {
   if (stream === "bridge_audit") return readBridgeLine(value, partner);
   if (stream === "border_violations") {
     const line = ViolationLine.safeParse(value).data;
@@ -200,26 +196,22 @@ export interface Window {
   readonly until: string;
 }
 
-interface Collected {
-  readonly summary: StreamSummary;
-  readonly items: readonly StreamEvidence[];
-}
-
 /** Collects a stream from its file; `file` is undefined where the deployment does not have the stream. */
 export async function collectStream(
   stream: StreamName,
   file: string | undefined,
   partner: StreamPartner,
   window: Window,
-): Promise<Collected> {
-  const counts = { bytes: 0, lines: 0, matching: 0, refused_lines: 0 };
-  const nothing = (state: "not_operated" | "absent" | "unreadable"): Collected => ({
-    summary: { stream, state, digest: null, included: 0, bytes: 0, lines: 0, matching: 0, refused_lines: 0 },
+): Promise<{ readonly summary: StreamSummary; readonly items: readonly StreamEvidence[] }> {
+  const none = { bytes: 0, lines: 0, matching: 0, refused_lines: 0 };
+  const nothing = (state: StreamSummary["state"]) => ({
+    summary: { stream, state, digest: null, included: 0, ...none },
     items: [],
   });
   if (file === undefined) return nothing("not_operated");
   const [since, until] = [Date.parse(window.since), Date.parse(window.until)];
   const hash = createHash("sha256");
+  const counts = { ...none };
   const items: StreamEvidence[] = [];
   const onChunk = (chunk: Buffer) => {
     hash.update(chunk);
