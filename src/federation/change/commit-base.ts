@@ -51,35 +51,25 @@ export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "r
       return blobId === undefined ? "" : ((await repository.blobs([blobId])).get(blobId) ?? "");
     },
   });
-  const whole = { tree: head, setAside: undefined };
-  if (assessment.good) {
-    const files = await readRevision(repository, head, cache);
-    return baseOf({ ...whole, files, registry: assessment.desired.registry, isRendered: true });
-  }
+  const whole = async (tree: Revision, isRendered: boolean, known?: Registry, setAside?: SetAside) => {
+    const files = await readRevision(repository, tree, cache);
+    return baseOf({ tree, files, registry: known ?? registryOf(files, cache), isRendered, setAside });
+  };
+  if (assessment.good) return whole(head, true, assessment.desired.registry);
   const { reason, detail, hint } = assessment;
   const refused = () => new DrawbridgeError("head_refused", `${detail}; nothing was changed`, { hint });
   if (onBadHead === "refuse") throw refused();
-  if (reason === "render_differs") {
-    const files = await readRevision(repository, head, cache);
-    return baseOf({ ...whole, files, registry: registryOf(files, cache), isRendered: false });
-  }
+  if (reason === "render_differs") return whole(head, false);
   if (reason === "registry_invalid") {
     const repaired = await withoutBrokenFiles(context, head, accepted);
     const left = await assessInPlace(head, repaired.files, context);
     // Otherwise the files that are not broken may not be accepted either, and nor may what is built on them.
     if (left.good || left.reason === "render_differs") {
-      return baseOf({ ...whole, ...repaired, isRendered: false });
+      return baseOf({ tree: head, ...repaired, isRendered: false });
     }
   }
   if (accepted === undefined) throw refused();
-  const files = await readRevision(repository, accepted, cache);
-  return baseOf({
-    tree: accepted,
-    files,
-    registry: registryOf(files, cache),
-    isRendered: true,
-    setAside: { reason: "head_refused", lastGood: accepted, paths: [] },
-  });
+  return whole(accepted, true, undefined, { reason: "head_refused", lastGood: accepted, paths: [] });
 }
 
 /** The head's registry with its broken files as they are in the last good revision. */

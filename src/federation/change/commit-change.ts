@@ -63,10 +63,7 @@ export interface Committed {
   readonly base: ChangeBase;
 }
 
-/**
- * @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable`; RegistryError; and what `propose`
- *   and `examine` throw
- */
+/** @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable`; RegistryError; as the options do */
 export function commitChange(context: CommitContext, options: ChangeOptions): Promise<Committed> {
   return untilCommitted(context, () => tryChange(context, options));
 }
@@ -92,10 +89,7 @@ async function tryChange(
   return revision === undefined ? undefined : { revision, change, base };
 }
 
-/**
- * What a change of files of the registry makes of everything rendered.
- * @throws RegistryError
- */
+/** What a change of files of the registry makes of everything rendered. @throws RegistryError */
 export async function changesOf(
   { cache }: Pick<CommitContext, "cache">,
   before: ChangeBase,
@@ -116,20 +110,15 @@ const ATTEMPTS_MAX = 50;
 interface BranchChange extends Pick<NewCommit, "changes" | "message"> {
   /** What is built on: the branch's head, unless that is set aside. */
   readonly parent: Revision;
-  /**
-   * A head of the branch that is refused. It is left out by a merge that keeps the parent's tree, so that the branch
-   * does not go back and none of its commits needs a signature.
-   */
+  /** A refused head, which a merge leaves out: the branch does not go back, and none of its commits is signed for. */
   readonly setAside?: Revision | undefined;
   /** What the branch's log says. */
   readonly reason: string;
-  /** Called with the commit before the branch moves to it, so that a kill in between can be understood. */
-  readonly intend?: ((revision: Revision) => void) | undefined;
+  readonly intend?: (revision: Revision) => void;
 }
 
 /**
- * Tries until an attempt is not overtaken by somebody else's commit.
- * @param attempt undefined when the branch moved meanwhile
+ * Tries until an attempt is not overtaken by somebody else's commit; it is then undefined.
  * @throws DrawbridgeError `repository_unusable`
  */
 export async function untilCommitted<Result>(
@@ -141,20 +130,16 @@ export async function untilCommitted<Result>(
       const result = await attempt();
       if (result !== undefined) return result;
     }
-    throw new DrawbridgeError(
-      "repository_unusable",
-      "the branch moved at every attempt; nothing was changed",
-      { hint: "See who commits to it so often, and run the command again." },
-    );
+    const what = "the branch moved at every attempt; nothing was changed";
+    const hint = "See who commits to it so often, and run the command again.";
+    throw new DrawbridgeError("repository_unusable", what, { hint });
   };
   return context.state.locked("commit", context.clock, tryAll, context.onWait);
 }
 
 /**
- * Commits on top of the branch's head; to be called within `untilCommitted`.
- * @returns undefined when the branch moved meanwhile; then nothing has changed
- * @throws DrawbridgeError `config_invalid` when the commit would be refused, `repository_unusable`; nothing has
- *   changed then either
+ * Commits on top of the branch's head, within `untilCommitted`; undefined, and no change, when the branch has moved.
+ * @throws DrawbridgeError `config_invalid` when the commit would be refused, `repository_unusable`; nothing has changed
  */
 export async function commitToBranch(
   context: CommitContext,
@@ -186,11 +171,8 @@ async function requireAccepted(
     : signingKeyFile === undefined
       ? "repository.signingKeyFile is not set"
       : "the key of repository.signingKeyFile is not among them";
-  throw new DrawbridgeError(
-    "config_invalid",
-    `only commits signed by a key of ${signing.allowedSignersFile} are accepted, and ${what}; nothing was changed`,
-    {
-      hint: "Name a private key in `repository.signingKeyFile` whose public half stands in `repository.allowedSignersFile`, and run the command again.",
-    },
-  );
+  const accepted = `only commits signed by a key of ${signing.allowedSignersFile} are accepted`;
+  throw new DrawbridgeError("config_invalid", `${accepted}, and ${what}; nothing was changed`, {
+    hint: "Name a private key in `repository.signingKeyFile` whose public half stands in `repository.allowedSignersFile`, and run the command again.",
+  });
 }

@@ -1,34 +1,24 @@
-// Sets `contained`, one plane, or what is retired in a partner's file; nothing else of it changes.
+// Sets `contained`, one plane, or what is retired in the text of a valid partner file; nothing else of it changes. Each
+// throws DrawbridgeError `internal` when the text is no such file.
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { Partner, PlaneState } from "../registry/partner.ts";
 import { retireAll } from "../registry/retired-identities.ts";
 
-/**
- * @param text a valid partner file
- * @throws DrawbridgeError `internal` when the text is no such file
- */
 export function setContained(text: string, contained: boolean): string {
   return editYaml(text, [{ path: ["contained"], value: contained, after: ["classification"] }]);
 }
 
-/**
- * Opens or closes one plane in `planes`.
- * @param text a valid partner file
- * @throws DrawbridgeError `internal` when the text is no such file
- */
+/** Opens or closes one plane in `planes`. */
 export function setPlane(text: string, plane: PlaneName, state: PlaneState): string {
   return editYaml(text, [{ path: ["planes", plane], value: state, after: ["contained", "classification"] }]);
 }
 
 /**
  * Retires every identity that the entry pins: they stay in it, and may be used by no plane any more.
- * @param text a valid partner file
- * @param partner what the text says
  * @param pinnedElsewhere thumbprints of keys that other entries pin: such a key is retired for this partner alone, so
  *   that nobody's removal waits for another entry
  * @param applicants clients of the organisation's with which the partner had applied
- * @throws DrawbridgeError `internal` when the text is no such file
  */
 export function setRetired(
   text: string,

@@ -3,14 +3,14 @@
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText } from "../../domain/json.ts";
+import { isSettled } from "../../records/conditions/evaluate.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
-import { type ChangeBase, type SetAside, setAsideLines } from "../change/commit-base.ts";
+import { type ChangeBase, setAsideLines } from "../change/commit-base.ts";
 import type { CommitContext } from "../change/commit-change.ts";
-import type { PlaneName } from "../plane-order.ts";
+import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import { type ReconcileContext, timestamp } from "../reconcile/context.ts";
 import { findPartner, type PartnerEntry, planeState } from "../registry/partner.ts";
-import type { Revision } from "../repository/repository.ts";
 import { commitStep } from "../workflow/plan.ts";
 import { CONTAIN, RESTORE } from "../workflow/procedure.ts";
 import {
@@ -25,47 +25,38 @@ import {
   type StepResult,
   type StepRun,
 } from "../workflow/run-step.ts";
-import { allHold } from "../workflow/step-verdict.ts";
-import {
-  type Act,
-  type ContainmentRecord,
-  containmentRecord,
-  containmentRecordPath,
-} from "./containment-record.ts";
+import { type Act, ContainmentRecord, containmentRecordPath } from "./containment-record.ts";
 
 export const PROCEDURES = { contain: CONTAIN, restore: RESTORE } as const satisfies Readonly<
   Record<Act, unknown>
 >;
 
-export interface ActResult {
-  readonly act: Act;
-  readonly partner: PartnerEntry;
-  /** The commit that holds the act; the branch's head where nothing was to be done. */
-  readonly revision: Revision;
-  /** Undefined when the partner was contained, or restored, already. */
-  readonly record: ContainmentRecord | undefined;
-  readonly recordPath: string | undefined;
-  readonly setAside: SetAside | undefined;
-}
+/** `record` is undefined when the partner was contained, or restored, already; `revision` is then the branch's head. */
+export type ActResult = Readonly<Awaited<ReturnType<typeof performAct>>>;
 
 /**
- * Contains or restores a partner; the real parts are the reconciler's. An emergency must not wait until somebody has
- * repaired the branch: a containment works around a head that is not good.
- * @param name the partner's server name, or the name of its file
- * @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`;
- *   RegistryError
+ * Contains or restores the partner of this server name or file name; the real parts are the reconciler's.
+ * @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`; RegistryError
  */
-export async function performAct(context: CommitContext, act: Act, name: string): Promise<ActResult> {
-  let record: ContainmentRecord | undefined;
+export async function performAct(context: CommitContext, act: Act, name: string) {
+  let record = undefined as ContainmentRecord | undefined;
   const [first] = PROCEDURES[act].steps;
   const { revision, base } = await commitStep(context, PROCEDURES[act], first, {
     ...{ partner: name, reason: `drawbridge: ${act}` },
     say: async (base, entry) => {
       record = undefined;
       if (entry.partner.contained === (act === "contain") && isWhole(base)) return undefined;
-      record = containmentRecord(act, entry.partner, base.head, timestamp(context.clock.now()));
+      const { serverName, azp, classification } = entry.partner;
+      const at = timestamp(context.clock.now());
+      record = ContainmentRecord.parse({
+        ...{ schema: "svc.federation.containment.v1", act, server_name: serverName, azp, classification },
+        ...{ git_revision: base.head, timestamp: at, planes: CONTAINMENT_ORDER },
+      });
+      const title = `${act === "contain" ? "Contain" : "Restore"} ${serverName}`;
+      const what = `Partner ${entry.name}; planes ${CONTAINMENT_ORDER.join(", ")}. Rendered at ${base.head}.`;
+      const lines = [title, "", what, ...setAsideLines(base), ""];
       const records = new Map([[containmentRecordPath(record), jsonText(record)]]);
-      return { records, message: commitMessage(record, entry, base) };
+      return { records, message: lines.join("\n") };
     },
   });
   return {
@@ -75,27 +66,13 @@ export async function performAct(context: CommitContext, act: Act, name: string)
   };
 }
 
-/**
- * Whether the flag on the base is in force already, or will be at the next pass: a head that is refused for
- * its registry never is, and neither is one whose rendered files say something else.
- */
+/** Whether the flag on the base is in force by the next pass: that of a head refused for what it holds never is. */
 function isWhole({ setAside, isRendered }: ChangeBase): boolean {
   return isRendered && setAside?.reason !== "registry_invalid";
 }
 
-function commitMessage(record: ContainmentRecord, entry: PartnerEntry, base: ChangeBase): string {
-  const lines = [
-    `${record.act === "contain" ? "Contain" : "Restore"} ${record.server_name}`,
-    "",
-    `Partner ${entry.name}; planes ${record.planes.join(", ")}. Rendered at ${record.git_revision}.`,
-    ...setAsideLines(base),
-  ];
-  return `${lines.join("\n")}\n`;
-}
-
 /**
- * Brings the planes of an act into force, and observes each.
- * @param onPlane called as each plane ends
+ * Brings the planes of an act into force, and observes each; `onPlane` is called as one ends.
  * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up, or takes the act back
  */
 export async function applyPlanes(
@@ -158,7 +135,7 @@ function stepOf(
 }
 
 /** Somebody else's commit has taken the act back: the planes are then brought to the opposite of what it wants. */
-function undone(act: Act, serverName: string, revision: Revision): DrawbridgeError {
+function undone(act: Act, serverName: string, revision: string): DrawbridgeError {
   const what = act === "contain" ? "is not contained any more" : "was contained again";
   return new DrawbridgeError("head_refused", `${serverName} ${what}, at ${revision}`, {
     hint: "See git log for who committed that. Give the same command again if it is to be done all the same.",
@@ -174,7 +151,7 @@ function resultOf(
 ) {
   const record = pass?.planes.find((report) => report.plane === plane)?.record;
   const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
-  const open = conditions.find((one) => !allHold([one]));
+  const open = conditions.find((one) => !isSettled(one));
   const item = items.find(({ probe, reason }) => probe === open?.probe && reason !== null);
   return {
     /** `verdict`: of the plane as the act wants it, from inside; `outcome`: the reconciler's, if it came to it. */
@@ -194,15 +171,23 @@ function resultOf(
   };
 }
 
-// What a containment and its restore cannot do, as the operator reads it.
-
-/** @param gatewayClosed when the gateway plane was closed; undefined when it was not seen closed yet */
+/**
+ * What a containment and its restore cannot do, as the operator reads it.
+ * @param gatewayClosed when the gateway plane was closed; undefined when it was not seen closed yet
+ */
 export function limitsOf(
   act: Act,
   serverName: string,
   gatewayClosed?: number | "unmanaged",
 ): readonly string[] {
-  if (act === "restore") return limitsOfRestore(serverName);
+  if (act === "restore") {
+    return [
+      `Nobody of ${serverName} is put back into a room: who was in it is invited again, and comes back by accepting.`,
+      "Rooms that were replaced or retired stay so: the invitations are to the rooms that replace them.",
+      "History that it has replicated was never taken back, and what it learned before stays known.",
+      "What was said while it was contained arrives with its next events in rooms that were kept, on both sides.",
+    ];
+  }
   return [
     `What ${serverName} has replicated stays there: messages, files, membership and history of every shared room.`,
     ...limitsOfGateway(gatewayClosed),
@@ -223,14 +208,5 @@ function limitsOfGateway(closed: number | "unmanaged" | undefined): readonly str
   return [
     `Access tokens that its client holds stay valid ${tokens}, other services may not.`,
     "Streams that are open at the gateway when it closes run to their end; only new calls are refused.",
-  ];
-}
-
-function limitsOfRestore(serverName: string): readonly string[] {
-  return [
-    `Nobody of ${serverName} is put back into a room: who was in it is invited again, and comes back by accepting.`,
-    "Rooms that were replaced or retired stay so: the invitations are to the rooms that replace them.",
-    "History that it has replicated was never taken back, and what it learned before stays known.",
-    "What was said while it was contained arrives with its next events in rooms that were kept, on both sides.",
   ];
 }

@@ -3,10 +3,8 @@
 // Published as docs/reference/schemas/svc.federation.containment.v1.schema.json.
 import { z } from "zod";
 import { GitRevision, Identifier, Instant } from "../../records/format/fields.ts";
-import { CONTAINMENT_ORDER } from "../plane-order.ts";
-import type { Partner } from "../registry/partner.ts";
+import { Partner } from "../registry/partner.ts";
 import { recordPath } from "../registry/readmission-record.ts";
-import type { Revision } from "../repository/repository.ts";
 
 export const Act = z.enum(["contain", "restore"]);
 export type Act = z.output<typeof Act>;
@@ -17,7 +15,7 @@ export const ContainmentRecord = z.strictObject({
   server_name: Identifier,
   /** The partner's OIDC client identifier. */
   azp: Identifier,
-  classification: z.enum(["public", "internal", "confidential", "restricted"]),
+  classification: Partner.shape.classification,
   /** The commit whose registry the re-render was made from, this act's change aside. */
   git_revision: GitRevision,
   timestamp: Instant,
@@ -25,24 +23,6 @@ export const ContainmentRecord = z.strictObject({
   planes: z.tuple([z.literal("gateway"), z.literal("card"), z.literal("rooms"), z.literal("border")]),
 });
 export type ContainmentRecord = z.output<typeof ContainmentRecord>;
-
-export function containmentRecord(
-  act: Act,
-  partner: Partner,
-  revision: Revision,
-  timestamp: string,
-): ContainmentRecord {
-  return ContainmentRecord.parse({
-    schema: "svc.federation.containment.v1",
-    act,
-    server_name: partner.serverName,
-    azp: partner.azp,
-    classification: partner.classification,
-    git_revision: revision,
-    timestamp,
-    planes: CONTAINMENT_ORDER,
-  });
-}
 
 /** Folder of the repository that holds every record. */
 export const CONTAINMENTS = "records/containment";

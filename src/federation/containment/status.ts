@@ -4,13 +4,7 @@ import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { assess } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { stateAt } from "../reconcile/desired-state.ts";
-import {
-  closedPlanes,
-  isRemoved,
-  type Partner,
-  type PartnerEntry,
-  type Registry,
-} from "../registry/partner.ts";
+import { closedPlanes, isRemoved } from "../registry/partner.ts";
 import { recentDrift } from "../state/drift-records.ts";
 import { emptyRecord, readHead, readPlane } from "../state/plane-records.ts";
 
@@ -25,7 +19,7 @@ export async function federationStatus(context: ReconcileContext) {
   const accepted = readHead(state).accepted?.revision;
   const assessment = await assess(head, context);
   const stored = accepted && (await stateAt(context, accepted).catch(() => undefined));
-  const registry = (assessment.good ? assessment.desired : stored)?.registry;
+  const partners = (assessment.good ? assessment.desired : stored)?.registry.partners ?? [];
   const refused = assessment.good
     ? null
     : { reason: assessment.reason, detail: assessment.detail, hint: assessment.hint };
@@ -35,24 +29,19 @@ export async function federationStatus(context: ReconcileContext) {
     /** What the planes are brought to. */
     accepted: accepted ?? null,
     refused,
-    contained: partnersIn(registry, ({ contained }) => contained).map(({ name, partner }) => ({
-      ...{ name, serverName: partner.serverName, declaredClosed: closedPlanes(partner) },
-    })),
+    contained: partners
+      .filter(({ partner }) => partner.contained)
+      .map(({ name, partner }) => ({
+        ...{ name, serverName: partner.serverName, declaredClosed: closedPlanes(partner) },
+      })),
     /** Every plane is declared closed, by a removal. */
-    removed: partnersIn(registry, isRemoved).map(({ name, partner }) => ({
-      ...{ name, serverName: partner.serverName },
-    })),
+    removed: partners
+      .filter(({ partner }) => isRemoved(partner))
+      .map(({ name, partner: { serverName } }) => ({ name, serverName })),
     planes: PLANE_NAMES.map((plane) => planeStatus(context, plane)),
     /** The newest differences that were found and put right, newest first. */
     drift: recentDrift(state, DRIFT_SHOWN),
   };
-}
-
-function partnersIn(
-  registry: Registry | undefined,
-  isWanted: (partner: Partner) => boolean,
-): readonly PartnerEntry[] {
-  return (registry?.partners ?? []).filter(({ partner }) => isWanted(partner));
 }
 
 function planeStatus({ state, planes }: ReconcileContext, plane: PlaneName) {

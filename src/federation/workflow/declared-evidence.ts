@@ -1,7 +1,7 @@
 // Evidence that this organisation states itself: what is declared, rendered and reached.
 // Invariant: each item rests on a revision or a digest, and names it.
 import type { Clock } from "../../domain/clock.ts";
-import { DrawbridgeError } from "../../domain/errors.ts";
+import { undefinedFor } from "../../domain/errors.ts";
 import type { Direction } from "../../records/conditions/condition.ts";
 import { isOwnRoom, PART_MANAGED } from "../../records/conditions/evaluate.ts";
 import { conditionsOf } from "../../records/conditions/select-conditions.ts";
@@ -16,6 +16,7 @@ import { ClientsFile } from "../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
+import type { RenderedFiles } from "../planes/plane.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { applicantsOf, type Partner } from "../registry/partner.ts";
 import type { Applied } from "../state/plane-records.ts";
@@ -27,6 +28,8 @@ export const RECONCILED = "reconciled";
 const NAMES_MAX = 200;
 
 type Body = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
+/** Makes one item of a finding. */
+export type Seal = (finding: Body) => EvidenceItem;
 
 /** Makes the items of one plane about one partner. */
 export class DeclaredEvidence {
@@ -70,39 +73,19 @@ export class DeclaredEvidence {
 
   /** What the rendered files say of the partner's clients, those included with which it had applied. */
   gateway(partner: Partner, { applicants }: Scope, desired: DesiredState): readonly EvidenceItem[] {
-    const declared = applicantsOf(desired.registry, partner).map(({ clientId }) => clientId);
-    return [...new Set([partner.azp, ...declared, ...applicants])].map((clientId) =>
-      this.#rendered(clientId, desired),
-    );
-  }
-
-  #rendered(azp: string, { revision, planes }: DesiredState): EvidenceItem {
-    const { files, digest } = planes.gateway;
-    const text = (path: string) => files.get(path) ?? "";
-    let isNamed = true;
-    try {
-      const { agents } = parseYaml(InvocationFile, text(GATEWAY_INVOCATION), GATEWAY_INVOCATION);
-      const { clients } = parseYaml(ClientsFile, text(GATEWAY_CLIENTS), GATEWAY_CLIENTS);
-      isNamed =
-        Object.values(agents).some((agent) => agent.clients.includes(azp)) ||
-        clients.some(({ clientId, enabled }) => clientId === azp && enabled);
-    } catch (error) {
-      if (!(error instanceof DrawbridgeError)) throw error;
-    }
-    return this.item({
-      probe: "render",
-      layer: "registry",
-      subject: azp,
-      verdict: isNamed ? "open" : "closed",
-      reason: isNamed ? "azp_rendered" : "azp_not_rendered",
-      references: [revision, digest],
+    const { registry, revision, planes } = desired;
+    const named = renderedClients(planes.gateway.files);
+    const declared = applicantsOf(registry, partner).map(({ clientId }) => clientId);
+    return [...new Set([partner.azp, ...declared, ...applicants])].map((subject) => {
+      const isNamed = named?.has(subject) ?? true;
+      const verdict = isNamed ? "open" : "closed";
+      const reason = isNamed ? "azp_rendered" : "azp_not_rendered";
+      const references = [revision, planes.gateway.digest];
+      return this.item({ probe: "render", layer: "registry", subject, verdict, reason, references });
     });
   }
 
-  /**
-   * What there is nothing of, and the parts that this organisation does not manage.
-   * @param entries the partner's entries in the registry: where one of them names an agent, there is one
-   */
+  /** What there is nothing of, in any of the partner's `entries`, and the parts that are not managed here. */
   absences(
     direction: Direction,
     { parts, agents, pins, rooms }: Scope,
@@ -113,6 +96,8 @@ export class DeclaredEvidence {
     const nothing = (probe: string, reason: string, layer = "registry") =>
       this.item({ probe, layer, verdict: "closed", reason, references: [revision] });
     const needed = new Set(conditionsOf(plane, direction).flatMap((condition) => condition.parts));
+    const unmanaged = [...needed].filter((part) => !parts.includes(part));
+    const about = { probe: PART_MANAGED, layer: "configuration", reason: "unmanaged" };
     const items: EvidenceItem[] = [];
     const isOffered = agents.length > 0 || entries.some(({ gateway }) => (gateway?.invokes ?? []).length > 0);
     const isConsumed = pins.length > 0 || entries.some(({ card }) => Object.keys(card.consumes).length > 0);
@@ -123,16 +108,9 @@ export class DeclaredEvidence {
     if (plane === "rooms" && direction === "open" && (rooms ?? []).length === 0) {
       items.push(nothing("rooms_kept", "no_room_kept", "journal"));
     }
-    for (const part of needed) {
-      if (parts.includes(part)) continue;
-      items.push(
-        this.item({
-          ...{ probe: PART_MANAGED, layer: "configuration", subject: part, verdict: "unknown" },
-          ...{ reason: "unmanaged", references: [revision] },
-        }),
-      );
-    }
-    return items;
+    const references = [revision];
+    const left = unmanaged.map((subject) => this.item({ ...about, subject, verdict: "unknown", references }));
+    return [...items, ...left];
   }
 
   /** Rooms in scope of which nothing was found. */
@@ -156,9 +134,7 @@ export class DeclaredEvidence {
     return [...staying].map((agent) => {
       const refused = refusals(agent);
       return this.item({
-        probe: "card_use",
-        layer: "gateway",
-        subject: agent,
+        ...{ probe: "card_use", layer: "gateway", subject: agent },
         verdict: refused.length > 0 ? "closed" : "open",
         reason: refused.length > 0 ? "use_refused" : "use_not_seen_refused",
         references: [revision, ...refused.map(({ digest }) => digest)],
@@ -167,13 +143,23 @@ export class DeclaredEvidence {
   }
 }
 
+/** Clients that the gateway's rendered files let in; undefined where that cannot be read. */
+function renderedClients(files: RenderedFiles): ReadonlySet<string> | undefined {
+  const text = (path: string) => files.get(path) ?? "";
+  try {
+    const { agents } = parseYaml(InvocationFile, text(GATEWAY_INVOCATION), GATEWAY_INVOCATION);
+    const { clients } = parseYaml(ClientsFile, text(GATEWAY_CLIENTS), GATEWAY_CLIENTS);
+    const enabled = clients.filter((client) => client.enabled).map(({ clientId }) => clientId);
+    return new Set([...Object.values(agents).flatMap((agent) => agent.clients), ...enabled]);
+  } catch (error) {
+    return undefinedFor()(error);
+  }
+}
+
 const INVISIBLE = /[^\x21-\x7e]/g;
 const LENGTH_MAX = 512;
 
-/**
- * A subject out of reach as an identifier that can be signed and typed: `!room at server`, as the rooms plane names a
- * server that is behind, becomes `!room@server`.
- */
+/** A subject out of reach as an identifier that can be signed and typed: `!room at server` becomes `!room@server`. */
 export function subjectWord(named: string): string {
   const word = named.replaceAll(" at ", "@").replaceAll(INVISIBLE, "_").slice(0, LENGTH_MAX);
   return word === "" ? "_" : word;

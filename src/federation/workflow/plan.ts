@@ -22,28 +22,9 @@ import { thumbprintsElsewhere } from "../registry/retired-identities-checks.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
 
-export interface PlannedStep {
-  /** A plane, or a stage of a removal. */
-  readonly step: string;
-  readonly plane: PlaneName | null;
-  readonly planeNumber: number | null;
-  /** Where it stands, such as `pending`. */
-  readonly state: string;
-  /** In words: what stops, and for whom. */
-  readonly interrupts: string;
-  /** A program that is restarted; null where none is. */
-  readonly restarts: "homeserver" | null;
-  /** Rendered files that change, each with its difference (unified diff, without colour). */
-  readonly files: readonly { readonly path: string; readonly diff: string }[];
-}
-
-export interface Plan {
-  readonly procedure: string;
-  /** The partner's server name. */
-  readonly partner: string;
-  /** What is left, in the order in which it will be done. */
-  readonly steps: readonly PlannedStep[];
-}
+/** `steps`: what is left, in the order in which it will be done; `partner`: the server name. */
+export type Plan = Readonly<Awaited<ReturnType<typeof plan>>>;
+export type PlannedStep = Readonly<Plan["steps"][number]>;
 
 const INTERRUPTS: Readonly<Record<Direction, Readonly<Record<PlaneName, string>>>> = {
   closed: {
@@ -73,48 +54,36 @@ export async function plan(
   procedure: Procedure,
   named: string,
   stateOf: (step: Step) => string | undefined = () => "pending",
-): Promise<Plan> {
+) {
   const base = await changeBase(context, procedure.onBadHead);
   const entry = findPartner(base.registry, named);
   const [first] = procedure.steps;
-  const steps: PlannedStep[] = [];
+  const steps = [];
   let text = await base.textOf(entry.file);
   let before = renderAll(base.registry);
-  let changed: PlannedStep["files"] = [];
+  let changed: Awaited<ReturnType<typeof differences>> = [];
   for (const step of procedure.steps) {
+    const { plane, direction, edit } = step;
     if (procedure.commits === "each" || step === first) {
       text = edited(step, text, base, entry);
-      const after = await renderedWith(context, base, entry.file, text);
+      const after = renderAll((await changesOf(context, base, new Map([[entry.file, text]]))).after);
       changed = await differences(before, after);
       before = after;
     }
     const state = stateOf(step);
     if (state === undefined) continue;
-    const files =
-      procedure.commits === "each" ? changed : changed.filter(({ path }) => planeOfPath(path) === step.plane);
-    steps.push(planned(procedure, step, state, files));
+    const leftAlone = plane === null ? DUTIES_INTERRUPT : `Left alone by a ${procedure.name} removal.`;
+    steps.push({
+      ...{ ...labelOf(step), state },
+      /** In words: what stops, and for whom. */
+      interrupts: plane === null || edit === null ? leftAlone : INTERRUPTS[direction][plane],
+      /** A program that is restarted; null where none is. */
+      restarts: plane === "transport" && edit !== null ? ("homeserver" as const) : null,
+      files:
+        procedure.commits === "each" ? changed : changed.filter(({ path }) => planeOfPath(path) === plane),
+    });
   }
   return { procedure: procedure.name, partner: entry.partner.serverName, steps };
-}
-
-function planned(
-  { name: procedure }: Procedure,
-  { name, plane, direction, edit }: Step,
-  state: string,
-  files: PlannedStep["files"],
-): PlannedStep {
-  const interrupts =
-    plane === null
-      ? DUTIES_INTERRUPT
-      : edit === null
-        ? `Left alone by a ${procedure} removal.`
-        : INTERRUPTS[direction][plane];
-  return {
-    ...labelOf({ name, plane }),
-    ...{ state, interrupts },
-    restarts: plane === "transport" && edit !== null ? "homeserver" : null,
-    files,
-  };
 }
 
 /** The text of the partner's file after a step. */
@@ -134,10 +103,7 @@ function edited(
 interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "examine"> {
   /** Server name, or the name of its file. */
   readonly partner: string;
-  /**
-   * The message, and further files; undefined: nothing is to be done on this base. Throws to have nothing happen.
-   * @param isSame whether the partner's file says already what it would say
-   */
+  /** What else is proposed; `isSame`: the partner's file says already what it would say. As `propose` otherwise. */
   readonly say: (
     base: ChangeBase,
     entry: PartnerEntry,
@@ -164,19 +130,8 @@ export function commitStep(
   });
 }
 
-async function renderedWith(
-  context: HeadContext,
-  base: ChangeBase,
-  file: string,
-  text: string,
-): Promise<ReadonlyMap<string, string>> {
-  return renderAll((await changesOf(context, base, new Map([[file, text]]))).after);
-}
-
-async function differences(
-  before: ReadonlyMap<string, string>,
-  after: ReadonlyMap<string, string>,
-): Promise<PlannedStep["files"]> {
+/** Files that change, each with its difference (unified diff, without colour). */
+async function differences(before: ReadonlyMap<string, string>, after: ReadonlyMap<string, string>) {
   const paths = [...new Set([...before.keys(), ...after.keys()])].sort();
   const changed = paths.filter((path) => before.get(path) !== after.get(path));
   return Promise.all(

@@ -1,13 +1,10 @@
 // The engine: runs one step of a procedure, whichever it is: commit → reconcile → observe → evaluate → record. A procedure
-// says what is committed, what is asked about the plane and what is recorded; a removal judges by its stage's statement,
-// and signs and exchanges what was recorded.
-// Invariants: nothing is observed before the plane was brought to what is committed; nothing is recorded before it was
-// evaluated; each part finds what it has done before, so that a step that was cut off is run again as a whole; everything
-// that a condition may rest on is a sealed item, without content.
-
+// says what is committed, asked and recorded. Invariants: nothing is observed before the plane was brought to what is
+// committed, nor recorded before it was evaluated; each part finds what it has done before, so that a step that was cut off
+// is run again as a whole; everything that a condition may rest on is a sealed item, without content.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
-import { evaluate } from "../../records/conditions/evaluate.ts";
+import { evaluate, isSettled } from "../../records/conditions/evaluate.ts";
 import { conditionsOf, fromInside } from "../../records/conditions/select-conditions.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { Scope } from "../../records/format/fields.ts";
@@ -24,7 +21,6 @@ import { type Applied, readPlane } from "../state/plane-records.ts";
 import { DeclaredEvidence } from "./declared-evidence.ts";
 import type { Step } from "./procedure.ts";
 import {
-  allHold,
   type JudgedCondition,
   judgeConditions,
   type Objection,
@@ -54,10 +50,7 @@ export interface StepRun<Seen extends Observed> {
   readonly partner: string;
   /** Makes the commit, or finds it; absent: it was made before. */
   readonly commit?: (() => Promise<unknown>) | undefined;
-  /**
-   * `apply`: the plane is brought to the branch's head; `again`: also where it is recorded as in force; `observe`:
-   * nothing is touched.
-   */
+  /** The plane is brought to the branch's head; `again`: even if recorded as in force; `observe`: nothing is touched. */
   readonly how: "apply" | "again" | "observe";
   /** What helps where something was pushed on top of what was committed, and is refused; said before the rest. */
   readonly refusalHint?: string | undefined;
@@ -99,7 +92,7 @@ export async function observeStep<Seen extends Observed>(
   for (const deadline = clock.now() + withinMs; ; await clock.sleep(POLL_MS)) {
     const seen = await observe(reached);
     const conditions = objectTo(evaluate(reached, seen), notReached(plane, applied));
-    const isFinal = allHold(conditions) || applied?.outcome !== "in_force" || clock.now() >= deadline;
+    const isFinal = conditions.every(isSettled) || applied?.outcome !== "in_force" || clock.now() >= deadline;
     if (isFinal) return { ...reached, seen, conditions, verdict: verdictOf(conditions) };
   }
 }
@@ -177,10 +170,8 @@ export async function observePlane(
   const entry = findPartner(desired.registry, named);
   const { partner } = entry;
   const declared = new DeclaredEvidence(partner.serverName, plane, clock);
-  const covering = { rooms: scope.rooms ?? [], gateway: scope.applicants } as Partial<
-    Record<PlaneName, string[]>
-  >;
-  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering[plane] ?? []);
+  const covering = plane === "rooms" ? scope.rooms : plane === "gateway" ? scope.applicants : null;
+  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering ?? []);
   const tried = (await outside?.(desired.registry.organisation.serverName, entry, [plane], inside)) ?? [];
   const staying = inside.filter((item) => item.probe === "card_fetch" && isPublicForOthers(item));
   const agents = new Set(staying.flatMap(({ subject }) => subject ?? []));

@@ -55,19 +55,15 @@ export function notMet(objection: Objection, more: Partial<JudgedCondition> = {}
   return { ...objection, verdict: "not_met", evidence: [], ...more };
 }
 
-/** Whether every condition holds, does not apply, or is about a part that nobody manages. */
-export function allHold(conditions: readonly Pick<JudgedCondition, "verdict">[]): boolean {
-  return conditions.every(isSettled);
-}
-
-/**
- * The verdict of a whole step. What nobody manages is never reported as met; nor is a plane on which there is nothing
- * for the partner, although the reconciler has applied it.
- */
+/** The verdict of a whole step: a plane that nobody manages, or with nothing for the partner on it, is not met. */
 export function verdictOf(conditions: readonly Pick<JudgedCondition, "condition" | "verdict">[]): Verdict {
   const has = (verdict: Verdict) => conditions.some((one) => one.verdict === verdict);
   const besides = conditions.filter(({ condition }) => condition !== "in_force");
-  if (allHold(conditions) && besides.length > 0 && besides.every((one) => one.verdict === "not_applicable"))
+  if (
+    conditions.every(isSettled) &&
+    besides.length > 0 &&
+    besides.every((one) => one.verdict === "not_applicable")
+  )
     return "not_applicable";
   for (const verdict of ["not_met", "unknown", "met", "not_applicable"] as const)
     if (has(verdict)) return verdict;
@@ -81,8 +77,13 @@ function judged({ condition, verdict, evidence, lacks }: Evaluated, seen: Seen):
     const found = verdict === "met" ? (item?.reason ?? item?.verdict ?? verdict) : verdict;
     return { condition, verdict, evidence: [...evidence], probe: item?.probe ?? "", found, hint: "" };
   }
-  const { found, hint } = foundOf(lack, seen, HINTS[condition] ?? "");
-  return { condition, verdict, evidence: [], probe: lack.probe, found, hint };
+  return {
+    condition,
+    verdict,
+    evidence: [],
+    probe: lack.probe,
+    ...foundOf(lack, seen, HINTS[condition] ?? ""),
+  };
 }
 
 function foundOf(

@@ -40,10 +40,7 @@ export function signerOf(config: FederationConfig): Signer {
   return commandSigner(signingKey.command, readPublicKey(pem.toString("utf8"), path));
 }
 
-/**
- * Both parties' keys, as they are pinned.
- * @throws DrawbridgeError `config_invalid`, `config_unreadable`
- */
+/** Both parties' keys, as they are pinned. @throws DrawbridgeError `config_invalid`, `config_unreadable` */
 export function trustOf(config: FederationConfig): Trust {
   return loadTrust(resolve(config.directory, sectionOf(config).trustFile));
 }

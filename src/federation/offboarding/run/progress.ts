@@ -37,27 +37,20 @@ const StageProgress = z.strictObject({
 });
 export type StageProgress = z.output<typeof StageProgress>;
 
-function stageFile(run: Run, stage: StageName): string {
-  return runFile(run.run, `stages/${stage}.json`);
+export function readStage({ run, state }: Run, stage: StageName): StageProgress | undefined {
+  return state.read(StageProgress, runFile(run, `stages/${stage}.json`));
 }
 
-export function readStage(run: Run, stage: StageName): StageProgress | undefined {
-  return run.state.read(StageProgress, stageFile(run, stage));
-}
-
-export function writeStage(run: Run, progress: StageProgress): StageProgress {
+export function writeStage({ run, state }: Run, progress: StageProgress): StageProgress {
   // A file that cannot be read again would end the run for good.
-  run.state.write(stageFile(run, progress.stage), StageProgress.parse(progress));
+  state.write(runFile(run, `stages/${progress.stage}.json`), StageProgress.parse(progress));
   return progress;
 }
 
 const DUTIES_FILE = "duties.json";
 const DutiesFile = z.strictObject({ version: z.literal(1), items: z.array(EvidenceItem) });
 
-/**
- * Adds evidence of the data duties (stage 6), such as a purge. An item stands once.
- * @throws RangeError for an item that is not about the counterparty, or not intact
- */
+/** Adds evidence of the data duties, an item once. @throws RangeError for one of another partner, or not intact */
 export function addDutiesEvidence(run: Run, items: readonly EvidenceItem[]): void {
   const other = counterpartyIn(run);
   if (items.some((item) => item.partner !== other || !isIntact(item))) {

@@ -15,7 +15,7 @@ import {
   Scope,
   Word,
 } from "../../../records/format/fields.ts";
-import { counterpartyOf, KINDS, type Kind, TRIGGERS, type Trigger } from "../../../records/format/stages.ts";
+import { counterpartyOf, KINDS, TRIGGERS } from "../../../records/format/stages.ts";
 import { scopeOf } from "../../probes/from-inside.ts";
 import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../../reconcile/context.ts";
@@ -70,10 +70,7 @@ export function endRun({ state, ...file }: Run, ended: NonNullable<RunFile["ende
   return writeRun(state, { ...file, ended });
 }
 
-/**
- * Every run of this organisation, the oldest first.
- * @throws DrawbridgeError `state_unreadable` when it is not known what a folder is: it may be a removal that has not ended
- */
+/** Every run, the oldest first. @throws DrawbridgeError `state_unreadable` for a folder that may be an open removal */
 export function listRuns(state: StateFolder): readonly Run[] {
   return state
     .folders(FOLDER)
@@ -128,14 +125,10 @@ export function findRun(state: StateFolder, named?: string): Run {
         : open;
   const [only, second] = found;
   if (only !== undefined && second === undefined) return only;
+  const none = named === undefined ? "there is no run here" : `there is no run ${JSON.stringify(named)} here`;
   const choices = (second === undefined ? runs : found).map((run) => `${run.run} (${counterpartyIn(run)})`);
-  const message =
-    named !== undefined
-      ? `there is no run ${JSON.stringify(named)} here`
-      : runs.length === 0
-        ? "there is no run here"
-        : "several runs are open";
-  throw new DrawbridgeError("usage", message, {
+  const isAmbiguous = named === undefined && second !== undefined;
+  throw new DrawbridgeError("usage", isAmbiguous ? "several runs are open" : none, {
     hint:
       runs.length === 0
         ? "Open one: drawbridge offboarding open."
@@ -143,20 +136,15 @@ export function findRun(state: StateFolder, named?: string): Run {
   });
 }
 
-export interface OpenRunOptions {
+interface OpenRunOptions extends Pick<RunFile, "kind" | "trigger"> {
   /** The counterparty: its server name, or the name of its file in the registry. */
   readonly partner: string;
-  readonly kind: Kind;
-  readonly trigger: Trigger;
   readonly privateRecordFile: string;
   /** The ID that the other organisation has chosen: this one then joins its run, as the partner. */
   readonly run?: string | undefined;
 }
 
-/**
- * Opens a run, or joins one.
- * @throws DrawbridgeError `usage`, `config_invalid`
- */
+/** Opens a run, or joins one. @throws DrawbridgeError `usage`, `config_invalid` */
 export async function openRun(
   federation: Federation,
   { partner: named, kind, trigger, privateRecordFile, run: joined }: OpenRunOptions,
@@ -179,7 +167,12 @@ export async function openRun(
   const other = partner.serverName;
   return state.locked("offboarding", clock, async () => {
     const known = listRuns(state).find(({ run }) => run === joined);
-    if (known !== undefined) return sameRun(known, { kind, trigger, other });
+    if (known !== undefined) {
+      if (known.kind === kind && known.trigger === trigger && counterpartyIn(known) === other) return known;
+      throw new DrawbridgeError("usage", `run ${known.run} exists already, and is another removal`, {
+        hint: "Compare run, kind, trigger and partner with the other organisation; nothing was changed.",
+      });
+    }
     const active = openRunWith(state, other);
     if (active !== undefined) {
       throw new DrawbridgeError("usage", `run ${active.run} with ${other} is open already`, {
@@ -187,26 +180,10 @@ export async function openRun(
       });
     }
     return writeRun(state, {
-      version: 1,
-      run: joined ?? random.bytes(16).toString("hex"),
-      kind,
-      trigger,
-      remover: joined === undefined ? own : other,
-      partner: joined === undefined ? other : own,
-      self: own,
-      private_record_file: privateRecordFile,
-      opened_at: timestamp(clock.now()),
+      ...{ version: 1, run: joined ?? random.bytes(16).toString("hex"), kind, trigger, self: own },
+      ...(joined === undefined ? { remover: own, partner: other } : { remover: other, partner: own }),
+      ...{ private_record_file: privateRecordFile, opened_at: timestamp(clock.now()), ended: null },
       baseline: { revision: desired.revision, scope: scopeOf(federation.parts, partner, desired) },
-      ended: null,
     });
-  });
-}
-
-function sameRun(run: Run, wanted: { kind: Kind; trigger: Trigger; other: string }): Run {
-  if (run.kind === wanted.kind && run.trigger === wanted.trigger && counterpartyIn(run) === wanted.other) {
-    return run;
-  }
-  throw new DrawbridgeError("usage", `run ${run.run} exists already, and is another removal`, {
-    hint: "Compare run, kind, trigger and partner with the other organisation; nothing was changed.",
   });
 }

@@ -4,10 +4,8 @@
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { evaluateStage, type StageWork } from "../../../records/conditions/evaluate-stage.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
-import type { PlaneName } from "../../plane-order.ts";
 import type { OutOfReach } from "../../planes/plane.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
-import type { DesiredState } from "../../reconcile/desired-state.ts";
 import { READMISSIONS } from "../../registry/readmission-record.ts";
 import { checkRepository } from "../../work-tree/check.ts";
 import { DeclaredEvidence } from "../../workflow/declared-evidence.ts";
@@ -27,8 +25,6 @@ import { counterpartyIn } from "../run/run-file.ts";
 export interface StageObservation extends Seen {
   /** What the conditions are evaluated with; `closed_at` is when the observation ended. */
   readonly work: StageWork;
-  /** Null for the data duties. */
-  readonly plane: PlaneName | null;
   /** By room ID or server name; or by an item's subject, or its probe. */
   readonly outOfReach: readonly Omit<OutOfReach, "partner">[];
   readonly objections: readonly Objection[];
@@ -50,17 +46,22 @@ const DUTIES = "duties";
 export async function observeDuties(
   context: RunContext,
 ): Promise<Pick<StageObservation, "items" | "outOfReach" | "objections">> {
-  const { revision } = (await goodState(context)).desired;
+  const { desired, repository } = await goodState(context);
+  const { revision } = desired;
   const declared = new DeclaredEvidence(counterpartyIn(context.run), "transport", context.clock);
   const objections: Objection[] = [];
   const items = [...readDutiesEvidence(context.run)];
-  const [problem] = await staticProblemsOf(context, revision);
-  if (problem === undefined) {
+  const registry = await repository.read(revision, ["registry"]);
+  const rendered = await repository.read(revision, ["rendered", "kubernetes"]);
+  const readmissions = await repository.read(revision, [READMISSIONS]);
+  const failed = checkRepository(registry, rendered, readmissions).find(({ result }) => result !== "ok");
+  if (failed === undefined) {
     const about = { layer: "registry", verdict: "closed", reason: "passed" } as const;
     items.push(declared.item({ probe: STATIC_TESTS, ...about, references: [revision] }));
   } else {
-    const about = { condition: "static_tests_pass", probe: STATIC_TESTS };
-    objections.push({ ...about, found: problem, hint: HINTS["static_tests_pass"] ?? "" });
+    const found = `${failed.name}: ${failed.found[0] ?? "failed"}`;
+    const hint = HINTS["static_tests_pass"] ?? "";
+    objections.push({ condition: "static_tests_pass", probe: STATIC_TESTS, found, hint });
   }
   try {
     items.push(...recorded(context.facts(context.run), declared));
@@ -92,17 +93,4 @@ function recorded(
   const duties = declared.item({ probe: DUTIES, ...about, reason: "recorded", references });
   if (purgeWaiver === null) return [duties];
   return [duties, declared.item({ probe: "purge_waived", ...about, reason: purgeWaiver })];
-}
-
-/** What the tests that need no server find in a revision: the first line of each that does not pass. */
-async function staticProblemsOf(
-  { repository }: RunContext,
-  revision: DesiredState["revision"],
-): Promise<readonly string[]> {
-  const registry = await repository.read(revision, ["registry"]);
-  const rendered = await repository.read(revision, ["rendered", "kubernetes"]);
-  const readmissions = await repository.read(revision, [READMISSIONS]);
-  return checkRepository(registry, rendered, readmissions)
-    .filter(({ result }) => result !== "ok")
-    .map(({ name, found }) => `${name}: ${found[0] ?? "failed"}`);
 }

@@ -31,9 +31,7 @@ const POLL_MS = 100;
 type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "scope">;
 
 /**
- * A stage of a removal as a step of a procedure.
- * @param how `apply`: the plane is applied at the head first; `observe`: nothing is touched, and what was changed by
- *   hand is reported
+ * A stage of a removal as a step of a procedure; where nothing is applied, what was changed by hand is reported.
  * @param commit makes the stage's commit, or finds it; absent where there is none to be made
  * @throws DrawbridgeError `head_refused`, `repository_unusable`, `secret_unavailable`
  */
@@ -61,7 +59,7 @@ export async function observeStage(
     return { items, outOfReach: [], objections: [] };
   };
   const found = conditions === null ? leftAlone() : await observeDuties(context);
-  return observed(context, progress, { revision: null, render: null }, { plane, ...found });
+  return observed(context, progress, { revision: null, render: null }, found);
 }
 
 type Found = Omit<StageObservation, "work" | "fromOutside">;
@@ -101,7 +99,7 @@ async function observeClosed(
   const leftOver = (applied?.outOfReach ?? []).filter((one) => one.partner === other);
   const inForce = { revision: desired.revision, render: desired.planes[plane].digest };
   return observed(context, progress, inForce, {
-    ...{ plane, items },
+    items,
     outOfReach: [
       ...leftOver.map(({ subject, reason, hint }) => ({ subject: subjectWord(subject), reason, hint })),
       ...unclearRooms(items, leftOver),
@@ -138,30 +136,21 @@ function objectionTo(
 }
 
 /** What was found, and the hint, where the registry declares a plane open that must be closed. */
-export function declaredOpen(plane: string): { readonly found: string; readonly hint: string } {
+export function declaredOpen(plane: string) {
   return {
     found: `the registry declares the ${plane} plane open`,
     hint: `Run drawbridge offboarding next, which closes it again; see git log for who opened it.`,
-  };
+  } as const;
 }
 
-/**
- * The rooms that a removal has to cover: every one of which the homeserver's operator has something to say.
- * @throws DrawbridgeError `homeserver_unavailable` when they cannot be listed
- */
+/** The rooms that a removal has to cover. @throws DrawbridgeError `homeserver_unavailable` when they are not known */
 export function roomsIn(items: readonly EvidenceItem[]): string[] {
   const failed = items.find(({ probe }) => probe === "plane");
-  if (failed !== undefined) {
-    throw new DrawbridgeError(
-      "homeserver_unavailable",
-      "the rooms that this removal has to cover are not known",
-      {
-        hint: `The homeserver did not list them (${failed.reason}). Start it, then run this again: the stage is not open yet.`,
-      },
-    );
-  }
-  const rooms = items.filter(isOwnRoom).map(subjectOf);
-  return [...new Set(rooms)].sort();
+  if (failed === undefined) return [...new Set(items.filter(isOwnRoom).map(subjectOf))].sort();
+  const what = "the rooms that this removal has to cover are not known";
+  throw new DrawbridgeError("homeserver_unavailable", what, {
+    hint: `The homeserver did not list them (${failed.reason}). Start it, then run this again: the stage is not open yet.`,
+  });
 }
 
 /** What happens to the counterparty that leaves a trace outside the parts of the plane, besides what is observed of them. */
@@ -191,11 +180,10 @@ async function entryBefore(context: RunContext, { desired }: Reached): Promise<P
   if (run.kind === "partial" || desired.revision === revision) return undefined;
   const base = parseRevision(revision);
   if (base === undefined || !(await context.repository.isAncestor(base, desired.revision))) {
-    throw new DrawbridgeError(
-      "head_refused",
-      `the run was opened at ${revision}, which the branch does not hold`,
-      { hint: "End it (drawbridge offboarding abort), and open another: what it has to cover is not known." },
-    );
+    const what = `the run was opened at ${revision}, which the branch does not hold`;
+    throw new DrawbridgeError("head_refused", what, {
+      hint: "End it (drawbridge offboarding abort), and open another: what it has to cover is not known.",
+    });
   }
   return partnerEntry((await stateAt(context, base)).registry, counterpartyIn(run))?.partner;
 }
@@ -223,8 +211,8 @@ function unclearRooms(items: readonly EvidenceItem[], named: readonly OutOfReach
 const ENTRY: ReadonlySet<string> = new Set(["make_join", "message_to_target", "state_to_target"]);
 
 /**
- * Rooms of third parties that our people are in and that let the counterparty in: the rooms plane governs none
- * of them, and says nothing of them. What they relay by way of others stays when the transport is closed.
+ * Rooms of third parties that our people are in and that let the counterparty in: the rooms plane governs none of them,
+ * and what they relay by way of others stays when the transport is closed.
  */
 function roomsOfOthers(items: readonly EvidenceItem[], named: readonly OutOfReach[]): readonly OutOfReach[] {
   const governed = new Set([
@@ -234,13 +222,10 @@ function roomsOfOthers(items: readonly EvidenceItem[], named: readonly OutOfReac
   const entered = items.filter(
     ({ probe, vantage, verdict }) => vantage === "partner" && verdict === "open" && ENTRY.has(probe),
   );
+  const hint = "Have its owner exclude the counterparty, or take your people out of it.";
   return [...new Set(entered.map(subjectOf))]
     .filter((room) => room.startsWith("!") && !governed.has(room))
-    .map((subject) => ({
-      subject,
-      reason: NOT_OUR_ROOM,
-      hint: "Have its owner exclude the counterparty, or take your people out of it.",
-    }));
+    .map((subject) => ({ subject, reason: NOT_OUR_ROOM, hint }));
 }
 
 function subjectOf({ subject }: EvidenceItem): string {
@@ -254,23 +239,20 @@ async function violationsSince(
   openedAt: string,
 ): Promise<readonly EvidenceItem[]> {
   const file = resolve(config.directory, config.border.violationsFile);
-  const about = { serverName: partner.serverName, azp: partner.azp, agents: new Set<string>() };
   const window = { since: openedAt, until: "9999-12-31T23:59:59.999Z" };
   const declared = new DeclaredEvidence(partner.serverName, "border", clock);
   for (const deadline = clock.now() + VIOLATION_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
-    const { items } = await collectStream("border_violations", file, about, window);
+    const { items } = await collectStream("border_violations", file, partner, window);
     const denials = items.flatMap(({ facts, at, line_digest }) => {
       if (facts.stream !== "border_violations" || facts.reason !== "server_not_allowed") return [];
       const { room, event, policy_digest, reason } = facts;
-      const references = [line_digest, ...(policy_digest === null ? [] : [policy_digest])];
-      const found = { layer: "border", verdict: "closed", reason, references } as const;
       return declared.item({
-        ...{ probe: "violation", subject: event ?? room, ...found },
+        ...{ probe: "violation", layer: "border", verdict: "closed", subject: event ?? room, reason },
+        references: [line_digest, ...(policy_digest === null ? [] : [policy_digest])],
         at: new Date(at).toISOString(),
       });
     });
-    if (denials.length > 0 || outside === undefined || clock.now() >= deadline) {
-      return denials.slice(-VIOLATIONS_MAX);
-    }
+    const isFinal = denials.length > 0 || outside === undefined || clock.now() >= deadline;
+    if (isFinal) return denials.slice(-VIOLATIONS_MAX);
   }
 }

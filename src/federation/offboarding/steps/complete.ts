@@ -45,10 +45,7 @@ import {
   withRun,
 } from "./step.ts";
 
-/**
- * @returns `recordFile` null while the partner's signature is missing
- * @throws OffboardingBlocked with everything that is in the way; RecordRefused
- */
+/** `recordFile` is null while the partner's signature is missing. @throws OffboardingBlocked; RecordRefused */
 export function complete(context: OffboardingContext, named?: string) {
   return withRun(context, named, async (context) => {
     const { run, trust } = context;
@@ -66,8 +63,7 @@ export function complete(context: OffboardingContext, named?: string) {
       const at = timestamp(context.clock.now());
       writeStatements(run, withEnvelope(readStatements(run), envelope), at);
     }
-    const recordFile = finishRecord(context);
-    return { run, recordFile };
+    return { run, recordFile: finishRecord(context) };
   });
 }
 
@@ -79,25 +75,26 @@ function missingSignatures({ run, stages }: RunView): readonly StageBlock[] {
     return [{ ...common, stage: null, condition: "remover", found, hint }];
   }
   const hint = "See drawbridge offboarding status: it says whose turn it is, and the command.";
-  return stages.flatMap(({ stage, own, other }) =>
-    [[run.self, own.state] as const, [counterpartyIn(run), other.state] as const]
-      .filter(([, state]) => state !== "countersigned")
-      .map(([name, state]) => {
-        const found = `${name}'s part is ${state}`;
-        return { ...common, stage, condition: "signed_by_both", found, hint };
-      }),
-  );
+  return stages.flatMap(({ stage, own, other }) => {
+    const parts = [[run.self, own.state] as const, [counterpartyIn(run), other.state] as const];
+    const missing = parts.filter(([, state]) => state !== "countersigned");
+    const about = { ...common, stage, condition: "signed_by_both", hint };
+    return missing.map(([name, state]) => ({ ...about, found: `${name}'s part is ${state}` }));
+  });
 }
 
 function statementOf(context: RunContext, removal: OwnRemoval, signer: Signer, residual: Residual) {
   const { run } = context;
   const statements = readStatements(run);
-  const stages = inOrder(run, stagesIn(statements.envelopes));
+  const byPlace = stagesIn(statements.envelopes);
+  const stages = inOrder(run, byPlace);
   const facts = context.facts(run);
   const other = counterpartyIn(run);
-  const theirs = stages.find(({ predicate }) => predicate.organisation === other && isDuties(predicate));
+  const [ourPlace, theirPlace] = [placeOfDuties(run.self), placeOfDuties(other)];
+  const theirs = byPlace.get(theirPlace)?.predicate;
   if (theirs === undefined) throw new RangeError("the other organisation has not stated its duties");
-  const theirEnvelope = envelopeAt(statements, placeOf({ organisation: other, stage: "data_duties" }));
+  const key_id = signingKeyOf(envelopeAt(statements, theirPlace), other, removal.parties) ?? "";
+  const purged = byPlace.get(ourPlace)?.predicate.evidence ?? [];
   const ends = stages.map(({ predicate }) => predicate.closed_at);
   const now = [timestamp(context.clock.now()), ...ends].sort().at(-1) ?? "";
   const { run: id, kind, trigger, remover, partner } = run;
@@ -106,57 +103,43 @@ function statementOf(context: RunContext, removal: OwnRemoval, signer: Signer, r
   });
   return completionStatement(
     {
-      ...{ run: id, kind, trigger, remover, partner },
+      ...{ run: id, kind, trigger, remover, partner, completed_at: now },
+      ...{ references: facts.references, readmission: facts.readmission, residual },
       attestations: [
         { organisation: run.self, owner: facts.owner, key_id: signer.keyId, attested_at: now },
-        {
-          organisation: other,
-          owner: ownerIn(theirs.predicate),
-          key_id: signingKeyOf(theirEnvelope, other, removal.parties) ?? "",
-          attested_at: theirs.predicate.closed_at,
-        },
+        { organisation: other, owner: ownerIn(theirs), key_id, attested_at: theirs.closed_at },
       ],
-      references: facts.references,
-      static_tests: [testedAt(run.self, now), testedAt(other, testedIn(theirs.predicate))],
+      static_tests: [testedAt(run.self, now), testedAt(other, testedIn(theirs))],
       duties: {
-        purge: purgeOf(run, stages, statements, facts.purgeWaiver),
+        purge: purgeOf(new Set(purged), statements, facts.purgeWaiver),
         retention: facts.retention,
         backup_expiry: { state: "attested", by: facts.backupsExpireBy },
         replicated_history: "not_retracted",
       },
-      residual,
       out_of_reach: outOfReachOf(stages),
-      readmission: facts.readmission,
-      completed_at: now,
     },
     stages,
     byDigest(statements.evidence),
   );
 }
 
-function isDuties({ stage }: StagePredicate): boolean {
-  return stage === "data_duties";
+function placeOfDuties(organisation: string): string {
+  return placeOf({ organisation, stage: "data_duties" });
 }
 
 /** Who attests for the other organisation, as it has signed itself. */
 function ownerIn({ organisation, attested }: StagePredicate): string {
   const owner = ownerAttested(attested);
   if (owner !== undefined) return owner;
-  throw unsaid(
-    "owner_named",
-    `${organisation} has not said who attests for it`,
-    "It has to name its owner in its private record before it signs stage data_duties.",
-  );
+  const hint = "It has to name its owner in its private record before it signs stage data_duties.";
+  throw unsaid("owner_named", `${organisation} has not said who attests for it`, hint);
 }
 
 /** When the other organisation's static tests passed, as it has signed itself. */
 function testedIn({ organisation, attested, closed_at }: StagePredicate): string {
   if (attested.includes(STATIC_TESTS_COMMAND)) return closed_at;
-  throw unsaid(
-    "static_tests_pass",
-    `${organisation} has not said that its static tests pass`,
-    `Its statement of stage data_duties has to attest ${STATIC_TESTS_COMMAND}, as drawbridge offboarding does.`,
-  );
+  const hint = `Its statement of stage data_duties has to attest ${STATIC_TESTS_COMMAND}, as drawbridge offboarding does.`;
+  throw unsaid("static_tests_pass", `${organisation} has not said that its static tests pass`, hint);
 }
 
 function unsaid(condition: string, found: string, hint: string): OffboardingBlocked {
@@ -165,13 +148,10 @@ function unsaid(condition: string, found: string, hint: string): OffboardingBloc
 }
 
 function purgeOf(
-  run: Run,
-  stages: readonly StageStatement[],
+  named: ReadonlySet<string>,
   { evidence }: RunStatements,
   waiver: string | null,
 ): CompletionPredicate["duties"]["purge"] {
-  const own = stages.find(({ predicate }) => predicate.organisation === run.self && isDuties(predicate));
-  const named = new Set(own?.predicate.evidence);
   const shown = evidence.filter((item) => named.has(item.digest) && isOfPurge(item));
   return shown.some(showsPurge)
     ? { state: "done", evidence: shown.map(({ digest }) => digest), waiver: null }
@@ -190,10 +170,7 @@ export function recordFileOf(run: Run): string {
   return run.state.file(`offboarding/${run.run}`, RECORD);
 }
 
-/**
- * @returns the record's path; null while a signature is missing
- * @throws RecordRefused with every reason why it does not verify
- */
+/** The record's path; null while a signature is missing. @throws RecordRefused with every reason against it */
 export function finishRecord({ clock, run, trust }: RunContext): string | null {
   if (viewOf(run, trust.parties).completion.state !== "countersigned") return null;
   const { run: id, remover, partner } = run;
@@ -215,10 +192,7 @@ const FORGOTTEN = {
   hint: "Restore the run's folder below state/offboarding from a backup: every plane has to be observed again.",
 };
 
-/**
- * @param what cannot be done if something does not hold
- * @throws OffboardingBlocked
- */
+/** @param what cannot be done if something does not hold. @throws OffboardingBlocked */
 export async function recheck(context: RunContext, what: string): Promise<void> {
   const { run } = context;
   const waivers = readWaivers(run);

@@ -21,10 +21,9 @@ import { readStatements, signingKeyOf, writeStatements } from "../run/statements
 import { finishRecord } from "./complete.ts";
 import { blockedBy, removalOf, requireOpen, withRun } from "./step.ts";
 
-/**
- * Everything that this organisation has signed, for the other one.
- * @throws OffboardingBlocked when it has signed nothing yet
- */
+const REFUSED = "the file is refused, and nothing of it was taken in";
+
+/** All that this organisation has signed, for the other one. @throws OffboardingBlocked when that is nothing yet */
 export function exportStatements(context: OffboardingContext, named?: string) {
   return withRun(context, named, async (context) => {
     const { run, trust } = context;
@@ -45,8 +44,7 @@ export function exportStatements(context: OffboardingContext, named?: string) {
 
 /**
  * Takes in a file of the other organisation, whole or not at all.
- * @throws RecordRefused with everything that is wrong, OffboardingBlocked when the two have opened their runs for
- *   different reasons, or the other one covers another client than this one has there; nothing is changed then
+ * @throws RecordRefused with everything that is wrong; OffboardingBlocked when the two runs are about different things
  */
 export function importStatements(context: OffboardingContext, bytes: Uint8Array, named?: string) {
   return withRun(context, named, async (context) => {
@@ -63,8 +61,8 @@ export function importStatements(context: OffboardingContext, bytes: Uint8Array,
 }
 
 /**
- * What the other organisation states was observed in this run: not in the future, and, where it has joined a run of this
- * organisation's, not before that was opened. Evidence of an earlier removal would show nothing of now.
+ * Refuses what the other organisation says it observed in the future, or before the run was opened that it has joined:
+ * evidence of an earlier removal would show nothing of now.
  */
 function requireWithinRun(run: Run, { envelopes }: HeldStatements, nowMs: number): void {
   const other = counterpartyIn(run);
@@ -89,7 +87,7 @@ function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
     .flatMap(({ predicate }) => predicate.attested)
     .find((word) => word.startsWith(TRIGGER_WORD));
   if (said === undefined || said === `${TRIGGER_WORD}${run.trigger}`) return;
-  throw blockedBy("the file is refused, and nothing of it was taken in", {
+  throw blockedBy(REFUSED, {
     ...{ condition: "same_trigger", probe: "import" },
     found: `${other} has opened its run as ${said.slice(TRIGGER_WORD.length)}, this organisation as ${run.trigger}`,
     hint: "Agree on one trigger; whoever has the other one aborts its run and opens it again.",
@@ -97,8 +95,8 @@ function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
 }
 
 /**
- * A scope that names another client leaves out the one by which this organisation is let in there, and the statement is
- * true all the same. Agents have names of each organisation's own, and are not compared: a client is closed for all.
+ * Refuses a scope that leaves out the client by which this organisation is let in there; it may be true all the same.
+ * Agents have names of each organisation's own, and are not compared: a client is closed for all.
  */
 async function requireOwnClients(context: RunContext, { envelopes }: HeldStatements): Promise<void> {
   const other = counterpartyIn(context.run);
@@ -109,7 +107,7 @@ async function requireOwnClients(context: RunContext, { envelopes }: HeldStateme
     if (predicate.organisation !== other || !parts.includes("gateway")) continue;
     const left = used.find((one) => one !== client && !applicants.includes(one));
     if (left === undefined) continue;
-    throw blockedBy("the file is refused, and nothing of it was taken in", {
+    throw blockedBy(REFUSED, {
       ...{ condition: "own_client", probe: "import" },
       found: `${other} covers the client ${client}; this organisation's bridge asks there as ${JSON.stringify(left)}`,
       hint: `Correct credentials.clientId in its entry here if that is out of date, and import again. Else ${other} has closed another client: end the run on both sides, and open it again once its entry names yours.`,

@@ -1,22 +1,15 @@
 // Where a run stands, and whose turn it is, from the run's files alone.
 // Invariants: a state is never stored, it follows from a stage's progress, a commit, a proof and signatures; a stage
 // is opened only after both have signed the one before it, or, where somebody gives a reason to skip the
-// countersignature, after every one before it was shown closed here; an organisation that waits is shown for what and since when.
+// countersignature, after every one before it was shown closed here; who waits is shown for what and since when.
+import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
 import { placeOf } from "../../../records/verify/verify-stage.ts";
-import { removalStep } from "../../workflow/procedure.ts";
-import { allHold } from "../../workflow/step-verdict.ts";
-import {
-  containedAt,
-  readStage,
-  readWaivers,
-  type StageProgress,
-  type StageProof,
-  type Waiver,
-} from "../run/progress.ts";
+import { removalStep, type Since } from "../../workflow/procedure.ts";
+import { containedAt, readStage, readWaivers, type StageProgress, type StageProof } from "../run/progress.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
-import { envelopeAt, type RunStatements, readStatements, signingKeyOf } from "../run/statements.ts";
+import { envelopeAt, readStatements, signingKeyOf } from "../run/statements.ts";
 
 /** `closing`: begun, and not known to be committed; `proving`: closed, and not shown yet. */
 export type StageState = "pending" | "closing" | "proving" | "proved" | "signed" | "countersigned";
@@ -25,53 +18,42 @@ export type OtherState = "unknown" | "signed" | "countersigned";
 
 export interface StageView {
   readonly stage: StageName;
-  readonly own: { readonly state: StageState; readonly since: string | null };
-  readonly other: { readonly state: OtherState; readonly since: string | null };
+  readonly own: Since<StageState>;
+  readonly other: Since<OtherState>;
   readonly progress: StageProgress | undefined;
   /** Out of reach, and waived by nobody yet. */
   readonly unwaived: StageProof["out_of_reach"];
 }
 
-export interface RunView {
-  readonly run: Run;
-  readonly stages: readonly StageView[];
-  readonly completion: { readonly state: "none" | "signed" | "countersigned"; readonly since: string | null };
-  /** Of an emergency: when the first four planes were closed at once; null before, and for other kinds. */
-  readonly containedAt: string | null;
-  readonly statements: RunStatements;
-  readonly waivers: ReadonlyMap<string, Waiver>;
-}
+export type RunView = Readonly<ReturnType<typeof viewOf>>;
 
-export function viewOf(run: Run, parties: readonly TrustedParty[]): RunView {
+export function viewOf(run: Run, parties: readonly TrustedParty[]) {
   const statements = readStatements(run);
   const waivers = readWaivers(run);
   const other = counterpartyIn(run);
-  const signed = (place: string, maker: string, second: string) =>
-    signedState(statements, parties, place, maker, second);
+  /** How far a statement is signed: by its maker, and by the other organisation besides; undefined: not at all. */
+  const signed = (place: string, maker: string, second: string) => {
+    const envelope = envelopeAt(statements, place);
+    const first = signingKeyOf(envelope, maker, parties);
+    if (first === undefined) return undefined;
+    const counter = signingKeyOf(envelope, second, parties);
+    const since = statements.since[`${place} ${counter ?? first}`] ?? null;
+    return { state: counter === undefined ? "signed" : "countersigned", since } as const;
+  };
   const stages = STAGE_NAMES.map((stage): StageView => {
     const progress = readStage(run, stage);
     const unwaived = unwaivedIn(run, progress, waivers);
     const own = signed(placeOf({ organisation: run.self, stage }), run.self, other);
+    const theirs = signed(placeOf({ organisation: other, stage }), other, run.self);
     return {
-      stage,
-      own:
-        own.state === "unknown"
-          ? unsignedState(run, stage, progress, unwaived)
-          : { ...own, state: own.state },
-      other: signed(placeOf({ organisation: other, stage }), other, run.self),
-      progress,
-      unwaived,
+      ...{ stage, progress, unwaived },
+      own: own ?? unsignedState(run, stage, progress, unwaived),
+      other: theirs ?? { state: "unknown", since: null },
     };
   });
-  const completion = signed("completion", run.remover, run.partner);
-  return {
-    run,
-    stages,
-    completion: { ...completion, state: completion.state === "unknown" ? "none" : completion.state },
-    containedAt: containedAt(run),
-    statements,
-    waivers,
-  };
+  const unstated = { state: "none", since: null } as const;
+  const completion = signed("completion", run.remover, run.partner) ?? unstated;
+  return { run, stages, completion, containedAt: containedAt(run), statements, waivers };
 }
 
 /** What a stage could not reach, and nobody has waived. */
@@ -91,28 +73,12 @@ function unsignedState(
 ): StageView["own"] {
   if (progress === undefined) return { state: "pending", since: null };
   const { proof, opened_at: openedAt, commit } = progress;
-  if (proof !== null && allHold(proof.conditions) && unwaived.length === 0) {
+  if (proof?.conditions.every(isSettled) && unwaived.length === 0) {
     return { state: "proved", since: proof.at };
   }
   if (removalStep(run.kind, stage).edit !== null && commit === null)
     return { state: "closing", since: openedAt };
   return { state: "proving", since: proof?.at ?? openedAt };
-}
-
-/** How far a statement is signed: by its maker, and by the other organisation besides. */
-function signedState(
-  statements: RunStatements,
-  parties: readonly TrustedParty[],
-  place: string,
-  maker: string,
-  second: string,
-): StageView["other"] {
-  const envelope = envelopeAt(statements, place);
-  const first = signingKeyOf(envelope, maker, parties);
-  if (first === undefined) return { state: "unknown", since: null };
-  const counter = signingKeyOf(envelope, second, parties);
-  const since = statements.since[`${place} ${counter ?? first}`] ?? null;
-  return { state: counter === undefined ? "signed" : "countersigned", since };
 }
 
 export interface Waiting {
@@ -157,19 +123,13 @@ export function nextStepsOf(view: RunView, skips = false): Steps {
     .filter(({ other }) => other.state === "signed")
     .map(({ stage }) => stage);
   if (!isRemover && completion.state === "signed") countersign.push("completion");
-  const steps: Steps = {
-    ...NO_STEPS,
-    contain,
-    work: contain ? null : workOf(stages, skips),
-    sign: signableOf(stages),
-    countersign,
-    complete:
-      completion.state === "countersigned" ||
-      (isRemover && completion.state === "none" && stages.every(isSignedByBoth)),
-  };
-  const isIdle =
-    !contain && steps.work === null && steps.sign.length === 0 && countersign.length === 0 && !steps.complete;
-  return isIdle ? { ...steps, waiting: waitingOf(view) } : steps;
+  const work = contain ? null : workOf(stages, skips);
+  const sign = signableOf(stages);
+  const isStated = isRemover && completion.state === "none" && stages.every(isSignedByBoth);
+  const complete = completion.state === "countersigned" || isStated;
+  const isBusy = contain || work !== null || sign.length > 0 || countersign.length > 0 || complete;
+  const waiting = isBusy ? null : waitingOf(view);
+  return { ended: null, contain, work, sign, countersign, complete, waiting };
 }
 
 /** Whether both have signed both organisations' statements of a stage. */

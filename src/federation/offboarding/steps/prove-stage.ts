@@ -2,7 +2,7 @@
 // is changed; a proof is written as a whole; a step that is done again goes on from what is done.
 
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { startedAtOf } from "../../../records/conditions/evaluate.ts";
+import { isSettled, startedAtOf } from "../../../records/conditions/evaluate.ts";
 import { isLeftOpen } from "../../../records/conditions/evaluate-stage.ts";
 import { OWNER_WORD, SKIPPED_WORD, TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
 import type { Scope } from "../../../records/format/fields.ts";
@@ -17,7 +17,6 @@ import { gitLine } from "../../repository/git.ts";
 import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
 import { commitStep } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep } from "../../workflow/procedure.ts";
-import { allHold } from "../../workflow/step-verdict.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
 import type { RunContext } from "../run/context.ts";
 import {
@@ -61,18 +60,13 @@ export async function workStage(
   const { proof } = await prove(context, progress, "apply", isClosing ? commit : undefined);
   const proved = { ...progress, proof };
   // After a restart of the homeserver, its process of now is the one to measure from.
-  const isRestarted = proved.proof?.conditions.some(
-    (one) => one.condition === "no_restart" && !allHold([one]),
-  );
+  const isRestarted = proof?.conditions.some((one) => one.condition === "no_restart" && !isSettled(one));
   if (isRestarted !== true) return writeStage(run, proved);
-  const started_at = proved.proof?.items.map(startedAtOf).find((at) => at !== null) ?? null;
+  const started_at = proof?.items.map(startedAtOf).find((at) => at !== null) ?? null;
   return writeStage(run, { ...proved, scope: { ...proved.scope, started_at } });
 }
 
-/**
- * Observes a stage that is closed, and judges it.
- * @returns its progress with the new proof, which is written nowhere yet
- */
+/** Observes a stage that is closed, and judges it; its new proof is written nowhere yet. */
 export async function prove(
   context: RunContext,
   progress: StageProgress,
@@ -96,16 +90,12 @@ async function isCommitted(
 
 /** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
 function requireNamed({ facts, run }: RunContext, stage: StageName, partner: Partner): void {
-  const unnamed = closedUnnamed(partner, facts(run).agents);
-  if (unnamed.length === 0) return;
-  throw new OffboardingBlocked(
-    `stage ${stage} closes nothing yet`,
-    unnamed.map((agent) => ({
-      ...{ stage, plane: PLANE_OF_STAGE[stage], condition: "named", probe: "private_record" },
-      found: `${agent} would be closed as well, and the private record does not name it`,
-      hint: NAME_OR_WITHDRAW,
-    })),
-  );
+  const blocks = closedUnnamed(partner, facts(run).agents).map((agent) => ({
+    ...{ stage, plane: PLANE_OF_STAGE[stage], condition: "named", probe: "private_record" },
+    found: `${agent} would be closed as well, and the private record does not name it`,
+    hint: NAME_OR_WITHDRAW,
+  }));
+  if (blocks.length > 0) throw new OffboardingBlocked(`stage ${stage} closes nothing yet`, blocks);
 }
 
 async function opened(context: RunContext, stage: StageName, skipped: string | null): Promise<StageProgress> {
@@ -152,8 +142,9 @@ function proofOf(
   const listed = new Set(observation.outOfReach.map(({ subject }) => subject));
   // Where a condition does not hold, every item is kept, so that an operator can examine it. What is waived although it
   // was observed open is always kept.
+  const holds = conditions.every(isSettled);
   const items = observation.items.filter(
-    (item) => !allHold(conditions) || named.has(item.digest) || isLeftOpen(item, listed),
+    (item) => !holds || named.has(item.digest) || isLeftOpen(item, listed),
   );
   return {
     ...{ at, revision, render, conditions: [...conditions] },
@@ -191,9 +182,7 @@ function attestedDuties({ facts, run }: RunContext): readonly string[] {
 // says already what it would say, it is found again by its message; the branch moves only from what the commit was built on.
 
 /**
- * @param admits given the partner as it is on the head that the commit is built on, throws to have nothing happen;
- *   called again where the branch has moved meanwhile
- * @returns the commit that closes the plane in this run
+ * @param admits given the partner as the commit would find it, throws to have nothing happen; may be called again
  * @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`; RegistryError
  */
 export async function commitStage(
@@ -212,16 +201,10 @@ export async function commitStage(
       if (found !== undefined) return undefined;
       admits(partner);
       const { plane, planeNumber } = labelOf(step);
-      const message = [
-        `Close the ${plane} plane for ${partner.serverName}`,
-        "",
-        `Plane ${planeNumber}, stage ${stage} of a removal (${run.kind}, ${run.trigger}).`,
-        ...setAsideLines(base),
-        "",
-        ...trailers(run, stage),
-        "",
-      ].join("\n");
-      return { message };
+      const title = `Close the ${plane} plane for ${partner.serverName}`;
+      const what = `Plane ${planeNumber}, stage ${stage} of a removal (${run.kind}, ${run.trigger}).`;
+      const lines = [title, "", what, ...setAsideLines(base), "", ...trailers(run, stage), ""];
+      return { message: lines.join("\n") };
     },
   });
   return found ?? revision;

@@ -13,7 +13,7 @@ import { type StageProgress, writeContainedAt } from "../run/progress.ts";
 import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { complete } from "./complete.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
-import { nextStepsOf, type RunView, viewOf, waitedFor } from "./next-steps.ts";
+import { nextStepsOf, type RunView, type StageState, viewOf, waitedFor } from "./next-steps.ts";
 import { workStage } from "./prove-stage.ts";
 import { sign } from "./sign.ts";
 import { requireOpen, withRun } from "./step.ts";
@@ -31,10 +31,7 @@ interface RunStepsOptions {
   readonly before?: StageName | undefined;
 }
 
-/**
- * `blocked`: something does not hold, and the status names it; `paused`: the next stage is the one that was to be
- * left; `waiting`: the other organisation has to act.
- */
+/** `blocked`: the status names what does not hold; `paused`: before the stage to be left; `waiting`: for the other. */
 export type RunEnd = "completed" | "blocked" | "paused" | "waiting";
 
 /** An exit condition may hold only once other programs have followed. */
@@ -88,11 +85,10 @@ export async function runSteps(
     }
     isUnsent = false;
     if (steps.ended !== null) return end(steps.ended === "completed" ? "completed" : "blocked");
-    if (steps.work !== null && steps.work === options.before && isPending(view, steps.work)) {
-      return end("paused");
-    }
-    if (steps.contain || steps.work !== null) {
-      begin(steps.work === null ? "closing planes 5, 4, 2 and 3 at once" : beginning(run, steps.work));
+    const { work } = steps;
+    if (work !== null && work === options.before && isIn(view, work, "pending")) return end("paused");
+    if (steps.contain || work !== null) {
+      begin(work === null ? "closing planes 5, 4, 2 and 3 at once" : beginning(run, work));
       const { did, stage, progress, planes } = await next(context, { run: id });
       if (did === "contained") say(`planes 5, 4, 2 and 3: ${atOnce(planes)}`);
       if (did === "proved") say(`${stage}: shown closed`);
@@ -147,8 +143,8 @@ function isAnySigned({ stages, completion }: RunView): boolean {
   );
 }
 
-function isPending({ stages }: RunView, stage: StageName): boolean {
-  return stages.some((one) => one.stage === stage && one.own.state === "pending");
+function isIn({ stages }: RunView, stage: StageName, state: StageState): boolean {
+  return stages.some((one) => one.stage === stage && one.own.state === state);
 }
 
 export interface NextResult {
@@ -187,9 +183,7 @@ export function next(
     const { work: stage } = steps;
     if (stage === null) return after("idle");
     const progress = await workStage(context, stage, skipped);
-    const isProved = viewOf(run, parties).stages.some(
-      (one) => one.stage === stage && one.own.state === "proved",
-    );
+    const isProved = isIn(viewOf(run, parties), stage, "proved");
     return after(isProved ? "proved" : "not_proved", { stage, progress });
   });
 }

@@ -1,9 +1,9 @@
-// Signs this organisation's proved stages, and countersigns what the other organisation has stated of its stages.
-// Invariants: a stage whose conditions do not hold, or were shown more than a minute ago, is not signed; each statement
-// is made once and signed once (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence
-// first.
+// Signs this organisation's proved stages, and countersigns the other organisation's. Invariants: a stage whose
+// conditions do not hold, or were shown more than a minute ago, is not signed; each statement is made and signed once
+// (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence first.
 
 import { shellWord } from "../../../domain/printable.ts";
+import { isSettled } from "../../../records/conditions/evaluate.ts";
 import type { StageStatement } from "../../../records/format/predicates.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
@@ -15,7 +15,6 @@ import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/partner.ts";
 import { removalStep } from "../../workflow/procedure.ts";
-import { allHold } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, type RunContext, signerOf } from "../run/context.ts";
 import { readStage, writeStage } from "../run/progress.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
@@ -42,8 +41,7 @@ import {
 
 /**
  * Signs and countersigns whatever is due; once both have signed the completion, the record is written.
- * @throws OffboardingBlocked when there is nothing that may be signed; RecordRefused when a statement does not
- *   hold; DrawbridgeError `secret_unavailable`, `program_failed`
+ * @throws OffboardingBlocked, RecordRefused; DrawbridgeError `secret_unavailable`, `program_failed`
  */
 export function sign(context: OffboardingContext, named?: string) {
   return withRun(context, named, async (context) => {
@@ -55,27 +53,21 @@ export function sign(context: OffboardingContext, named?: string) {
     const steps = nextStepsOf(before);
     if (steps.sign.length === 0 && steps.countersign.length === 0) throw nothingToSign(before);
     const signer = signerOf(context.config);
-    const at = () => timestamp(context.clock.now());
-    for (const stage of steps.sign) await signStage(context, stage, { removal, signer, at });
+    for (const stage of steps.sign) await signStage(context, stage, removal, signer);
     for (const place of steps.countersign) {
       if (place === "completion") await recheck(context, "the completion is not countersigned");
-      await countersign(run, place, { removal, signer, at });
+      await countersign(context, place, removal, signer);
     }
     const recordFile = finishRecord(context);
     return { run, signed: steps.sign, countersigned: steps.countersign, recordFile };
   });
 }
 
-interface Signing {
-  readonly removal: OwnRemoval;
-  readonly signer: Signer;
-  readonly at: () => string;
-}
-
 async function signStage(
   context: RunContext,
   stage: StageName,
-  { removal, signer, at }: Signing,
+  removal: OwnRemoval,
+  signer: Signer,
 ): Promise<void> {
   const { run } = context;
   const file = statementFile(run, `own-${stage}`);
@@ -83,49 +75,38 @@ async function signStage(
   await requireFresh(context, stage, file);
   const envelope = await signOnce(file, () => statementOf(run, stage, removal), removal, signer);
   const statements = readStatements(run);
-  const evidence = [
-    ...byDigest([...statements.evidence, ...(readStage(run, stage)?.proof?.items ?? [])]).values(),
-  ];
-  writeStatements(run, withEnvelope({ ...statements, evidence }, envelope), at());
+  const items = readStage(run, stage)?.proof?.items ?? [];
+  const evidence = [...byDigest([...statements.evidence, ...items]).values()];
+  const at = timestamp(context.clock.now());
+  writeStatements(run, withEnvelope({ ...statements, evidence }, envelope), at);
 }
 
 function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): StageStatement {
   const { stages, statements, waivers } = viewOf(run, parties);
   const progress = stages.find((one) => one.stage === stage)?.progress;
   if (progress?.proof == null) throw new RangeError(`${stage} has no proof`);
-  const { proof, opened_at: openedAt } = progress;
+  const { proof, opened_at, scope } = progress;
+  const { items, revision, render, attested } = proof;
   const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
-  const own = run.self;
-  const previous =
-    before === undefined
-      ? null
-      : (stagesIn(statements.envelopes).get(placeOf({ organisation: own, stage: before })) ?? null);
-  const closedAt = [proof.at, previous?.predicate.closed_at ?? proof.at].sort().at(-1) ?? proof.at;
-  const { run: id, kind, remover, partner } = run;
+  const { run: id, kind, remover, partner, self: organisation } = run;
+  const earlier = before && stagesIn(statements.envelopes).get(placeOf({ organisation, stage: before }));
+  const closed_at = [proof.at, earlier?.predicate.closed_at ?? proof.at].sort().at(-1) ?? proof.at;
   return stageStatement(
     {
-      ...{ run: id, kind, remover, partner, organisation: own, stage },
-      revision: proof.revision,
-      render: proof.render,
-      scope: progress.scope,
-      evidence: proof.items.map(({ digest }) => digest),
+      ...{ run: id, kind, remover, partner, organisation, stage, revision, render, scope, attested },
+      ...{ opened_at, closed_at, previous: earlier ?? null, evidence: items.map(({ digest }) => digest) },
       out_of_reach: proof.out_of_reach.map(({ subject, reason }) => {
         const waiver = waivers.get(subject);
         return { subject, reason, waived_by: waiver?.by ?? null, waiver: waiver?.reason ?? null };
       }),
-      attested: proof.attested,
-      opened_at: openedAt,
-      closed_at: closedAt,
-      previous,
     },
-    byDigest(proof.items),
+    byDigest(items),
   );
 }
 
 /**
- * A plane that was opened in the registry since it was shown closed is not signed for. Its proof is given up, so that the
- * next step closes it again, unless a statement was already made from it, which a crash kept from being signed.
- * @throws OffboardingBlocked
+ * A plane that was opened in the registry since is not signed for. Unless a statement was made from its proof, that is
+ * given up, so that the next step closes the plane again. @throws OffboardingBlocked
  */
 async function requireStillClosed(context: RunContext, stage: StageName, statement: Kept): Promise<void> {
   const { run } = context;
@@ -143,9 +124,8 @@ async function requireStillClosed(context: RunContext, stage: StageName, stateme
 const FRESH_MS = 60_000;
 
 /**
- * Observes a stage again that was shown closed some time ago: it may have been opened since. What is found replaces the
- * proof, unless a statement was already made from that, which a crash kept from being signed.
- * @throws OffboardingBlocked when the stage does not hold any more
+ * Observes a stage again that was shown closed some time ago. What is found replaces the proof, unless a statement was
+ * made from that, which a crash kept from being signed. @throws OffboardingBlocked when the stage does not hold
  */
 async function requireFresh(context: RunContext, stage: StageName, statement: Kept): Promise<void> {
   const { run } = context;
@@ -156,7 +136,7 @@ async function requireFresh(context: RunContext, stage: StageName, statement: Ke
   if (ageMs >= 0 && ageMs <= FRESH_MS) return;
   context.say(`observing again before it is signed: ${stage}`);
   let again = await prove(context, progress, "observe");
-  const failing = again.proof?.conditions.filter((condition) => !allHold([condition])) ?? [];
+  const failing = again.proof?.conditions.filter((one) => !isSettled(one)) ?? [];
   if (failing.every(({ condition }) => condition === "no_restart") && failing.length > 0) {
     // A later stage has restarted the homeserver: from then on nothing is known of the process before.
     const unmeasured = { ...progress, scope: { ...progress.scope, started_at: null } };
@@ -169,9 +149,10 @@ async function requireFresh(context: RunContext, stage: StageName, statement: Ke
 }
 
 async function countersign(
-  run: Run,
+  { run, clock }: RunContext,
   place: StageName | "completion",
-  { removal, signer, at }: Signing,
+  removal: OwnRemoval,
+  signer: Signer,
 ): Promise<void> {
   const statements = readStatements(run);
   const name = place === "completion" ? place : placeOf({ organisation: counterpartyIn(run), stage: place });
@@ -179,7 +160,7 @@ async function countersign(
   if (envelope === undefined) throw new RangeError(`there is no statement of ${name}`);
   const file = statementFile(run, place === "completion" ? place : `other-${place}`);
   const signed = await countersignOnce(file, envelope, removal, statements, signer);
-  writeStatements(run, withEnvelope(statements, signed), at());
+  writeStatements(run, withEnvelope(statements, signed), timestamp(clock.now()));
 }
 
 function nothingToSign(view: RunView): OffboardingBlocked {
@@ -196,15 +177,11 @@ function nothingToSign(view: RunView): OffboardingBlocked {
 }
 
 /** Why a stage cannot be signed yet. */
-export function blocksOf({
-  stage,
-  progress,
-  unwaived,
-}: Pick<StageView, "stage" | "progress" | "unwaived">): readonly StageBlock[] {
+export function blocksOf(view: Pick<StageView, "stage" | "progress" | "unwaived">): readonly StageBlock[] {
+  const { stage, progress, unwaived } = view;
   if (progress?.proof == null) {
-    const found = "it has not been shown yet";
-    const hint = "Run drawbridge offboarding next.";
-    return [{ stage, plane: PLANE_OF_STAGE[stage], condition: "shown", probe: "next", found, hint }];
+    const about = { found: "it has not been shown yet", hint: "Run drawbridge offboarding next." };
+    return [{ stage, plane: PLANE_OF_STAGE[stage], condition: "shown", probe: "next", ...about }];
   }
   const waivable = unwaived.map(({ hint, ...one }) => ({
     ...one,

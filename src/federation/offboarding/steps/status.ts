@@ -29,12 +29,10 @@ export function statusOf(run: Run, { parties }: Trust) {
   const steps = nextStepsOf(view);
   return {
     ...{ run: id, kind, trigger, remover, partner, self, openedAt, ended },
-    containedAt: view.containedAt,
+    ...{ containedAt: view.containedAt, completion: view.completion, waiting: steps.waiting },
     steps: view.stages.map(stepStatus),
     /** Conditions about parts that this organisation does not manage: they are not shown, and the record says so. */
     unmanaged: view.stages.flatMap(unmanagedIn),
-    completion: view.completion,
-    waiting: steps.waiting,
     /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
     next: commandOf(steps),
     /** The same for the other organisation, as far as it is known here. */
@@ -91,11 +89,9 @@ export function planRemoval(
   named?: string,
 ): Promise<Plan & { readonly run: string }> {
   return withRun(context, named, async ({ run, trust: { parties } }) => {
-    const states = new Map<string, string>(
-      viewOf(run, parties).stages.map(({ stage, own }) => [stage, own.state]),
-    );
+    const { stages } = viewOf(run, parties);
     const left = await plan(context, removal(run.kind), counterpartyIn(run), ({ name }) => {
-      const state = states.get(name) ?? "";
+      const state = stages.find(({ stage }) => stage === name)?.own.state ?? "";
       return run.ended === null && LEFT.includes(state) ? state : undefined;
     });
     return { run: run.run, ...left };

@@ -1,10 +1,11 @@
 // One step of a run at a time, and what keeps a step from being done: each obstacle with what was tried, what was
 // found and what to do. Invariant: a run that has ended is not worked on.
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
 import type { OwnRemoval } from "../../../records/sign/held-statements.ts";
 import type { Block } from "../../workflow/procedure.ts";
-import { allHold, type JudgedCondition } from "../../workflow/step-verdict.ts";
+import type { JudgedCondition } from "../../workflow/step-verdict.ts";
 import { type OffboardingContext, type RunContext, trustOf } from "../run/context.ts";
 import type { StageProof } from "../run/progress.ts";
 import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
@@ -44,7 +45,7 @@ export function blocksIn(
   outOfReach: StageProof["out_of_reach"],
 ): readonly StageBlock[] {
   const about = { stage, plane: PLANE_OF_STAGE[stage] };
-  const open = conditions.filter((one) => !allHold([one]));
+  const open = conditions.filter((one) => !isSettled(one));
   return [
     ...open.map(({ condition, probe, found, hint }) => ({ ...about, condition, probe, found, hint })),
     ...outOfReach.map(({ subject, reason, hint }) => ({
@@ -65,10 +66,7 @@ export function removalOf({ run, trust: { parties } }: RunContext): OwnRemoval {
   return { run: id, kind, remover, partner, self, parties };
 }
 
-/**
- * Does one step of a run while no other process does.
- * @param named the run, or the counterparty; the only open run when absent
- */
+/** Does one step of the run that is named, as by `findRun`, while no other process does. */
 export async function withRun<Result>(
   context: OffboardingContext,
   named: string | undefined,
@@ -76,15 +74,10 @@ export async function withRun<Result>(
 ): Promise<Result> {
   const { state, clock } = context;
   const { run: id } = findRun(state, named);
-  return state.locked(
-    `offboarding ${id}`,
-    clock,
-    async () => {
-      // The run may have ended while this step waited.
-      return step({ ...context, run: findRun(state, id), trust: trustOf(context.config) });
-    },
-    () => context.say("waiting for another step of this run to end"),
-  );
+  // The run may have ended while this step waited.
+  const work = async () => step({ ...context, run: findRun(state, id), trust: trustOf(context.config) });
+  const onWait = () => context.say("waiting for another step of this run to end");
+  return state.locked(`offboarding ${id}`, clock, work, onWait);
 }
 
 /** @throws DrawbridgeError `usage` when the run was aborted, or has ended */

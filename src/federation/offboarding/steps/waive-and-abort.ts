@@ -10,11 +10,7 @@ import { endRun, type Run } from "../run/run-file.ts";
 import { viewOf } from "./next-steps.ts";
 import { requireOpen, withRun } from "./step.ts";
 
-/**
- * A word of the command line that comes into a signed statement.
- * @param prefix what stands before it there
- * @throws DrawbridgeError `usage`
- */
+/** A word of the command line that comes into a signed statement after `prefix`. @throws DrawbridgeError `usage` */
 export function wordOf(option: string, text: string, prefix = ""): string {
   if (text !== "" && Word.safeParse(`${prefix}${text}`).success) return text;
   throw new DrawbridgeError("usage", `${option} ${JSON.stringify(text)} is not a valid code`, {
@@ -39,13 +35,12 @@ export function waive(
     const { stages } = viewOf(run, parties);
     const open = stages.filter(({ own }) => own.state === "proving" || own.state === "proved");
     const known = open.flatMap(({ progress }) => progress?.proof?.out_of_reach ?? []);
-    if (!known.some((one) => one.subject === subject)) {
-      const names = [...new Set(known.map((one) => one.subject))];
+    const names = [...new Set(known.map((one) => one.subject))];
+    if (!names.includes(subject)) {
+      const nothing = "Nothing is out of reach in a stage that is not signed yet";
+      const hint = names.length === 0 ? nothing : `Name one of ${names.join(", ")}`;
       throw new DrawbridgeError("usage", `nothing out of reach is called ${JSON.stringify(subject)}`, {
-        hint:
-          names.length === 0
-            ? "Nothing is out of reach in a stage that is not signed yet; nothing was changed."
-            : `Name one of ${names.join(", ")}; nothing was changed.`,
+        hint: `${hint}; nothing was changed.`,
       });
     }
     if (readWaivers(run).get(subject) === undefined) {
@@ -56,10 +51,7 @@ export function waive(
   });
 }
 
-/**
- * Ends a run. What is closed stays closed.
- * @returns the planes that this run has closed
- */
+/** Ends a run. What is closed stays closed. @returns the planes that this run has closed */
 export function abort(
   context: OffboardingContext,
   options: { readonly reason: string; readonly run?: string | undefined },
@@ -72,8 +64,8 @@ export function abort(
       const plane = PLANE_OF_STAGE[stage];
       return plane !== null && progress?.commit != null ? [plane] : [];
     });
-    const ended =
-      run.ended === null ? endRun(run, { how: "aborted", reason, at: timestamp(context.clock.now()) }) : run;
+    const at = timestamp(context.clock.now());
+    const ended = run.ended === null ? endRun(run, { how: "aborted", reason, at }) : run;
     return { run: ended, closed, contained: view.containedAt !== null };
   });
 }

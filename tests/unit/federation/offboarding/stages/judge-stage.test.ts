@@ -7,10 +7,10 @@ import {
   type StageObservation,
 } from "../../../../../src/federation/offboarding/stages/judge-stage.ts";
 import { HINTS } from "../../../../../src/federation/workflow/hints.ts";
-import { allHold } from "../../../../../src/federation/workflow/step-verdict.ts";
+import { isSettled } from "../../../../../src/records/conditions/evaluate.ts";
 import { conditionsOfStage } from "../../../../../src/records/conditions/evaluate-stage.ts";
 import { evidenceItem } from "../../../../../src/records/format/evidence-item.ts";
-import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../../../src/records/format/stages.ts";
+import { STAGE_NAMES, type StageName } from "../../../../../src/records/format/stages.ts";
 import { REAL } from "../../../../support/removal.ts";
 
 function seen(stage: StageName, change: Partial<StageObservation> = {}): StageObservation {
@@ -18,14 +18,14 @@ function seen(stage: StageName, change: Partial<StageObservation> = {}): StageOb
   const { items, ...real } = REAL.at_remover[stage];
   return {
     work: { ...real, kind: "full", stage, organisation: remover, remover, partner },
-    ...{ plane: PLANE_OF_STAGE[stage], items, outOfReach: [], fromOutside: true, objections: [] },
+    ...{ items, outOfReach: [], fromOutside: true, objections: [] },
     ...change,
   };
 }
 
 describe("judgeStage", () => {
   it("judgeStage finds what an auditor finds: every condition of a real removal holds [OFF-2]", () => {
-    for (const stage of STAGE_NAMES) assert.ok(allHold(judgeObservation(seen(stage))), stage);
+    for (const stage of STAGE_NAMES) assert.ok(judgeObservation(seen(stage)).every(isSettled), stage);
   });
 
   it("judgeStage names the probe, the finding and a hint of each condition that does not hold [OFF-2]", () => {
@@ -39,7 +39,7 @@ describe("judgeStage", () => {
           if (verdict === "met") continue;
           assert.ok(probe !== "" && found !== "" && hint !== "", `${stage} ${condition}: ${found}; ${hint}`);
         }
-        assert.equal(allHold(judged), false, stage);
+        assert.equal(judged.every(isSettled), false, stage);
       }
       for (const { name } of conditionsOfStage(stage)) assert.ok(name in HINTS, name);
     }
