@@ -2,20 +2,16 @@
 // and taken away again. Invariants: what the address serves is verified by that key before anything is committed; an
 // agent that is there already stays as it is; removing it retires no key, since nothing is said against the key.
 
-import { importPinnedKey } from "../../cards/pinned-keys.ts";
-import { verifyCard } from "../../cards/verify.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
-import { ORGANISATION_FILE, type Organisation } from "../registry/organisation.ts";
-import { type PinnedIdentity, thumbprintOf } from "../registry/retired-identities.ts";
+import { ORGANISATION_FILE } from "../registry/organisation.ts";
+import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import { commitIdentity, type IdentityResult, provePin } from "./commit-identity.ts";
 import { refuse, refuseRetired } from "./identity-rules.ts";
-import { cardIdentityOf, consumedAgent, consumersOf } from "./pinned-entry.ts";
-import type { AgentParts } from "./proof.ts";
-
-type Consumption = Organisation["consumes"][string];
+import { cardIdentityOf, consumedAgent, consumersOf, isSameIdentity } from "./pinned-entry.ts";
+import { type AgentParts, verifyByPin } from "./proof.ts";
 
 export interface AddOptions {
   /** Its name here, which becomes part of its ghost's user ID. */
@@ -28,36 +24,25 @@ export interface AddOptions {
   readonly displayName?: string | undefined;
 }
 
-function entryOf({ cardUrl, identity, allowedOrigins, displayName }: AddOptions) {
-  return {
+/** What is to be committed; undefined when the agent is there already, at this address under this key. @throws DrawbridgeError */
+async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<Proposal | undefined> {
+  const { registry } = base;
+  const { agent, cardUrl, identity, allowedOrigins, displayName } = options;
+  const taken = consumersOf(registry).find(({ consumes }) => Object.hasOwn(consumes, agent));
+  if (taken !== undefined) {
+    const present = consumedAgent(taken, agent);
+    const isSame = present.cardUrl === cardUrl && isSameIdentity(present.cardIdentity, identity);
+    if (isSame && taken.file === ORGANISATION_FILE) return undefined;
+    throw refuse("agent_present", `${taken.file} has an agent ${agent} already`);
+  }
+  refuseRetired(registry, identity, registry.organisation.retired.cardKeys);
+  const entry = {
     cardUrl,
     ...(allowedOrigins.length > 0 && { allowedOrigins }),
     cardIdentity: cardIdentityOf(identity),
     ...(displayName !== undefined && { displayName }),
   };
-}
-
-function isSame(present: Consumption, { cardUrl, identity }: AddOptions): boolean {
-  const { cardIdentity } = present;
-  return (
-    present.cardUrl === cardUrl &&
-    cardIdentity?.keyId === identity.keyId &&
-    thumbprintOf(cardIdentity.jwk) === thumbprintOf(identity.jwk)
-  );
-}
-
-/** What is to be committed; undefined when the agent is there already, at this address under this key. @throws DrawbridgeError */
-async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<Proposal | undefined> {
-  const { registry } = base;
-  const { agent, identity } = options;
-  const taken = consumersOf(registry).find(({ consumes }) => Object.hasOwn(consumes, agent));
-  if (taken !== undefined) {
-    const isOurs = taken.file === ORGANISATION_FILE;
-    if (isOurs && isSame(consumedAgent(taken, agent), options)) return undefined;
-    throw refuse("agent_present", `${taken.file} has an agent ${agent} already`);
-  }
-  refuseRetired(registry, identity, registry.organisation.retired.cardKeys);
-  const edits = [{ path: ["consumes", agent], value: entryOf(options) }];
+  const edits = [{ path: ["consumes", agent], value: entry }];
   const message = `Add ${agent}\n\nKey ${identity.keyId}. Planes 1 to 3 are untouched.\n`;
   return proposeEdit(base, ORGANISATION_FILE, edits, message);
 }
@@ -74,20 +59,15 @@ export async function addAgent(
   const { agent, cardUrl, identity } = options;
   const served = await parts.fetch(cardUrl);
   if (!served.fetched) {
-    throw new DrawbridgeError(
-      "agent_unavailable",
-      `there is no card at ${cardUrl} (${served.failure}); nothing was changed`,
-      {
-        hint: "Start the agent, and name the address of its card: it usually ends with /.well-known/agent-card.json.",
-      },
-    );
+    const what = `there is no card at ${cardUrl} (${served.failure}); nothing was changed`;
+    throw new DrawbridgeError("agent_unavailable", what, {
+      hint: "Start the agent, and name the address of its card: it usually ends with /.well-known/agent-card.json.",
+    });
   }
-  const verdict = await verifyCard(served.bytes, [await importPinnedKey(identity.keyId, identity.jwk)]);
+  const verdict = await verifyByPin(served.bytes, identity);
   if (!verdict.accepted) {
-    throw refuse(
-      "unverified_card",
-      `the card does not verify by ${identity.keyId}: ${verdict.reason} at ${verdict.at || "/"}`,
-    );
+    const why = `${verdict.reason} at ${verdict.at || "/"}`;
+    throw refuse("unverified_card", `the card does not verify by ${identity.keyId}: ${why}`);
   }
   const committed = await commitIdentity(context, "drawbridge: add agent", (base) =>
     proposeAddition(base, options),

@@ -5,7 +5,7 @@
 import { sha256Tagged } from "../../domain/digest.ts";
 import { jsonText } from "../../domain/json.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
-import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { type EvidenceItem, operatorItem } from "../../records/format/evidence-item.ts";
 import type { Part, Scope } from "../../records/format/fields.ts";
 import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
@@ -15,7 +15,7 @@ import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import type { Registry } from "../registry/partner.ts";
-import { DeclaredEvidence } from "../workflow/declared-evidence.ts";
+import { DeclaredEvidence, type Seal } from "../workflow/declared-evidence.ts";
 import { PIN } from "../workflow/procedure.ts";
 import { judgePlane, type Reached, runStep } from "../workflow/run-step.ts";
 import type { JudgedCondition } from "../workflow/step-verdict.ts";
@@ -27,8 +27,6 @@ import {
   partsOf,
   proveByBridge,
   proveIdentities,
-  type Seal,
-  sealFor,
 } from "./proof.ts";
 
 /** How a change of an identity ended. */
@@ -41,7 +39,7 @@ export interface IdentityResult {
   readonly committed: boolean;
   readonly keyId: string | null;
   readonly oldKeyId: string | null;
-  readonly untouched: readonly Untouched[];
+  readonly untouched: Untouched;
   readonly items: readonly EvidenceItem[];
   readonly conditions: readonly JudgedCondition[];
   /** Whether every condition is met, does not apply, or is about a part that is not managed here. */
@@ -51,7 +49,7 @@ export interface IdentityResult {
 }
 
 interface CommittedIdentity extends Committed {
-  readonly untouched: readonly Untouched[];
+  readonly untouched: Untouched;
 }
 
 export async function commitIdentity(
@@ -60,14 +58,14 @@ export async function commitIdentity(
   propose: (base: ChangeBase) => Promise<Proposal | undefined>,
   intend?: (revision: string) => void,
 ): Promise<CommittedIdentity> {
-  let untouched: readonly Untouched[] = [];
+  let untouched: Untouched = [];
   const committed = await commitChange(context, {
     reason,
     propose,
     examine: ({ before, after }) => {
       untouched = requireUntouched(before.registry, after);
     },
-    ...(intend === undefined ? {} : { intend }),
+    intend,
   });
   const { change, base } = committed;
   // What is committed already is compared with itself, so that its digests are reported as well.
@@ -97,8 +95,13 @@ export async function proveIdentity(
   { procedure, parts, fingerprint, observe, ...about }: ChangedIdentity,
 ): Promise<IdentityResult> {
   const { agent, partner } = about;
-  const seal = sealFor(partner, agent, context.clock);
-  const items: EvidenceItem[] = untouchedItems(untouched, seal);
+  const { clock } = context;
+  const items = untouched.map(({ plane, before, after }) =>
+    operatorItem(clock.now(), {
+      ...{ plane, partner, subject: agent, probe: "render_unchanged", layer: "registry" },
+      ...{ verdict: "open", reason: "unchanged", references: [`before=${before}`, `after=${after}`] },
+    }),
+  );
   const conditions: JudgedCondition[] = [];
   const scope: Scope = {
     ...{ parts: [...parts], client: partner, applicants: [], agents: [], pins: [agent] },
@@ -107,7 +110,8 @@ export async function proveIdentity(
   const fingerprints = new Map(fingerprint === undefined ? [] : [[agent, fingerprint]]);
   for (const { plane, direction, conditions: shown } of procedure.steps) {
     if (context.planes[plane].unmanaged) continue;
-    const declared = new DeclaredEvidence(partner, plane, context.clock);
+    const declared = new DeclaredEvidence(partner, plane, clock);
+    const seal: Seal = (finding) => declared.item({ subject: agent, ...finding });
     const step = await runStep(context, {
       ...{ plane, partner, how: "apply" },
       observe: async (reached) => {
@@ -161,40 +165,19 @@ export function keepEvidence({ state, clock }: Federation, result: IdentityResul
 }
 
 const UNTOUCHED = ["transport", "rooms", "border"] as const satisfies readonly PlaneName[];
-
-interface Untouched {
-  readonly plane: (typeof UNTOUCHED)[number];
-  readonly before: string;
-  readonly after: string;
-}
+type Untouched = ReturnType<typeof requireUntouched>;
 
 /** @throws DrawbridgeError `guard_refused` */
-function requireUntouched(before: Registry, after: Registry): readonly Untouched[] {
-  const [old, now] = [digests(before), digests(after)];
+function requireUntouched(old: Registry, now: Registry) {
+  const [before, after] = [renderAll(old), renderAll(now)];
   return UNTOUCHED.map((plane) => {
-    if (old[plane] !== now[plane]) {
-      throw refuse("planes_1_to_3_untouched", `the change would reach the ${plane} plane`);
-    }
-    return { plane, before: old[plane], after: now[plane] };
+    const found = { plane, before: digestOf(before, plane), after: digestOf(after, plane) };
+    if (found.before === found.after) return found;
+    throw refuse("planes_1_to_3_untouched", `the change would reach the ${plane} plane`);
   });
 }
 
-function digests(registry: Registry): Record<(typeof UNTOUCHED)[number], string> {
-  const files = [...renderAll(registry)].sort(([left], [right]) => (left < right ? -1 : 1));
-  const of = (plane: PlaneName) =>
-    sha256Tagged(JSON.stringify(files.filter(([path]) => planeOfPath(path) === plane)));
-  return { transport: of("transport"), rooms: of("rooms"), border: of("border") };
-}
-
-function untouchedItems(untouched: readonly Untouched[], seal: Seal): EvidenceItem[] {
-  return untouched.map(({ plane, before, after }) =>
-    seal({
-      plane,
-      probe: "render_unchanged",
-      layer: "registry",
-      verdict: "open",
-      reason: "unchanged",
-      references: [`before=${before}`, `after=${after}`],
-    }),
-  );
+function digestOf(rendered: ReadonlyMap<string, string>, plane: PlaneName): string {
+  const files = [...rendered].filter(([path]) => planeOfPath(path) === plane);
+  return sha256Tagged(JSON.stringify(files.sort(([left], [right]) => (left < right ? -1 : 1))));
 }

@@ -54,7 +54,7 @@ export function refuseRetired(
   own: readonly RetiredCardKey[],
 ): void {
   const thumbprint = thumbprintOf(jwk);
-  const everywhere = consumersOf(registry).flatMap(({ retired }) => retired);
+  const everywhere = [...own, ...consumersOf(registry).flatMap(({ retired }) => retired)];
   if (everywhere.some((key) => key.thumbprint === thumbprint))
     throw refuse("retired_key", "this key is on the retired list");
   if (own.some((key) => key.keyId === keyId)) {
@@ -62,11 +62,9 @@ export function refuseRetired(
   }
 }
 
-export interface RotationFacts {
+interface RotationFacts {
   readonly agent: string;
   readonly registry: Registry;
-  /** Public keys of the agent in the registry. */
-  readonly published: readonly PinnedIdentity[];
   /** The public half of the private key that is to be given up; undefined when there is no such file. */
   readonly present: { readonly x: string; readonly y: string } | undefined;
   /** The operator has said that the private key is lost. */
@@ -80,7 +78,9 @@ export interface RotationFacts {
 
 /** @throws DrawbridgeError `guard_refused` by the first rule that forbids this rotation */
 export function guardRotation(facts: RotationFacts): void {
-  const { agent, registry, published, present, isLost, fresh, occupied, inVersionControl } = facts;
+  const { agent, registry, present, isLost, fresh, occupied, inVersionControl } = facts;
+  const { agents, retired } = registry.organisation;
+  const published = agents[agent]?.cardKeys ?? [];
   if (inVersionControl !== undefined) {
     throw refuse("in_version_control", `${inVersionControl} lies in a work tree or a repository`);
   }
@@ -90,21 +90,14 @@ export function guardRotation(facts: RotationFacts): void {
   if (present === undefined && !isLost) {
     throw refuse("missing_key", `the private key of ${agent} is missing while its public key is published`);
   }
-  if (present !== undefined) {
-    const held = thumbprintOf(present);
-    if (!published.some(({ jwk }) => thumbprintOf(jwk) === held)) {
-      throw refuse("other_key", `this private key is not the one that ${agent} is published with`);
-    }
+  if (present !== undefined && !published.some(({ jwk }) => thumbprintOf(jwk) === thumbprintOf(present))) {
+    throw refuse("other_key", `this private key is not the one that ${agent} is published with`);
   }
   const where = pinnedWhere(registry, thumbprintOf(fresh.jwk));
   if (where !== undefined) throw refuse("pinned_jwk", `the new key is pinned already (${where})`);
-  const sameId = [
-    ...published,
-    ...Object.values(registry.organisation.agents).flatMap((one) => one.cardKeys),
-  ];
-  if (sameId.some(({ keyId }) => keyId === fresh.keyId)) {
+  if (Object.values(agents).some(({ cardKeys }) => cardKeys.some(({ keyId }) => keyId === fresh.keyId))) {
     throw refuse("pinned_jwk", `the key ID ${fresh.keyId} is in use already`);
   }
-  refuseRetired(registry, fresh, registry.organisation.retired.cardKeys);
+  refuseRetired(registry, fresh, retired.cardKeys);
   if (occupied !== undefined) throw refuse("staged_key", `${occupied} is there already, and is another key`);
 }

@@ -3,23 +3,17 @@
 // somebody hands over are read strictly, and refused when anything private is in them.
 import { createPrivateKey, createPublicKey } from "node:crypto";
 import { chmodSync } from "node:fs";
-import { type CardSigner, importSigningKey } from "../../cards/sign.ts";
+import { importSigningKey } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isObject, type Json } from "../../domain/json.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { PublicEs256Jwk } from "../../rendered-files/agents-file.ts";
-import { versionControlProblems } from "../../runtime/private-file-location.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, readIfPresent } from "../../runtime/write-file.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import { refuse } from "./identity-rules.ts";
 
 const PUBLIC_FILE_BYTES_MAX = 1024 * 1024;
-
-/** Whether a path lies in a work tree or a repository, whichever way it leads there. */
-export function isUnderVersionControl(path: string): boolean {
-  return versionControlProblems(path).length > 0;
-}
 
 export interface PrivateKeyFile {
   readonly text: string;
@@ -28,10 +22,7 @@ export interface PrivateKeyFile {
   readonly y: string;
 }
 
-/**
- * @returns undefined when there is no such file
- * @throws DrawbridgeError `secret_unavailable` when it is no ES256 private key
- */
+/** Undefined when there is no such file. @throws DrawbridgeError `secret_unavailable` when it is no ES256 key */
 export async function readPrivateKey(file: string): Promise<PrivateKeyFile | undefined> {
   const text = readIfPresent(file);
   if (text === undefined) return undefined;
@@ -41,10 +32,6 @@ export async function readPrivateKey(file: string): Promise<PrivateKeyFile | und
   const { x = "", y = "" } = createPublicKey(key).export({ format: "jwk" });
   chmodSync(file, PRIVATE);
   return { text, x, y };
-}
-
-export async function cardSignerOf({ text }: PrivateKeyFile, keyId: string): Promise<CardSigner> {
-  return { key: await importSigningKey(text), keyId };
 }
 
 /**
@@ -83,20 +70,14 @@ export function readPublicIdentity(file: string, keyId: string | undefined): Pin
  * @throws DrawbridgeError `config_unreadable`; `usage` when it carries no signature, and so shows nothing
  */
 export function readOldCard(file: string): Buffer {
-  const bytes = readInput(
-    file,
-    "Name the file with a card that the old key has signed; nothing was changed.",
-  );
-  if (hasSignature(bytes)) return bytes;
+  const hint = "Name the file with a card that the old key has signed; nothing was changed.";
+  const bytes = readInput(file, hint);
+  const card = strictJsonIn(bytes, PUBLIC_FILE_BYTES_MAX);
+  const signatures = isObject(card) ? card["signatures"] : undefined;
+  if (Array.isArray(signatures) && signatures.length > 0) return bytes;
   throw new DrawbridgeError("usage", `${file} is no signed Agent Card; nothing was changed`, {
     hint: "Name the card as the old key has signed it, its signatures included.",
   });
-}
-
-function hasSignature(bytes: Uint8Array): boolean {
-  const card = strictJsonIn(bytes, PUBLIC_FILE_BYTES_MAX);
-  const signatures = isObject(card) ? card["signatures"] : undefined;
-  return Array.isArray(signatures) && signatures.length > 0;
 }
 
 /** `key_ops` says nothing that is kept. */

@@ -7,10 +7,10 @@ import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
-import { type PinnedIdentity, thumbprintOf } from "../registry/retired-identities.ts";
+import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import { commitIdentity, type IdentityResult, provePin } from "./commit-identity.ts";
 import { refuse, refuseRetired } from "./identity-rules.ts";
-import { cardIdentityOf, consumedAgent, consumerOf, retireEdits } from "./pinned-entry.ts";
+import { cardIdentityOf, consumedAgent, consumerOf, isSameIdentity, retireEdits } from "./pinned-entry.ts";
 import { type AgentParts, isSignedByPin, unusedCardNotes } from "./proof.ts";
 
 export interface PinOptions {
@@ -25,12 +25,12 @@ export interface PinOptions {
 }
 
 /** What is to be committed; undefined when the agent is pinned so already. @throws DrawbridgeError */
-export async function proposePin(base: ChangeBase, options: PinOptions): Promise<Proposal | undefined> {
+async function proposePin(base: ChangeBase, options: PinOptions): Promise<Proposal | undefined> {
   const { agent, identity, replaces } = options;
   const { registry } = base;
   const consumer = consumerOf(registry, options.partner);
   const current = consumedAgent(consumer, agent).cardIdentity;
-  if (isSame(current, identity)) return undefined;
+  if (isSameIdentity(current, identity)) return undefined;
   refuseRetired(registry, identity, consumer.retired);
   if (current !== undefined && current.keyId !== replaces) {
     throw refuse("pinned_jwk", `${agent} is pinned to ${current.keyId} already`);
@@ -42,10 +42,6 @@ export async function proposePin(base: ChangeBase, options: PinOptions): Promise
   const instead = current === undefined ? "" : ` in place of ${current.keyId}`;
   const message = `Pin ${agent} of ${consumer.serverName}\n\nKey ${identity.keyId}${instead}. Planes 1 to 3 are untouched.\n`;
   return proposeEdit(base, consumer.file, edits, message);
-}
-
-function isSame(one: PinnedIdentity | undefined, other: PinnedIdentity): boolean {
-  return one?.keyId === other.keyId && thumbprintOf(one.jwk) === thumbprintOf(other.jwk);
 }
 
 const Remembered = z.strictObject({
@@ -64,45 +60,41 @@ const LastCard = z.strictObject({
   card: z.string(),
 });
 
-/**
- * Changes a pin and proves it.
- * @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError
- */
+/** Changes a pin and proves it. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function pinAgent(
   context: Federation,
   parts: AgentParts,
   options: PinOptions,
 ): Promise<IdentityResult> {
-  const { agent, identity } = options;
+  const { agent, identity, partner } = options;
   const { state } = context;
-  const memory = memoryFile(options);
+  const target = `${encodeURIComponent(partner)}-${agent}.json`;
+  const [memory, lastCard] = [`agents/pin-${target}`, `agents/card-${target}`];
   const kept = state.read(Remembered, memory, () => undefined);
-  const known = kept !== undefined && isSame(kept.fresh, identity) ? kept : undefined;
+  const known = isSameIdentity(kept?.fresh, identity) ? kept : undefined;
   let old: PinnedIdentity | undefined = known?.old ?? undefined;
   let oldCard = known?.old_card ?? null;
-
-  let cardUrl = "";
-  const peek = (base: ChangeBase) => {
-    const consumer = consumerOf(base.registry, options.partner);
-    const entry = consumedAgent(consumer, agent);
-    cardUrl = entry.cardUrl;
-    return { consumer, entry };
-  };
+  const fresh = cardIdentityOf(identity);
+  const remember = () =>
+    state.write(memory, {
+      ...{ version: 1, fresh, old_card: oldCard },
+      old: old === undefined ? null : cardIdentityOf(old),
+    });
   const committed = await commitIdentity(
     context,
     "drawbridge: pin",
     async (base) => {
-      const { entry } = peek(base);
       const proposal = await proposePin(base, options);
-      if (proposal !== undefined) old = entry.cardIdentity;
+      if (proposal !== undefined) old = consumedAgent(consumerOf(base.registry, partner), agent).cardIdentity;
       return proposal;
     },
-    () => state.write(memory, memoryOf(identity, old, oldCard)),
+    remember,
   );
-  const { consumer } = peek(committed.change?.before ?? committed.base);
+  const consumer = consumerOf(committed.base.registry, partner);
+  const { cardUrl } = consumedAgent(consumer, agent);
   const served = await parts.fetch(cardUrl);
   if (old !== undefined && oldCard === null) {
-    const last = state.read(LastCard, lastCardFile(options), () => undefined)?.card;
+    const last = state.read(LastCard, lastCard, () => undefined)?.card;
     const candidates = [
       ...(served.fetched ? [served.bytes] : []),
       ...(last === undefined ? [] : [Buffer.from(last, "base64")]),
@@ -111,7 +103,7 @@ export async function pinAgent(
     for (const card of candidates) {
       if (!(await isSignedByPin(card, old))) continue;
       oldCard = Buffer.from(card).toString("base64");
-      state.write(memory, memoryOf(identity, old, oldCard));
+      remember();
       break;
     }
   }
@@ -125,25 +117,8 @@ export async function pinAgent(
   if (served.fetched && (await isSignedByPin(served.bytes, identity))) {
     const card = Buffer.from(served.bytes).toString("base64");
     // The card of the old key stays in the other file for as long as it is needed.
-    state.write(lastCardFile(options), { version: 1, pin: cardIdentityOf(identity), card });
+    state.write(lastCard, { version: 1, pin: fresh, card });
   }
   if (proved.complete) state.remove(memory);
   return { ...proved, notes };
-}
-
-function memoryFile({ partner, agent }: PinOptions): string {
-  return `agents/pin-${encodeURIComponent(partner)}-${agent}.json`;
-}
-
-function lastCardFile({ partner, agent }: PinOptions): string {
-  return `agents/card-${encodeURIComponent(partner)}-${agent}.json`;
-}
-
-function memoryOf(fresh: PinnedIdentity, old: PinnedIdentity | undefined, oldCard: string | null) {
-  return {
-    version: 1,
-    fresh: cardIdentityOf(fresh),
-    old: old === undefined ? null : cardIdentityOf(old),
-    old_card: oldCard,
-  } as const;
 }

@@ -44,10 +44,7 @@ export function consumersOf({ organisation, partners }: Registry): readonly [Con
   ];
 }
 
-/**
- * @param name a partner, or the organisation's own server, which is meant when none is named
- * @throws DrawbridgeError `usage`
- */
+/** @param name a partner, or our own server, which is meant when none is named. @throws DrawbridgeError `usage` */
 export function consumerOf(registry: Registry, name?: string): Consumer {
   const [own, ...others] = consumersOf(registry);
   if (name === undefined || name === own.serverName) return own;
@@ -76,6 +73,10 @@ export function cardIdentityOf({ keyId, jwk: { x, y } }: PinnedIdentity): CardId
   return { keyId, jwk: { kty: "EC", crv: "P-256", x, y } };
 }
 
+export function isSameIdentity(one: PinnedIdentity | undefined, other: PinnedIdentity): boolean {
+  return one?.keyId === other.keyId && thumbprintOf(one.jwk) === thumbprintOf(other.jwk);
+}
+
 /** @throws DrawbridgeError `usage` when the entry does not consume it */
 export function consumedAgent(consumer: Consumer, agent: string): Consumes[string] {
   const found = Object.hasOwn(consumer.consumes, agent) ? consumer.consumes[agent] : undefined;
@@ -86,10 +87,7 @@ export function consumedAgent(consumer: Consumer, agent: string): Consumes[strin
   });
 }
 
-/**
- * Puts a pin on the retired list, unless another entry still pins the same key, and takes its ID out of the
- * verify-only list; `instead` comes into its place.
- */
+/** Retires a pin, unless another entry still pins that key; on the verify-only list `instead` comes into its place. */
 export function retireEdits(
   { registry }: Pick<ChangeBase, "registry">,
   consumer: Consumer,
@@ -97,34 +95,18 @@ export function retireEdits(
   old: PinnedIdentity,
   instead?: PinnedIdentity,
 ): YamlEdit[] {
-  if (isPinnedElsewhere(registry, consumer, agent, old)) return addedKeyId(consumer, instead);
-  const edits: YamlEdit[] = [
-    { path: ["retired", "cardKeys"], value: withCardKeys(consumer.retired, [retiredKeyOf(old)]) },
-  ];
-  const { keyIds } = consumer;
-  if (keyIds?.includes(old.keyId)) {
-    const kept = keyIds.filter((keyId) => keyId !== old.keyId);
-    const now = instead === undefined || kept.includes(instead.keyId) ? kept : [...kept, instead.keyId];
-    edits.push({ path: ["keyIds", "card"], value: now });
-  }
-  return edits;
-}
-
-function addedKeyId({ keyIds }: Consumer, instead: PinnedIdentity | undefined): YamlEdit[] {
-  if (instead === undefined || keyIds === undefined || keyIds.length === 0) return [];
-  return keyIds.includes(instead.keyId)
-    ? []
-    : [{ path: ["keyIds", "card"], value: [...keyIds, instead.keyId] }];
-}
-
-function isPinnedElsewhere(
-  registry: Registry,
-  { file }: Consumer,
-  agent: string,
-  { jwk }: PinnedIdentity,
-): boolean {
-  const thumbprint = thumbprintOf(jwk);
-  return pinsOf(registry).some(
+  const { file, retired, keyIds = [] } = consumer;
+  const thumbprint = thumbprintOf(old.jwk);
+  const isPinnedElsewhere = pinsOf(registry).some(
     (pin) => thumbprintOf(pin.identity.jwk) === thumbprint && !(pin.file === file && pin.agent === agent),
   );
+  const kept = isPinnedElsewhere ? keyIds : keyIds.filter((keyId) => keyId !== old.keyId);
+  const now = instead === undefined || kept.includes(instead.keyId) ? kept : [...kept, instead.keyId];
+  // A list that does not name what is given up stays as it is.
+  const isListed = isPinnedElsewhere ? keyIds.length > 0 : kept.length < keyIds.length;
+  const retiring = { path: ["retired", "cardKeys"], value: withCardKeys(retired, [retiredKeyOf(old)]) };
+  return [
+    ...(isPinnedElsewhere ? [] : [retiring]),
+    ...(isListed && now !== keyIds ? [{ path: ["keyIds", "card"], value: now }] : []),
+  ];
 }

@@ -7,11 +7,7 @@ import { type Fetched, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
-import {
-  type EvidenceItem,
-  type EvidenceItemBody,
-  operatorItem,
-} from "../../records/format/evidence-item.ts";
+import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { Part } from "../../records/format/fields.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
@@ -20,6 +16,7 @@ import { CardAudit } from "../planes/card/bridge.ts";
 import { CARD_PUBLICATION, cardRender } from "../planes/card/render.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
+import type { Seal } from "../workflow/declared-evidence.ts";
 
 /** What of the real parts an identity is proved on. */
 export interface AgentParts {
@@ -39,15 +36,6 @@ export interface BridgeDecision {
   readonly fingerprint: string;
 }
 
-type Finding = Pick<EvidenceItemBody, "plane" | "probe" | "layer" | "verdict" | "reason"> &
-  Partial<Pick<EvidenceItemBody, "references" | "status">>;
-export type Seal = (finding: Finding) => EvidenceItem;
-
-/** Seals findings about one agent of one partner, as the operator. */
-export function sealFor(partner: string, agent: string, clock: Clock): Seal {
-  return (finding) => operatorItem(clock.now(), { partner, subject: agent, ...finding });
-}
-
 export interface IdentityProofInput {
   readonly seal: Seal;
   /** Undefined: nothing was pinned before. */
@@ -62,19 +50,16 @@ export interface IdentityProofInput {
 /** The old identity fails against the new pin, and the new one does not verify by the old. */
 export async function proveIdentities(input: IdentityProofInput): Promise<readonly EvidenceItem[]> {
   const { seal, old, fresh, oldCards, served } = input;
-  const unknown = (probe: string, finding: Partial<Finding> & { readonly reason: string }) =>
-    seal({
-      ...{ plane: "card", probe, layer: "none", verdict: "unknown", references: [`pin=${fresh.keyId}`] },
-      ...finding,
-    });
+  const unknown = { layer: "none", verdict: "unknown" } as const;
   const items: EvidenceItem[] = [];
   for (const card of oldCards) items.push(await proveCard(seal, "old_identity", card, fresh));
   if (old !== undefined && oldCards.length === 0) {
-    items.push(unknown("old_identity", { reason: "no_card_of_the_old_key" }));
+    const about = { reason: "no_card_of_the_old_key", references: [`pin=${fresh.keyId}`] };
+    items.push(seal({ probe: "old_identity", ...unknown, ...about }));
   }
   if (!served.fetched) {
-    const finding = { reason: served.failure, status: served.status ?? null, references: [] };
-    return [...items, unknown("new_identity", finding)];
+    const { failure: reason, status = null } = served;
+    return [...items, seal({ probe: "new_identity", ...unknown, reason, status })];
   }
   items.push(await proveCard(seal, "new_identity", served.bytes, fresh));
   if (old !== undefined) items.push(await proveCard(seal, "served_by_old_pin", served.bytes, old));
@@ -88,9 +73,9 @@ async function proveCard(
   card: Uint8Array,
   pin: PinnedIdentity,
 ): Promise<EvidenceItem> {
-  const result = await verifyCard(card, [await importPinnedKey(pin.keyId, pin.jwk)]);
+  const result = await verifyByPin(card, pin);
   return seal({
-    ...{ plane: "card", probe, layer: "card", verdict: result.accepted ? "open" : "closed" },
+    ...{ probe, layer: "card", verdict: result.accepted ? "open" : "closed" },
     reason: result.accepted ? "card_verified" : result.reason,
     references: [`pin=${pin.keyId}`, ...(result.accepted ? [`card=${result.digest}`] : [])],
   });
@@ -108,18 +93,19 @@ export async function unusedCardNotes(
   return [`--old-card was not used: it does not verify by the old key (${keys}).`];
 }
 
-/** Whether a card verifies by this pin alone. */
-export async function isSignedByPin(card: Uint8Array, { keyId, jwk }: PinnedIdentity): Promise<boolean> {
-  return (await verifyCard(card, [await importPinnedKey(keyId, jwk)])).accepted;
+/** Verifies a card by this pin alone. */
+export async function verifyByPin(card: Uint8Array, { keyId, jwk }: PinnedIdentity) {
+  return verifyCard(card, [await importPinnedKey(keyId, jwk)]);
+}
+
+export async function isSignedByPin(card: Uint8Array, pin: PinnedIdentity): Promise<boolean> {
+  return (await verifyByPin(card, pin)).accepted;
 }
 
 const BRIDGE_WITHIN_MS = 20_000;
 const POLL_MS = 200;
 
-/**
- * Waits for the bridge's decision about a target.
- * @param undecided what it means that the bridge has decided nothing about it
- */
+/** Waits for the bridge's decision about a target; `undecided`: what it means that it has made none. */
 export async function proveByBridge(
   { decision, clock }: AgentParts,
   { agent, seal, wanted }: { agent: string; seal: Seal; wanted: "verified" | "quarantined" },
@@ -136,7 +122,7 @@ export async function proveByBridge(
     await clock.sleep(POLL_MS);
     found = await decision(agent);
   }
-  const finding = { plane: "card", probe: "card_trust", layer: "bridge" } as const;
+  const finding = { probe: "card_trust", layer: "bridge" } as const;
   if (found === "unreadable") return [seal({ ...finding, verdict: "unknown", reason: "audit_unreadable" })];
   const decided = fingerprint === undefined || found?.fingerprint === fingerprint ? found : undefined;
   const reason =

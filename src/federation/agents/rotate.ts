@@ -6,10 +6,11 @@ import { renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { z } from "zod";
 import { readCardJson } from "../../cards/reject-reasons.ts";
-import { generateCardKey, signCard } from "../../cards/sign.ts";
+import { generateCardKey, importSigningKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isObject } from "../../domain/json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
+import { versionControlProblems } from "../../runtime/private-file-location.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
@@ -22,7 +23,7 @@ import type { StateFolder } from "../state/folder.ts";
 import { ROTATE } from "../workflow/procedure.ts";
 import { commitIdentity, type IdentityResult, proveIdentity } from "./commit-identity.ts";
 import { guardRotation } from "./identity-rules.ts";
-import { cardSignerOf, isUnderVersionControl, readPrivateKey } from "./key-files.ts";
+import { type PrivateKeyFile, readPrivateKey } from "./key-files.ts";
 import { cardIdentityOf } from "./pinned-entry.ts";
 import { type AgentParts, isSignedByPin, proveIdentities, unusedCardNotes } from "./proof.ts";
 
@@ -43,39 +44,32 @@ export interface RotateOptions {
   readonly cardUrl: (registry: Registry) => string | undefined;
 }
 
-/**
- * Rotates, or goes on with a rotation that was cut.
- * @throws DrawbridgeError `usage`, `guard_refused`, `card_rejected`, `head_refused`
- */
+/** Rotates, or goes on with it. @throws DrawbridgeError `usage`, `guard_refused`, `card_rejected`, `head_refused` */
 export async function rotateAgent(
   context: Federation,
   parts: AgentParts,
   options: RotateOptions,
 ): Promise<IdentityResult> {
-  const { state, clock } = context;
-  return state.locked(
-    `rotate ${options.agent}`,
-    clock,
-    async () => {
-      const last = readRotation(state, options.agent);
-      // The same command again proves the same again; another key is another rotation.
-      const isOver = last === undefined || (last.step === "proved" && last.fresh.keyId !== options.keyId);
-      let rotation = isOver ? await stage(context, options) : last;
-      if (rotation.fresh.keyId !== options.keyId || rotation.key_file !== options.keyFile) {
-        throw new DrawbridgeError(
-          "usage",
-          `a rotation of ${options.agent} to ${rotation.fresh.keyId} is open`,
-          { hint: "Finish it first: run the command that began it again. Nothing was changed." },
-        );
-      }
-      // The rotation was cut off before the new key was staged: nothing was deleted yet, so it begins again.
-      if (!isAt(rotation, "staged")) rotation = await stage(context, options, rotation);
-      if (!isAt(rotation, "cleared")) rotation = clearOld(context, rotation);
-      if (!isAt(rotation, "signed")) rotation = await signAnew(context, rotation);
-      return publishAndProve(context, parts, options, rotation);
-    },
-    context.onWait,
-  );
+  const { state, clock, onWait } = context;
+  const { agent, keyId, keyFile } = options;
+  const work = async () => {
+    // Under way or proved.
+    const last = state.read(Rotation, fileOf(agent));
+    // The same command again proves the same again; another key is another rotation.
+    const isOver = last === undefined || (last.step === "proved" && last.fresh.keyId !== keyId);
+    let rotation = isOver ? await stage(context, options) : last;
+    if (rotation.fresh.keyId !== keyId || rotation.key_file !== keyFile) {
+      throw new DrawbridgeError("usage", `a rotation of ${agent} to ${rotation.fresh.keyId} is open`, {
+        hint: "Finish it first: run the command that began it again. Nothing was changed.",
+      });
+    }
+    // The rotation was cut off before the new key was staged: nothing was deleted yet, so it begins again.
+    if (!isAt(rotation, "staged")) rotation = await stage(context, options, rotation);
+    if (!isAt(rotation, "cleared")) rotation = clearOld(context, rotation);
+    if (!isAt(rotation, "signed")) rotation = await signAnew(context, rotation);
+    return publishAndProve(context, parts, options, rotation);
+  };
+  return state.locked(`rotate ${agent}`, clock, work, onWait);
 }
 
 /**
@@ -86,30 +80,24 @@ export async function rotateAgent(
 async function stage(context: Federation, options: RotateOptions, cut?: Rotation): Promise<Rotation> {
   const { agent, keyFile, cardFile, keyId, newKeyFile, isLost } = options;
   const { registry } = await changeBase(context);
-  const offered = Object.hasOwn(registry.organisation.agents, agent)
-    ? registry.organisation.agents[agent]
-    : undefined;
+  const { agents } = registry.organisation;
+  const offered = Object.hasOwn(agents, agent) ? agents[agent] : undefined;
   if (offered === undefined) {
     throw new DrawbridgeError("usage", `this organisation offers no agent ${JSON.stringify(agent)}`, {
-      hint: `Name one of ${Object.keys(registry.organisation.agents).join(", ") || "those in registry/organisation.yaml"}.`,
+      hint: `Name one of ${Object.keys(agents).join(", ") || "those in registry/organisation.yaml"}.`,
     });
   }
   const present = await readPrivateKey(keyFile);
   const staged = await readStaged(stagedKey(keyFile));
   const isOurs = cut !== undefined && staged?.thumbprint === thumbprintOf(cut.fresh.jwk);
-  const { text, ...point } = await newKey(keyId, isOurs ? stagedKey(keyFile) : newKeyFile);
-  const fresh = cardIdentityOf({ keyId, jwk: point });
+  const key = await newKey(keyId, isOurs ? stagedKey(keyFile) : newKeyFile);
+  const fresh = cardIdentityOf({ keyId, jwk: key });
+  const isOccupied = staged !== undefined && staged.thumbprint !== thumbprintOf(fresh.jwk);
   const files = [keyFile, ...(newKeyFile === undefined ? [] : [newKeyFile])];
   guardRotation({
-    agent,
-    registry,
-    published: offered.cardKeys,
-    present,
-    isLost,
-    fresh,
-    occupied:
-      staged === undefined || staged.thumbprint === thumbprintOf(fresh.jwk) ? undefined : stagedKey(keyFile),
-    inVersionControl: files.find(isUnderVersionControl),
+    ...{ agent, registry, present, isLost, fresh },
+    occupied: isOccupied ? stagedKey(keyFile) : undefined,
+    inVersionControl: files.find((file) => versionControlProblems(file).length > 0),
   });
   const card = cardAt(cardFile);
   const old = offered.cardKeys.filter(
@@ -119,23 +107,16 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
   for (const pin of old) if (await isSignedByPin(card, pin)) oldCards.push(card);
   if (present !== undefined) {
     // What a thief of the old key could make: a card in the new key's name.
-    oldCards.push(await sign(withoutSignatures(card), await cardSignerOf(present, keyId), cardFile));
+    oldCards.push(await sign(card, present, keyId, cardFile));
   }
   // Whether the card can be signed is known before anything is given up.
-  await sign(withoutSignatures(card), await cardSignerOf({ text, ...point }, keyId), cardFile);
+  await sign(card, key, keyId, cardFile);
   const rotation = writeRotation(context.state, {
-    version: 1,
-    agent,
-    step: "begun",
-    begun_at: timestamp(context.clock.now()),
-    fresh,
-    old,
-    is_lost: isLost,
+    ...{ version: 1, agent, step: "begun", begun_at: timestamp(context.clock.now()) },
+    ...{ fresh, old, is_lost: isLost, key_file: keyFile, card_file: cardFile },
     old_cards: oldCards.map((bytes) => bytes.toString("base64")),
-    key_file: keyFile,
-    card_file: cardFile,
   });
-  writeWhole(stagedKey(keyFile), text, PRIVATE);
+  writeWhole(stagedKey(keyFile), key.text, PRIVATE);
   return writeRotation(context.state, { ...rotation, step: "staged" });
 }
 
@@ -149,7 +130,7 @@ async function readStaged(file: string): Promise<{ readonly thumbprint: string |
   }
 }
 
-async function newKey(keyId: string, file: string | undefined) {
+async function newKey(keyId: string, file: string | undefined): Promise<PrivateKeyFile> {
   if (file !== undefined) {
     const given = await readPrivateKey(file);
     if (given !== undefined) return given;
@@ -181,17 +162,12 @@ async function signAnew({ state }: Federation, rotation: Rotation): Promise<Rota
       hint: "Put the new private key back; if it is lost, remove the rotation's file in the state folder and rotate again with --lost.",
     });
   }
-  const signed = await sign(
-    withoutSignatures(cardAt(cardFile)),
-    await cardSignerOf(key, fresh.keyId),
-    cardFile,
-  );
-  writeWhole(cardFile, signed, PUBLIC);
+  writeWhole(cardFile, await sign(cardAt(cardFile), key, fresh.keyId, cardFile), PUBLIC);
   return writeRotation(state, { ...rotation, step: "signed" });
 }
 
 /** What is to be committed; undefined when it is. */
-export async function proposeRotation(
+async function proposeRotation(
   base: ChangeBase,
   { agent, fresh, old }: Rotation,
 ): Promise<Proposal | undefined> {
@@ -227,7 +203,7 @@ async function publishAndProve(
     proposeRotation(base, rotation),
   );
   if (!isAt(rotation, "published")) writeRotation(context.state, { ...rotation, step: "published" });
-  const { registry } = committed.change?.before ?? committed.base;
+  const { registry } = committed.base;
   const { serverName } = registry.organisation;
   const url = options.cardUrl(registry);
   const own = () => ({ fetched: true, bytes: cardAt(rotation.card_file) }) as const;
@@ -262,7 +238,6 @@ function cardAt(file: string): Buffer {
   return readInput(file, "Name the agent's card, as a JSON file; nothing was changed.");
 }
 
-/** The card without its signatures: one by the old key must not stay on it. */
 function withoutSignatures(card: Uint8Array): Uint8Array {
   try {
     const value = readCardJson(card);
@@ -274,8 +249,9 @@ function withoutSignatures(card: Uint8Array): Uint8Array {
   }
 }
 
-async function sign(card: Uint8Array, signer: Parameters<typeof signCard>[1], file: string): Promise<Buffer> {
-  const signed = await signCard(card, signer);
+/** The card with this key's signature alone. @param file where it is read, for a message */
+async function sign(card: Uint8Array, key: PrivateKeyFile, keyId: string, file: string): Promise<Buffer> {
+  const signed = await signCard(withoutSignatures(card), { key: await importSigningKey(key.text), keyId });
   if (signed.signed) return signed.bytes;
   const places = signed.problems.map(({ reason, at }) => `${file}: ${at || "/"}: ${reason}`);
   throw new DrawbridgeError("card_rejected", `not an A2A 1.0 card\n${places.join("\n")}`, {
@@ -291,10 +267,7 @@ const STEPS = ["begun", "staged", "cleared", "signed", "published", "proved"] as
 const Rotation = z.strictObject({
   version: z.literal(1),
   agent: z.string(),
-  /**
-   * `begun`: which key is the new one; `staged`: it lies beside the old one; `cleared`: the old one is gone; and
-   * so on.
-   */
+  /** `begun`: which key is the new one; `staged`: it lies beside the old one; `cleared`: the old one is gone; … */
   step: z.enum(STEPS),
   begun_at: z.iso.datetime(),
   fresh: CardIdentity,
@@ -308,14 +281,7 @@ const Rotation = z.strictObject({
 });
 export type Rotation = z.output<typeof Rotation>;
 
-function fileOf(agent: string): string {
-  return `agents/rotate-${agent}.json`;
-}
-
-/** The last rotation, under way or proved. @throws DrawbridgeError `config_invalid` when its file is damaged */
-export function readRotation(state: StateFolder, agent: string): Rotation | undefined {
-  return state.read(Rotation, fileOf(agent));
-}
+const fileOf = (agent: string) => `agents/rotate-${agent}.json`;
 
 export function writeRotation(state: StateFolder, rotation: Rotation): Rotation {
   state.write(fileOf(rotation.agent), rotation);
@@ -323,6 +289,6 @@ export function writeRotation(state: StateFolder, rotation: Rotation): Rotation 
 }
 
 /** Whether a step lies behind, or is, another one. */
-export function isAt({ step }: Rotation, other: Rotation["step"]): boolean {
+function isAt({ step }: Rotation, other: Rotation["step"]): boolean {
   return STEPS.indexOf(step) >= STEPS.indexOf(other);
 }

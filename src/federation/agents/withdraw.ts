@@ -13,12 +13,13 @@ import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import type { Federation } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
-import { findPartner, type Registry } from "../registry/partner.ts";
+import { findPartner, partnerEntry, type Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
+import type { Seal } from "../workflow/declared-evidence.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 import { commitIdentity, type IdentityResult, proveIdentity } from "./commit-identity.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./pinned-entry.ts";
-import { type AgentParts, partsOf, proveByBridge, type Seal } from "./proof.ts";
+import { type AgentParts, partsOf, proveByBridge } from "./proof.ts";
 
 export interface WithdrawOptions {
   /** Ourselves when absent. */
@@ -40,13 +41,13 @@ function kindOf(registry: Registry, { partner, agent }: WithdrawOptions): Kind {
 }
 
 /** What is to be committed; undefined when it is gone already. @throws DrawbridgeError `usage` */
-export async function proposeWithdrawal(
+async function proposeWithdrawal(
   base: ChangeBase,
+  kind: Kind,
   options: WithdrawOptions,
 ): Promise<Proposal | undefined> {
   const { registry } = base;
   const { agent } = options;
-  const kind = kindOf(registry, options);
   if (kind === "gone") return undefined;
   const consumer = consumerOf(registry, options.partner);
   const message = (what: string) =>
@@ -67,9 +68,7 @@ export async function proposeWithdrawal(
   return proposeEdit(base, consumer.file, edits, message(`${act} ${agent} of`));
 }
 
-/**
- * @throws DrawbridgeError `usage` when neither we nor the partner ever knew the agent; and what committing throws
- */
+/** @throws DrawbridgeError `usage` when neither we nor the partner ever knew the agent; and what committing throws */
 export async function withdrawAgent(
   context: Federation,
   parts: AgentParts,
@@ -83,7 +82,7 @@ export async function withdrawAgent(
     if (kind === "pinned") {
       pin = consumedAgent(consumerOf(base.registry, options.partner), agent).cardIdentity;
     }
-    return proposeWithdrawal(base, options);
+    return proposeWithdrawal(base, kind, options);
   });
   const { registry } = committed.base;
   const { serverName } = consumerOf(registry, options.partner);
@@ -94,10 +93,7 @@ export async function withdrawAgent(
     });
   }
   const isOffered = isOurs && kind !== "pinned";
-  const azp =
-    serverName === registry.organisation.serverName
-      ? undefined
-      : findPartner(registry, serverName).partner.azp;
+  const azp = partnerEntry(registry, serverName)?.partner.azp;
   return proveIdentity(context, committed, {
     act: options.keepsKey === true ? "remove" : "withdraw",
     ...{ agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null },
@@ -124,7 +120,7 @@ function notInvoked(
   const clients = parseYaml(InvocationFile, text, `rendered/${GATEWAY_INVOCATION}`).agents[agent]?.clients;
   const isOut = azp === undefined || clients?.includes(azp) !== true;
   return seal({
-    ...{ plane: "gateway", probe: "callers_of_agent", layer: "gateway", verdict: isOut ? "closed" : "open" },
+    ...{ probe: "callers_of_agent", layer: "gateway", verdict: isOut ? "closed" : "open" },
     reason: clients === undefined ? "no_route" : isOut ? "azp_not_admitted" : "azp_admitted",
     references: [gateway.digest],
   });
@@ -135,7 +131,7 @@ function notCarried({ planes: { card } }: DesiredState, agent: string, seal: Sea
   const text = card.files.get(CARD_AGENTS) ?? "";
   const isOut = !Object.hasOwn(parseYaml(AgentsFile, text, `rendered/${CARD_AGENTS}`).agents, agent);
   return seal({
-    ...{ plane: "card", probe: "agents_file", layer: "bridge", verdict: isOut ? "closed" : "open" },
+    ...{ probe: "agents_file", layer: "bridge", verdict: isOut ? "closed" : "open" },
     reason: isOut ? "not_in_agents_file" : "in_agents_file",
     references: [card.digest],
   });

@@ -16,7 +16,7 @@ import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/identity-rules.ts";
 import type { PartnerEntry, Registry } from "../registry/partner.ts";
-import { KeyIdentifier, retireAll, thumbprintOf } from "../registry/retired-identities.ts";
+import { KeyIdentifier, retireAll } from "../registry/retired-identities.ts";
 
 export const NewIdentities = z.strictObject({
   version: z.literal(1),
@@ -46,10 +46,7 @@ export function newIdentitiesDigest(identities: NewIdentities): string {
   return sha256Tagged(canonicalize(plain(identities) as Json));
 }
 
-/**
- * What becomes of a partner's file: everything that it pinned is retired, and only the new identities stand in it.
- * @throws DrawbridgeError `guard_refused`
- */
+/** Retires all that a partner's file pins, and puts the new identities in. @throws DrawbridgeError `guard_refused` */
 export function newIdentityEdits(
   registry: Registry,
   entry: PartnerEntry,
@@ -79,10 +76,8 @@ export function newIdentityEdits(
   if (server.length > 0 || identities.serverKeys.length > 0) {
     edits.push({ path: ["keyIds", "server"], value: identities.serverKeys });
   }
-  const signers = [
-    ...new Set(Object.values(identities.agents).map(({ cardIdentity }) => cardIdentity.keyId)),
-  ];
-  if (card.length > 0) edits.push({ path: ["keyIds", "card"], value: signers });
+  const signers = Object.values(identities.agents).map(({ cardIdentity }) => cardIdentity.keyId);
+  if (card.length > 0) edits.push({ path: ["keyIds", "card"], value: [...new Set(signers)] });
   if (partner.gateway !== undefined) {
     edits.push({ path: ["gateway", "clientSecret"], value: identities.clientSecret });
   }
@@ -94,13 +89,6 @@ export function newIdentityEdits(
       continue;
     }
     refuseRetired(registry, given.cardIdentity, retired.cardKeys);
-    const thumbprint = thumbprintOf(given.cardIdentity.jwk);
-    if (retired.cardKeys.some((key) => key.thumbprint === thumbprint)) {
-      throw refuse(
-        "retired_key",
-        `the key ${given.cardIdentity.keyId} was this partner's before its removal, under another name`,
-      );
-    }
     edits.push({ path: [...path, "cardIdentity"], value: plain(given.cardIdentity) });
     if (entryOfAgent.credentials === undefined) continue;
     const { clientId, clientSecret } = given;
@@ -112,22 +100,19 @@ export function newIdentityEdits(
     if (clientId !== undefined) edits.push({ path: [...at, "clientId"], value: clientId });
     if (clientSecret !== undefined) edits.push({ path: [...at, "clientSecret"], value: clientSecret });
   }
-  const unknown = Object.keys(identities.agents).find(
-    (agent) => !Object.hasOwn(partner.card.consumes, agent),
-  );
+  const { consumes } = partner.card;
+  const unknown = Object.keys(identities.agents).find((agent) => !Object.hasOwn(consumes, agent));
   if (unknown !== undefined) throw refuse("unknown_agent", `${entry.name} consumes no agent ${unknown}`);
   return edits;
 }
 
+type Secret = RegistrySecretReference | undefined;
+
 /** Whether two references name the same secret. */
-function isSameSecret(
-  before: RegistrySecretReference | undefined,
-  now: RegistrySecretReference | undefined,
-): boolean {
-  if (before === undefined || now === undefined) return false;
-  const named = (reference: RegistrySecretReference) =>
-    "file" in reference ? { file: normalize(reference.file) } : reference;
-  return isDeepStrictEqual(named(before), named(now));
+function isSameSecret(before: Secret, now: Secret): boolean {
+  const named = (secret: Secret) =>
+    secret !== undefined && "file" in secret ? { file: normalize(secret.file) } : secret;
+  return before !== undefined && isDeepStrictEqual(named(before), named(now));
 }
 
 /** Without what is undefined, as YAML has it. */

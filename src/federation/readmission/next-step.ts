@@ -7,7 +7,7 @@ import { isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { refuse } from "../agents/identity-rules.ts";
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
-import { type Committed, commitChange } from "../change/commit-change.ts";
+import { commitChange } from "../change/commit-change.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import { type Judged, judge } from "../probes/report.ts";
@@ -15,6 +15,7 @@ import { goodState } from "../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner, type PartnerEntry } from "../registry/partner.ts";
 import { type RoomsChoice, readmissionRecordPath } from "../registry/readmission-record.ts";
+import type { StateFolder } from "../state/folder.ts";
 import { commitStep, plan } from "../workflow/plan.ts";
 import { labelOf, type PlaneStep, READMISSION, type StepStatus } from "../workflow/procedure.ts";
 import {
@@ -33,10 +34,10 @@ import {
   isOnBranch,
   isOvertaken,
   type Readmission,
+  readmissionFile,
   readmissionRecord,
   refuseWhileRemoving,
   requireReadmission,
-  saveEvidence,
   saveReadmission,
   stageOf,
   unprovedStage,
@@ -62,41 +63,31 @@ export interface ReadmissionStepResult {
   readonly done: boolean;
 }
 
-export interface ReadmissionStepOptions {
-  readonly partner: string;
-  /** What becomes of kept rooms; asked for before plane 2, `new` when not said. */
-  readonly rooms?: RoomsChoice | undefined;
-}
-
-/** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
+/**
+ * @param rooms what becomes of kept rooms; asked for before plane 2, `new` when not said
+ * @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError
+ */
 export async function nextStep(
   context: WorkflowContext,
-  options: ReadmissionStepOptions,
+  { partner, rooms }: { readonly partner: string; readonly rooms?: RoomsChoice | undefined },
 ): Promise<ReadmissionStepResult> {
-  return context.state.locked(
-    "readmission",
-    context.clock,
-    async () => {
-      const base = await changeBase(context);
-      const entry = findPartner(base.registry, options.partner);
-      const readmission = requireReadmission(context.state, entry.partner.serverName);
-      refuseIfRemoved(context.state, readmission, entry);
-      await requireOpened(context, base, readmission);
-      const step = currentStep(readmission);
-      if (step !== undefined) return workOn(context, options, base, readmission, step);
-      const nothing = { plane: null, conditions: [], proved: true } as const;
-      return { ...nothing, readmission: await complete(context, readmission), done: true };
-    },
-    context.onWait,
-  );
+  const { state, clock, onWait } = context;
+  const work = async () => {
+    const base = await changeBase(context);
+    const entry = findPartner(base.registry, partner);
+    const readmission = requireReadmission(state, entry.partner.serverName);
+    refuseIfRemoved(state, readmission, entry);
+    await requireOpened(context, base, readmission);
+    const step = currentStep(readmission);
+    if (step !== undefined) return workOn(context, rooms, base, readmission, step);
+    const nothing = { plane: null, conditions: [], proved: true } as const;
+    return { ...nothing, readmission: await complete(context, readmission), done: true };
+  };
+  return state.locked("readmission", clock, work, onWait);
 }
 
 /** @throws DrawbridgeError `guard_refused` while a removal runs, or after one that was begun since */
-function refuseIfRemoved(
-  state: WorkflowContext["state"],
-  readmission: Readmission,
-  entry: PartnerEntry,
-): void {
+function refuseIfRemoved(state: StateFolder, readmission: Readmission, entry: PartnerEntry): void {
   refuseWhileRemoving(state, entry);
   if (!isOvertaken(state, readmission, entry)) return;
   throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
@@ -122,39 +113,46 @@ async function requireOpened(
 
 async function workOn(
   context: WorkflowContext,
-  options: ReadmissionStepOptions,
+  rooms: RoomsChoice | undefined,
   base: ChangeBase,
   found: Readmission,
   step: PlaneStep,
 ): Promise<ReadmissionStepResult> {
   const { plane } = step;
+  const { id, partner } = found;
   let readmission = found;
-  if (
-    step.approval === "rooms" &&
-    findPartner(base.registry, found.partner).partner.planes.rooms === "closed"
-  ) {
-    readmission = await prepareRooms(context, readmission, options.rooms);
+  const { planes } = findPartner(base.registry, partner).partner;
+  if (step.approval === "rooms" && planes.rooms === "closed") {
+    readmission = await prepareRooms(context, readmission, rooms);
     const blocked = blockedRooms(readmission);
     if (blocked !== undefined) {
       return { readmission, plane, conditions: [blocked], proved: false, done: false };
     }
   }
-  const { partner } = readmission;
   const ask = ({ desired }: Reached): PlaneQuestion => {
     const kept = (readmission.touched ?? []).filter(({ state }) => state === "kept");
     const scope = scopeOf(context.parts, findPartner(desired.registry, partner).partner, desired);
-    const rooms = kept.map(({ room }) => room);
-    return { ...step, scope: { ...scope, rooms }, outside: context.outside };
+    return { ...step, scope: { ...scope, rooms: kept.map(({ room }) => room) }, outside: context.outside };
   };
+  const opened = (revision: string) => withStage(readmission, unprovedStage(plane, revision));
   const { observe, evaluate } = asking(context, ask);
   const { conditions, verdict } = await runStep(context, {
     ...{ plane, partner, how: "apply", withinMs: OPEN_WITHIN_MS },
     commit: async () => {
-      const { revision } = await openPlane(context, readmission, step);
-      readmission = requireReadmission(context.state, partner);
-      if (stageOf(readmission, plane)?.revision === null) {
-        readmission = withStage(readmission, unprovedStage(plane, revision));
-      }
+      const { revision } = await commitStep(context, READMISSION, step, {
+        ...{ partner, reason: "drawbridge: readmission" },
+        say: async (_base, entry) => {
+          // Again, because replacing rooms takes minutes in which a removal may have begun.
+          refuseIfRemoved(context.state, readmission, entry);
+          if (entry.partner.planes[plane] === "open") return undefined;
+          const title = `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}`;
+          return { message: `${title}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n` };
+        },
+        intend: (revision) => {
+          readmission = saveReadmission(context.state, opened(revision));
+        },
+      });
+      if (stageOf(readmission, plane)?.revision === null) readmission = opened(revision);
     },
     observe,
     evaluate: (reached, seen) => {
@@ -178,7 +176,7 @@ function recordStage(
   plane: PlaneName,
   { seen: { items }, conditions, verdict }: StepOutcome<Observed>,
 ): Readmission {
-  saveEvidence(state, readmission, plane, items);
+  state.write(readmissionFile(readmission.id, `evidence-${plane}.json`), { version: 1, items });
   if (!isSettled({ verdict })) return readmission;
   return saveReadmission(
     state,
@@ -189,24 +187,6 @@ function recordStage(
       not_applicable: conditions.filter((one) => one.verdict !== "met").map(({ condition }) => condition),
     }),
   );
-}
-
-function openPlane(context: WorkflowContext, readmission: Readmission, step: PlaneStep): Promise<Committed> {
-  const { id, partner } = readmission;
-  const { plane } = step;
-  return commitStep(context, READMISSION, step, {
-    ...{ partner, reason: "drawbridge: readmission" },
-    say: async (_base, entry) => {
-      // Again, because replacing rooms takes minutes in which a removal may have begun.
-      refuseIfRemoved(context.state, readmission, entry);
-      if (entry.partner.planes[plane] === "open") return undefined;
-      const message = `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n`;
-      return { message };
-    },
-    intend: (revision) => {
-      saveReadmission(context.state, withStage(readmission, unprovedStage(plane, revision)));
-    },
-  });
 }
 
 /** Commits the record of the end, with the digests of everything that was observed. */

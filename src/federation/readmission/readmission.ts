@@ -11,7 +11,6 @@ import { Sha256Digest } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText } from "../../domain/json.ts";
 import { shellWord } from "../../domain/printable.ts";
-import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/format/fields.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { refuse } from "../agents/identity-rules.ts";
@@ -86,36 +85,21 @@ export type Readmission = z.output<typeof Readmission>;
 
 const FOLDER = "readmission";
 
-function fileOf(id: string, name: string): string {
+/** One of a re-admission's files, in the state folder. */
+export function readmissionFile(id: string, name = "readmission.json"): string {
   return `${FOLDER}/${id}/${name}`;
 }
 
 export function saveReadmission(state: StateFolder, readmission: Readmission): Readmission {
-  state.write(fileOf(readmission.id, "readmission.json"), readmission);
+  state.write(readmissionFile(readmission.id), readmission);
   return readmission;
 }
 
-/** Writes what was last observed of a plane. */
-export function saveEvidence(
-  state: StateFolder,
-  { id }: Readmission,
-  plane: PlaneName,
-  items: readonly EvidenceItem[],
-): void {
-  state.write(fileOf(id, `evidence-${plane}.json`), { version: 1, items });
-}
-
-/** Every re-admission of this deployment, the oldest first. */
-function listReadmissions(state: StateFolder): readonly Readmission[] {
-  return state
-    .folders(FOLDER)
-    .flatMap((id) => state.read(Readmission, fileOf(id, "readmission.json")) ?? [])
-    .sort((left, right) => (left.opened_at < right.opened_at ? -1 : 1));
-}
-
 /** The last one of a partner. */
-export function lastReadmission(state: StateFolder, partner: string): Readmission | undefined {
-  return listReadmissions(state).findLast((one) => one.partner === partner);
+function lastReadmission(state: StateFolder, partner: string): Readmission | undefined {
+  const all = state.folders(FOLDER).flatMap((id) => state.read(Readmission, readmissionFile(id)) ?? []);
+  const theirs = all.filter((one) => one.partner === partner);
+  return theirs.sort((left, right) => (left.opened_at < right.opened_at ? -1 : 1)).at(-1);
 }
 
 /** @throws DrawbridgeError `usage` when none was opened */
@@ -161,54 +145,44 @@ export function isOvertaken(
   );
 }
 
-export interface OpenReadmissionOptions {
+interface OpenReadmissionOptions {
   readonly partner: string;
   /** Where the contractual approval is filed. */
   readonly approval: string;
   readonly identities: NewIdentities;
 }
 
-export interface Opened {
-  readonly readmission: Readmission;
-  /** Whether this call opened it. */
-  readonly isNew: boolean;
-}
-
-/** @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
-export async function openReadmission(context: Federation, options: OpenReadmissionOptions): Promise<Opened> {
-  const { state, clock } = context;
+/** `isNew`: whether this call opened it. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
+export async function openReadmission(context: Federation, options: OpenReadmissionOptions) {
+  const { state, clock, onWait } = context;
   if (!Identifier.safeParse(options.approval).success) {
     throw new DrawbridgeError("usage", "the approval is no reference", {
       hint: "Name where the approval is filed, such as CHG-2041: visible characters, at most 512.",
     });
   }
-  return state.locked(
-    "readmission",
-    clock,
-    async () => {
-      const { registry, head } = await changeBase(context);
-      const entry = findPartner(registry, options.partner);
-      const last = lastReadmission(state, entry.partner.serverName);
-      // A complete one is over once all planes are closed again; so is one that a later removal has ended.
-      const isOver =
-        last !== undefined && ((last.done && isRemoved(entry.partner)) || isOvertaken(state, last, entry));
-      const known = isOver ? undefined : last;
-      if (known !== undefined && (await isOnBranch(context, known.opened, head))) {
-        const isSame = known.approval === options.approval;
-        if (isSame && known.new_identities !== newIdentitiesDigest(options.identities)) {
-          throw otherIdentities(known, options);
-        }
-        if (isSame) return { readmission: known, isNew: false };
-        if (!known.done) {
-          const what = `a re-admission of ${known.partner} is open, with another approval`;
-          const hint = `Go on with it: drawbridge readmission next ${shellWord(options.partner)}. Nothing was changed.`;
-          throw new DrawbridgeError("usage", what, { hint });
-        }
+  const work = async () => {
+    const { registry, head } = await changeBase(context);
+    const entry = findPartner(registry, options.partner);
+    const last = lastReadmission(state, entry.partner.serverName);
+    // A complete one is over once all planes are closed again; so is one that a later removal has ended.
+    const isOver =
+      last !== undefined && ((last.done && isRemoved(entry.partner)) || isOvertaken(state, last, entry));
+    const known = isOver ? undefined : last;
+    if (known !== undefined && (await isOnBranch(context, known.opened, head))) {
+      const isSame = known.approval === options.approval;
+      if (isSame && known.new_identities !== newIdentitiesDigest(options.identities)) {
+        throw otherIdentities(known, options.partner);
       }
-      return commitOpening(context, options, known?.done === false ? known.id : undefined);
-    },
-    context.onWait,
-  );
+      if (isSame) return { readmission: known, isNew: false };
+      if (!known.done) {
+        const what = `a re-admission of ${known.partner} is open, with another approval`;
+        const hint = `Go on with it: drawbridge readmission next ${shellWord(options.partner)}. Nothing was changed.`;
+        throw new DrawbridgeError("usage", what, { hint });
+      }
+    }
+    return commitOpening(context, options, known?.done === false ? known.id : undefined);
+  };
+  return state.locked("readmission", clock, work, onWait);
 }
 
 /** Whether the branch holds a commit. */
@@ -221,10 +195,7 @@ export async function isOnBranch(
   return revision !== undefined && (await repository.isAncestor(revision, head));
 }
 
-function otherIdentities(
-  { partner, done }: Readmission,
-  { partner: named }: OpenReadmissionOptions,
-): DrawbridgeError {
+function otherIdentities({ partner, done }: Readmission, named: string): DrawbridgeError {
   const what = `the re-admission of ${partner} was opened with other identities`;
   const hint = done
     ? "Pin another key with drawbridge agent pin."
@@ -236,7 +207,7 @@ async function commitOpening(
   context: Federation,
   { partner: named, approval, identities }: OpenReadmissionOptions,
   pending: string | undefined,
-): Promise<Opened> {
+) {
   const { state, clock } = context;
   const id = pending ?? context.random.bytes(16).toString("hex");
   const at = timestamp(clock.now());
@@ -277,11 +248,9 @@ async function commitOpening(
 function requireRemoved({ state }: Federation, entry: PartnerEntry): void {
   const { name, partner } = entry;
   const open = PLANE_NAMES.filter((plane) => partner.planes[plane] === "open");
+  const are = open.length === 1 ? "is" : "are";
   if (open.length > 0) {
-    throw refuse(
-      "not_removed",
-      `${name} is not removed: ${open.join(", ")} ${open.length === 1 ? "is" : "are"} declared open`,
-    );
+    throw refuse("not_removed", `${name} is not removed: ${open.join(", ")} ${are} declared open`);
   }
   refuseWhileRemoving(state, entry);
 }

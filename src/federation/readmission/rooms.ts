@@ -8,7 +8,7 @@ import { sha256 } from "../../domain/digest.ts";
 import { type RoomId, type ServerName, serverOf, visibleId } from "../../domain/identifiers.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import type { FederationConfig } from "../config.ts";
-import type { FederationAnswer, SignedRequests } from "../homeserver/signed-request.ts";
+import type { SignedRequests } from "../homeserver/signed-request.ts";
 import { replaceRoom } from "../planes/rooms/replace-room.ts";
 import type { RoomState } from "../planes/rooms/room-state.ts";
 import {
@@ -31,10 +31,7 @@ import { type Readmission, saveReadmission, type TouchedRoom } from "./readmissi
 export interface ReadmissionRooms {
   /** Rooms that the partner was closed out of. @throws DrawbridgeError */
   observe(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]>;
-  /**
-   * Puts new rooms in the place of these, while the partner is still closed out.
-   * @returns them as they are now
-   */
+  /** Puts new rooms in the place of these, while the partner is still closed out; returns them as they are now. */
   replace(desired: DesiredState, partner: string, rooms: readonly string[]): Promise<readonly TouchedRoom[]>;
 }
 
@@ -63,17 +60,13 @@ export function readmissionRooms(
     async replace(desired, partner, rooms) {
       const server = partner as ServerName;
       // The reconciler works on the same rooms.
-      return state.locked("plane rooms", clock, async () => {
-        return work(desired, true, (session) => {
-          const known = session.journals.get(server)?.rooms ?? [];
-          const named = known.filter(({ room }) => rooms.includes(visibleId(room)));
-          return replaceAll(
-            session,
-            server,
-            named.map(({ room }) => room),
-          );
-        });
-      });
+      return state.locked("plane rooms", clock, () =>
+        work(desired, true, (session) => {
+          const known = (session.journals.get(server)?.rooms ?? []).map(({ room }) => room);
+          const named = known.filter((room) => rooms.includes(visibleId(room)));
+          return replaceAll(session, server, named);
+        }),
+      );
     },
   };
 }
@@ -83,7 +76,7 @@ async function touchedRoom(
   partner: ServerName,
   record: RoomRecord,
 ): Promise<TouchedRoom> {
-  const { gone, replace, replacement } = record;
+  const { gone, replace, replacement, bans } = record;
   const room = visibleId(record.room);
   const to = replacement === undefined ? null : visibleId(replacement.to);
   if (gone !== undefined) {
@@ -91,12 +84,9 @@ async function touchedRoom(
     return { room, state, replacement: to, repairable: "yes" };
   }
   if (replace !== undefined && to !== null) return { room, state: "kept", replacement: to, repairable: "no" };
-  return { room, state: "kept", replacement: null, repairable: await repairable(session, partner, record) };
-}
-
-function repairable(session: RoomsSession, partner: ServerName, { bans }: RoomRecord) {
   const events = [...bans].filter(([user]) => serverOf(user) === partner).map(([, { event }]) => event);
-  return holdsBans(session.signed, partner, events);
+  const repairable = await holdsBans(session.signed, partner, events);
+  return { room, state: "kept", replacement: null, repairable };
 }
 
 async function replaceAll(
@@ -119,9 +109,8 @@ async function replaceAll(
       await replaceRoom(session, state, concerned, states);
     }
     const record = recordOf(session, partner, room);
-    if (record === undefined)
-      return { room: visibleId(room), state: "gone", replacement: null, repairable: "yes" };
-    return touchedRoom(session, partner, record);
+    if (record !== undefined) return touchedRoom(session, partner, record);
+    return { room: visibleId(room), state: "gone", replacement: null, repairable: "yes" };
   });
 }
 
@@ -152,12 +141,10 @@ export async function prepareRooms(
   const isBlocked = rooms === "reopen" && kept.some(({ repairable }) => repairable === "unknown");
   if (replaced.length === 0 || isBlocked) return readmission;
   const names = replaced.map(({ room }) => room);
-  const now = new Map(
-    (await context.rooms.replace(desired, found.partner, names)).map((one) => [one.room, one]),
-  );
-  const after = touched.map((one) => now.get(one.room) ?? one);
+  const now = await context.rooms.replace(desired, found.partner, names);
+  const after = touched.map((one) => now.find(({ room }) => room === one.room) ?? one);
   readmission = saveReadmission(state, { ...readmission, touched: withRepairable(touched, after) });
-  for (const { room, replacement } of now.values()) {
+  for (const { room, replacement } of now) {
     say(replacement === null ? `${room} is left` : `${room} is replaced by ${replacement}`);
   }
   return readmission;
@@ -196,10 +183,11 @@ export function blockedRooms({ rooms, touched }: Readmission): JudgedCondition |
   const left = (touched ?? []).filter(({ state }) => state === "kept");
   const unknown = left.find(({ repairable }) => repairable === "unknown");
   if (rooms === "reopen" && unknown !== undefined) {
-    const found = `${unknown.room}: the partner's server does not say whether it holds its bans`;
-    const hint =
-      "Have the partner open its transport to us first, and run this again; or choose --rooms new.";
-    const about = { condition: "memberships_can_be_repaired", probe: "held_bans", found, hint };
+    const about = {
+      ...{ condition: "memberships_can_be_repaired", probe: "held_bans" },
+      found: `${unknown.room}: the partner's server does not say whether it holds its bans`,
+      hint: "Have the partner open its transport to us first, and run this again; or choose --rooms new.",
+    };
     return notMet(about, { verdict: "unknown" });
   }
   const unfinished = left.find(({ repairable }) => rooms === "new" || repairable === "no");
@@ -237,15 +225,11 @@ export async function holdsBans(
   // users whose bans it lacks had left when the last was banned. If it refuses both, it answers nobody, or not us.
   const refused = events[statuses.indexOf(403)];
   if (refused !== undefined) {
-    return (await statusFor(signed, partner, nobodysEvent(refused))) === 404 ? "yes" : "unknown";
+    const nobodys = `$${encodeBase64url(sha256(`nobody's event beside ${refused}`))}`;
+    return (await statusFor(signed, partner, nobodys)) === 404 ? "yes" : "unknown";
   }
   if (statuses.includes(404)) return "no";
   return statuses.every((status) => status === 200) ? "yes" : "unknown";
-}
-
-/** The ID of an event that does not exist. */
-function nobodysEvent(event: string): string {
-  return `$${encodeBase64url(sha256(`nobody's event beside ${event}`))}`;
 }
 
 async function statusFor(
@@ -256,13 +240,11 @@ async function statusFor(
   try {
     const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
     const answer = await signed.request(partner, "GET", path, undefined, ASK_TIMEOUT_MS);
-    return answer.status !== 404 || isNotFound(answer) ? answer.status : undefined;
+    const { status, isJson, errcode } = answer;
+    // Synapse writes no errcode there, and an empty text for a body.
+    const isNotFound = isJson && (errcode === undefined || errcode === "M_NOT_FOUND");
+    return status !== 404 || isNotFound ? status : undefined;
   } catch {
     return undefined;
   }
-}
-
-/** Synapse writes no errcode there, and an empty text for a body. */
-function isNotFound({ isJson, errcode }: FederationAnswer): boolean {
-  return isJson && (errcode === undefined || errcode === "M_NOT_FOUND");
 }
