@@ -39,12 +39,14 @@ export function refuse(rule: Guard, message: string): DrawbridgeError {
 }
 
 /** Where a key is published or pinned now, as a path of the registry; undefined when it is nowhere. */
-function pinnedWhere(registry: Registry, thumbprint: string): string | undefined {
+function pinnedWhere(registry: Registry, key: PinnedIdentity): string | undefined {
+  const thumbprint = thumbprintOf(key.jwk);
   const published = Object.entries(registry.organisation.agents).find(([, { cardKeys }]) =>
     cardKeys.some(({ jwk }) => thumbprintOf(jwk) === thumbprint),
   );
   if (published !== undefined) return `agents.${published[0]}.cardKeys`;
-  return pinsOf(registry).find(({ identity }) => thumbprintOf(identity.jwk) === thumbprint)?.where;
+  const [pin] = pinsOf(registry, key);
+  return pin && `${pin.file}: ${pin.path.join(".")}`;
 }
 
 /** Refuses a key that anybody has retired, or whose ID its own owner has. @throws DrawbridgeError */
@@ -93,7 +95,7 @@ export function guardRotation(facts: RotationFacts): void {
   if (present !== undefined && !published.some(({ jwk }) => thumbprintOf(jwk) === thumbprintOf(present))) {
     throw refuse("other_key", `this private key is not the one that ${agent} is published with`);
   }
-  const where = pinnedWhere(registry, thumbprintOf(fresh.jwk));
+  const where = pinnedWhere(registry, fresh);
   if (where !== undefined) throw refuse("pinned_jwk", `the new key is pinned already (${where})`);
   if (Object.values(agents).some(({ cardKeys }) => cardKeys.some(({ keyId }) => keyId === fresh.keyId))) {
     throw refuse("pinned_jwk", `the key ID ${fresh.keyId} is in use already`);

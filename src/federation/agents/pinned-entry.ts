@@ -5,7 +5,7 @@ import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
-import { findPartner, type Partner, type Registry } from "../registry/partner.ts";
+import { consumptions, findPartner, type Partner, type Registry } from "../registry/partner.ts";
 import {
   type PinnedIdentity,
   type RetiredCardKey,
@@ -19,26 +19,24 @@ type Consumes = Partner["card"]["consumes"];
 /** A file of the registry that pins agents. */
 export interface Consumer {
   readonly file: string;
-  /** Before a place in it, as a person reads it. */
-  readonly label: string;
   readonly serverName: string;
   readonly consumes: Consumes;
   /** Where `consumes` stands in the file. */
   readonly path: readonly string[];
   readonly retired: readonly RetiredCardKey[];
-  /** Verify-only key IDs of the file; undefined where it has none. */
-  readonly keyIds: readonly string[] | undefined;
+  /** Verify-only key IDs of the file. */
+  readonly keyIds: readonly string[];
 }
 
 /** The organisation's own entry, then those of its partners. */
 export function consumersOf({ organisation, partners }: Registry): readonly [Consumer, ...Consumer[]] {
   return [
     {
-      ...{ file: ORGANISATION_FILE, label: "", serverName: organisation.serverName, path: ["consumes"] },
-      ...{ consumes: organisation.consumes, retired: organisation.retired.cardKeys, keyIds: undefined },
+      ...{ file: ORGANISATION_FILE, serverName: organisation.serverName, path: ["consumes"] },
+      ...{ consumes: organisation.consumes, retired: organisation.retired.cardKeys, keyIds: [] },
     },
-    ...partners.map(({ file, name, partner: { serverName, card, retired, keyIds } }) => ({
-      ...{ file, label: `${name}: `, serverName, path: ["card", "consumes"] },
+    ...partners.map(({ file, partner: { serverName, card, retired, keyIds } }) => ({
+      ...{ file, serverName, path: ["card", "consumes"] },
       ...{ consumes: card.consumes, retired: retired.cardKeys, keyIds: keyIds.card },
     })),
   ];
@@ -52,19 +50,11 @@ export function consumerOf(registry: Registry, name?: string): Consumer {
   return others.find((one) => one.file === file) ?? own;
 }
 
-interface Pin extends Pick<Consumer, "file"> {
-  readonly agent: string;
-  readonly identity: PinnedIdentity;
-  /** As a person finds it in the registry. */
-  readonly where: string;
-}
-
-/** Every pin of an agent that we or a partner publish, in the organisation's entry and in the partners'. */
-export function pinsOf(registry: Registry): readonly Pin[] {
-  return consumersOf(registry).flatMap(({ file, label, consumes }) =>
-    Object.entries(consumes).flatMap(([agent, { cardIdentity: identity }]) =>
-      identity === undefined ? [] : [{ agent, identity, file, where: `${label}consumes.${agent}` }],
-    ),
+/** Every place of the registry where a key is pinned. */
+export function pinsOf(registry: Registry, { jwk }: PinnedIdentity) {
+  const thumbprint = thumbprintOf(jwk);
+  return consumptions(registry).filter(
+    ({ entry: { cardIdentity } }) => cardIdentity && thumbprintOf(cardIdentity.jwk) === thumbprint,
   );
 }
 
@@ -95,11 +85,9 @@ export function retireEdits(
   old: PinnedIdentity,
   instead?: PinnedIdentity,
 ): YamlEdit[] {
-  const { file, retired, keyIds = [] } = consumer;
-  const thumbprint = thumbprintOf(old.jwk);
-  const isPinnedElsewhere = pinsOf(registry).some(
-    (pin) => thumbprintOf(pin.identity.jwk) === thumbprint && !(pin.file === file && pin.agent === agent),
-  );
+  const { file, retired, keyIds } = consumer;
+  const pins = pinsOf(registry, old);
+  const isPinnedElsewhere = pins.some((pin) => pin.file !== file || pin.agent !== agent);
   const kept = isPinnedElsewhere ? keyIds : keyIds.filter((keyId) => keyId !== old.keyId);
   const now = instead === undefined || kept.includes(instead.keyId) ? kept : [...kept, instead.keyId];
   // A list that does not name what is given up stays as it is.
