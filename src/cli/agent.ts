@@ -24,7 +24,6 @@ Exit codes:
   4  a guard refused, named in brackets, or the head is refused; nothing was changed
   5  changed, and something was not observed yet: do what it names, and run the same command again`;
 
-/** Opens the deployment, changes one identity, prints how it ended, and keeps the evidence. */
 async function changeIdentity(
   options: DeploymentOptions,
   change: (federation: Federation, parts: ReturnType<typeof agentParts>) => Promise<IdentityResult>,

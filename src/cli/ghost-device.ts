@@ -9,7 +9,6 @@ import { ExitCode } from "./lib/exit-codes.ts";
 import { CONFIG, fromConfigFile, JSON_OPTION } from "./lib/options.ts";
 import { print, renderTable, say } from "./lib/output.ts";
 
-/** Opens the devices of a bridge, and closes them whatever happens. */
 async function onDevices<T>(configFile: string, work: (admin: DeviceAdmin) => Promise<T>): Promise<T> {
   const config = fromConfigFile(configFile, "bridge", loadBridgeConfig);
   return await withDeviceAdmin({ config, clock: systemClock, random: systemRandom }, work);

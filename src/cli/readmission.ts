@@ -35,7 +35,6 @@ const ROOMS_OPTION = [
   { choices: ROOMS_CHOICES },
 ] as const;
 
-/** @throws DrawbridgeError as opening a deployment does */
 async function openReadmission(options: DeploymentOptions): Promise<WorkflowContext> {
   const federation = await openForCommand(options.config);
   const note = (text: string) => say(`  ${planeWords("rooms")}: ${text}`);
@@ -142,7 +141,6 @@ function resultText({ readmission, plane, conditions, proved, done }: Readmissio
   ].join("");
 }
 
-/** Each room to which the partner's people are invited next. */
 function invitationLines({ rooms, touched }: ReadmissionStepResult["readmission"]): readonly string[] {
   const replaced = (touched ?? []).filter(({ replacement }) => replacement !== null);
   const reopened = (touched ?? []).filter(({ state }) => rooms === "reopen" && state === "kept");

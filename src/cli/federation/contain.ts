@@ -80,8 +80,12 @@ function containmentCommand(act: Act): CommandModule {
       JSON_OPTION,
     ],
     help: HELP[act],
-    run: ([partner], options) =>
-      options.plan === true ? showPlan(act, partner, options) : performAndPrint(act, partner, options),
+    async run([partner], options) {
+      if (options.plan !== true) return performAndPrint(act, partner, options);
+      const planned = await plan(await openForCommand(options.config), PROCEDURES[act], partner);
+      print(options, planned, () => planText(planned));
+      return ExitCode.ok;
+    },
   });
 }
 
@@ -89,14 +93,6 @@ interface Options extends DeploymentOptions {
   readonly apply: boolean | undefined;
 }
 
-async function showPlan(act: Act, name: string, options: Options): Promise<ExitCode> {
-  const federation = await openForCommand(options.config);
-  const planned = await plan(federation, PROCEDURES[act], name);
-  print(options, planned, () => planText(planned));
-  return ExitCode.ok;
-}
-
-/** Contains or restores a partner, and prints what was done. @throws DrawbridgeError */
 export async function performAndPrint(
   act: Act,
   name: string,
@@ -193,7 +189,6 @@ const NOTHING: Readonly<Partial<Record<PlaneName, string>>> = {
   gateway: "no agent is offered to this partner",
 };
 
-/** How a plane is after an act, in words. */
 export function stateOf(
   act: Act,
   { plane, done, verdict, outcome, reason, repairedAt }: PlaneResult,

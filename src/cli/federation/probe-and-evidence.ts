@@ -99,7 +99,6 @@ Exit codes:
   },
 });
 
-/** Observes a partner, and writes an evidence pack. @throws DrawbridgeError */
 export async function writePack(
   partner: string,
   options: Pick<PackOptions, "config"> & Partial<PackOptions>,

@@ -157,7 +157,6 @@ async function codeOf(step: () => Promise<ExitCode>): Promise<ExitCode> {
   }
 }
 
-/** Files the report, and prints the one line that is logged of it. */
 async function fileAndPrint({ report, digest, origin, federation }: Filing): Promise<void> {
   const filed = await fileReport(report, digest, federation);
   const { reporter, subject, category, severity, requested_action, evidence_refs } = report;

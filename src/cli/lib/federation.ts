@@ -21,7 +21,6 @@ export async function openForCommand(
   return { ...federation, onWait: () => say("another change is being made; waiting") };
 }
 
-/** How a partner is probed from outside; undefined when no probe file is named. */
 export function outsideOf(federation: Federation, file: string | undefined) {
   return file === undefined ? undefined : outsideProbe(federation, file);
 }

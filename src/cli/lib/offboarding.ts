@@ -25,7 +25,6 @@ interface RunOptions extends DeploymentOptions {
   readonly runId: string | undefined;
 }
 
-/** Opens the deployment of a configuration file, with what a probe file lends. */
 export async function openOffboarding(options: DeploymentOptions): Promise<OffboardingContext> {
   const federation = await openForCommand(options.config);
   return {

@@ -32,7 +32,6 @@ export function printText(text: string): void {
   process.stdout.write(printableText(text));
 }
 
-/** A value as indented JSON, to standard output. */
 export function printJson(value: unknown): void {
   process.stdout.write(renderJson(value));
 }

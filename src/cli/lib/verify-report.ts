@@ -75,7 +75,6 @@ function groupBy<Key, One>(all: readonly One[], keyOf: (one: One) => Key): Reado
   return groups;
 }
 
-/** The conditions of each stage of an organisation. */
 function stageLines<One extends RecordReport["unmanaged"][number]>(
   all: readonly One[],
   more: (own: readonly One[]) => string = () => "",
@@ -89,7 +88,6 @@ function stageLines<One extends RecordReport["unmanaged"][number]>(
   });
 }
 
-/** From where, and how often, it was seen. */
 function seenFrom(proved: RecordReport["proved"]): string {
   const seen = groupBy(
     proved.flatMap((proof) => Object.entries(proof.seen)),
@@ -128,7 +126,6 @@ function cut(lines: readonly string[]): string[] {
   return [...shown, ...(rest > 0 ? [`and ${rest} more; see --json`] : [])].map((line) => `  ${line}`);
 }
 
-/** Problems by reason, in the order found. */
 function problems({ problems: wrong, parts }: RecordReport): string[] {
   const lost = parts.filter(({ complete }) => !complete).map(({ part, title }) => `  ${part} ${title}`);
   return [

@@ -29,17 +29,14 @@ export function found<T>(value: T | undefined, what: string, list: string): T {
   throw new DrawbridgeError("usage", `there is no ${what}`, { hint: `Name one that \`${list}\` lists.` });
 }
 
-/** What a command shows or changes one of. */
 export interface Subject<T> {
   /** Such as `["<id>", "the delegation's number"]`. */
   readonly argument: readonly [name: `<${string}>`, description: string];
   readonly what: string;
-  /** The command that lists them. */
   readonly list: string;
   readonly find: (operations: Operations, name: string, now: number) => Promise<T | undefined>;
 }
 
-/** Shows one thing; fails where there is none. */
 export function showing<T extends object>(
   { argument, what, list, find }: Subject<T>,
   help: string,

@@ -46,7 +46,6 @@ function textOf(value: unknown): string {
   return items.join(" ") || "(none)";
 }
 
-/** Names what is missing, and what belongs there. */
 function reportMissing(file: string, missing: readonly string[]): void {
   if (missing.length === 0) return;
   say(`${missing.length} ${missing.length === 1 ? "field is" : "fields are"} missing in ${file}:`);

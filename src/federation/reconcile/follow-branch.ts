@@ -65,7 +65,6 @@ async function followRounds(context: ReconcileContext, options: FollowOptions): 
   }
 }
 
-/** Whether a plane is left over and due. */
 function isDue({ state, clock }: ReconcileContext): boolean {
   return PLANE_NAMES.some((plane) => {
     const { applied, applying } = readPlane(state, plane);

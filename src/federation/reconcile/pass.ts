@@ -199,7 +199,6 @@ function roomsWereSent(context: ReconcileContext, desired: DesiredState): boolea
 
 export type Direction = "closing" | "opening";
 
-/** The order for going from one registry to another. */
 export function directionOf(before: Registry | undefined, after: Registry): Direction {
   return grants(after, before) ? "opening" : "closing";
 }

@@ -20,7 +20,6 @@ export interface StoredFile {
   text(): string;
 }
 
-/** Text, or a blob of a git repository. */
 export type RegistryFile = string | StoredFile;
 
 /** Valid partners that were read before, by the ID of the blob. Entries are added, never removed. */
@@ -73,7 +72,6 @@ const NO_ORGANISATION = {
   ],
 };
 
-/** The partner that a path below registry/partners/ is about. */
 function partnerName(path: string): string | undefined {
   if (!path.startsWith(PARTNERS) || !path.endsWith(".yaml")) return undefined;
   const name = path.slice(PARTNERS.length, -".yaml".length);

@@ -36,7 +36,6 @@ export const OwnClient = z.strictObject({
   secret: RegistrySecretReference,
   /** Server name of the organisation that applied; absent for the organisation's own. */
   applicant: ServerNameField.optional(),
-  /** Agents that it may invoke. */
   invokes: z.array(AgentName).default([]),
   quota: Quota.optional(),
 });
@@ -98,7 +97,6 @@ export const Organisation = z.strictObject({
       inviteRule: z.enum(["allow_listed", "deny_all"]).default("allow_listed"),
     })
     .prefault({}),
-  /** Agents that this organisation offers, by name. */
   agents: z.record(AgentName, OfferedAgent).default({}),
   /** Agents whose ghosts this organisation's own bridge carries and that no partner publishes. */
   consumes: z.record(AgentName, AgentConsumption).default({}),

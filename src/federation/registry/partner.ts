@@ -81,7 +81,6 @@ export const Partner = z.strictObject({
 });
 export type Partner = z.output<typeof Partner>;
 
-/** A partner with the name of its file. */
 export interface PartnerEntry {
   /** The file's name without `.yaml`. */
   readonly name: string;

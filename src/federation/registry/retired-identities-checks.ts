@@ -122,7 +122,6 @@ export function withoutReadmission(registry: Registry, records: Iterable<string>
   );
 }
 
-/** What one file has retired. */
 export interface Retirement {
   readonly file: string;
   /** The partner; null for the organisation itself. */

@@ -95,7 +95,6 @@ export function secretsInText(text: string, file: string): RegistryProblem[] {
   });
 }
 
-/** What the parsed values hold, with what their keys say of them. */
 export function secretsInValues(root: unknown, lines: LineCounter, file: string): RegistryProblem[] {
   const problems: RegistryProblem[] = [];
   const add = (rule: SecretRule, node: unknown) => {

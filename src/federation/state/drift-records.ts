@@ -31,7 +31,6 @@ export const DriftRecord = z.strictObject({
 });
 export type DriftRecord = z.output<typeof DriftRecord>;
 
-/** Records one difference, and keeps the text of its file. */
 export function keepDrift(state: StateFolder, drift: Drift, revision: string, at: string): DriftRecord {
   const { plane, subject, kind, found } = drift;
   const kept = drift.file === undefined ? null : keepText(state, drift.file);
@@ -45,7 +44,6 @@ export function keepDrift(state: StateFolder, drift: Drift, revision: string, at
   return record;
 }
 
-/** The newest records, newest first. */
 export function recentDrift(state: StateFolder, limit: number): readonly DriftRecord[] {
   return names(state, "drift")
     .sort()

@@ -23,7 +23,6 @@ export class StateFolder {
     this.#lockId = lockId;
   }
 
-  /** Opens the folder and makes it if it is not there. */
   static open(path: string, random: Random): StateFolder {
     const folder = resolve(path);
     try {
@@ -120,7 +119,6 @@ export class StateFolder {
     }
   }
 
-  /** The lock if nobody holds it. */
   tryLock(what: string): Promise<NamedLock | undefined> {
     return tryNamedLock(this.#lockName(what));
   }

@@ -20,7 +20,6 @@ export function asPartner(probe: string, ...answers: readonly Answer[]): Observa
   return { probe, vantage: "partner", answers };
 }
 
-/** A condition of one part. */
 export function condition(part: Part, name: string, ...requirements: readonly Requirement[]): Condition {
   return { name, parts: [part], requirements };
 }

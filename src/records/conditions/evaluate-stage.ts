@@ -42,7 +42,6 @@ export function isLeftOpen({ verdict, subject }: EvidenceItem, listed: ReadonlyS
   return verdict === "open" && subject !== null && listed.has(subject);
 }
 
-/** Digests of the items that a stage rests on. */
 export function evidenceIn(conditions: readonly Evaluated[]): readonly string[] {
   return [...new Set(conditions.flatMap(({ evidence }) => evidence))];
 }

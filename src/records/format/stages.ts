@@ -46,7 +46,6 @@ export const STAGES_LEFT_ALONE: Readonly<Record<Kind, readonly StageName[]>> = {
   emergency: [],
 };
 
-/** The organisation on the other side of one of the two. */
 export function counterpartyOf(
   self: string,
   removal: { readonly remover: string; readonly partner: string },

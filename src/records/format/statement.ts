@@ -18,7 +18,6 @@ export const Subject = z.strictObject({
 });
 export type Subject = z.output<typeof Subject>;
 
-/** A statement whose predicate has the given schema. */
 export const statementOf = <Predicate extends z.ZodType>(predicateType: string, predicate: Predicate) =>
   z.strictObject({
     _type: z.literal(STATEMENT_TYPE),

@@ -64,7 +64,6 @@ export function makerOf(statement: AnyStatement): string {
   return isCompletion(statement) ? statement.predicate.remover : statement.predicate.organisation;
 }
 
-/** The statements of stages among DSSE envelopes, by place. */
 export function stagesIn(envelopes: readonly DsseEnvelope[]): ReadonlyMap<string, StageStatement> {
   const found = new Map<string, StageStatement>();
   for (const envelope of envelopes) {

@@ -89,7 +89,6 @@ export function completionStatement(
   return statement;
 }
 
-/** Everything that is wrong between a completion, its stages and their evidence. */
 export function wholeProblems(
   completion: Statement<CompletionPredicate>,
   stages: readonly Statement<StagePredicate>[],

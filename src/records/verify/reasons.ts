@@ -261,7 +261,6 @@ export const REASONS = {
 
 export type ReasonCode = keyof typeof REASONS;
 
-/** One thing that is wrong, and where. */
 export interface Problem {
   readonly reason: ReasonCode;
   /** Such as `completion`, `stages[3]`, `a.test/room`, a digest; safe to print. */

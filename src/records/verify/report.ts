@@ -67,7 +67,6 @@ export interface Attested {
   readonly what: string;
 }
 
-/** Something that an auditor would expect and that is missing. */
 interface Missing {
   readonly where: string;
   readonly what: string;

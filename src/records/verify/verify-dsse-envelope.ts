@@ -20,7 +20,6 @@ export type VerifiedDsseEnvelope<S> =
   | {
       readonly valid: true;
       readonly statement: S;
-      /** Who signed, with which key. */
       readonly signers: readonly Signature[];
     }
   | { readonly valid: false; readonly problems: readonly DsseProblem[] };

@@ -22,7 +22,6 @@ import { type Problem, problemsOf, type Report } from "./reasons.ts";
 /** Items by digest, each checked against it. */
 export type Evidence = ReadonlyMap<string, EvidenceItem>;
 
-/** Where a stage's problems are. */
 export function placeOf({ organisation, stage }: Pick<StagePredicate, "organisation" | "stage">): string {
   return `${organisation}/${stage}`;
 }
