@@ -35,14 +35,6 @@ export function timestamp(ms: number): string {
   return new Date(ms).toISOString();
 }
 
-export interface OpenOptions {
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly reporter: Reporter;
-  /** Stands in for the real parts; those of the configuration when absent. */
-  readonly planes?: PlaneRuntimes;
-}
-
 /** A deployment, as every procedure works on it. */
 export interface Federation extends ReconcileContext {
   readonly config: FederationConfig;
@@ -54,7 +46,10 @@ export interface Federation extends ReconcileContext {
 }
 
 /** Makes nothing but the state folder. @throws DrawbridgeError `repository_unusable`, `config_unreadable`, `secret_unavailable` */
-export async function openFederation(config: FederationConfig, options: OpenOptions): Promise<Federation> {
+export async function openFederation(
+  config: FederationConfig,
+  options: Pick<Federation, "clock" | "random" | "reporter"> & Partial<Pick<Federation, "planes">>,
+): Promise<Federation> {
   const { clock, random, reporter } = options;
   const { repository, directory } = config;
   const below = (path: string | undefined) => (path === undefined ? undefined : resolve(directory, path));

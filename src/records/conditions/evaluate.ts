@@ -95,22 +95,9 @@ function evaluateOne(
 /** Probe of the item by which an organisation says that it does not manage a part. */
 export const PART_MANAGED = "part_managed";
 
-interface Match {
-  readonly requirement: Requirement;
-  readonly subjects: ReadonlySet<CoveredSubject>;
-  readonly shows: readonly EvidenceItem[];
-  /** Items about what is out of reach. */
-  readonly excused: readonly EvidenceItem[];
-  /** Subjects shown by an observation that holds with another one: other answers about them do not object. */
-  readonly lawful: readonly (string | null)[];
-  readonly lacks: readonly Lack[];
-}
+type Match = ReturnType<typeof match>;
 
-function match(
-  requirement: Requirement,
-  items: readonly EvidenceItem[],
-  circumstances: Circumstances,
-): Match {
+function match(requirement: Requirement, items: readonly EvidenceItem[], circumstances: Circumstances) {
   const { anyOf, optional } = requirement;
   const bySubject = new Map<string | null, EvidenceItem[]>();
   const probes = new Set(anyOf.flatMap((one) => [one.probe, one.with?.probe ?? one.probe]));
@@ -121,6 +108,7 @@ function match(
   }
   const subjects = subjectsOf(requirement, circumstances, items);
   const left = leftOpen(items, circumstances);
+  // Subjects shown by an observation that holds with another one: other answers about them do not object.
   const lawful: (string | null)[] = [];
   const shownBy = (about: readonly EvidenceItem[]) =>
     anyOf.flatMap((observation) => {

@@ -100,14 +100,8 @@ const ABOUT_EVIDENCE: readonly ReasonCode[] = [
   "evidence_shows_nothing",
 ];
 
-interface Shape {
-  readonly completion: Json;
-  readonly stages: readonly Json[];
-  readonly evidence: readonly Json[];
-}
-
 /** The outermost shape alone, so that each part is judged and reported by itself. */
-function shapeOf(value: Json): Shape | undefined {
+function shapeOf(value: Json) {
   if (!isObject(value) || value["schema"] !== RECORD_SCHEMA) return undefined;
   const { completion, stages, evidence }: JsonObject = value;
   if (completion === undefined || !isList(stages) || !isList(evidence)) return undefined;
@@ -115,7 +109,7 @@ function shapeOf(value: Json): Shape | undefined {
   return { completion, stages, evidence };
 }
 
-function lengthProblem({ stages, evidence }: Shape): Problem | undefined {
+function lengthProblem({ stages, evidence }: Record<"stages" | "evidence", readonly Json[]>) {
   const [problem] = problemsOf("file", (report) => {
     if (stages.length > RECORD_STAGES_MAX) report("record_too_many", `${stages.length} stages`);
     if (evidence.length > RECORD_EVIDENCE_MAX) report("record_too_many", `${evidence.length} items`);
