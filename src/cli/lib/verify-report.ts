@@ -23,18 +23,15 @@ export function renderReport(report: RecordReport): string {
 }
 
 function headline({ outcome, problems: wrong, unmanaged }: RecordReport): string {
-  switch (outcome) {
-    case "verified":
-      return "VERIFIED: both organisations signed this removal, and it is complete.";
-    case "incomplete":
-      return `INCOMPLETE: both signed this removal; ${counted(unmanaged.length, "condition")} about unmanaged parts is not shown.`;
-    case "unilateral":
-      return "UNILATERAL: the remover's side is closed; the partner has shown nothing closed.";
-    case "not_verified": {
-      const reasons = new Set(wrong.map(({ reason }) => reason)).size;
-      return `NOT VERIFIED: ${counted(reasons, "reason")}, at ${counted(wrong.length, "place")}.`;
-    }
-  }
+  const reasons = counted(new Set(wrong.map(({ reason }) => reason)).size, "reason");
+  const parts = counted(unmanaged.length, "condition");
+  const headlines: Readonly<Record<typeof outcome, string>> = {
+    verified: "VERIFIED: both organisations signed this removal, and it is complete.",
+    incomplete: `INCOMPLETE: both signed this removal; ${parts} about unmanaged parts is not shown.`,
+    unilateral: "UNILATERAL: the remover's side is closed; the partner has shown nothing closed.",
+    not_verified: `NOT VERIFIED: ${reasons}, at ${counted(wrong.length, "place")}.`,
+  };
+  return headlines[outcome];
 }
 
 function about({ removal, digest, signers, statements }: RecordReport): string[] {

@@ -79,16 +79,13 @@ function partnerName(path: string): string | undefined {
 }
 
 function unknownFile(path: string): RegistryProblem {
-  const inPartners = path.startsWith(PARTNERS);
-  return {
-    ...{ file: path, line: 1, path: "", rule: "file_name" },
-    message: inPartners
-      ? "a partner's file is NAME.yaml, NAME of lower-case letters, digits and hyphens, at most 50"
-      : "is not a registry file and would be ignored",
-    hint: inPartners
-      ? "Rename it; a file that is not read admits nobody."
-      : `Move it out of ${FOLDER}; partners stand in ${PARTNERS}.`,
-  };
+  const base = { file: path, line: 1, path: "", rule: "file_name" };
+  if (!path.startsWith(PARTNERS)) {
+    const hint = `Move it out of ${FOLDER}; partners stand in ${PARTNERS}.`;
+    return { ...base, message: "is not a registry file and would be ignored", hint };
+  }
+  const message = "a partner's file is NAME.yaml, NAME of lower-case letters, digits and hyphens, at most 50";
+  return { ...base, message, hint: "Rename it; a file that is not read admits nobody." };
 }
 
 function textOf(file: RegistryFile): string {

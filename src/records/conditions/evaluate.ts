@@ -106,7 +106,7 @@ function match(requirement: Requirement, items: readonly EvidenceItem[], circums
     about.push(item);
     bySubject.set(item.subject, about);
   }
-  const subjects = subjectsOf(requirement, circumstances, items);
+  const subjects = new Set(SUBJECTS[requirement.subjects](circumstances, items));
   const left = leftOpen(items, circumstances);
   // Subjects shown by an observation that holds with another one: other answers about them do not object.
   const lawful: (string | null)[] = [];
@@ -139,35 +139,21 @@ function match(requirement: Requirement, items: readonly EvidenceItem[], circums
 const ANY = Symbol("any subject");
 type CoveredSubject = string | null | typeof ANY;
 
-function subjectsOf(
-  { subjects }: Requirement,
-  { organisation, partner, scope }: Circumstances,
-  items: readonly EvidenceItem[],
-): ReadonlySet<CoveredSubject> {
-  switch (subjects) {
-    case "none":
-      return new Set([null]);
-    case "any":
-      return new Set([ANY]);
-    case "self":
-      return new Set([organisation]);
-    case "partner":
-      return new Set([partner]);
-    case "clients":
-      return new Set([scope.client, ...scope.applicants]);
-    case "caller":
-      return new Set(scope.agents.length === 0 ? [] : [scope.client]);
-    case "agents":
-      return new Set(scope.agents);
-    case "pins":
-      return new Set(scope.pins);
-    case "kept":
-      return new Set(scope.rooms ?? []);
-    case "rooms":
-      // A room that the operator has found since must be covered too.
-      return new Set([...(scope.rooms ?? []), ...items.filter(isOwnRoom).map(({ subject }) => subject)]);
-  }
-}
+type SubjectsOf = (circumstances: Circumstances, items: readonly EvidenceItem[]) => Iterable<CoveredSubject>;
+
+const SUBJECTS: Readonly<Record<Requirement["subjects"], SubjectsOf>> = {
+  none: () => [null],
+  any: () => [ANY],
+  self: ({ organisation }) => [organisation],
+  partner: ({ partner }) => [partner],
+  clients: ({ scope }) => [scope.client, ...scope.applicants],
+  caller: ({ scope }) => (scope.agents.length === 0 ? [] : [scope.client]),
+  agents: ({ scope }) => scope.agents,
+  pins: ({ scope }) => scope.pins,
+  kept: ({ scope }) => scope.rooms ?? [],
+  // A room that the operator has found since must be covered too.
+  rooms: ({ scope }, items) => [...(scope.rooms ?? []), ...items.filter(isOwnRoom).map((one) => one.subject)],
+};
 
 /** Whether the operator says something of one room. */
 export function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {

@@ -16,28 +16,20 @@ export const PARSE_ONCE = { jitless: true } as const;
 
 type DsseProblem = Pick<Problem, "reason" | "detail">;
 
-export type VerifiedDsseEnvelope<S> =
-  | {
-      readonly valid: true;
-      readonly statement: S;
-      readonly signers: readonly Signature[];
-    }
-  | { readonly valid: false; readonly problems: readonly DsseProblem[] };
-
 /** Verifies a DSSE envelope, of which nothing is presumed but that it was parsed as strict JSON. */
 export function verifyDsseEnvelope<S extends Statement<unknown>>(
   value: unknown,
   schema: z.ZodType<S>,
   trusted: readonly TrustedParty[],
   rule: (statement: S) => SignatureRule,
-): VerifiedDsseEnvelope<S> {
+) {
   const parsed = DsseEnvelope.safeParse(value, PARSE_ONCE);
   if (!parsed.success) return invalid("not_an_envelope", fieldOf(parsed.error));
   const envelope = parsed.data;
   if (envelope.payloadType !== STATEMENT_PAYLOAD_TYPE) return invalid("wrong_payload_type");
   const payload = Buffer.from(envelope.payload, "base64");
   const { signers, problems } = verifySignatures(envelope, payload, trusted);
-  if (problems.length > 0) return { valid: false, problems };
+  if (problems.length > 0) return { valid: false, problems } as const;
 
   const statement = schema.safeParse(strictJsonIn(payload, STATEMENT_BYTES_MAX), PARSE_ONCE);
   if (!statement.success) {
@@ -48,8 +40,8 @@ export function verifyDsseEnvelope<S extends Statement<unknown>>(
   }
   if (!statementBytes(statement.data).equals(payload)) return invalid("not_canonical");
   const owed = signatureProblems(signers, rule(statement.data));
-  if (owed.length > 0) return { valid: false, problems: owed };
-  return { valid: true, statement: statement.data, signers };
+  if (owed.length > 0) return { valid: false, problems: owed } as const;
+  return { valid: true, statement: statement.data, signers } as const;
 }
 
 function invalid(reason: DsseProblem["reason"], detail?: string) {
