@@ -10,10 +10,6 @@ interface SecretRule {
   readonly holds: string;
 }
 
-interface TextRule extends SecretRule {
-  readonly pattern: RegExp;
-}
-
 const PRIVATE_JWK: SecretRule = {
   name: "secret.private_jwk_member",
   holds: "a member of a private key (RFC 7518: d, p, q, dp, dq, qi, k, oth)",
@@ -24,50 +20,39 @@ const HIGH_ENTROPY: SecretRule = {
   holds: "a value that looks like a key, a token or a generated password",
 };
 
-/** Searched in every line of the text. */
-const TEXT_RULES: readonly TextRule[] = [
-  {
-    ...PRIVATE_JWK,
-    pattern: /(?:^|[\s{,#"'])(?:d|p|q|dp|dq|qi|k|oth)["']?\s*:\s*["']?[A-Za-z0-9+/_-]{16,}/,
-  },
-  {
-    name: "secret.pem_block",
-    holds: "a PEM block or a key file's first line",
-    pattern: /-----\s*BEGIN [A-Z0-9 ]+-----|PuTTY-User-Key-File|AGE-SECRET-KEY-1/i,
-  },
-  {
-    name: "secret.jwt",
-    holds: "a JSON Web Token",
-    pattern: /\beyJ[A-Za-z0-9_-]{6,}\.(?:[A-Za-z0-9_-]*\.){1,3}[A-Za-z0-9_-]*/,
-  },
-  {
-    name: "secret.authorization",
-    holds: "an Authorization header's credentials",
-    pattern: /\b(?:bearer|basic)\s+(?=\S*[0-9+/=_])[A-Za-z0-9._~+/=-]{12,}/i,
-  },
-  {
-    name: "secret.matrix_token",
-    holds: "an access, refresh or registration token of a Matrix server",
-    pattern: /\b(?:sy[tr]|ma[tr]|mc[tr]|mpt)_[A-Za-z0-9_-]{10,}|\b(?:as|hs)_token["']?\s*[:=]\s*["']?\S/,
-  },
-  {
-    name: "secret.server_signing_key",
-    holds: "a homeserver's private signing key",
-    pattern: /\bed25519\s+[A-Za-z0-9_]+\s+[A-Za-z0-9+/]{43}/,
-  },
-  {
-    name: "secret.vendor_token",
-    holds: "a token with the prefix of a known vendor",
-    pattern:
-      /\b(?:gh[pousr]_[A-Za-z0-9]{20}|github_pat_[A-Za-z0-9_]{20}|glpat-[A-Za-z0-9_-]{16}|xox[abeoprs]-[A-Za-z0-9-]{10}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30}|sk[-_](?:live_|test_|proj-|ant-)?[A-Za-z0-9]{16}|npm_[A-Za-z0-9]{30}|hv[bs]\.[A-Za-z0-9_-]{20}|pypi-[A-Za-z0-9_-]{20}|dop_v1_[a-f0-9]{20})/,
-  },
-  {
-    name: "secret.url_credentials",
-    holds: "a URL with a user, a password or a token in it",
-    pattern:
-      /\b[a-z][a-z0-9+.-]*:\/\/[^\s/?#@"']+@|[?&](?:access_token|token|api_?key|key|password|client_secret|secret|sig|signature)=[^\s&"']/i,
-  },
-];
+/** Searched in every line of the text: what a line holds where the pattern matches. */
+const TEXT_RULES: Readonly<Record<string, readonly [holds: string, pattern: RegExp]>> = {
+  [PRIVATE_JWK.name]: [
+    PRIVATE_JWK.holds,
+    /(?:^|[\s{,#"'])(?:d|p|q|dp|dq|qi|k|oth)["']?\s*:\s*["']?[A-Za-z0-9+/_-]{16,}/,
+  ],
+  "secret.pem_block": [
+    "a PEM block or a key file's first line",
+    /-----\s*BEGIN [A-Z0-9 ]+-----|PuTTY-User-Key-File|AGE-SECRET-KEY-1/i,
+  ],
+  "secret.jwt": ["a JSON Web Token", /\beyJ[A-Za-z0-9_-]{6,}\.(?:[A-Za-z0-9_-]*\.){1,3}[A-Za-z0-9_-]*/],
+  "secret.authorization": [
+    "an Authorization header's credentials",
+    /\b(?:bearer|basic)\s+(?=\S*[0-9+/=_])[A-Za-z0-9._~+/=-]{12,}/i,
+  ],
+  "secret.matrix_token": [
+    "an access, refresh or registration token of a Matrix server",
+    /\b(?:sy[tr]|ma[tr]|mc[tr]|mpt)_[A-Za-z0-9_-]{10,}|\b(?:as|hs)_token["']?\s*[:=]\s*["']?\S/,
+  ],
+  "secret.server_signing_key": [
+    "a homeserver's private signing key",
+    /\bed25519\s+[A-Za-z0-9_]+\s+[A-Za-z0-9+/]{43}/,
+  ],
+  "secret.vendor_token": [
+    "a token with the prefix of a known vendor",
+    /\b(?:gh[pousr]_[A-Za-z0-9]{20}|github_pat_[A-Za-z0-9_]{20}|glpat-[A-Za-z0-9_-]{16}|xox[abeoprs]-[A-Za-z0-9-]{10}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30}|sk[-_](?:live_|test_|proj-|ant-)?[A-Za-z0-9]{16}|npm_[A-Za-z0-9]{30}|hv[bs]\.[A-Za-z0-9_-]{20}|pypi-[A-Za-z0-9_-]{20}|dop_v1_[a-f0-9]{20})/,
+  ],
+  "secret.url_credentials": [
+    "a URL with a user, a password or a token in it",
+    /\b[a-z][a-z0-9+.-]*:\/\/[^\s/?#@"']+@|[?&](?:access_token|token|api_?key|key|password|client_secret|secret|sig|signature)=[^\s&"']/i,
+  ],
+};
+const PATTERNS = Object.entries(TEXT_RULES).map(([name, [holds, pattern]]) => ({ name, holds, pattern }));
 
 const SECRET_NAME =
   "passwords?|passwd|pwd|passphrase|secrets?|tokens?|api_?keys?|private_?keys?|credentials?|seed";
@@ -85,7 +70,7 @@ const PRIVATE_MEMBERS = new Set(["d", "p", "q", "dp", "dq", "qi", "k", "oth"]);
 
 export function secretsInText(text: string, file: string): RegistryProblem[] {
   return text.split("\n").flatMap((line, index) => {
-    const found: SecretRule[] = TEXT_RULES.filter(({ pattern }) => pattern.test(line));
+    const found: SecretRule[] = PATTERNS.filter(({ pattern }) => pattern.test(line));
     const comment = COMMENT.exec(line)?.[1];
     if (found.length === 0 && comment !== undefined) {
       if (NAMED_IN_COMMENT.test(comment)) found.push(NAMED);
