@@ -11,7 +11,8 @@ import type {
   Requirement,
 } from "../src/records/conditions/condition.ts";
 import { ITEM_AGE_MAX_MS } from "../src/records/conditions/evaluate.ts";
-import { conditionsOf, DUTIES } from "../src/records/conditions/select-conditions.ts";
+import { conditionsOfStage } from "../src/records/conditions/evaluate-stage.ts";
+import { conditionsOf } from "../src/records/conditions/select-conditions.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES } from "../src/records/format/stages.ts";
 import { ROOT } from "./run-program.ts";
 
@@ -100,9 +101,8 @@ ${rows.join("\n")}
 function page(): string {
   const closing = STAGE_NAMES.map((stage, index) => {
     const plane = PLANE_OF_STAGE[stage];
-    const conditions = plane === null ? DUTIES : conditionsOf(plane, "closed");
     const title = plane === null ? "the data duties" : `the ${plane} plane is closed`;
-    return `## Stage ${index + 1}, \`${stage}\`: ${title}\n\n${conditions.map(conditionText).join("\n")}`;
+    return `## Stage ${index + 1}, \`${stage}\`: ${title}\n\n${conditionsOfStage(stage).map(conditionText).join("\n")}`;
   });
   const opening = PLANE_NAMES.map(
     (plane, index) =>

@@ -6,8 +6,7 @@ import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { canonicalize } from "../../src/domain/canonical-json.ts";
 import { sha256, sha256Tagged } from "../../src/domain/digest.ts";
-import type { Circumstances, Condition } from "../../src/records/conditions/condition.ts";
-import { conditionsOf, DUTIES } from "../../src/records/conditions/select-conditions.ts";
+import type { Circumstances } from "../../src/records/conditions/condition.ts";
 import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";
 import { readPublicKey } from "../../src/records/format/ecdsa-p256.ts";
 import {
@@ -69,11 +68,6 @@ export interface RealRemoval {
 export const REAL: RealRemoval = JSON.parse(
   readFileSync(new URL("../fixtures/records/removal-evidence.json", import.meta.url), "utf8"),
 );
-
-export function conditionsOfStage(stage: StageName): readonly Condition[] {
-  const plane = PLANE_OF_STAGE[stage];
-  return plane === null ? DUTIES : conditionsOf(plane, "closed");
-}
 
 /** In what a stage of the remover's, or of the partner's, was observed. */
 export function circumstancesOf(

@@ -21,7 +21,7 @@ import { defineCommand, type OptionValues } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
-import { print, printJson, printText, renderTable, say } from "../lib/output.ts";
+import { print, printJson, renderTable, say } from "../lib/output.ts";
 
 const RECORD_OPTION = [
   "--record <file>",
@@ -148,12 +148,9 @@ function sameRun(
 
 function report(opened: Run, path: string, options: Options): void {
   const { run: id, kind, trigger, remover, partner, opened_at: openedAt } = opened;
-  if (options.json === true) {
-    const body = { run: id, kind, trigger, remover, partner, openedAt };
-    printJson({ record: path, missing: [], run: body });
-    return;
-  }
-  printText(`${id}\n`);
+  const run = { run: id, kind, trigger, remover, partner, openedAt };
+  print(options, { record: path, missing: [], run }, () => `${id}\n`);
+  if (options.json === true) return;
   say(`Run ${id} is open (${kind}, ${trigger}): ${remover} removes ${partner}. Nothing was touched.`);
   say(`Next: drawbridge offboarding plan --config ${shellWord(options.config)}`);
 }

@@ -163,27 +163,14 @@ export function isRemoved({ planes }: Pick<Partner, "planes">): boolean {
   return PLANE_NAMES.every((plane) => planes[plane] === "closed");
 }
 
-// Which partner a name on the command line means: its server name, or its file's name. Compared exactly.
-
-const SUGGESTIONS_MAX = 3;
-
 export function partnerEntry({ partners }: Registry, serverName: string): PartnerEntry | undefined {
   return partners.find(({ partner }) => partner.serverName === serverName);
 }
 
-/** @throws DrawbridgeError `usage` when it is the own server, nobody, or not one alone */
+/** By its server name or its file's name, which no two share. @throws DrawbridgeError `usage` */
 export function findPartner(registry: Registry, name: string): PartnerEntry {
-  const matching = registry.partners.filter(
-    (entry) => entry.name === name || entry.partner.serverName === name,
-  );
-  const [only, second] = matching;
-  if (only !== undefined && second === undefined) return only;
-  if (only !== undefined) {
-    const names = matching.map((entry) => `${entry.name} (${entry.partner.serverName})`).join(", ");
-    throw new DrawbridgeError("usage", `${name} names more than one partner: ${names}`, {
-      hint: "Name the one that is meant by its other name; nothing was changed.",
-    });
-  }
+  const found = registry.partners.find((entry) => entry.name === name || entry.partner.serverName === name);
+  if (found !== undefined) return found;
   if (name === registry.organisation.serverName) {
     throw new DrawbridgeError("usage", `${name} is this organisation's own server`, {
       hint: "Name a partner; one's own server is never contained. Nothing was changed.",
@@ -198,6 +185,8 @@ export function findPartner(registry: Registry, name: string): PartnerEntry {
         : "Name it by its server name or by its file in registry/partners; nothing was changed.",
   });
 }
+
+const SUGGESTIONS_MAX = 3;
 
 /** The nearest names alone: somebody in a hurry takes the one that he is offered. */
 function closeNames(registry: Registry, name: string): readonly string[] {

@@ -3,9 +3,10 @@
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import type { StagePredicate } from "../format/predicates.ts";
 import { counterpartyOf, PLANE_OF_STAGE, STAGES_LEFT_ALONE, type StageName } from "../format/stages.ts";
+import { DUTIES_CONDITIONS } from "./closed-conditions.ts";
 import type { Condition, Evaluated } from "./condition.ts";
 import { evaluate } from "./evaluate.ts";
-import { conditionsOf, DUTIES } from "./select-conditions.ts";
+import { conditionsOf } from "./select-conditions.ts";
 
 /** What is evaluated of a stage: the fields of its statement that the conditions are compared with. */
 export type StageWork = Omit<
@@ -18,7 +19,7 @@ export const LEFT_ALONE = "left_alone";
 
 export function conditionsOfStage(stage: StageName): readonly Condition[] {
   const plane = PLANE_OF_STAGE[stage];
-  return plane === null ? DUTIES : conditionsOf(plane, "closed");
+  return plane === null ? DUTIES_CONDITIONS : conditionsOf(plane, "closed");
 }
 
 export function evaluateStage(work: StageWork, items: readonly EvidenceItem[]): readonly Evaluated[] {

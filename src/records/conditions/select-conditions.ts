@@ -3,11 +3,9 @@
 // that the organisation's own operator must have observed.
 import type { PlaneName } from "../format/stages.ts";
 import { AGENT_CONDITIONS } from "./agent-conditions.ts";
-import { CLOSED_CONDITIONS, DUTIES_CONDITIONS } from "./closed-conditions.ts";
+import { CLOSED_CONDITIONS } from "./closed-conditions.ts";
 import type { Condition, Direction, Extent } from "./condition.ts";
 import { OPEN_CONDITIONS } from "./open-conditions.ts";
-
-export const DUTIES = DUTIES_CONDITIONS;
 
 /** The conditions of one plane. An agent's identity is a matter of planes 4 and 5; elsewhere there are none. */
 export function conditionsOf(

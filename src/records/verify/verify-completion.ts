@@ -63,7 +63,15 @@ export function bindingProblems(
   isWhole: boolean,
 ): Problem[] {
   return problemsOf("completion", (report) => {
-    for (const check of BINDING_CHECKS) check({ ...predicate, bound: stages, items, isWhole, report });
+    const bound = { ...predicate, bound: stages, items, isWhole, report };
+    checkBoundStages(bound);
+    checkBoundEvidence(bound);
+    checkRevisions(bound);
+    checkOutOfReach(bound);
+    checkTimes(bound);
+    checkTrigger(bound);
+    checkOwner(bound);
+    checkPurge(bound);
   });
 }
 
@@ -74,17 +82,6 @@ interface Bound extends CompletionPredicate {
   readonly isWhole: boolean;
   readonly report: Report;
 }
-
-const BINDING_CHECKS: readonly ((bound: Bound) => void)[] = [
-  checkBoundStages,
-  checkBoundEvidence,
-  checkRevisions,
-  checkOutOfReach,
-  checkTimes,
-  checkTrigger,
-  checkOwner,
-  checkPurge,
-];
 
 function checkOrganisations(predicate: CompletionPredicate, report: Report): void {
   const { remover, partner, attestations, static_tests, revisions, stages } = predicate;
