@@ -72,6 +72,10 @@ is rejected. Reasons: ${["unreadable", ...REJECT_REASONS].join(", ")}.`,
   },
 });
 
+function findingLine(card: string, { at, rule, message }: Record<"at" | "rule" | "message", string>): string {
+  return `${card}: ${at || "/"}: ${rule}: ${message}`;
+}
+
 const UNREADABLE = { at: "", rule: "unreadable", message: "the file cannot be read" } as const;
 
 export const lintCommand = defineCommand({
@@ -84,15 +88,10 @@ Prints "NAME ok", or a line a finding: "NAME: PLACE: RULE: what to do". Signatur
       const bytes = readCardFile(card);
       return { card, findings: bytes === undefined ? [UNREADABLE] : lintCard(bytes) };
     });
-    print(options, results, () =>
-      results
-        .flatMap(({ card, findings }) =>
-          findings.length === 0
-            ? [`${card} ok\n`]
-            : findings.map(({ at, rule, message }) => `${card}: ${at || "/"}: ${rule}: ${message}\n`),
-        )
-        .join(""),
+    const lines = results.flatMap(({ card, findings }) =>
+      findings.length === 0 ? [`${card} ok`] : findings.map((one) => findingLine(card, one)),
     );
+    print(options, results, () => lines.map((line) => `${line}\n`).join(""));
     return results.some(({ findings }) => findings.length > 0) ? ExitCode.failed : ExitCode.ok;
   },
 });
@@ -117,9 +116,7 @@ proxy that writes the card anew may break the signature. What \`card lint\` find
         hint: "Correct the card; `drawbridge card lint` lists everything.",
       });
     }
-    for (const { at, rule, message } of lintCard(bytes)) {
-      say(`warning: ${card}: ${at || "/"}: ${rule}: ${message}`);
-    }
+    for (const finding of lintCard(bytes)) say(`warning: ${findingLine(card, finding)}`);
     if (options.output === undefined) printData(result.bytes);
     else writeFileSync(options.output, result.bytes);
   },

@@ -29,14 +29,11 @@ Exit codes:
       examineBridge(file, systemClock),
     );
     const json = findings.map((one) => ({ ...one, ok: one.state === "ok" }));
-    print(options, json, () =>
-      findings
-        .map(({ name, state, found, hint }) => {
-          const line = `${MARKS[state].padEnd(WIDTH)}${name}: ${found}\n`;
-          return hint === undefined ? line : `${line}${" ".repeat(WIDTH)}${hint}\n`;
-        })
-        .join(""),
-    );
+    const lines = findings.map(({ name, state, found, hint }) => {
+      const line = `${MARKS[state].padEnd(WIDTH)}${name}: ${found}\n`;
+      return hint === undefined ? line : `${line}${" ".repeat(WIDTH)}${hint}\n`;
+    });
+    print(options, json, () => lines.join(""));
     const states = new Set(findings.map(({ state }) => state));
     if (states.has("failing")) return ExitCode.failed;
     return states.has("not_known") ? ExitCode.incomplete : ExitCode.ok;

@@ -21,19 +21,14 @@ export const showCommand = defineCommand({
   help: `
 The columns are those of the lists of rooms, delegations and encrypted events.`,
   async run([room], options) {
-    const shown = await onLedger(options.config, async (operations, now) => {
-      const [[summary], delegations, envelopes] = await Promise.all([
+    const [[first], delegations, envelopes] = await onLedger(options.config, (operations, now) =>
+      Promise.all([
         operations.rooms(room),
         operations.delegations(now, { room }),
         operations.envelopes(room),
-      ]);
-      return {
-        summary: found(summary, "open work in that room", "drawbridge room list"),
-        delegations,
-        envelopes,
-      };
-    });
-    const { summary, delegations, envelopes } = shown;
+      ]),
+    );
+    const summary = found(first, "open work in that room", "drawbridge room list");
     const json = {
       ...inJson(summary),
       delegations: delegations.map(inJson),

@@ -111,15 +111,9 @@ Exit codes:
     );
     const ok = checks.every(({ result }) => result === "ok");
     const failed = checks.filter(({ result }) => result === "failed");
-    print(options, { ok, checks }, () =>
-      [
-        renderTable(
-          ["CHECK", "RESULT"],
-          checks.map(({ name, result }) => [name, result]),
-        ),
-        ...failed.map(({ name, found }) => `\n${name}:\n${found.map((line) => `  ${line}\n`).join("")}`),
-      ].join(""),
-    );
+    const rows = checks.map(({ name, result }) => [name, result]);
+    const why = failed.map(({ name, found }) => `\n${name}:\n${found.map((line) => `  ${line}\n`).join("")}`);
+    print(options, { ok, checks }, () => [renderTable(["CHECK", "RESULT"], rows), ...why].join(""));
     return ok ? ExitCode.ok : ExitCode.failed;
   },
 });
