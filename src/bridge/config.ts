@@ -10,6 +10,7 @@ import { loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
 const MiB = 1024 * 1024;
+const bytes = (most: number) => z.int().min(1_024).default(most);
 
 /** Languages of the notices (texts/). */
 export const LANGUAGES = ["en", "de"] as const;
@@ -34,17 +35,12 @@ const Encryption = z
         longestWait: durationMs("2m", { min: "1s" }),
       })
       .prefault({}),
-    /**
-     * Which devices' questions count, and which devices get the keys of answers: any, those that their owner
-     * cross-signed, or those of the identities listed below. All devices get the keys of notices.
-     */
+    /** Which devices' questions count, and which get the keys of answers: `verified` are those of `verifiedIdentities`. */
     senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
     /** For `verified`: users and the public master keys that somebody has compared. */
     verifiedIdentities: z
       .array(z.strictObject({ user: z.string().min(1), masterKey: z.string().regex(/^[A-Za-z0-9+/]{43}$/) }))
       .default([]),
-    /** Forwarded keys are never accepted: their origin cannot be verified (decision 0009). */
-    forwardedKeys: z.enum(["refuse"]).default("refuse"),
   })
   .prefault({})
   .superRefine((encryption, context) => {
@@ -135,10 +131,7 @@ export const BridgeConfigFile = z.strictObject({
       file: z.string().min(1).optional(),
     })
     .prefault({}),
-  /**
-   * OpenTelemetry traces without content, by OTLP over HTTP: where the collector takes them. None when absent.
-   * Headers, such as a token, come from the environment: OTEL_EXPORTER_OTLP_HEADERS.
-   */
+  /** Where a collector takes traces (OTLP over HTTP). Headers come from the environment: OTEL_EXPORTER_OTLP_HEADERS. */
   traces: z.strictObject({ url: z.url({ protocol: /^https?$/ }) }).optional(),
   encryption: Encryption,
   /** The catchup, after the homeserver was down, of what its transactions lost. Keys are always caught up. */
@@ -159,10 +152,7 @@ export const BridgeConfigFile = z.strictObject({
       /** Encrypted events that await their keys, of one room and of one sender. */
       roomEnvelopes: z.int().min(1).default(64),
       senderEnvelopes: z.int().min(1).default(16),
-      transactionBodyBytes: z
-        .int()
-        .min(1_024)
-        .default(16 * MiB),
+      transactionBodyBytes: bytes(16 * MiB),
       /** Delegations one process works on at a time; half of them at most on streams. A task between two polls takes no slot. */
       concurrency: z.int().min(1).max(1_024).default(64),
       /** How many of them may be of one agent; a quarter when nothing is said. */
@@ -182,10 +172,7 @@ export const BridgeConfigFile = z.strictObject({
       /** One HTTP request to an agent, streams excepted. */
       agentRequestTimeout: durationMs("60s", { min: "1s" }),
       /** Longest answer taken from an agent, and longest response body read from one. */
-      answerBytes: z
-        .int()
-        .min(1_024)
-        .default(1 * MiB),
+      answerBytes: bytes(1 * MiB),
       /** How long a delegation stays with a process that does not renew it; renewed at a third of it. */
       lease: durationMs("30s", { min: "3s" }),
       /** The same notice is not repeated in a room within this time. */
@@ -211,10 +198,7 @@ export const capacityOf = ({
   senderEnvelopes,
 }: BridgeConfig["limits"]) => ({ room, global, server, agent, agentReserve, roomEnvelopes, senderEnvelopes });
 
-/**
- * Loads the bridge's configuration.
- * @throws ConfigError, DrawbridgeError `config_unreadable`
- */
+/** @throws ConfigError, DrawbridgeError `config_unreadable` */
 export function loadBridgeConfig(file: string): BridgeConfig {
   const path = resolve(file);
   return { ...loadYaml(BridgeConfigFile, path), directory: dirname(path) };

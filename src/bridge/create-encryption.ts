@@ -1,7 +1,7 @@
 // What encrypted rooms add to the bridge, wired together: machines, devices, the intake envelope worker.
 // Invariants: with mode `refuse` there is none of it; with `devices` ghosts have devices, and take no part; the devices
 // outlive whatever may still send, and their machines end last.
-import type { EventId, GhostMxid, RoomId } from "../domain/identifiers.ts";
+import type { EventId, GhostMxid } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { serversAllowed } from "./agents/sender-policy.ts";
 import { capacityOf } from "./config.ts";
@@ -29,7 +29,6 @@ export interface EncryptionOptions
   readonly namespace: Namespace;
   readonly observe: IntakeEnvelopeObserver;
   readonly owns: (ghost: GhostMxid) => boolean;
-  /** A ghost's device was opened. */
   readonly onReady: () => void;
 }
 
@@ -89,11 +88,7 @@ export function createEncryption(options: EncryptionOptions) {
   };
   const encryptEvent: EncryptEvent = (actor, room, event) => devices.encryptEvent(actor, room, event);
   return {
-    intake,
-    /** The catchup of a ghost's to-device messages. */
-    catchup: (ghost: GhostMxid, signal: AbortSignal) => devices.catchup(ghost, signal),
-    /** To be called when a ghost has left a room. */
-    onLeft: (ghost: GhostMxid, room: RoomId) => devices.forgetRoom(ghost, room),
+    ...{ intake, devices, queue: worker?.queue },
     /** Makes what is sent ready for its room; undefined where encrypted rooms are refused. */
     encryptEvent: takesPart ? encryptEvent : undefined,
     start: () => {
@@ -102,19 +97,11 @@ export function createEncryption(options: EncryptionOptions) {
     },
     /** All ghosts that have machines, or are to have one. */
     ghosts: async () => [...new Set([...(await agents.current()).byGhost.keys(), ...devices.known().keys()])],
-    isSettled: (ghost: GhostMxid) => devices.isSettled(ghost),
-    taken: () => devices.taken(),
-    mailCame: () => devices.mailCame(),
-    closeGhosts: (ghosts: readonly GhostMxid[], hasLost: boolean) => devices.close(ghosts, hasLost),
-    /** To be called when intake envelopes were admitted. */
-    wake: () => worker?.queue.wake(),
     /** To be called when these events were redacted. */
     redacted: (events: readonly EventId[]) => void worker?.redacted(events).catch(countError),
     readiness: async () =>
       deviceReadiness(devices, [...(await agents.current()).byGhost.keys()].filter(options.owns)),
-    /** Sets the gauges of devices, before a scrape. */
     record: () => recordDevices(metrics, devices.statuses(), devices.keyDelivery().result),
-    drainWorker: async () => await worker?.queue.drain(),
     /** Closes the devices: nothing can be sent into encrypted rooms after it. */
     close: async () => {
       ending.abort();

@@ -1,16 +1,12 @@
-// The bridge's connection pool to its PostgreSQL server, and the ledger as an operator's commands use it, whether bridges run
-// or not.
-// Invariants: only the ledger uses the pool; a connection that breaks is replaced, and nothing that was uncommitted on it was
-// acknowledged.
+// The bridge's connection pool to its PostgreSQL server, also for an operator's commands, whether bridges run or not.
+// Invariants: only the ledger uses the pool; a connection that breaks is replaced.
 import type { Pool } from "pg";
 import { type Logger, pino } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError, errorName } from "../domain/errors.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { BridgeConfig } from "./config.ts";
-import { type AcceptedDatabase, acceptDatabase } from "./ledger/database-marker.ts";
 import { migrate } from "./ledger/migrate.ts";
-import { createOperations, type Operations } from "./ledger/operator-commands.ts";
 import { createLedgerPool } from "./ledger/postgres.ts";
 
 const POOL_SIZE = 16;
@@ -40,19 +36,14 @@ export function openDatabase(config: BridgeConfig, log: Logger): Database {
 /** SQLSTATE 28: wrong user or password; 3D: no such database. */
 const isRefusal = (name: string) => /^(28|3D)/.test(name);
 
-/** What an operator is told when the database was not to be had: whether it is away, or refuses the URL's user or name. */
 function databaseError(cause: unknown): DrawbridgeError {
   if (cause instanceof DrawbridgeError) return cause;
   const name = errorName(cause);
-  return isRefusal(name)
-    ? new DrawbridgeError("database_unavailable", `the database refuses the connection (${name})`, {
-        hint: "Correct user, password and database name in the URL that `database` names.",
-        cause,
-      })
-    : new DrawbridgeError("database_unavailable", `the bridge's database cannot be reached (${name})`, {
-        hint: "Start PostgreSQL, or correct host and port in the URL that `database` names.",
-        cause,
-      });
+  const [what, mend] = isRefusal(name)
+    ? ["the database refuses the connection", "Correct user, password and database name"]
+    : ["the bridge's database cannot be reached", "Start PostgreSQL, or correct host and port"];
+  const hint = `${mend} in the URL that \`database\` names.`;
+  return new DrawbridgeError("database_unavailable", `${what} (${name})`, { hint, cause });
 }
 
 /** Migrates as soon as the database can be reached. Rejects with the signal's reason when aborted. */
@@ -77,7 +68,7 @@ export async function migrateWhenReachable(
   }
 }
 
-/** Opens the bridge's database for `work`, and closes it whatever happens. @throws DrawbridgeError */
+/** Opens and migrates the bridge's database for `work`, and closes it whatever happens. @throws DrawbridgeError */
 export async function onDatabase<T>(
   config: BridgeConfig,
   work: (pool: Pool, migrated: number) => Promise<T>,
@@ -91,22 +82,4 @@ export async function onDatabase<T>(
   } finally {
     await close();
   }
-}
-
-/** @throws DrawbridgeError */
-export function withOperations<T>(
-  config: BridgeConfig,
-  work: (operations: Operations) => Promise<T>,
-): Promise<T> {
-  return onDatabase(config, (pool) => work(createOperations(pool, config.limits.noticeInterval)));
-}
-
-/** Returns how many migrations were applied. @throws DrawbridgeError */
-export function migrateDatabase(config: BridgeConfig): Promise<number> {
-  return onDatabase(config, async (_, migrated) => migrated);
-}
-
-/** Has bridges start on a database that was put back from a backup. @throws DrawbridgeError */
-export function acceptRestoredDatabase(config: BridgeConfig, now: number): Promise<AcceptedDatabase> {
-  return onDatabase(config, (pool) => acceptDatabase(pool, now, config.limits.noticeInterval));
 }

@@ -1,11 +1,12 @@
 // The status and the reset of ghosts' devices for an operator, whether the bridge runs or not.
 // Invariants: the status changes nothing; a reset deletes the old device at the homeserver before it deletes it from the
 // ledger, so that an interrupted reset leaves a stopped device and can be repeated.
-import type { Clock, Random } from "../domain/clock.ts";
+import type { Random } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { type GhostMxid, ghostOf, parseAgentId, parseUserId } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { BridgeConfig } from "./config.ts";
+import type { BridgeOptions } from "./context.ts";
 import { onDatabase } from "./database.ts";
 import { createGhosts, type RecordedDevice } from "./ledger/ghosts.ts";
 import type { GhostLedger } from "./ledger/ledger.ts";
@@ -22,7 +23,6 @@ export interface DeviceReport {
   readonly device: string;
   readonly stopped: DeviceStopReason | null;
   readonly stoppedAt: string | null;
-  /** Whether there is a store of the device's keys. */
   readonly store: boolean;
   readonly epoch: string | null;
   readonly publishedAt: string | null;
@@ -30,21 +30,9 @@ export interface DeviceReport {
   readonly crossSigned: boolean | null;
 }
 
-export interface DeviceReset {
-  readonly ghost: GhostMxid;
-  readonly from: string;
-  readonly to: string;
-}
-
-export interface DeviceAdminOptions {
-  readonly config: BridgeConfig;
-  readonly clock: Clock;
-  readonly random: Random;
-}
-
 /** Opens the devices of a bridge for `work`, and closes them whatever happens. @throws DrawbridgeError */
 export function withDeviceAdmin<T>(
-  { config, clock, random }: DeviceAdminOptions,
+  { config, clock, random }: Pick<BridgeOptions, "config" | "clock" | "random">,
   work: (admin: DeviceAdmin) => Promise<T>,
 ): Promise<T> {
   return onDatabase(config, async (pool) => {
@@ -80,7 +68,7 @@ function createDeviceAdmin(
      * @returns the old and the new device ID
      * @throws DrawbridgeError
      */
-    async reset(name: string): Promise<DeviceReset> {
+    async reset(name: string) {
       const { devices } = homeserver;
       const ghost = ghostNamed(name, config);
       const recorded = await ledger.recordedDevice(ghost);

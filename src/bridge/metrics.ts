@@ -1,7 +1,6 @@
-// The bridge's metrics (Prometheus), and the gauges of what waits in the database, read when the metrics are scraped.
-// Invariants: labels come from closed sets alone: no room, user, event or text; at most one query for the gauges in a few
-// seconds, however often and by however many the metrics are scraped; a database that does not answer delays a scrape for a
-// bounded time, and then what is unknown is NaN, never zero.
+// The bridge's metrics (Prometheus), and the gauges of what waits in the database, read at a scrape.
+// Invariants: labels come from closed sets alone: no room, user, event or text; the gauges take one query in five seconds
+// at most; a database that does not answer delays a scrape for a bounded time, and what is unknown is NaN, never zero.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import manifest from "../../package.json" with { type: "json" };
 import type { Clock } from "../domain/clock.ts";
@@ -33,6 +32,7 @@ const SECONDS_BUCKETS = [
 
 export type Metrics = ReturnType<typeof createMetrics>;
 
+/** The reference, docs/reference/metrics.md, says more of each. */
 export function createMetrics() {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
@@ -49,22 +49,12 @@ export function createMetrics() {
   const metrics = {
     registry,
     transactions: counter("transactions_total", "Transactions of the homeserver by outcome.", "outcome"),
-    transactionSeconds: histogram(
-      "transaction_duration_seconds",
-      "From a transaction's arrival to its acknowledgement.",
-    ),
+    transactionSeconds: histogram("transaction_duration_seconds", "From arrival to acknowledgement."),
     eventsMalformed: counter("malformed_events_total", "Events that could not be read, by reason.", "reason"),
     delegationsAdmitted: counter("delegations_admitted_total", "Delegations recorded for work."),
-    delegationsDenied: counter(
-      "delegations_denied_at_intake_total",
-      "Delegations refused when they were admitted: by capacity, by the sender policy, as a replay, as too old, or as an exchange of programs.",
-    ),
+    delegationsDenied: counter("delegations_denied_at_intake_total", "Delegations refused at admission."),
     delegationsClaimed: counter("delegations_claimed_total", "Delegations taken up by this process."),
-    delegationsDeferred: counter(
-      "delegations_deferred_total",
-      "Delegations put back to be tried again.",
-      "reason",
-    ),
+    delegationsDeferred: counter("delegations_deferred_total", "Delegations put back for later.", "reason"),
     delegationsFinished: counter(
       "delegations_finished_total",
       "Delegations ended.",
@@ -73,16 +63,9 @@ export function createMetrics() {
       "reason",
     ),
     delegationsOpen: gauge("delegations_open", "Delegations that have not ended, by state.", "state"),
-    oldestQuestion: gauge(
-      "question_oldest_wait_seconds",
-      "How long the oldest question has waited for its agent to accept it.",
-    ),
+    oldestQuestion: gauge("question_oldest_wait_seconds", "How long the oldest has waited."),
     slots: gauge("slots", "Slots of this process for requests to agents, by what they are used for.", "kind"),
-    intakeEnvelopes: gauge(
-      "intake_envelopes",
-      "Encrypted events without a key: missing, or late: their rooms have continued.",
-      "reason",
-    ),
+    intakeEnvelopes: gauge("intake_envelopes", "Encrypted events whose key is missing or late.", "reason"),
     auditLag: gauge("audit_export_lag_seconds", "Age of the oldest audit record that was not exported."),
     agentsQuarantined: gauge("agents_quarantined", "Configured agents whose identity is not verified."),
     buildInfo: gauge("build_info", "1, with the version of the bridge and of Node.js.", "version", "node"),
@@ -101,60 +84,20 @@ export function createMetrics() {
     agentsFileRejected: counter("agents_file_rejected_total", "Versions of agents.yaml that were refused."),
     auditExported: counter("audit_records_exported_total", "Audit records written to the audit file."),
     homeserverUp: gauge("homeserver_up", "Whether the homeserver answers: 1, or 0 while it is away."),
-    catchupSeconds: histogram(
-      "catchup_duration_seconds",
-      "Catchup of what transactions may have lost.",
-      "cause",
-      "outcome",
-    ),
-    recovered: counter(
-      "catchup_events_total",
-      "Questions, and encrypted events, that no transaction had brought before the catchup.",
-      "cause",
-    ),
+    catchupSeconds: histogram("catchup_duration_seconds", "Catchups of rooms.", "cause", "outcome"),
+    recovered: counter("catchup_events_total", "Questions that only a catchup has brought.", "cause"),
     workerErrors: counter("worker_errors_total", "Unexpected errors of workers.", "worker"),
-    encryptedEvents: counter(
-      "encrypted_events_total",
-      "Encrypted events by what became of them: opened at once, after a wait, or never.",
-      "outcome",
-    ),
-    encryptedExpired: counter(
-      "encrypted_events_expired_total",
-      "Encrypted events whose wait ended without their being read, by reason.",
-      "reason",
-    ),
+    encryptedEvents: counter("encrypted_events_total", "Encrypted events by what became of them.", "outcome"),
+    encryptedExpired: counter("encrypted_events_expired_total", "Encrypted events that expired.", "reason"),
     encryptedWaiting: gauge("encrypted_events_waiting", "Encrypted events that wait for their key."),
-    encryptedOldestSeconds: gauge(
-      "encrypted_events_oldest_wait_seconds",
-      "How long the oldest encrypted event has waited for its key.",
-    ),
-    encryptedWaitSeconds: histogram(
-      "encrypted_event_wait_seconds",
-      "From an encrypted event's arrival without its key to its derivation.",
-      "by",
-    ),
-    keyRequests: counter(
-      "key_requests_total",
-      "Room keys requested from the devices that made them.",
-      "outcome",
-    ),
+    encryptedOldestSeconds: gauge("encrypted_events_oldest_wait_seconds", "How long the oldest has waited."),
+    encryptedWaitSeconds: histogram("encrypted_event_wait_seconds", "How long its key was missing.", "by"),
+    keyRequests: counter("key_requests_total", "Room keys requested from devices.", "outcome"),
     toDeviceMessages: counter("to_device_messages_total", "To-device messages taken in, by way.", "by"),
-    toDeviceIgnored: counter(
-      "to_device_ignored_total",
-      "Parts of transactions for devices that could not be read, or were for no device of a ghost.",
-    ),
-    toDeviceRefused: counter(
-      "to_device_refused_total",
-      "To-device messages of servers that no agent allows, which were dropped.",
-    ),
-    toDeviceSkipped: counter(
-      "to_device_skipped_total",
-      "To-device messages that a catchup skipped, because they are too large or malformed.",
-    ),
-    keysTooLarge: counter(
-      "user_keys_too_large_total",
-      "Users whose keys are larger than what is read of an answer; they are left out for a while.",
-    ),
+    toDeviceIgnored: counter("to_device_ignored_total", "Unusable parts of transactions for devices."),
+    toDeviceRefused: counter("to_device_refused_total", "To-device messages of servers not allowed."),
+    toDeviceSkipped: counter("to_device_skipped_total", "To-device messages that a catchup skipped."),
+    keysTooLarge: counter("user_keys_too_large_total", "Users whose keys are too large to be read."),
     keyCatchups: counter("key_catchups_total", "Catchups of to-device messages.", "outcome"),
     devicesStopped: counter("ghost_devices_stopped_total", "Devices of ghosts that were stopped.", "reason"),
     processes: gauge("processes", "Bridge processes that are alive on this database."),
@@ -162,10 +105,7 @@ export function createMetrics() {
     devices: gauge("ghost_devices", "Devices of ghosts by state, as of the last scrape.", "state"),
     devicesUnsigned: gauge("ghost_devices_not_cross_signed", "Ready devices that are not cross-signed."),
     devicesCatchupFailing: gauge("ghost_devices_catchup_failing", "Devices whose last catchup failed."),
-    keysNotDelivered: gauge(
-      "keys_not_delivered",
-      "1 when the homeserver's transactions were seen to bring no keys, or no counts of them.",
-    ),
+    keysNotDelivered: gauge("keys_not_delivered", "1 when transactions were seen to bring no keys."),
   };
   // A counter that was never raised is absent, and an alarm on it would have no data.
   for (const outcome of ENCRYPTED_OUTCOMES) metrics.encryptedEvents.inc({ outcome }, 0);
@@ -210,10 +150,6 @@ export function intakeEnvelopeMetrics(
       metrics.encryptedWaitSeconds.observe({ by: end }, waitedMs / 1_000);
     },
     keyRequest: (outcome) => metrics.keyRequests.inc({ outcome }),
-    waiting: (count, oldestMs) => {
-      metrics.encryptedWaiting.set(count);
-      metrics.encryptedOldestSeconds.set(oldestMs / 1_000);
-    },
     failed: () => metrics.workerErrors.inc({ worker: "intake_envelopes" }),
   };
 }
@@ -279,7 +215,7 @@ const PATIENCE_MS = 2_000;
 
 export interface WaitingGaugesOptions {
   readonly metrics: Metrics;
-  readonly read: (ghosts: readonly GhostMxid[]) => Promise<Waiting>;
+  readonly read: (ghosts: readonly GhostMxid[]) => Promise<Waiting | undefined>;
   /** The ghosts that have agents. */
   readonly ghosts: () => Promise<readonly GhostMxid[]>;
   readonly clock: Clock;
@@ -308,11 +244,13 @@ export function waitingGauges({ metrics, read, ghosts, clock }: WaitingGaugesOpt
 function set(metrics: Metrics, waiting: Waiting | undefined, now: number): void {
   const isUnknown = waiting === undefined;
   const value = (number: number | undefined) => (isUnknown ? Number.NaN : (number ?? 0));
-  const age = (at: number | undefined) => value(at === undefined ? 0 : Math.max(0, now - at) / 1_000);
+  const age = (at: number | null | undefined) => value(at == null ? 0 : Math.max(0, now - at) / 1_000);
   for (const state of OPEN_STATES) metrics.delegationsOpen.set({ state }, value(waiting?.delegations[state]));
   metrics.oldestQuestion.set(age(waiting?.oldestQuestionAt));
   metrics.intakeEnvelopes.set({ reason: "key_missing" }, value(waiting?.envelopes.holding));
   metrics.intakeEnvelopes.set({ reason: "key_late" }, value(waiting?.envelopes.passed));
+  metrics.encryptedWaiting.set(value(waiting && waiting.envelopes.holding + waiting.envelopes.passed));
+  metrics.encryptedOldestSeconds.set(age(waiting?.envelopes.oldestAt));
   metrics.auditLag.set(age(waiting?.oldestAuditAt));
   metrics.agentsQuarantined.set(value(waiting?.quarantined));
 }

@@ -1,5 +1,5 @@
-// What this process owns among the bridge processes on one database: the machines of ghosts, shared out evenly, and the
-// work that one process does at a time. Any process takes transactions and works on what needs no machine.
+// What this process owns among those on one database: the machines of ghosts, shared out evenly, and the work that one
+// process does at a time.
 // Invariants: a ghost has one owner, and the fence of its store stands behind that; what is given up is closed before
 // another process can take it; a process that loses its connection owns nothing from that moment, and claims nothing
 // until it has a new one; what nobody alive owns is taken at the next look.
@@ -7,7 +7,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import { errorName } from "../domain/errors.ts";
 import type { GhostMxid } from "../domain/identifiers.ts";
-import type { ProcessConnection, Processes } from "./ledger/processes.ts";
+import type { ProcessConnection } from "./ledger/processes.ts";
 
 /** Work that one process does at a time. */
 export const ROLES = ["audit", "avatars", "catchup", "retention"] as const;
@@ -21,11 +21,10 @@ export interface OwnershipOptions {
   readonly ghosts: (() => Promise<readonly GhostMxid[]>) | undefined;
   /** Whether the ghost's machine is open, or was tried to be opened: before, nothing is claimed for it. */
   readonly isSettled: (ghost: GhostMxid) => boolean;
-  /** Ghosts were taken. */
   readonly onTaken: () => void;
   /** Closes the machines of these ghosts; `hasLost`: another process may have taken them already. */
   readonly close: (ghosts: readonly GhostMxid[], hasLost: boolean) => Promise<void>;
-  /** The other processes take this one for ended, and release its leases. */
+  /** This process counts as ended, and its leases are released. */
   readonly onLost: () => void;
   /** Leases of a process that has ended were released: there may be work. */
   readonly onReleased: () => void;
@@ -95,7 +94,6 @@ export class Ownership {
     await this.#giveUp(this.ghosts);
   }
 
-  /** Gives everything up. */
   async end(): Promise<void> {
     await this.giveUpGhosts();
     this.#ending.abort();
@@ -164,7 +162,8 @@ export class Ownership {
     };
     const all = wanted === undefined || this.#givesUpGhosts ? [] : await wanted();
     const own = all.filter((ghost) => this.#owned.has(ghost) && !this.#closing.has(ghost));
-    const share = fairShare(all, found);
+    // The most that a process has when they are shared out evenly.
+    const share = Math.ceil(all.length / Math.max(1, found.live.length));
     const free = all.filter(isFree).slice(0, Math.max(0, share - own.length));
     const names = [...free, ...ROLES.filter(isFree)];
     if (names.length > 0) {
@@ -193,9 +192,4 @@ export class Ownership {
     }
     for (const ghost of closing) this.#closing.delete(ghost);
   }
-}
-
-/** How many ghosts each process has at most, when they are shared out evenly. */
-function fairShare(ghosts: readonly GhostMxid[], { live }: Processes): number {
-  return Math.ceil(ghosts.length / Math.max(1, live.length));
 }

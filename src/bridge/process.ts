@@ -1,27 +1,22 @@
-// A bridge as a process: it reads its files, migrates the database, works, and drains when it is stopped. Any number of
-// processes work on one database.
+// A bridge as a process: it reads its files, migrates the database, works, and drains when it is stopped.
 // Invariants: nothing listens before the database is migrated; no work begins, and no transaction is taken, on a database
-// that was put back; an acknowledged transaction is durable at every moment; a drain first stops taking transactions and
-// gives its ghosts to the other processes, then lets work end or releases it; a port that stays in use is an error with a hint.
+// that was put back; a drain first stops taking transactions and gives its ghosts to other processes, then lets work end.
 import { once } from "node:events";
 import { resolve } from "node:path";
-import type { Clock } from "../domain/clock.ts";
+import type { FastifyInstance } from "fastify";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { closeServer } from "../runtime/http.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { WatchedAgentDirectory } from "./agents/loaded-agents.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
-import { createObserveServer, databaseReadiness, HomeserverReadiness } from "./health/health-server.ts";
+import { createObserveServer, databaseReadiness, UNCHECKED, untilWell } from "./health/health-server.ts";
 import { selfCheck } from "./health/homeserver-checks.ts";
 import { ContentKeys } from "./ledger/content-keys.ts";
 import { createMetrics } from "./metrics.ts";
 import { type BridgeServices, createServices } from "./services.ts";
 
-/**
- * Runs the bridge until `stop` aborts; resolves when it has drained.
- * @throws DrawbridgeError when it cannot start
- */
+/** Runs the bridge until `stop` aborts, and drains it. @throws DrawbridgeError when it cannot start */
 export async function runBridge(options: BridgeOptions): Promise<void> {
   const { config, clock, log, stop } = options;
   const secret = (reference: Parameters<typeof readSecret>[0]) => readSecret(reference, config.directory);
@@ -59,12 +54,12 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
   const services = createServices(options, context);
   const { ownership, homeserver, encryption, intake, audit, closeDelegations, workers, restoreGuard } =
     services;
-  const homeserverReadiness = new HomeserverReadiness(options);
+  let homeserverChecks = UNCHECKED;
   const observe = createObserveServer({
     registry: metrics.registry,
     readiness: async () => [
       await databaseReadiness(database.pool, clock),
-      ...homeserverReadiness.checks,
+      ...homeserverChecks,
       {
         name: "taking_transactions",
         ok: intake.server.listening && !stop.aborted,
@@ -80,23 +75,24 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
     agentsDigest: () => agents.digest(),
   });
 
-  await listen(observe, config.observe, "observe");
+  await listen(observe, "observe", options, 0);
+  const check = async () => {
+    homeserverChecks = await checkHomeserver(options, context, services);
+    return homeserverChecks;
+  };
   let selfChecked: Promise<void> | undefined;
   try {
-    const settle = () => {
-      selfChecked ??= homeserverReadiness
-        .settle(() => checkHomeserver(options, context, services), stop)
-        // It rejects only when `stop` interrupts the wait between two checks.
-        .catch(() => undefined);
+    const selfCheckOnce = () => {
+      selfChecked ??= untilWell(check, options);
     };
     // While the homeserver does not answer, the self-check says why.
-    await restoreGuard.check(stop, settle);
-    if (await listenOnceFree(intake, config.listen, "listen", { clock, ended: stop })) {
+    await restoreGuard.check(stop, selfCheckOnce);
+    if (await listen(intake, "listen", options, TAKEN_MS)) {
       await ownership.start(stop);
       encryption?.start();
       for (const part of [audit.loop, ...workers]) part.start();
       log.info({ event: "started", listen: config.listen, observe: config.observe }, "the bridge is up");
-      settle();
+      selfCheckOnce();
     }
     if (!stop.aborted) await Promise.race([once(stop, "abort"), restoreGuard.wentBack]);
     log.info({ event: "draining" }, "no more transactions are taken");
@@ -105,7 +101,7 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
       closeServer(intake.server, clock),
       selfChecked,
       ownership.giveUpGhosts(),
-      encryption?.drainWorker(),
+      encryption?.queue?.drain(),
       ...workers.map((part) => part.drain()),
     ]);
     // Nothing is sent from here on. Requests of devices to a homeserver that hangs are not awaited.
@@ -127,67 +123,38 @@ async function checkHomeserver(
   const recorded = await ledger.ghosts.recordedDevices();
   const stopped = new Set(recorded.filter((one) => one.stopped !== undefined).map((one) => one.ghost));
   const ghost = [...(await agents.current()).byGhost.keys()].find((one) => !stopped.has(one));
-  const checks = await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
-  return checks.map(({ check, ok, hint }) => ({ name: check, ok, ...(hint !== undefined && { hint }) }));
+  return await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
 }
 
-interface Address {
-  readonly host: string;
-  readonly port: number;
-}
-
-interface Listener {
-  listen(address: { host: string; port: number }): Promise<unknown>;
-}
-
-interface Patience {
-  readonly clock: Clock;
-  /** Aborts when there is nothing to wait for any more. */
-  readonly ended: AbortSignal;
-}
-
-/** A port may stay taken for so long: by a bridge that ends, or by one that tries it as well. */
+/** The port of transactions may stay taken for so long: by a bridge that ends, or by one that tries it as well. */
 const TAKEN_MS = 10_000;
 const POLL_MS = 250;
 
 /**
- * @param setting the configuration's name for the address
- * @throws DrawbridgeError `program_failed`
+ * Listens at the address that `setting` names, as soon as its port is free; false when `stop` aborted before.
+ * @throws DrawbridgeError `program_failed` when it is still taken after `takenMs`, or cannot be had at all
  */
-async function listen(server: Listener, address: Address, setting: string): Promise<void> {
-  try {
-    await server.listen({ ...address });
-  } catch (cause) {
-    throw new DrawbridgeError("program_failed", `cannot listen on ${address.host}:${address.port}`, {
-      hint: `Free that port, or change \`${setting}\` in the configuration.`,
-      cause,
-    });
-  }
-}
-
-const isTaken = (error: unknown) =>
-  error instanceof DrawbridgeError && (error.cause as { code?: unknown } | undefined)?.code === "EADDRINUSE";
-
-/**
- * Listens as soon as the port is free; false when `ended` aborted before.
- * @throws DrawbridgeError `program_failed` when it is still taken after ten seconds, or cannot be had at all
- */
-async function listenOnceFree(
-  server: Listener,
-  address: Address,
-  setting: string,
-  { clock, ended }: Patience,
+async function listen(
+  server: FastifyInstance,
+  setting: "listen" | "observe",
+  { config, clock, stop }: BridgeOptions,
+  takenMs: number,
 ): Promise<boolean> {
-  const deadline = clock.now() + TAKEN_MS;
-  while (!ended.aborted) {
+  const { host, port } = config[setting];
+  const deadline = clock.now() + takenMs;
+  while (!stop.aborted) {
     try {
-      await listen(server, address, setting);
+      await server.listen({ host, port });
       return true;
-    } catch (error) {
-      if (!isTaken(error)) throw error;
-      if (clock.now() >= deadline) throw error;
+    } catch (cause) {
+      if ((cause as { code?: unknown }).code !== "EADDRINUSE" || clock.now() >= deadline) {
+        throw new DrawbridgeError("program_failed", `cannot listen on ${host}:${port}`, {
+          hint: `Free that port, or change \`${setting}\` in the configuration.`,
+          cause,
+        });
+      }
     }
-    await clock.sleep(POLL_MS, ended).catch(() => undefined);
+    await clock.sleep(POLL_MS, stop).catch(() => undefined);
   }
   return false;
 }

@@ -1,7 +1,7 @@
 // Everything that works in a bridge process, wired together.
 // Invariant: nothing is started here, nothing listens, and no request is made to the homeserver.
 import { resolve } from "node:path";
-import type { GhostMxid, UserId } from "../domain/identifiers.ts";
+import type { GhostMxid, RoomId, UserId } from "../domain/identifiers.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import { CardRefresh } from "./agents/refresh-cards.ts";
 import { CardTrustGate } from "./agents/trust.ts";
@@ -54,9 +54,9 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     open: (onNotified) => openProcessConnection(database.url, onNotified),
     releaseEnded: (now) => releaseEnded(database.pool, now),
     ghosts: config.encryption.mode === "refuse" ? undefined : async () => (await encryption?.ghosts()) ?? [],
-    isSettled: (ghost) => encryption?.isSettled(ghost) === true,
-    onTaken: () => encryption?.taken(),
-    close: async (left, hasLost) => encryption?.closeGhosts(left, hasLost),
+    isSettled: (ghost) => encryption?.devices.isSettled(ghost) === true,
+    onTaken: () => encryption?.devices.taken(),
+    close: async (left, hasLost) => encryption?.devices.close(left, hasLost),
     onLost: () => delegations.lost(),
     onReleased: () => wakeups.all(),
     onNotified: wakeups.told,
@@ -126,7 +126,8 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     ...{ ledger, textsOf: textsBy(config.language), log },
     onError: () => metrics.workerErrors.inc({ worker: "statuses" }),
   });
-  const memberships = createMembershipQueue({ ...base, agents, clock, log, onLeft: encryption?.onLeft });
+  const onLeft = async (ghost: GhostMxid, room: RoomId) => encryption?.devices.forgetRoom(ghost, room);
+  const memberships = createMembershipQueue({ ...base, agents, clock, log, onLeft });
   const { worker: delegations, close: closeDelegations } = createDelegationWorker({
     ...options,
     ledger: ledger.delegations,
@@ -161,21 +162,14 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     for (const [kind, count] of Object.entries(delegations.slots)) metrics.slots.set({ kind }, count);
     await waiting();
   };
-  const inbox = encryption && { wake: () => encryption.mailCame() };
-  wakeups.parts = { delegations, notices, memberships, envelopes: encryption, inbox };
+  const inbox = encryption && { wake: () => encryption.devices.mailCame() };
+  wakeups.parts = { delegations, notices, memberships, envelopes: encryption?.queue, inbox };
   return {
-    ...{ ownership, homeserver, ghosts, ledger, encryption },
-    /** What takes transactions. */
-    intake,
-    /** Keeps work from beginning on a database that was put back. */
-    restoreGuard,
+    ...{ ownership, homeserver, ghosts, ledger, encryption, intake, restoreGuard, recordGauges },
     /** Exports audit records; the last to drain, since what drains writes some. */
     audit,
     /** Ends the connections to agents; to be called when the workers have drained. */
     closeDelegations,
-    /** Brings the gauges up to date that are read at a scrape. */
-    recordGauges,
-    /** What else runs. */
     workers: [
       ...[restoreGuard, delegations, notices, statuses, memberships, profiles, avatars.loop, retention],
       ...[catchup, ...expiry],
@@ -272,8 +266,8 @@ function createIntake(
     agents,
     positions: ledger.roomPositions,
     handled: ledger.intake.handled,
-    intake: async ({ transactionId, body, events, order }) => {
-      const handled = await handle(transactionId, body, events, { recovered: order });
+    intake: async ({ transactionId, events, order }) => {
+      const handled = await handle(transactionId, events, { recovered: order });
       observe.recorded(handled);
       onCommitted(handled);
       return { admitted: handled.admitted + handled.envelopes };
@@ -284,7 +278,7 @@ function createIntake(
     },
     rooms: config.catchup.rooms,
     isTurn: () => parts.ownership.owns("catchup"),
-    ...(encryption !== undefined && { catchup: encryption.catchup }),
+    catchup: encryption && ((ghost, signal) => encryption.devices.catchup(ghost, signal)),
     clock,
     log,
     metrics: catchupMetrics(metrics),
@@ -295,8 +289,7 @@ function createIntake(
     handle: throughFailover(handle, clock, stop),
     onCommitted,
     provideGhost: async (ghost) =>
-      (await agents.current()).byGhost.has(ghost as GhostMxid) &&
-      (await ghosts.ensureGhost(ghost as GhostMxid)).kind === "ok",
+      (await agents.current()).byGhost.has(ghost) && (await ghosts.ensureGhost(ghost)).kind === "ok",
     observe,
     clock,
     log,

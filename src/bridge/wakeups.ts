@@ -1,7 +1,6 @@
-// Which parts of the bridge a commit wakes, here and in the other processes. The parts are set once all of them exist,
-// because those that commit are themselves among those that are woken.
+// Which parts of the bridge a commit wakes, here and in the other processes. The parts are set once all of them exist.
 // Invariants: a part that is not woken still finds its work by polling; the other processes are told at once, and then of
-// everything that follows together, because each message is a commit here and a look at the database in each of them.
+// what follows together, because each message is a commit here and a look at the database in each of them.
 import type { Clock } from "../domain/clock.ts";
 import type { DelegationWorker } from "./delegation/worker.ts";
 import type { Admitted } from "./ledger/admission-types.ts";
@@ -30,7 +29,6 @@ export class Wakeups {
   readonly #untold = new Set<Part>();
   #isPausing = false;
   parts: Parts | undefined;
-  /** Tells the other processes. */
   tell: (message: string) => void = () => undefined;
 
   constructor(clock: Clock) {

@@ -4,7 +4,8 @@
 import { join, resolve } from "node:path";
 import { parse } from "yaml";
 import { loadBridgeConfig } from "../bridge/config.ts";
-import { acceptRestoredDatabase, migrateDatabase } from "../bridge/database.ts";
+import { onDatabase } from "../bridge/database.ts";
+import { acceptDatabase } from "../bridge/ledger/database-marker.ts";
 import { runBridge } from "../bridge/process.ts";
 import { type AppserviceTokens, renderRegistration } from "../bridge/setup/registration.ts";
 import { renderStartingFolder } from "../bridge/setup/starting-folder.ts";
@@ -133,7 +134,8 @@ export const migrateCommand = defineCommand({
 A bridge does the same when it starts. Where its role may not change the schema, run this before, with the URL of a
 role that may, such as DATABASE_URL=postgres://owner@… drawbridge bridge migrate. Bridges that run go on meanwhile.`,
   async run(_, options) {
-    const applied = await migrateDatabase(fromConfigFile(options.config, "bridge", loadBridgeConfig));
+    const config = fromConfigFile(options.config, "bridge", loadBridgeConfig);
+    const applied = await onDatabase(config, async (_, migrated) => migrated);
     print(options, { applied }, () =>
       applied === 0 ? "The database is up to date.\n" : `Migrations applied: ${applied}.\n`,
     );
@@ -149,7 +151,8 @@ answered since, and has nothing read that was written since the backup: whoever 
 again. Stop every bridge first.`,
   async run(_, options) {
     const config = fromConfigFile(options.config, "bridge", loadBridgeConfig);
-    const ended = await acceptRestoredDatabase(config, systemClock.now());
+    const { noticeInterval } = config.limits;
+    const ended = await onDatabase(config, (pool) => acceptDatabase(pool, systemClock.now(), noticeInterval));
     const what = `${ended.delegations} questions and ${ended.envelopes} encrypted events that waited`;
     print(options, ended, () => `Canceled: ${what}. Bridges may start.\n`);
   },

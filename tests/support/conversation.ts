@@ -53,8 +53,7 @@ export function conversation(options: {
     contextLifetimeMs: 86_400_000,
   });
   let transactions = 0;
-  const events: Conversation["events"] = (...given) =>
-    handle(`conversation-${++transactions}`, Buffer.from(JSON.stringify(given)), given);
+  const events: Conversation["events"] = (...given) => handle(`conversation-${++transactions}`, given);
   return {
     events,
     say: (name, body, said = {}) => {

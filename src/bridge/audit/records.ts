@@ -1,8 +1,5 @@
-// The audit records the bridge writes, as schemas. Content-free by construction: every field is an
-// identifier, a member of a closed set, a digest or a time; no free-text field exists.
-// The ledger builds the records in SQL; a test holds what it builds against these.
-// Published as docs/reference/schemas/svc.delegation.v1.schema.json, svc.agent_card.v1.schema.json and
-// svc.encrypted_intake.v1.schema.json.
+// The audit records that the ledger builds in SQL, as schemas, which are published in docs/reference/schemas.
+// Content-free: every field is an identifier, a member of a closed set, a digest or a time; no free-text field exists.
 import { z } from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import {
@@ -83,10 +80,7 @@ export const AgentCardAudit = z.strictObject({
 
 export type AgentCardAudit = z.output<typeof AgentCardAudit>;
 
-/**
- * svc.encrypted_intake.v1: one record for each encrypted event that expired before it could be read. It names no
- * ghost and no target: only the ciphertext names them.
- */
+/** svc.encrypted_intake.v1: one record for each encrypted event that expired unread. Only its ciphertext names a target. */
 export const EncryptedIntakeAudit = z.strictObject({
   schema: z.literal("svc.encrypted_intake.v1"),
   time: Time,
@@ -103,9 +97,3 @@ export const EncryptedIntakeAudit = z.strictObject({
 });
 
 export type EncryptedIntakeAudit = z.output<typeof EncryptedIntakeAudit>;
-
-export const AuditRecord = z.discriminatedUnion("schema", [
-  DelegationAudit,
-  AgentCardAudit,
-  EncryptedIntakeAudit,
-]);

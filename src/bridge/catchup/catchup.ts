@@ -6,6 +6,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
+import { resultWithin } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { HomeserverOptions } from "../matrix/http.ts";
@@ -13,7 +14,6 @@ import { HomeserverWatch } from "./homeserver-watch.ts";
 import { RoomCatchup, type RoomCatchupOptions, type RoomCatchupResult } from "./room-catchup.ts";
 import { SyncApi } from "./sync-api.ts";
 
-/** Why a catchup ran. */
 export type CatchupCause = "start" | "homeserver_back" | "quiet";
 
 export interface CatchupMetrics {
@@ -25,23 +25,18 @@ export interface CatchupMetrics {
 export interface CatchupOptions extends Omit<RoomCatchupOptions, "api" | "bounds"> {
   readonly homeserver: HomeserverOptions;
   readonly agents: Pick<AgentDirectory, "current">;
-  /** Whether there is a catchup of rooms. */
   readonly rooms: boolean;
   /** Whether the rounds in quiet times are this process's. After a downtime each process reads, so that it takes no later event first. */
   readonly isTurn: () => boolean;
   /** The catchup of a ghost's to-device messages; absent while ghosts have no keys. */
-  readonly catchup?: (ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>;
+  readonly catchup?: ((ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>) | undefined;
   readonly clock: Clock;
   readonly metrics: CatchupMetrics;
-  /** The interval of the rounds in quiet times. */
   readonly quietMs?: number;
 }
 
 const QUIET_MS = 60_000;
-/**
- * After a stop Synapse may count the bridge as down, and send new events only after everything that was left undelivered.
- * For a minute the rounds are closer together.
- */
+/** Synapse may count the bridge as down for a while, and send new events last: the rounds are closer together. */
 const AFTERMATH_MS = 60_000;
 const AFTERMATH_ROUND_MS = 5_000;
 /** The more ghosts, the longer the interval: a homeserver takes some 10 ms to answer for each. */
@@ -52,45 +47,16 @@ const AGAIN = { firstMs: 250, maxMs: 8_000 };
 const ATTEMPTS_MAX = 7;
 const NO_GHOST_MS = 5_000;
 
-/** While it is shut, transactions wait, but no longer than the bound in all. */
-class Gate {
-  readonly #clock: Clock;
-  #opening = new AbortController();
-  #isOpen = false;
-  #waited: Promise<void> | undefined;
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  shut(): void {
-    if (!this.#isOpen) return;
-    this.#opening = new AbortController();
-    this.#waited = undefined;
-    this.#isOpen = false;
-  }
-
-  open(): void {
-    this.#isOpen = true;
-    this.#opening.abort();
-  }
-
-  async passed(): Promise<void> {
-    if (this.#isOpen) return;
-    // The first that waits sets the bound for all.
-    this.#waited ??= this.#clock.sleep(GATE_MS_MAX, this.#opening.signal).catch(() => undefined);
-    await this.#waited;
-  }
-}
-
 export class Catchup {
   readonly #options: CatchupOptions;
   readonly #api: SyncApi;
   readonly #rooms: RoomCatchup;
   readonly #watch: HomeserverWatch;
-  readonly #gate: Gate;
   readonly #quiet: WorkLoop;
   readonly #ending = new AbortController();
+  /** Until it is resolved transactions wait, but no longer than a bound in all. */
+  #gate = Promise.withResolvers<void>();
+  #passed: Promise<unknown> | undefined;
   #running: Promise<void> | undefined;
   /** When the last catchup that transactions waited for ended; undefined while one is due. */
   #caughtUpAt: number | undefined;
@@ -102,7 +68,6 @@ export class Catchup {
     this.#api = new SyncApi(options.homeserver);
     this.#rooms = new RoomCatchup({ ...options, api: this.#api });
     this.#watch = new HomeserverWatch({ ...options, api: this.#api });
-    this.#gate = new Gate(clock);
     const aftermathMs = Math.min(AFTERMATH_ROUND_MS, quietMs);
     this.#quiet = new WorkLoop({
       clock,
@@ -116,7 +81,7 @@ export class Catchup {
   start(): void {
     const { rooms, catchup } = this.#options;
     if (!rooms && catchup === undefined) {
-      this.#gate.open();
+      this.#gate.resolve();
       return;
     }
     this.#running ??= this.#run();
@@ -125,17 +90,16 @@ export class Catchup {
 
   async drain(): Promise<void> {
     this.#ending.abort();
-    this.#gate.open();
+    this.#gate.resolve();
     await Promise.all([this.#api.close(), this.#quiet.drain(), this.#running]);
   }
 
-  /**
-   * Resolves when transactions may be taken: at once, unless a catchup runs whose events come before them; then when that
-   * has ended, five seconds after the first transaction came at the latest.
-   */
-  ready(): Promise<void> {
+  /** Resolves when transactions may be taken: when the catchup has ended whose events come first, or after five seconds. */
+  async ready(): Promise<void> {
     this.#watch.poll();
-    return this.#gate.passed();
+    // The first that waits sets the bound for all.
+    this.#passed ??= resultWithin(this.#options.clock, GATE_MS_MAX, this.#gate.promise);
+    await this.#passed;
   }
 
   async #run(): Promise<void> {
@@ -159,13 +123,14 @@ export class Catchup {
     await this.#watch.back(signal);
     metrics.homeserverUp(true);
     await this.#catchUp(cause);
-    this.#gate.open();
+    this.#gate.resolve();
     this.#caughtUpAt = this.#quietAt = clock.now();
     this.#quiet.wake();
     let ghosts = await this.#ghosts();
     for (; ghosts.length === 0; ghosts = await this.#ghosts()) await clock.sleep(NO_GHOST_MS, signal);
     await this.#watch.stopped(ghosts, signal);
-    this.#gate.shut();
+    this.#gate = Promise.withResolvers();
+    this.#passed = undefined;
     this.#caughtUpAt = undefined;
     metrics.homeserverUp(false);
     log.warn({ event: "homeserver_away" }, "the homeserver has stopped, or is out of reach");

@@ -1,8 +1,6 @@
-// Events that ghosts found when they read their rooms, and how those of several ghosts become what transactions would have
-// brought. Pure.
+// Events that ghosts found when they read their rooms, put together as transactions would have brought them. Pure.
 // Invariants: the events of a room stay in the homeserver's order, each once; nothing is taken from a time when the ghost
-// was not in the room; of several memberships of one user only the last is passed on, because the earlier ones are
-// superseded; the contents that are held together stay below a bound, and so does the number of events.
+// was not in the room; only the last membership of a user is passed on; events and their contents stay below a bound.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
@@ -21,7 +19,6 @@ export interface FoundEvent {
   readonly id: EventId;
   /** The user whose membership it is, if it is one. */
   readonly member: string | undefined;
-  /** That user's membership before. */
   readonly membershipBefore: unknown;
   /** The event; undefined when the bound was reached: it is read again when it is passed on. */
   readonly raw: RawEvent | undefined;
@@ -29,14 +26,13 @@ export interface FoundEvent {
 }
 
 /** How much one reading of all ghosts' rooms may hold in memory. */
-export interface FoundBounds {
+export const FOUND_BOUNDS = {
   /** Contents, as JSON in UTF-16 units. */
-  readonly charactersMax: number;
+  charactersMax: 32 * 1024 * 1024,
   /** Events, with content or without. Each takes about 300 bytes. */
-  readonly eventsMax: number;
-}
-
-export const FOUND_BOUNDS: FoundBounds = { charactersMax: 32 * 1024 * 1024, eventsMax: 200_000 };
+  eventsMax: 200_000,
+};
+export type FoundBounds = typeof FOUND_BOUNDS;
 
 export class FoundBudget {
   #characters: number;
@@ -74,10 +70,7 @@ export class FoundBudget {
 /** Events of rooms, oldest first in each. */
 export type EventsByRoom = ReadonlyMap<RoomId, readonly FoundEvent[]>;
 
-/**
- * The events of a room's end while the ghost was a member, its own joins and leaves included. A member may read what was
- * said before it joined; a homeserver sends that to no appservice.
- */
+/** The events while the ghost was a member, its own joins and leaves included: a homeserver sends no others. */
 export function whileMember(events: readonly FoundEvent[], ghost: GhostMxid): FoundEvent[] {
   const kept: FoundEvent[] = [];
   let isInside = true;

@@ -61,10 +61,7 @@ export class HomeserverWatch {
     }
   }
 
-  /**
-   * Resolves when the homeserver serves.
-   * @throws the signal's reason
-   */
+  /** Resolves when the homeserver serves. @throws the signal's reason */
   async back(signal: AbortSignal): Promise<void> {
     const { api, clock } = this.#options;
     for (let attempts = 0; !(await api.isServing()); attempts++) {

@@ -11,11 +11,9 @@ import type { SyncApi } from "./sync-api.ts";
 /** As many events as a homeserver puts into a transaction. */
 const EVENTS_MAX = 100;
 
-/** A body as the homeserver would have sent it. */
 export interface MissedTransaction {
-  /** A digest of the body, so that the same events read again are the same transaction. */
+  /** A digest of the events: the same ones read again are the same transaction. */
   readonly transactionId: string;
-  readonly body: Uint8Array;
   readonly events: readonly RawEvent[];
 }
 
@@ -27,20 +25,19 @@ export async function* transactionsOf(
   api: RereadApi,
   signal?: AbortSignal,
 ): AsyncGenerator<Outcome<MissedTransaction>, void> {
-  const reread = new Reread(api, signal);
+  const reread = rereading(api, signal);
   const all = [...window.values()].flat();
   for (let from = 0; from < all.length; from += EVENTS_MAX) {
     const events: RawEvent[] = [];
     for (const found of all.slice(from, from + EVENTS_MAX)) {
-      const read = found.raw === undefined ? await reread.event(found) : ok(found.raw);
+      const read = found.raw === undefined ? await reread(found) : ok(found.raw);
       // Refused: the ghost that found it may no longer read it.
       if (read.kind === "refused") continue;
       if (read.kind === "retry") return yield read;
       events.push(read.value);
     }
-    const body = Buffer.from(JSON.stringify({ events }));
-    const transactionId = `catchup-${sha256(body).toString("hex").slice(0, 32)}`;
-    if (events.length > 0) yield ok({ transactionId, body, events });
+    const digest = sha256(JSON.stringify({ events })).toString("hex");
+    if (events.length > 0) yield ok({ transactionId: `catchup-${digest.slice(0, 32)}`, events });
   }
 }
 
@@ -50,35 +47,25 @@ const ok = <T>(value: T) => ({ kind: "ok", value }) as const;
 const PAGES_MAX = 4;
 
 /** Reads events again whose contents were not held, a page at a time. */
-class Reread {
-  readonly #api: RereadApi;
-  readonly #signal: AbortSignal | undefined;
-  readonly #pages = new LRUCache<string, ReadonlyMap<EventId, RawEvent>>({ max: PAGES_MAX });
-
-  constructor(api: RereadApi, signal: AbortSignal | undefined) {
-    this.#api = api;
-    this.#signal = signal;
-  }
-
-  async event({ id, page }: FoundEvent): Promise<Outcome<RawEvent>> {
-    const events = await this.#page(page);
-    if (events.kind === "retry") return events;
-    const event = events.kind === "ok" ? events.value.get(id) : undefined;
+function rereading(api: RereadApi, signal: AbortSignal | undefined) {
+  const pages = new LRUCache<string, ReadonlyMap<EventId, RawEvent>>({ max: PAGES_MAX });
+  const pageAt = async ({ ghost, room, from }: Page): Promise<Outcome<ReadonlyMap<EventId, RawEvent>>> => {
+    const key = JSON.stringify([ghost, room, from]);
+    const known = pages.get(key);
+    if (known !== undefined) return ok(known);
+    const read = await api.pageBack({ ghost, signal }, room, from, undefined);
+    if (read.kind === "retry") return read;
+    const found = read.kind === "ok" ? read.value.events : [];
+    const events = new Map(found.map((event) => [event["event_id"] as EventId, event]));
+    pages.set(key, events);
+    return ok(events);
+  };
+  return async ({ id, page }: FoundEvent): Promise<Outcome<RawEvent>> => {
+    const events = await pageAt(page);
+    if (events.kind !== "ok") return events;
+    const event = events.value.get(id);
     if (event !== undefined) return ok(event);
     // The page has changed since: events of another server came, which belong before this one.
-    return await this.#api.event({ ghost: page.ghost, signal: this.#signal }, page.room, id);
-  }
-
-  async #page({ ghost, room, from }: Page): Promise<Outcome<ReadonlyMap<EventId, RawEvent>>> {
-    const key = JSON.stringify([ghost, room, from]);
-    const known = this.#pages.get(key);
-    if (known !== undefined) return ok(known);
-    const read = await this.#api.pageBack({ ghost, signal: this.#signal }, room, from, undefined);
-    if (read.kind === "retry") return read;
-    const events = new Map(
-      (read.kind === "ok" ? read.value.events : []).map((event) => [event["event_id"] as EventId, event]),
-    );
-    this.#pages.set(key, events);
-    return ok(events);
-  }
+    return await api.event({ ghost: page.ghost, signal }, page.room, id);
+  };
 }

@@ -1,10 +1,7 @@
-// The catchup of rooms: finds the events that the homeserver lost on the way of its transactions, and passes them to
-// intake. Invariants:
-// - a position moves only after everything before it is durable, so nothing between two positions is missed;
-// - what is held in memory is bounded; what does not fit is read again, a page at a time, when it is passed on;
-// - in quiet times the events that were read are held for one round before they are passed on, so that events which the
-//   homeserver is about to send do not count as lost; events that were handled are not passed on;
-// - one reading at a time.
+// The catchup of rooms: finds the events that the homeserver's transactions lost, and passes them to intake.
+// Invariants: a position moves only after everything before it is durable; what does not fit into the bound of memory is
+// read again, a page at a time; in quiet times events are held for one round, so that those which the homeserver is about
+// to send do not count as lost; events that were handled are not passed on; one reading at a time.
 import type { Logger } from "pino";
 import { isLeaseLost } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
@@ -15,7 +12,6 @@ import type { Ghosts } from "../matrix/ghosts.ts";
 import type { Outcome } from "../matrix/request-result.ts";
 import {
   type EventsByRoom,
-  FOUND_BOUNDS,
   type FoundBounds,
   FoundBudget,
   mergeByRoom,
@@ -52,16 +48,11 @@ export interface RoomCatchupResult {
   readonly admitted: number;
 }
 
-interface Held {
-  readonly window: EventsByRoom;
-  readonly next: string;
-}
-
 const CONCURRENCY = 4;
 
 export class RoomCatchup {
   readonly #options: RoomCatchupOptions;
-  readonly #held = new Map<GhostMxid, Held>();
+  readonly #held = new Map<GhostMxid, Pick<RoomsRead, "window" | "next">>();
   /** Each position in the ledger, as it was last read or written here. */
   readonly #stored = new Map<GhostMxid, string | undefined>();
   readonly #serial = new Serial();
@@ -141,7 +132,7 @@ export class RoomCatchup {
     const { log } = this.#options;
     const read = new Map<GhostMxid, RoomsRead>();
     let complete = true;
-    const budget = new FoundBudget(this.#options.bounds ?? FOUND_BOUNDS);
+    const budget = new FoundBudget(this.#options.bounds);
     await mapConcurrent(ghosts, CONCURRENCY, async (ghost) => {
       const outcome = await this.#readOne(ghost, budget, signal);
       if (outcome.kind === "ok") read.set(ghost, outcome.value);

@@ -25,7 +25,7 @@ export async function readRooms(
   since: string,
   budget: FoundBudget,
 ): Promise<Outcome<RoomsRead>> {
-  const windows: EventsByRoom[] = [];
+  const window = new Map<RoomId, readonly FoundEvent[]>();
   const cut: RoomId[] = [];
   let position = since;
   for (let answers = 0; answers < ANSWERS_MAX; answers++) {
@@ -36,9 +36,10 @@ export async function readRooms(
     position = changes.value.next;
     cut.push(...whole.value.cut);
     if (whole.value.window.size === 0) break;
-    windows.push(whole.value.window);
+    for (const [room, events] of whole.value.window)
+      window.set(room, [...(window.get(room) ?? []), ...events]);
   }
-  return { kind: "ok", value: { window: inSequence(windows), next: position, cut } };
+  return { kind: "ok", value: { window, next: position, cut } };
 }
 
 /** One answer, with the rest of those rooms of which it holds only the end. */
@@ -88,13 +89,4 @@ function without(events: readonly FoundEvent[], known: readonly FoundEvent[]): F
 
 function keep(window: Map<RoomId, readonly FoundEvent[]>, room: RoomId, events: readonly FoundEvent[]): void {
   if (events.length > 0) window.set(room, events);
-}
-
-/** Windows of one ghost, one after another in time. */
-function inSequence(windows: readonly EventsByRoom[]): EventsByRoom {
-  const joined = new Map<RoomId, readonly FoundEvent[]>();
-  for (const window of windows) {
-    for (const [room, events] of window) joined.set(room, [...(joined.get(room) ?? []), ...events]);
-  }
-  return joined;
 }

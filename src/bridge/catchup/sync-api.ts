@@ -32,10 +32,11 @@ export type Reader = Pick<GhostActor, "ghost" | "signal">;
 /** How long a request is held open that only detects a stop of the homeserver. */
 export const WATCH_MS = 30_000;
 const WATCH_GRACE_MS = 15_000;
-/** Size of a page of a room's past, above which a smaller one is requested, each event with its aggregated relations. */
-const PAGE_BYTES_MAX = 64 * 1024 * 1024;
-/** Size of one answer about all rooms of a ghost, above which a smaller one is requested. */
-const CHANGES_BYTES_MAX = 16 * 1024 * 1024;
+/**
+ * Size of a page of a room's past, each event with its aggregated relations, and of one answer about all rooms of a ghost;
+ * above it a smaller one is requested.
+ */
+const ANSWER_BOUNDS = { pageBytesMax: 64 * 1024 * 1024, changesBytesMax: 16 * 1024 * 1024 };
 const TIMELINE_LIMIT = 50;
 const PAGE_LIMIT = 100;
 /** Of a page that is too large. Written as ASCII, an event with an edit and an edited thread is below a megabyte. */
@@ -91,16 +92,11 @@ const Page = z.object({ chunk: Events, end: z.string().optional() });
 
 export class SyncApi {
   readonly #http: HomeserverHttp;
-  readonly #changesBytesMax: number;
-  readonly #pageBytesMax: number;
+  readonly #bounds: typeof ANSWER_BOUNDS;
 
-  constructor(
-    options: HomeserverOptions,
-    bounds: { readonly changesBytesMax?: number; readonly pageBytesMax?: number } = {},
-  ) {
-    this.#changesBytesMax = bounds.changesBytesMax ?? CHANGES_BYTES_MAX;
-    this.#pageBytesMax = bounds.pageBytesMax ?? PAGE_BYTES_MAX;
+  constructor(options: HomeserverOptions, bounds: Partial<typeof ANSWER_BOUNDS> = {}) {
     this.#http = new HomeserverHttp(options);
+    this.#bounds = { ...ANSWER_BOUNDS, ...bounds };
   }
 
   async close(): Promise<void> {
@@ -135,12 +131,9 @@ export class SyncApi {
     return mapValue(outcome, ({ next_batch }) => next_batch);
   }
 
-  /**
-   * What happened in the ghost's rooms since `since`; of each room the last events. When the rooms together have more than
-   * one answer may hold, the answer says only that there are events, and where they can be read.
-   */
+  /** The last events of each room since `since`; of rooms that have too much for one answer, only where to read them. */
   async changes(reader: Reader, since: string): Promise<Outcome<SyncChanges>> {
-    const bytesMax = this.#changesBytesMax;
+    const bytesMax = this.#bounds.changesBytesMax;
     const read = (filter: string) => this.#sync("sync_rooms", reader, since, { filter, bytesMax });
     const whole = await read(roomsFilter(TIMELINE_LIMIT));
     const isTooLarge = whole.kind === "retry" && whole.cause === "too_large";
@@ -167,10 +160,7 @@ export class SyncApi {
     });
   }
 
-  /**
-   * `GET /rooms/{room}/messages`, backwards from `from`, to `since` if given; newest first. Of messages that make it too
-   * large, which anybody in the room may write, a smaller page.
-   */
+  /** `GET /rooms/{room}/messages` from `from` back to `since`, newest first. Of large messages, a smaller page. */
   async pageBack(
     reader: Reader,
     room: RoomId,
@@ -185,7 +175,7 @@ export class SyncApi {
         },
         as: reader,
         schema: Page,
-        bytesMax: this.#pageBytesMax,
+        bytesMax: this.#bounds.pageBytesMax,
       });
     const page = await read(PAGE_LIMIT);
     const isTooLarge = page.kind === "retry" && page.cause === "too_large";
@@ -199,7 +189,7 @@ export class SyncApi {
   /** `GET /rooms/{room}/event/{event}`. */
   async event(reader: Reader, room: RoomId, event: EventId): Promise<Outcome<RawEvent>> {
     const path = ["rooms", room, "event", event];
-    const bounds = { schema: Event, bytesMax: this.#pageBytesMax };
+    const bounds = { schema: Event, bytesMax: this.#bounds.pageBytesMax };
     const outcome = await this.#http.request("event_again", "GET", path, { as: reader, ...bounds });
     return mapValue(outcome, (found) => inRoom(found, room));
   }

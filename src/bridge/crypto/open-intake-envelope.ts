@@ -108,7 +108,7 @@ async function fetchAs(
 }
 
 function compare(envelope: ClaimedIntakeEnvelope, raw: UnknownObject): Fetched {
-  const [event] = readEvents([raw], envelope.fingerprint).events;
+  const [event] = readEvents([raw]).events;
   const isSame = event?.event === envelope.event && event.room === envelope.room;
   if (isSame && raw["type"] === "m.room.encrypted" && event.type === "other") {
     return { kind: "unreadable", reason: "source_redacted" };

@@ -25,6 +25,7 @@ import { type MessageEvent, readDecrypted } from "../intake/read-events.ts";
 import type { Admitted, Capacity } from "../ledger/admission-types.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/envelope-claims.ts";
 import type { Ledger } from "../ledger/ledger.ts";
+import { dueNow } from "../ledger/postgres.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 import { type AskedFor, KeyRequests } from "./key-requests.ts";
@@ -36,7 +37,6 @@ const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 /** How long a device may still turn out to be trusted, while its keys are queried at its homeserver. */
 const TRUST_GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
-const COUNT_INTERVAL_MS = 5_000;
 
 /** How an intake envelope ended, as it is counted. */
 export type IntakeEnvelopeEnd = "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired";
@@ -45,7 +45,6 @@ export interface IntakeEnvelopeObserver {
   /** `waitedMs` since it came in. */
   ended(end: IntakeEnvelopeEnd, waitedMs: number): void;
   keyRequest(outcome: "sent" | "failed" | "canceled"): void;
-  waiting(count: number, oldestMs: number): void;
   /** What a derivation led to. */
   derived(admitted: Admitted): void;
   /** It ended unread: there may be notices and audit records to be taken on. */
@@ -85,7 +84,6 @@ export class IntakeEnvelopeWorker {
   readonly #deps: IntakeEnvelopeWorkerDependencies;
   readonly queue: WorkQueue<Claim>;
   readonly #requests: KeyRequests;
-  #countedAt = Number.NEGATIVE_INFINITY;
 
   constructor(deps: IntakeEnvelopeWorkerDependencies) {
     this.#deps = deps;
@@ -120,7 +118,6 @@ export class IntakeEnvelopeWorker {
     const { ledger, clock, agents } = this.#deps;
     const now = clock.now();
     const claimed = await ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
-    await this.#count(now);
     if (claimed.length === 0) return [];
     const [joined, { byGhost }] = await Promise.all([
       ledger.memberships.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
@@ -284,13 +281,6 @@ export class IntakeEnvelopeWorker {
     return due;
   }
 
-  async #count(now: number): Promise<void> {
-    const { ledger, observe } = this.#deps;
-    if (now - this.#countedAt < COUNT_INTERVAL_MS) return;
-    this.#countedAt = now;
-    const { awaiting, oldestAdmittedAt } = await ledger.envelopes.count();
-    observe.waiting(awaiting, oldestAdmittedAt === undefined ? 0 : now - oldestAdmittedAt);
-  }
 }
 
 function note(log: Logger, envelope: ClaimedIntakeEnvelope, what: string, more: UnknownObject): void {
@@ -324,10 +314,7 @@ export function createIntakeEnvelopeExpiry(deps: ExpiryDependencies): WorkQueue<
   return new WorkQueue({
     clock,
     concurrency: BATCH,
-    claim: (limit) => {
-      const now = clock.now();
-      return ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
-    },
+    claim: (limit) => ledger.envelopes.claim(dueNow(clock, limit, LEASE_MS)),
     work: (envelope) =>
       clock.now() < envelope.deadline
         ? ledger.envelopes.defer(envelope, envelope.deadline, { requested: false })

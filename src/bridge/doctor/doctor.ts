@@ -1,7 +1,6 @@
-// `drawbridge doctor`: what is wrong with a bridge's folder and its homeserver, each with a hint. It does not connect
-// to the database. Invariants: what could not be examined is reported as not known, never as ok; what only the running
-// bridge knows is read from its /readyz; an agent counts as ok only when its card was fetched and verified here; nothing is
-// changed, and no secret and nothing of an unverified card is printed; one failing finding hides no other that can be examined.
+// `drawbridge doctor`: what is wrong with a bridge's folder and its homeserver, each with a hint.
+// Invariants: what could not be examined is reported as not known, never as ok; what only the running bridge knows is read
+// from its /readyz; nothing is changed, and no secret and nothing of an unverified card is printed.
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { request } from "undici";
@@ -22,7 +21,6 @@ import { ContentKeys } from "../ledger/content-keys.ts";
 import { Homeserver } from "../matrix/homeserver.ts";
 import { type AppserviceTokens, renderRegistration } from "../setup/registration.ts";
 
-/** One finding. */
 export interface Finding {
   readonly name: string;
   /** `not_known`: it could not be examined, or not yet. */
@@ -63,7 +61,6 @@ const Readyz = z.object({
   ),
 });
 
-/** Examines the bridge of a configuration file. */
 export async function examineBridge(configFile: string, clock: Clock): Promise<readonly Finding[]> {
   let config: BridgeConfig;
   try {
@@ -124,7 +121,7 @@ function examineRegistration(
     found = readFileSync(file, "utf8");
   } catch {
     const absent = `no copy at ${file} to compare`;
-    const passed = (name: SelfCheck["check"]) =>
+    const passed = (name: SelfCheck["name"]) =>
       homeserver.some((one) => one.name === name && one.state === "ok");
     if (passed("token_accepted") && passed("bridge_reachable")) {
       return well("registration", `the homeserver has one with these tokens; ${absent}`);
@@ -153,9 +150,7 @@ async function examineHomeserver(
   const homeserver = new Homeserver({ url, asToken, requestTimeoutMs: requestTimeout, clock });
   try {
     const checks = await checkHomeserver({ config, homeserver, listening });
-    return checks.map(({ check, hint }) =>
-      hint === undefined ? well(check, "yes") : ill(check, "no", hint),
-    );
+    return checks.map(({ name, hint }) => (hint === undefined ? well(name, "yes") : ill(name, "no", hint)));
   } finally {
     await homeserver.close();
   }

@@ -1,6 +1,5 @@
 // /livez, /readyz and /metrics, on a port of their own.
-// Alive: the process answers. Ready: the database answers, and the self-check with the homeserver has passed. Checks that concern one ghost alone are shown without blocking. /readyz also shows the digest of the
-// agents.yaml in force, so that its author can tell when a change has taken effect.
+// Ready: the database answers, and the self-check with the homeserver has passed; what concerns one ghost does not block.
 // Invariant: the homeserver is checked by real requests, again until they succeed; nothing is ready before.
 import Fastify, { type FastifyInstance } from "fastify";
 import type { Logger } from "pino";
@@ -16,8 +15,7 @@ export interface Readiness {
   readonly known?: boolean;
   /** What was found, where that is more than yes or no. */
   readonly found?: string;
-  /** What to do about it, when it is not. */
-  readonly hint?: string;
+  readonly hint?: string | undefined;
   /** False: it is shown, and the bridge is ready all the same. */
   readonly blocking?: boolean;
 }
@@ -27,7 +25,6 @@ export function createObserveServer(options: {
   readonly readiness: () => Promise<readonly Readiness[]>;
   /** SHA-256, tagged, of the agents.yaml in force. */
   readonly agentsDigest: () => string;
-  /** Sets the gauges that are computed at a scrape. */
   readonly beforeScrape?: () => Promise<void>;
 }): FastifyInstance {
   const server = Fastify({ logger: false });
@@ -51,40 +48,26 @@ export function createObserveServer(options: {
 const SELF_CHECK_RETRY_MS = 5_000;
 const DATABASE_PROBE_MS = 2_000;
 
-interface HomeserverReadinessOptions {
-  readonly clock: Clock;
-  readonly log: Logger;
-}
+/** What is known of the homeserver before its first check. */
+export const UNCHECKED: readonly Readiness[] = [
+  { name: "homeserver", ok: false, hint: "The self-check has not ended yet." },
+];
 
-/** What is known of the homeserver's side; checked by doing, until it works. */
-export class HomeserverReadiness {
-  readonly #options: HomeserverReadinessOptions;
-  checks: readonly Readiness[] = [
-    { name: "homeserver", ok: false, hint: "The self-check has not ended yet." },
-  ];
-
-  constructor(options: HomeserverReadinessOptions) {
-    this.#options = options;
-  }
-
-  /** Looks again until all is well; rejects with the signal's reason when that ends a wait. */
-  async settle(run: () => Promise<readonly Readiness[]>, ended: AbortSignal): Promise<void> {
-    const { clock, log } = this.#options;
-    for (;;) {
-      try {
-        this.checks = await run();
-        const failed = this.checks.filter((check) => !check.ok);
-        for (const { name, hint } of failed) log.warn({ check: name, hint }, "self-check");
-        if (failed.length === 0) {
-          log.info("the self-check passed");
-          return;
-        }
-      } catch (error) {
-        // The database, most likely; readiness says so itself. The check is made again.
-        log.warn({ err: errorName(error) }, "the self-check failed");
-      }
-      await clock.sleep(SELF_CHECK_RETRY_MS, ended);
+/** Checks again until all is well, or `stop` aborts. */
+export async function untilWell(
+  check: () => Promise<readonly Readiness[]>,
+  { clock, log, stop }: { readonly clock: Clock; readonly log: Logger; readonly stop: AbortSignal },
+): Promise<void> {
+  while (!stop.aborted) {
+    try {
+      const failed = (await check()).filter(({ ok }) => !ok);
+      for (const { name, hint } of failed) log.warn({ check: name, hint }, "self-check");
+      if (failed.length === 0) return log.info("the self-check passed");
+    } catch (error) {
+      // The database, most likely; readiness says so itself.
+      log.warn({ err: errorName(error) }, "the self-check failed");
     }
+    await clock.sleep(SELF_CHECK_RETRY_MS, stop).catch(() => undefined);
   }
 }
 

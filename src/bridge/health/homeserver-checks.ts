@@ -6,16 +6,15 @@ import type { BridgeConfig } from "../config.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { Outcome } from "../matrix/request-result.ts";
+import type { Readiness } from "./health-server.ts";
 
-export interface SelfCheck {
-  readonly check:
+export interface SelfCheck extends Readiness {
+  readonly name:
     | "homeserver_reachable"
     | "token_accepted"
     | "bridge_reachable"
     | "ghost_registers"
     | "ghost_device";
-  readonly ok: boolean;
-  readonly hint: Hint;
 }
 
 export interface HomeserverCheckDependencies {
@@ -38,8 +37,8 @@ type Failure = Exclude<Outcome<unknown>, { kind: "ok" }>;
 const RENDER_AGAIN =
   "Render the registration again with `drawbridge bridge registration`, give it to the homeserver and restart it.";
 
-function result(check: SelfCheck["check"], hint: Hint): SelfCheck {
-  return { check, ok: hint === undefined, hint };
+function result(name: SelfCheck["name"], hint: Hint): SelfCheck {
+  return { name, ok: hint === undefined, hint };
 }
 
 /** The checks that need no ghost. One that cannot succeed after a failed one is left out. */
@@ -55,7 +54,7 @@ export async function checkHomeserver(deps: HomeserverCheckDependencies): Promis
 export async function selfCheck(deps: SelfCheckDependencies): Promise<readonly SelfCheck[]> {
   const checks = await checkHomeserver(deps);
   const { ghost, ghosts } = deps;
-  const hopeless = checks.some(({ check, ok }) => !ok && check !== "bridge_reachable");
+  const hopeless = checks.some(({ name, ok }) => !ok && name !== "bridge_reachable");
   if (ghost === undefined || hopeless) return checks;
   const made = await ghosts.ensureGhost(ghost);
   const registers = result("ghost_registers", made.kind === "ok" ? undefined : ghostHint(made));

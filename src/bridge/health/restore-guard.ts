@@ -1,8 +1,7 @@
-// Recognises a database that was put back from a backup. What was done since is forgotten in it, and would be done again:
-// agents asked twice, answers posted twice. The homeserver knows how far the database had come.
+// Recognises a database that was put back from a backup, because what was done since would be done again. The homeserver
+// knows how far the database had come.
 // Invariants: no work begins before the homeserver has been asked; a database that has come less far than the homeserver
-// knows ends the process, at its start and while it runs; what the homeserver is told is durable in the database before;
-// a database that has come less far is not counted on, and the homeserver's copy of it stays.
+// knows ends the process, and the homeserver's copy stays; what the homeserver is told is durable in the database before.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";

@@ -1,15 +1,11 @@
 // What a message goes on with: an exchange in which nobody paused, or a conversation with an agent. Pure.
-// Invariants: only a reply to what the agent's ghost said, or a message in the thread of such a question or answer,
-// continues a conversation; only one of the same person, because the agent may tell again what was said in it; only one in
-// the same room, with the agent as it was pinned then, and that ended a configured time ago at most.
+// Invariants: only a reply to the agent's ghost, or a message in that thread, continues a conversation, and only one of the
+// same person, because the agent may tell again what was said in it, in the same room and with the agent as it was pinned.
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import type { RecentAnswer, Subject } from "../ledger/admission-types.ts";
 import type { MessageEvent } from "./read-events.ts";
 
-/**
- * The number of the answer that this message asks for, counted from 1, in a thread or a chain of replies. A program that marks
- * nothing looks like a person, but for one thing: it reacts to an answer at once, again and again.
- */
+/** The number of the answer that this message asks for in an exchange, from 1: a program reacts at once, again and again. */
 export function agentTurnOf(message: MessageEvent, recent: readonly RecentAnswer[]): number {
   const turns = recent.filter((answer) => isReaction(message, answer)).map(({ agentTurn }) => agentTurn);
   return 1 + Math.max(0, ...turns);
@@ -28,10 +24,7 @@ function isReaction({ room, sender, threadRoot, inReplyTo }: MessageEvent, answe
   return isBeingSent || answer.said.includes(inReplyTo);
 }
 
-/**
- * The conversation that a message continues.
- * @param since a conversation that ended earlier is over, milliseconds since the Unix epoch
- */
+/** The conversation that a message continues. @param since one that ended earlier is over, epoch milliseconds */
 export function contextOf(
   { room, sender, inReplyTo, threadRoot }: MessageEvent,
   { ghost, fingerprint }: AgentTarget,

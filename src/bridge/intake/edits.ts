@@ -23,7 +23,6 @@ export function editedBy(
   );
 }
 
-/** Whether an event replaces a question that waits for its key. */
 export function editsWaiting(
   { room, sender, replaces }: Pick<MessageEvent, "room" | "sender" | "replaces">,
   waiting: readonly WaitingQuestion[],

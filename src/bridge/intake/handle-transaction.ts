@@ -85,7 +85,6 @@ export interface TransactionExtras {
 
 export type TransactionHandler = (
   transactionId: string,
-  body: Uint8Array,
   events: readonly unknown[],
   extras?: TransactionExtras,
 ) => Promise<HandledTransaction>;
@@ -117,13 +116,13 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
     return { mail, ignored };
   };
 
-  return async (transactionId, body, rawEvents, { extensions = {}, recovered } = {}) => {
+  return async (transactionId, rawEvents, { extensions = {}, recovered } = {}) => {
     if (recovered === undefined && options.ready !== undefined) {
       await resultWithin(clock, READY_MS_MAX, options.ready());
     }
     const { mail, ignored: ignoredForDevices } = await receive(extensions);
     const { byGhost, partnerGhosts } = await agents.current();
-    const read = readEvents(rawEvents, body);
+    const read = readEvents(rawEvents);
     const { plain, encrypted, reactions } = candidatesOf(read.events, namespace, partnerGhosts);
     const roomState = roomStateOf(read.events, namespace, byGhost);
 

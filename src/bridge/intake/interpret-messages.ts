@@ -14,7 +14,6 @@ import {
 import type { PartnerGhosts } from "../../rendered-files/agents-file.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { allowsAnybody, isPartnerGhost, isSenderAllowed } from "../agents/sender-policy.ts";
-import type { RoomStateEvent } from "../ledger/admission-types.ts";
 import {
   type About,
   type Derived,
@@ -27,6 +26,7 @@ import {
   type NewIntakeEnvelope,
   type NewNotice,
   type Posted,
+  type RoomStateEvent,
 } from "../ledger/admission-types.ts";
 import { answerRefused } from "../ledger/agent-questions.ts";
 import { isFor } from "../ledger/transaction-ids.ts";
@@ -43,7 +43,7 @@ import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, questionTextOf } from "./question-text.ts";
-import type { EncryptedEvent, MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
+import type { MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
 import { answerByReaction, answerIn, endedQuestion } from "./replies-to-agents.ts";
 
 /** What a ghost answers by a notice of its bridge. */
@@ -55,7 +55,6 @@ const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([
 /** The fingerprint of a delegation whose agent was not configured when it was admitted. */
 const NO_TARGET = "none";
 
-/** The room state a transaction brings, as the ledger takes it. */
 export function roomStateOf(
   events: readonly ReadableEvent[],
   namespace: Namespace,
@@ -80,35 +79,30 @@ export function roomStateOf(
   });
 }
 
-/** Messages that could ask something, and encrypted events that could contain such. */
+/** Messages and reactions that could ask something, and encrypted events that could contain such. */
 export function candidatesOf(
   events: readonly ReadableEvent[],
   namespace: Namespace,
   partnerGhosts: readonly PartnerGhosts[],
-): {
-  readonly plain: readonly MessageEvent[];
-  readonly encrypted: readonly EncryptedEvent[];
-  readonly reactions: readonly ReactionEvent[];
-} {
+) {
   const redacted = new Set(redactedIn(events).map(({ room, event }) => inRoom(room, event)));
   const seen = new Set<EventId>();
-  const plain: MessageEvent[] = [];
-  const encrypted: EncryptedEvent[] = [];
-  const reactions: ReactionEvent[] = [];
-  for (const event of events) {
-    if (event.type !== "message" && event.type !== "encrypted" && event.type !== "reaction") continue;
-    if (event.isAutomated) continue;
-    if (event.type !== "reaction" && event.isEdit && event.replaces === undefined) continue;
-    if (event.type === "message" && !couldAsk(event)) continue;
-    if (isPartnerGhost(partnerGhosts, event.sender)) continue;
-    if (namespace.isOwn(event.sender) || redacted.has(inRoom(event.room, event.event))) continue;
-    if (seen.has(event.event)) continue;
+  const candidates = events.flatMap((event) => {
+    if (event.type !== "message" && event.type !== "encrypted" && event.type !== "reaction") return [];
+    if (event.isAutomated) return [];
+    if (event.type !== "reaction" && event.isEdit && event.replaces === undefined) return [];
+    if (event.type === "message" && !couldAsk(event)) return [];
+    if (isPartnerGhost(partnerGhosts, event.sender)) return [];
+    if (namespace.isOwn(event.sender) || redacted.has(inRoom(event.room, event.event))) return [];
+    if (seen.has(event.event)) return [];
     seen.add(event.event);
-    if (event.type === "message") plain.push(event);
-    else if (event.type === "encrypted") encrypted.push(event);
-    else reactions.push(event);
-  }
-  return { plain, encrypted, reactions };
+    return [event];
+  });
+  return {
+    plain: candidates.filter((event) => event.type === "message"),
+    encrypted: candidates.filter((event) => event.type === "encrypted"),
+    reactions: candidates.filter((event) => event.type === "reaction"),
+  };
 }
 
 /** Whether a message is of the kind that can ask, or edit a question: text or a file, and not marked as automated. */
@@ -175,7 +169,6 @@ function mayAskAnyone(targets: ReadonlyMap<GhostMxid, AgentTarget>, sender: User
   return [...targets.values()].some(({ entry }) => isSenderAllowed(entry, sender));
 }
 
-/** What is derived from. */
 export interface Asked {
   /** In the homeserver's order. */
   readonly candidates: readonly MessageEvent[];
@@ -192,10 +185,7 @@ export interface Asked {
 /** A mention and the command. */
 const CANCEL_LENGTH_MAX = 512;
 
-/**
- * The command may follow the mention of a ghost. Anybody may mention a thousand ghosts that do not exist, so that the text
- * is read once, and only a short one is compared with their names.
- */
+/** The command may follow the mention of a ghost. Only a short text is compared with names: anybody may mention thousands. */
 function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
   const body = questionTextOf(message);
   if (!body.endsWith(CANCEL_COMMAND) || body.length > CANCEL_LENGTH_MAX) return false;
@@ -210,10 +200,7 @@ function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
   );
 }
 
-/**
- * Derives delegations, answers to questions of agents, cancellations, intake envelopes and requested notices, in the order
- * of the events.
- */
+/** Derives what the events lead to, in their order. */
 export function interpretMessages(
   { candidates, reactions, waiting, deadline, plainInEncrypted, contextSince }: Asked,
   known: KnownFacts,
@@ -257,40 +244,35 @@ export function interpretMessages(
         editsWaiting(one, [...known.waiting, ...waiting.filter(({ isEdit }) => !isEdit)]),
     )
     .map(
-      ({ position, event, room, sender, originServerTs, fingerprint, replaces }): NewIntakeEnvelope => ({
+      ({
         position,
         event,
         room,
         sender,
         originServerTs,
         fingerprint,
-        edits: replaces,
-        deadline,
+        replaces: edits,
+      }): NewIntakeEnvelope => ({
+        ...{ position, event, room, sender, originServerTs, fingerprint, edits, deadline },
       }),
     );
   for (const message of candidates) {
-    const isPlain = message.indexDigest === undefined;
-    if (isPlain && !plainInEncrypted && known.encryptedRooms.has(message.room)) continue;
+    const { position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest } = message;
+    const isPlain = indexDigest === undefined;
+    if (isPlain && !plainInEncrypted && known.encryptedRooms.has(room)) continue;
     if (message.replaces !== undefined) {
       edits.push(...editsOf(message, known.subjects, delegations, nameOf));
       continue;
     }
-    const isForgotten = message.originServerTs < known.forgottenBefore;
+    const isForgotten = originServerTs < known.forgottenBefore;
     const command = COMMANDS.get(message.body.trim());
     if (command !== undefined) {
       if (isForgotten) continue;
       // The bridge of the sender's own server answers where it has a ghost too, so that there is one answer.
-      if (known.partnersIn.get(message.room)?.has(serverOf(message.sender)) === true) continue;
-      const speaker = known.speakers.get(message.room);
-      if (speaker !== undefined && mayAskAnyone(targets, message.sender)) {
-        notices.push({
-          kind: command,
-          room: message.room,
-          ghost: speaker,
-          source: message.event,
-          asker: message.sender,
-          threadRoot: message.threadRoot,
-        });
+      if (known.partnersIn.get(room)?.has(serverOf(sender)) === true) continue;
+      const ghost = known.speakers.get(room);
+      if (ghost !== undefined && mayAskAnyone(targets, sender)) {
+        notices.push({ kind: command, room, ghost, source: event, asker: sender, threadRoot });
       }
       continue;
     }
@@ -305,34 +287,35 @@ export function interpretMessages(
     }
     const ended = endedQuestion(message, known.subjects);
     if (ended !== undefined) {
-      notices.push(answerRefused(ended, message.event));
+      notices.push(answerRefused(ended, event));
       continue;
     }
     for (const ghost of [...addressedBy(message, known, namespace)].sort()) {
       const target = targets.get(ghost);
       // A ghost whose agent was removed answers with a notice instead of silence.
-      const removed = target === undefined && known.ghostsIn.get(message.room)?.has(ghost);
+      const removed = target === undefined && known.ghostsIn.get(room)?.has(ghost);
       const agent = target?.agentId ?? (removed ? namespace.agentOf(ghost) : undefined);
       if (agent === undefined) continue;
       // An entry that allows nobody is revoked, and the dispatch refuses with that reason.
-      const isRefused =
-        target && allowsAnybody(target.entry) && !isSenderAllowed(target.entry, message.sender);
+      const isRefused = target && allowsAnybody(target.entry) && !isSenderAllowed(target.entry, sender);
       delegations.push({
-        position: message.position,
-        indexDigest: message.indexDigest,
-        event: message.event,
-        room: message.room,
-        ghost,
-        agent,
+        ...{
+          position,
+          event,
+          room,
+          ghost,
+          agent,
+          sender,
+          originServerTs,
+          threadRoot,
+          attachment,
+          indexDigest,
+        },
         targetFingerprint: target?.fingerprint ?? NO_TARGET,
-        sender: message.sender,
         refused: isForgotten ? "event_too_old" : isRefused ? "sender_policy_rejected" : undefined,
-        originServerTs: message.originServerTs,
-        threadRoot: message.threadRoot,
         agentTurn: agentTurnOf(message, known.recentAnswers),
         contextId: target && contextOf(message, target, known.subjects, contextSince),
         prompt: promptOf(message, ghost, target?.entry.displayName),
-        attachment: message.attachment,
       });
     }
   }

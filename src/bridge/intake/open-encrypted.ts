@@ -73,7 +73,6 @@ export function ghostsOf(
   return [...new Set([...(recorded ?? []), ...arriving])];
 }
 
-/** Tries each event with the ghosts of its room. */
 export async function openEncrypted(
   events: readonly EncryptedEvent[],
   context: {
@@ -97,10 +96,8 @@ export async function openEncrypted(
     .map((event) => ({ event, ghosts: context.ghosts(event.room) }))
     .filter(({ event, ghosts }) => mayAskOne(ghosts, event, targets));
   const results = await Promise.all(
-    tried.map(async ({ event, ghosts }) => ({
-      event,
-      ghosts,
-      result: await decrypt(ghosts, event).catch(() => UNAVAILABLE),
+    tried.map(async (one) => ({
+      ...{ ...one, result: await decrypt(one.ghosts, one.event).catch(() => UNAVAILABLE) },
     })),
   );
   for (const { event, ghosts, result } of results) {
@@ -147,11 +144,7 @@ function mayHoldUp(
 
 const FIELDS = ["event_id", "room_id", "sender", "type", "origin_server_ts", "content"] as const;
 
-/**
- * What an encrypted event is known by between its arrival and its derivation, while nothing of it is kept: the
- * SHA-256 over ID, room, sender, type, time and content in canonical form (RFC 8785).
- * Undefined for an event that has no canonical form, or is nested too deep to write down.
- */
+/** SHA-256 of an encrypted event in canonical form (RFC 8785), by which it is known later; undefined where it has none. */
 export function eventFingerprint(raw: UnknownObject): Buffer | undefined {
   try {
     return sha256(canonicalize(FIELDS.map((field) => (raw[field] ?? null) as Json)));

@@ -39,10 +39,7 @@ export function questionTextOf(message: Said): string {
   return said.text;
 }
 
-/**
- * The prompt of a message: of a reply without the quoted fallback, and without the mention it begins with.
- * @param displayName the ghost's name in rooms, where the configuration gives one
- */
+/** What a message says without the mention it begins with. @param displayName the ghost's name, where it is configured */
 export function promptOf(message: Said, ghost: GhostMxid, displayName: string | undefined): string {
   const text = questionTextOf(message);
   const { leading } = message;

@@ -66,15 +66,6 @@ export interface MembershipEvent extends RoomEvent {
   readonly direct: boolean;
 }
 
-export interface RedactionEvent extends RoomEvent {
-  readonly type: "redaction";
-  readonly redacts: EventId;
-}
-
-export interface EncryptionStateEvent extends RoomEvent {
-  readonly type: "encryption";
-}
-
 export interface EncryptedEvent extends RoomEvent {
   readonly type: "encrypted";
   /** The event as the homeserver gave it. */
@@ -97,9 +88,9 @@ export type ReadableEvent =
   | MessageEvent
   | ReactionEvent
   | MembershipEvent
-  | RedactionEvent
-  | EncryptionStateEvent
   | EncryptedEvent
+  | (RoomEvent & { readonly type: "redaction"; readonly redacts: EventId })
+  | (RoomEvent & { readonly type: "encryption" })
   | OtherEvent;
 
 export interface ReadEvents {
@@ -168,13 +159,7 @@ function readMentions(content: UnknownObject): UserId[] {
   return users.map((user) => required(parseUserId(user), "mentions"));
 }
 
-interface Relations {
-  readonly threadRoot: EventId | undefined;
-  readonly inReplyTo: EventId | undefined;
-  readonly isEdit: boolean;
-}
-
-function readRelations(content: UnknownObject): Relations {
+function readRelations(content: UnknownObject): Pick<MessageEvent, "threadRoot" | "inReplyTo" | "isEdit"> {
   const { "m.relates_to": relation = {} } = content;
   if (!isObject(relation)) throw new Malformed("relates_to");
   const relType = relation["rel_type"];
@@ -200,7 +185,6 @@ function relationOf(content: UnknownObject, type: string): UnknownObject | undef
   return isObject(relation) && relation["rel_type"] === type ? relation : undefined;
 }
 
-/** The event that an edit replaces. */
 const replacedBy = (content: UnknownObject) => parseEventId(relationOf(content, "m.replace")?.["event_id"]);
 
 /** @param outside of an encrypted one: what it replaces by a relation that stands outside its content */
@@ -261,10 +245,7 @@ function readMembership(common: RoomEvent, raw: UnknownObject, content: UnknownO
   };
 }
 
-/**
- * The redacted event stands in the content since room version 11, beside it before. In the place that does not count, whoever
- * redacts can name any event; a homeserver should write the one that it has judged into both.
- */
+/** It stands in the content since room version 11, beside it before. In the other place anybody can name any event. */
 function readRedacts(raw: UnknownObject, content: UnknownObject): EventId {
   const { redacts = content["redacts"] } = raw;
   const isOne = (content["redacts"] ?? redacts) === redacts;
@@ -307,20 +288,8 @@ function readEvent(raw: unknown, position: number): ReadableEvent {
   }
 }
 
-/** The digest of a malformed event; where it is nested too deep to serialise, of its position in the body. */
-function digestOf(raw: unknown, body: Uint8Array, index: number): Buffer {
-  try {
-    return sha256(JSON.stringify(raw) ?? "undefined");
-  } catch {
-    return sha256(`${sha256(body).toString("hex")} ${index}`);
-  }
-}
-
-/**
- * Reads the `events` of a transaction, in order.
- * @param body the exact body they came in
- */
-export function readEvents(raw: readonly unknown[], body: Uint8Array): ReadEvents {
+/** Reads the `events` of a transaction, in order. @param raw from JSON whose nesting was bounded */
+export function readEvents(raw: readonly unknown[]): ReadEvents {
   const events: ReadableEvent[] = [];
   const malformed: MalformedEvent[] = [];
   for (const [index, one] of raw.entries()) {
@@ -329,7 +298,7 @@ export function readEvents(raw: readonly unknown[], body: Uint8Array): ReadEvent
     } catch (failure) {
       if (!(failure instanceof Malformed)) throw failure;
       malformed.push({
-        sha256: digestOf(one, body, index),
+        sha256: sha256(JSON.stringify(one)),
         reason: failure.reason,
         event: isObject(one) ? parseEventId(one["event_id"]) : undefined,
         room: isObject(one) ? parseRoomId(one["room_id"]) : undefined,
@@ -339,7 +308,6 @@ export function readEvents(raw: readonly unknown[], body: Uint8Array): ReadEvent
   return { events, malformed };
 }
 
-/** What stood inside a ciphertext. */
 export interface Inside {
   readonly type: string;
   readonly content: UnknownObject;
@@ -351,13 +319,10 @@ export function malformedEncrypted(
   { event, room, raw }: EncryptedEvent,
   reason: MalformedReason,
 ): MalformedEvent {
-  return { sha256: digestOf(raw, Buffer.from(event), 0), reason, event, room };
+  return { sha256: sha256(JSON.stringify(raw)), reason, event, room };
 }
 
-/**
- * Reads the content of an encrypted event as the event it would have been in a plain room: undefined when it is no
- * message, malformed when it cannot be read.
- */
+/** Reads the content of an encrypted event as that of a plain room; empty when it is no message. */
 export function readDecrypted(
   event: EncryptedEvent,
   inside: Inside,

@@ -1,7 +1,6 @@
-// Encrypted events that came a moment ago while no machine of their ghosts answered in this process, as after a failover
-// of the database: the first attempt to open them need not fetch them again.
-// Invariants: they are in memory alone and bounded in number; each is taken once and within ten seconds, so that a later
-// attempt fetches it.
+// Encrypted events that came while no machine of their ghosts answered in this process, as after a failover of the
+// database: the first attempt to open them need not fetch them again.
+// Invariant: they are in memory alone and bounded in number; each is taken once and within ten seconds.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";

@@ -7,11 +7,7 @@ import type { NewAnswer, OpenQuestion, Subject } from "../ledger/admission-types
 import { promptOf } from "./question-text.ts";
 import type { MessageEvent, ReactionEvent } from "./read-events.ts";
 
-/**
- * The answer that a message gives; undefined when it answers no open question.
- * @param answered answers that earlier messages of the same transaction gave
- * @param nameOf the name of a ghost in rooms, where the configuration gives one
- */
+/** The answer that a message gives, if it does. @param answered what earlier messages of the transaction gave */
 export function answerIn(
   message: MessageEvent,
   open: readonly OpenQuestion[],
@@ -44,10 +40,7 @@ function answerTo(question: OpenQuestion, by: MessageEvent | ReactionEvent, text
   return { delegation, source, ghost, room, threadRoot, event: by.event, indexDigest, text };
 }
 
-/**
- * What a message answers that has ended, or is about to end, without an answer: by a reply to the agent's question, or in its thread by
- * a message that was sent before its wait ended.
- */
+/** What a message answers too late: by a reply to the agent's question, or in its thread before the wait ended. */
 export function endedQuestion(message: MessageEvent, subjects: readonly Subject[]): Subject | undefined {
   const { inReplyTo, threadRoot, sender, room, originServerTs } = message;
   const own = subjects.filter(
@@ -94,7 +87,6 @@ function answerable(
   );
 }
 
-/** The option that a text or a reaction names by its key. */
 function chosen(options: OpenQuestion["options"], text: string): string | undefined {
   return options.find(({ key }) => sameKey(key, text))?.value;
 }
@@ -103,10 +95,7 @@ const LENGTH_MAX = 64;
 const EMOJI_MARKS = /[\u{fe0f}\u{20e3}]/gu;
 const plain = (key: string) => key.replace(EMOJI_MARKS, "").trim().toLowerCase();
 
-/**
- * Whether the keys of reactions are one as people see them: with or without the marks that make a character an emoji, so that
- * "1" stands for the keycap 1. Only a short text is a key, because anybody may react with a long one.
- */
+/** Whether people see two reactions as one: "1" stands for the keycap 1. A long text is no key; anybody may send one. */
 export function sameKey(left: string, right: string): boolean {
   if (left.length > LENGTH_MAX || right.length > LENGTH_MAX) return false;
   return plain(left) === plain(right);

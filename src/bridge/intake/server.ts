@@ -2,10 +2,11 @@
 // Invariants: nothing is read of a body before its token was checked; a transaction is answered 200 only
 // after its commit, and otherwise only because of bad credentials, a malformed body, or a database that
 // cannot commit; no answer and no log line carries anything of an event's content.
-import { createHash, timingSafeEqual } from "node:crypto";
+import { timingSafeEqual } from "node:crypto";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
+import { sha256 } from "../../domain/digest.ts";
 import { errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
 import { membersOf, type UnknownObject } from "../../domain/json.ts";
@@ -14,7 +15,6 @@ import type { HandledTransaction, TransactionHandler } from "./handle-transactio
 
 /** What intake counts; nothing of it is content. */
 export interface IntakeObserver {
-  /** A transaction's request has ended. */
   transaction(outcome: "committed" | "replayed" | "malformed" | "not_recorded" | "too_large"): void;
   /** From a transaction's arrival to its acknowledgement. */
   acknowledged(durationMs: number): void;
@@ -29,7 +29,7 @@ export interface IntakeServerOptions {
   /** Called for each committed transaction, after the acknowledgement was handed to the network. */
   readonly onCommitted: (transaction: HandledTransaction) => void;
   /** Makes sure a ghost exists on the homeserver; false if there is no such agent. */
-  readonly provideGhost: (ghost: string) => Promise<boolean>;
+  readonly provideGhost: (ghost: GhostMxid) => Promise<boolean>;
   readonly observe: IntakeObserver;
   readonly clock: Clock;
   readonly log: Logger;
@@ -48,28 +48,20 @@ class MatrixError extends Error {
   }
 }
 
-function digest(token: string): Buffer {
-  return createHash("sha256").update(token).digest();
-}
-
 /** Checks `Authorization: Bearer` against the homeserver's token, in time independent of both. */
 function authenticator(hsToken: string): (request: FastifyRequest) => void {
-  const expected = digest(hsToken);
+  const expected = sha256(hsToken);
   return (request) => {
     const header = request.headers.authorization;
     if (header === undefined) throw new MatrixError(401, "M_MISSING_TOKEN", "no access token was given");
     const token = header.startsWith("Bearer ") ? header.slice("Bearer ".length) : "";
-    if (!timingSafeEqual(digest(token), expected)) {
+    if (!timingSafeEqual(sha256(token), expected)) {
       throw new MatrixError(403, "M_FORBIDDEN", "the access token is not the homeserver's");
     }
   };
 }
 
-function readBody(body: unknown): {
-  bytes: Uint8Array;
-  events: readonly unknown[];
-  extensions: UnknownObject;
-} {
+function readBody(body: unknown): { events: readonly unknown[]; extensions: UnknownObject } {
   if (!(body instanceof Uint8Array)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
   let parsed: unknown;
   try {
@@ -80,7 +72,7 @@ function readBody(body: unknown): {
   if (parsed === undefined) throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
   const { events, ...extensions } = membersOf(parsed);
   if (!Array.isArray(events)) throw new MatrixError(400, "M_BAD_JSON", "the body has no list of events");
-  return { bytes: body, events, extensions };
+  return { events, extensions };
 }
 
 function transactionIdOf(request: FastifyRequest): string {
@@ -127,8 +119,8 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
   const transaction = async (request: FastifyRequest, reply: FastifyReply) => {
     const begun = clock.now();
     try {
-      const { bytes, events, extensions } = readBody(request.body);
-      const handled = await handle(transactionIdOf(request), bytes, events, { extensions });
+      const { events, extensions } = readBody(request.body);
+      const handled = await handle(transactionIdOf(request), events, { extensions });
       observe.transaction(handled.replayed ? "replayed" : "committed");
       observe.recorded(handled);
       reply.code(200).send({});

@@ -8,39 +8,27 @@ import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Namespace } from "./namespace.ts";
 
-export interface DevicePart {
-  readonly changes: ReadonlyMap<GhostMxid, DeviceChanges>;
-  /** Messages and members that could not be read, or are for nobody here. */
-  readonly ignored: number;
-}
+type Changes = { -readonly [Field in keyof DeviceChanges]: DeviceChanges[Field] } & {
+  toDevice: UnknownObject[];
+};
 
-/** The device of each ghost that is known, by ghost: changed device lists concern them all. */
-export type KnownDevices = ReadonlyMap<GhostMxid, string>;
-
-interface Changes {
-  readonly toDevice: UnknownObject[];
-  changedUsers: readonly UserId[];
-  leftUsers: readonly UserId[];
-  oneTimeKeyCounts: Readonly<Record<string, number>> | undefined;
-  unusedFallbackKeys: readonly string[] | undefined;
-}
-
-/** @param body the transaction's fields besides `events` */
-export function readDevicePart(body: UnknownObject, namespace: Namespace, devices: KnownDevices): DevicePart {
+/**
+ * @param body the transaction's fields besides `events`
+ * @param devices the known device of each ghost: changed device lists concern them all
+ * @returns `ignored`: how many messages and members could not be read, or are for nobody here
+ */
+export function readDevicePart(
+  body: UnknownObject,
+  namespace: Namespace,
+  devices: ReadonlyMap<GhostMxid, string>,
+): { readonly changes: ReadonlyMap<GhostMxid, DeviceChanges>; readonly ignored: number } {
   const changes = new Map<GhostMxid, Changes>();
   let ignored = 0;
   const of = (ghost: GhostMxid): Changes => {
-    const known = changes.get(ghost);
-    if (known !== undefined) return known;
-    const made: Changes = {
-      toDevice: [],
-      changedUsers: [],
-      leftUsers: [],
-      oneTimeKeyCounts: undefined,
-      unusedFallbackKeys: undefined,
-    };
-    changes.set(ghost, made);
-    return made;
+    const nothing = { oneTimeKeyCounts: undefined, unusedFallbackKeys: undefined };
+    const own = changes.get(ghost) ?? { toDevice: [], changedUsers: [], leftUsers: [], ...nothing };
+    changes.set(ghost, own);
+    return own;
   };
   const ghostOf = (user: unknown): GhostMxid | undefined => {
     const parsed = parseUserId(user);

@@ -1,51 +1,34 @@
-// Questions from agents, and the answers of the people who asked them. While a task awaits input its delegation holds
-// neither its room nor a worker.
-// Invariants: a question is stored with its transaction IDs before it is sent; an answer is recorded in the transaction
-// that handles its event, once for each question, and names the message that hands it over; it is sealed, and cleared
-// when the agent has it or the delegation ends; a wait never ends over an answer that was recorded or may be unread, and
-// whoever answers later is told so.
+// Questions from agents, and the answers of the people who asked them.
+// Invariants: a question is stored with its transaction IDs before it is sent; its answer is recorded, sealed and once, in
+// the transaction that handles its event, and cleared when the agent has it or the delegation ends; a wait never ends over
+// an answer that was recorded or may be unread.
 import type { Pool } from "pg";
-import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import type { NewAnswer, NewNotice, Posted, QuestionOption } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
 import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
-import { insertSends, newSends, type PendingSend, type ReplyPart } from "./replies.ts";
-import { advanceRoom } from "./room-order.ts";
+import { type PendingSend, type Said, storeSends, storing } from "./replies.ts";
 
-/** A question of an agent, with the task that asks it. */
-export interface AgentQuestion {
-  readonly parts: readonly ReplyPart[];
+export interface AgentQuestion extends Said {
   readonly options: readonly QuestionOption[];
   /** Names it among the states of its task. */
   readonly key: string | undefined;
   readonly taskId: string;
-  readonly contextId: string | undefined;
-  readonly agentVersion: string | undefined;
   /** How many events of questions were recorded before. */
   readonly asked: number;
   /** Until when an answer is waited for. */
   readonly until: number;
 }
 
-const RECORD_QUESTION = statement("record_question")`
-  WITH held AS (
-    SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
-    FROM bridge_delegations d
-    WHERE ${HELD} AND d.state IN ('dispatching', 'following') AND d.asked = $10 FOR UPDATE
-  ), moved AS (
-    UPDATE bridge_delegations d SET
-      state = 'awaiting_input', waiting_since = $4, accepted_at = COALESCE(d.accepted_at, $4), due_at = d.lease_until, prompt = NULL,
-      a2a_unsettled = false, a2a_task_id = $5, a2a_context_id = COALESCE($6, d.a2a_context_id),
-      agent_version = COALESCE($7, d.agent_version), question_key = $8, options = $9, input_until = $11,
-      asked = $10 + cardinality($12::text[]), attempts = 0, streams_opened = 0, faults = 0, retry_reason = NULL
-    FROM held h WHERE d.id = h.id AND NOT h.canceled
-    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
-  ), advanced AS (${advanceRoom("$4", 0)}
-  ), ${insertSends("'question'", "$12", "$13", "$14", "$10")}
-  SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
-    ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`;
+const RECORD_QUESTION = storing(
+  "record_question",
+  "question",
+  "d.state IN ('dispatching', 'following') AND d.asked = $8",
+  `state = 'awaiting_input', a2a_unsettled = false, a2a_task_id = $11, question_key = $12, options = $13, input_until = $14,
+      asked = $8 + cardinality($5::text[]), streams_opened = 0, faults = 0, retry_reason = NULL`,
+);
 
 const RECORD_ASKED = statement("record_asked")`
   WITH sent AS (
@@ -79,8 +62,7 @@ const END_WAIT = statement("end_wait")`
   )
   SELECT count(*)::int AS held, COALESCE(bool_or(unanswered), false) AS ended FROM held`;
 
-// The homeserver gives every event to the bridge, its own ones too, in the order of the room: so the question's event
-// ID is known before an answer to it comes, even if the process died that sent it.
+// The bridge gets its own events too, in the order of the room: so the question's event ID is known before its answer.
 const RECORD_POSTED = statement("record_posted")`
   WITH posted AS MATERIALIZED (
     SELECT s.id, p.event
@@ -134,55 +116,30 @@ export async function recordAnswers(
   return answers.flatMap((one) => (ids.has(one.delegation) ? [] : answerRefused(one, one.event)));
 }
 
-/** Records the event IDs of questions that came back from the homeserver. */
 export async function recordPosted(on: Queryable, posted: readonly Posted[]): Promise<void> {
   if (posted.length === 0) return;
-  const column = <T>(of: (one: Posted) => T) => posted.map(of);
   await rows(on, RECORD_POSTED, [
-    column<TransactionId>(({ transaction }) => transaction),
-    column<EventId>(({ event }) => event),
-    column<RoomId>(({ room }) => room),
-    column<GhostMxid>(({ ghost }) => ghost),
+    posted.map(({ transaction }) => transaction),
+    posted.map(({ event }) => event),
+    posted.map(({ room }) => room),
+    posted.map(({ ghost }) => ghost),
   ]);
 }
 
 export function createQuestions(pool: Pool, keys: ContentKeys) {
   return {
-    /**
-     * Stores the question's events (sealed) with their transaction IDs; the state becomes `awaiting_input`, and the
-     * room goes on. `canceled`: it is to be canceled and nothing was written; finish it as canceled.
-     */
-    async recordQuestion(
+    /** Stores the question's events; the state becomes `awaiting_input`, and the room goes on. As {@link storeSends}. */
+    recordQuestion(
       claimed: ClaimedDelegation,
       question: AgentQuestion,
       now: number,
     ): Promise<PendingSend[] | "canceled"> {
-      const sends = newSends(keys, claimed, "question", question.parts, question.asked);
-      const options =
-        question.options.length === 0
-          ? null
-          : keys.seal(
-              JSON.stringify(question.options),
-              optionsIdentity(claimed.sourceEventId, claimed.ghost),
-            );
-      const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(
-        pool,
-        RECORD_QUESTION,
-        [
-          ...heldBy(claimed.lease),
-          toTime(now),
-          question.taskId,
-          question.contextId ?? null,
-          question.agentVersion ?? null,
-          question.key ?? null,
-          options,
-          question.asked,
-          toTime(question.until),
-          ...sends.values,
-        ],
-      );
-      assertHeld(row.held, claimed.lease);
-      return row.canceled ? "canceled" : sends.pending(row.send_ids);
+      const { options, taskId, key = null, until, asked: first } = question;
+      const identity = optionsIdentity(claimed.sourceEventId, claimed.ghost);
+      const sealed = options.length === 0 ? null : keys.seal(JSON.stringify(options), identity);
+      const storage = { statement: RECORD_QUESTION, purpose: "question", first } as const;
+      const further = [taskId, key, sealed, toTime(until)];
+      return storeSends(pool, keys, storage, claimed, question, now, further);
     },
 
     /** Records that an event of a question was sent, and until when an answer is waited for. */

@@ -3,10 +3,7 @@ import type { Pool } from "pg";
 import type { UnknownObject } from "../../domain/json.ts";
 import { inTransaction, rows, statement, toTime } from "./postgres.ts";
 
-export interface AuditRow {
-  readonly id: string;
-  readonly record: UnknownObject;
-}
+export type AuditRow = { readonly id: string; readonly record: UnknownObject };
 
 /** The file is written meanwhile. */
 const BEGIN_EXPORT = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '20s'";
@@ -21,19 +18,14 @@ const EXPORTED = statement("audit_exported")`
 
 export function createAuditOutbox(pool: Pool) {
   return {
-    /**
-     * Passes up to `limit` unexported records to `write`, and marks them as exported once it has made them durable.
-     * If `write` throws, they stay unexported. Returns how many there were.
-     */
+    /** Marks up to `limit` records as exported once `write` has made them durable. Returns how many there were. */
     export: (
       limit: number,
       write: (records: readonly AuditRow[]) => Promise<void>,
       now: number,
     ): Promise<number> =>
       inTransaction(pool, BEGIN_EXPORT, async (client) => {
-        const records = await rows<{ id: string; record: Record<string, unknown> }>(client, UNEXPORTED, [
-          limit,
-        ]);
+        const records = await rows<AuditRow>(client, UNEXPORTED, [limit]);
         if (records.length === 0) return { result: 0 };
         await write(records);
         const sent = rows(client, EXPORTED, [records.map(({ id }) => id), toTime(now)]);

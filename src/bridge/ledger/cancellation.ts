@@ -1,8 +1,6 @@
-// Delegations are canceled: by the redaction of their event, by the person who asked, or by an operator; and intake
-// envelopes expired. An answer
-// that the agent does not have yet counts as the question's event does.
-// Invariants: a cancellation is a durable intent; whoever holds the lease, in whichever process, ends the delegation; who
-// asked is told by the transition that ends it, once each event of the answer whose sending was begun is sent or refused.
+// Delegations are canceled: by the redaction of their event, or of an answer that the agent does not have yet, by the
+// person who asked, or by an operator.
+// Invariant: a cancellation is a durable intent; whoever holds the lease, in whichever process, ends the delegation.
 import type { Admission, NewCancel, NewNotice } from "./admission-types.ts";
 import { expireUnheld } from "./envelope-expiry.ts";
 import { CANCEL_NOTICES } from "./notices.ts";
@@ -82,7 +80,6 @@ export function cancelDelegation(on: Queryable, id: string, now: number): Promis
   return cancelThese(on, "operator_canceled", [id], now);
 }
 
-/** Cancels for the people who asked. */
 export async function cancelAsked(
   on: Queryable,
   cancels: readonly NewCancel[],

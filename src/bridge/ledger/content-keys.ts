@@ -1,10 +1,8 @@
-// Content at rest. Prompts and replies are sealed with a key that is not in the database, so that no
-// page, index, temporary file or write-ahead log of PostgreSQL ever holds them in the clear, and what a
-// cleared row leaves behind on disk is unreadable.
-// Form: key ID (4 bytes) | nonce (12) | AES-256-GCM ciphertext | tag (16). The row's identity is
-// authenticated with it, so a sealed value cannot be moved to another row.
+// Prompts and replies are sealed with a key that is not in the database, so that no file of PostgreSQL ever holds them in
+// the clear, and what a cleared row leaves behind on disk is unreadable.
+// Form: key ID (4 bytes) | nonce (12) | AES-256-GCM ciphertext | tag (16). The row's identity is authenticated with it.
 import { createCipheriv, createDecipheriv, createSecretKey, type KeyObject } from "node:crypto";
-import { type Random, systemRandom } from "../../domain/clock.ts";
+import { systemRandom } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 
@@ -22,43 +20,31 @@ interface ContentKey {
 
 export class ContentKeys {
   readonly #keys: readonly ContentKey[];
-  readonly #random: Random;
 
-  private constructor(keys: readonly ContentKey[], random: Random) {
+  private constructor(keys: readonly ContentKey[]) {
     this.#keys = keys;
-    this.#random = random;
   }
 
-  /**
-   * Reads a key ring: one base64 key of 32 bytes a line. The first seals; all open.
-   * @throws DrawbridgeError `secret_unavailable`
-   */
-  static parse(text: string, random: Random = systemRandom): ContentKeys {
-    const lines = text
-      .split("\n")
-      .map((line) => line.trim())
-      .filter((line) => line !== "");
+  /** Reads keys of 32 bytes, base64, one a line: the first seals; all open. @throws DrawbridgeError `secret_unavailable` */
+  static parse(text: string): ContentKeys {
+    const hint = "Write 32 random bytes in base64 on each line, for example from `openssl rand -base64 32`.";
+    const lines = text.split("\n").filter((line) => line.trim() !== "");
     const keys = lines.map((line, index) => {
       const key = Buffer.from(line, "base64");
-      if (key.length !== KEY_BYTES) {
-        throw new DrawbridgeError("secret_unavailable", `content key ${index + 1} does not have 32 bytes`, {
-          hint: "Write 32 random bytes in base64 on each line, for example from `openssl rand -base64 32`.",
-        });
-      }
-      return { id: sha256(key).subarray(0, KEY_ID_BYTES), key: createSecretKey(key) };
-    });
-    if (keys.length === 0) {
-      throw new DrawbridgeError("secret_unavailable", "there is no content key", {
-        hint: "Write 32 random bytes in base64, for example from `openssl rand -base64 32`.",
+      if (key.length === KEY_BYTES)
+        return { id: sha256(key).subarray(0, KEY_ID_BYTES), key: createSecretKey(key) };
+      throw new DrawbridgeError("secret_unavailable", `content key ${index + 1} does not have 32 bytes`, {
+        hint,
       });
-    }
-    return new ContentKeys(keys, random);
+    });
+    if (keys.length === 0)
+      throw new DrawbridgeError("secret_unavailable", "there is no content key", { hint });
+    return new ContentKeys(keys);
   }
 
-  /** Seals text for the row that `identity` names. */
   seal(text: string, identity: string): Buffer {
     const active = this.#keys[0] as ContentKey;
-    const nonce = this.#random.bytes(NONCE_BYTES);
+    const nonce = systemRandom.bytes(NONCE_BYTES);
     const cipher = createCipheriv("aes-256-gcm", active.key, nonce);
     cipher.setAAD(Buffer.from(identity));
     const body = cipher.update(text, "utf8");
@@ -70,10 +56,7 @@ export class ContentKeys {
     return this.#keys[0]?.id.equals(sealed.subarray(0, KEY_ID_BYTES)) === true;
   }
 
-  /**
-   * Opens what `seal` made for the same identity.
-   * @throws DrawbridgeError `secret_unavailable` when no key of the ring opens it
-   */
+  /** Opens what `seal` made for the same identity. @throws DrawbridgeError `secret_unavailable` when no key opens it */
   open(sealed: Buffer, identity: string): string {
     const id = sealed.subarray(0, KEY_ID_BYTES);
     const found = this.#keys.find((candidate) => candidate.id.equals(id));

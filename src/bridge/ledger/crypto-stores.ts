@@ -20,11 +20,11 @@ export interface CryptoStoreRow {
   readonly layout: StoreLayout;
 }
 
-/** The store's identity keys as one column; NULL until the store is finished. */
+/** The store's identity keys as one value; NULL until the store is finished. */
 export const IDENTITY = `CASE WHEN curve25519 IS NOT NULL
-  THEN json_build_object('curve25519', curve25519, 'ed25519', ed25519) END AS identity`;
+  THEN json_build_object('curve25519', curve25519, 'ed25519', ed25519) END`;
 
-const STORE = `device_id AS "deviceId", sealed_key AS "sealedKey", databases AS layout, ${IDENTITY}`;
+const STORE = `device_id AS "deviceId", sealed_key AS "sealedKey", databases AS layout, ${IDENTITY} AS identity`;
 
 const FIND = statement("crypto_store_find")`SELECT ${STORE} FROM bridge_crypto_stores WHERE ghost_mxid = $1`;
 

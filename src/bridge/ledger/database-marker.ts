@@ -1,7 +1,6 @@
 // How far the database has come: which one it is, and a count that only grows. The homeserver keeps a copy, by which a
 // database that was put back from a backup is recognised (docs/decisions/0030).
-// Invariant: a database that was accepted after it was put back is another one from then on. None is accepted while a bridge
-// works on it: backups from before could no longer be told from it.
+// Invariant: one that was accepted after that is another database from then on, and no bridge works on it meanwhile.
 import type { Pool } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { createReadPositions } from "./ghosts.ts";

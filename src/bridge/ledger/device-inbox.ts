@@ -1,6 +1,5 @@
-// What transactions brought for the devices of ghosts whose machines another process owns. It is written by the
-// admission, and deleted once the owner's machine has made it durable.
-// Invariant: one that is not taken in time is no loss, because the homeserver still has it and a catchup reads it.
+// What transactions brought for the devices of ghosts whose machines another process owns, until that has it durable.
+// What is not taken in time is no loss: the homeserver still has it, and a catchup reads it.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { entities, type Queryable, rows, statement, toTime } from "./postgres.ts";
@@ -33,7 +32,6 @@ export async function writeDeviceInbox(
 
 export function createDeviceInbox(pool: Pool) {
   return {
-    /** What came for these ghosts, oldest first. */
     read: (ghosts: readonly GhostMxid[], limit: number): Promise<(DeviceMail & { readonly id: string })[]> =>
       entities(pool, READ, [ghosts, limit]),
 

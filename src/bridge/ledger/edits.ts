@@ -1,7 +1,7 @@
 // Edits of questions that no agent has yet.
-// Invariants: a question that an agent has, or may have, keeps the text that it was asked with; only the person who asked
-// edits it, in its room; an edit takes the question from a worker that is about to hand the old text over, and shortens no
-// wait before the next attempt; a head that is edited again and again holds its room no longer than one that is not.
+// Invariants: a question that an agent has, or may have, keeps its text; only the person who asked edits it, in its room; an
+// edit takes the question from a worker that is about to hand the old text over; it neither shortens a wait before the next
+// attempt, nor the time that a head holds its room.
 import type { NewDelegation, NewEdit } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { type Queryable, rows, statement, toTime } from "./postgres.ts";

@@ -1,8 +1,7 @@
-// Intake envelopes: encrypted events that wait for their keys, after admission. A worker claims them, and they end
-// derived into delegations (envelope-derivation.ts) or expired (envelope-expiry.ts).
-// Invariants: a claim raises the fence, and every write of a holder carries it in its WHERE; an intake envelope that
-// is woken while it is claimed becomes due when it is deferred; it holds its place in the room until it has ended, or
-// until `limits.roomGate` has passed since its admission: then the room continues, and what it asks is placed last.
+// Intake envelopes, encrypted events that wait for their keys: claimed by a worker, deferred and woken.
+// Invariants: a claim raises the fence, and every write of a holder carries it in its WHERE; one that is woken while it is
+// claimed becomes due when it is deferred; it holds its place in the room until it has ended, or until `limits.roomGate`
+// has passed since its admission: then the room continues, and what it asks is placed last.
 import type { Pool } from "pg";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Ingress } from "./admission-types.ts";
@@ -15,12 +14,10 @@ import {
   oneRow,
   rows,
   statement,
-  toEpochMs,
   toTime,
 } from "./postgres.ts";
 import { GATE, settlePlaces } from "./room-order.ts";
 
-/** An intake envelope that a worker has claimed. */
 export interface ClaimedIntakeEnvelope {
   readonly event: EventId;
   readonly fence: string;
@@ -32,13 +29,11 @@ export interface ClaimedIntakeEnvelope {
   /** SHA-256 of the event as it arrived (`NewIntakeEnvelope.fingerprint`). */
   readonly fingerprint: Buffer;
   readonly ingress: Ingress;
-  /** Tries so far. */
   readonly attempts: number;
   /** The question whose text it replaces; undefined when it is no edit. */
   readonly edits: EventId | undefined;
   /** Whether that question still waits for its key itself. */
   readonly questionWaits: boolean;
-  /** Key requests made so far. */
   readonly keyRequests: number;
   readonly admittedAt: number;
   readonly deadline: number;
@@ -111,17 +106,10 @@ const WAKE = statement("wake_envelopes")`
   )
   SELECT count(*)::int AS woken FROM woken`;
 
-const COUNT = statement("count_envelopes")`
-  SELECT count(*)::int AS awaiting, min(admitted_at) AS oldest
-  FROM bridge_encrypted_intake WHERE state = 'awaiting_key'`;
-
 /** @param roomGateMs how long one that awaits its key may hold its room */
 export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {
   return {
-    /**
-     * Claims those that are due longest; those of one room come in the order of their places. Rooms that one of them
-     * has held for too long continue.
-     */
+    /** Claims what is due longest, in the order of places. Rooms that one of them has held for too long continue. */
     async claim(request: ClaimRequest): Promise<ClaimedIntakeEnvelope[]> {
       const claimed = await entities<ClaimedIntakeEnvelope>(pool, CLAIM, claimValues(request));
       const late = claimed.filter(
@@ -167,15 +155,6 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {
     async wake(roomIds: readonly RoomId[], now: number): Promise<number> {
       if (roomIds.length === 0) return 0;
       return (await oneRow<{ woken: number }>(pool, WAKE, [roomIds, toTime(now)])).woken;
-    },
-
-    /** How many await their keys, and when the oldest of them was admitted. */
-    async count(): Promise<{ readonly awaiting: number; readonly oldestAdmittedAt: number | undefined }> {
-      const row = await oneRow<{ awaiting: number; oldest: Date | null }>(pool, COUNT, []);
-      return {
-        awaiting: row.awaiting,
-        oldestAdmittedAt: row.oldest === null ? undefined : toEpochMs(row.oldest),
-      };
     },
   };
 }

@@ -1,8 +1,7 @@
-// A decrypted intake envelope becomes delegations, in one database transaction under its room's lock. They are
-// derived as at intake, and take the place that the intake envelope holds in its room, or the next free one when the room
-// has continued without it.
-// Invariants: it is derived once (its state and its fence stand in the WHERE); each delegation needs a
-// capacity slot, and what finds none is a denied row; without delegations its place becomes void.
+// A decrypted intake envelope becomes delegations, in one database transaction under its room's lock. They take the place
+// that it holds in its room, or the next free one when the room has continued without it.
+// Invariants: it is derived once (its state and its fence stand in the WHERE); a delegation without a capacity slot is a
+// denied row; without delegations its place becomes void.
 import type { Pool, PoolClient } from "pg";
 import { changeAsked } from "./admission.ts";
 import { knownOpen, readKnown, recordIndices, toFacts } from "./admission-facts.ts";
@@ -153,10 +152,7 @@ async function deriveOn(
 
 export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys, roomGateMs: number) {
   return {
-    /**
-     * Ends an intake envelope by its delegations: they take its place in the room; those beyond capacity, and all of a replayed event, are denied rows.
-     * @throws DrawbridgeError `lease_lost`
-     */
+    /** Ends an intake envelope by its delegations. @throws DrawbridgeError `lease_lost` */
     derive: (envelope: ClaimedIntakeEnvelope, derivation: Derivation, now: number): Promise<Admitted> =>
       inRooms(pool, [envelope.room], (client) =>
         deriveOn(client, keys, roomGateMs, envelope, derivation, now),

@@ -1,8 +1,7 @@
-// Intake envelopes that end without delegations: they expire. And the notice that keys are missing: a key-loss episode
-// of a room begins with the first expiry for want of a key and ends when an event of the room is decrypted.
-// Invariants: one statement ends the intake envelope, frees its place, and writes its audit
-// record and its notice, under the room's lock, because it computes the room's gate; a room gets one notice of
-// missing keys an episode, and none within the notice interval of the last.
+// Intake envelopes that expire, and the notice that keys are missing: a key-loss episode of a room begins with the first
+// expiry for want of a key and ends when an event of the room is decrypted.
+// Invariants: one statement ends the intake envelope, frees its place, and writes its audit record and its notice, under
+// the room's lock; a room gets one notice of missing keys an episode, and none within the notice interval of the last.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { ClaimedIntakeEnvelope } from "./envelope-claims.ts";
@@ -111,31 +110,17 @@ export async function keysFound(on: Queryable, roomIds: readonly RoomId[]): Prom
 
 export function createEnvelopeExpiry(pool: Pool, noticeIntervalMs: number) {
   return {
-    /**
-     * Ends an intake envelope without delegations: writes svc.encrypted_intake.v1, frees its place. When keys
-     * were missing, or the sender's device was not trusted, the room gets a notice, at most one per interval.
-     * @throws DrawbridgeError `lease_lost`
-     */
+    /** Ends an intake envelope without delegations, with the notice of its reason. @throws DrawbridgeError `lease_lost` */
     async expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, now: number): Promise<void> {
       await inRooms(pool, [envelope.room], async (client) => {
+        const { event, room, fence } = envelope;
         const notice = NOTICES[reason];
-        const ghost =
-          notice === undefined
-            ? undefined
-            : (await joinedGhosts(client, [envelope.room])).get(envelope.room)?.[0];
-        const values =
-          notice === undefined || ghost === undefined
-            ? NO_NOTICE
-            : noticeValues(envelope, notice, ghost, now, noticeIntervalMs);
-        const { touched } = await oneRow<{ touched: number }>(client, EXPIRE, [
-          [envelope.event],
-          [envelope.room],
-          envelope.fence,
-          reason,
-          toTime(now),
-          ...values,
-        ]);
-        if (touched !== 1) throw leaseLost(`the intake envelope of ${envelope.event}`);
+        const ghost = notice && (await joinedGhosts(client, [room])).get(room)?.[0];
+        const own =
+          notice && ghost ? noticeValues(envelope, notice, ghost, now, noticeIntervalMs) : NO_NOTICE;
+        const values = [[event], [room], fence, reason, toTime(now), ...own];
+        const { touched } = await oneRow<{ touched: number }>(client, EXPIRE, values);
+        if (touched !== 1) throw leaseLost(`the intake envelope of ${event}`);
         return { result: undefined };
       });
     },

@@ -1,14 +1,11 @@
-// The records of the ghosts' cryptographic stores: read one by one or in ranges, written under the store's fence, and
-// deleted when they were not used for long.
+// The records of the ghosts' cryptographic stores, written under the store's fence.
 // Invariants: every write carries its fence and locks the store's row in the statement that writes, so that it is either
-// committed before the next process reads, or touches no row; the records of a write are all written or none; a read
-// never returns more records than it was told.
+// committed before the next process reads, or touches no row; the records of a write are all written or none.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { DeviceIdentity, StoreLayout } from "./crypto-stores.ts";
 import { entities, inTransaction, leaseLost, type Queryable, rows, statement } from "./postgres.ts";
 
-/** A record of an object store of a machine's databases. */
 export interface CryptoRecord {
   readonly objectStore: string;
   /** Bytes that sort as the keys do. */
@@ -134,10 +131,7 @@ const LAY_OUT = statement("crypto_store_lay_out")`
   UPDATE bridge_crypto_stores SET databases = $3, curve25519 = $4, ed25519 = $5
   WHERE ghost_mxid = $1 AND fence = $2`;
 
-/**
- * Writes a store's identity and layout together with the records that belong to them. This finishes a new store.
- * @throws DrawbridgeError `lease_lost`
- */
+/** Writes a store's identity and layout with their records, which finishes it. @throws DrawbridgeError `lease_lost` */
 export async function layOutCryptoStore(
   pool: Pool,
   write: CryptoWrite,
@@ -161,10 +155,7 @@ const DELETE_RANGE = statement("crypto_records_delete")`
   )
   SELECT ghost_mxid FROM held`;
 
-/**
- * Deletes the records of a range of keys.
- * @throws DrawbridgeError `lease_lost`
- */
+/** Deletes the records of a range of keys. @throws DrawbridgeError `lease_lost` */
 export async function deleteCryptoRecords(
   on: Queryable,
   { ghost, fence }: Pick<CryptoWrite, "ghost" | "fence">,

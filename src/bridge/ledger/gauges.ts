@@ -2,15 +2,15 @@
 // has ended.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { oneRow, statement, toEpochMs } from "./postgres.ts";
+import { entities, statement } from "./postgres.ts";
 import type { OpenState } from "./states.ts";
 
 export interface Waiting {
   readonly delegations: Readonly<Partial<Record<OpenState, number>>>;
   /** Since when the oldest question, or answer to one of an agent, waits to be accepted by its agent. */
   readonly oldestQuestionAt: number | undefined;
-  /** Encrypted events without a key: those that hold their rooms, and those whose rooms have continued. */
-  readonly envelopes: { readonly holding: number; readonly passed: number };
+  /** Encrypted events without a key: those that hold their rooms, those whose rooms have continued, and when the oldest came. */
+  readonly envelopes: { readonly holding: number; readonly passed: number; readonly oldestAt: number | null };
   /** When the oldest audit record was written that was not exported. */
   readonly oldestAuditAt: number | undefined;
   /** Of the given ghosts, how many agents are quarantined. */
@@ -24,24 +24,13 @@ const WAITING = statement("gauges")`
   )
   SELECT COALESCE((SELECT json_object_agg(state, number) FROM open), '{}') AS delegations,
     (SELECT min(oldest) FROM open WHERE state IN ('queued', 'dispatching')) AS "oldestQuestionAt",
-    (SELECT json_build_object('holding', count(room_seq), 'passed', count(*) - count(room_seq))
+    (SELECT json_build_object('holding', count(room_seq), 'passed', count(*) - count(room_seq),
+       'oldestAt', (extract(epoch FROM min(admitted_at)) * 1000)::float8)
      FROM bridge_encrypted_intake WHERE state = 'awaiting_key') AS envelopes,
     (SELECT created_at FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT 1) AS "oldestAuditAt",
     (SELECT count(*)::int FROM bridge_targets WHERE ghost_mxid = ANY ($1) AND trust = 'quarantined') AS quarantined`;
 
-type Row = Omit<Waiting, "oldestAuditAt" | "oldestQuestionAt"> & {
-  readonly oldestQuestionAt: Date | null;
-  readonly oldestAuditAt: Date | null;
-};
-
 export const createGauges =
   (pool: Pool) =>
-  async (ghosts: readonly GhostMxid[]): Promise<Waiting> => {
-    const row = await oneRow<Row>(pool, WAITING, [ghosts]);
-    const time = (at: Date | null) => (at === null ? undefined : toEpochMs(at));
-    return {
-      ...row,
-      oldestQuestionAt: time(row.oldestQuestionAt),
-      oldestAuditAt: time(row.oldestAuditAt),
-    };
-  };
+  async (ghosts: readonly GhostMxid[]): Promise<Waiting | undefined> =>
+    (await entities<Waiting>(pool, WAITING, [ghosts]))[0];

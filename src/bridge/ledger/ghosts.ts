@@ -15,7 +15,6 @@ export interface EnsuredDevice {
   readonly deviceId: string;
   /** Digest of the profile last set on the homeserver; undefined when none was. */
   readonly profileDigest: string | undefined;
-  /** When it was set. */
   readonly profileSetAt: number | undefined;
 }
 
@@ -35,18 +34,16 @@ export interface AvatarUpload {
   readonly uploadedAt: number | undefined;
 }
 
-/** A ghost's device as recorded. */
 export interface RecordedDevice {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
-  /** Its cryptographic store; undefined when it has none. */
   readonly store:
     | {
         readonly deviceId: string;
         readonly epoch: bigint;
-        readonly publishedAt: number | undefined;
-        /** Undefined until the store is finished. */
-        readonly identity: DeviceIdentity | undefined;
+        readonly publishedAt?: number | undefined;
+        /** Absent until the store is finished. */
+        readonly identity?: DeviceIdentity | undefined;
       }
     | undefined;
   readonly stopped: { readonly reason: DeviceStopReason; readonly at: number } | undefined;
@@ -78,10 +75,13 @@ const AVATAR_UPLOADED = statement("ghost_avatar_uploaded")`
   UPDATE bridge_ghosts SET avatar_upload_digest = $2, avatar_upload_url = $3, avatar_uploaded_at = $4
   WHERE ghost_mxid = $1 RETURNING 1`;
 
+const msOf = (time: string) => `(extract(epoch FROM ${time}) * 1000)::float8`;
 const RECORDED = `
-  SELECT g.ghost_mxid AS ghost, g.device_id AS "deviceId", g.device_stopped_reason AS reason,
-    g.device_stopped_at AS "stoppedAt", s.device_id AS "storeDeviceId", s.epoch, s.published_at AS "publishedAt",
-    ${IDENTITY}
+  SELECT g.ghost_mxid AS ghost, g.device_id AS "deviceId",
+    CASE WHEN g.device_stopped_at IS NOT NULL
+      THEN json_build_object('reason', g.device_stopped_reason, 'at', ${msOf("g.device_stopped_at")}) END AS stopped,
+    CASE WHEN s.device_id IS NOT NULL THEN json_strip_nulls(json_build_object('deviceId', s.device_id,
+      'epoch', s.epoch::text, 'publishedAt', ${msOf("s.published_at")}, 'identity', ${IDENTITY})) END AS store
   FROM bridge_ghosts g LEFT JOIN bridge_crypto_stores s ON s.ghost_mxid = g.ghost_mxid`;
 
 const RECORDED_DEVICE = statement("recorded_device")`${RECORDED} WHERE g.ghost_mxid = $1`;
@@ -118,10 +118,7 @@ const FORGET_STORE = statement("ghost_device_forget_store")`
 const FORGET_RECORDS = statement("ghost_device_forget_records")`
   DELETE FROM bridge_crypto_records WHERE ghost_mxid = $1`;
 
-/**
- * Deletes the store only if the ghost's row still names that device. The store is deleted before its records, in the
- * order in which writers lock them, and the records in a statement of their own, which sees the last writer's commit.
- */
+/** The store goes before its records, as writers lock them; their statement of its own sees the last writer's commit. */
 function resetDevice(pool: Pool, ghost: GhostMxid, deviceId: string, fresh: string): Promise<boolean> {
   return inTransaction(pool, "BEGIN", async (client) => {
     const reset = await rows(client, RESET, [ghost, deviceId, fresh]);
@@ -131,27 +128,14 @@ function resetDevice(pool: Pool, ghost: GhostMxid, deviceId: string, fresh: stri
   });
 }
 
-interface DeviceRow {
-  readonly ghost: GhostMxid;
-  readonly deviceId: string;
-  readonly reason: DeviceStopReason | undefined;
-  readonly stoppedAt: number | undefined;
-  readonly storeDeviceId: string | undefined;
-  readonly epoch: string | undefined;
-  readonly publishedAt: number | undefined;
-  readonly identity: DeviceIdentity | undefined;
-}
+type RecordedStore = NonNullable<RecordedDevice["store"]>;
+type DeviceRow = Omit<RecordedDevice, "store"> & {
+  readonly store: (Omit<RecordedStore, "epoch"> & { readonly epoch: string }) | undefined;
+};
 
-function toDevice(row: DeviceRow): RecordedDevice {
-  const { ghost, deviceId, reason, stoppedAt, storeDeviceId, epoch, publishedAt, identity } = row;
-  const hasStore = storeDeviceId !== undefined && epoch !== undefined;
-  return {
-    ghost,
-    deviceId,
-    store: hasStore ? { deviceId: storeDeviceId, epoch: BigInt(epoch), publishedAt, identity } : undefined,
-    stopped: reason !== undefined && stoppedAt !== undefined ? { reason, at: stoppedAt } : undefined,
-  };
-}
+const toDevice = ({ store, ...row }: DeviceRow): RecordedDevice => ({
+  ...{ ...row, store: store && { ...store, epoch: BigInt(store.epoch) } },
+});
 
 export function createGhosts(pool: Pool) {
   return {
@@ -170,7 +154,6 @@ export function createGhosts(pool: Pool) {
       await rows(pool, PROFILE, [ghost, profileDigest, toTime(now)]);
     },
 
-    /** Undefined when the ghost was not made yet. */
     async avatar(ghost: GhostMxid): Promise<(GhostAvatar & AvatarUpload) | undefined> {
       return (await entities<GhostAvatar & AvatarUpload>(pool, AVATAR, [ghost]))[0];
     },
@@ -180,12 +163,10 @@ export function createGhosts(pool: Pool) {
       await oneRow(pool, AVATAR_UPLOADED, [ghost, digest, url, toTime(now)]);
     },
 
-    /** Called after the homeserver has taken the avatar. */
     async recordAvatar(ghost: GhostMxid, { cardDigest, contentDigest }: GhostAvatar): Promise<void> {
       await oneRow(pool, AVATAR_SET, [ghost, cardDigest ?? null, contentDigest ?? null]);
     },
 
-    /** Undefined when the ghost has no device yet. */
     async recordedDevice(ghost: GhostMxid): Promise<RecordedDevice | undefined> {
       return (await entities<DeviceRow>(pool, RECORDED_DEVICE, [ghost])).map(toDevice)[0];
     },
@@ -226,25 +207,10 @@ export function createGhosts(pool: Pool) {
   };
 }
 
-/**
- * How far each ghost has read one kind of thing: its to-device messages, or the timelines of its rooms. A position may
- * be moved only when everything before it is durable.
- */
-export interface ReadPositions {
-  /** Undefined: nothing was read yet. A ghost without a device has no position. */
-  get(ghost: GhostMxid): Promise<string | undefined>;
-  /**
-   * @param since the new position; null deletes it
-   * @param from the position that was read before
-   * @throws DrawbridgeError `lease_lost` when another process has moved it since
-   */
-  set(ghost: GhostMxid, since: string | null, from: string | undefined): Promise<void>;
-}
+export type ReadPositions = Omit<ReturnType<typeof createReadPositions>, "forget">;
 
-export function createReadPositions(
-  pool: Pool,
-  column: "to_device_since" | "rooms_since",
-): ReadPositions & { forget(): Promise<void> } {
+/** How far each ghost with a device has read: a position may be moved only when everything before it is durable. */
+export function createReadPositions(pool: Pool, column: "to_device_since" | "rooms_since") {
   const read = statement(
     `read_${column}`,
   )`SELECT ${column} AS since FROM bridge_ghosts WHERE ghost_mxid = $1`;
@@ -255,14 +221,22 @@ export function createReadPositions(
     UPDATE bridge_ghosts SET ${column} = NULL WHERE ${column} IS NOT NULL`;
   return {
     /** Deletes all positions: reading begins anew, from now on. */
-    forget: async () => {
+    async forget(): Promise<void> {
       await rows(pool, forget, []);
     },
-    get: async (ghost) => {
+
+    /** Undefined: nothing was read yet. */
+    async get(ghost: GhostMxid): Promise<string | undefined> {
       const [row] = await rows<{ since: string | null }>(pool, read, [ghost]);
       return row?.since ?? undefined;
     },
-    set: async (ghost, since, from) => {
+
+    /**
+     * @param since the new position; null deletes it
+     * @param from the position that was read before
+     * @throws DrawbridgeError `lease_lost` when another process has moved it since
+     */
+    async set(ghost: GhostMxid, since: string | null, from: string | undefined): Promise<void> {
       const moved = await rows(pool, write, [ghost, since, from ?? null]);
       if (moved.length !== 1) throw leaseLost(`the read position of ${ghost}`);
     },

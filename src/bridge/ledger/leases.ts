@@ -43,7 +43,6 @@ export function assertHeld(touched: number, lease: Lease): void {
   if (touched !== 1) throw leaseLost(`delegation ${lease.delegationId}`);
 }
 
-/** A delegation that a worker has claimed. */
 export interface ClaimedDelegation {
   readonly lease: Lease;
   /** Its state before this claim; from `dispatching` on, an earlier holder lost or released its lease. */
@@ -55,11 +54,9 @@ export interface ClaimedDelegation {
   readonly agentId: AgentId;
   /** Digest of the target at intake (card URL and pinned identity); it never changes. */
   readonly targetFingerprint: string;
-  /** The thread that the question was asked in. */
   readonly threadRoot: EventId | undefined;
   /**
-   * What is to be handed over: the question, or the answer to one from the agent. Undefined once the agent has accepted
-   * it. Decrypted when it is read.
+   * What is to be handed over, decrypted when it is read; undefined once the agent has accepted it.
    * @throws DrawbridgeError `secret_unavailable` when no content key decrypts it
    */
   readonly prompt: Prompt | undefined;
@@ -79,11 +76,9 @@ export interface ClaimedDelegation {
   readonly a2aAttempted: boolean;
   /** A request may have reached the agent, and its outcome is unknown. */
   readonly a2aUnsettled: boolean;
-  /** Why the last try was deferred. */
   readonly retryReason: TerminalReason | undefined;
   /** Tries since it last made progress. */
   readonly attempts: number;
-  /** Streams that were opened for its task. */
   readonly streamsOpened: number;
   /** Polls in a row in which its agent broke the rules of A2A. */
   readonly faults: number;
@@ -91,9 +86,7 @@ export interface ClaimedDelegation {
   /** When it was first claimed to hand over its prompt. */
   readonly triedAt: number;
   readonly acceptedAt: number | undefined;
-  /** When its answer was recorded. */
   readonly replyAt: number | undefined;
-  /** It is to be canceled. */
   readonly cancelRequested: boolean;
 }
 

@@ -57,7 +57,7 @@ export function createLedger(
     },
     notices: createNotices(pool),
     statuses: createStatuses(pool, keys),
-    memberships: createMemberships(pool, { isGhost, refuseEncryptedRooms: !servesEncryptedRooms }),
+    memberships: createMemberships(pool, isGhost, !servesEncryptedRooms),
     ghosts: createGhosts(pool),
     toDevicePositions: createReadPositions(pool, "to_device_since"),
     roomPositions: createReadPositions(pool, "rooms_since"),

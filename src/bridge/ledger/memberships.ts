@@ -31,13 +31,6 @@ export interface ClaimedMembership {
   readonly attempts: number;
 }
 
-/** What a ghost reads of a room that it is in. */
-export interface RoomFacts {
-  readonly encrypted: boolean;
-  /** Joined members, ghosts included. */
-  readonly members: readonly UserId[];
-}
-
 const INVITING_SERVER = "CASE WHEN membership = 'invite' THEN bridge_server_of(inviter) END";
 
 const CLAIM = statement("claim_memberships")`
@@ -115,14 +108,15 @@ export async function joinedGhosts(
 const ROOM_ENCRYPTED = statement("is_room_encrypted")`
   SELECT EXISTS (SELECT FROM bridge_rooms WHERE room_id = $1 AND encrypted) AS encrypted`;
 
-export interface MembershipOptions {
-  /** Tells ghosts, and the appservice's own user, from people. */
-  readonly isGhost: (user: UserId) => boolean;
-  /** Whether a room that turns out to be encrypted gets the notice that it is refused. */
-  readonly refuseEncryptedRooms: boolean;
-}
-
-export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }: MembershipOptions) {
+/**
+ * @param isGhost tells ghosts, and the appservice's own user, from people
+ * @param refuseEncryptedRooms whether a room that turns out to be encrypted gets the notice that it is refused
+ */
+export function createMemberships(
+  pool: Pool,
+  isGhost: (user: UserId) => boolean,
+  refuseEncryptedRooms: boolean,
+) {
   /** What a holder records of its task at a time. */
   const recordAt = (write: Statement) => async (membership: ClaimedMembership, time: number) => {
     await rows(pool, write, [...mine(membership), toTime(time)]);
@@ -148,8 +142,15 @@ export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }:
     /** The ghost has joined: its next task is to read the room's state. */
     recordJoined: recordAt(JOINED),
 
-    /** The room's state was read. Writes the notice of a refused encrypted room in the same statement. */
-    async recordRoomFacts(membership: ClaimedMembership, facts: RoomFacts, now: number): Promise<void> {
+    /**
+     * The room's state was read. Writes the notice of a refused encrypted room in the same statement.
+     * @param facts its joined `members`, ghosts included
+     */
+    async recordRoomFacts(
+      membership: ClaimedMembership,
+      facts: { readonly encrypted: boolean; readonly members: readonly UserId[] },
+      now: number,
+    ): Promise<void> {
       const marker = encryptedRoomMarker(membership.roomId);
       await rows(pool, ROOM_READ, [
         ...mine(membership),
@@ -175,10 +176,7 @@ export function createMemberships(pool: Pool, { isGhost, refuseEncryptedRooms }:
 
     defer: recordAt(DEFERRED),
 
-    /**
-     * Has a ghost read its rooms again, because events of them may have been missed.
-     * @param inRooms all rooms that it is in when undefined
-     */
+    /** Has a ghost read these rooms, or all that it is in, again, because events of them may have been missed. */
     async catchupRoomState(
       ghost: GhostMxid,
       inRooms: readonly RoomId[] | undefined,

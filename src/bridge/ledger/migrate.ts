@@ -92,10 +92,7 @@ async function applyMissing(client: PoolClient): Promise<number> {
   return count;
 }
 
-/**
- * Brings the database to this program's version; returns how many migrations were applied.
- * @throws DrawbridgeError `database_unavailable`
- */
+/** Returns how many migrations were missing and are applied now. @throws DrawbridgeError `database_unavailable` */
 export async function migrate(pool: Pool): Promise<number> {
   const client = await pool.connect();
   try {

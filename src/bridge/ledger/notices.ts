@@ -37,13 +37,6 @@ export interface NoticeBound {
   readonly since: Date | null;
 }
 
-interface NoticeSubject {
-  readonly kind: NoticeKind;
-  readonly room: RoomId;
-  readonly ghost: GhostMxid;
-  readonly source: EventId | undefined;
-}
-
 /** The shortest time between two such notices; undefined for one that a person waits for, or that is sent only once. */
 function minimumIntervalMs(
   kind: NoticeKind,
@@ -76,17 +69,13 @@ export function encryptedRoomMarker(room: RoomId): string {
   return `encrypted_room_refused ${room}`;
 }
 
-/**
- * How often a notice may be sent. A notice with an interval carries the interval's number in its marker, so that
- * simultaneous causes share one marker. Two notices on both sides of an interval's edge are excluded by `since`.
- */
+/** Simultaneous causes share the interval's number in their marker; `since` excludes notices on both sides of its edge. */
 export function noticeBound(
-  subject: NoticeSubject,
+  { kind, room, ghost, source }: Pick<NewNotice, "kind" | "room" | "ghost"> & { source: EventId | undefined },
   stage: TerminalStage | undefined,
   now: number,
   configuredMs: number,
 ): NoticeBound {
-  const { kind, room, ghost, source } = subject;
   const bounded = (marker: string, since: Date | null = null) => ({
     marker,
     transactionId: noticeTransactionId(marker),
@@ -110,10 +99,6 @@ const WRITE_NOTICE = statement("admit_notice")`
       AND n.ghost_mxid = $4 AND n.created_at > $10)
   ON CONFLICT DO NOTHING`;
 
-export interface RefusalNotice extends NewNotice {
-  readonly reason: NoticeReason;
-}
-
 /** Refusals that do not end when there is room again. */
 const POLICY_REASONS: ReadonlySet<NoticeReason> = new Set([
   "event_replayed",
@@ -122,7 +107,7 @@ const POLICY_REASONS: ReadonlySet<NoticeReason> = new Set([
   "sender_policy_rejected",
 ]);
 
-export function refusedJobs(jobs: readonly PlacedJob[]): RefusalNotice[] {
+export function refusedJobs(jobs: readonly PlacedJob[]): NewNotice[] {
   return jobs.flatMap(({ job, denied }) =>
     denied === null
       ? []
@@ -141,7 +126,7 @@ export function refusedJobs(jobs: readonly PlacedJob[]): RefusalNotice[] {
 export function refusedEnvelopes(
   envelopes: readonly PlacedIntakeEnvelope[],
   speakerIn: (room: PlacedIntakeEnvelope["envelope"]["room"]) => GhostMxid | undefined,
-): RefusalNotice[] {
+): NewNotice[] {
   return envelopes.flatMap(({ envelope, denied }) => {
     const ghost = denied === null ? undefined : speakerIn(envelope.room);
     if (denied === null || ghost === undefined) return [];
@@ -158,7 +143,7 @@ export function refusedEnvelopes(
 
 export async function writeNotices(
   on: Queryable,
-  notices: readonly (NewNotice | RefusalNotice)[],
+  notices: readonly NewNotice[],
   now: number,
   intervalMs: number,
 ): Promise<void> {
@@ -176,7 +161,7 @@ export async function writeNotices(
       notice.ghost,
       notice.source,
       notice.threadRoot ?? null,
-      "reason" in notice ? notice.reason : null,
+      notice.reason ?? null,
       bound.transactionId,
       time,
       bound.since,
@@ -237,7 +222,7 @@ export function createNotices(pool: Pool) {
     claim: (request: ClaimRequest): Promise<ClaimedNotice[]> => entities(pool, CLAIM, claimValues(request)),
 
     /** @throws DrawbridgeError `lease_lost` when another worker has claimed it: this one must not send it */
-    async recordAttempt({ noticeId, fence }: ClaimedNotice, now: number): Promise<void> {
+    async recordAttempt({ noticeId, fence }: ClaimedNotice, now: number): Promise<undefined> {
       const touched = await rows(pool, ATTEMPTED, [noticeId, fence, toTime(now)]);
       if (touched.length !== 1) throw leaseLost(`notice ${noticeId}`);
     },

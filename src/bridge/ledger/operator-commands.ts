@@ -18,20 +18,15 @@ import {
 } from "./postgres.ts";
 import type { DelegationState, IntakeEnvelopeState } from "./states.ts";
 
-/** What a delegation or an intake envelope waits for. */
+/** What a delegation or an intake envelope waits for; the help of `drawbridge delegation list` explains each. */
 export type WaitsFor =
-  /** Nothing: a bridge works on it now. */
   | "nothing"
-  /** What stands before it in its room; `behind` names that. */
   | "its_turn"
-  /** The end of a back-off, after a try that failed; `lastReason` says why. */
   | "next_try"
   | "the_agent"
-  /** The answer to a question of the agent. */
   | "the_asker"
   | "the_homeserver"
   | "its_key"
-  /** It is due: a bridge with a free slot takes it. */
   | "a_bridge";
 
 export interface OpenDelegation {
@@ -198,10 +193,7 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
     /** Rooms with open work, by the oldest of it. */
     rooms: (room?: string) => entities<WaitingRoom>(pool, ROOMS, [room ?? null]),
 
-    /**
-     * Cancels a delegation, and has the asker told. `requested`: a bridge works on it, and will end it.
-     * `undefined`: it is not open.
-     */
+    /** Cancels a delegation. `requested`: a bridge works on it, and will end it; undefined: it is not open. */
     async cancelDelegation(id: string, now: number): Promise<"ended" | "requested" | undefined> {
       return await inTransaction(pool, "BEGIN", async (client) => {
         const { marked, notices } = await cancelDelegation(client, id, now);

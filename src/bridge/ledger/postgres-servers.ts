@@ -155,20 +155,13 @@ export function connectToServer(url: string, config: ClientConfig): Promise<Clie
   return askingEach(servers, () => new ServerClient({ ...TIMEOUTS, ...config, servers }).connect());
 }
 
-/**
- * SQLSTATEs of a server that goes away or takes no writes, or of a statement that lost against others: connection
- * exceptions, too many connections, shut down or starting up, read-only, serialization failure, deadlock; and of a
- * transaction that was idle for too long.
- */
+/** Connection lost, too many connections, shut down or starting up, read-only, idle too long, lost against others. */
 const STATES = /^(?:08...|53300|57P0[1-5]|25006|25P03|40001|40P01)$/;
 const OF_THE_NETWORK = /^(?:E(?:CONN|PIPE|TIMEDOUT|HOST|NET|AI_AGAIN)|ENOTFOUND)/;
 /** What the driver says without a code when a connection ended, or nothing came in time. */
 const OF_THE_DRIVER = /^(?:Connection terminated|Query read timeout|timeout e|Client (?:has|was) )/;
 
-/**
- * Whether the database failed in a way that passes: the same may be tried again on another connection. A COMMIT that
- * failed like this may have been made.
- */
+/** Whether the same may be tried again on another connection. A COMMIT that failed like this may have been made. */
 export function isPassing(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const { code } = error as { code?: unknown };
@@ -185,8 +178,7 @@ const STATES_OF_END = /^(?:08...|57P0[1-5]|E(?:CONN|PIPE).*)$/;
 const END = /^Connection terminated/;
 
 /**
- * Whether a statement, or its transaction, was surely not committed, and the same may be made again at once: it was rolled
- * back or never sent.
+ * Whether a statement, or its transaction, was surely not committed: it was rolled back or never sent.
  * @param isOpen the transaction had begun and COMMIT was not sent: with its connection the server ends it
  */
 export function isRolledBack(error: unknown, isOpen: boolean): boolean {

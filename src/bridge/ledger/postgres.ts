@@ -3,6 +3,7 @@
 // has answered COMMIT; a transaction whose process hangs is ended by the server, because it holds the locks of rows and
 // rooms that every other bridge waits for.
 import { Client, type Pool, type PoolClient, type PoolConfig, type QueryResultRow } from "pg";
+import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { isDemoted, isRolledBack, ServerPool } from "./postgres-servers.ts";
@@ -113,10 +114,7 @@ export async function oneRow<Row extends QueryResultRow>(
   return row;
 }
 
-/**
- * Rows whose columns are named as the fields of `Entity` (`room_id AS "roomId"`): NULL becomes undefined, and a
- * timestamp becomes milliseconds since the Unix epoch.
- */
+/** Rows as entities: NULL becomes undefined, and a timestamp milliseconds since the Unix epoch. */
 export async function entities<Entity extends object>(
   on: Queryable,
   statement: Statement,
@@ -147,16 +145,18 @@ export interface ClaimRequest {
   readonly limit: number;
   readonly now: number;
   readonly leaseUntil: number;
-  /** The process that claims. */
   readonly holder?: string;
   /** The ghosts whose work in encrypted rooms it can do; undefined: any ghost's. */
   readonly ghosts?: readonly GhostMxid[] | undefined;
 }
 
-/**
- * The values of a statement that claims rows: `$1` the limit, `$2` now, `$3` the end of the lease, `$4` the holder, `$5`
- * the ghosts.
- */
+/** What is due now, for a lease of so many milliseconds. */
+export function dueNow(clock: Pick<Clock, "now">, limit: number, leaseMs: number): ClaimRequest {
+  const now = clock.now();
+  return { limit, now, leaseUntil: now + leaseMs };
+}
+
+/** The values of a statement that claims rows: limit, now, end of the lease, holder, ghosts. */
 export const claimValues = ({ limit, now, leaseUntil, holder = "", ghosts }: ClaimRequest): unknown[] => [
   limit,
   toTime(now),
@@ -170,7 +170,6 @@ export const canServe = (ghosts: string, ghost: string, room: string): string =>
     OR ${ghost} = ANY (${ghosts})
     OR NOT EXISTS (SELECT FROM bridge_rooms served WHERE served.room_id = ${room} AND served.encrypted))`;
 
-/** What the work inside a transaction returns. */
 export interface Work<Result> {
   readonly result: Result;
   /** Its last statement, sent but not awaited, so that COMMIT travels with it. */
@@ -185,10 +184,8 @@ async function withoutUnhandled<Result>(work: Promise<Work<Result>>): Promise<Wo
 }
 
 /**
- * Runs `work` between `begin` and COMMIT, on one connection. No remote call may be awaited inside. Connections are
- * pipelined: BEGIN travels with the first statement and COMMIT with the last. A statement that fails aborts the
- * transaction, and every statement sent after it fails too. A transaction that others made fail (a deadlock, a
- * serialization failure), or whose connection ended before COMMIT was sent, is run again, so `work` must be able to.
+ * Runs `work` between `begin` and COMMIT, on one connection. No remote call may be awaited inside. A transaction that
+ * others made fail, or whose connection ended before COMMIT was sent, is run again, so `work` must be able to.
  * @param begin `BEGIN`, or `BEGIN; …` with a statement for the same round trip
  * @throws whatever `work` or the database threw; then nothing was committed, unless the answer to COMMIT was lost
  */

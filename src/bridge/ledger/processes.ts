@@ -1,9 +1,7 @@
-// The bridge processes on one database, and what each of them owns: the machines of ghosts, and work that one process
-// does at a time.
-// Invariants: a process is alive as long as a connection of its own holds the advisory lock of its number, so that it is
-// known to have ended at once, however it ended; the server ends a connection that was idle for a second, because its
-// process hangs; only what nobody alive owns can be taken; the leases of a process that has ended are released under a
-// higher fence, so that no work waits for it, and no late write of it is accepted.
+// The bridge processes on one database, and what each of them owns.
+// Invariants: a process is alive as long as a connection of its own holds the advisory lock of its number; the server ends
+// one that was idle for a second, because its process hangs; only what nobody alive owns can be taken; the leases of a
+// process that has ended are released under a higher fence, so that no late write of it is accepted.
 import type { Pool } from "pg";
 import { ADVISORY_LOCKS, oneRow, rows, statement, toTime } from "./postgres.ts";
 import { connectToServer } from "./postgres-servers.ts";
@@ -82,36 +80,15 @@ const RELEASE_ALL = [
   releaseIn("statuses", "bridge_statuses"),
 ];
 
-/** Who is alive, and who owns what. */
-export interface Processes {
-  readonly live: readonly string[];
-  /** By name; an owner may have ended. */
-  readonly owners: ReadonlyMap<string, string>;
-}
-
-/** A process as it is known to the others, by its connection. Each method rejects once the connection is broken. */
-export interface ProcessConnection {
-  /** Its number. A new connection has a new one. */
-  readonly process: string;
-  /** Aborts when the connection is broken: then others take what it owned. */
-  readonly broken: AbortSignal;
-  look(): Promise<Processes>;
-  /** Takes what nobody alive owns, and returns what was taken. */
-  take(names: readonly string[]): Promise<readonly string[]>;
-  giveUp(names: readonly string[]): Promise<void>;
-  /** Tells every process. */
-  notify(message: string): Promise<void>;
-  close(): Promise<void>;
-}
+/** A process as it is known to the others, by its connection. */
+export type ProcessConnection = Awaited<ReturnType<typeof openProcessConnection>>;
 
 /**
+ * Each method of the connection rejects once it is broken.
  * @param onNotified called with what a process told all
  * @throws the driver's error when the database cannot be reached
  */
-export async function openProcessConnection(
-  url: string,
-  onNotified: (message: string) => void,
-): Promise<ProcessConnection> {
+export async function openProcessConnection(url: string, onNotified: (message: string) => void) {
   const client = await connectToServer(url, {
     statement_timeout: STATEMENT_TIMEOUT_MS,
     query_timeout: STATEMENT_TIMEOUT_MS,
@@ -128,18 +105,22 @@ export async function openProcessConnection(
     await client.query(BEGIN_SESSION);
     const process = String((await oneRow<{ number: number }>(client, NUMBER, [])).number);
     return {
+      /** Its number. A new connection has a new one. */
       process,
+      /** Aborts when the connection is broken: then others take what it owned. */
       broken: broken.signal,
-      look: async () => {
+      /** Who is alive, and who owns what, by name; an owner may have ended. */
+      async look() {
         const found = await oneRow<{ live: string[]; owners: Record<string, string> }>(client, LOOK, []);
         return { live: found.live, owners: new Map(Object.entries(found.owners)) };
       },
-      take: async (names) =>
+      /** Takes what nobody alive owns, and returns what was taken. */
+      take: async (names: readonly string[]): Promise<readonly string[]> =>
         (await rows<{ name: string }>(client, TAKE, [process, names])).map(({ name }) => name),
-      giveUp: async (names) => {
+      async giveUp(names: readonly string[]): Promise<void> {
         await rows(client, GIVE_UP, [process, names]);
       },
-      notify: async (message) => {
+      async notify(message: string): Promise<void> {
         await rows(client, NOTIFY, [message]);
       },
       close,

@@ -1,6 +1,5 @@
-// What is to be handed to an agent, as the ledger keeps it: a text, and the reference to a file that came with it.
-// Invariants: both are sealed as one value for the row of their question, so that they are cleared together; the file itself
-// is never stored.
+// What is to be handed to an agent: a text, and the reference to a file that came with it.
+// Invariant: both are sealed as one value for the row of their question; the file itself is never stored.
 import type { EventId, GhostMxid, ServerName } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./content-keys.ts";
 

@@ -7,7 +7,16 @@ import type { UnknownObject } from "../../domain/json.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { sourceOf } from "./delegations.ts";
 import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
-import { entities, leaseLost, oneRow, rows, statement, toTime } from "./postgres.ts";
+import {
+  entities,
+  leaseLost,
+  oneRow,
+  type Queryable,
+  rows,
+  type Statement,
+  statement,
+  toTime,
+} from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { SendPurpose } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
@@ -29,7 +38,6 @@ export interface PendingSend {
   readonly transactionId: TransactionId;
   readonly eventType: string;
   readonly content: UnknownObject;
-  /** When it was first attempted; undefined before that. */
   readonly firstAttemptedAt: number | undefined;
 }
 
@@ -37,38 +45,37 @@ export interface PendingSend {
 const sendIdentity = (transactionId: string) => `send\n${transactionId}`;
 
 /**
- * A CTE that stores the events of the delegation in the CTE `moved`, the first of them with the ordinal `from`. The other
- * parameters are arrays: transaction IDs, types, sealed contents.
+ * The statement that stores what an agent has said as events to be sent, and gives the turn to the room's next delegation.
+ * Values as in {@link storeSends}; from `$11` on those of `set`, further assignments.
+ * @param from the condition on a delegation `d` that may do so
  */
-export const insertSends = (
-  purpose: string,
-  ids: string,
-  types: string,
-  contents: string,
-  from = "0",
-) => `sends AS (
-    INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, content)
-    SELECT m.id, ${purpose}, ${from} + p.ordinal - 1, p.transaction_id, p.event_type, p.content
-    FROM moved m, unnest(${ids}::text[], ${types}::text[], ${contents}::bytea[])
-      WITH ORDINALITY AS p (transaction_id, event_type, content, ordinal)
-    RETURNING id, ordinal
-  )`;
-
-const RECORD_REPLY = statement("record_reply")`
+export const storing = (name: string, purpose: SendPurpose, from: string, set: string) => statement(name)`
   WITH held AS (
     SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
-    FROM bridge_delegations d WHERE ${HELD} AND d.state IN ('dispatching', 'following', 'awaiting_input') FOR UPDATE
+    FROM bridge_delegations d WHERE ${HELD} AND ${from} FOR UPDATE
   ), moved AS (
     UPDATE bridge_delegations d SET
-      state = 'reply_pending', accepted_at = COALESCE(d.accepted_at, $4), reply_at = $4, waiting_since = $4, due_at = d.lease_until,
-      prompt = NULL, options = NULL, agent_version = COALESCE($5, d.agent_version), attempts = 0,
-      a2a_context_id = COALESCE($9, d.a2a_context_id)
+      accepted_at = COALESCE(d.accepted_at, $4), waiting_since = $4, due_at = d.lease_until, prompt = NULL, attempts = 0,
+      agent_version = COALESCE($9, d.agent_version), a2a_context_id = COALESCE($10, d.a2a_context_id), ${set}
     FROM held h WHERE d.id = h.id AND NOT h.canceled
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
   ), advanced AS (${advanceRoom("$4", 0)}
-  ), ${insertSends("'reply'", "$6", "$7", "$8")}
+  ), sends AS (
+    INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, content)
+    SELECT m.id, '${purpose}', $8 + p.ordinal - 1, p.transaction_id, p.event_type, p.content
+    FROM moved m, unnest($5::text[], $6::text[], $7::bytea[])
+      WITH ORDINALITY AS p (transaction_id, event_type, content, ordinal)
+    RETURNING id, ordinal
+  )
   SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
     ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`;
+
+const RECORD_REPLY = storing(
+  "record_reply",
+  "reply",
+  "d.state IN ('dispatching', 'following', 'awaiting_input')",
+  "state = 'reply_pending', reply_at = $4, options = NULL",
+);
 
 const PENDING_SENDS = statement("pending_sends")`
   SELECT s.id AS "sendId", s.purpose, s.ordinal, d.room_id AS "roomId", d.ghost_mxid AS ghost,
@@ -78,32 +85,49 @@ const PENDING_SENDS = statement("pending_sends")`
   WHERE ${HELD} AND s.state = 'pending' AND s.purpose = $4
   ORDER BY s.ordinal`;
 
-/** Events of a delegation, with their transaction IDs and sealed contents. @param from the ordinal of the first */
-export function newSends(
+export interface Said {
+  readonly parts: readonly ReplyPart[];
+  readonly agentVersion: string | undefined;
+  /** The agent's conversation, where it was not recorded before. */
+  readonly contextId?: string | undefined;
+}
+
+/**
+ * Stores what an agent has said, sealed and with its transaction IDs, by a statement made by {@link storing}.
+ * @param first the ordinal of the first event among those of its purpose
+ * @returns `canceled`: it is to be canceled and nothing was written; finish it as canceled
+ */
+export async function storeSends(
+  on: Queryable,
   keys: ContentKeys,
-  { sourceEventId, ghost, roomId }: ClaimedDelegation,
-  purpose: SendPurpose,
-  parts: readonly ReplyPart[],
-  from = 0,
-) {
+  storage: { readonly statement: Statement; readonly purpose: SendPurpose; readonly first: number },
+  { lease, sourceEventId, ghost, roomId }: ClaimedDelegation,
+  { parts, agentVersion, contextId }: Said,
+  now: number,
+  further: readonly unknown[] = [],
+): Promise<PendingSend[] | "canceled"> {
+  const { purpose, first } = storage;
   const sends = parts.map((part, index) => ({
-    ...{ purpose, ordinal: from + index, roomId, ghost, sourceEventId, ...part },
-    transactionId: replyTransactionId(sourceEventId, ghost, purpose, from + index),
+    ...{ purpose, ordinal: first + index, roomId, ghost, sourceEventId, ...part },
+    transactionId: replyTransactionId(sourceEventId, ghost, purpose, first + index),
     firstAttemptedAt: undefined,
   }));
-  return {
-    /** Values of the parameters of {@link insertSends}. */
-    values: [
-      sends.map(({ transactionId }) => transactionId),
-      sends.map(({ eventType }) => eventType),
-      sends.map(({ content, transactionId }) =>
-        keys.seal(JSON.stringify(content), sendIdentity(transactionId)),
-      ),
-    ],
-    /** What is to be sent, once the rows stand. @param ids the IDs of the rows, in order */
-    pending: (ids: readonly string[]): PendingSend[] =>
-      sends.map((send, index) => ({ ...send, sendId: ids[index] ?? "" })),
-  };
+  const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(on, storage.statement, [
+    ...heldBy(lease),
+    toTime(now),
+    sends.map(({ transactionId }) => transactionId),
+    sends.map(({ eventType }) => eventType),
+    sends.map(({ content, transactionId }) =>
+      keys.seal(JSON.stringify(content), sendIdentity(transactionId)),
+    ),
+    first,
+    agentVersion ?? null,
+    contextId ?? null,
+    ...further,
+  ]);
+  assertHeld(row.held, lease);
+  if (row.canceled) return "canceled";
+  return sends.map((send, index) => ({ ...send, sendId: row.send_ids[index] ?? "" }));
 }
 
 type SealedSend = Omit<PendingSend, "content"> & { readonly content: Buffer };
@@ -120,32 +144,13 @@ const RECORD_SENT = statement("record_sent")`
 
 export function createReplies(pool: Pool, keys: ContentKeys) {
   return {
-    /**
-     * Stores the parts of the answer (sealed) with their transaction IDs; the state becomes `reply_pending`.
-     * `canceled`: it is to be canceled and nothing was written; finish it as canceled.
-     */
-    async recordReply(
+    /** Stores the parts of the answer; the state becomes `reply_pending`. As {@link storeSends}. */
+    recordReply: (
       claimed: ClaimedDelegation,
-      reply: {
-        parts: readonly ReplyPart[];
-        agentVersion: string | undefined;
-        /** The agent's conversation, where it was not recorded before. */
-        contextId?: string | undefined;
-      },
+      reply: Said,
       now: number,
-    ): Promise<PendingSend[] | "canceled"> {
-      const sends = newSends(keys, claimed, "reply", reply.parts);
-      const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(pool, RECORD_REPLY, [
-        ...heldBy(claimed.lease),
-        toTime(now),
-        reply.agentVersion ?? null,
-        ...sends.values,
-        reply.contextId ?? null,
-      ]);
-      assertHeld(row.held, claimed.lease);
-      if (row.canceled) return "canceled";
-      return sends.pending(row.send_ids);
-    },
+    ): Promise<PendingSend[] | "canceled"> =>
+      storeSends(pool, keys, { statement: RECORD_REPLY, purpose: "reply", first: 0 }, claimed, reply, now),
 
     /** The unsent events of a delegation for one purpose, in order. */
     async pendingSends(lease: Lease, purpose: SendPurpose): Promise<PendingSend[]> {

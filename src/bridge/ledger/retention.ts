@@ -1,27 +1,19 @@
-// How long rows are kept after their end, and their deletion. Each kind of row is one entry of the table below.
+// How long rows are kept after their end, and their deletion by the process with the role `retention`.
 // Invariants: a row that is open, or that was not exported, is never deleted; whatever forgets which events were handled
-// records how far, in the same statement, so that an older event asks nobody; a batch is bounded in rows, and in time by
-// making the next one smaller; it reads its index from where the last one ended, so that it costs the same however many
-// rows there are. A caller holds the role `retention`, so that one process deletes at a time.
+// records how far, in the same statement, so that an older event asks nobody; a batch is bounded in rows and in time, and
+// reads its index from where the last one ended, so that it costs the same however many rows there are.
 import type { Pool } from "pg";
 import type { Clock } from "../../domain/clock.ts";
+import type { BridgeConfig } from "../config.ts";
 import { entities, oneRow, type Statement, statement, toTime } from "./postgres.ts";
 
-/** How long each kind is kept, in milliseconds (`retention` of the configuration). */
-export interface RetentionTimes {
-  readonly delegations: number;
-  readonly audit: number;
-  readonly notices: number;
-  readonly rooms: number;
-  readonly handledEvents: number;
-  readonly malformedEvents: number;
-  readonly messageIndices: number;
-  readonly deviceInbox: number;
+/** How long each kind is kept, in milliseconds. */
+export type RetentionTimes = BridgeConfig["retention"] & {
   /** Of room keys, after their last use (`encryption.sessionRetention`). */
   readonly sessions: number;
   /** Of the names of agents' contexts, after the end of the delegation (`limits.contextLifetime`). */
   readonly contexts: number;
-}
+};
 
 interface Kind {
   readonly name: string;
@@ -36,32 +28,30 @@ interface Rows {
   readonly table: string;
   /** Columns of the primary key. */
   readonly key: readonly string[];
-  /** The time of its end; an index begins with it. */
+  /** The time of its end, a column or an expression; an index begins with it. */
   readonly ended: string;
   /** What else must hold: the predicate of that index, and conditions on `e`. */
   readonly where?: string;
+  /** What is done to those rows `t`; they are deleted when it is absent. */
+  readonly change?: string;
   /** Further statements on `ended`, the rows that are deleted. */
   readonly also?: string;
 }
 
-function deletion(name: string, { table, key, ended, where = "true", also = "" }: Rows): Statement {
+function kind(name: string, keep: Kind["keep"], rows: Rows): Kind {
+  const { table, key, ended, where = "true", change = `DELETE FROM ${table} t USING`, also = "" } = rows;
   const same = key.map((column) => `t.${column} = e.${column}`).join(" AND ");
-  return statement(`retention_${name}`)`
+  const statementOfKind = statement(`retention_${name}`)`
     WITH ended AS MATERIALIZED (
-      SELECT ${key.map((column) => `e.${column}`).join(", ")}, e.${ended} AS at FROM ${table} e
-      WHERE e.${ended} < $1 AND e.${ended} >= $3::timestamptz AND ${where}
-      ORDER BY e.${ended} LIMIT $2 FOR UPDATE SKIP LOCKED
+      SELECT ${key.map((column) => `e.${column}`).join(", ")}, ${ended} AS at FROM ${table} e
+      WHERE ${ended} < $1 AND ${ended} >= $3::timestamptz AND ${where}
+      ORDER BY ${ended} LIMIT $2 FOR UPDATE SKIP LOCKED
     ), gone AS (
-      DELETE FROM ${table} t USING ended e WHERE ${same}
+      ${change} ended e WHERE ${same}
     )${also === "" ? "" : `, ${also}`}
     SELECT count(*)::int AS deleted, max(at) AS last FROM ended`;
+  return { name, keep, delete: statementOfKind };
 }
-
-const kind = (name: string, keep: Kind["keep"], rows: Rows): Kind => ({
-  name,
-  keep,
-  delete: deletion(name, rows),
-});
 
 /** A room outlives what was asked in it, because the places of its queue are counted in its row. */
 const keepRooms = ({ rooms, delegations }: RetentionTimes) => Math.max(rooms, delegations);
@@ -69,9 +59,6 @@ const keepRooms = ({ rooms, delegations }: RetentionTimes) => Math.max(rooms, de
 /** No ghost is in the room of `e`, or about to be: each has left, or its invitation is held. */
 const DESERTED = `NOT EXISTS (
       SELECT FROM bridge_ghost_rooms o WHERE o.room_id = e.room_id AND (o.membership = 'join' OR o.task IS NOT NULL))`;
-
-/** The end of a delegation `e` whose agent gave its context a name. */
-const CONTEXT_ENDED = "CASE WHEN e.a2a_context_id IS NOT NULL THEN e.terminal_at END";
 
 const WEEK_MS = 7 * 24 * 60 * 60_000;
 const dayOf = (time: string) => `floor(extract(epoch FROM ${time}) / 86400)::int`;
@@ -110,20 +97,13 @@ const KINDS: readonly Kind[] = [
       AND (r.head_seq, r.head_ordinal) <= (e.room_seq, e.room_ordinal))`,
     also: "sends AS (DELETE FROM bridge_sends s USING ended e WHERE s.delegation_id = e.id)",
   }),
-  {
-    // An agent could write anything into the name; nothing continues the conversation any more.
-    name: "contexts",
-    keep: ({ contexts }) => contexts,
-    delete: statement("retention_contexts")`
-      WITH ended AS MATERIALIZED (
-        SELECT e.id, e.terminal_at AS at FROM bridge_delegations e
-        WHERE ${CONTEXT_ENDED} < $1 AND ${CONTEXT_ENDED} >= $3::timestamptz
-        ORDER BY ${CONTEXT_ENDED} LIMIT $2 FOR UPDATE SKIP LOCKED
-      ), cleared AS (
-        UPDATE bridge_delegations d SET a2a_context_id = NULL FROM ended e WHERE d.id = e.id
-      )
-      SELECT count(*)::int AS deleted, max(at) AS last FROM ended`,
-  },
+  // An agent could write anything into the name; nothing continues the conversation any more.
+  kind("contexts", ({ contexts }) => contexts, {
+    table: "bridge_delegations",
+    key: ["id"],
+    ended: "CASE WHEN a2a_context_id IS NOT NULL THEN terminal_at END",
+    change: "UPDATE bridge_delegations t SET a2a_context_id = NULL FROM",
+  }),
   kind("envelopes", ({ delegations }) => delegations, {
     table: "bridge_encrypted_intake",
     key: ["matrix_event_id"],
@@ -162,11 +142,7 @@ const KINDS: readonly Kind[] = [
     ended: "created_at",
     where: "e.state <> 'pending' AND e.kind <> 'encrypted_room_refused'",
   }),
-  kind("audit", ({ audit }) => audit, {
-    table: "bridge_audit",
-    key: ["id"],
-    ended: "exported_at",
-  }),
+  kind("audit", ({ audit }) => audit, { table: "bridge_audit", key: ["id"], ended: "exported_at" }),
   {
     name: "members",
     keep: keepRooms,
@@ -211,12 +187,6 @@ const BATCH_ROWS_MAX = 2_000;
 const BATCH_MS_MAX = 200;
 const BEGINNING = "-infinity";
 
-export interface RetentionRound {
-  /** Rows deleted, by kind. */
-  readonly deleted: ReadonlyMap<string, number>;
-  readonly hasMore: boolean;
-}
-
 export function createRetention(pool: Pool, batchRowsMax: number = BATCH_ROWS_MAX) {
   /** By kind: where its next batch begins, and how many rows that has. */
   const progress = new Map<string, { readonly from: Date | string; readonly rows: number }>();
@@ -240,8 +210,8 @@ export function createRetention(pool: Pool, batchRowsMax: number = BATCH_ROWS_MA
   };
 
   return {
-    /** Deletes one batch of each kind. */
-    async round(times: RetentionTimes, clock: Pick<Clock, "now">): Promise<RetentionRound> {
+    /** Deletes one batch of each kind. @returns `deleted`: how many rows, by kind */
+    async round(times: RetentionTimes, clock: Pick<Clock, "now">) {
       const now = clock.now();
       const deleted = new Map<string, number>();
       let hasMore = false;

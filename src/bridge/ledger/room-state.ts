@@ -7,11 +7,9 @@ import { encryptedRoomMarker } from "./notices.ts";
 import { type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 
-// A leave of a ghost that was joined makes it read the room's state, because the leave may be out of date; so does a
-// further leave before that (banned, then invited again). A leave that is older than the invitation is ignored; if a
-// clock is wrong there, the homeserver refuses the join. An invitation of a ghost that has no agent and never had one
-// ($8 false, no row in bridge_ghosts) is ignored, because anybody can invite any number of names; so is a leave from a
-// room that the ghost was never recorded in, because it may be such a name's.
+// A leave of a ghost that was joined makes it read the room's state, because the leave may be out of date. A leave that is
+// older than the invitation is ignored. So is an invitation of a ghost that has no agent and never had one ($8 false, no
+// row in bridge_ghosts), because anybody can invite any number of names, and a leave from a room without a record.
 const GHOST_EVENT = statement("ghost_membership")`
   INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at, inactive_since)
   SELECT $1, $2, $3, $4, $5::boolean,
@@ -43,9 +41,8 @@ const GHOST_EVENT = statement("ghost_membership")`
     attempts = 0
   WHERE ($3 = 'leave' AND g.membership = 'invite' AND $7::bigint < g.invited_at) IS NOT TRUE`;
 
-// A ghost that is reading the room's members, or leaving because there are none, has outdated facts: it reads the
-// room again, and the raised fence discards the result of its present task. In a room of few people a joined ghost without
-// a task reads it too: whether it is direct, or empty, depends on each of them.
+// A ghost that reads the room's members, or leaves because there are none, reads the room again: the raised fence discards
+// its present task. In a room of few people, whether it is direct, or empty, depends on each of them.
 const memberChanged = (change: string) => `
   WITH changed AS (${change} RETURNING 1), anew AS (
     UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, fence = fence + 1, attempts = 0

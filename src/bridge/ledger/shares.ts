@@ -1,7 +1,6 @@
-// How much of each agent, or of each server, one claim may still take, so that one that does not answer takes only its
-// share of a process's slots. Invariant: no more than `size` are claimed at a time while `full` are left out, so whichever
-// agents or servers they turn out to be of, none gets more than its share. Those with more than half of it in progress come
-// last.
+// How much of each agent, or of each server, one claim may still take of a process's slots.
+// Invariant: no more than `size` are claimed at a time while `full` are left out, so whichever agents or servers they turn
+// out to be of, none gets more than its share. Those with more than half of it in progress come last.
 
 /** The share of each, and what of it is in progress. */
 export interface Share<Key extends string> {

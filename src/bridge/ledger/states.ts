@@ -115,10 +115,7 @@ export type NoticeKind = (typeof NOTICE_KINDS)[number];
 export const CANCEL_REFUSALS = ["not_the_asker", "already_ended", "nothing_to_cancel"] as const;
 export type CancelRefusal = (typeof CANCEL_REFUSALS)[number];
 
-/**
- * Why a notice is sent: a delegation's reason, what prevents an encrypted event from becoming a delegation, or a
- * cancellation from having an effect.
- */
+/** Why a notice is sent. */
 export const NOTICE_REASONS = [
   ...TERMINAL_REASONS,
   ...INTAKE_ENVELOPE_REASONS.denied,

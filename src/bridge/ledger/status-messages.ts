@@ -1,7 +1,6 @@
 // The status message of a delegation that takes long: which event it is, what it says now, and what the agent said last.
-// Invariants: at most one a delegation; its row goes when the delegation has ended and the message says so; what the
-// agent said is sealed, and goes with the row; a worker's writes are fenced, except that what it has shown and pinned is
-// recorded whoever reports it: of a late report it is not known what the message says now, and the row is worked on again.
+// Invariants: at most one a delegation; its row goes, with what the agent said, sealed, when the message says that the
+// delegation has ended; a worker's writes are fenced, except that what it has shown and pinned is recorded whoever reports it.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./content-keys.ts";
@@ -22,7 +21,6 @@ import { replyTransactionId } from "./transaction-ids.ts";
 /** A delegation that takes less has no status message. */
 export const STATUS_AFTER_MS = 5_000;
 
-/** A status message that a worker has claimed, with what it is to say. */
 export interface ClaimedStatus {
   readonly delegationId: string;
   readonly fence: string;
@@ -90,9 +88,8 @@ const OWN = "WHERE delegation_id = $1 AND fence = $2";
 const ATTEMPTED = statement("status_attempted")`
   UPDATE bridge_statuses SET first_attempted_at = COALESCE(first_attempted_at, $3) ${OWN} RETURNING 1`;
 
-// A late holder's message is edited anew, and unpinned at the end, by whoever has the row next, though another holder may
-// have ended it meanwhile. What a reply or a reaction to the message is about is found by the events that a delegation
-// has sent.
+// A late holder's message is edited anew, and unpinned at the end, by whoever has the row next. What a reply or a reaction
+// to the message is about is found by the events that a delegation has sent.
 const SHOWN = statement("status_shown")`
   WITH own AS (
     UPDATE bridge_statuses SET event_id = $3, shown = $4, pinned = $5, due_at = $6, holder = NULL, attempts = 0
@@ -144,7 +141,7 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
     },
 
     /** @throws DrawbridgeError `lease_lost` when another worker has claimed it */
-    async recordAttempt({ delegationId, fence }: ClaimedStatus, now: number): Promise<void> {
+    async recordAttempt({ delegationId, fence }: ClaimedStatus, now: number): Promise<undefined> {
       const touched = await rows(pool, ATTEMPTED, [delegationId, fence, toTime(now)]);
       if (touched.length !== 1) throw leaseLost(`status ${delegationId}`);
     },
@@ -167,7 +164,6 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
       await rows(pool, DEFERRED, [delegationId, fence, toTime(dueAt), failed ? 1 : 0]);
     },
 
-    /** Nothing more is shown of this delegation. */
     async end({ delegationId, fence }: ClaimedStatus): Promise<void> {
       await rows(pool, ENDED, [delegationId, fence]);
     },

@@ -59,13 +59,9 @@ export function createTargets(pool: Pool) {
       return (await read(ghost))[0];
     },
 
-    /** All targets that were ever recorded. */
     list: (): Promise<readonly TargetRecord[]> => read(null),
 
-    /**
-     * Records a decision. When trust, fingerprint or card digest differ from the recorded ones, writes an audit
-     * record in the same statement and returns true.
-     */
+    /** Records a decision, and whether it differs from the recorded one: then there is an audit record of it. */
     async record(decision: TargetDecision): Promise<boolean> {
       const row = await oneRow<{ changed: number }>(pool, RECORD, [
         decision.ghost,

@@ -1,9 +1,7 @@
 // Transaction IDs of outgoing events (Matrix client-server API, "Transaction identifiers").
-// Invariants:
-// - unique across the whole appservice: a homeserver's memory of them is keyed by neither user nor device,
-//   so room, ghost, purpose and ordinal all go in (an event ID names its room);
-// - a function of the delegation's or notice's unique key alone: made again after a lost database, the ID
-//   is the same one, and an event carries it, so that an earlier send can be recognised.
+// Invariants: unique across the whole appservice, because a homeserver's memory of them is keyed by neither user nor device;
+// a function of the delegation's or notice's unique key alone, so that an earlier send can be recognised by the event that
+// carries it, even after a lost database.
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, TransactionId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
@@ -29,12 +27,7 @@ function derive(purpose: SendPurpose, key: readonly (string | number)[]): Transa
   return `db1.${purpose}.${digest}` as TransactionId;
 }
 
-/**
- * The transaction ID of one event that belongs to a delegation.
- * @param source the event of the question
- * @param ghost the ghost that the question addresses; with `source` it is the delegation's unique key
- * @param ordinal place among the delegation's events of this purpose, from 0
- */
+/** Of an event of the delegation of `source` to `ghost`. @param ordinal among those of this purpose, from 0 */
 export function replyTransactionId(
   source: EventId,
   ghost: GhostMxid,
@@ -44,10 +37,7 @@ export function replyTransactionId(
   return derive(purpose, [source, ghost, ordinal]);
 }
 
-/**
- * The transaction ID of a notice.
- * @param marker the notice's unique marker in the ledger
- */
+/** Of a notice. @param marker its unique marker in the ledger */
 export function noticeTransactionId(marker: string): TransactionId {
   return derive("notice", [marker]);
 }

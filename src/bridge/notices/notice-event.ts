@@ -1,30 +1,24 @@
 // A notice as the event that says it. Pure: kind, reason and the list of agents in, an event out.
-// Invariants: nothing of a question, an answer or an error's text is ever said; each notice says what happened, why, and
-// who can repair it; nobody is mentioned; in the list of agents a card's text is shown as text, bounded, without control
-// characters and without anything that notifies; the list fits one event whatever cards say, and names the server whose agents
-// these are.
-import type { EventId } from "../../domain/identifiers.ts";
+// Invariants: nothing of a question, an answer or an error's text is ever said; nobody is mentioned; in the list of agents a
+// card's text is shown as text, bounded, without control characters and without anything that notifies; the list fits one
+// event whatever cards say.
+import type { AgentSkill } from "../../cards/card-fields.ts";
 import { type GhostMxid, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
-import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
+import type { ClaimedNotice } from "../ledger/notices.ts";
+import type { NoticeKind } from "../ledger/states.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { escapeHtml, renderMarkdown } from "../matrix/markdown.ts";
 import { plainLine } from "../matrix/plain-line.ts";
 import type { Texts } from "../texts/en.ts";
 import { fill } from "../texts/language-of-room.ts";
 
-export interface NoticeFacts {
-  readonly kind: NoticeKind;
-  readonly reason: NoticeReason | undefined;
-  readonly sourceEventId: EventId | undefined;
-  readonly threadRoot: EventId | undefined;
-}
+export type NoticeFacts = Pick<ClaimedNotice, "kind" | "reason" | "sourceEventId" | "threadRoot">;
 
 export interface NoticeContext {
   readonly texts: Texts;
   /** Whether ghosts take part in encrypted rooms now (`encryption.mode: on`). */
   readonly readsEncrypted: boolean;
-  /** The agents, for the directory. */
   readonly directory: readonly DirectoryLine[];
 }
 
@@ -47,7 +41,6 @@ function bodiesOf({ kind, reason }: NoticeFacts, context: NoticeContext): Readon
   return { body: isWhole ? opening : `${opening} ${texts.reasons[reason]}` };
 }
 
-/** The content of the `m.notice` event that says it. */
 export function noticeContent(notice: NoticeFacts, context: NoticeContext): UnknownObject {
   return {
     msgtype: "m.notice",
@@ -59,7 +52,6 @@ export function noticeContent(notice: NoticeFacts, context: NoticeContext): Unkn
   };
 }
 
-/** An agent as the directory lists it. */
 export interface DirectoryLine {
   readonly ghost: GhostMxid;
   readonly name: string;
@@ -67,14 +59,10 @@ export interface DirectoryLine {
   readonly available: boolean;
   /** From its verified card; undefined while none is at hand. */
   readonly description?: string | undefined;
-  readonly skills?: readonly DirectorySkill[] | undefined;
+  readonly skills?: readonly Skill[] | undefined;
 }
 
-interface DirectorySkill {
-  readonly name: string;
-  readonly description: string;
-  readonly examples?: readonly string[];
-}
+type Skill = Pick<AgentSkill, "name" | "description" | "examples">;
 
 const LISTED_MAX = 50;
 const SKILLS_MAX = 6;
@@ -139,7 +127,7 @@ function entryOf(line: DirectoryLine, words: Texts["directory"]): Entry {
   };
 }
 
-function skillEntry({ name, description, examples = [] }: DirectorySkill, words: Texts["directory"]): Entry {
+function skillEntry({ name, description, examples = [] }: Skill, words: Texts["directory"]): Entry {
   const title = plainLine(name, NAME_CHARACTERS_MAX);
   const text = plainLine(description, TEXT_CHARACTERS_MAX);
   const sample = plainLine(examples[0] ?? "", TEXT_CHARACTERS_MAX);

@@ -1,7 +1,6 @@
 // Sends the notices that the ledger holds: each once, by the ghost it belongs to.
-// Invariants: the ledger grants a notice to one process, so a crash or a second process repeats
-// nothing; it is sent under its stored transaction ID with the attempt recorded first; a room that cannot be
-// written to ends it, everything else is retried with growing waits.
+// Invariants: a notice is sent under its stored transaction ID with the attempt recorded first, so that neither a crash nor
+// a second process repeats it; a room that cannot be written to ends it, everything else is retried with growing waits.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
@@ -14,10 +13,10 @@ import { isPinned, isSenderAllowed } from "../agents/sender-policy.ts";
 import type { CardTrustGate } from "../agents/trust.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
+import { dueNow } from "../ledger/postgres.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send-once.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
-import type { DirectoryLine } from "./notice-event.ts";
-import { noticeContent } from "./notice-event.ts";
+import { type DirectoryLine, noticeContent } from "./notice-event.ts";
 
 const BATCH = 16;
 const LEASE_MS = 3 * 60_000;
@@ -30,20 +29,15 @@ export interface NoticeDependencies extends SenderDependencies {
   readonly textsOf: TextsOf;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Whether ghosts take part in encrypted rooms (`encryption.mode: on`). */
   readonly readsEncrypted: boolean;
 }
 
-/** The queue of notices that are to be sent. */
 export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNotice> {
   const { ledger, clock, log } = deps;
   return new WorkQueue({
     clock,
     concurrency: BATCH,
-    claim: (limit) => {
-      const now = clock.now();
-      return ledger.notices.claim({ limit, now, leaseUntil: now + LEASE_MS });
-    },
+    claim: (limit) => ledger.notices.claim(dueNow(clock, limit, LEASE_MS)),
     work: (notice, draining) => sendNotice(deps, notice, draining),
     onError: (error) => log.warn({ err: errorName(error) }, "notices could not be worked on"),
   });
@@ -55,48 +49,30 @@ async function sendNotice(
   signal?: AbortSignal,
 ): Promise<void> {
   const { ledger, clock, log, readsEncrypted } = deps;
-  const { kind, roomId, ghost, attempts } = notice;
+  const { kind, roomId, ghost, attempts, transactionId, sourceEventId, firstAttemptedAt } = notice;
   const directory = kind === "agent_directory" ? await directoryLines(deps, notice.asker) : [];
   const result = await sendOnce(
     deps,
     {
-      roomId,
-      ghost,
-      eventType: "m.room.message",
+      ...{ roomId, ghost, transactionId, sourceEventId, firstAttemptedAt, eventType: "m.room.message" },
       content: noticeContent(notice, { texts: deps.textsOf(roomId), readsEncrypted, directory }),
       // Who was refused has to learn why. The list of agents and the help are answers.
       forAllDevices: kind !== "agent_directory" && kind !== "help",
-      transactionId: notice.transactionId,
-      sourceEventId: notice.sourceEventId,
-      firstAttemptedAt: notice.firstAttemptedAt,
-      recordAttempt: async (now) => {
-        await ledger.notices.recordAttempt(notice, now);
-        return undefined;
-      },
+      recordAttempt: (now) => ledger.notices.recordAttempt(notice, now),
     },
     signal,
   );
-  switch (result.kind) {
-    case "sent":
-      await ledger.notices.recordSent(notice, result.eventId);
-      break;
-    case "retry": {
-      const isStopped = result.afterMs === 0;
-      const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, result.afterMs);
-      await ledger.notices.defer(notice, clock.now() + waitMs);
-      break;
-    }
-    case "refused":
-      await ledger.notices.drop(notice);
-      break;
+  if (result.kind === "sent") await ledger.notices.recordSent(notice, result.eventId);
+  else if (result.kind === "refused") await ledger.notices.drop(notice);
+  else {
+    const isStopped = result.afterMs === 0;
+    const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, result.afterMs);
+    await ledger.notices.defer(notice, clock.now() + waitMs);
   }
   log.info({ kind, roomId, ghost, attempts, result: result.kind }, "notice");
 }
 
-/**
- * The agents that somebody may ask, as the directory notice lists them. An agent counts as available only by a trust decision
- * on record for its present pin; nothing is fetched to answer `!agents`.
- */
+/** The agents that somebody may ask. One is available by a recorded trust decision on its pin; no card is fetched. */
 async function directoryLines(
   { agents, ledger, cards }: Pick<NoticeDependencies, "agents" | "ledger" | "cards">,
   asker: UserId | undefined,

@@ -53,7 +53,6 @@ function linesOf({ state, isBehind, retryReason, report }: Facts, words: Texts["
   }
 }
 
-/** The message as it is sent first. */
 export function firstContent(
   text: StatusText,
   { sourceEventId, threadRoot }: Pick<ClaimedStatus, "sourceEventId" | "threadRoot">,

@@ -1,8 +1,7 @@
 // Shows how far delegations are that take long: one message each, edited in place, pinned while the work goes on.
-// Invariants: the message is sent once, under one transaction ID; it is edited at most every few seconds, and only when it
-// says something else, as far as is known; each try of an edit has a transaction ID of its own, so that the homeserver does
-// not take it for an earlier one that says something else; a status that cannot be shown delays no answer; nothing of it is left pinned by
-// a delegation that has ended, whatever outage or kill came between, unless the room refuses; what others have pinned stays.
+// Invariants: the message is sent once, under one transaction ID; each try of an edit has one of its own, because it may say
+// something else than the try before; a status that cannot be shown delays no answer; nothing is left pinned of a delegation
+// that has ended, whatever outage or kill came between, unless the room refuses; what others have pinned stays.
 import type { Logger } from "pino";
 import { errorName } from "../../domain/errors.ts";
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
@@ -10,6 +9,8 @@ import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { Ledger } from "../ledger/ledger.ts";
+import { dueNow } from "../ledger/postgres.ts";
+import { OPEN_STATES } from "../ledger/states.ts";
 import { type ClaimedStatus, UNKNOWN } from "../ledger/status-messages.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
@@ -44,10 +45,7 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
   return new WorkQueue({
     clock,
     concurrency: BATCH,
-    claim: (limit) => {
-      const now = clock.now();
-      return ledger.statuses.claim({ limit, now, leaseUntil: now + LEASE_MS });
-    },
+    claim: (limit) => ledger.statuses.claim(dueNow(clock, limit, LEASE_MS)),
     work: (status, draining) => showStatus(deps, status, draining),
     onError: (error) => {
       deps.log.warn({ err: errorName(error) }, "a status message could not be worked on");
@@ -56,13 +54,7 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
   });
 }
 
-const OPEN: ReadonlySet<ClaimedStatus["state"]> = new Set([
-  "queued",
-  "dispatching",
-  "following",
-  "awaiting_input",
-  "reply_pending",
-]);
+const OPEN: ReadonlySet<ClaimedStatus["state"]> = new Set(OPEN_STATES);
 
 async function showStatus(
   deps: StatusDependencies,
@@ -116,10 +108,7 @@ function send(
       ...{ roomId, ghost, content, sourceEventId, eventType: "m.room.message" },
       transactionId: replyTransactionId(sourceEventId, ghost, "progress", ordinal),
       firstAttemptedAt: ordinal === 0 ? firstAttemptedAt : undefined,
-      recordAttempt: async (now) => {
-        await deps.ledger.statuses.recordAttempt(status, now);
-        return undefined;
-      },
+      recordAttempt: (now) => deps.ledger.statuses.recordAttempt(status, now),
     },
     signal,
   );

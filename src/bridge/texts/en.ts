@@ -1,6 +1,5 @@
 // What the bridge says in rooms, in English, and with it every text that there is.
-// Invariants: each language has all of them; `{name}` stands for a value, and a text has the same ones in every language (a
-// test compares them); no text holds anything of a question, an answer or an error.
+// Invariants: `{name}` stands for a value; no text holds anything of a question, an answer or an error.
 import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
 
 export type Texts = typeof EN;

@@ -1,11 +1,12 @@
 // What the commands about waiting work share: how they open the ledger, and how they show and change what waits.
 import { loadBridgeConfig } from "../../bridge/config.ts";
-import { withOperations } from "../../bridge/database.ts";
-import type {
-  OpenDelegation,
-  OpenEnvelope,
-  Operations,
-  WaitingRoom,
+import { onDatabase } from "../../bridge/database.ts";
+import {
+  createOperations,
+  type OpenDelegation,
+  type OpenEnvelope,
+  type Operations,
+  type WaitingRoom,
 } from "../../bridge/ledger/operator-commands.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -20,7 +21,9 @@ export async function onLedger<T>(
   work: (operations: Operations, now: number) => Promise<T>,
 ): Promise<T> {
   const config = fromConfigFile(configFile, "bridge", loadBridgeConfig);
-  return await withOperations(config, (operations) => work(operations, systemClock.now()));
+  return await onDatabase(config, (pool) =>
+    work(createOperations(pool, config.limits.noticeInterval), systemClock.now()),
+  );
 }
 
 /** @throws DrawbridgeError `usage` when there is nothing */

@@ -33,7 +33,8 @@ describe("gauges of what waits", () => {
       clock,
     });
     const told = async () => {
-      const names = /^drawbridge_((?:delegations_open|question|intake_env|audit_export|agents_q)\S*) (.+)$/gm;
+      const names =
+        /^drawbridge_((?:delegations_open|question|intake_env|encrypted_events_[wo]|audit_export|agents_q)\S*) (.+)$/gm;
       const text = await metrics.registry.metrics();
       return Object.fromEntries([...text.matchAll(names)].map(([, name, value]) => [name, Number(value)]));
     };
@@ -47,6 +48,8 @@ describe("gauges of what waits", () => {
       question_oldest_wait_seconds: 90,
       'intake_envelopes{reason="key_missing"}': 1,
       'intake_envelopes{reason="key_late"}': 0,
+      encrypted_events_waiting: 1,
+      encrypted_events_oldest_wait_seconds: 90,
       audit_export_lag_seconds: 90,
       agents_quarantined: 1,
     };

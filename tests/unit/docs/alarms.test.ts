@@ -164,19 +164,8 @@ describe("alarms", () => {
 
   it("the gauges that alarms read say what was observed last", async () => {
     const metrics = createMetrics();
-    const told = async () =>
-      [
-        ...(await metrics.registry.metrics()).matchAll(
-          /^(drawbridge_(?:homeserver_up|encrypted_\w+)) (.+)$/gm,
-        ),
-      ].map(([, name, value]) => `${name} ${value}`);
     catchupMetrics(metrics).homeserverUp(false);
-    intakeEnvelopeMetrics(metrics, { derived: () => {}, expired: () => {} }).waiting(1, 121_000);
-    assert.deepEqual((await told()).toSorted(), [
-      "drawbridge_encrypted_events_oldest_wait_seconds 121",
-      "drawbridge_encrypted_events_waiting 1",
-      "drawbridge_homeserver_up 0",
-    ]);
+    assert.match(await metrics.registry.metrics(), /^drawbridge_homeserver_up 0$/m);
   });
 
   it("every query of the Grafana dashboard is valid, over metrics of the reference and their labels [OPS-2]", async () => {

@@ -8,7 +8,6 @@ import { z } from "zod";
 import { AuditExporter, type AuditExporterOptions } from "../../../../src/bridge/audit/exporter.ts";
 import {
   AgentCardAudit,
-  AuditRecord,
   DelegationAudit,
   EncryptedIntakeAudit,
 } from "../../../../src/bridge/audit/records.ts";
@@ -17,6 +16,7 @@ import { systemClock } from "../../../../src/domain/clock.ts";
 import type { AgentId, ServerName } from "../../../../src/domain/identifiers.ts";
 import { BUCKET, ghost, job, type LedgerFixture, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 
+const AuditRecord = z.discriminatedUnion("schema", [DelegationAudit, AgentCardAudit, EncryptedIntakeAudit]);
 const DIGEST = `sha256:${"a".repeat(64)}`;
 
 async function someDelegations({ ledger, admit, claim }: LedgerFixture, count: number): Promise<void> {

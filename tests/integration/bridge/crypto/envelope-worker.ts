@@ -68,7 +68,6 @@ export async function setUp(t: TestContext) {
   const observe: IntakeEnvelopeObserver = {
     ended: (end, waitedMs) => lines.push(`${end} ${waitedMs}`),
     keyRequest: (outcome) => lines.push(`request ${outcome}`),
-    waiting: () => {},
     derived: () => {},
     expired: (reason) => reasons.push(reason),
     failed: () => lines.push("failed"),
@@ -98,7 +97,7 @@ export async function setUp(t: TestContext) {
   const bring = async (...events: Raw[]) => {
     transactions += 1;
     for (const event of events) homeserver.set(String(event["event_id"]), event);
-    await handle(`t${transactions}`, Buffer.from(`body ${transactions}`), events);
+    await handle(`t${transactions}`, events);
   };
   await bring(member(ghost("docs"), "join"), member("@alice:a.test", "join"));
   return {

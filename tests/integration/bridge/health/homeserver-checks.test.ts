@@ -45,7 +45,7 @@ describe("self-check against a faulty homeserver", () => {
     const failure = await hintOf(t, (path) =>
       path.includes("/devices/") ? { status: 404, body: { errcode: "M_UNRECOGNIZED" } } : undefined,
     );
-    assert.equal(failure?.check, "ghost_registers");
+    assert.equal(failure?.name, "ghost_registers");
     assert.match(failure?.hint ?? "", /M_UNRECOGNIZED.*io\.element\.msc4190: true/);
   });
 
@@ -53,7 +53,7 @@ describe("self-check against a faulty homeserver", () => {
     const failure = await hintOf(t, (path) =>
       path.endsWith("/whoami") ? { body: { ...WHOAMI, device_id: "OTHER" } } : undefined,
     );
-    assert.equal(failure?.check, "ghost_device");
+    assert.equal(failure?.name, "ghost_device");
     assert.match(failure?.hint ?? "", /ignores the device/);
   });
 

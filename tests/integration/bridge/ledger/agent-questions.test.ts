@@ -157,7 +157,7 @@ describe("questions of agents in the ledger", () => {
     await brings("answer", { answers: [answer] }, T0 + 80_000);
     await claimOne({ now: T0 + 80_000 });
     assert.deepEqual(await shown(T0 + 81_000), ["nothing", T0 + 80_000]);
-    assert.equal((await ledger.waiting([])).oldestQuestionAt, T0 + 80_000);
+    assert.equal((await ledger.waiting([]))?.oldestQuestionAt, T0 + 80_000);
     assert.deepEqual(
       (await operations.rooms()).map(({ since }) => since),
       [T0 + 80_000],

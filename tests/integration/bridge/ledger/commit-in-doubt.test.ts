@@ -97,7 +97,7 @@ describe("a commit in doubt", () => {
       new AbortController().signal,
     );
     proxy.loseAnswerTo("COMMIT");
-    const handled = await handle("t1", Buffer.from("{}"), []);
+    const handled = await handle("t1", []);
     assert.deepEqual([handled.replayed, tries, proxy.hasLost], [true, 2, true]);
     assert.equal((await direct.rows("SELECT FROM bridge_delegations")).length, 2);
   });

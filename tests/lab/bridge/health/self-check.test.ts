@@ -40,7 +40,7 @@ describe("self-check against Synapse", () => {
     assert.deepEqual(
       await selfCheck(deps(t)),
       ["homeserver_reachable", "token_accepted", "bridge_reachable", "ghost_registers", "ghost_device"].map(
-        (check) => ({ check, ok: true, hint: undefined }),
+        (name) => ({ name, ok: true, hint: undefined }),
       ),
     );
   });
@@ -49,7 +49,7 @@ describe("self-check against Synapse", () => {
     await t.test("no bridge listens", async (t) => {
       const [failure, ...more] = await failures(deps(t));
       assert.deepEqual(more, []);
-      assert.equal(failure?.check, "bridge_reachable");
+      assert.equal(failure?.name, "bridge_reachable");
       assert.match(failure?.hint ?? "", /cannot reach the bridge at http:\/\/127\.0\.0\.1:\d+/);
     });
     await t.test("another hs_token", async (t) => {
@@ -58,7 +58,7 @@ describe("self-check against Synapse", () => {
     });
     await t.test("another as_token", async (t) => {
       const [failure] = await failures(deps(t, {}, "another"));
-      assert.equal(failure?.check, "token_accepted");
+      assert.equal(failure?.name, "token_accepted");
       assert.match(failure?.hint ?? "", /does not accept the as_token \(M_UNKNOWN_TOKEN\)/);
     });
     await t.test("another server name", async (t) => {
@@ -77,14 +77,14 @@ describe("self-check against Synapse", () => {
     await t.test("ghosts outside the registration's namespace", async (t) => {
       const outside = ghost().replace("agent_", "elsewhere_") as ReturnType<typeof ghost>;
       const [failure] = await failures(deps(t, { ghost: outside, listening: false }));
-      assert.equal(failure?.check, "ghost_registers");
+      assert.equal(failure?.name, "ghost_registers");
       assert.match(failure?.hint ?? "", /check appservice.ghostPrefix/);
     });
     await t.test("no homeserver", async (t) => {
       await synapse.stop();
       const checks = await selfCheck(deps(t));
       assert.deepEqual(
-        checks.map(({ check, ok }) => [check, ok]),
+        checks.map(({ name, ok }) => [name, ok]),
         [["homeserver_reachable", false]],
       );
       assert.match(checks[0]?.hint ?? "", /No Matrix homeserver answers at .*\(network\)/);

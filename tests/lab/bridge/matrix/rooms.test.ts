@@ -140,7 +140,7 @@ describe("ghosts' rooms", () => {
       const path = `/rooms/${encodeURIComponent(room)}/messages?dir=b&limit=200`;
       const { chunk } = (await mallory.call("GET", path)) as { chunk: unknown[] };
       const events = chunk.toReversed();
-      await handle(transactionId, Buffer.from(JSON.stringify({ transactionId, events })), events);
+      await handle(transactionId, events);
       await memberships.round();
       await clock.advance(60_000);
       await memberships.round();

@@ -154,10 +154,7 @@ describe("found events", () => {
     );
     assert.deepEqual(transactions, await made(read, api));
     assert.equal(new Set(transactions.map(({ transactionId }) => transactionId)).size, 3);
-    for (const { transactionId, body, events } of transactions) {
-      assert.match(transactionId, /^catchup-[0-9a-f]{32}$/);
-      assert.deepEqual(JSON.parse(Buffer.from(body).toString()), { events });
-    }
+    for (const { transactionId } of transactions) assert.match(transactionId, /^catchup-[0-9a-f]{32}$/);
     assert.deepEqual(asked, []);
   });
 

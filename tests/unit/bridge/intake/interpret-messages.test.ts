@@ -35,7 +35,7 @@ describe("deriving from a message", () => {
         "m.relates_to": { "m.in_reply_to": { event_id: "$q" } },
       },
     };
-    const candidates = readEvents([raw], Buffer.alloc(0)).events.filter((one) => one.type === "message");
+    const candidates = readEvents([raw]).events.filter((one) => one.type === "message");
     const asked = {
       ...{ candidates, reactions: [], waiting: [], deadline: 0 },
       ...{ plainInEncrypted: false, contextSince: 0 },

@@ -161,7 +161,7 @@ describe("the file of a message", () => {
       ...{ event_id: "$q", room_id: "!r:a.test", sender: "@alice:a.test", origin_server_ts: 0 },
       content: { msgtype: "m.image", body: "x.png", info: [null], url: { deep: [] }, file: "no" },
     };
-    const { events, malformed } = readEvents([event], Buffer.alloc(0));
+    const { events, malformed } = readEvents([event]);
     assert.deepEqual(malformed, []);
     assert.partialDeepStrictEqual(events[0], { type: "message", body: "", attachment: "unreadable" });
   });
