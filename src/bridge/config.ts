@@ -1,5 +1,5 @@
 // The bridge's configuration: one YAML file, paths in it relative to that file.
-// Published as docs/reference/schemas/bridge.schema.json.
+// docs/reference/configuration.md says what each key means; published as docs/reference/schemas/bridge.schema.json.
 import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
@@ -22,11 +22,8 @@ const Encryption = z
     mode: z.enum(["refuse", "devices", "on"]).default("refuse"),
     /** 32-byte keys, base64, one a line: the first seals the keys of the ghosts' stores, all of them open. */
     storeKeys: SecretReference.optional(),
-    /** Threads in which the ghosts' machines run. */
     threads: z.int().min(1).max(64).default(2),
-    /** How long a room's session is kept after its last use. */
     sessionRetention: durationMs("90d", { min: "14d" }),
-    /** Longest time an event waits for its key. */
     keyWait: durationMs("15m", { min: "1s" }),
     keyRequests: z
       .strictObject({
@@ -37,7 +34,6 @@ const Encryption = z
       .prefault({}),
     /** Which devices' questions count, and which get the keys of answers: `verified` are those of `verifiedIdentities`. */
     senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
-    /** For `verified`: users and the public master keys that somebody has compared. */
     verifiedIdentities: z
       .array(z.strictObject({ user: z.string().min(1), masterKey: z.string().regex(/^[A-Za-z0-9+/]{43}$/) }))
       .default([]),
@@ -73,7 +69,6 @@ const Retention = z
   })
   .prefault({});
 
-/** A token bucket. */
 const Rate = z.strictObject({ perMinute: z.number().positive(), burst: z.int().min(1) });
 
 export const BridgeConfigFile = z.strictObject({
@@ -85,7 +80,6 @@ export const BridgeConfigFile = z.strictObject({
       context.addIssue({ code: "custom", message: "must be a Matrix server name such as example.org" });
       return z.NEVER;
     }),
-    /** The client-server API as the bridge reaches it. */
     url: z.url({ protocol: /^https?$/ }),
     requestTimeout: durationMs("30s", { min: "1s" }),
   }),
@@ -94,7 +88,6 @@ export const BridgeConfigFile = z.strictObject({
       .string()
       .regex(/^[a-z0-9_-]{1,64}$/)
       .default("drawbridge"),
-    /** Where the homeserver reaches the bridge. */
     url: z.url({ protocol: /^https?$/ }),
     senderLocalpart: z
       .string()
@@ -105,15 +98,11 @@ export const BridgeConfigFile = z.strictObject({
     asToken: SecretReference,
     hsToken: SecretReference,
   }),
-  /** Where the homeserver's transactions come in. */
   listen: ListenAddress,
-  /** /livez, /readyz and /metrics. */
   observe: ListenAddress,
-  /** A PostgreSQL server of the operator's. */
   database: z.strictObject({ url: SecretReference }),
   /** 32-byte keys, base64, one a line: the first seals prompts and replies at rest, all of them open. */
   contentKeys: SecretReference,
-  /** In which language the bridge speaks in rooms, and in which in single rooms, by room ID. */
   language: z
     .strictObject({
       default: z.enum(LANGUAGES).default("en"),
@@ -121,17 +110,14 @@ export const BridgeConfigFile = z.strictObject({
     })
     .prefault({}),
   agentsFile: z.string().min(1).default("agents.yaml"),
-  /** Whether ghosts get the icons of their agents' cards. With `false` no icon is requested, and those that were set go. */
   avatars: z.boolean().default(true),
   audit: z.strictObject({ file: z.string().min(1).default("audit.jsonl") }).prefault({}),
   log: z
     .strictObject({
       level: z.enum(["debug", "info", "warn", "error"]).default("info"),
-      /** Standard output when absent. */
       file: z.string().min(1).optional(),
     })
     .prefault({}),
-  /** Where a collector takes traces (OTLP over HTTP). Headers come from the environment: OTEL_EXPORTER_OTLP_HEADERS. */
   traces: z.strictObject({ url: z.url({ protocol: /^https?$/ }) }).optional(),
   encryption: Encryption,
   /** The catchup, after the homeserver was down, of what its transactions lost. Keys are always caught up. */
@@ -159,23 +145,16 @@ export const BridgeConfigFile = z.strictObject({
       agentConcurrency: z.int().min(1).max(1_024).optional(),
       /** How long a question that does not get on (its key or its agent is missing) may hold up its room. */
       roomGate: durationMs("60s", { min: "1s" }),
-      /** Longest time from the first try until an agent has accepted the delegation. */
       dispatchDeadline: durationMs("10m", { min: "1s" }),
-      /** Longest time from acceptance until the agent has answered. */
       answerDeadline: durationMs("1h", { min: "1s" }),
-      /** Longest time from a question of the agent until the person who asked has answered it. */
       inputWait: durationMs("15m", { min: "1s" }),
       /** How long after an answer a reply to it, or its thread, continues the agent's context. */
       contextLifetime: durationMs("24h"),
-      /** Longest time from the answer until the homeserver has taken it. */
       replyDeadline: durationMs("24h", { min: "1s" }),
-      /** One HTTP request to an agent, streams excepted. */
       agentRequestTimeout: durationMs("60s", { min: "1s" }),
-      /** Longest answer taken from an agent, and longest response body read from one. */
       answerBytes: bytes(1 * MiB),
       /** How long a delegation stays with a process that does not renew it; renewed at a third of it. */
       lease: durationMs("30s", { min: "3s" }),
-      /** The same notice is not repeated in a room within this time. */
       noticeInterval: durationMs("10m"),
       drain: durationMs("20s", { min: "1s" }),
     })

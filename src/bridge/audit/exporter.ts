@@ -74,16 +74,11 @@ export class AuditExporter {
       this.#written = await repairTail(this.#handle);
     }
     const handle = this.#handle;
-    let handed: readonly AuditRow[] = [];
-    const write = async (records: readonly AuditRow[]) => {
-      handed = records;
-      await this.#append(handle, records);
-    };
-    const count = await outbox.export(BATCH, write, clock.now());
-    if (count > 0) onExported(count);
+    const exported = await outbox.export(BATCH, (records) => this.#append(handle, records), clock.now());
+    if (exported.length > 0) onExported(exported.length);
     // Marked for good. Others that were written stay known until they are.
-    for (const { id } of handed) this.#written.delete(id);
-    return count === BATCH;
+    for (const { id } of exported) this.#written.delete(id);
+    return exported.length === BATCH;
   }
 
   async #append(handle: FileHandle, records: readonly AuditRow[]): Promise<void> {

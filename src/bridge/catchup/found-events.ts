@@ -143,12 +143,9 @@ export function orderOf(window: EventsByRoom, found: readonly RawEvent[]): RoomO
   const ids = new Set(found.map((event) => event["event_id"]));
   const order = new Map<RoomId, readonly EventId[]>();
   for (const [room, events] of window) {
-    const first = events.findIndex(({ id }) => ids.has(id));
-    if (first >= 0)
-      order.set(
-        room,
-        events.slice(first).map(({ id }) => id),
-      );
+    const inOrder = events.map(({ id }) => id);
+    const first = inOrder.findIndex((id) => ids.has(id));
+    if (first >= 0) order.set(room, inOrder.slice(first));
   }
   return order;
 }

@@ -18,18 +18,18 @@ const EXPORTED = statement("audit_exported")`
 
 export function createAuditOutbox(pool: Pool) {
   return {
-    /** Marks up to `limit` records as exported once `write` has made them durable. Returns how many there were. */
+    /** Marks up to `limit` records as exported once `write` has made them durable. Returns them. */
     export: (
       limit: number,
       write: (records: readonly AuditRow[]) => Promise<void>,
       now: number,
-    ): Promise<number> =>
+    ): Promise<readonly AuditRow[]> =>
       inTransaction(pool, BEGIN_EXPORT, async (client) => {
         const records = await rows<AuditRow>(client, UNEXPORTED, [limit]);
-        if (records.length === 0) return { result: 0 };
+        if (records.length === 0) return { result: [] };
         await write(records);
         const sent = rows(client, EXPORTED, [records.map(({ id }) => id), toTime(now)]);
-        return { result: records.length, sent };
+        return { result: records, sent };
       }),
   };
 }

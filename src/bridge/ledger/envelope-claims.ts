@@ -142,14 +142,10 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {
     },
 
     /** The edits that wait and come after it, of the question that it asks or edits; the latest is first. */
-    laterEdits: ({ room, sender, edits, event, originServerTs }: ClaimedIntakeEnvelope) =>
-      entities<ClaimedIntakeEnvelope>(pool, LATER_EDITS, [
-        room,
-        sender,
-        edits ?? event,
-        edits === undefined ? 0 : originServerTs,
-        edits === undefined ? "" : event,
-      ]),
+    laterEdits({ room, sender, edits, event, originServerTs }: ClaimedIntakeEnvelope) {
+      const after = edits === undefined ? [event, 0, ""] : [edits, originServerTs, event];
+      return entities<ClaimedIntakeEnvelope>(pool, LATER_EDITS, [room, sender, ...after]);
+    },
 
     /** Keys of these rooms arrived: their intake envelopes are due now. Returns how many there are. */
     async wake(roomIds: readonly RoomId[], now: number): Promise<number> {

@@ -108,18 +108,11 @@ const POLICY_REASONS: ReadonlySet<NoticeReason> = new Set([
 ]);
 
 export function refusedJobs(jobs: readonly PlacedJob[]): NewNotice[] {
-  return jobs.flatMap(({ job, denied }) =>
-    denied === null
-      ? []
-      : {
-          kind: POLICY_REASONS.has(denied) ? "policy_denied" : "capacity_exceeded",
-          room: job.room,
-          ghost: job.ghost,
-          source: job.event,
-          threadRoot: job.threadRoot,
-          reason: denied,
-        },
-  );
+  return jobs.flatMap(({ job: { room, ghost, event: source, threadRoot }, denied: reason }) => {
+    if (reason === null) return [];
+    const kind = POLICY_REASONS.has(reason) ? "policy_denied" : "capacity_exceeded";
+    return { kind, room, ghost, source, threadRoot, reason };
+  });
 }
 
 /** @param speakerIn the ghost that sends the notice, since an intake envelope names none; without one there is no notice. */
@@ -127,17 +120,10 @@ export function refusedEnvelopes(
   envelopes: readonly PlacedIntakeEnvelope[],
   speakerIn: (room: PlacedIntakeEnvelope["envelope"]["room"]) => GhostMxid | undefined,
 ): NewNotice[] {
-  return envelopes.flatMap(({ envelope, denied }) => {
-    const ghost = denied === null ? undefined : speakerIn(envelope.room);
-    if (denied === null || ghost === undefined) return [];
-    return {
-      kind: "capacity_exceeded",
-      room: envelope.room,
-      ghost,
-      source: envelope.event,
-      threadRoot: undefined,
-      reason: denied,
-    };
+  return envelopes.flatMap(({ envelope: { room, event: source }, denied: reason }) => {
+    const ghost = speakerIn(room);
+    if (reason === null || ghost === undefined) return [];
+    return { kind: "capacity_exceeded", room, ghost, source, threadRoot: undefined, reason };
   });
 }
 
@@ -151,22 +137,12 @@ export async function writeNotices(
   // Of several refusals with one marker only the first is written.
   const claimed = new Set<string>();
   for (const notice of notices) {
-    const bound = noticeBound(notice, "intake", now, intervalMs);
-    if (claimed.has(bound.marker)) continue;
-    claimed.add(bound.marker);
-    await rows(on, WRITE_NOTICE, [
-      bound.marker,
-      notice.kind,
-      notice.room,
-      notice.ghost,
-      notice.source,
-      notice.threadRoot ?? null,
-      notice.reason ?? null,
-      bound.transactionId,
-      time,
-      bound.since,
-      notice.asker ?? null,
-    ]);
+    const { kind, room, ghost, source, threadRoot = null, reason = null, asker = null } = notice;
+    const { marker, transactionId, since } = noticeBound(notice, "intake", now, intervalMs);
+    if (claimed.has(marker)) continue;
+    claimed.add(marker);
+    const facts = [marker, kind, room, ghost, source, threadRoot, reason, transactionId, time, since, asker];
+    await rows(on, WRITE_NOTICE, facts);
   }
 }
 

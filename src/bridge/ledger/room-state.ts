@@ -81,31 +81,20 @@ export async function applyRoomState(
   const time = toTime(now);
   for (const event of events) {
     switch (event.kind) {
-      case "ghost":
-        await rows(on, GHOST_EVENT, [
-          event.room,
-          event.ghost,
-          event.membership,
-          event.inviter ?? null,
-          event.direct,
-          time,
-          event.originServerTs ?? null,
-          event.hasAgent,
-        ]);
+      case "ghost": {
+        const { room, ghost, membership, inviter = null, direct, originServerTs = null, hasAgent } = event;
+        const values = [room, ghost, membership, inviter, direct, time, originServerTs, hasAgent];
+        await rows(on, GHOST_EVENT, values);
         break;
+      }
       case "member":
         if (event.joined) await rows(on, MEMBER_JOINED, [event.room, event.user, time]);
         else await rows(on, MEMBER_LEFT, [event.room, event.user, time]);
         break;
       case "encryption": {
         const marker = encryptedRoomMarker(event.room);
-        await rows(on, ENCRYPTED, [
-          event.room,
-          marker,
-          noticeTransactionId(marker),
-          time,
-          refuseEncryptedRooms,
-        ]);
+        const values = [event.room, marker, noticeTransactionId(marker), time, refuseEncryptedRooms];
+        await rows(on, ENCRYPTED, values);
         break;
       }
     }

@@ -149,15 +149,10 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
     /** Records what was shown, also without the right to the row. */
     async recordShown(status: ClaimedStatus, shown: Shown, dueAt: number): Promise<void> {
       const { delegationId, fence, sourceEventId, ghost } = status;
-      await rows(pool, SHOWN, [
-        delegationId,
-        fence,
-        shown.eventId,
-        shown.digest,
-        shown.pinned,
-        toTime(dueAt),
-        replyTransactionId(sourceEventId, ghost, "progress", 0),
-      ]);
+      const { eventId, digest, pinned } = shown;
+      const transactionId = replyTransactionId(sourceEventId, ghost, "progress", 0);
+      const values = [delegationId, fence, eventId, digest, pinned, toTime(dueAt), transactionId];
+      await rows(pool, SHOWN, values);
     },
 
     async defer({ delegationId, fence }: ClaimedStatus, dueAt: number, failed: boolean): Promise<void> {

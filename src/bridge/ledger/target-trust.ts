@@ -63,18 +63,11 @@ export function createTargets(pool: Pool) {
 
     /** Records a decision, and whether it differs from the recorded one: then there is an audit record of it. */
     async record(decision: TargetDecision): Promise<boolean> {
-      const row = await oneRow<{ changed: number }>(pool, RECORD, [
-        decision.ghost,
-        decision.agentId,
-        decision.trust,
-        decision.targetFingerprint,
-        decision.keyId ?? null,
-        decision.cardDigest ?? null,
-        decision.agentVersion ?? null,
-        toTime(decision.checkedAt),
-        decision.origin ?? null,
-      ]);
-      return row.changed === 1;
+      const { ghost, agentId, trust, targetFingerprint, checkedAt } = decision;
+      const { keyId = null, cardDigest = null, agentVersion = null, origin = null } = decision;
+      const target = [ghost, agentId, trust, targetFingerprint];
+      const values = [...target, keyId, cardDigest, agentVersion, toTime(checkedAt), origin];
+      return (await oneRow<{ changed: number }>(pool, RECORD, values)).changed === 1;
     },
   };
 }

@@ -11,34 +11,28 @@
 --
 -- Order in a room. Each admitted event takes the next place (`room_seq`) of its room. The delegations of one event
 -- share its place and differ in `room_ordinal` (0 … room_siblings - 1). The room's row names the head: the one
--- delegation whose turn it is. Advancing the head is arithmetic on that row alone, so that it reads no other row and
--- cannot miss one that a concurrent transaction adds. The head advances when its delegation was accepted, has ended, or
--- did not get on for the time of `limits.roomGate`.
+-- delegation whose turn it is. Advancing it is arithmetic on that row alone, so that it cannot miss a row that a
+-- concurrent transaction adds. It advances when its delegation was accepted, has ended, or held the room for too long.
 --
 -- An intake envelope takes a place like any admitted event. While it awaits its key, its place blocks the room:
 -- `gate_seq` is the lowest such place. When it ends without delegations, or has held its room for too long, its place
--- becomes void and the head steps over it; void places that the head has not reached stand in `voids`. What an intake
--- envelope without a place asks takes the next free one. Only intake envelopes change these two columns, and they are
--- admitted, derived and ended, and give up their places, under the room's lock.
+-- becomes void and the head steps over it; void places that the head has not reached stand in `voids`. Intake envelopes
+-- alone change these two columns, under the room's lock.
 --
 -- Locks are taken in the order: intake envelopes, delegations, rooms, each by ascending key. The one exception is a
 -- redaction, which locks intake envelopes last. It holds the room's lock, and a transaction that locks an intake
 -- envelope without that lock waits for nothing else, so that there is no deadlock.
 
---------------------------------------------------------------------------------
--- Intake
---------------------------------------------------------------------------------
+---- Intake --------------------------------------------------------------------
 
--- Every event that was handled, whatever was decided about it: it is decided once, with the facts of that moment, and is
--- not looked at again when it is repeated, or found by a catchup.
+-- Every event that was handled, whatever was decided about it: it is decided once.
 CREATE TABLE bridge_handled_events (
   matrix_event_id text PRIMARY KEY,
   handled_at timestamptz NOT NULL
 );
 CREATE INDEX bridge_handled_events_age ON bridge_handled_events (handled_at);
 
--- Handled events that are older than this may have been deleted. Whether such an event was handled is not known any
--- more, so it asks nobody.
+-- Handled events that are older than this may have been deleted: such an event asks nobody.
 CREATE TABLE bridge_forgotten (
   singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
   before timestamptz NOT NULL
@@ -86,9 +80,8 @@ CREATE FUNCTION bridge_place_from(seq bigint, voids int8multirange) RETURNS bigi
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN COALESCE((SELECT upper(void) FROM unnest(voids) void WHERE void @> seq), seq);
 
--- An upper bound of open delegations in all rooms: those of the last count, and all that were
--- admitted since. An admission counts again only when the bound might exceed a share, so that admissions and transitions
--- do not contend for one common row.
+-- An upper bound of open delegations in all rooms: those of the last count, and all that were admitted since. It is
+-- counted again only when it might exceed a share, so that admissions and transitions do not contend for one row.
 CREATE TABLE bridge_capacity (
   singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
   admitted bigint NOT NULL DEFAULT 0,
@@ -104,9 +97,7 @@ CREATE TABLE bridge_room_members (
   PRIMARY KEY (room_id, user_id)
 );
 
---------------------------------------------------------------------------------
--- Ghosts and their devices
---------------------------------------------------------------------------------
+---- Ghosts and their devices --------------------------------------------------
 
 CREATE TABLE bridge_ghosts (
   ghost_mxid text PRIMARY KEY,
@@ -165,9 +156,8 @@ CREATE INDEX bridge_ghost_rooms_inactive ON bridge_ghost_rooms (inactive_since)
 
 -- The stores of the ghosts' cryptographic machines. Invariants: a store's records are written under its fence; opening
 -- a store raises the fence, which locks out the process that had it open; a writer locks the store's row FOR SHARE in
--- the statement that writes. The machine encrypts its records with the store's own key, and that key is sealed by a key
--- that is not in the database. A store without identity keys was never finished: its device was never published, and it
--- is begun again. Once written, the identity keys never change.
+-- the statement that writes. A store without identity keys was never finished, and is begun again; once written, they
+-- never change.
 CREATE TABLE bridge_crypto_stores (
   ghost_mxid text PRIMARY KEY,
   device_id text NOT NULL,
@@ -207,9 +197,7 @@ CREATE INDEX bridge_crypto_records_used ON bridge_crypto_records (used_day) WHER
 -- The values are encrypted, so compression would gain nothing.
 ALTER TABLE bridge_crypto_records ALTER COLUMN value SET STORAGE EXTERNAL;
 
---------------------------------------------------------------------------------
--- Delegations and intake envelopes
---------------------------------------------------------------------------------
+---- Delegations and intake envelopes ------------------------------------------
 
 CREATE TABLE bridge_delegations (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -391,9 +379,7 @@ CREATE TABLE bridge_megolm_indices (
 );
 CREATE INDEX bridge_megolm_indices_age ON bridge_megolm_indices (used_at);
 
---------------------------------------------------------------------------------
--- What the bridge sends
---------------------------------------------------------------------------------
+---- What the bridge sends -----------------------------------------------------
 
 -- The events of delegations: answers, and questions from the agent. `content` is sealed.
 CREATE TABLE bridge_sends (
@@ -466,9 +452,7 @@ CREATE INDEX bridge_notices_ended ON bridge_notices (created_at)
   WHERE state <> 'pending' AND kind <> 'encrypted_room_refused';
 CREATE INDEX bridge_notices_room ON bridge_notices (room_id, kind, ghost_mxid, created_at);
 
---------------------------------------------------------------------------------
--- Targets and limits
---------------------------------------------------------------------------------
+---- Targets and limits --------------------------------------------------------
 
 -- The last trust decision on each ghost's Agent Card.
 CREATE TABLE bridge_targets (
@@ -516,9 +500,7 @@ BEGIN
   END LOOP;
 END $$;
 
---------------------------------------------------------------------------------
--- Audit
---------------------------------------------------------------------------------
+---- Audit ---------------------------------------------------------------------
 
 -- The durable audit. Every record is content-free: identifiers, members of closed sets and times alone.
 CREATE TABLE bridge_audit (
@@ -569,9 +551,7 @@ RETURN jsonb_build_object(
   'key_requests', e.key_requests,
   'admitted_at', bridge_time(e.admitted_at));
 
---------------------------------------------------------------------------------
--- Processes
---------------------------------------------------------------------------------
+---- Processes -----------------------------------------------------------------
 
 -- The numbers of bridge processes. A process holds the advisory lock of its number while it lives.
 CREATE SEQUENCE bridge_process AS integer;

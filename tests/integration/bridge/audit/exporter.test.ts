@@ -190,7 +190,7 @@ describe("audit records and their export", () => {
         const records = (rounds.shift() ?? []).map(rowOf);
         await write(records);
         if (rounds.length === 2) throw new Error("the rows could not be marked");
-        return records.length;
+        return records;
       },
     };
     const one = exporter({ ledger: { audit: outbox } as LedgerFixture["ledger"] }, file);
