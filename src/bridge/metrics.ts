@@ -4,7 +4,6 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import manifest from "../../package.json" with { type: "json" };
 import type { Clock } from "../domain/clock.ts";
-import type { GhostMxid } from "../domain/identifiers.ts";
 import { resultWithin } from "../runtime/concurrency.ts";
 import type { CatchupMetrics } from "./catchup/catchup.ts";
 import type { DeviceObserver, DeviceStatus } from "./crypto/ghost-device.ts";
@@ -213,20 +212,16 @@ export function catchupMetrics(metrics: Metrics): CatchupMetrics {
 const KEPT_MS = 5_000;
 const PATIENCE_MS = 2_000;
 
-export interface WaitingGaugesOptions {
-  readonly metrics: Metrics;
-  readonly read: (ghosts: readonly GhostMxid[]) => Promise<Waiting | undefined>;
-  /** The ghosts that have agents. */
-  readonly ghosts: () => Promise<readonly GhostMxid[]>;
-  readonly clock: Clock;
-}
-
-/** Returns what brings the gauges up to date; it never rejects. */
-export function waitingGauges({ metrics, read, ghosts, clock }: WaitingGaugesOptions): () => Promise<void> {
+/** Returns what brings the gauges up to date; it never rejects. @param read reads what waits now */
+export function waitingGauges(
+  metrics: Metrics,
+  read: () => Promise<Waiting | undefined>,
+  clock: Clock,
+): () => Promise<void> {
   let reading: Promise<void> | undefined;
   let known: { readonly waiting: Waiting | undefined; readonly at: number } | undefined;
   const look = async () => {
-    const waiting = await read(await ghosts()).catch(() => undefined);
+    const waiting = await read().catch(() => undefined);
     known = { waiting, at: clock.now() };
     reading = undefined;
   };

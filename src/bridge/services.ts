@@ -151,12 +151,8 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     clock,
     log,
   });
-  const waiting = waitingGauges({
-    metrics,
-    read: ledger.waiting,
-    ghosts: async () => [...(await agents.current()).byGhost.keys()],
-    clock,
-  });
+  const readWaiting = async () => ledger.waiting([...(await agents.current()).byGhost.keys()]);
+  const waiting = waitingGauges(metrics, readWaiting, clock);
   const recordGauges = async () => {
     encryption?.record();
     for (const [kind, count] of Object.entries(delegations.slots)) metrics.slots.set({ kind }, count);

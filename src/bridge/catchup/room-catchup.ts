@@ -70,14 +70,14 @@ export class RoomCatchup {
         const now = read.get(ghost)?.window ?? new Map();
         return held === undefined ? now : mergeByRoom([held.window, now]);
       });
-      const { isDone, ...result } = await this.#passOn(withoutSuperseded(mergeByRoom(windows)), signal);
-      if (!isDone) return { ...result, complete: false };
+      const passed = await this.#passOn(withoutSuperseded(mergeByRoom(windows)), signal);
+      if (!passed.complete) return passed;
       for (const ghost of ghosts) {
         const next = read.get(ghost)?.next ?? this.#held.get(ghost)?.next;
         this.#held.delete(ghost);
         if (next !== undefined) await this.#move(ghost, next);
       }
-      return { ...result, complete };
+      return { ...passed, complete };
     });
   }
 
@@ -87,18 +87,16 @@ export class RoomCatchup {
       const { read, complete } = await this.#read(ghosts, signal);
       const due = [...this.#held].filter(([ghost]) => read.has(ghost));
       const newer = mergeByRoom([...read.values()].map(({ window }) => window));
-      const { isDone, ...result } = await this.#passOn(
-        withoutSuperseded(mergeByRoom(due.map(([, { window }]) => window)), newer),
-        signal,
-      );
-      if (!isDone) return { ...result, complete: false };
+      const older = mergeByRoom(due.map(([, { window }]) => window));
+      const passed = await this.#passOn(withoutSuperseded(older, newer), signal);
+      if (!passed.complete) return passed;
       const overtaken = new Set<GhostMxid>();
       for (const [ghost, { next }] of due) if (!(await this.#move(ghost, next))) overtaken.add(ghost);
       for (const [ghost, { window, next }] of read) {
         if (overtaken.has(ghost)) this.#held.delete(ghost);
         else this.#held.set(ghost, { window, next });
       }
-      return { ...result, complete };
+      return { ...passed, complete };
     });
   }
 
@@ -170,15 +168,12 @@ export class RoomCatchup {
     return { kind: "ok", value: { window: new Map(), next: position.value, cut: [] } };
   }
 
-  /** Passes on what no transaction has brought; `isDone` is false when not all of it could be read again. */
-  async #passOn(
-    window: EventsByRoom,
-    signal: AbortSignal,
-  ): Promise<Omit<RoomCatchupResult, "complete"> & { readonly isDone: boolean }> {
+  /** Passes on what no transaction has brought; it is not complete when not all of it could be read again. */
+  async #passOn(window: EventsByRoom, signal: AbortSignal): Promise<RoomCatchupResult> {
     const { api, handled, intake, log } = this.#options;
     let events = 0;
     let admitted = 0;
-    let isDone = true;
+    let complete = true;
     const known = await handled([...window.values()].flat().map(({ id }) => id));
     const lost = unknownIn(window, (event) => known.has(event));
     for await (const transaction of transactionsOf(lost, api, signal)) {
@@ -187,13 +182,13 @@ export class RoomCatchup {
         events += transaction.value.events.length;
         admitted += done.admitted;
       } else {
-        isDone = false;
+        complete = false;
         log.warn({ why: failureOf(transaction) }, "missed events could not be read again");
       }
     }
     if (events > 0)
       log.info({ events, admitted }, "the catchup found events that no transaction had brought");
-    return { events, admitted, isDone };
+    return { events, admitted, complete };
   }
 }
 

@@ -30,15 +30,12 @@ export interface Finding {
   readonly hint: string | undefined;
 }
 
-const well = (name: string, found: string): Finding => ({ name, state: "ok", found, hint: undefined });
-
-const ill = (name: string, found: string, hint: string): Finding => ({
-  ...{ name, state: "failing", found, hint },
-});
-
-const notKnown = (name: string, found: string, hint: string): Finding => ({
-  ...{ name, state: "not_known", found, hint },
-});
+const finding =
+  (state: Finding["state"]) =>
+  (name: string, found: string, hint?: string): Finding => ({ name, state, found, hint });
+const well = finding("ok");
+const ill = finding("failing");
+const notKnown = finding("not_known");
 
 /** A finding of an error that names its hint; any other error is thrown on. */
 function failed(name: string, error: unknown): Finding {
@@ -68,10 +65,10 @@ export async function examineBridge(configFile: string, clock: Clock): Promise<r
   } catch (error) {
     return [failed("configuration", error)];
   }
-  const { tokens, finding } = readSecrets(config);
+  const { tokens, secrets } = readSecrets(config);
   const findings = [
     well("configuration", configFile),
-    finding,
+    secrets,
     ...(await examineAgents(config, clock)),
     well("encryption", ENCRYPTION_MODES[config.encryption.mode]),
   ];
@@ -92,7 +89,7 @@ const ENCRYPTION_MODES: Readonly<Record<BridgeConfig["encryption"]["mode"], stri
   on: "on: encrypted rooms are read and answered",
 };
 
-function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefined; finding: Finding } {
+function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefined; secrets: Finding } {
   try {
     const tokens = {
       asToken: readSecret(config.appservice.asToken, config.directory),
@@ -103,9 +100,9 @@ function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefin
     if (mode !== "refuse" && storeKeys !== undefined)
       ContentKeys.parse(readSecret(storeKeys, config.directory));
     readSecret(config.database.url, config.directory);
-    return { tokens, finding: well("secrets", "all there") };
+    return { tokens, secrets: well("secrets", "all there") };
   } catch (error) {
-    return { tokens: undefined, finding: failed("secrets", error) };
+    return { tokens: undefined, secrets: failed("secrets", error) };
   }
 }
 
@@ -170,6 +167,8 @@ async function askBridge({ observe }: BridgeConfig): Promise<z.output<typeof Rea
 }
 
 const KEY_CHECK = "keys_by_transaction";
+const RESTART = "Restart the bridge: it reads the mode at its start.";
+const OTHER_MODE = ill("bridge: encryption", "it runs in another mode", RESTART);
 
 function examineReadiness(
   { encryption }: BridgeConfig,
@@ -192,15 +191,7 @@ function examineReadiness(
     ...(isReady ? [well("bridge", "running and ready")] : []),
     // What blocks and is well is said by "ready"; of keys each link is shown.
     ...checks.filter(({ ok, blocking }) => !ok || !blocking).map(findingOf),
-    ...(isReady && hasKeys !== (encryption.mode !== "refuse")
-      ? [
-          ill(
-            "bridge: encryption",
-            "it runs in another mode",
-            "Restart the bridge: it reads the mode at its start.",
-          ),
-        ]
-      : []),
+    ...(isReady && hasKeys !== (encryption.mode !== "refuse") ? [OTHER_MODE] : []),
   ];
 }
 

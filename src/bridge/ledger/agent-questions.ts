@@ -9,7 +9,7 @@ import type { ContentKeys } from "./content-keys.ts";
 import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
 import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
-import { type PendingSend, type Said, storeSends, storing } from "./replies.ts";
+import { type Said, storing } from "./replies.ts";
 
 export interface AgentQuestion extends Said {
   readonly options: readonly QuestionOption[];
@@ -22,7 +22,7 @@ export interface AgentQuestion extends Said {
   readonly until: number;
 }
 
-const RECORD_QUESTION = storing(
+const storeQuestion = storing(
   "record_question",
   "question",
   "d.state IN ('dispatching', 'following') AND d.asked = $8",
@@ -128,18 +128,13 @@ export async function recordPosted(on: Queryable, posted: readonly Posted[]): Pr
 
 export function createQuestions(pool: Pool, keys: ContentKeys) {
   return {
-    /** Stores the question's events; the state becomes `awaiting_input`, and the room goes on. As {@link storeSends}. */
-    recordQuestion(
-      claimed: ClaimedDelegation,
-      question: AgentQuestion,
-      now: number,
-    ): Promise<PendingSend[] | "canceled"> {
+    /** Stores the question's events; the state becomes `awaiting_input`, and the room goes on. As {@link storing}. */
+    recordQuestion(claimed: ClaimedDelegation, question: AgentQuestion, now: number) {
       const { options, taskId, key = null, until, asked: first } = question;
       const identity = optionsIdentity(claimed.sourceEventId, claimed.ghost);
       const sealed = options.length === 0 ? null : keys.seal(JSON.stringify(options), identity);
-      const storage = { statement: RECORD_QUESTION, purpose: "question", first } as const;
       const further = [taskId, key, sealed, toTime(until)];
-      return storeSends(pool, keys, storage, claimed, question, now, further);
+      return storeQuestion(pool, keys, claimed, question, now, first, further);
     },
 
     /** Records that an event of a question was sent, and until when an answer is waited for. */

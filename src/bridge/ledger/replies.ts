@@ -7,16 +7,7 @@ import type { UnknownObject } from "../../domain/json.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { sourceOf } from "./delegations.ts";
 import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
-import {
-  entities,
-  leaseLost,
-  oneRow,
-  type Queryable,
-  rows,
-  type Statement,
-  statement,
-  toTime,
-} from "./postgres.ts";
+import { entities, leaseLost, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { SendPurpose } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
@@ -44,33 +35,69 @@ export interface PendingSend {
 /** The row identity that an event's content is sealed for. */
 const sendIdentity = (transactionId: string) => `send\n${transactionId}`;
 
-/**
- * The statement that stores what an agent has said as events to be sent, and gives the turn to the room's next delegation.
- * Values as in {@link storeSends}; from `$11` on those of `set`, further assignments.
- * @param from the condition on a delegation `d` that may do so
- */
-export const storing = (name: string, purpose: SendPurpose, from: string, set: string) => statement(name)`
-  WITH held AS (
-    SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
-    FROM bridge_delegations d WHERE ${HELD} AND ${from} FOR UPDATE
-  ), moved AS (
-    UPDATE bridge_delegations d SET
-      accepted_at = COALESCE(d.accepted_at, $4), waiting_since = $4, due_at = d.lease_until, prompt = NULL, attempts = 0,
-      agent_version = COALESCE($9, d.agent_version), a2a_context_id = COALESCE($10, d.a2a_context_id), ${set}
-    FROM held h WHERE d.id = h.id AND NOT h.canceled
-    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
-  ), advanced AS (${advanceRoom("$4", 0)}
-  ), sends AS (
-    INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, content)
-    SELECT m.id, '${purpose}', $8 + p.ordinal - 1, p.transaction_id, p.event_type, p.content
-    FROM moved m, unnest($5::text[], $6::text[], $7::bytea[])
-      WITH ORDINALITY AS p (transaction_id, event_type, content, ordinal)
-    RETURNING id, ordinal
-  )
-  SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
-    ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`;
+export interface Said {
+  readonly parts: readonly ReplyPart[];
+  readonly agentVersion: string | undefined;
+  /** The agent's conversation, where it was not recorded before. */
+  readonly contextId?: string | undefined;
+}
 
-const RECORD_REPLY = storing(
+/**
+ * Returns what stores that which an agent has said as events to be sent, sealed, and gives the turn to the room's next
+ * delegation. It yields `canceled` when the delegation is to be canceled: nothing was written; finish it as canceled.
+ * @param from the condition on a delegation `d` that may do so
+ * @param set further assignments; `$8` is the ordinal of the first event, and `further` values begin with `$11`
+ */
+export function storing(name: string, purpose: SendPurpose, from: string, set: string) {
+  const store = statement(name)`
+    WITH held AS (
+      SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
+      FROM bridge_delegations d WHERE ${HELD} AND ${from} FOR UPDATE
+    ), moved AS (
+      UPDATE bridge_delegations d SET
+        accepted_at = COALESCE(d.accepted_at, $4), waiting_since = $4, due_at = d.lease_until, prompt = NULL, attempts = 0,
+        agent_version = COALESCE($9, d.agent_version), a2a_context_id = COALESCE($10, d.a2a_context_id), ${set}
+      FROM held h WHERE d.id = h.id AND NOT h.canceled
+      RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
+    ), advanced AS (${advanceRoom("$4", 0)}
+    ), sends AS (
+      INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, content)
+      SELECT m.id, '${purpose}', $8 + p.ordinal - 1, p.transaction_id, p.event_type, p.content
+      FROM moved m, unnest($5::text[], $6::text[], $7::bytea[])
+        WITH ORDINALITY AS p (transaction_id, event_type, content, ordinal)
+      RETURNING id, ordinal
+    )
+    SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
+      ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`;
+  return async (
+    on: Queryable,
+    keys: ContentKeys,
+    { lease, sourceEventId, ghost, roomId }: ClaimedDelegation,
+    { parts, agentVersion, contextId }: Said,
+    now: number,
+    first = 0,
+    further: readonly unknown[] = [],
+  ): Promise<PendingSend[] | "canceled"> => {
+    const sends = parts.map((part, index) => ({
+      ...{ purpose, ordinal: first + index, roomId, ghost, sourceEventId, ...part },
+      transactionId: replyTransactionId(sourceEventId, ghost, purpose, first + index),
+      firstAttemptedAt: undefined,
+    }));
+    const sealed = sends.map(({ content, transactionId }) =>
+      keys.seal(JSON.stringify(content), sendIdentity(transactionId)),
+    );
+    const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(on, store, [
+      ...[...heldBy(lease), toTime(now), sends.map(({ transactionId }) => transactionId)],
+      ...[sends.map(({ eventType }) => eventType), sealed, first, agentVersion ?? null, contextId ?? null],
+      ...further,
+    ]);
+    assertHeld(row.held, lease);
+    if (row.canceled) return "canceled";
+    return sends.map((send, index) => ({ ...send, sendId: row.send_ids[index] ?? "" }));
+  };
+}
+
+const storeReply = storing(
   "record_reply",
   "reply",
   "d.state IN ('dispatching', 'following', 'awaiting_input')",
@@ -84,51 +111,6 @@ const PENDING_SENDS = statement("pending_sends")`
   FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id
   WHERE ${HELD} AND s.state = 'pending' AND s.purpose = $4
   ORDER BY s.ordinal`;
-
-export interface Said {
-  readonly parts: readonly ReplyPart[];
-  readonly agentVersion: string | undefined;
-  /** The agent's conversation, where it was not recorded before. */
-  readonly contextId?: string | undefined;
-}
-
-/**
- * Stores what an agent has said, sealed and with its transaction IDs, by a statement made by {@link storing}.
- * @param first the ordinal of the first event among those of its purpose
- * @returns `canceled`: it is to be canceled and nothing was written; finish it as canceled
- */
-export async function storeSends(
-  on: Queryable,
-  keys: ContentKeys,
-  storage: { readonly statement: Statement; readonly purpose: SendPurpose; readonly first: number },
-  { lease, sourceEventId, ghost, roomId }: ClaimedDelegation,
-  { parts, agentVersion, contextId }: Said,
-  now: number,
-  further: readonly unknown[] = [],
-): Promise<PendingSend[] | "canceled"> {
-  const { purpose, first } = storage;
-  const sends = parts.map((part, index) => ({
-    ...{ purpose, ordinal: first + index, roomId, ghost, sourceEventId, ...part },
-    transactionId: replyTransactionId(sourceEventId, ghost, purpose, first + index),
-    firstAttemptedAt: undefined,
-  }));
-  const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(on, storage.statement, [
-    ...heldBy(lease),
-    toTime(now),
-    sends.map(({ transactionId }) => transactionId),
-    sends.map(({ eventType }) => eventType),
-    sends.map(({ content, transactionId }) =>
-      keys.seal(JSON.stringify(content), sendIdentity(transactionId)),
-    ),
-    first,
-    agentVersion ?? null,
-    contextId ?? null,
-    ...further,
-  ]);
-  assertHeld(row.held, lease);
-  if (row.canceled) return "canceled";
-  return sends.map((send, index) => ({ ...send, sendId: row.send_ids[index] ?? "" }));
-}
 
 type SealedSend = Omit<PendingSend, "content"> & { readonly content: Buffer };
 
@@ -144,13 +126,9 @@ const RECORD_SENT = statement("record_sent")`
 
 export function createReplies(pool: Pool, keys: ContentKeys) {
   return {
-    /** Stores the parts of the answer; the state becomes `reply_pending`. As {@link storeSends}. */
-    recordReply: (
-      claimed: ClaimedDelegation,
-      reply: Said,
-      now: number,
-    ): Promise<PendingSend[] | "canceled"> =>
-      storeSends(pool, keys, { statement: RECORD_REPLY, purpose: "reply", first: 0 }, claimed, reply, now),
+    /** Stores the parts of the answer; the state becomes `reply_pending`. As {@link storing}. */
+    recordReply: (claimed: ClaimedDelegation, reply: Said, now: number) =>
+      storeReply(pool, keys, claimed, reply, now),
 
     /** The unsent events of a delegation for one purpose, in order. */
     async pendingSends(lease: Lease, purpose: SendPurpose): Promise<PendingSend[]> {

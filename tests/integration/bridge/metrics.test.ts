@@ -22,16 +22,12 @@ describe("gauges of what waits", () => {
     const clock = new ManualClock(T0 + 90_000);
     let queries = 0;
     let isAway = false;
-    const record = waitingGauges({
-      metrics,
-      read: async (ghosts) => {
-        queries += 1;
-        if (isAway) throw new Error("the database is away");
-        return ledger.waiting(ghosts);
-      },
-      ghosts: async () => [ghost()],
-      clock,
-    });
+    const read = async () => {
+      queries += 1;
+      if (isAway) throw new Error("the database is away");
+      return ledger.waiting([ghost()]);
+    };
+    const record = waitingGauges(metrics, read, clock);
     const told = async () => {
       const names =
         /^drawbridge_((?:delegations_open|question|intake_env|encrypted_events_[wo]|audit_export|agents_q)\S*) (.+)$/gm;
