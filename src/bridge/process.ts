@@ -63,11 +63,7 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
       {
         name: "taking_transactions",
         ok: intake.server.listening && !stop.aborted,
-        ...(stop.aborted
-          ? { hint: "The process is ending." }
-          : !intake.server.listening && {
-              hint: "It waits for its address, or for the homeserver to say how far the database had come; the log says which.",
-            }),
+        hint: stop.aborted ? "The process is ending." : intake.server.listening ? undefined : WAITS,
       },
       ...((await encryption?.readiness()) ?? []),
     ],
@@ -126,6 +122,8 @@ async function checkHomeserver(
   return await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
 }
 
+const WAITS =
+  "It waits for its address, or for the homeserver to say how far the database had come; the log says which.";
 /** The port of transactions may stay taken for so long: by a bridge that ends, or by one that tries it as well. */
 const TAKEN_MS = 10_000;
 const POLL_MS = 250;

@@ -37,22 +37,13 @@ export function createDatabaseMarker(pool: Pool) {
 
 export type DatabaseMarkers = ReturnType<typeof createDatabaseMarker>;
 
-/** What was ended because it may have been done since the backup. */
-export interface AcceptedDatabase {
-  readonly delegations: number;
-  readonly envelopes: number;
-}
-
 /**
  * Has bridges work on a database that was put back: cancels what was open in it, forgets up to where rooms were read, and
  * makes it another database. Each step may be repeated; the last one is what lets bridges start.
+ * @returns how many of each were ended because they may have been done since the backup
  * @throws DrawbridgeError `usage` while a bridge works on it; nothing was changed
  */
-export async function acceptDatabase(
-  pool: Pool,
-  now: number,
-  noticeIntervalMs: number,
-): Promise<AcceptedDatabase> {
+export async function acceptDatabase(pool: Pool, now: number, noticeIntervalMs: number) {
   const { live } = await oneRow<{ live: number }>(pool, LIVE, []);
   if (live > 0) {
     throw new DrawbridgeError("usage", "a bridge works on this database", {
