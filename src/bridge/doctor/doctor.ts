@@ -1,6 +1,7 @@
 // `drawbridge doctor`: what is wrong with a bridge's folder and its homeserver, each with a hint.
 // Invariants: what could not be examined is reported as not known, never as ok; what only the running bridge knows is read
-// from its /readyz; nothing is changed, and no secret and nothing of an unverified card is printed.
+// from its /readyz; an agent counts as ok only when its card was fetched and verified here; nothing is changed, and no
+// secret and nothing of an unverified card is printed.
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { request } from "undici";

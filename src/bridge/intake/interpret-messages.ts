@@ -243,19 +243,10 @@ export function interpretMessages(
         (one.isOpened !== true && editedBy(one, known.subjects).length > 0) ||
         editsWaiting(one, [...known.waiting, ...waiting.filter(({ isEdit }) => !isEdit)]),
     )
-    .map(
-      ({
-        position,
-        event,
-        room,
-        sender,
-        originServerTs,
-        fingerprint,
-        replaces: edits,
-      }): NewIntakeEnvelope => ({
-        ...{ position, event, room, sender, originServerTs, fingerprint, edits, deadline },
-      }),
-    );
+    .map((one): NewIntakeEnvelope => {
+      const { position, event, room, sender, originServerTs, fingerprint, replaces: edits } = one;
+      return { position, event, room, sender, originServerTs, fingerprint, edits, deadline };
+    });
   for (const message of candidates) {
     const { position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest } = message;
     const isPlain = indexDigest === undefined;
@@ -299,18 +290,16 @@ export function interpretMessages(
       // An entry that allows nobody is revoked, and the dispatch refuses with that reason.
       const isRefused = target && allowsAnybody(target.entry) && !isSenderAllowed(target.entry, sender);
       delegations.push({
-        ...{
-          position,
-          event,
-          room,
-          ghost,
-          agent,
-          sender,
-          originServerTs,
-          threadRoot,
-          attachment,
-          indexDigest,
-        },
+        position,
+        event,
+        room,
+        ghost,
+        agent,
+        sender,
+        originServerTs,
+        threadRoot,
+        attachment,
+        indexDigest,
         targetFingerprint: target?.fingerprint ?? NO_TARGET,
         refused: isForgotten ? "event_too_old" : isRefused ? "sender_policy_rejected" : undefined,
         agentTurn: agentTurnOf(message, known.recentAnswers),

@@ -96,9 +96,10 @@ export async function openEncrypted(
     .map((event) => ({ event, ghosts: context.ghosts(event.room) }))
     .filter(({ event, ghosts }) => mayAskOne(ghosts, event, targets));
   const results = await Promise.all(
-    tried.map(async (one) => ({
-      ...{ ...one, result: await decrypt(one.ghosts, one.event).catch(() => UNAVAILABLE) },
-    })),
+    tried.map(async (one) => {
+      const result = await decrypt(one.ghosts, one.event).catch(() => UNAVAILABLE);
+      return { ...one, result };
+    }),
   );
   for (const { event, ghosts, result } of results) {
     if (result.kind !== "decrypted") {

@@ -1,6 +1,7 @@
 // Delegations are canceled: by the redaction of their event, or of an answer that the agent does not have yet, by the
 // person who asked, or by an operator.
-// Invariant: a cancellation is a durable intent; whoever holds the lease, in whichever process, ends the delegation.
+// Invariants: a cancellation is a durable intent; whoever holds the lease, in whichever process, ends the delegation; who
+// asked is told by the transition that ends it.
 import type { Admission, NewCancel, NewNotice } from "./admission-types.ts";
 import { expireUnheld } from "./envelope-expiry.ts";
 import { CANCEL_NOTICES } from "./notices.ts";

@@ -134,7 +134,8 @@ type DeviceRow = Omit<RecordedDevice, "store"> & {
 };
 
 const toDevice = ({ store, ...row }: DeviceRow): RecordedDevice => ({
-  ...{ ...row, store: store && { ...store, epoch: BigInt(store.epoch) } },
+  ...row,
+  store: store && { ...store, epoch: BigInt(store.epoch) },
 });
 
 export function createGhosts(pool: Pool) {

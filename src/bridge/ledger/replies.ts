@@ -86,11 +86,11 @@ export function storing(name: string, purpose: SendPurpose, from: string, set: s
     const sealed = sends.map(({ content, transactionId }) =>
       keys.seal(JSON.stringify(content), sendIdentity(transactionId)),
     );
-    const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(on, store, [
-      ...[...heldBy(lease), toTime(now), sends.map(({ transactionId }) => transactionId)],
-      ...[sends.map(({ eventType }) => eventType), sealed, first, agentVersion ?? null, contextId ?? null],
-      ...further,
-    ]);
+    const ids = sends.map(({ transactionId }) => transactionId);
+    const types = sends.map(({ eventType }) => eventType);
+    const said = [ids, types, sealed, first, agentVersion ?? null, contextId ?? null];
+    const values = [...heldBy(lease), toTime(now), ...said, ...further];
+    const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(on, store, values);
     assertHeld(row.held, lease);
     if (row.canceled) return "canceled";
     return sends.map((send, index) => ({ ...send, sendId: row.send_ids[index] ?? "" }));
