@@ -280,7 +280,6 @@ export class IntakeEnvelopeWorker {
     for (let made = -envelope.keyRequests; made <= further; made++) due += this.#requestWait(envelope, made);
     return due;
   }
-
 }
 
 function note(log: Logger, envelope: ClaimedIntakeEnvelope, what: string, more: UnknownObject): void {

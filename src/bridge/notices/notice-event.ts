@@ -2,7 +2,6 @@
 // Invariants: nothing of a question, an answer or an error's text is ever said; nobody is mentioned; in the list of agents a
 // card's text is shown as text, bounded, without control characters and without anything that notifies; the list fits one
 // event whatever cards say.
-import type { AgentSkill } from "../../cards/card-fields.ts";
 import { type GhostMxid, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
@@ -62,7 +61,11 @@ export interface DirectoryLine {
   readonly skills?: readonly Skill[] | undefined;
 }
 
-type Skill = Pick<AgentSkill, "name" | "description" | "examples">;
+interface Skill {
+  readonly name: string;
+  readonly description: string;
+  readonly examples?: readonly string[];
+}
 
 const LISTED_MAX = 50;
 const SKILLS_MAX = 6;
