@@ -13,7 +13,7 @@ import type { GhostLedger } from "./ledger/ledger.ts";
 import type { DeviceStopReason } from "./ledger/states.ts";
 import { freshDeviceId } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
-import type { Outcome } from "./matrix/request-result.ts";
+import { type Outcome, reasonOf } from "./matrix/request-result.ts";
 
 /** The device's keys at the homeserver, compared with the store. */
 export type HomeserverView = "as_stored" | "no_keys" | "other_keys" | "unreachable";
@@ -134,10 +134,9 @@ function ghostNamed(name: string, { appservice, homeserver }: BridgeConfig): Gho
 
 function assertDone(what: string, outcome: Outcome<unknown>): void {
   if (outcome.kind === "ok") return;
-  const why = outcome.kind === "refused" ? outcome.errcode : (outcome.errcode ?? outcome.cause);
   throw new DrawbridgeError(
     outcome.kind === "refused" ? "homeserver_refused" : "homeserver_unavailable",
-    `the homeserver did not ${what} (${why})`,
+    `the homeserver did not ${what} (${reasonOf(outcome)})`,
     { hint: "Run `drawbridge doctor`; then repeat the command: nothing is lost by that." },
   );
 }

@@ -5,7 +5,7 @@ import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
-import type { Outcome } from "../matrix/request-result.ts";
+import type { Failure, Outcome } from "../matrix/request-result.ts";
 import type { SyncApi } from "./sync-api.ts";
 
 export interface HomeserverWatchOptions {
@@ -79,7 +79,7 @@ export class HomeserverWatch {
   }
 }
 
-function meansStopped(outcome: Exclude<Outcome<unknown>, { kind: "ok" }>): boolean {
+function meansStopped(outcome: Failure): boolean {
   if (outcome.kind === "refused") return false;
   return ["network", "timeout", "server_error", "malformed"].includes(outcome.cause);
 }

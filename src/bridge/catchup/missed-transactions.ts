@@ -4,7 +4,7 @@
 import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId } from "../../domain/identifiers.ts";
-import type { Outcome } from "../matrix/request-result.ts";
+import { type Outcome, ok } from "../matrix/request-result.ts";
 import type { EventsByRoom, FoundEvent, Page, RawEvent } from "./found-events.ts";
 import type { SyncApi } from "./sync-api.ts";
 
@@ -40,8 +40,6 @@ export async function* transactionsOf(
     if (events.length > 0) yield ok({ transactionId: `catchup-${digest.slice(0, 32)}`, events });
   }
 }
-
-const ok = <T>(value: T) => ({ kind: "ok", value }) as const;
 
 /** Pages that are held at a time: several ghosts may have found the events of one room. */
 const PAGES_MAX = 4;

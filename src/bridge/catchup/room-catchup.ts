@@ -9,7 +9,7 @@ import { mapConcurrent, Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
-import type { Outcome } from "../matrix/request-result.ts";
+import { type Failure, type Outcome, ok } from "../matrix/request-result.ts";
 import {
   type EventsByRoom,
   type FoundBounds,
@@ -165,7 +165,7 @@ export class RoomCatchup {
     if (position.kind !== "ok") return position;
     this.#options.log.info({ ghost: reader.ghost }, "the catchup of a ghost's rooms begins now");
     await this.#options.catchupRoomState(reader.ghost, undefined);
-    return { kind: "ok", value: { window: new Map(), next: position.value, cut: [] } };
+    return ok({ window: new Map(), next: position.value, cut: [] });
   }
 
   /** Passes on what no transaction has brought; it is not complete when not all of it could be read again. */
@@ -192,6 +192,6 @@ export class RoomCatchup {
   }
 }
 
-function failureOf(outcome: Exclude<Outcome<unknown>, { kind: "ok" }>): string {
+function failureOf(outcome: Failure): string {
   return outcome.kind === "retry" ? outcome.cause : outcome.errcode;
 }

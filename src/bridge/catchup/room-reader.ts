@@ -2,7 +2,7 @@
 // Invariant: the new position covers exactly the events that were read, except where one room or all rooms together had
 // more than the bound: then the newest are read, and those rooms are reported as `cut`.
 import type { RoomId } from "../../domain/identifiers.ts";
-import type { Outcome } from "../matrix/request-result.ts";
+import { type Outcome, ok } from "../matrix/request-result.ts";
 import { type EventsByRoom, type FoundBudget, type FoundEvent, whileMember } from "./found-events.ts";
 import type { Reader, SyncApi, SyncChanges } from "./sync-api.ts";
 
@@ -39,7 +39,7 @@ export async function readRooms(
     for (const [room, events] of whole.value.window)
       window.set(room, [...(window.get(room) ?? []), ...events]);
   }
-  return { kind: "ok", value: { window, next: position, cut } };
+  return ok({ window, next: position, cut });
 }
 
 /** One answer, with the rest of those rooms of which it holds only the end. */
@@ -78,7 +78,7 @@ async function completed(
     const found = budget.found(invitation, { ghost, room, from: changes.next }, true);
     keep(window, room, [{ ...found, raw: invitation }]);
   }
-  return { kind: "ok", value: { window, cut } };
+  return ok({ window, cut });
 }
 
 /** Of a room that was left, the page before its end holds that end again. */

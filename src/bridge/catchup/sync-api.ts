@@ -6,7 +6,7 @@ import { z } from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import { type EventId, type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
-import { mapValue, type Outcome } from "../matrix/request-result.ts";
+import { mapValue, type Outcome, ok } from "../matrix/request-result.ts";
 import type { RawEvent } from "./found-events.ts";
 
 /** What a ghost sees of one room since its position, oldest first. */
@@ -120,7 +120,7 @@ export class SyncApi {
       const outcome = await this.#sync("sync_position", reader, since, { filter: NOTHING });
       if (outcome.kind !== "ok") return outcome;
       const next = outcome.value.next_batch;
-      if (next === since || answers === ANSWERS_MAX) return { kind: "ok", value: next };
+      if (next === since || answers === ANSWERS_MAX) return ok(next);
       since = next;
     }
   }

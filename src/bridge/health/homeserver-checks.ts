@@ -5,7 +5,7 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
-import type { Outcome } from "../matrix/request-result.ts";
+import { type Failure, reasonOf } from "../matrix/request-result.ts";
 import type { Readiness } from "./health-server.ts";
 
 export interface SelfCheck extends Readiness {
@@ -32,7 +32,6 @@ export interface SelfCheckDependencies extends HomeserverCheckDependencies {
 
 /** What the operator should do; undefined when it is well. */
 type Hint = string | undefined;
-type Failure = Exclude<Outcome<unknown>, { kind: "ok" }>;
 
 const RENDER_AGAIN =
   "Render the registration again with `drawbridge bridge registration`, give it to the homeserver and restart it.";
@@ -114,9 +113,4 @@ async function ghostDevice({ homeserver, ghosts }: SelfCheckDependencies, ghost:
   const actor = await ghosts.ensureGhost(ghost);
   if (actor.kind === "ok" && whoami.value.device_id === actor.value.deviceId) return undefined;
   return "The homeserver ignores the device that a ghost acts as: it is too old for that; Synapse 1.163 is known to work.";
-}
-
-function reasonOf(outcome: Failure): string {
-  if (outcome.kind === "refused") return outcome.errcode;
-  return outcome.errcode ?? outcome.cause;
 }

@@ -55,6 +55,11 @@ export const ok = <T>(value: T): Ok<T> => ({ kind: "ok", value });
 export const DONE = ok(undefined);
 export const refused = (status: number, errcode: string): Refused => ({ kind: "refused", status, errcode });
 
+/** The Matrix error code of what failed, or its cause where the homeserver named none. */
+export function reasonOf(failure: Failure): string {
+  return failure.kind === "refused" ? failure.errcode : (failure.errcode ?? failure.cause);
+}
+
 /** The outcome with its value mapped. */
 export function mapValue<T, U>(outcome: Outcome<T>, map: (value: T) => U): Outcome<U> {
   return outcome.kind === "ok" ? ok(map(outcome.value)) : outcome;

@@ -15,7 +15,7 @@ import { type ClaimedStatus, UNKNOWN } from "../ledger/status-messages.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import type { Outcome } from "../matrix/request-result.ts";
+import { DONE, type Outcome } from "../matrix/request-result.ts";
 import {
   type EncryptEvent,
   type SenderDependencies,
@@ -159,7 +159,7 @@ async function setPinned(
   if (read.kind !== "ok") return read;
   const listed = read.value?.["pinned"];
   const present = Array.isArray(listed) ? listed.filter((one) => typeof one === "string") : [];
-  if (present.includes(eventId) === isPinned) return { kind: "ok", value: undefined };
+  if (present.includes(eventId) === isPinned) return DONE;
   const pinned = isPinned ? [...present, eventId] : present.filter((one) => one !== eventId);
   return homeserver.setState(actor, roomId, PINNED, { pinned });
 }
