@@ -1,14 +1,11 @@
-// Keycloak as the issuer of declared clients, by its Admin REST API.
-// Invariants: clients are closed before anything else is done; a client is enabled only together with its
-// declared secret and settings, never before; closing needs no secret; a client that was there before is taken over
-// when it is declared: it is disabled when it is closed or declared no more, and never deleted; what was done is read
-// back.
+// Keycloak as the issuer of declared clients. Invariants: clients are closed before anything else is done; a client is
+// enabled only together with its declared secret and settings; closing needs no secret; a client that was there before
+// is taken over when it is declared, and never deleted; what was done is read back.
 import { resolve } from "node:path";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
-import { type RegistrySecretReference, readRegistrySecret, readSecret } from "../../../runtime/secrets.ts";
-import type { FederationConfig } from "../../config.ts";
+import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
+import { readRegistrySecret } from "../../../runtime/secrets.ts";
 import type { Drift } from "../plane.ts";
 import type { IssuedClient, IssuerAdapter, IssuerFailure, IssuerIntent } from "./issuer-adapter.ts";
 import {
@@ -22,14 +19,10 @@ import {
   isOwnedBy,
   KeycloakAdmin,
   KeycloakClient,
+  type KeycloakTarget,
   newClient,
   ownerOf,
 } from "./keycloak-admin.ts";
-
-type KeycloakTarget = Extract<
-  NonNullable<FederationConfig["gateway"]>["issuer"],
-  { readonly adapter: "keycloak" }
->;
 
 const PAGE = 500;
 /** In every realm: a partner of such a name would take the console from its administrators. */
@@ -46,44 +39,22 @@ const ScopeList = z.array(z.object({ id: z.string().min(1), name: z.string() }))
 
 /** @param directory where relative paths start */
 export function keycloakAdapter(target: KeycloakTarget, directory: string, clock: Clock): IssuerAdapter {
-  const admin = new KeycloakAdmin(
-    {
-      url: target.url.replace(/\/+$/, ""),
-      realm: target.realm,
-      adminRealm: target.adminRealm,
-      adminClientId: target.adminClientId,
-      adminClientSecret: () => readSecret(target.adminClientSecret, directory),
-      caFile: target.caFile === undefined ? undefined : resolve(directory, target.caFile),
-    },
-    clock,
-  );
-  const secrets = resolve(directory, target.secretsDirectory);
-  return new Keycloak(admin, {
-    audience: target.audience,
-    secretOf: (reference) => readRegistrySecret(reference, secrets),
-    // The client that we act as is listed among the others when it belongs to the same realm.
-    foreign: new Set([
-      ...KEYCLOAKS_OWN,
-      ...(target.realm === target.adminRealm ? [target.adminClientId] : []),
-    ]),
-  });
-}
-
-interface KeycloakOptions {
-  readonly audience: string;
-  /** @throws DrawbridgeError */
-  readonly secretOf: (reference: RegistrySecretReference) => string;
-  /** Clients that are never touched, also when the registry declares them. */
-  readonly foreign: ReadonlySet<string>;
+  return new Keycloak(target, directory, clock);
 }
 
 class Keycloak implements IssuerAdapter {
   readonly #admin: KeycloakAdmin;
-  readonly #options: KeycloakOptions;
+  readonly #audience: string;
+  readonly #secretsFolder: string;
+  /** Clients that are never touched, also when the registry declares them: Keycloak's, and the one that we act as. */
+  readonly #foreign: ReadonlySet<string>;
 
-  constructor(admin: KeycloakAdmin, options: KeycloakOptions) {
-    this.#admin = admin;
-    this.#options = options;
+  constructor(target: KeycloakTarget, directory: string, clock: Clock) {
+    const { realm, adminRealm, adminClientId, audience, secretsDirectory } = target;
+    this.#admin = new KeycloakAdmin(target, directory, clock);
+    this.#audience = audience;
+    this.#secretsFolder = resolve(directory, secretsDirectory);
+    this.#foreign = new Set([...KEYCLOAKS_OWN, ...(realm === adminRealm ? [adminClientId] : [])]);
   }
 
   async read(): Promise<ReadonlyMap<string, { readonly enabled: boolean }>> {
@@ -99,9 +70,9 @@ class Keycloak implements IssuerAdapter {
       else refusedIds.add(clientId);
     };
 
-    for (const { clientId } of intent.clients)
-      if (this.#options.foreign.has(clientId)) refusedIds.add(clientId);
-    const clients = intent.clients.filter(({ clientId }) => !this.#options.foreign.has(clientId));
+    const isForeign = ({ clientId }: IssuedClient) => this.#foreign.has(clientId);
+    for (const { clientId } of intent.clients.filter(isForeign)) refusedIds.add(clientId);
+    const clients = intent.clients.filter((client) => !isForeign(client));
     for (const client of clients) {
       const found = before.get(client.clientId);
       if (client.enabled || found === undefined || isClosed(found, intent)) continue;
@@ -128,11 +99,7 @@ class Keycloak implements IssuerAdapter {
       if (found !== undefined && this.#isRight(found, secret, intent)) continue;
       await attempt(client.clientId, () =>
         found === undefined
-          ? this.#ok(
-              "POST",
-              "clients",
-              newClient(client.clientId, intent.owner, this.#options.audience, secret),
-            )
+          ? this.#ok("POST", "clients", newClient(client.clientId, intent.owner, this.#audience, secret))
           : this.#setRight(found, secret, intent),
       );
     }
@@ -181,7 +148,7 @@ class Keycloak implements IssuerAdapter {
   }
 
   #isRight(found: KeycloakClient, secret: string, { owner }: IssuerIntent): boolean {
-    const isSet = hasSettings(found, this.#options.audience) && isOwnedBy(found, owner);
+    const isSet = hasSettings(found, this.#audience) && isOwnedBy(found, owner);
     return found.enabled && found.secret === secret && isSet;
   }
 
@@ -209,9 +176,7 @@ class Keycloak implements IssuerAdapter {
       const basic = (await this.#scopes("client-scopes")).find(({ name }) => name === BASIC_SCOPE);
       ok = basic !== undefined && (await this.#ok("PUT", `${at}/default-client-scopes/${basic.id}`)) && ok;
     }
-    return (
-      ok && (await this.#put(found, clientSettings(this.#options.audience, secret, ownerOf(found, owner))))
-    );
+    return ok && (await this.#put(found, clientSettings(this.#audience, secret, ownerOf(found, owner))));
   }
 
   #put({ id }: KeycloakClient, body: unknown): Promise<boolean> {
@@ -224,8 +189,7 @@ class Keycloak implements IssuerAdapter {
   }
 
   async #scopes(path: string) {
-    const parsed = ScopeList.safeParse((await this.#admin.call("GET", path)).body);
-    return parsed.success ? parsed.data : [];
+    return ScopeList.safeParse((await this.#admin.call("GET", path)).body).data ?? [];
   }
 
   async #list(): Promise<ReadonlyMap<string, KeycloakClient>> {
@@ -244,12 +208,10 @@ class Keycloak implements IssuerAdapter {
   }
 
   #readSecret({ secret }: IssuedClient): string | undefined {
-    if (secret === undefined) return undefined;
     try {
-      return this.#options.secretOf(secret);
+      return secret && readRegistrySecret(secret, this.#secretsFolder);
     } catch (error) {
-      if (error instanceof DrawbridgeError) return undefined;
-      throw error;
+      return undefinedFor()(error);
     }
   }
 }

@@ -1,7 +1,7 @@
-// Keycloak's Admin REST API (26): the few requests that clients need, as a service account.
-// Invariants: its token comes by client credentials, is kept until shortly before it ends and requested anew once
-// when it is refused; no redirect is followed, so that it goes to the configured address alone; every exchange
-// has a deadline; neither token, secret nor body reaches an error.
+// Keycloak's Admin REST API (26), as a service account. Invariants: its token is kept until shortly before it ends and
+// requested anew once when it is refused; it goes to the configured address alone; every exchange has a deadline;
+// neither token, secret nor body reaches an error.
+import { resolve } from "node:path";
 import { Agent } from "undici";
 import { z } from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
@@ -12,19 +12,15 @@ import { membersOf } from "../../../domain/json.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { basicAuthorization, type JsonRequest, requestJson } from "../../../runtime/http.ts";
 import { readInput } from "../../../runtime/read-input.ts";
+import { readSecret } from "../../../runtime/secrets.ts";
+import type { FederationConfig } from "../../config.ts";
 
-export interface KeycloakAccess {
-  /** Base URL, without `/realms` or a final slash. */
-  readonly url: string;
-  readonly realm: string;
-  readonly adminRealm: string;
-  readonly adminClientId: string;
-  /** Read anew for each token, so that it can be rotated. */
-  readonly adminClientSecret: () => string;
-  readonly caFile?: string | undefined;
-}
+export type KeycloakTarget = Extract<
+  NonNullable<FederationConfig["gateway"]>["issuer"],
+  { readonly adapter: "keycloak" }
+>;
 
-export interface AdminAnswer {
+interface AdminAnswer {
   readonly status: number;
   /** Parsed JSON; undefined when there was none. */
   readonly body: unknown;
@@ -36,13 +32,16 @@ const CONNECT_MS = 2_000;
 const RENEW_BEFORE_MS = 15_000;
 
 export class KeycloakAdmin {
-  readonly #access: KeycloakAccess;
+  readonly #target: KeycloakTarget;
+  readonly #directory: string;
   readonly #clock: Clock;
   #agent: Agent | undefined;
   #token: { readonly value: string; readonly renewAt: number } | undefined;
 
-  constructor(access: KeycloakAccess, clock: Clock) {
-    this.#access = access;
+  /** @param directory where relative paths start */
+  constructor(target: KeycloakTarget, directory: string, clock: Clock) {
+    this.#target = target;
+    this.#directory = directory;
     this.#clock = clock;
   }
 
@@ -52,21 +51,18 @@ export class KeycloakAdmin {
    * @throws DrawbridgeError `issuer_unavailable`
    */
   async call(method: "GET" | "POST" | "PUT" | "DELETE", path: string, body?: unknown): Promise<AdminAnswer> {
-    const url = `${this.#access.url}/admin/realms/${encodeURIComponent(this.#access.realm)}/${path}`;
+    const { realm, adminClientId } = this.#target;
     for (let attempt = 0; ; attempt += 1) {
       const token = await this.#accessToken();
-      const answer = await this.#exchange(url, {
-        method,
-        token,
-        body,
-      });
+      const resource = `/admin/realms/${encodeURIComponent(realm)}/${path}`;
+      const answer = await this.#exchange(resource, { method, token, body });
       if (answer.status === 401 && attempt === 0) {
         this.#token = undefined;
         continue;
       }
       if (answer.status === 401 || answer.status === 403) {
         throw unavailable(
-          `Keycloak denies ${this.#access.adminClientId} the clients of realm ${this.#access.realm}`,
+          `Keycloak denies ${adminClientId} the clients of realm ${realm}`,
           "Give its service account the realm's role manage-clients.",
         );
       }
@@ -78,17 +74,15 @@ export class KeycloakAdmin {
   async #accessToken(): Promise<string> {
     const now = this.#clock.now();
     if (this.#token !== undefined && now < this.#token.renewAt) return this.#token.value;
-    const { url, adminRealm, adminClientId, adminClientSecret } = this.#access;
+    const { adminRealm, adminClientId, adminClientSecret } = this.#target;
+    const headers = {
+      // Read anew for each token, so that it can be rotated.
+      authorization: basicAuthorization(adminClientId, readSecret(adminClientSecret, this.#directory)),
+      "content-type": "application/x-www-form-urlencoded",
+    };
     const { status, body } = await this.#exchange(
-      `${url}/realms/${encodeURIComponent(adminRealm)}/protocol/openid-connect/token`,
-      {
-        method: "POST",
-        headers: {
-          authorization: basicAuthorization(adminClientId, adminClientSecret()),
-          "content-type": "application/x-www-form-urlencoded",
-        },
-        body: "grant_type=client_credentials",
-      },
+      `/realms/${encodeURIComponent(adminRealm)}/protocol/openid-connect/token`,
+      { method: "POST", headers, body: "grant_type=client_credentials" },
     );
     const { access_token: value, expires_in: lifeS } = membersOf(body);
     if (status !== 200 || typeof value !== "string" || value === "") {
@@ -102,27 +96,23 @@ export class KeycloakAdmin {
     return value;
   }
 
-  async #exchange(url: string, options: Omit<JsonRequest, "timeoutMs">): Promise<AdminAnswer> {
-    const dispatcher = this.#dispatcher();
-    try {
-      return await requestJson(url, { ...options, dispatcher, timeoutMs: EXCHANGE_MS });
-    } catch {
-      throw unavailable("Keycloak does not answer");
-    }
-  }
-
-  #dispatcher(): Agent {
-    const { caFile } = this.#access;
+  async #exchange(resource: string, options: Omit<JsonRequest, "timeoutMs">): Promise<AdminAnswer> {
+    const { url, caFile } = this.#target;
     this.#agent ??= new Agent({
       connections: 4,
       // Short, so that a command that used it can end.
       keepAliveTimeout: 1_000,
       connect: {
         timeout: CONNECT_MS,
-        ...(caFile !== undefined && { ca: readInput(caFile, "Check gateway.issuer.caFile.") }),
+        ...(caFile !== undefined && {
+          ca: readInput(resolve(this.#directory, caFile), "Check gateway.issuer.caFile."),
+        }),
       },
     });
-    return this.#agent;
+    const request = { ...options, dispatcher: this.#agent, timeoutMs: EXCHANGE_MS };
+    return requestJson(`${url.replace(/\/+$/, "")}${resource}`, request).catch(() => {
+      throw unavailable("Keycloak does not answer");
+    });
   }
 }
 
@@ -130,10 +120,8 @@ function unavailable(what: string, hint = "Start Keycloak, or correct gateway.is
   return new DrawbridgeError("issuer_unavailable", what, { hint });
 }
 
-// A declared client's settings in Keycloak, and how a client found there differs from them.
-// Invariants: client credentials alone; tokens of five minutes, signed ES256, for one audience; no mapper or
-// scope but those that bring this about, because each could put another claim into a token; the secret takes
-// part in a comparison and is in no output.
+// A declared client's settings in Keycloak. Invariants: client credentials alone; tokens of five minutes, signed
+// ES256, for one audience; no other mapper or scope, which could put another claim into a token; no secret is output.
 
 /** Which organisation manages a client: it closes the client when the registry declares it no more. */
 const OWNER_ATTRIBUTE = "drawbridge.owner";
@@ -153,8 +141,8 @@ export const KeycloakClient = z.object({
   clientId: z.string(),
   enabled: z.boolean().default(true),
   secret: z.string().optional(),
-  protocol: z.string().optional(),
-  clientAuthenticatorType: z.string().optional(),
+  protocol: z.string().nullable().default(null),
+  clientAuthenticatorType: z.string().nullable().default(null),
   publicClient: z.boolean().default(false),
   bearerOnly: z.boolean().default(false),
   serviceAccountsEnabled: z.boolean().default(false),
@@ -274,8 +262,6 @@ export function clientDigest(client: KeycloakClient, hasDeclaredSecret: boolean)
   return sha256Tagged(
     canonicalize({
       ...rest,
-      protocol: rest.protocol ?? null,
-      clientAuthenticatorType: rest.clientAuthenticatorType ?? null,
       protocolMappers: protocolMappers
         .map(({ name, protocolMapper, config }) => ({ name, protocolMapper, config }))
         .sort((a, b) => (a.name < b.name ? -1 : 1)),
