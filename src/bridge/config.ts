@@ -32,7 +32,7 @@ const Encryption = z
         longestWait: durationMs("2m", { min: "1s" }),
       })
       .prefault({}),
-    /** Which devices' questions count, and which get the keys of answers: `verified` are those of `verifiedIdentities`. */
+    /** Which devices' questions count, and which get keys of answers; `verified`: of `verifiedIdentities`. */
     senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
     verifiedIdentities: z
       .array(z.strictObject({ user: z.string().min(1), masterKey: z.string().regex(/^[A-Za-z0-9+/]{43}$/) }))

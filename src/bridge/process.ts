@@ -1,6 +1,6 @@
 // A bridge as a process: it reads its files, migrates the database, works, and drains when it is stopped.
 // Invariants: nothing listens before the database is migrated; no work begins, and no transaction is taken, on a database
-// that was put back; a drain first stops taking transactions and gives its ghosts to other processes, then lets work end.
+// that was put back; a drain first stops taking transactions and gives its ghosts to others, then lets work end.
 import { once } from "node:events";
 import { resolve } from "node:path";
 import type { FastifyInstance } from "fastify";

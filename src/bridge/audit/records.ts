@@ -80,7 +80,7 @@ export const AgentCardAudit = z.strictObject({
 
 export type AgentCardAudit = z.output<typeof AgentCardAudit>;
 
-/** svc.encrypted_intake.v1: one record for each encrypted event that expired unread. Only its ciphertext names a target. */
+/** svc.encrypted_intake.v1: one for each encrypted event that expired unread. Only its ciphertext names a target. */
 export const EncryptedIntakeAudit = z.strictObject({
   schema: z.literal("svc.encrypted_intake.v1"),
   time: Time,

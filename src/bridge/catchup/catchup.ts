@@ -94,7 +94,7 @@ export class Catchup {
     await Promise.all([this.#api.close(), this.#quiet.drain(), this.#running]);
   }
 
-  /** Resolves when transactions may be taken: when the catchup has ended whose events come first, or after five seconds. */
+  /** Resolves when transactions may be taken: after the catchup whose events come first, or after five seconds. */
   async ready(): Promise<void> {
     this.#watch.poll();
     // The first that waits sets the bound for all.

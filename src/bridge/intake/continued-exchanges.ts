@@ -5,7 +5,7 @@ import type { AgentTarget } from "../agents/loaded-agents.ts";
 import type { RecentAnswer, Subject } from "../ledger/admission-types.ts";
 import type { MessageEvent } from "./read-events.ts";
 
-/** The number of the answer that this message asks for in an exchange, from 1: a program reacts at once, again and again. */
+/** Which answer of an exchange this message asks for, from 1: a program reacts at once, again and again. */
 export function agentTurnOf(message: MessageEvent, recent: readonly RecentAnswer[]): number {
   const turns = recent.filter((answer) => isReaction(message, answer)).map(({ agentTurn }) => agentTurn);
   return 1 + Math.max(0, ...turns);

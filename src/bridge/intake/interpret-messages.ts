@@ -185,7 +185,7 @@ export interface Asked {
 /** A mention and the command. */
 const CANCEL_LENGTH_MAX = 512;
 
-/** The command may follow the mention of a ghost. Only a short text is compared with names: anybody may mention thousands. */
+/** The command may follow a ghost's mention. Only a short text is compared: anybody may mention thousands. */
 function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
   const body = questionTextOf(message);
   if (!body.endsWith(CANCEL_COMMAND) || body.length > CANCEL_LENGTH_MAX) return false;

@@ -145,7 +145,7 @@ function mayHoldUp(
 
 const FIELDS = ["event_id", "room_id", "sender", "type", "origin_server_ts", "content"] as const;
 
-/** SHA-256 of an encrypted event in canonical form (RFC 8785), by which it is known later; undefined where it has none. */
+/** SHA-256 of an encrypted event in canonical form (RFC 8785), by which it is known later, if it has one. */
 export function eventFingerprint(raw: UnknownObject): Buffer | undefined {
   try {
     return sha256(canonicalize(FIELDS.map((field) => (raw[field] ?? null) as Json)));

@@ -39,7 +39,7 @@ export function questionTextOf(message: Said): string {
   return said.text;
 }
 
-/** What a message says without the mention it begins with. @param displayName the ghost's name, where it is configured */
+/** What a message says without the mention it begins with. @param displayName the ghost's configured name */
 export function promptOf(message: Said, ghost: GhostMxid, displayName: string | undefined): string {
   const text = questionTextOf(message);
   const { leading } = message;

@@ -48,7 +48,7 @@ function referenceIn(content: UnknownObject, isEncrypted: boolean): Attachment {
   return { ...place, ...described, encryption: { key: key.k, iv, sha256: hashes.sha256 } };
 }
 
-/** The file of a message, and its caption: a file whose name is not its `body` has one. Undefined for other messages. */
+/** The file of a message, and its caption, if its name is not its `body`. Undefined for other messages. */
 export function readAttachment(
   content: UnknownObject,
   isEncrypted: boolean,

@@ -25,7 +25,7 @@ export class ContentKeys {
     this.#keys = keys;
   }
 
-  /** Reads keys of 32 bytes, base64, one a line: the first seals; all open. @throws DrawbridgeError `secret_unavailable` */
+  /** Reads base64 keys, one a line: the first seals; all open. @throws DrawbridgeError `secret_unavailable` */
   static parse(text: string): ContentKeys {
     const hint = "Write 32 random bytes in base64 on each line, for example from `openssl rand -base64 32`.";
     const lines = text.split("\n").filter((line) => line.trim() !== "");

@@ -110,7 +110,7 @@ export async function keysFound(on: Queryable, roomIds: readonly RoomId[]): Prom
 
 export function createEnvelopeExpiry(pool: Pool, noticeIntervalMs: number) {
   return {
-    /** Ends an intake envelope without delegations, with the notice of its reason. @throws DrawbridgeError `lease_lost` */
+    /** Ends an intake envelope without delegations, with its notice. @throws DrawbridgeError `lease_lost` */
     async expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, now: number): Promise<void> {
       await inRooms(pool, [envelope.room], async (client) => {
         const { event, room, fence } = envelope;

@@ -9,7 +9,7 @@ export interface Waiting {
   readonly delegations: Readonly<Partial<Record<OpenState, number>>>;
   /** Since when the oldest question, or answer to one of an agent, waits to be accepted by its agent. */
   readonly oldestQuestionAt: number | undefined;
-  /** Encrypted events without a key: those that hold their rooms, those whose rooms have continued, and when the oldest came. */
+  /** Encrypted events without a key: which hold their rooms, whose rooms have continued, when the oldest came. */
   readonly envelopes: { readonly holding: number; readonly passed: number; readonly oldestAt: number | null };
   /** When the oldest audit record was written that was not exported. */
   readonly oldestAuditAt: number | undefined;

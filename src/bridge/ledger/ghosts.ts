@@ -118,7 +118,7 @@ const FORGET_STORE = statement("ghost_device_forget_store")`
 const FORGET_RECORDS = statement("ghost_device_forget_records")`
   DELETE FROM bridge_crypto_records WHERE ghost_mxid = $1`;
 
-/** The store goes before its records, as writers lock them; their statement of its own sees the last writer's commit. */
+/** The store goes before its records, as writers lock them; the last statement sees the last writer's commit. */
 function resetDevice(pool: Pool, ghost: GhostMxid, deviceId: string, fresh: string): Promise<boolean> {
   return inTransaction(pool, "BEGIN", async (client) => {
     const reset = await rows(client, RESET, [ghost, deviceId, fresh]);

@@ -69,7 +69,7 @@ export function encryptedRoomMarker(room: RoomId): string {
   return `encrypted_room_refused ${room}`;
 }
 
-/** Simultaneous causes share the interval's number in their marker; `since` excludes notices on both sides of its edge. */
+/** Simultaneous causes share an interval's number in their marker; `since` excludes notices around its edge. */
 export function noticeBound(
   { kind, room, ghost, source }: Pick<NewNotice, "kind" | "room" | "ghost"> & { source: EventId | undefined },
   stage: TerminalStage | undefined,

@@ -1,6 +1,6 @@
 // The status message of a delegation that takes long: which event it is, what it says now, and what the agent said last.
 // Invariants: at most one a delegation; its row goes, with what the agent said, sealed, when the message says that the
-// delegation has ended; a worker's writes are fenced, except that what it has shown and pinned is recorded whoever reports it.
+// delegation has ended; a worker's writes are fenced, but what it has shown and pinned is recorded whoever reports it.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./content-keys.ts";

@@ -1,7 +1,7 @@
 // Transaction IDs of outgoing events (Matrix client-server API, "Transaction identifiers").
-// Invariants: unique across the whole appservice, because a homeserver's memory of them is keyed by neither user nor device;
-// a function of the delegation's or notice's unique key alone, so that an earlier send can be recognised by the event that
-// carries it, even after a lost database.
+// Invariants: unique across the whole appservice, because a homeserver's memory of them has neither user nor device;
+// a function of the delegation's or notice's unique key alone, so that an earlier send can be recognised by the event
+// that carries it, even after a lost database.
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, TransactionId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
