@@ -2,21 +2,12 @@
 // Invariants: a revision is read as a whole and never from a work tree; the branch moves only from the commit
 // that a change was built on to the commit that holds it (compare and swap). What an ID names never changes,
 // so what was read of it is cached, within bounds; where a branch points is read each time.
+import { createHash } from "node:crypto";
 import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { LRUCache } from "lru-cache";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type GitCall, git, gitFailure, gitLine, gitOk } from "./git.ts";
-import {
-  FOLDER_MODE,
-  formatOf,
-  type NamedEntry,
-  type ObjectFormat,
-  type ObjectType,
-  objectId,
-  readLooseObject,
-  treeEntries,
-} from "./objects.ts";
 
 declare const brand: unique symbol;
 /** The ID of a commit: 40 or 64 hexadecimal digits. */
@@ -27,8 +18,6 @@ const KEPT_TEXTS = 8 << 20;
 /** Listings of revisions that are kept. */
 const KEPT_LISTINGS = 16;
 const KEPT_COMMITS = 10_000;
-/** Commits that are looked at, one after another, before git is asked. */
-const WALKED_MAX = 100;
 
 const OBJECT_ID = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
 
@@ -38,7 +27,9 @@ export function parseRevision(value: unknown): Revision | undefined {
 
 /** The ID that a text's blob has beside a revision: SHA-1 or SHA-256, as the repository's format is. */
 export function blobIdOf(text: string, beside: Revision): string {
-  return objectId(formatOf(beside), { type: "blob", bytes: Buffer.from(text, "utf8") });
+  const bytes = Buffer.from(text, "utf8");
+  const digest = createHash(beside.length === 64 ? "sha256" : "sha1");
+  return digest.update(`blob ${bytes.length}\0`).update(bytes).digest("hex");
 }
 
 /** What a revision has at a path that is not a folder: a file, a symbolic link or a submodule. */
@@ -60,8 +51,7 @@ export function isFile({ mode }: Pick<TreeEntry, "mode">): boolean {
 }
 
 /** What never changes of a commit. */
-interface CommitFacts {
-  readonly tree: string;
+export interface CommitFacts {
   /** When it was committed, by its committer's clock: seconds since the Unix epoch. */
   readonly at: number;
   readonly parents: readonly Revision[];
@@ -71,7 +61,6 @@ export class Repository {
   /** As configured. */
   readonly path: string;
   readonly branch: string;
-  readonly format: ObjectFormat;
   readonly #gitDirectory: string;
   readonly #texts = new LRUCache<string, string>({
     maxSize: KEPT_TEXTS,
@@ -80,10 +69,9 @@ export class Repository {
   readonly #listings = new LRUCache<string, readonly TreeEntry[]>({ max: KEPT_LISTINGS });
   readonly #commits = new LRUCache<Revision, CommitFacts>({ max: KEPT_COMMITS });
 
-  private constructor(path: string, branch: string, format: ObjectFormat, gitDirectory: string) {
+  private constructor(path: string, branch: string, gitDirectory: string) {
     this.path = path;
     this.branch = branch;
-    this.format = format;
     this.#gitDirectory = gitDirectory;
   }
 
@@ -103,16 +91,16 @@ export class Repository {
     }
     // Without the ceiling, git would take a folder inside another repository for that repository.
     const call = { cwd: real, env: { GIT_CEILING_DIRECTORIES: dirname(real) } };
-    const asked = ["--git-common-dir", "--is-bare-repository", "--show-object-format"];
-    const answer = await git(["rev-parse", "--path-format=absolute", ...asked], call);
+    const request = ["rev-parse", "--path-format=absolute", "--git-common-dir", "--is-bare-repository"];
+    const answer = await git(request, call);
     if (answer.code !== 0) {
       throw new DrawbridgeError("repository_unusable", `${path} is not the top of a git repository`, {
         hint: "Correct `repository.path`: a bare repository, or the folder that holds .git.",
       });
     }
-    const [, gitDirectory = "", isBare, format] =
-      /^(.*)\n(true|false)\n(sha1|sha256)\n$/s.exec(answer.stdout.toString("utf8")) ?? [];
-    const repository = new Repository(real, branch, format as ObjectFormat, gitDirectory);
+    const [, gitDirectory = "", isBare] =
+      /^(.*)\n(true|false)\n$/s.exec(answer.stdout.toString("utf8")) ?? [];
+    const repository = new Repository(real, branch, gitDirectory);
     // A bare repository without linked work trees has nowhere to check a branch out.
     const mayHaveWorkTrees = isBare !== "true" || existsSync(join(gitDirectory, "worktrees"));
     if (mayHaveWorkTrees) await repository.#refuseCheckedOut();
@@ -176,49 +164,20 @@ export class Repository {
 
   /** Whether `ancestor` is `descendant` or one of its ancestors; false also when it is unknown here. */
   async isAncestor(ancestor: Revision, descendant: Revision): Promise<boolean> {
-    const known = new Set([descendant]);
-    for (const commit of known) {
-      if (commit === ancestor) return true;
-      const facts = known.size > WALKED_MAX ? undefined : this.#facts(commit);
-      if (facts === undefined) {
-        return (await git(["merge-base", "--is-ancestor", ancestor, descendant], this.call())).code === 0;
-      }
-      for (const parent of facts.parents) known.add(parent);
-    }
-    return false;
+    if (ancestor === descendant) return true;
+    if (this.#commits.get(descendant)?.parents.includes(ancestor) === true) return true;
+    const answer = await git(["merge-base", "--is-ancestor", ancestor, descendant], this.call());
+    return answer.code === 0;
   }
 
-  /** Of a commit that has a file of its own. */
-  #facts(revision: Revision): CommitFacts | undefined {
-    const kept = this.#commits.get(revision);
-    if (kept !== undefined) return kept;
-    const [head = ""] = (this.#loose(revision, "commit")?.toString("latin1") ?? "").split("\n\n", 1);
-    const found = /^tree (\w+)\n((?:parent \w+\n)*)author .*\ncommitter .*> (\d+) [+-]\d{4}(?:\n|$)/.exec(
-      head,
-    );
-    if (found === null) return undefined;
-    const [, tree = "", parents = "", at] = found;
-    const facts = {
-      tree,
-      parents: parents.split(/parent |\n/).flatMap((id) => parseRevision(id) ?? []),
-      at: Number(at),
-    };
+  /** Keeps what is known of a commit that was written here, since that is asked for next. */
+  keep(revision: Revision, facts: CommitFacts): void {
     this.#commits.set(revision, facts);
-    return facts;
-  }
-
-  /** Undefined where the object has no file of its own: then git is asked. */
-  #loose(id: string, type: ObjectType): Buffer | undefined {
-    try {
-      return readLooseObject(this.#gitDirectory, id, type);
-    } catch {
-      return undefined;
-    }
   }
 
   /** When commits were made, in seconds since the Unix epoch and in any order, by one call of git at most. */
   async datesOf(revisions: readonly Revision[]): Promise<readonly number[]> {
-    const kept = revisions.map((revision) => this.#facts(revision)?.at);
+    const kept = revisions.map((revision) => this.#commits.get(revision)?.at);
     if (!kept.includes(undefined)) return kept.flatMap((at) => at ?? []);
     const printed = await gitLine(["log", "--no-walk", "--format=%ct", ...revisions], this.call());
     return printed.split("\n").map(Number);
@@ -241,17 +200,15 @@ export class Repository {
     revision: Revision,
     folder: string,
     along: "mainline" | "merged" = "mainline",
-  ): Promise<ReadonlyMap<Revision, readonly TreeEntry[]>> {
-    const known = along === "mainline" ? await this.#changesOfKnown(since, revision, folder) : undefined;
-    if (known !== undefined) return known;
+  ): Promise<ReadonlyMap<Revision, readonly Omit<TreeEntry, "mode">[]>> {
     const range = since === undefined ? [revision] : [revision, `^${since}`];
     const format = ["--format=%H", "--raw", "--no-abbrev", "--no-renames", "--diff-merges=first-parent"];
     // Without the full history, git leaves out whatever side a merge has set aside.
     const parents = along === "mainline" ? "--first-parent" : "--full-history";
     const args = ["log", parents, "--ignore-missing", ...format, ...range, "--", folder];
     const listed = await gitLine(args, this.call({ settings: ["log.showRoot=true"] }));
-    const changes = new Map<Revision, TreeEntry[]>();
-    let files: TreeEntry[] = [];
+    const changes = new Map<Revision, Omit<TreeEntry, "mode">[]>();
+    let files: Omit<TreeEntry, "mode">[] = [];
     for (const line of listed.split("\n")) {
       const commit = parseRevision(line);
       if (commit !== undefined) {
@@ -259,27 +216,7 @@ export class Repository {
         changes.set(commit, files);
       }
       const [, mode = "", blobId, path] = /^:\d+ (\d+) \w+ (\w+) \w+\t(.*)$/.exec(line) ?? [];
-      if (isFile({ mode }) && blobId !== undefined && path !== undefined) files.push({ path, blobId, mode });
-    }
-    return changes;
-  }
-
-  /** Undefined unless first parents with files of their own lead to `since`, or without it to the beginning. */
-  async #changesOfKnown(since: Revision | undefined, revision: Revision, folder: string) {
-    const changes = new Map<Revision, readonly TreeEntry[]>();
-    let commit: Revision | undefined = revision;
-    for (let walked = 0; commit !== since; walked++) {
-      const facts: CommitFacts | undefined = commit && this.#facts(commit);
-      if (commit === undefined || facts === undefined || walked === WALKED_MAX) return undefined;
-      const parent: Revision | undefined = facts.parents[0];
-      const before = new Map<string, string>();
-      for (const { path, blobId, mode } of parent === undefined ? [] : await this.list(parent, [folder])) {
-        before.set(path, `${mode} ${blobId}`);
-      }
-      const after = await this.list(commit, [folder]);
-      const other = after.filter(({ path, blobId, mode }) => before.get(path) !== `${mode} ${blobId}`);
-      if (other.length > 0 || after.length < before.size) changes.set(commit, other.filter(isFile));
-      commit = parent;
+      if (isFile({ mode }) && blobId !== undefined && path !== undefined) files.push({ path, blobId });
     }
     return changes;
   }
@@ -288,61 +225,26 @@ export class Repository {
   async list(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
     const args = ["ls-tree", "-r", "-z", "--full-tree", revision, "--", ...folders];
     const request = args.join("\0");
-    const kept = this.#listings.get(request) ?? this.#listLoose(revision, folders);
-    const entries = kept ?? entriesIn(await gitOk(args, this.call()));
+    const kept = this.#listings.get(request);
+    if (kept !== undefined) return kept;
+    const lines = (await gitOk(args, this.call())).toString("utf8").split("\0");
+    const entries = lines.flatMap((line) => {
+      const tab = line.indexOf("\t");
+      const [mode = "", , blobId] = line.slice(0, Math.max(tab, 0)).split(" ");
+      return blobId === undefined ? [] : [{ path: line.slice(tab + 1), blobId, mode }];
+    });
     this.#listings.set(request, entries);
     return entries;
-  }
-
-  /** Undefined unless the commit and all its trees there have files of their own. */
-  #listLoose(revision: Revision, folders: readonly string[]): readonly TreeEntry[] | undefined {
-    const entries: TreeEntry[] = [];
-    const add = (tree: string, above: string): boolean =>
-      this.#looseTree(tree)?.every(({ name, id, mode }) => {
-        const path = `${above}${Buffer.from(name, "latin1")}`;
-        const isWithin = folders.some((folder) => `${path}/`.startsWith(`${folder}/`));
-        if (mode !== FOLDER_MODE) return !isWithin || entries.push({ path, blobId: id, mode });
-        const leads = isWithin || folders.some((folder) => folder.startsWith(`${path}/`));
-        return !leads || add(id, `${path}/`);
-      }) ?? false;
-    const tree = this.#facts(revision)?.tree;
-    return tree !== undefined && add(tree, "") ? entries : undefined;
-  }
-
-  /** The ID of a commit's tree. */
-  async treeOf(revision: Revision): Promise<string> {
-    return (
-      this.#facts(revision)?.tree ?? gitLine(["rev-parse", "--verify", `${revision}^{tree}`], this.call())
-    );
-  }
-
-  #looseTree(id: string): readonly NamedEntry[] | undefined {
-    const bytes = this.#loose(id, "tree");
-    return bytes && treeEntries(bytes, this.format);
-  }
-
-  /** What a folder, by the ID of its tree, has in it; in one call of git at most. */
-  async entries(tree: string): Promise<readonly NamedEntry[]> {
-    return (
-      this.#looseTree(tree) ?? treeEntries(await gitOk(["cat-file", "tree", tree], this.call()), this.format)
-    );
   }
 
   /** The text of blobs, by ID, in one call of git at most. What is not UTF-8 is given as a text no parser takes. */
   async blobs(ids: Iterable<string>): Promise<ReadonlyMap<string, string>> {
     const texts = new Map<string, string>();
     const wanted: string[] = [];
-    const keep = (id: string, bytes: Buffer) => {
-      const text = textOf(bytes);
-      texts.set(id, text);
-      this.#texts.set(id, text);
-    };
     for (const id of new Set(ids)) {
       const kept = this.#texts.get(id);
-      const loose = kept === undefined ? this.#loose(id, "blob") : undefined;
-      if (kept !== undefined) texts.set(id, kept);
-      else if (loose !== undefined) keep(id, loose);
-      else wanted.push(id);
+      if (kept === undefined) wanted.push(id);
+      else texts.set(id, kept);
     }
     if (wanted.length === 0) return texts;
     const output = await gitOk(["cat-file", "--batch"], this.call({ input: `${wanted.join("\n")}\n` }));
@@ -355,7 +257,10 @@ export class Repository {
           hint: "Run git fsck in it, and restore what is missing from a clone.",
         });
       }
-      keep(id, output.subarray(lineEnd + 1, lineEnd + 1 + Number(size)));
+      const bytes = output.subarray(lineEnd + 1, lineEnd + 1 + Number(size));
+      const text = textOf(bytes);
+      texts.set(id, text);
+      this.#texts.set(id, text);
       at = lineEnd + 1 + Number(size) + 1;
     }
     return texts;
@@ -379,18 +284,6 @@ export class Repository {
     if ((await this.head()) !== from) return false;
     throw gitFailure(args, answer.stderr.trim());
   }
-}
-
-/** What `git ls-tree -z` has printed. */
-function entriesIn(output: Buffer): readonly TreeEntry[] {
-  return output
-    .toString("utf8")
-    .split("\0")
-    .flatMap((line) => {
-      const tab = line.indexOf("\t");
-      const [mode = "", , blobId] = line.slice(0, Math.max(tab, 0)).split(" ");
-      return blobId === undefined ? [] : [{ path: line.slice(tab + 1), blobId, mode }];
-    });
 }
 
 function textOf(bytes: Buffer): string {

@@ -1,12 +1,12 @@
-// Commits are made without a work tree: blobs and trees, which git takes in as one pack, and a commit object.
+// Commits are made without a work tree: blobs, a temporary index, a tree, a commit object.
 // Invariants: nothing in force changes here; a commit that no branch was moved to is garbage that git collects.
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { gitLine, gitOk } from "./git.ts";
-import { FOLDER_MODE, type GitObject, objectId, packOf, treeOf } from "./objects.ts";
 import { parseRevision, type Repository, type Revision } from "./repository.ts";
 import { isDatedInFuture } from "./signatures.ts";
-
-const FILE_MODE = "100644";
 
 /** Texts to be by path; null where a file is to go. */
 export type Changes = ReadonlyMap<string, string | null>;
@@ -30,22 +30,28 @@ export interface NewCommit {
 
 /** Writes the objects of a commit. @throws DrawbridgeError `repository_unusable`, also for an unusable signing key */
 export async function writeCommit(repository: Repository, commit: NewCommit): Promise<Revision> {
-  const tree = await writeTree(repository, commit);
-  const seconds = Math.max(Math.floor(commit.at / 1_000), await lastDate(repository, commit));
-  const sign = commit.signingKeyFile === undefined ? [] : ["-S"];
-  const parents = commit.parents.flatMap((parent) => ["-p", parent]);
-  const settings = sign.length === 0 ? [] : ["gpg.format=ssh", `user.signingKey=${commit.signingKeyFile}`];
-  const { name, email } = commit.author;
-  const who = ["AUTHOR", "COMMITTER"].flatMap((role) => [
-    [`GIT_${role}_NAME`, name],
-    [`GIT_${role}_EMAIL`, email],
-    [`GIT_${role}_DATE`, `@${seconds} +0000`],
-  ]);
-  const call = repository.call({ input: commit.message, settings, env: Object.fromEntries(who) });
-  const id = await gitLine(["commit-tree", ...sign, ...parents, tree], call);
-  const revision = parseRevision(id);
-  if (revision === undefined) throw new DrawbridgeError("internal", "git commit-tree printed no commit");
-  return revision;
+  const folder = mkdtempSync(join(tmpdir(), "drawbridge-commit-"));
+  try {
+    const tree = await writeTree(repository, commit, folder);
+    const seconds = Math.max(Math.floor(commit.at / 1_000), await lastDate(repository, commit));
+    const sign = commit.signingKeyFile === undefined ? [] : ["-S"];
+    const parents = commit.parents.flatMap((parent) => ["-p", parent]);
+    const settings = sign.length === 0 ? [] : ["gpg.format=ssh", `user.signingKey=${commit.signingKeyFile}`];
+    const { name, email } = commit.author;
+    const who = ["AUTHOR", "COMMITTER"].flatMap((role) => [
+      [`GIT_${role}_NAME`, name],
+      [`GIT_${role}_EMAIL`, email],
+      [`GIT_${role}_DATE`, `@${seconds} +0000`],
+    ]);
+    const call = repository.call({ input: commit.message, settings, env: Object.fromEntries(who) });
+    const id = await gitLine(["commit-tree", ...sign, ...parents, tree], call);
+    const revision = parseRevision(id);
+    if (revision === undefined) throw new DrawbridgeError("internal", "git commit-tree printed no commit");
+    repository.keep(revision, { at: seconds, parents: commit.parents });
+    return revision;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 }
 
 /** The youngest parent's date, before which no commit may be dated; a date in the future is not taken over. */
@@ -55,61 +61,28 @@ async function lastDate(repository: Repository, { parents, at }: NewCommit): Pro
   return Math.max(0, ...past.filter((date) => !isDatedInFuture(date, at)));
 }
 
-/** @returns the ID of the commit's tree */
-async function writeTree(repository: Repository, { parents: [base], changes }: NewCommit): Promise<string> {
-  const before = base && (await repository.treeOf(base));
-  if (before !== undefined && changes.size === 0) return before;
-  const made: GitObject[] = [];
-  const root = await changedFolder(repository, before, [...changes], made);
-  const tree = root ?? put(repository, made, treeOf([]));
-  await gitOk(
-    ["unpack-objects", "-q", "--strict"],
-    repository.call({ input: packOf(repository.format, made) }),
+async function writeTree(repository: Repository, commit: NewCommit, folder: string): Promise<string> {
+  const written = [...commit.changes].flatMap(([path, text], index) =>
+    text === null ? [] : [{ path, text, file: join(folder, `${index}`) }],
   );
-  return tree;
-}
-
-function put({ format }: Repository, made: GitObject[], object: GitObject): string {
-  made.push(object);
-  return objectId(format, object);
-}
-
-/**
- * Adds what a folder becomes by changes, given by their paths in it.
- * @param tree what it is; undefined for a new one
- * @returns the ID of its tree; undefined when it has nothing in it
- */
-async function changedFolder(
-  repository: Repository,
-  tree: string | undefined,
-  changes: readonly (readonly [string, string | null])[],
-  made: GitObject[],
-): Promise<string | undefined> {
-  const found = tree === undefined ? [] : await repository.entries(tree);
-  const entries = new Map(found.map((entry) => [entry.name, entry]));
-  for (const [first, inside] of Map.groupBy(changes, ([path]) => path.replace(/\/.*/s, ""))) {
-    const name = Buffer.from(first).toString("latin1");
-    const below = inside.flatMap(([path, text]) =>
-      path === first ? [] : [[path.slice(first.length + 1), text] as const],
-    );
-    const text = inside.find(([path]) => path === first)?.[1];
-    const old = entries.get(name);
-    const oldTree = old?.mode === FOLDER_MODE ? old.id : undefined;
-    const file =
-      typeof text === "string"
-        ? { name, mode: FILE_MODE, id: put(repository, made, { type: "blob", bytes: Buffer.from(text) }) }
-        : text === undefined && oldTree === undefined
-          ? old
-          : undefined;
-    const tree = below.length === 0 ? oldTree : await changedFolder(repository, oldTree, below, made);
-    if (file !== undefined && tree !== undefined) {
-      throw new DrawbridgeError("repository_unusable", `${first} would be a file and a folder at once`, {
-        hint: "Look at the repository with git itself: something else than a file is in the place of one.",
-      });
-    }
-    const entry = file ?? (tree === undefined ? undefined : { name, mode: FOLDER_MODE, id: tree });
-    if (entry === undefined) entries.delete(name);
-    else entries.set(name, entry);
-  }
-  return entries.size === 0 ? undefined : put(repository, made, treeOf([...entries.values()]));
+  for (const { file, text } of written) writeFileSync(file, text, { mode: 0o600 });
+  const hashed =
+    written.length === 0
+      ? ""
+      : gitLine(
+          ["hash-object", "-w", "--no-filters", "--stdin-paths"],
+          repository.call({ input: written.map(({ file }) => `${file}\n`).join("") }),
+        );
+  const call = { env: { GIT_INDEX_FILE: join(folder, "index") } };
+  const [base] = commit.parents;
+  const readBase = gitOk(["read-tree", base ?? "--empty"], repository.call(call));
+  const [idLines] = await Promise.all([hashed, readBase]);
+  const ids = idLines.split("\n");
+  const nothing = "0".repeat(base?.length ?? 0);
+  const lines = [
+    ...written.map(({ path }, index) => `100644 ${ids[index]}\t${path}\0`),
+    ...[...commit.changes].flatMap(([path, text]) => (text === null ? [`0 ${nothing}\t${path}\0`] : [])),
+  ];
+  await gitOk(["update-index", "-z", "--index-info"], repository.call({ ...call, input: lines.join("") }));
+  return gitLine(["write-tree"], repository.call(call));
 }
