@@ -46,7 +46,7 @@ export interface CardOptions {
 export function cardOf(agentUrl: string, options: CardOptions = {}): AgentCard {
   const { binding = "JSONRPC", version = "1.0" } = options;
   const path = binding === "JSONRPC" ? (version === "1.0" ? "/rpc" : "/rpc03") : "/rest";
-  return {
+  const card = {
     name: "fault agent",
     description: "misbehaves",
     version: "1.0.0",
@@ -56,8 +56,11 @@ export function cardOf(agentUrl: string, options: CardOptions = {}): AgentCard {
       ...(options.dedupes && { extensions: [{ uri: MESSAGE_ID_IDEMPOTENCY }] }),
     },
     defaultInputModes: ["text/plain"],
+    // Required of a card, and read by nobody.
+    defaultOutputModes: ["text/plain"],
     skills: [],
   };
+  return card;
 }
 
 /** So many pauses of a millisecond are made for a request that is under way; one that takes longer hangs. */

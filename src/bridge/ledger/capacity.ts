@@ -1,8 +1,8 @@
 // Capacity: how much may be open at a time, in the deployment and in each share of it.
 // Invariants: an agent that never accepts, or one server's users, fill their own share only, and agents that fill a
 // server's share or the deployment leave each other agent its reserve; what awaits a key has limits of its own and takes
-// nothing from delegations. Rooms are locked one by one, so that two transactions which run at once
-// may together exceed a limit other than the room's by what each of them brings.
+// nothing from delegations. Rooms are locked one by one, so that two transactions which run at once may together exceed a
+// limit other than the room's by what each of them brings.
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { Capacity, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
 import { type Queryable, rows, statement } from "./postgres.ts";
@@ -36,10 +36,10 @@ const COUNT_OPEN = statement("count_open")`
   UNION ALL SELECT 'server ' || server, (SELECT count(*)::int FROM (
     SELECT FROM bridge_delegations WHERE bridge_if_open(terminal_at, bridge_server_of(sender_mxid)) = server LIMIT $5) one)
   FROM unnest($4::text[]) server
-  UNION ALL SELECT DISTINCT 'pair ' || server || ' ' || agent, (SELECT count(*)::int FROM (
+  UNION ALL SELECT 'pair ' || server || ' ' || agent, (SELECT count(*)::int FROM (
     SELECT FROM bridge_delegations
-    WHERE bridge_if_open(terminal_at, agent_id) = agent AND bridge_server_of(sender_mxid) = server LIMIT $6) one)
-  FROM unnest($2::text[]) agent, unnest($4::text[]) server`;
+    WHERE bridge_if_open(terminal_at, agent_id) = agent AND bridge_server_of(sender_mxid) = server LIMIT $8) one)
+  FROM unnest($6::text[], $7::text[]) AS pair (server, agent)`;
 
 const COUNT_AWAITING = statement("count_awaiting")`
   SELECT 'room ' || room_id AS share, count(*)::int AS open FROM bridge_encrypted_intake
@@ -72,12 +72,16 @@ export async function countOpen(
   const after = most + delegations.length;
   if (delegations.length === 0 || after <= least) return { total: most, rooms, shares };
   let total = most;
+  const asked = delegations.map(({ sender, agent }) => ({ server: serverOf(sender as UserId), agent }));
+  const pairs = [...new Map(asked.map((one) => [pairShare(one.agent, one.server), one])).values()];
   const counted = await rows<{ share: string | null; open: number }>(on, COUNT_OPEN, [
     after > global ? global : least,
-    [...new Set(delegations.map((one) => one.agent))],
+    [...new Set(pairs.map((one) => one.agent))],
     Math.max(agent ?? 0, agentReserve),
-    [...new Set(delegations.map(({ sender }) => serverOf(sender as UserId)))],
+    [...new Set(pairs.map((one) => one.server))],
     server ?? 0,
+    pairs.map((one) => one.server),
+    pairs.map((one) => one.agent),
     agentReserve,
   ]);
   for (const { share, open } of counted) {

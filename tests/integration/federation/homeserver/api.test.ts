@@ -25,7 +25,7 @@ async function answering(t: TestContext, ...answers: ReturnType<Script>[]) {
   return { server, clock, api, asleep };
 }
 
-describe("HomeserverApi", () => {
+describe("HomeserverAccess", () => {
   it("a request that was limited is repeated when the homeserver said, and not before [PLN-2]", async (t) => {
     const limited = { status: 429, body: { errcode: "M_LIMIT_EXCEEDED", retry_after_ms: 1_500 } };
     const { server, clock, api, asleep } = await answering(
