@@ -281,8 +281,8 @@ export interface Capacity {
   /** Delegations of one agent. */
   readonly agent?: number;
   /**
-   * Delegations of one agent, in all and from one server, that are taken although `global` or `server` is reached, so
-   * that agents which do not answer leave the others their places.
+   * Delegations of one agent, in all and from one server, that are taken although `global` or `server` is reached, up to
+   * twice that, so that agents which do not answer leave the others their places.
    */
   readonly agentReserve?: number;
   /** Intake envelopes of a room. */

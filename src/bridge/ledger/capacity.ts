@@ -1,7 +1,7 @@
 // Capacity: how much may be open at a time, in the deployment and in each share of it.
-// Invariants: an agent that never accepts, or one server's users, fill their own share only, and agents that fill a
-// server's share or the deployment leave each other agent its reserve; what awaits a key has limits of its own and takes
-// nothing from delegations. Rooms are locked one by one, so that two transactions which run at once may together exceed a
+// Invariants: an agent that never accepts, or one server's users, fill their own share only; agents that fill a server's
+// share or the deployment leave each other agent its reserve, with which no more than twice the share is open; what awaits
+// a key has limits of its own and takes nothing from delegations. Rooms are locked one by one, so that two transactions which run at once may together exceed a
 // limit other than the room's by what each of them brings.
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { Capacity, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
@@ -17,11 +17,14 @@ export interface OpenCounts {
 
 type EnvelopeDenial = (typeof INTAKE_ENVELOPE_REASONS.denied)[number];
 
+/** The share with what is taken from agents' reserves. */
+const withReserves = (most: number) => 2 * most;
 /** What users of one server have open of one agent. */
 const pairShare = (agent: string, server: string) => `pair ${server} ${agent}`;
 const queueShare = (room: string) => `queue ${room}`;
 
-// Nothing is counted further than it may go, so that the cost does not depend on how much is open. What was counted to its
+// Nothing is counted further than it may go, so that the cost does not depend on how much is open; of a pair, the open
+// rows of its agent are read. What was counted to its
 // end becomes the upper bound of all that is open.
 const COUNT_OPEN = statement("count_open")`
   WITH counted AS MATERIALIZED (
@@ -72,14 +75,16 @@ export async function countOpen(
   const after = most + delegations.length;
   if (delegations.length === 0 || after <= least) return { total: most, rooms, shares };
   let total = most;
-  const asked = delegations.map(({ sender, agent }) => ({ server: serverOf(sender as UserId), agent }));
+  const asked = delegations
+    .filter(({ refused }) => refused === undefined)
+    .map(({ sender, agent }) => ({ server: serverOf(sender as UserId), agent }));
   const pairs = [...new Map(asked.map((one) => [pairShare(one.agent, one.server), one])).values()];
   const counted = await rows<{ share: string | null; open: number }>(on, COUNT_OPEN, [
-    after > global ? global : least,
+    after > global ? withReserves(global) : least,
     [...new Set(pairs.map((one) => one.agent))],
     Math.max(agent ?? 0, agentReserve),
     [...new Set(pairs.map((one) => one.server))],
-    server ?? 0,
+    withReserves(server ?? 0),
     pairs.map((one) => one.server),
     pairs.map((one) => one.agent),
     agentReserve,
@@ -111,9 +116,9 @@ export class Slots {
     return this.#take([
       ["room_capacity_exceeded", queueShare(room), most.room],
       ["agent_capacity_exceeded", ofAgent, most.agent],
-      ["server_capacity_exceeded", `server ${server}`, this.#unlessReserved(ofPair, most.server)],
+      ["server_capacity_exceeded", `server ${server}`, this.#limit(ofPair, most.server)],
       ["server_capacity_exceeded", ofPair, undefined],
-      ["global_capacity_exceeded", "", this.#unlessReserved(ofAgent, most.global)],
+      ["global_capacity_exceeded", "", this.#limit(ofAgent, most.global)],
     ]);
   }
 
@@ -126,9 +131,10 @@ export class Slots {
     ]);
   }
 
-  /** The limit of a larger share, from which each agent's reserve is exempt. */
-  #unlessReserved(share: string, most: number | undefined): number | undefined {
-    return (this.#open.get(share) ?? 0) < (this.#capacity.agentReserve ?? 0) ? undefined : most;
+  /** The limit of a larger share, for what is open of an agent in it. */
+  #limit(ofAgent: string, most: number | undefined): number | undefined {
+    const isReserved = (this.#open.get(ofAgent) ?? 0) < (this.#capacity.agentReserve ?? 0);
+    return isReserved && most !== undefined ? withReserves(most) : most;
   }
 
   /** Takes one of each share, or of none where one of them is full. */

@@ -142,6 +142,11 @@ describe("placement", () => {
     assert.deepEqual(deniedBy({ global: stuck, agentReserve: 2 }), [
       ...[null, null, "global_capacity_exceeded", null, "global_capacity_exceeded"],
     ]);
+    const twice = stuck / 2;
+    assert.deepEqual(deniedBy({ global: 100, server: twice, agentReserve: 9 }).slice(0, 3), [
+      ...["server_capacity_exceeded", "server_capacity_exceeded", null],
+    ]);
+    assert.equal(deniedBy({ global: twice, agentReserve: 9 })[0], "global_capacity_exceeded");
     assert.deepEqual(deniedBy({ global: 100, agent: 1, agentReserve: 2 }).slice(0, 2), [
       null,
       "agent_capacity_exceeded",

@@ -205,10 +205,11 @@ export class ModelRows {
     const ofAgent = this.openIn(isOfAgent);
     if (this.openIn((one) => one.room === room) >= perRoom) return "room_capacity_exceeded";
     if (ofAgent >= agent) return "agent_capacity_exceeded";
-    const isServerFull = this.openIn(isOfServer) >= server;
-    if (isServerFull && this.openIn((one) => isOfAgent(one) && isOfServer(one)) >= agentReserve)
+    const ofPair = this.openIn((one) => isOfAgent(one) && isOfServer(one));
+    if (this.openIn(isOfServer) >= (ofPair < agentReserve ? 2 * server : server))
       return "server_capacity_exceeded";
-    return this.openIn(() => true) >= global && ofAgent >= agentReserve ? "global_capacity_exceeded" : null;
+    const most = ofAgent < agentReserve ? 2 * global : global;
+    return this.openIn(() => true) >= most ? "global_capacity_exceeded" : null;
   }
 
   protected audited({
