@@ -9,7 +9,7 @@ import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import { KeyedSerial, mapConcurrent, resultWithin } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
-import { type DeviceChanges, NO_CHANGES } from "../matrix/device-api.ts";
+import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, ok, retry } from "../matrix/request-result.ts";
@@ -20,6 +20,7 @@ import { type DeviceStatus, GhostDevice, type GhostDeviceDependencies } from "./
 import type { KeyCatchupResult } from "./key-catchup.ts";
 import { KeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery-check.ts";
 import type { Machines } from "./machines.ts";
+import { NO_CHANGES } from "./thread-protocol.ts";
 
 const CHECK_INTERVAL_MS = 5_000;
 /** The shortest wait before a device that could not be opened is tried again. */

@@ -9,6 +9,7 @@ import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifier
 import { membersOf, type UnknownObject } from "../../domain/json.ts";
 import type { EncryptedRoomEvent } from "./decrypt-event.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
+import { isId } from "./withheld-codes.ts";
 
 const REQUEST = "m.room_key_request";
 /** No more ghosts of one room send a request: the key is shared with all of them, or lost for all. */
@@ -97,7 +98,7 @@ export class KeyRequests {
     await Promise.all(idle.map((request) => this.#cancel(request)));
   }
 
-  /** The requests that are, or were, made for an event's session; none for an event that names none. */
+  /** The requests that are, or were, made for an event's session; none for an event that names none, or one too long. */
   #requests({ ghosts, event }: AskedFor): readonly Request[] {
     const session = sessionOf(event);
     if (session === undefined) return [];
@@ -138,8 +139,9 @@ export class KeyRequests {
 
 function sessionOf({ room, sender, raw }: EncryptedRoomEvent): Session | undefined {
   const { session_id: sessionId, sender_key: senderKey } = membersOf(raw["content"]);
-  if (typeof sessionId !== "string" || sessionId === "") return undefined;
-  return { room, sender, sessionId, senderKey: typeof senderKey === "string" ? senderKey : undefined };
+  // A request is kept while events wait, so what it names is bounded.
+  if (!isId(sessionId) || sessionId === "") return undefined;
+  return { room, sender, sessionId, senderKey: isId(senderKey) ? senderKey : undefined };
 }
 
 function requestId(ghost: GhostMxid, { room, sender, sessionId }: Session): string {

@@ -12,7 +12,8 @@ const CODE_LENGTH_MAX = 100;
 /** As of every identifier of Matrix; that of a Megolm session has 43 characters. */
 const ID_LENGTH_MAX = 255;
 
-const isId = (value: unknown): value is string => typeof value === "string" && value.length <= ID_LENGTH_MAX;
+export const isId = (value: unknown): value is string =>
+  typeof value === "string" && value.length <= ID_LENGTH_MAX;
 
 const isWithheld = ({ type }: DeviceChanges["toDevice"][number]) => type === "m.room_key.withheld";
 const nameOf = (sender: unknown, room: unknown, session: unknown) => JSON.stringify([sender, room, session]);

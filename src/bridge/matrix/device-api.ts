@@ -75,14 +75,6 @@ export interface DeviceChanges {
   readonly unusedFallbackKeys: readonly string[] | undefined;
 }
 
-export const NO_CHANGES: DeviceChanges = {
-  toDevice: [],
-  changedUsers: [],
-  leftUsers: [],
-  oneTimeKeyCounts: undefined,
-  unusedFallbackKeys: undefined,
-};
-
 /** A request that a machine wants made in its ghost's name; its body is never logged. */
 export interface OutgoingRequest {
   readonly id: string;

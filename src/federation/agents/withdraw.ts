@@ -87,7 +87,17 @@ export async function withdrawAgent(
   const { registry } = committed.base;
   const { serverName } = consumerOf(registry, options.partner);
   const isOurs = Object.hasOwn(registry.organisation.agents, agent);
-  if (kind === "gone" && !isOurs && (await parts.decision?.(agent)) === undefined) {
+  const known = kind === "gone" && !isOurs ? await parts.decision?.(agent) : "ours";
+  if (known === "unreadable") {
+    throw new DrawbridgeError(
+      "config_unreadable",
+      "the bridge's audit file cannot be read; nothing was changed",
+      {
+        hint: `Let this user read the file of card.bridgeAuditFile: it says whether ${serverName} had such an agent here.`,
+      },
+    );
+  }
+  if (known === undefined) {
     throw new DrawbridgeError("usage", `${serverName} has no agent ${JSON.stringify(agent)} here`, {
       hint: "Name an agent that its file consumes or invokes; nothing was changed.",
     });

@@ -59,11 +59,9 @@ export class HomeserverAccess {
     path: readonly string[],
     { query = {}, body }: { readonly query?: Query; readonly body?: unknown } = {},
   ): Promise<MatrixAnswer> {
-    const parameters = String(new URLSearchParams(query));
-    const resource = `/${path.map(encodeURIComponent).join("/")}${parameters === "" ? "" : `?${parameters}`}`;
     let limitedMs = 0;
     for (let failures = 0; ; ) {
-      const answer = await this.#exchange(method, resource, body);
+      const answer = await this.#exchange(method, path, query, body);
       if (answer?.status === 429 && limitedMs < LIMITED_MAX_MS) {
         const requestedMs = Math.max(answer.retryAfterMs ?? 1_000, LIMITED_STEP_MIN_MS);
         const waitMs = Math.min(requestedMs, LIMITED_MAX_MS - limitedMs);
@@ -78,9 +76,12 @@ export class HomeserverAccess {
     }
   }
 
-  async #exchange(method: Method, resource: string, body: unknown) {
+  /** Undefined also for a path that cannot be escaped: a homeserver may name anything. */
+  async #exchange(method: Method, path: readonly string[], query: Query, body: unknown) {
     const options = { method, token: this.#token, body, timeoutMs: TIMEOUT_MS, dispatcher: this.#agent };
     try {
+      const parameters = String(new URLSearchParams(query));
+      const resource = `/${path.map(encodeURIComponent).join("/")}${parameters === "" ? "" : `?${parameters}`}`;
       const response = await requestJson(addressOf(this.#url, resource), options);
       const answer = matrixAnswer(response);
       const { retry_after_ms: requested } = answer.body;

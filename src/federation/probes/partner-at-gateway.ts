@@ -24,7 +24,7 @@ const BODY_BYTES_MAX = 64 * 1024;
 
 type Agent = ProbeConfig["target"]["agents"][number];
 
-/** One request, a GET unless it has a body; any status is an answer. @throws whatever the network throws */
+/** One request, a GET unless it has a body; any status is an answer. @throws as the network does, and for a long body */
 async function ask(
   url: string,
   headers: Readonly<Record<string, string>> = {},
@@ -37,10 +37,11 @@ async function ask(
     signal: AbortSignal.timeout(TIMEOUT_MS),
   });
   const contentType = response.headers["content-type"];
+  const text = await readBounded(response.body, BODY_BYTES_MAX);
+  if (text === undefined) throw new RangeError("the answer is longer than any that is known");
   return {
-    status: response.statusCode,
+    ...{ status: response.statusCode, text },
     contentType: typeof contentType === "string" ? contentType : "",
-    text: (await readBounded(response.body, BODY_BYTES_MAX)) ?? "longer than any answer that is known",
   };
 }
 

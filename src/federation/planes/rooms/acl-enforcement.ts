@@ -244,7 +244,9 @@ async function resend(session: RoomsSession, proof: Proof, counts: EnforcementCo
   if (actor === undefined || steps.length > 0 || content === undefined) return;
   const acting = await session.tokens.as(actor);
   if (acting === undefined) return;
-  const event = await acting.putState(room, "m.room.server_acl", "", { ...content }).catch(() => undefined);
+  const event = await acting
+    .putState(room, "m.room.server_acl", "", { ...state.acl.content, ...content })
+    .catch(() => undefined);
   if (event === undefined) return;
   counts.resent += 1;
   proof.event = event;
