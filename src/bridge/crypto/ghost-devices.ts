@@ -12,6 +12,7 @@ import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
+import { NO_CHANGES } from "../matrix/no-changes.ts";
 import { type Outcome, ok, retry } from "../matrix/request-result.ts";
 import type { EventContent } from "../matrix/send-once.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
@@ -20,7 +21,6 @@ import { type DeviceStatus, GhostDevice, type GhostDeviceDependencies } from "./
 import type { KeyCatchupResult } from "./key-catchup.ts";
 import { KeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery-check.ts";
 import type { Machines } from "./machines.ts";
-import { NO_CHANGES } from "./thread-protocol.ts";
 
 const CHECK_INTERVAL_MS = 5_000;
 /** The shortest wait before a device that could not be opened is tried again. */

@@ -11,11 +11,11 @@ import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { DeviceChanges } from "../matrix/device-api.ts";
+import { NO_CHANGES } from "../matrix/no-changes.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import { ReplacedThread, type ThreadDependencies, ThreadEnded, ThreadRefusal } from "./machine-thread.ts";
 import { type Claim, type ClaimDependencies, claimStore, createStorePool } from "./store-claim.ts";
 import type { MachineCall, MachineCalls, ThreadErrorKind } from "./thread-protocol.ts";
-import { NO_CHANGES } from "./thread-protocol.ts";
 
 /** Longest that a call waits for its ghost's machine to be opened again. */
 const REOPEN_WAIT_MS = 10_000;

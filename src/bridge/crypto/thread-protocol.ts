@@ -3,18 +3,8 @@
 // Invariants: an error travels as its kind alone, never with a text of the library's; messages leave in the order in
 // which they were put.
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import type { DeviceChanges } from "../matrix/device-api.ts";
 import type { DeviceTrustPolicy } from "./decrypt-event.ts";
 import type { ClaimedStore, GhostMachine } from "./machine.ts";
-
-/** Here, where a thread can import it without an HTTP client. */
-export const NO_CHANGES: DeviceChanges = {
-  toDevice: [],
-  changedUsers: [],
-  leftUsers: [],
-  oneTimeKeyCounts: undefined,
-  unusedFallbackKeys: undefined,
-};
 
 export interface ThreadData {
   readonly databaseUrl: string;
