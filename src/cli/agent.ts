@@ -38,7 +38,7 @@ async function changeIdentity(
 
 const OLD_CARD = { parse: (file: string) => readOldCard(file) } as const;
 const PATH = { parse: (file: string) => resolve(file) } as const;
-/** Of the commands about an agent of ours and of a partner's. */
+/** The argument of commands that concern an agent of ours or of a partner. */
 const PARTNER_OR_US = [
   "<partner>",
   "server name, or name of the registry file; our own server for an agent of ours",

@@ -132,7 +132,7 @@ const METADATA = {
 function createProvider(config: IssuerConfig, keys: SigningKeySet, clients: DeclaredClients): Provider {
   const lifespanSeconds = config.accessTokenLifespan / 1_000;
   const provider = new Provider(config.url, {
-    // It finds clients alone. Nothing that is enabled stores anything, and what would fails for want of a method.
+    // The adapter finds clients alone: no enabled feature stores anything, and a call of a missing method fails.
     adapter: (model) => ({
       find: async (id) => {
         const client = model === "Client" ? clients.find(id) : undefined;

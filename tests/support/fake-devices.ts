@@ -8,7 +8,8 @@ import type { Decryption, EncryptedRoomEvent } from "../../src/bridge/crypto/dec
 import { type DeviceStatus, GhostDevice } from "../../src/bridge/crypto/ghost-device.ts";
 import type { GhostDevices } from "../../src/bridge/crypto/ghost-devices.ts";
 import type { KeyCatchupResult } from "../../src/bridge/crypto/key-catchup.ts";
-import type { DeviceChanges, DeviceRecord } from "../../src/bridge/matrix/device-api.ts";
+import type { DeviceRecord } from "../../src/bridge/matrix/device-api.ts";
+import type { DeviceChanges } from "../../src/bridge/matrix/device-changes.ts";
 import type { GhostActor } from "../../src/bridge/matrix/http.ts";
 import { type Outcome, retry } from "../../src/bridge/matrix/request-result.ts";
 import type { GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";

@@ -9,7 +9,8 @@ import { type GhostMxid, parseUserId, type RoomId, serverOf, type UserId } from 
 import { Serial } from "../../runtime/concurrency.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceStopReason } from "../ledger/states.ts";
-import type { DeviceApi, DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
+import type { DeviceApi, OutgoingRequest } from "../matrix/device-api.ts";
+import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { DONE, type Failure, type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";

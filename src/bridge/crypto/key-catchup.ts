@@ -6,7 +6,8 @@ import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
-import type { DeviceApi, DeviceChanges } from "../matrix/device-api.ts";
+import type { DeviceApi } from "../matrix/device-api.ts";
+import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
 

@@ -5,7 +5,7 @@
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
-import type { DeviceChanges } from "../matrix/device-api.ts";
+import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { Outcome } from "../matrix/request-result.ts";
 
 const CHECK_TYPE = "org.drawbridge.delivery_check";

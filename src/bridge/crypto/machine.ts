@@ -18,7 +18,8 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
-import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
+import type { OutgoingRequest } from "../matrix/device-api.ts";
+import type { DeviceChanges } from "../matrix/device-changes.ts";
 import {
   type Decryption,
   type DeviceTrustPolicy,

@@ -15,8 +15,8 @@ import {
 } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { parseRoomId, type RoomId, type UserId } from "../../domain/identifiers.ts";
 import { membersOf } from "../../domain/json.ts";
-import type { DeviceChanges, OutgoingRequest } from "../matrix/device-api.ts";
-import { NO_CHANGES } from "../matrix/no-changes.ts";
+import type { OutgoingRequest } from "../matrix/device-api.ts";
+import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 
 /** Whether an error is a panic of the library (Rust), after which nothing in the thread's instance may be called. */
 export function isPanic(error: unknown): boolean {

@@ -5,7 +5,7 @@
 // Protocol: Matrix client-server API, "m.room_key.withheld".
 import { LRUCache } from "lru-cache";
 import { membersOf } from "../../domain/json.ts";
-import type { DeviceChanges } from "../matrix/device-api.ts";
+import type { DeviceChanges } from "../matrix/device-changes.ts";
 
 const CODES_MAX = 10_000;
 const CODE_LENGTH_MAX = 100;

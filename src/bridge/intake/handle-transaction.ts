@@ -13,7 +13,7 @@ import type { Admitted, Capacity, MalformedEvent } from "../ledger/admission-typ
 import type { DeviceMail } from "../ledger/device-inbox.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { DeviceChanges } from "../matrix/device-api.ts";
+import type { DeviceChanges } from "../matrix/device-changes.ts";
 import { redactedIn } from "./cancellations.ts";
 import {
   aboutOf,

@@ -5,7 +5,7 @@
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
 import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
-import type { DeviceChanges } from "../matrix/device-api.ts";
+import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { Namespace } from "./namespace.ts";
 
 type Changes = { -readonly [Field in keyof DeviceChanges]: DeviceChanges[Field] } & {

@@ -1,8 +1,8 @@
 // Capacity: how much may be open at a time, in the deployment and in each share of it.
 // Invariants: an agent that never accepts, or one server's users, fill their own share only; agents that fill a server's
 // share or the deployment leave each other agent its reserve, with which no more than twice the share is open; what awaits
-// a key has limits of its own and takes nothing from delegations. Rooms are locked one by one, so that two transactions which run at once may together exceed a
-// limit other than the room's by what each of them brings.
+// a key has limits of its own and takes nothing from delegations. Rooms are locked one by one, so that two transactions
+// which run at once may together exceed a limit other than the room's by what each of them brings.
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { Capacity, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
 import { type Queryable, rows, statement } from "./postgres.ts";
@@ -24,8 +24,7 @@ const pairShare = (agent: string, server: string) => `pair ${server} ${agent}`;
 const queueShare = (room: string) => `queue ${room}`;
 
 // Nothing is counted further than it may go, so that the cost does not depend on how much is open; of a pair, the open
-// rows of its agent are read. What was counted to its
-// end becomes the upper bound of all that is open.
+// rows of its agent are read. What was counted to its end becomes the upper bound of all that is open.
 const COUNT_OPEN = statement("count_open")`
   WITH counted AS MATERIALIZED (
     SELECT count(*)::int AS open FROM (SELECT FROM bridge_delegations WHERE terminal_at IS NULL LIMIT $1) one

@@ -7,6 +7,7 @@ import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain
 import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
+import type { DeviceChanges } from "./device-changes.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
 import { KeysClaim, type KeysQuery } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
@@ -16,7 +17,7 @@ import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 /** The account data in which a ghost's device is recorded at the homeserver. */
 const DEVICE_RECORD_TYPE = "org.drawbridge.device";
 
-/** Nothing of rooms. A homeserver answers the same question the same for minutes, so each has another, idle limit. */
+/** A filter that leaves rooms out. A homeserver repeats an answer to the same filter for minutes: each has another limit. */
 const toDeviceFilter = (question: number) =>
   JSON.stringify({
     room: { rooms: [], timeline: { limit: 1 + (question % 1_000) } },
@@ -62,18 +63,6 @@ const OwnKeys = z.object({
   ).optional(),
   self_signing_keys: record(z.object({ keys: Strings })).optional(),
 });
-
-/** What a transaction, or a catchup, brought for one ghost's device. */
-export interface DeviceChanges {
-  /** To-device messages, raw, in the order they came: `{ sender, type, content }`. */
-  readonly toDevice: readonly UnknownObject[];
-  readonly changedUsers: readonly UserId[];
-  readonly leftUsers: readonly UserId[];
-  /** By algorithm; undefined when nothing was said: the last known counts stay. */
-  readonly oneTimeKeyCounts: Readonly<Record<string, number>> | undefined;
-  /** Undefined when nothing was said. */
-  readonly unusedFallbackKeys: readonly string[] | undefined;
-}
 
 /** A request that a machine wants made in its ghost's name; its body is never logged. */
 export interface OutgoingRequest {

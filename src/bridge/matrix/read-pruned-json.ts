@@ -17,7 +17,7 @@ export interface PruneBounds {
   readonly elementBytesMax: number;
   /** All such objects together that are kept, and as much again of what is none. */
   readonly bytesMax: number;
-  /** All that is read. A list is cut there; an answer of which names would be missing is not kept at all. */
+  /** The most that is read. A list is cut there; an object that would lack members is not kept at all. */
   readonly readBytesMax: number;
 }
 

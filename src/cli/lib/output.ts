@@ -59,7 +59,7 @@ export function renderTable(header: readonly string[], rows: readonly (readonly 
   return lines.map((line) => `${line.trimEnd()}\n`).join("");
 }
 
-/** The same; nothing where there is no row. */
+/** The table, or an empty text where there is no row. */
 export function renderTableIfAny(...[header, rows]: Parameters<typeof renderTable>): string {
   return rows.length === 0 ? "" : renderTable(header, rows);
 }

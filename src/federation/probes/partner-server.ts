@@ -57,7 +57,7 @@ export class PartnerServer {
   }
 
   /**
-   * Tries to send in the partner's name with a key of the moment, for whoever lacks the partner's. Only a refusal by
+   * Tries to send in the partner's name with a key made for it, for whoever lacks the partner's. Only a refusal by
    * the whitelist counts, which comes before the signature is checked.
    * @throws DrawbridgeError `secret_unavailable`
    */

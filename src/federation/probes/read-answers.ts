@@ -136,7 +136,7 @@ export async function observe(
 export interface ProbeAnswer {
   readonly status: number;
   readonly contentType: string;
-  /** At most the first 64 KiB. */
+  /** At most 64 KiB. */
   readonly text: string;
 }
 

@@ -75,7 +75,7 @@ export async function planPurge(
   const named = new Map(purge.rooms.map(({ room, how }) => [room, how]));
   const known = new Set(found.map(({ room }) => visibleId(room)));
   for (const { room: subject, how } of purge.rooms) {
-    // Purged before, never the partner's, or a slip of the pen.
+    // It was purged before, was never the partner's, or is mistyped.
     const reason = "not_a_room_of_the_partner_here";
     if (how !== "keep" && !known.has(subject)) staying.push({ subject, reason, events: null });
   }

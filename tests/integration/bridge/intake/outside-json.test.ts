@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
-import type { DeviceChanges } from "../../../../src/bridge/matrix/device-api.ts";
+import type { DeviceChanges } from "../../../../src/bridge/matrix/device-changes.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { FakeDevices, keyFor, sealed } from "../../../support/fake-devices.ts";
 import { intakeFixture, question } from "../../../support/intake.ts";

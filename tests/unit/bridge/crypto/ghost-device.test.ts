@@ -1,7 +1,8 @@
 // One ghost's device: when its machine may be used, and who is told of keys.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { DeviceChanges, DeviceRecord } from "../../../../src/bridge/matrix/device-api.ts";
+import type { DeviceRecord } from "../../../../src/bridge/matrix/device-api.ts";
+import type { DeviceChanges } from "../../../../src/bridge/matrix/device-changes.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";

@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { deviceReadiness } from "../../../../src/bridge/crypto/device-checks.ts";
 import type { DeviceStatus } from "../../../../src/bridge/crypto/ghost-device.ts";
 import { type KeyDelivery, KeyDeliveryCheck } from "../../../../src/bridge/crypto/key-delivery-check.ts";
-import type { DeviceChanges } from "../../../../src/bridge/matrix/device-api.ts";
+import type { DeviceChanges } from "../../../../src/bridge/matrix/device-changes.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";

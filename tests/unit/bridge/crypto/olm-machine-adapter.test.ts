@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { initAsync, type OlmMachine } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { receiveChanges, sdkUsers } from "../../../../src/bridge/crypto/olm-machine-adapter.ts";
-import { NO_CHANGES } from "../../../../src/bridge/matrix/no-changes.ts";
+import { NO_CHANGES } from "../../../../src/bridge/matrix/device-changes.ts";
 import { parseUserId } from "../../../../src/domain/identifiers.ts";
 
 await initAsync();
