@@ -1,7 +1,7 @@
 // The boundaries between folders, and the lint rule against ambient time, with planted violations.
 import assert from "node:assert/strict";
-import { cpSync } from "node:fs";
-import { join } from "node:path";
+import { cpSync, readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { boundaryProblems } from "../../../tasks/boundaries.ts";
 import { importsOf } from "../../../tasks/structure.ts";
@@ -104,5 +104,21 @@ describe("import rules", () => {
   it("time and randomness of the machine are allowed in the clock's file and in tests", async (t) => {
     assert.deepEqual(await complaints(t, "src/domain/clock.ts", AMBIENT), []);
     assert.deepEqual(await complaints(t, "tests/unit/planted.test.ts", AMBIENT), []);
+  });
+
+  it("a thread of machines loads no HTTP client", () => {
+    const STATEMENT = /^(?:import(?! type\b)|export(?! type\b)[^;=(]*?\bfrom)\b[^;]*?"([^"]+)"/gms;
+    const loaded = new Set<string>(["src/bridge/crypto/machine-thread-entry.ts"]);
+    for (const file of loaded) {
+      if (!file.startsWith("src/")) continue;
+      for (const [, imported = ""] of readFileSync(join(ROOT, file), "utf8").matchAll(STATEMENT)) {
+        loaded.add(imported.startsWith(".") ? normalize(join(dirname(file), imported)) : imported);
+      }
+    }
+    assert.ok(loaded.has("src/bridge/crypto/machine.ts") && loaded.has("pg"), [...loaded].join(" "));
+    assert.deepEqual(
+      [...loaded].filter((module) => module === "undici" || module.startsWith("src/runtime/http")),
+      [],
+    );
   });
 });

@@ -88,4 +88,12 @@ describe("HomeserverAccess", () => {
     assert.equal((await ban(api)).status, 307);
     assert.equal(elsewhere.seen.length, 0);
   });
+
+  it("an identifier that no address can hold counts as a homeserver without an answer [PLN-2]", async (t) => {
+    const { server, api } = await answering(t, {});
+    await assert.rejects(api.call("POST", "to purge the room", ["_synapse", "!\ud800:a.test"]), {
+      code: "homeserver_unavailable",
+    });
+    assert.equal(server.seen.length, 0);
+  });
 });

@@ -149,4 +149,45 @@ describe("ACL enforcement", () => {
     assert.ok(gaps.every(({ reason }) => reason === "unproven_at_retained"));
     assert.equal(seen.read, 20, "the ACL of each was to be sent again, once");
   });
+
+  it("an ACL that is sent again keeps what others wrote into it [PLN-2]", async () => {
+    const { rooms, withServer } = retained(1, () => false);
+    const content = {
+      allow: ["a.test", "c.test"],
+      deny: ["b.test"],
+      allow_ip_literals: false,
+      "test.moderators.reason": "agreed in spring",
+    };
+    const OPERATOR = "@operator:a.test";
+    const event = (type: string, state_key: string, eventContent: object) => ({
+      ...{ type, state_key, sender: OPERATOR, event_id: `$${type}${state_key}`, origin_server_ts: 0 },
+      content: eventContent,
+    });
+    const sent: unknown[] = [];
+    const sending = {
+      ...withServer,
+      operatorId: OPERATOR,
+      intent: { ...withServer.intent, allow: content.allow },
+      operator: {
+        roomState: async () => [
+          event("m.room.create", "", { room_version: "12" }),
+          event("m.room.member", OPERATOR, { membership: "join" }),
+          event("m.room.member", CAROL, { membership: "join" }),
+          event("m.room.server_acl", "", content),
+        ],
+      },
+      tokens: {
+        unusable: new Set(),
+        as: async () => ({
+          putState: async (...[, , , put]: unknown[]) => {
+            sent.push(put);
+            return "$again";
+          },
+        }),
+      },
+      home: { differing: async () => [], refresh: async () => undefined },
+    } as unknown as RoomsSession;
+    await enforceAtRetained(sending, rooms, counts());
+    assert.deepEqual(sent, [{ ...content, allow: ["c.test", "a.test"] }]);
+  });
 });
