@@ -81,7 +81,6 @@ export function agentConfig(
     name: traits.agentTitle,
     description: traits.agentDescription,
     organisation: traits.title,
-    icon: "icon.png",
     documents: "documents",
     publicUrl: endpoints.invokeUrl,
     httpJson: true,

@@ -110,7 +110,6 @@ export const BridgeConfigFile = z.strictObject({
     })
     .prefault({}),
   agentsFile: z.string().min(1).default("agents.yaml"),
-  avatars: z.boolean().default(true),
   audit: z.strictObject({ file: z.string().min(1).default("audit.jsonl") }).prefault({}),
   log: z
     .strictObject({

@@ -10,7 +10,7 @@ import type { GhostMxid } from "../domain/identifiers.ts";
 import type { ProcessConnection } from "./ledger/processes.ts";
 
 /** Work that one process does at a time. */
-export const ROLES = ["audit", "avatars", "catchup", "retention"] as const;
+export const ROLES = ["audit", "catchup", "retention"] as const;
 export type Role = (typeof ROLES)[number];
 
 export interface OwnershipOptions {

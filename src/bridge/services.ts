@@ -1,7 +1,7 @@
 // Everything that works in a bridge process, wired together.
 // Invariant: nothing is started here, nothing listens, and no request is made to the homeserver.
 import { resolve } from "node:path";
-import type { GhostMxid, RoomId, UserId } from "../domain/identifiers.ts";
+import type { GhostMxid, UserId } from "../domain/identifiers.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import { CardRefresh } from "./agents/refresh-cards.ts";
 import { CardTrustGate } from "./agents/trust.ts";
@@ -13,7 +13,6 @@ import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
 import { RestoreGuard } from "./health/restore-guard.ts";
-import { redactedIn } from "./intake/cancellations.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace } from "./intake/namespace.ts";
 import { throughFailover } from "./intake/retry-after-failover.ts";
@@ -22,7 +21,6 @@ import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import type { ClaimRequest } from "./ledger/postgres.ts";
 import { openProcessConnection, releaseEnded } from "./ledger/processes.ts";
 import { createMembershipQueue } from "./matrix/answer-invitations.ts";
-import { Avatars } from "./matrix/avatars.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
@@ -108,12 +106,6 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     log,
     onError: () => metrics.workerErrors.inc({ worker: "profiles" }),
   });
-  const avatars = new Avatars({
-    ...{ ledger, homeserver, ghosts, agents, cards: trust, clock, log },
-    isOn: config.avatars,
-    isTurn: () => ownership.owns("avatars"),
-    onError: () => metrics.workerErrors.inc({ worker: "avatars" }),
-  });
   const readsEncrypted = config.encryption.mode === "on";
   const notices = createNoticeQueue({
     ...sending,
@@ -126,8 +118,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     ...{ ledger, textsOf: textsBy(config.language), log },
     onError: () => metrics.workerErrors.inc({ worker: "statuses" }),
   });
-  const onLeft = async (ghost: GhostMxid, room: RoomId) => encryption?.devices.forgetRoom(ghost, room);
-  const memberships = createMembershipQueue({ ...base, agents, clock, log, onLeft });
+  const memberships = createMembershipQueue({ ...base, agents, clock, log });
   const { worker: delegations, close: closeDelegations } = createDelegationWorker({
     ...options,
     ledger: ledger.delegations,
@@ -167,7 +158,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     /** Ends the connections to agents; to be called when the workers have drained. */
     closeDelegations,
     workers: [
-      ...[restoreGuard, delegations, notices, statuses, memberships, profiles, avatars.loop, retention],
+      ...[restoreGuard, delegations, notices, statuses, memberships, profiles, retention],
       ...[catchup, ...expiry],
     ],
   };
@@ -250,9 +241,7 @@ function createIntake(
     ready: () => catchup.ready(),
   });
   const onCommitted = (transaction: HandledTransaction) => {
-    const { events } = transaction.read;
     wakeups.admitted(transaction);
-    encryption?.redacted(redactedIn(events).map(({ event }) => event));
     if (transaction.roomStateChanged) wakeups.wake("notices", "memberships");
     if (transaction.mail > 0) wakeups.wake("inbox");
   };

@@ -7,7 +7,6 @@ import { createHash } from "node:crypto";
 import type { Decryption, EncryptedRoomEvent } from "../../src/bridge/crypto/decrypt-event.ts";
 import { type DeviceStatus, GhostDevice } from "../../src/bridge/crypto/ghost-device.ts";
 import type { GhostDevices } from "../../src/bridge/crypto/ghost-devices.ts";
-import type { KeyCatchupResult } from "../../src/bridge/crypto/key-catchup.ts";
 import type { DeviceRecord } from "../../src/bridge/matrix/device-api.ts";
 import type { DeviceChanges } from "../../src/bridge/matrix/device-changes.ts";
 import type { GhostActor } from "../../src/bridge/matrix/http.ts";
@@ -97,13 +96,13 @@ export class FakeDevices
     }));
   }
 
-  async catchup(): Promise<Outcome<KeyCatchupResult>> {
+  async catchup(): Promise<Outcome<readonly RoomId[]>> {
     this.catchups += 1;
     if (this.catchupOutcome.kind !== "ok") return this.catchupOutcome;
     const found = this.atHomeserver;
     this.atHomeserver = [];
     for (const { session } of found) this.sessions.add(session);
-    return { kind: "ok", value: { messages: found.length, roomsWithNewKeys: found.map(({ room }) => room) } };
+    return { kind: "ok", value: found.map(({ room }) => room) };
   }
 
   async track(_ghost: GhostMxid, users: readonly UserId[]): Promise<void> {

@@ -17,7 +17,6 @@ import type { EventContent } from "../matrix/send-once.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import { encryptForRoom, encryptionOf, shareWithRoom } from "./encrypt-for-room.ts";
 import { type DeviceStatus, GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";
-import type { KeyCatchupResult } from "./key-catchup.ts";
 import { KeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery-check.ts";
 import type { Machines } from "./machines.ts";
 
@@ -175,7 +174,7 @@ export class GhostDevices {
   }
 
   /** Reads to-device messages that the transactions may have lost. Calls for one ghost are coalesced. */
-  async catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
+  async catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
     return this.owns(ghost) ? this.#of(ghost).catchup.run(signal) : retry("device_elsewhere");
   }
 
@@ -245,11 +244,6 @@ export class GhostDevices {
         return retry("device_unavailable");
       }
     });
-  }
-
-  /** Deletes the sessions of a room that the ghost has left. Those of a device that is not open here are pruned by age. */
-  async forgetRoom(ghost: GhostMxid, room: RoomId): Promise<void> {
-    if (this.#devices.get(ghost)?.isOpen) await this.#machines.forgetRoom(ghost, room).catch(this.#logged);
   }
 
   /** Every ghost's device, for readiness and metrics. */

@@ -17,11 +17,6 @@ const PAGES_MAX = 50;
 const EVERY_MS = 5 * 60_000;
 const AGAIN_AFTER_FAILURE_MS = 30_000;
 
-export interface KeyCatchupResult {
-  readonly messages: number;
-  readonly roomsWithNewKeys: readonly RoomId[];
-}
-
 export interface KeyCatchupObserver {
   /** To-device messages taken in. */
   toDevice(count: number, by: "transaction" | "catchup"): void;
@@ -47,7 +42,7 @@ export interface KeyCatchupDependencies {
 export class KeyCatchup {
   readonly #deps: KeyCatchupDependencies;
   readonly #serial = new Serial();
-  #next: Promise<Outcome<KeyCatchupResult>> | undefined;
+  #next: Promise<Outcome<readonly RoomId[]>> | undefined;
   #isFailing = false;
   #dueAt = Number.POSITIVE_INFINITY;
   #isWanted = false;
@@ -69,8 +64,8 @@ export class KeyCatchup {
     this.#isWanted = true;
   }
 
-  /** @param signal ends the requests; of several callers of one catchup the first one's counts */
-  run(signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
+  /** The rooms for which keys came. @param signal ends the requests; of several callers of one catchup the first one's counts */
+  run(signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
     this.#next ??= this.#serial.run(async () => {
       this.#next = undefined;
       this.#isWanted = false;
@@ -89,7 +84,7 @@ export class KeyCatchup {
     return this.#serial.ended();
   }
 
-  async #read(signal?: AbortSignal): Promise<Outcome<KeyCatchupResult>> {
+  async #read(signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
     const { ghost, api, positions, log, observe, onNewKeys, ensure, take, onRefused } = this.#deps;
     const ensured = await ensure();
     if (ensured.kind !== "ok") return ensured;
@@ -116,8 +111,7 @@ export class KeyCatchup {
     }
     if (!isRead) this.soon();
     observe.toDevice(messages, "catchup");
-    const roomsWithNewKeys = [...rooms];
-    if (roomsWithNewKeys.length > 0) onNewKeys(roomsWithNewKeys);
-    return ok({ messages, roomsWithNewKeys });
+    if (rooms.size > 0) onNewKeys([...rooms]);
+    return ok([...rooms]);
   }
 }

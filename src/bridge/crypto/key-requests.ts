@@ -1,11 +1,11 @@
-// Requests a room key from the devices of the user who made it, and cancels the request when it is no longer needed.
+// Requests a room key from the devices of the user who made it, and cancels the request when the key has come.
 // Invariants: a session is requested once in an interval, however many of its events wait; a request has the same ID
-// whenever it is made, so that a repetition is no new request and any process that has the event can cancel it; it stays
-// as long as an event waits for the key; nothing of it is logged or stored. The machine's policy judges what comes back.
+// whenever it is made, so that a repetition is no new request and any process that has the event can cancel it; nothing of
+// it is logged or stored. The machine's policy judges what comes back.
 // Protocol: Matrix client-server API, "m.room_key_request".
 import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
-import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { membersOf, type UnknownObject } from "../../domain/json.ts";
 import type { EncryptedRoomEvent } from "./decrypt-event.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
@@ -20,12 +20,6 @@ const REMEMBERED_MAX = 10_000;
 export interface KeyRequestDependencies {
   readonly devices: Pick<GhostDevices, "sendToDevice" | "statuses">;
   readonly observe: (outcome: "sent" | "failed" | "canceled") => void;
-}
-
-/** An event, and the ghosts that may have requested its key. */
-export interface AskedFor {
-  readonly ghosts: readonly GhostMxid[];
-  readonly event: EncryptedRoomEvent;
 }
 
 /** What a request names of the event's session. */
@@ -44,18 +38,12 @@ interface Request {
   readonly session: Session;
 }
 
-interface Asked extends Request {
-  readonly at: number;
-  /** Whether it could be sent. */
-  readonly sent: Promise<boolean>;
-  /** Those that wait for it. */
-  readonly events: Set<EventId>;
-}
-
 export class KeyRequests {
   readonly #deps: KeyRequestDependencies;
-  /** By request ID. */
-  readonly #asked = new LRUCache<string, Asked>({ max: REMEMBERED_MAX });
+  /** By request ID: when it was made, and whether it could be sent. */
+  readonly #asked = new LRUCache<string, { readonly at: number; readonly sent: Promise<boolean> }>({
+    max: REMEMBERED_MAX,
+  });
 
   constructor(deps: KeyRequestDependencies) {
     this.#deps = deps;
@@ -69,13 +57,11 @@ export class KeyRequests {
     intervalMs: number,
   ): Promise<boolean> {
     const sent = await Promise.all(
-      this.#requests({ ghosts, event }).map((request) => {
+      this.#requests(ghosts, event).map((request) => {
         const last = this.#asked.peek(request.id);
-        last?.events.add(event.event);
         if (last !== undefined && now - last.at < intervalMs) return last.sent;
         const asking = this.#ask(request);
-        const events = last?.events ?? new Set([event.event]);
-        this.#asked.set(request.id, { ...request, at: now, sent: asking, events });
+        this.#asked.set(request.id, { at: now, sent: asking });
         return asking;
       }),
     );
@@ -84,22 +70,11 @@ export class KeyRequests {
 
   /** Cancels the requests for an event whose key came. A cancellation that does not arrive does no harm. */
   async keyCame(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
-    await Promise.all(this.#requests({ ghosts, event }).map((request) => this.#cancel(request)));
-  }
-
-  /**
-   * Cancels the requests for an event that waits no more though its key never came, unless another event waits for it.
-   * @param whole the event, where it could be fetched; without it only the requests of this process are canceled
-   */
-  async ended(event: EventId, whole?: AskedFor): Promise<void> {
-    const known = [...this.#asked.values()].filter(({ events }) => events.delete(event));
-    const asked: readonly Request[] = known.length > 0 || whole === undefined ? known : this.#requests(whole);
-    const idle = asked.filter(({ id }) => (this.#asked.peek(id)?.events.size ?? 0) === 0);
-    await Promise.all(idle.map((request) => this.#cancel(request)));
+    await Promise.all(this.#requests(ghosts, event).map((request) => this.#cancel(request)));
   }
 
   /** The requests that are, or were, made for an event's session; none for an event that names none, or one too long. */
-  #requests({ ghosts, event }: AskedFor): readonly Request[] {
+  #requests(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): readonly Request[] {
     const session = sessionOf(event);
     if (session === undefined) return [];
     return this.#deps.devices

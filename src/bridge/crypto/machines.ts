@@ -80,7 +80,6 @@ export class Machines {
   readonly missingSessions = this.#forward("missingSessions");
   readonly shareRoomKey = this.#forward("shareRoomKey");
   readonly encrypt = this.#forward("encrypt");
-  readonly forgetRoom = this.#forward("forgetRoom");
 
   /** Starts the threads; machines are opened one by one. */
   constructor(deps: MachinesDependencies) {

@@ -10,14 +10,13 @@ import type { ClaimedIntakeEnvelope } from "../ledger/envelope-claims.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { Outcome } from "../matrix/request-result.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
-import type { KeyCatchupResult } from "./key-catchup.ts";
 
 export interface OpeningDependencies {
   readonly devices: Pick<GhostDevices, "decrypt" | "track">;
   /** Asked before the homeserver. */
   readonly recent: Pick<RecentEvents, "take">;
   /** The catchup of a ghost's to-device messages. */
-  readonly catchup: (ghost: GhostMxid) => Promise<Outcome<KeyCatchupResult>>;
+  readonly catchup: (ghost: GhostMxid) => Promise<Outcome<unknown>>;
   /** `GET /rooms/{room}/event/{event}` as the ghost. */
   readonly fetchEvent: (
     ghost: GhostMxid,
@@ -35,11 +34,11 @@ export type Opening =
       /** Whether the catchup brought the key, or the machine had it already. */
       readonly by: "catchup" | "after_wait";
     }
-  /** It never will be. With the event where it is the one that came in. */
-  | { readonly kind: "unreadable"; readonly reason: ExpiryReason; readonly event?: EncryptedEvent }
+  /** It never will be. */
+  | { readonly kind: "unreadable"; readonly reason: ExpiryReason }
   | { readonly kind: "missing_key"; readonly event: EncryptedEvent }
   /** The sender's device may be trusted once more is known of it. */
-  | { readonly kind: "not_trusted"; readonly event: EncryptedEvent }
+  | { readonly kind: "not_trusted" }
   /** The homeserver or the machine did not answer. `afterMs` is 0 when `signal` ended the attempt. */
   | { readonly kind: "unanswered"; readonly afterMs: number };
 
@@ -134,12 +133,12 @@ async function decrypt(
       // `m.no_olm` announces that the key will come, once there is an Olm session ("m.room_key.withheld").
       return [undefined, "m.no_olm"].includes(decryption.withheld)
         ? { kind: "missing_key", event }
-        : { kind: "unreadable", reason: "key_withheld", event };
+        : { kind: "unreadable", reason: "key_withheld" };
     case "unavailable":
       return { kind: "unanswered", afterMs: UNAVAILABLE_WAIT_MS };
     case "refused":
       return decryption.reason === "device_not_trusted"
-        ? { kind: "not_trusted", event }
-        : { kind: "unreadable", reason: decryption.reason, event };
+        ? { kind: "not_trusted" }
+        : { kind: "unreadable", reason: decryption.reason };
   }
 }

@@ -7,28 +7,27 @@
 //   that its outage alone makes no question expire; it ends at once when the sender announces that the key is withheld;
 // - a question that waited is derived with the text of its latest edit that can be read; an edit waits until its question
 //   has ended its wait;
-// - however the wait ended, requested keys are requested no more, unless another event waits for them;
 // - while `encryption.mode` is not `on`, nobody tries to read what came before, and each expires at its deadline, so that going
 //   back to an earlier mode holds no room and no capacity for ever.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { allEnded, WorkQueue } from "../../runtime/work-loop.ts";
+import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { aboutOf, couldAsk, interpretMessages } from "../intake/interpret-messages.ts";
 import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
-import { type MessageEvent, readDecrypted } from "../intake/read-events.ts";
+import { type EncryptedEvent, type MessageEvent, readDecrypted } from "../intake/read-events.ts";
 import type { Admitted, Capacity } from "../ledger/admission-types.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/envelope-claims.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
-import { type AskedFor, KeyRequests } from "./key-requests.ts";
+import { KeyRequests } from "./key-requests.ts";
 import { type Opening, type OpeningDependencies, openIntakeEnvelope } from "./open-intake-envelope.ts";
 
 const BATCH = 32;
@@ -109,11 +108,6 @@ export class IntakeEnvelopeWorker {
     if ((await this.#deps.ledger.envelopes.wake(rooms, this.#deps.clock.now())) > 0) this.queue.wake();
   }
 
-  /** To be called when these events were redacted: their key requests are canceled. */
-  async redacted(events: readonly EventId[]): Promise<void> {
-    await allEnded(events.map((event) => this.#requests.ended(event)));
-  }
-
   async #claim(limit: number): Promise<readonly Claim[]> {
     const { ledger, clock, agents } = this.#deps;
     const now = clock.now();
@@ -148,13 +142,13 @@ export class IntakeEnvelopeWorker {
       case "opened":
         return this.#derive(envelope, ghosts, opening, draining);
       case "unreadable":
-        return this.#expire(envelope, opening.reason, opening.event && { ghosts, event: opening.event });
+        return this.#expire(envelope, opening.reason);
       case "not_trusted":
-        return this.#distrusted(envelope, { ghosts, event: opening.event });
+        return this.#distrusted(envelope);
       case "unanswered":
         return this.#unanswered(envelope, opening.afterMs);
       case "missing_key":
-        return this.#missing(envelope, { ghosts, event: opening.event });
+        return this.#missing(envelope, ghosts, opening.event);
     }
   }
 
@@ -224,15 +218,14 @@ export class IntakeEnvelopeWorker {
     if (edit !== undefined) await this.keysCame([envelope.room]);
   }
 
-  async #expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, asked?: AskedFor): Promise<void> {
-    await expire(this.#deps, envelope, reason);
-    if (envelope.keyRequests > 0) await this.#requests.ended(envelope.event, asked);
+  #expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason): Promise<void> {
+    return expire(this.#deps, envelope, reason);
   }
 
-  async #distrusted(envelope: ClaimedIntakeEnvelope, asked: AskedFor): Promise<void> {
+  async #distrusted(envelope: ClaimedIntakeEnvelope): Promise<void> {
     const now = this.#deps.clock.now();
     if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
-      return this.#expire(envelope, "device_not_trusted", asked);
+      return this.#expire(envelope, "device_not_trusted");
     }
     await this.#deps.ledger.envelopes.defer(envelope, now + TRUST_RETRY_MS, { requested: false });
   }
@@ -246,11 +239,14 @@ export class IntakeEnvelopeWorker {
     await this.#deps.ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
   }
 
-  async #missing(envelope: ClaimedIntakeEnvelope, { ghosts, event }: AskedFor): Promise<void> {
+  async #missing(
+    envelope: ClaimedIntakeEnvelope,
+    ghosts: readonly GhostMxid[],
+    event: EncryptedEvent,
+  ): Promise<void> {
     const { ledger, clock, keyRequests } = this.#deps;
     const now = clock.now();
-    if (now >= envelope.deadline)
-      return this.#expire(envelope, this.#reasonToEnd(envelope), { ghosts, event });
+    if (now >= envelope.deadline) return this.#expire(envelope, this.#reasonToEnd(envelope));
     const isDue = envelope.keyRequests < keyRequests.attempts && now >= this.#requestDue(envelope, 0);
     const requested =
       isDue && (await this.#requests.request(ghosts, event, now, this.#requestWait(envelope)));

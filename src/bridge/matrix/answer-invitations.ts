@@ -10,7 +10,7 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import { type GhostMxid, type RoomId, type ServerName, serverOf } from "../../domain/identifiers.ts";
+import { type ServerName, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
@@ -42,8 +42,6 @@ export interface MembershipDependencies {
   readonly agents: Pick<AgentDirectory, "current">;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Called before it is recorded that a ghost is in a room no more. */
-  readonly onLeft?: ((ghost: GhostMxid, room: RoomId) => Promise<void>) | undefined;
 }
 
 /** The queue of what ghosts have to do about their memberships. */
@@ -165,10 +163,9 @@ class MembershipTask {
     this.#note("left");
   }
 
-  async #recordLeft(): Promise<void> {
-    const { onLeft, ledger, clock } = this.#deps;
-    await onLeft?.(this.#membership.ghost, this.#membership.roomId);
-    await ledger.memberships.recordLeft(this.#membership, clock.now());
+  #recordLeft(): Promise<void> {
+    const { ledger, clock } = this.#deps;
+    return ledger.memberships.recordLeft(this.#membership, clock.now());
   }
 
   async #defer(outcome: Failure): Promise<void> {

@@ -19,8 +19,8 @@ import { type Ok, type Outcome, ok, type Refused, type Retry, refused, retry } f
 /** Shown in device lists. */
 const DEVICE_NAME = "Drawbridge";
 const DEVICE_ID_BYTES = 10;
-/** The least time between two changes of a ghost that its agent's card decides: its name, its picture. */
-export const CARD_CHANGE_INTERVAL_MS = 60 * 60_000;
+/** The least time between two changes of a name that an agent's card chooses. */
+const CARD_CHANGE_INTERVAL_MS = 60 * 60_000;
 /** The homeserver does not know the device that a request names. */
 const UNKNOWN_DEVICE = "M_UNKNOWN_DEVICE";
 

@@ -54,8 +54,6 @@ const TimelineEvent = z.object({
 });
 export type TimelineEvent = z.output<typeof TimelineEvent>;
 
-type Profiled = Pick<GhostActor, "ghost" | "signal">;
-
 export class Homeserver {
   readonly #http: HomeserverHttp;
   /** What concerns ghosts' devices and their keys. */
@@ -123,15 +121,9 @@ export class Homeserver {
   }
 
   /** `PUT /profile/{user}/displayname`. */
-  setDisplayName({ ghost, signal }: Profiled, displayName: string): Promise<Outcome<undefined>> {
+  setDisplayName({ ghost, signal }: GhostActor, displayName: string): Promise<Outcome<undefined>> {
     const call = { body: { displayname: displayName }, as: { ghost, signal } };
     return this.#http.request("set_display_name", "PUT", ["profile", ghost, "displayname"], call);
-  }
-
-  /** `PUT /profile/{user}/avatar_url`. @param url an `mxc:` address; empty for none */
-  setAvatar({ ghost, signal }: Profiled, url: string): Promise<Outcome<undefined>> {
-    const call = { body: { avatar_url: url }, as: { ghost, signal } };
-    return this.#http.request("set_avatar", "PUT", ["profile", ghost, "avatar_url"], call);
   }
 
   /** `POST /join/{room}`. Room IDs of version 12 name no server, so the inviter's is passed along. */
