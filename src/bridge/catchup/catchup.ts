@@ -1,7 +1,7 @@
 // The catchup: reads what the homeserver's transactions lost (docs/decisions/0009), at the bridge's start, after the
 // homeserver was away, and in quiet times to move the positions.
-// Invariants: transactions stay the one live path; the events of a catchup go through the same intake, before the
-// transactions that come meanwhile, which wait for the catchup within a bound.
+// Invariants: transactions stay the one live path; what a catchup finds goes through the same intake, before the
+// transactions that come meanwhile, which wait for it within a bound.
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
@@ -26,9 +26,9 @@ export interface CatchupOptions extends Omit<RoomCatchupOptions, "api" | "bounds
   readonly homeserver: HomeserverOptions;
   readonly agents: Pick<AgentDirectory, "current">;
   readonly rooms: boolean;
-  /** Whether the rounds in quiet times are this process's. After a downtime each process reads, so that it takes no later event first. */
+  /** Whether the rounds in quiet times are this process's. After a downtime each process reads. */
   readonly isTurn: () => boolean;
-  /** The catchup of a ghost's to-device messages; absent while ghosts have no keys. */
+  /** Of a ghost's to-device messages; absent while ghosts have no keys. */
   readonly catchup?: ((ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>) | undefined;
   readonly clock: Clock;
   readonly metrics: CatchupMetrics;
@@ -36,14 +36,14 @@ export interface CatchupOptions extends Omit<RoomCatchupOptions, "api" | "bounds
 }
 
 const QUIET_MS = 60_000;
-/** Synapse may count the bridge as down for a while, and send new events last: the rounds are closer together. */
+/** Synapse may count the bridge as down for a while, and send new events last. */
 const AFTERMATH_MS = 60_000;
 const AFTERMATH_ROUND_MS = 5_000;
-/** The more ghosts, the longer the interval: a homeserver takes some 10 ms to answer for each. */
+/** A homeserver takes some 10 ms to answer for each. */
 const QUIET_MS_PER_GHOST = 500;
 const GATE_MS_MAX = 5_000;
 const AGAIN = { firstMs: 250, maxMs: 8_000 };
-/** About a quarter of a minute. What cannot be read by then is left to the rounds in quiet times. */
+/** What cannot be read by then is left to the rounds in quiet times. */
 const ATTEMPTS_MAX = 7;
 const NO_GHOST_MS = 5_000;
 
@@ -54,11 +54,11 @@ export class Catchup {
   readonly #watch: HomeserverWatch;
   readonly #quiet: WorkLoop;
   readonly #ending = new AbortController();
-  /** Until it is resolved transactions wait, but no longer than a bound in all. */
+  /** Until it is resolved transactions wait, within a bound. */
   #gate = Promise.withResolvers<void>();
   #passed: Promise<unknown> | undefined;
   #running: Promise<void> | undefined;
-  /** When the last catchup that transactions waited for ended; undefined while one is due. */
+  /** When transactions last waited for a catchup to its end; undefined while one is due. */
   #caughtUpAt: number | undefined;
   #quietAt = 0;
 
@@ -94,7 +94,7 @@ export class Catchup {
     await Promise.all([this.#api.close(), this.#quiet.drain(), this.#running]);
   }
 
-  /** Resolves when transactions may be taken: after the catchup whose events come first, or after five seconds. */
+  /** Resolves when transactions may be taken. */
   async ready(): Promise<void> {
     this.#watch.poll();
     // The first that waits sets the bound for all.
@@ -136,7 +136,7 @@ export class Catchup {
     log.warn({ event: "homeserver_away" }, "the homeserver has stopped, or is out of reach");
   }
 
-  /** Runs the catchup until it is complete, a few times at most. Later rounds read from positions that did not move. */
+  /** Runs the catchup until it is complete, a few times at most. */
   async #catchUp(cause: CatchupCause): Promise<void> {
     const { clock, rooms } = this.#options;
     const { signal } = this.#ending;

@@ -5,10 +5,9 @@ import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 
-/** An event as the homeserver gave it. */
 export type RawEvent = UnknownObject;
 
-/** Where a page of a room's past begins, read backwards, and which ghost may read it. */
+/** Where a page of a room's past begins, read backwards. */
 export interface Page {
   readonly ghost: GhostMxid;
   readonly room: RoomId;
@@ -17,19 +16,19 @@ export interface Page {
 
 export interface FoundEvent {
   readonly id: EventId;
-  /** The user whose membership it is, if it is one. */
+  /** Whose membership it is, if it is one. */
   readonly member: string | undefined;
   readonly membershipBefore: unknown;
-  /** The event; undefined when the bound was reached: it is read again when it is passed on. */
+  /** Undefined above the bound: then it is read again. */
   readonly raw: RawEvent | undefined;
   readonly page: Page;
 }
 
 /** How much one reading of all ghosts' rooms may hold in memory. */
 export const FOUND_BOUNDS = {
-  /** Contents, as JSON in UTF-16 units. */
+  /** Of the contents, as JSON in UTF-16 units. */
   charactersMax: 32 * 1024 * 1024,
-  /** Events, with content or without. Each takes about 300 bytes. */
+  /** Each takes about 300 bytes besides. */
   eventsMax: 200_000,
 };
 export type FoundBounds = typeof FOUND_BOUNDS;
@@ -43,12 +42,10 @@ export class FoundBudget {
     this.#events = bounds.eventsMax;
   }
 
-  /** Whether no more pages may be read. */
   get isSpent(): boolean {
     return this.#events <= 0;
   }
 
-  /** @param isWhole whether the event has its content */
   found(event: RawEvent, page: Page, isWhole: boolean): FoundEvent {
     this.#events -= 1;
     const length = isWhole && this.#characters > 0 ? JSON.stringify(event).length : Number.POSITIVE_INFINITY;
@@ -67,7 +64,6 @@ export class FoundBudget {
   }
 }
 
-/** Events of rooms, oldest first in each. */
 export type EventsByRoom = ReadonlyMap<RoomId, readonly FoundEvent[]>;
 
 /** The events while the ghost was a member, its own joins and leaves included: a homeserver sends no others. */
@@ -104,7 +100,6 @@ function mergeViews(first: readonly FoundEvent[], second: readonly FoundEvent[])
   return [...merged, ...first.slice(next), ...waiting];
 }
 
-/** Merges what several ghosts read. */
 export function mergeByRoom(windows: readonly EventsByRoom[]): EventsByRoom {
   const merged = new Map<RoomId, readonly FoundEvent[]>();
   for (const window of windows) {
@@ -116,7 +111,7 @@ export function mergeByRoom(windows: readonly EventsByRoom[]): EventsByRoom {
   return merged;
 }
 
-/** The events without memberships that were superseded, by later ones among them or among newer events. */
+/** The events without memberships that later or newer ones supersede. */
 export function withoutSuperseded(window: EventsByRoom, newer: EventsByRoom = new Map()): EventsByRoom {
   const kept = new Map<RoomId, readonly FoundEvent[]>();
   for (const [room, events] of window) {
@@ -132,13 +127,12 @@ export function withoutSuperseded(window: EventsByRoom, newer: EventsByRoom = ne
   return kept;
 }
 
-/** The events for which `isKnown` does not hold. */
 export function unknownIn(window: EventsByRoom, isKnown: (event: EventId) => boolean): EventsByRoom {
   const left = [...window].map(([room, events]) => [room, events.filter(({ id }) => !isKnown(id))] as const);
   return new Map(left.filter(([, events]) => events.length > 0));
 }
 
-/** The order of the rooms of these events, from the first of them in each room on. */
+/** The order of the rooms of these events, each from the first of them on. */
 export function orderOf(window: EventsByRoom, found: readonly RawEvent[]): RoomOrder {
   const ids = new Set(found.map((event) => event["event_id"]));
   const order = new Map<RoomId, readonly EventId[]>();

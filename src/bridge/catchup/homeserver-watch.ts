@@ -14,7 +14,6 @@ export interface HomeserverWatchOptions {
   readonly clock: Clock;
 }
 
-/** Between two requests. */
 const PAUSE_MS = 100;
 const BACK_POLL = { firstMs: 100, maxMs: 1_000 };
 /** After a refusal, or an answer that asks to wait: neither means that the homeserver stopped. */
@@ -29,8 +28,7 @@ export class HomeserverWatch {
   }
 
   /**
-   * Resolves when the homeserver has stopped, or may have.
-   * @param ghosts in whose name the request may be held open: the first that the homeserver does not refuse
+   * Resolves when the homeserver has stopped, or may have, by a request held open as the first ghost that is not refused.
    * @throws the signal's reason
    */
   async stopped(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<void> {
@@ -73,7 +71,6 @@ export class HomeserverWatch {
     }
   }
 
-  /** To be called when the homeserver has sent something, so that `back` polls it at once. */
   poll(): void {
     this.#poll();
   }

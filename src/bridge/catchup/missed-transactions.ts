@@ -1,6 +1,6 @@
 // Makes transactions of missed events, as the homeserver would have sent them, one after the other on demand.
-// Invariants: the events of a room stay in their order; no more than one transaction and a few pages of events are held
-// here; the same events make the same transactions, whether their contents were held or read again.
+// Invariants: the events of a room stay in their order; no more than one transaction and a few pages of events are held;
+// the same events make the same transactions, whether their contents were held or read again.
 import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId } from "../../domain/identifiers.ts";
@@ -12,7 +12,7 @@ import type { SyncApi } from "./sync-api.ts";
 const EVENTS_MAX = 100;
 
 export interface MissedTransaction {
-  /** A digest of the events: the same ones read again are the same transaction. */
+  /** Of the events: the same ones read again are the same transaction. */
   readonly transactionId: string;
   readonly events: readonly RawEvent[];
 }
@@ -41,7 +41,6 @@ export async function* transactionsOf(
   }
 }
 
-/** Pages that are held at a time: several ghosts may have found the events of one room. */
 const PAGES_MAX = 4;
 
 /** Reads events again whose contents were not held, a page at a time. */

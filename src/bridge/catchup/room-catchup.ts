@@ -1,7 +1,7 @@
 // The catchup of rooms: finds the events that the homeserver's transactions lost, and passes them to intake.
-// Invariants: a position moves only after everything before it is durable; what does not fit into the bound of memory is
-// read again, a page at a time; in quiet times events are held for one round, so that those which the homeserver is about
-// to send do not count as lost; events that were handled are not passed on; one reading at a time.
+// Invariants: a position moves only after everything before it is durable; what does not fit into the memory's bound is
+// read again; in quiet times events are held for one round, so that those which the homeserver is about to send do not
+// count as lost; events that were handled are not passed on; one reading at a time.
 import type { Logger } from "pino";
 import { isLeaseLost } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
@@ -27,22 +27,20 @@ export interface RoomCatchupOptions {
   readonly api: Pick<SyncApi, "position" | "changes" | "pageBack" | "event">;
   readonly ghosts: Pick<Ghosts, "readyGhost">;
   readonly positions: ReadPositions;
-  /** Which of these events were handled. */
   readonly handled: (events: readonly EventId[]) => Promise<ReadonlySet<EventId>>;
-  /** Commits events as intake does; rejects when they are not durable. Returns how many were new. */
+  /** Commits events as intake does; returns how many were new. */
   readonly intake: (
     transaction: MissedTransaction & { readonly order: RoomOrder },
   ) => Promise<{ readonly admitted: number }>;
-  /** Makes a ghost read the state of these rooms, or of all its rooms, because not all their events were read. */
+  /** Makes a ghost read the state of these rooms, or of all its rooms. */
   readonly catchupRoomState: (ghost: GhostMxid, rooms: readonly RoomId[] | undefined) => Promise<void>;
   readonly log: Logger;
   readonly bounds?: FoundBounds;
 }
 
 export interface RoomCatchupResult {
-  /** False when the homeserver did not answer for some ghost, and the catchup has to run again. A refusal is an answer. */
+  /** False when the homeserver did not answer for some ghost. A refusal is an answer. */
   readonly complete: boolean;
-  /** Events that no transaction had brought. */
   readonly events: number;
   /** Delegations and intake envelopes that they became. */
   readonly admitted: number;
@@ -53,7 +51,7 @@ const CONCURRENCY = 4;
 export class RoomCatchup {
   readonly #options: RoomCatchupOptions;
   readonly #held = new Map<GhostMxid, Pick<RoomsRead, "window" | "next">>();
-  /** Each position in the ledger, as it was last read or written here. */
+  /** Each position in the ledger, as it was last known here. */
   readonly #stored = new Map<GhostMxid, string | undefined>();
   readonly #serial = new Serial();
 
@@ -61,7 +59,7 @@ export class RoomCatchup {
     this.#options = options;
   }
 
-  /** Reads everything up to now and passes it on at once, after the homeserver or the bridge was away. */
+  /** After the homeserver or the bridge was away: reads everything up to now, and passes it on at once. */
   afterDowntime(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<RoomCatchupResult> {
     return this.#serial.run(async () => {
       const { read, complete } = await this.#read(ghosts, signal);
@@ -81,7 +79,7 @@ export class RoomCatchup {
     });
   }
 
-  /** One round in quiet times: passes on what the round before read, and moves the positions there. */
+  /** In quiet times: passes on what the round before read, and moves the positions there. */
   quietly(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<RoomCatchupResult> {
     return this.#serial.run(async () => {
       const { read, complete } = await this.#read(ghosts, signal);
@@ -100,7 +98,7 @@ export class RoomCatchup {
     });
   }
 
-  /** False when another bridge has moved the position meanwhile: the next round reads from there. */
+  /** False when another bridge has moved the position meanwhile. */
   async #move(ghost: GhostMxid, next: string): Promise<boolean> {
     try {
       await this.#options.positions.set(ghost, next, this.#stored.get(ghost));
@@ -113,7 +111,6 @@ export class RoomCatchup {
     }
   }
 
-  /** The position to read from. */
   async #position(ghost: GhostMxid): Promise<string | undefined> {
     const held = this.#held.get(ghost)?.next;
     if (held !== undefined) return held;
@@ -122,7 +119,6 @@ export class RoomCatchup {
     return stored;
   }
 
-  /** The events of each ghost since its position, where the homeserver answers. */
   async #read(
     ghosts: readonly GhostMxid[],
     signal: AbortSignal,
@@ -159,7 +155,6 @@ export class RoomCatchup {
     return outcome;
   }
 
-  /** Begins with the position of now, and nothing before it. */
   async #begin(reader: Reader): Promise<Outcome<RoomsRead>> {
     const position = await this.#options.api.position(reader);
     if (position.kind !== "ok") return position;
@@ -168,7 +163,7 @@ export class RoomCatchup {
     return ok({ window: new Map(), next: position.value, cut: [] });
   }
 
-  /** Passes on what no transaction has brought; it is not complete when not all of it could be read again. */
+  /** Passes on what no transaction has brought. */
   async #passOn(window: EventsByRoom, signal: AbortSignal): Promise<RoomCatchupResult> {
     const { api, handled, intake, log } = this.#options;
     let events = 0;

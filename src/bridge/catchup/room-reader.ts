@@ -13,12 +13,10 @@ export interface RoomsRead {
   readonly cut: readonly RoomId[];
 }
 
-/** It reads until an answer holds nothing new, because a homeserver may repeat an earlier answer to the same request. */
+/** A homeserver may repeat an earlier answer, so it reads until an answer holds nothing new. */
 const ANSWERS_MAX = 10;
-/** Pages of a hundred: what a room may have had since the position. */
 const PAGES_MAX = 100;
 
-/** What happened since `since`, in the homeserver's order. */
 export async function readRooms(
   api: Pick<SyncApi, "changes" | "pageBack">,
   reader: Reader,

@@ -9,33 +9,29 @@ import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matr
 import { mapValue, type Outcome, ok } from "../matrix/request-result.ts";
 import type { RawEvent } from "./found-events.ts";
 
-/** What a ghost sees of one room since its position, oldest first. */
+/** Of one room since the ghost's position, oldest first. */
 export interface RoomChanges {
   readonly events: readonly RawEvent[];
-  /** Where the earlier events can be read, when these are not all. */
+  /** Where earlier events can be read, when these are not all. */
   readonly before: string | undefined;
 }
 
 export interface SyncChanges {
-  /** Rooms the ghost is in, or was in until now. */
+  /** Those that the ghost is, or was, in. */
   readonly rooms: ReadonlyMap<RoomId, RoomChanges>;
-  /** Rooms it is invited to, with the event that invites it. */
+  /** Of each room the event that invites it. */
   readonly invitations: ReadonlyMap<RoomId, RawEvent>;
   readonly next: string;
-  /** Whether the rooms' events have their contents. Invitations always have. */
+  /** Whether the rooms' events have their contents. */
   readonly isWhole: boolean;
 }
 
-/** The ghost that reads. */
 export type Reader = Pick<GhostActor, "ghost" | "signal">;
 
 /** How long a request is held open that only detects a stop of the homeserver. */
 export const WATCH_MS = 30_000;
 const WATCH_GRACE_MS = 15_000;
-/**
- * Size of a page of a room's past, each event with its aggregated relations, and of one answer about all rooms of a ghost;
- * above it a smaller one is requested.
- */
+/** Of a page of a room's past, and of one answer about all rooms; above it a smaller one is requested. */
 const ANSWER_BOUNDS = { pageBytesMax: 64 * 1024 * 1024, changesBytesMax: 16 * 1024 * 1024 };
 const TIMELINE_LIMIT = 50;
 const PAGE_LIMIT = 100;
@@ -43,7 +39,6 @@ const PAGE_LIMIT = 100;
 const LARGE_PAGE_LIMIT = 10;
 const ANSWERS_MAX = 10;
 
-/** The types that intake reads. */
 const TYPES = [
   "m.room.message",
   "m.room.encrypted",
@@ -103,7 +98,6 @@ export class SyncApi {
     await this.#http.close();
   }
 
-  /** `GET /versions`: whether the homeserver serves at all. */
   async isServing(): Promise<boolean> {
     const outcome = await this.#http.request("versions", "GET", ["versions"], {
       base: "client",
@@ -112,7 +106,6 @@ export class SyncApi {
     return outcome.kind === "ok";
   }
 
-  /** The position of this moment. */
   async position(reader: Reader): Promise<Outcome<string>> {
     // A homeserver may repeat an answer of minutes ago to the same request; reading on from it ends at now.
     let since: string | undefined;
@@ -125,13 +118,12 @@ export class SyncApi {
     }
   }
 
-  /** Holds a request open until the homeserver answers it at the end of the time, or stops. */
   async wait(reader: Reader, since: string): Promise<Outcome<string>> {
     const outcome = await this.#sync("watch", reader, since, { filter: NOTHING, holdMs: WATCH_MS });
     return mapValue(outcome, ({ next_batch }) => next_batch);
   }
 
-  /** The last events of each room since `since`; of rooms that have too much for one answer, only where to read them. */
+  /** The last events of each room; above the bound, only where to read them. */
   async changes(reader: Reader, since: string): Promise<Outcome<SyncChanges>> {
     const bytesMax = this.#bounds.changesBytesMax;
     const read = (filter: string) => this.#sync("sync_rooms", reader, since, { filter, bytesMax });
@@ -160,7 +152,7 @@ export class SyncApi {
     });
   }
 
-  /** `GET /rooms/{room}/messages` from `from` back to `since`, newest first. Of large messages, a smaller page. */
+  /** `GET /rooms/{room}/messages` from `from` back to `since`, newest first. */
   async pageBack(
     reader: Reader,
     room: RoomId,
@@ -186,7 +178,6 @@ export class SyncApi {
     }));
   }
 
-  /** `GET /rooms/{room}/event/{event}`. */
   async event(reader: Reader, room: RoomId, event: EventId): Promise<Outcome<RawEvent>> {
     const path = ["rooms", room, "event", event];
     const bounds = { schema: Event, bytesMax: this.#bounds.pageBytesMax };
@@ -195,7 +186,7 @@ export class SyncApi {
   }
 }
 
-/** `/sync` leaves out the room of an event, because the answer is grouped by room. */
+/** The answer is grouped by room, and leaves it out of the events. */
 function inRoom(event: RawEvent, room: RoomId): RawEvent {
   return { ...event, room_id: room };
 }
@@ -220,7 +211,7 @@ function toChanges(
     // The homeserver puts the invitation behind the state that the inviting server wrote, which may name another inviter.
     const event = state.findLast(({ type, state_key }) => type === "m.room.member" && state_key === ghost);
     if (room === undefined || event === undefined) continue;
-    // An invitation comes without its ID and time. The one since the same position is the same invitation.
+    // It comes without ID and time. The one since the same position is the same invitation.
     const eventId = `$${sha256(`invitation ${room} ${ghost} ${since}`).toString("base64url")}`;
     invitations.set(room, inRoom({ ...event, event_id: eventId, origin_server_ts: 0 }, room));
   }

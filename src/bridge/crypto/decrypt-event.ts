@@ -1,7 +1,6 @@
-// Decrypts one event with a ghost's machine, and decides by the deployment's policy whether its sender's device is
-// believed. Invariants: whatever the event is, the answer is a value, and no text of the library's errors is passed
-// on; an unknown device proves nothing about its owner, so its event counts as not decrypted yet; the
-// policy is applied to the device as it is known now.
+// Decrypts one event with a ghost's machine, and applies the policy on senders' devices to the device as it is known now.
+// Invariants: no text of the library's errors is passed on; an unknown device proves nothing about its owner, so its
+// event counts as not decrypted yet.
 import {
   type DecryptedRoomEvent,
   DecryptionErrorCode,
@@ -32,10 +31,8 @@ export interface EncryptedRoomEvent {
 export type Decryption =
   | {
       readonly kind: "decrypted";
-      /** The decrypted type and content; a relation in plain text outside is part of the content. */
       readonly type: string;
       readonly content: UnknownObject;
-      /** SHA-256 of room, session and message index: the same for a replay of the same ciphertext. */
       readonly indexDigest: Buffer;
       /** The sender's device is not known, and the query for it comes with `outgoing`. */
       readonly queried?: true;
@@ -51,7 +48,7 @@ export type Decryption =
         /** No Megolm event, or one that no key could ever decrypt. */
         | "undecryptable";
     }
-  /** There is no machine to decrypt with: it is stopped, or its thread is being replaced. Try again later. */
+  /** There is no machine to decrypt with now. */
   | { readonly kind: "unavailable" };
 
 export interface DeviceTrustPolicy {
@@ -125,13 +122,10 @@ function contentOf(content: unknown, outside: UnknownObject): UnknownObject | un
   return { ...content, "m.relates_to": relation };
 }
 
-/**
- * The message index of a Megolm ciphertext: version byte 3, then protocol buffer fields, of which field 1 (varint) it is;
- * undefined for anything else. https://gitlab.matrix.org/matrix-org/olm/-/blob/master/docs/megolm.md, "Message format"
- */
+/** The message index in a Megolm ciphertext (olm, docs/megolm.md, "Message format"); undefined for anything else. */
 export function megolmIndex(ciphertext: string): number | undefined {
   const [version, indexTag, varintBytes] = [3, 0x08, 5];
-  // Version, tag and a varint of at most five bytes (the index counts to 2^32) fit into twelve characters of base64.
+  // Version, tag and a varint of at most five bytes fit into twelve characters of base64.
   const bytes = Buffer.from(ciphertext.slice(0, 12), "base64");
   if (bytes[0] !== version || bytes[1] !== indexTag) return undefined;
   let index = 0;
@@ -144,18 +138,17 @@ export function megolmIndex(ciphertext: string): number | undefined {
   return undefined;
 }
 
-/** The same for each decryption of the same ciphertext, so that a replay under another event is found by it. */
+/** The same for each decryption of one ciphertext, so that a replay under another event is found by it. */
 export function indexDigest(room: RoomId, session: string, index: number): Buffer {
   return sha256(canonicalize([room, session, index]));
 }
 
-/** The device of `sender` that has this Curve25519 key, as the machine knows it now. */
 async function deviceWithKey(machine: OlmMachine, sender: UserId, curve25519: string) {
   const devices = await machine.getUserDevices(new SdkUserId(sender));
   return devices.devices().find((device) => device.curve25519Key?.toBase64() === curve25519);
 }
 
-/** Whether the user's identity, as the machine knows it now, is one that somebody has compared. */
+/** Whether the user's present identity is one that somebody has compared. */
 export async function hasComparedIdentity(
   machine: OlmMachine,
   sender: UserId,
@@ -170,7 +163,6 @@ export async function hasComparedIdentity(
   return expected.some(({ masterKey }) => present.length === 1 && present[0] === masterKey);
 }
 
-/** What the policy says of the device that a decrypted event came from, as far as the machine knows it. */
 async function trustOf(
   machine: OlmMachine,
   sender: UserId,
@@ -200,15 +192,13 @@ const QUERIES_MAX = 3;
 const REMEMBERED_MAX = 10_000;
 
 /**
- * Which of the senders' devices a machine could write to. An event of a device that logged in a moment ago is believed
- * before the homeserver has announced that device, so its owner's devices are queried before an answer is encrypted; a
- * few times at most, since it may be one that nobody ever publishes. A failure here fails no event.
+ * Queries devices that a machine does not know, a few times each: one that logged in a moment ago could not read the
+ * answer, and one may never be published. A failure here fails no event.
  */
 export class SenderDevices {
   readonly #known = new Set<string>();
   readonly #queries = new Map<string, number>();
 
-  /** Makes the machine query the sender's devices, unless the one with this key is known or was queried often enough. */
   async queryUnknown(
     machine: OlmMachine,
     sender: UserId,

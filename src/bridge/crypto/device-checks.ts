@@ -8,7 +8,6 @@ import type { DeviceStatus } from "./ghost-device.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 import type { KeyDelivery, KeyDeliveryState } from "./key-delivery-check.ts";
 
-/** So many ghosts are named for one problem; the others are counted. */
 const NAMED_MAX = 3;
 
 const FLAGS =

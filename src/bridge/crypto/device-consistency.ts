@@ -8,13 +8,11 @@ import type { OpenResult } from "./machines.ts";
 
 export interface DeviceFacts {
   readonly deviceId: string;
-  /** The result of loading the store. */
   readonly opened: OpenResult;
   /** Read after the homeserver's part: while another process still runs, the epoch here only grows. */
   readonly store: RecordedDevice["store"];
-  /** The device's keys at the homeserver. */
   readonly published: PublishedDevice | undefined;
-  /** What was recorded at the homeserver about the ghost's device before. */
+  /** What was recorded about the device at the homeserver. */
   readonly record: DeviceRecord | undefined;
 }
 

@@ -9,7 +9,6 @@ import type { GhostActor } from "../matrix/http.ts";
 import { DONE, type Failure, type Outcome, type Refused, retry } from "../matrix/request-result.ts";
 import type { Machines } from "./machines.ts";
 
-/** Answers of the homeserver lead to further requests, a few rounds long. */
 const ROUNDS_MAX = 16;
 
 /** Makes one request while no other of the machine is in progress. */
@@ -20,10 +19,8 @@ export interface DeviceRequestsDependencies {
   readonly machines: Pick<Machines, "outgoing" | "sent">;
   readonly api: DeviceApi;
   readonly log: Logger;
-  /** The device, while its machine can be called. */
   readonly actor: () => GhostActor | undefined;
   readonly raiseEpoch: () => Promise<Outcome<undefined>>;
-  /** The homeserver refused a request of the device. */
   readonly onRefused: (outcome: Refused, kind: OutgoingRequest["kind"]) => Promise<void>;
 }
 
@@ -38,12 +35,11 @@ export class DeviceRequests {
     this.#deps = deps;
   }
 
-  /** How many requests have ended, by which those that waited for one know that time has passed. */
+  /** How many requests have ended. */
   get made(): number {
     return this.#made;
   }
 
-  /** Requests failed, and are to be made again. */
   get isDue(): boolean {
     return this.#isDue;
   }
@@ -71,7 +67,7 @@ export class DeviceRequests {
     return this.#serial.run(() => this.#submit(request));
   }
 
-  /** Work between whose steps no other request of the machine may come. */
+  /** Runs work between whose steps no other request of the machine may come. */
   alone<T>(work: (submit: Submit) => Promise<T>): Promise<T> {
     return this.#serial.run(() => work((request) => this.#submit(request)));
   }

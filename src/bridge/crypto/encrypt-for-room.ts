@@ -1,9 +1,7 @@
-// Encrypts an event for its room as the room is now.
-// Invariants: the room's encryption and members are read before each event, so that a member who has left gets no key of
-// anything sent afterwards; where they cannot be read, or contradict what is known, nothing is returned; plain text is
-// sent only in a room that is not encrypted and never was; an event's relation to others stays outside the ciphertext,
-// where it can be found again.
-// Protocol: Matrix client-server API, "m.room.encryption" and "m.megolm.v1.aes-sha2".
+// Encrypts an event for its room (Matrix client-server API, "m.room.encryption" and "m.megolm.v1.aes-sha2").
+// Invariants: the room's encryption and members are read before each event, so that who has left gets no key of it; where
+// they cannot be read, or contradict what is known, nothing is returned; plain text is sent only in a room that never was
+// encrypted; a relation to other events stays outside the ciphertext, where it can be found again.
 import { z } from "zod";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
@@ -33,7 +31,6 @@ export interface EncryptionDependencies {
   readonly ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> };
 }
 
-/** What the room's own settings say. */
 type Rotation = Pick<RoomEncryption, "rotationMessages" | "rotationMs">;
 
 /** Encryption cannot be switched off; nothing is sent into a room that seems to have done so. */
@@ -100,7 +97,7 @@ export async function shareWithRoom(
   return DONE;
 }
 
-/** Encrypts one event for the room's present devices. Call it for one event at a time: each uses the shared session up. */
+/** Encrypts one event. Call it for one event of a room at a time: each uses the shared session up. */
 export async function encryptForRoom(
   deps: EncryptionDependencies,
   device: GhostDevice,
@@ -116,7 +113,7 @@ export async function encryptForRoom(
   return ok({ eventType: "m.room.encrypted", content: outside });
 }
 
-/** Queries the members' devices, and claims the keys that are needed to write to them. */
+/** Queries the members' devices, and claims the keys that writing to them needs. */
 async function prepare(
   machines: EncryptionDependencies["machines"],
   device: GhostDevice,
@@ -124,7 +121,6 @@ async function prepare(
   members: readonly UserId[],
 ): Promise<Outcome<undefined>> {
   await device.track(members);
-  // Devices that appeared or left are known before the key is shared, as far as their servers answer.
   const queried = await device.requests.drive();
   if (queried.kind === "retry") return queried;
   const claimed = await device.requests.alone(async (submit) => {

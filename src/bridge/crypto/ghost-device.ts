@@ -1,7 +1,7 @@
 // One ghost's device: opened once its store and the homeserver agree about it, published, used, stopped.
-// Invariants: what another server sends reaches the machine only if an agent allows that server, because everything that
-// a machine takes in grows its store; the homeserver gets a new epoch before it gets keys or messages made after it; once stopped, nothing but
-// a reset, or a start with what was missing restored, lets the device take part again.
+// Invariants: what another server sends reaches the machine only if an agent allows that server, because all of it grows
+// the store; the homeserver gets a new epoch before it gets keys or messages made after it; a device that stopped takes
+// part again after a reset, or a start with what was missing restored.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError, errorName } from "../../domain/errors.ts";
@@ -23,16 +23,14 @@ import type { Machines, OpenResult } from "./machines.ts";
 export interface DeviceStatus {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
-  /** `starting`: not opened yet, or the homeserver did not answer yet; it is tried again by itself. */
+  /** `starting`: not open yet; it is tried again by itself. */
   readonly state: "starting" | "ready" | "stopped";
   readonly stopped: DeviceStopReason | undefined;
-  /** Whether the device's keys are known to be at the homeserver, signed by the ghost's identity. */
+  /** Whether the homeserver is known to have its keys, signed by the ghost's identity. */
   readonly crossSigned: boolean;
-  /** The last catchup of to-device messages failed. */
   readonly catchupFailing: boolean;
 }
 
-/** What is counted of devices; nothing of it is content. */
 export interface DeviceObserver extends KeyCatchupObserver {
   /** To-device messages of servers that no agent allows. */
   toDeviceRefused(count: number): void;
@@ -50,11 +48,9 @@ export interface GhostDeviceDependencies {
   readonly clock: Clock;
   readonly log: Logger;
   readonly observe: DeviceObserver;
-  /** The servers that an agent allows. The ghost's own server is allowed besides. */
+  /** The servers that an agent allows, besides the ghost's own. */
   readonly serversAllowed: () => Promise<ReadonlySet<string>>;
-  /** Keys came for these rooms. */
   readonly onNewKeys: (rooms: readonly RoomId[]) => void;
-  /** A device was opened: what waited for it can be done. */
   readonly onReady: () => void;
 }
 
@@ -68,13 +64,13 @@ export class GhostDevice {
   readonly ghost: GhostMxid;
   readonly requests: DeviceRequests;
   readonly catchup: KeyCatchup;
-  /** Rooms in which a session was begun for the next answer since the machine was opened. */
+  /** Rooms in which a session was begun for the next answer. */
   readonly roomsBegun = new Set<RoomId>();
   readonly #deps: GhostDeviceDependencies;
   readonly #tracked = new Set<UserId>();
   readonly #raising = new Serial();
   #actor: GhostActor | undefined;
-  /** The result of loading the store; undefined while no machine is open. */
+  /** The result of loading the store, while a machine is open. */
   #opened: OpenResult | undefined;
   /** Whether its store was found consistent with the homeserver: nothing reaches the machine before. */
   #isConsistent = false;
@@ -83,7 +79,6 @@ export class GhostDevice {
   #stopped: DeviceStopReason | undefined;
   #crossSigned = false;
   #failure: Failure | undefined;
-  /** Not opened again before this. */
   #retryAt = 0;
 
   constructor(ghost: GhostMxid, deps: GhostDeviceDependencies) {
@@ -114,7 +109,7 @@ export class GhostDevice {
     return this.#isReady;
   }
 
-  /** It is open, or was tried: work in encrypted rooms that is begun before would only be put off. */
+  /** It is open, or was tried. */
   get isSettled(): boolean {
     return this.#isReady || this.#failure !== undefined;
   }
@@ -123,12 +118,11 @@ export class GhostDevice {
     return this.#stopped;
   }
 
-  /** Whether its machine can be called. */
   get isOpen(): boolean {
     return this.#opened?.kind === "opened" && this.#isConsistent && this.#stopped === undefined;
   }
 
-  /** How soon opening it may be tried again, in milliseconds; undefined when it is open, or only an operator can help. */
+  /** In how many milliseconds opening it may be tried again; undefined when that needs nothing, or an operator. */
   get opensAgainIn(): number | undefined {
     if (this.#isReady || this.#stopped !== undefined || this.#failure === undefined) return undefined;
     return Math.max(0, this.#retryAt - this.#deps.clock.now());
@@ -157,10 +151,7 @@ export class GhostDevice {
     return this.#opening;
   }
 
-  /**
-   * Takes in what a transaction brought. What the machine cannot take now is dropped, and the catchup reads it.
-   * @throws when the database cannot commit
-   */
+  /** Takes in what a transaction brought; the catchup reads what is dropped. @throws when the database cannot commit */
   async receive(changes: DeviceChanges): Promise<void> {
     if (!this.isOpen) return;
     try {
@@ -173,7 +164,7 @@ export class GhostDevice {
     }
   }
 
-  /** Tracks users' devices; true when some were not tracked before, so that their keys have to be queried. */
+  /** Tracks users' devices; true when some were not tracked before. */
   async track(users: readonly UserId[]): Promise<boolean> {
     const fresh = users.filter((user) => !this.#tracked.has(user));
     if (fresh.length === 0 || !this.isOpen) return false;
@@ -183,8 +174,8 @@ export class GhostDevice {
   }
 
   /**
-   * Records, here and at the homeserver, that the device's state has advanced, so that a store restored to an older state
-   * is detected. After a reset its record is written back, else the new device would seem to have lost its store.
+   * Records, here and at the homeserver, that the state has advanced, so that a store restored to an older one is detected.
+   * After a reset the record of the reset is written back, else the new device would seem to have lost its store.
    */
   raiseEpoch(): Promise<Outcome<undefined>> {
     return this.#raising.run(() => this.#raiseEpoch());
@@ -202,7 +193,7 @@ export class GhostDevice {
     return retry("device_unavailable");
   }
 
-  /** The machine was taken away, by another process or with its thread. It is opened again later. */
+  /** The machine was taken away. It is opened again later. */
   lost(): void {
     if (this.#opened === undefined) return;
     this.#forgetMachine();
@@ -224,7 +215,7 @@ export class GhostDevice {
     if (wasOpen) await machines.shut(ghost);
   }
 
-  /** Resolves when no work of the device is in progress. */
+  /** Resolves when no work is in progress. */
   async drain(): Promise<void> {
     await this.#opening;
     await this.catchup.ended();
@@ -261,7 +252,6 @@ export class GhostDevice {
 
   async #openLogged(): Promise<Outcome<GhostActor>> {
     const outcome = await this.#open().catch((error: unknown) => {
-      // The database or the machine's thread failed.
       const err = errorName(error);
       this.#deps.log.warn({ ghost: this.ghost, err }, "a ghost's device could not be opened");
       return retry("device_unavailable");
@@ -292,7 +282,6 @@ export class GhostDevice {
     if (published.kind !== "ok") return published;
     // Another process may have made it after it was looked for, and published it.
     if (this.#opened?.kind === "no_store") await load();
-    // The machine may have been taken away meanwhile.
     if (this.#opened === undefined) return retry("device_unavailable");
     const store = (await ledger.ghosts.recordedDevice(ghost))?.store;
     const facts = { deviceId, opened: this.#opened, store, published: published.value, record: record.value };
@@ -322,7 +311,7 @@ export class GhostDevice {
     return this.#publish(made.value);
   }
 
-  /** Publishes the device's keys and its cross-signing identity, unless the homeserver has both. */
+  /** Publishes the device's keys and its cross-signing identity where the homeserver lacks them. */
   async #publish(actor: GhostActor): Promise<Outcome<GhostActor>> {
     const { ledger, clock, log } = this.#deps;
     const { ghost } = this;
@@ -361,7 +350,6 @@ export class GhostDevice {
     });
   }
 
-  /** Acts on what a refusal says about the device itself. */
   async #refused(outcome: Refused, kind: OutgoingRequest["kind"] | undefined): Promise<void> {
     if (outcome.errcode === "M_UNKNOWN_DEVICE" && this.#actor !== undefined) {
       // Stops the device when it had keys; one that had none is made again, and goes on.

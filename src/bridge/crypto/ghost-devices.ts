@@ -1,8 +1,7 @@
 // The devices of all ghosts: opened, kept ready, and what the rest of the bridge needs of them.
-// Invariants: a device is made once; whatever makes its store or the homeserver's view of it doubtful stops that ghost
-// alone, until an operator resets it; a ghost that is stopped, or cannot be opened, holds up no other; what came for a
-// ghost whose machine is not open is dropped here, because the homeserver still has it and the catchup reads it once
-// the machine is open; a device that an operator has reset is taken up again without a restart.
+// Invariants: whatever makes a device's store or the homeserver's view of it doubtful stops that ghost alone, until an
+// operator resets it, which is noticed without a restart; what came for a ghost whose machine is not open is dropped here,
+// because the catchup reads it once the machine is open.
 import type { Random } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
@@ -23,19 +22,16 @@ import type { Machines } from "./machines.ts";
 const CHECK_INTERVAL_MS = 5_000;
 /** The shortest wait before a device that could not be opened is tried again. */
 const CHECK_AGAIN_MS = 250;
-/** Devices that are opened or caught up at a time. */
 const CONCURRENCY = 4;
 const INBOX_BATCH = 100;
 
 export interface GhostDevicesDependencies extends Omit<GhostDeviceDependencies, "machines" | "api"> {
-  /** Makes the machines; they report by the callback that a ghost's machine was taken away. */
+  /** Told, the machines call it for a ghost whose machine was taken away. */
   readonly machines: (onLost: (ghost: GhostMxid) => void) => Machines;
   readonly homeserver: Pick<Homeserver, "devices" | "stateEvent" | "joinedMembers">;
-  /** The ghosts of agents.yaml as it is now. */
   readonly configured: () => Promise<readonly GhostMxid[]>;
-  /** Whether this process owns the ghost's machine. */
   readonly owns: (ghost: GhostMxid) => boolean;
-  /** For the IDs of to-device messages that no machine made: unique across the appservice. */
+  /** For the IDs of to-device messages that no machine made. */
   readonly random: Random;
 }
 
@@ -44,7 +40,6 @@ export class GhostDevices {
   readonly #machines: Machines;
   readonly #deviceDeps: GhostDeviceDependencies;
   readonly #devices = new Map<GhostMxid, GhostDevice>();
-  /** As recorded: all ghosts' devices. */
   #recorded: ReadonlyMap<GhostMxid, string> = new Map();
   readonly #inbox: WorkLoop;
   readonly #encrypting = new KeyedSerial<string>();
@@ -70,7 +65,7 @@ export class GhostDevices {
       clock: deps.clock,
       round: (signal) =>
         this.#checkAll(signal).catch((error: unknown) => {
-          // No failure of the loop, in whose wait a ghost that is taken meanwhile would have to wait as well.
+          // As a failure of the loop it would make ghosts that are taken meanwhile wait as well.
           this.#logged(error);
           this.#checkAgain(0, signal);
         }),
@@ -84,7 +79,7 @@ export class GhostDevices {
     });
   }
 
-  /** Opens the devices of its ghosts one after the other, and keeps them ready until `signal` aborts. */
+  /** Opens the devices of its ghosts, and keeps them ready until `signal` aborts. */
   start(signal: AbortSignal): void {
     for (const loop of [this.#loop, this.#inbox]) {
       loop.start();
@@ -92,24 +87,22 @@ export class GhostDevices {
     }
   }
 
-  /** Resolves when no work is in progress any more; call after the signal of `start` aborted. */
+  /** Resolves when no work is in progress; call it after the signal of `start` aborted. */
   async drain(): Promise<void> {
     await Promise.all([this.#loop.drain(), this.#inbox.drain()]);
     await Promise.all([...this.#devices.values()].map((device) => device.drain()));
     await this.#machines.close();
   }
 
-  /** Ghosts were taken from, or left by, another process. */
   taken(): void {
     this.#loop.wake();
   }
 
-  /** Another process left something in the inbox. */
   mailCame(): void {
     this.#inbox.wake();
   }
 
-  /** Closes devices that another process is to own; with `hasLost` it may own them already, and no work is awaited. */
+  /** Closes devices that another process is to own; with `hasLost` it may own them already. */
   async close(ghosts: readonly GhostMxid[], hasLost: boolean): Promise<void> {
     const closed = ghosts.flatMap((ghost) => this.#devices.get(ghost) ?? []);
     for (const device of closed) {
@@ -124,7 +117,6 @@ export class GhostDevices {
     return this.#deps.owns(ghost);
   }
 
-  /** Whether the ghost's machine is open, or was tried to be opened. */
   isSettled(ghost: GhostMxid): boolean {
     return this.#devices.get(ghost)?.isSettled === true;
   }
@@ -133,15 +125,12 @@ export class GhostDevices {
     return this.#recorded;
   }
 
-  /** Opens one ghost's device now. `retry` while the homeserver does not answer; `refused` when it is stopped. */
+  /** Opens one ghost's device: `retry` while the homeserver does not answer, `refused` when it is stopped. */
   async ensure(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
     return this.owns(ghost) ? this.#of(ghost).ensure() : retry("device_elsewhere");
   }
 
-  /**
-   * Takes in what a transaction brought; resolves when it is durable. The part of a ghost that is stopped is dropped.
-   * @throws when the database cannot commit: the transaction must not be acknowledged
-   */
+  /** Takes in what a transaction brought; resolves when it is durable. @throws when the database cannot commit */
   async receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>): Promise<void> {
     this.#delivery.received(changes);
     await Promise.all(
@@ -152,7 +141,7 @@ export class GhostDevices {
     );
   }
 
-  /** Tries the ghosts one after the other until one can decrypt; else returns the most informative answer. */
+  /** Tries the ghosts in turn until one can decrypt; else returns the most informative answer. */
   async decrypt(
     ghosts: readonly GhostMxid[],
     event: EncryptedRoomEvent,
@@ -173,15 +162,12 @@ export class GhostDevices {
     return best;
   }
 
-  /** Reads to-device messages that the transactions may have lost. Calls for one ghost are coalesced. */
+  /** Reads to-device messages that transactions may have lost. */
   async catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
     return this.owns(ghost) ? this.#of(ghost).catchup.run(signal) : retry("device_elsewhere");
   }
 
-  /**
-   * Sends to-device messages that no machine made, such as key requests, as the ghost's device.
-   * @param messages by user and device, or `*` for all devices
-   */
+  /** Sends to-device messages that no machine made. @param messages by user and device, or `*` for all devices */
   async sendToDevice(
     ghost: GhostMxid,
     eventType: string,
@@ -193,13 +179,13 @@ export class GhostDevices {
     return this.#deps.homeserver.devices.sendToDevice(actor.value, eventType, transactionId, messages);
   }
 
-  /** Tracks these users' devices, so that what they send can be judged. Cheap when they are tracked already. */
+  /** Tracks these users' devices, so that what they send can be judged. */
   async track(ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
     const device = this.#of(ghost);
     if (await device.track(users)) device.requests.driveSoon();
   }
 
-  /** Makes an event ready for its room as it is now: unchanged, or encrypted; nothing where its encryption is not known. */
+  /** Makes an event ready for its room as it is now: unchanged, or encrypted. */
   async encryptEvent(actor: GhostActor, room: RoomId, event: EventContent): Promise<Outcome<EventContent>> {
     const { memberships } = this.#deps.ledger;
     const parts = this.#encryption;
@@ -239,19 +225,16 @@ export class GhostDevices {
       try {
         return await work();
       } catch (error) {
-        // The machine's thread or the database failed; the event is encrypted anew at the next try.
         this.#logged(error);
         return retry("device_unavailable");
       }
     });
   }
 
-  /** Every ghost's device, for readiness and metrics. */
   statuses(): readonly DeviceStatus[] {
     return [...this.#devices.values()].flatMap((device) => device.status() ?? []);
   }
 
-  /** Whether keys come with transactions, as far as it was found out. */
   keyDelivery(): KeyDeliveryState {
     return this.#delivery.state;
   }
@@ -282,7 +265,6 @@ export class GhostDevices {
         device.requests.driveSoon();
         return first;
       }
-      // This user's devices had not been queried yet.
       await device.requests.drive();
       return await this.#machines.decrypt(ghost, event);
     } catch (error) {
@@ -291,7 +273,7 @@ export class GhostDevices {
     }
   }
 
-  /** What one ghost queries, because a user wrote from an unknown device, the others of its room query too. */
+  /** The other ghosts of a room query too when a user wrote from a device that one does not know. */
   #queryForOthers(ghosts: readonly GhostMxid[], but: GhostMxid, user: UserId): void {
     for (const ghost of ghosts) {
       if (ghost === but || !this.owns(ghost)) continue;
@@ -307,7 +289,7 @@ export class GhostDevices {
     for (const { ghost, deviceId } of recorded) {
       const device = this.#devices.get(ghost);
       if (device?.deviceId === undefined || device.deviceId === deviceId) continue;
-      // An operator has reset the device. Its work ends first: it might still write its own record at the homeserver.
+      // An operator has reset the device. Its work ends first: it might still write its own record.
       device.lost();
       await device.drain();
       this.#deps.ghosts.forget(ghost);

@@ -4,7 +4,6 @@
 import { membersOf } from "../../domain/json.ts";
 import type { KeyRange } from "../ledger/fenced-crypto-writes.ts";
 
-/** The kinds of key that the library uses. */
 export type IdbKey = string | number | readonly IdbKey[];
 
 const NUMBER = 0x10;
@@ -57,10 +56,8 @@ export function indexKeyOf(keyPath: string | readonly string[], value: unknown):
   }
 }
 
-/** Every key. */
 export const ALL_KEYS: KeyRange = { from: Buffer.alloc(0), to: Buffer.of(0xff) };
 
-/** The smallest bytes that are greater. */
 const justAfter = (key: Buffer) => Buffer.concat([key, Buffer.of(0)]);
 
 /** Range of keys, as the global of IndexedDB. */
@@ -79,7 +76,6 @@ export class IDBKeyRange implements KeyRange {
   }
 }
 
-/** The range of a query: a range, one key, or everything. */
 export function toKeyRange(query: unknown): KeyRange {
   if (query === undefined || query === null) return ALL_KEYS;
   if (query instanceof IDBKeyRange) return query;
@@ -93,7 +89,7 @@ export const isWithin = ({ from, to }: KeyRange, key: Buffer): boolean =>
 /** Ends the first part of a key, in object stores whose keys name a room or a device, and a session. */
 const SEPARATOR = 0x1d;
 
-/** The range of all keys with the same first part as this one; undefined for a key that has only one. */
+/** The keys with the same first part as this one; undefined for a key that has only one. */
 export function sameFirstPart(key: Buffer): KeyRange | undefined {
   const end = key.indexOf(SEPARATOR);
   if (end === -1) return undefined;

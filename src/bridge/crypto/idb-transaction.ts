@@ -68,7 +68,7 @@ export class Transaction {
   /** Those of its database that have not ended. */
   readonly #open: Set<Transaction>;
   readonly #resolveEnded: (how: "complete" | "abort") => void;
-  /** Resolves when the requests made so far are answered; at first, when the transaction may start. */
+  /** Resolves when the requests made so far are answered. */
   #answered: Promise<unknown>;
   #unanswered = 0;
   #hasWritten = false;

@@ -1,5 +1,5 @@
-// The part of IndexedDB that the cryptographic library uses, over the records of the machines' stores. The library finds
-// these classes by their names as globals.
+// The part of IndexedDB that the cryptographic library uses, over the records of the machines' stores; it finds these
+// classes by their names as globals.
 // Invariants: values are cloned when they are put; whatever else of IndexedDB the library asks for fails.
 import { deserialize, serialize } from "node:v8";
 import type { CryptoRecord, KeyRange } from "../ledger/fenced-crypto-writes.ts";
@@ -19,7 +19,7 @@ type KeyPath = string | readonly string[];
 
 /** A machine's databases as they are kept beside its records. */
 export interface DatabaseLayout {
-  /** The part of its name that follows the store's name. */
+  /** Of its name, behind the store's name. */
   readonly suffix: string;
   readonly version: number;
   /** Of each object store the key paths of its indices. */
@@ -34,14 +34,12 @@ interface ObjectStore {
 interface Database {
   version: number;
   readonly objectStores: Map<string, ObjectStore>;
-  /** Those that have not ended. */
   readonly transactions: Set<Transaction>;
 }
 
 const toValue = (value: Buffer | undefined): unknown =>
   value === undefined ? undefined : deserialize(value);
 
-/** What object stores and their indices have in common. */
 abstract class Source {
   protected readonly transaction: Transaction;
   protected readonly store: ObjectStore;
@@ -51,7 +49,6 @@ abstract class Source {
     this.store = store;
   }
 
-  /** The records of a range of this source's keys, in their order. */
   protected abstract find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]>;
 
   #answer(
@@ -127,7 +124,7 @@ class IDBObjectStore extends Source {
     });
   }
 
-  /** The clone is made now: what the caller does with the value afterwards changes nothing. */
+  /** The clone is made now, because the caller may change the value afterwards. */
   #prepare(key: Buffer, value: unknown): () => void {
     const { transaction, store } = this;
     const several = [...store.indices.values()].filter((keyPath) => typeof keyPath !== "string");
@@ -143,7 +140,6 @@ class IDBObjectStore extends Source {
     const { transaction, store } = this;
     const drop = (key: Buffer) =>
       transaction.write({ objectStore: store.name, key, value: undefined, indexKey: undefined });
-    // Nothing has to be read to delete one record.
     if (!(query instanceof IDBKeyRange) && range !== ALL_KEYS)
       return transaction.request(() => drop(range.from));
     return transaction.request(async () => {
@@ -164,7 +160,7 @@ class IDBIndex extends Source {
     this.#keyPath = keyPath;
   }
 
-  /** An index over several members is a column; the others are of small object stores, which are read as a whole. */
+  /** An index over several members is a column; the others are of small object stores, read as a whole. */
   protected async find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]> {
     const { records } = this.transaction;
     if (typeof this.#keyPath !== "string") return records.range(this.store.name, "indexKey", range, count);
@@ -236,7 +232,6 @@ class IDBDatabase {
     return new IDBTransaction(this.#records, this.#database, mode, scope);
   }
 
-  /** Lets the library upgrade it to this version. */
   async upgrade(request: IDBOpenDBRequest, version: number): Promise<void> {
     const upgrade = new IDBTransaction(this.#records, this.#database, "versionchange");
     upgrade.request(() => {
@@ -271,7 +266,7 @@ class IDBDatabase {
 class IDBCursor {}
 class IDBCursorWithValue extends IDBCursor {}
 
-/** The databases of one machine: opened by the library, by the name of the machine's store and a suffix. */
+/** The databases of one machine, by the suffixes of their names. */
 export class StoredDatabases {
   readonly records: StoreRecords;
   readonly #databases = new Map<string, Database>();
@@ -312,7 +307,6 @@ export class StoredDatabases {
 /** The databases of a thread's machines, by the names of their stores. */
 const mounted = new Map<string, StoredDatabases>();
 
-/** Lets the library open these databases. */
 export function mount(databases: StoredDatabases): void {
   mounted.set(databases.records.name, databases);
 }

@@ -11,16 +11,15 @@ import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
 
-/** Pages of one catchup; what is left is read by the next one. */
+/** What is left after so many is read by the next catchup. */
 const PAGES_MAX = 50;
-/** How often one-time keys are counted, and what transactions lost is read, while nothing else calls for it. */
+/** How often one-time keys are counted, and what transactions lost is read. */
 const EVERY_MS = 5 * 60_000;
 const AGAIN_AFTER_FAILURE_MS = 30_000;
 
 export interface KeyCatchupObserver {
-  /** To-device messages taken in. */
   toDevice(count: number, by: "transaction" | "catchup"): void;
-  /** To-device messages that were not read, because they are too large or malformed. */
+  /** To-device messages that are too large or malformed. */
   toDeviceSkipped(count: number): void;
   keyCatchupEnded(outcome: Outcome<unknown>["kind"]): void;
 }
@@ -59,17 +58,15 @@ export class KeyCatchup {
     return this.#isWanted || this.#deps.clock.now() >= this.#dueAt;
   }
 
-  /** Something was left to be read. */
   soon(): void {
     this.#isWanted = true;
   }
 
-  /** The rooms for which keys came. @param signal ends the requests; of several callers of one catchup the first one's counts */
+  /** Returns the rooms for which keys came. @param signal ends the requests; of several callers the first one's counts */
   run(signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
     this.#next ??= this.#serial.run(async () => {
       this.#next = undefined;
       this.#isWanted = false;
-      // The database or the machine's thread failed.
       const outcome = await this.#read(signal).catch(() => retry("device_unavailable"));
       const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
       if (!isStopped) this.#isFailing = outcome.kind !== "ok";

@@ -1,7 +1,6 @@
 // Checks whether keys come with the homeserver's transactions: a ghost sends itself a to-device message. A homeserver on
 // which a flag is missing leaves such messages out silently, and ghosts then get their keys late, by the catchup alone.
-// Invariants: the message holds a nonce and nothing else; one check at a time; a success is valid for an hour, because a
-// homeserver can be restarted without its flags.
+// Invariants: the message holds a nonce and nothing else; one check at a time.
 import type { Clock, Random } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
@@ -13,15 +12,14 @@ const ARRIVES_WITHIN_MS = 20_000;
 /** A message that was due while transactions failed never comes, so one missing message proves nothing. */
 const MISSING_MIN = 3;
 const AGAIN_AFTER_MS = 5 * 60_000;
-/** How long a success is valid. */
+/** A homeserver may be restarted without its flags. */
 const VALID_MS = 60 * 60_000;
 
-/** Whether keys come with transactions, as far as it was found out. */
 export type KeyDelivery = "unknown" | "works" | "no_to_device" | "no_key_counts";
 
 export interface KeyDeliveryState {
   readonly result: KeyDelivery;
-  /** Since when, and when it was last observed; milliseconds of the clock. Undefined while it is unknown. */
+  /** Since when, and when last observed, by the clock. */
   readonly since: number | undefined;
   readonly observedAt: number | undefined;
 }
@@ -29,7 +27,6 @@ export interface KeyDeliveryState {
 export interface KeyDeliveryDependencies {
   readonly clock: Clock;
   readonly random: Random;
-  /** Sends a to-device message of this type from a ghost to its own device. */
   readonly send: (ghost: GhostMxid, eventType: string, content: UnknownObject) => Promise<Outcome<undefined>>;
 }
 
@@ -37,7 +34,7 @@ export class KeyDeliveryCheck {
   readonly #deps: KeyDeliveryDependencies;
   #state: KeyDeliveryState = { result: "unknown", since: undefined, observedAt: undefined };
   #missing = 0;
-  /** The message that is expected; undefined when the last one came, or could not be sent. */
+  /** The message that is expected. */
   #sent: { readonly ghost: GhostMxid; readonly nonce: string; readonly at: number } | undefined;
 
   constructor(deps: KeyDeliveryDependencies) {
@@ -67,7 +64,7 @@ export class KeyDeliveryCheck {
     this.#found(isCounted ? "works" : "no_key_counts");
   }
 
-  /** Sends the message of a ghost that is ready when a check is due, and counts one that did not come in time. */
+  /** Sends the message when a check is due, and counts one that did not come in time. */
   async check(ghost: GhostMxid): Promise<void> {
     const { clock, random, send } = this.#deps;
     const now = clock.now();

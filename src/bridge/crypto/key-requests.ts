@@ -1,8 +1,7 @@
-// Requests a room key from the devices of the user who made it, and cancels the request when the key has come.
-// Invariants: a session is requested once in an interval, however many of its events wait; a request has the same ID
-// whenever it is made, so that a repetition is no new request and any process that has the event can cancel it; nothing of
-// it is logged or stored. The machine's policy judges what comes back.
-// Protocol: Matrix client-server API, "m.room_key_request".
+// Requests a room key from its maker's devices (Matrix client-server API, "m.room_key_request"), and cancels the request
+// when the key has come.
+// Invariants: a session is requested once in an interval, however many of its events wait; its request always has the same
+// ID, so that any process that has the event can repeat or cancel it; nothing of it is logged or stored.
 import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
@@ -14,7 +13,6 @@ import { isId } from "./withheld-codes.ts";
 const REQUEST = "m.room_key_request";
 /** No more ghosts of one room send a request: the key is shared with all of them, or lost for all. */
 const GHOSTS_MAX = 3;
-/** Requests that are remembered; the oldest are forgotten. */
 const REMEMBERED_MAX = 10_000;
 
 export interface KeyRequestDependencies {
@@ -22,7 +20,6 @@ export interface KeyRequestDependencies {
   readonly observe: (outcome: "sent" | "failed" | "canceled") => void;
 }
 
-/** What a request names of the event's session. */
 interface Session {
   readonly room: RoomId;
   readonly sender: UserId;
@@ -30,7 +27,6 @@ interface Session {
   readonly senderKey: string | undefined;
 }
 
-/** A request as its cancellation names it. */
 interface Request {
   readonly id: string;
   readonly ghost: GhostMxid;
@@ -40,7 +36,7 @@ interface Request {
 
 export class KeyRequests {
   readonly #deps: KeyRequestDependencies;
-  /** By request ID: when it was made, and whether it could be sent. */
+  /** By request ID. */
   readonly #asked = new LRUCache<string, { readonly at: number; readonly sent: Promise<boolean> }>({
     max: REMEMBERED_MAX,
   });
@@ -49,7 +45,7 @@ export class KeyRequests {
     this.#deps = deps;
   }
 
-  /** Requests the key of an event from the sender's devices; returns whether that was done now or within the interval. */
+  /** Requests an event's key; returns whether that was done now or within the interval. */
   async request(
     ghosts: readonly GhostMxid[],
     event: EncryptedRoomEvent,
@@ -68,12 +64,12 @@ export class KeyRequests {
     return sent.some((done) => done);
   }
 
-  /** Cancels the requests for an event whose key came. A cancellation that does not arrive does no harm. */
+  /** Cancels the requests for an event whose key came. */
   async keyCame(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
     await Promise.all(this.#requests(ghosts, event).map((request) => this.#cancel(request)));
   }
 
-  /** The requests that are, or were, made for an event's session; none for an event that names none, or one too long. */
+  /** The requests that are, or were, made for an event's session. */
   #requests(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): readonly Request[] {
     const session = sessionOf(event);
     if (session === undefined) return [];
@@ -95,7 +91,6 @@ export class KeyRequests {
     const outcome = await this.#send(request, { action: "request", body });
     const isSent = outcome.kind === "ok";
     this.#deps.observe(isSent ? "sent" : "failed");
-    // A request that could not be sent may be tried again with the next attempt.
     if (!isSent) this.#asked.delete(request.id);
     return isSent;
   }

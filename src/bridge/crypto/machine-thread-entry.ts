@@ -1,5 +1,4 @@
-// A thread of machines: the entry of a worker. It has the library, the records that its machines read last, and
-// connections of its own on which it reads and writes them.
+// The entry of a thread of machines, which has the library, a cache of records, and connections of its own.
 // Invariants: an answer leaves this thread only when everything behind it is committed; a panic of the library ends the
 // thread, because nothing that shares the library's memory can be trusted afterwards.
 import { parentPort, workerData } from "node:worker_threads";
@@ -41,7 +40,7 @@ const outbox = new Outbox<FromThread>(
   },
 );
 let unanswered = 0;
-/** While other messages are worked on an answer may wait for theirs; the last one leaves at once, with those before it. */
+/** The last answer leaves at once, with those before it. */
 const post = (message: FromThread) => {
   outbox.put(message);
   if (unanswered === 0) outbox.flush();
@@ -100,7 +99,6 @@ function take(message: ToThread): void {
   };
   answer(message).then(answered, (error: unknown) => {
     if (isPanic(error)) {
-      // The answers before it have nothing to do with the panic.
       outbox.flush();
       throw error;
     }

@@ -1,7 +1,6 @@
 // One worker thread of machines as the bridge uses it: calls, answers, its end, and its replacement.
 // Invariants: each call is answered once, at the latest by the thread's end; what the thread prints is dropped,
-// because the library prints what it panics on; a thread that ends right after its start is replaced later each time,
-// not in a loop.
+// because the library prints what it panics on; a thread that ends again and again is replaced later each time.
 import { Worker } from "node:worker_threads";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
@@ -28,7 +27,6 @@ const RESTART_MS_MAX = 30_000;
 /** A thread that lived as long as this is replaced without a wait. */
 const HEALTHY_AFTER_MS = 60_000;
 
-/** The thread answered that it could not. */
 export class ThreadRefusal extends Error {
   readonly kind: ThreadErrorKind;
   constructor(kind: ThreadErrorKind) {
@@ -37,7 +35,6 @@ export class ThreadRefusal extends Error {
   }
 }
 
-/** The thread ended before it answered. */
 export class ThreadEnded extends Error {}
 
 type WithoutId<Message> = Message extends ToThread ? Omit<Message, "id"> : never;
@@ -45,7 +42,6 @@ type WithoutId<Message> = Message extends ToThread ? Omit<Message, "id"> : never
 export interface ThreadEvents {
   /** The machine of this ghost is ahead of its store, and was closed. */
   lost(ghost: GhostMxid, why: ThreadErrorKind): void;
-  /** The thread ended without being stopped. */
   ended(): void;
 }
 
@@ -84,13 +80,11 @@ export function startMachineThread(data: ThreadData, clock: Clock, on: ThreadEve
     else call?.resolve(message.result);
   };
   worker.on("message", (messages: readonly FromThread[]) => messages.forEach(receive));
-  // The calls of one turn go as one message.
   const outbox = new Outbox<ToThread>(
     (messages) => worker.postMessage(messages),
     queueMicrotask,
     ({ id }) => receive({ id, error: "refused" }),
   );
-  /** @throws ThreadRefusal, ThreadEnded */
   const ask = async (message: WithoutId<ToThread>): Promise<unknown> => {
     if (hasEnded) throw new ThreadEnded("the thread has ended");
     const id = ++lastId;
@@ -104,7 +98,6 @@ export function startMachineThread(data: ThreadData, clock: Clock, on: ThreadEve
     /** Lets the thread finish the calls made so far, then ends it. */
     stop: async () => {
       stopped = true;
-      // A thread that does not even answer this is ended all the same.
       await resultWithin(clock, CLOSE_WAIT_MS, ask({ do: "close" })).catch(() => undefined);
       await worker.terminate();
     },
@@ -113,11 +106,10 @@ export function startMachineThread(data: ThreadData, clock: Clock, on: ThreadEve
 
 export interface ThreadDependencies extends ThreadData {
   readonly clock: Clock;
-  /** What the thread runs, when it is not the thread of this folder. */
+  /** Instead of the thread of this folder. */
   readonly threadEntry?: URL;
 }
 
-/** A thread that is replaced when it ends. */
 export class ReplacedThread {
   readonly #deps: ThreadDependencies;
   readonly #on: ThreadEvents;
@@ -154,7 +146,6 @@ export class ReplacedThread {
     return this.#start();
   }
 
-  /** Calls the thread that runs now, or the next one when there is none. */
   async ask(message: WithoutId<ToThread>): Promise<unknown> {
     const thread = await this.#thread.catch(() => {
       throw new ThreadEnded("the threads are closed");

@@ -1,8 +1,7 @@
 // One ghost's OlmMachine over its durable store.
-// Invariants: the room keys of answers go only to devices whose questions the policy believes, and an event for all
-// devices never shares a session with an answer; what a call changed is committed before the call resolves, in one
-// statement, so after a crash the machine is as it was between two calls; calls run one after the other; a machine whose
-// changes could not be committed is ahead of its store and answers nothing more.
+// Invariants: room keys of answers go only to devices whose questions the policy believes, and an event for all devices
+// shares no session with an answer; calls run one after the other, and what one changed is committed in one statement
+// before it resolves; a machine whose changes could not be committed is ahead of its store and answers nothing more.
 import { isDeepStrictEqual } from "node:util";
 import {
   CollectStrategy,
@@ -40,25 +39,22 @@ import {
 import { StoreRecords, type StoreRecordsDependencies } from "./store-records.ts";
 import { WithheldCodes } from "./withheld-codes.ts";
 
-/** A ghost's device and its store, once the store was claimed. */
 export interface ClaimedStore {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
   readonly key: Uint8Array;
   readonly fence: bigint;
   readonly layout: StoreLayout;
-  /** Of a finished store; undefined for a new one. */
+  /** Undefined for a new store. */
   readonly identity: DeviceIdentity | undefined;
 }
 
-/** How an outgoing event is to be encrypted, from the room's state as it is now. */
 export interface RoomEncryption {
   /** `rotation_period_msgs`, 100 when the room says nothing. */
   readonly rotationMessages: number;
   /** `rotation_period_ms`, one week when the room says nothing. */
   readonly rotationMs: number;
   readonly historyVisibility: string;
-  /** Whether every device of the members gets the key, also those whose questions the policy refuses. */
   readonly forAllDevices: boolean;
 }
 
@@ -108,7 +104,7 @@ export class GhostMachine {
   readonly #senders = new SenderDevices();
   readonly #withheld = new WithheldCodes();
   readonly #shared = new Map<RoomId, Shared>();
-  /** Rooms whose session was begun by this machine, since it was opened, and whether all devices got its key. */
+  /** Rooms whose session was begun since the machine was opened, and whether all devices got its key. */
   readonly #begun = new Map<RoomId, boolean>();
   #calls: Promise<unknown> = Promise.resolve();
   #ended: DrawbridgeError | undefined;
@@ -126,7 +122,6 @@ export class GhostMachine {
     this.#policy = policy;
   }
 
-  /** @throws ForeignStore; DrawbridgeError */
   static async open(store: ClaimedStore, deps: MachineDependencies): Promise<GhostMachine> {
     const records = new StoreRecords({ ghost: store.ghost, fence: store.fence }, deps);
     const databases = new StoredDatabases(records, store.layout as readonly DatabaseLayout[]);
@@ -157,12 +152,12 @@ export class GhostMachine {
       if (isPanic(error)) throw error;
       // What could not be read says nothing about whose it is.
       if (records.failure !== undefined) throw records.failure;
-      // The library describes a broken store by text alone, and the text may hold parts of the store.
+      // The library's error is a text that may hold parts of the store.
     }
     throw new ForeignStore();
   }
 
-  /** Makes what opening changed durable; a new store is finished by this. */
+  /** Makes what opening changed durable, which finishes a new store. */
   #commitOpening(): Promise<void> {
     const { identity, layout } = this.#store;
     const now = this.#databases.layout();
@@ -171,7 +166,7 @@ export class GhostMachine {
     return isUnchanged ? records.commit() : records.layOut(now, this.identity);
   }
 
-  /** Runs one call after those before it; resolves when what it changed is durable. The next call computes meanwhile. */
+  /** Runs one call after those before it; resolves when what it changed is durable. */
   async #run<Result>(call: (machine: OlmMachine) => Promise<Result>): Promise<Result> {
     const computed = this.#calls.then(async () => {
       if (this.#ended !== undefined) throw this.#ended;
@@ -179,7 +174,7 @@ export class GhostMachine {
         (result) => ({ result }),
         (error: unknown) => ({ error }),
       );
-      // The changes are taken in the same turn, so that the next call's are not among them.
+      // In the same turn, so that the next call's changes are not among them.
       return { answer, durable: this.#databases.records.commit() };
     });
     this.#calls = computed.catch(() => undefined);
@@ -201,12 +196,10 @@ export class GhostMachine {
     return this.#run((machine) => decryptEvent(machine, event, this.#policy, this.#senders, this.#withheld));
   }
 
-  /** What the machine wants sent now, in order. */
   outgoing(): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => toRequests(await machine.outgoingRequests()));
   }
 
-  /** Takes the homeserver's answer to an outgoing request. */
   sent(request: OutgoingRequest, answer: string): Promise<void> {
     return this.#run(async (machine) => {
       await markSent(machine, request, answer);
@@ -214,7 +207,7 @@ export class GhostMachine {
     });
   }
 
-  /** Requests that publish the ghost's cross-signing identity, in order; none when it is complete. */
+  /** Requests that publish the ghost's cross-signing identity, in the order in which they must be sent. */
   crossSign(): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => {
       const { ghost, deviceId } = this.#store;
@@ -224,7 +217,6 @@ export class GhostMachine {
       const complete = keys.hasMaster && keys.hasSelfSigning && keys.hasUserSigning;
       if (complete && own?.isVerified() === true && device?.isCrossSignedByOwner() === true) return [];
       const made = await machine.bootstrapCrossSigning(false);
-      // In the order in which they must be sent.
       return [
         ...toRequests([made.uploadKeysRequest]),
         signingKeysUpload(made.uploadSigningKeysRequest.body),
@@ -233,17 +225,16 @@ export class GhostMachine {
     });
   }
 
-  /** Tracks these users' devices; the queries come with `outgoing`. */
   track(users: readonly UserId[]): Promise<void> {
     return this.#run((machine) => machine.updateTrackedUsers(sdkUsers(users)));
   }
 
-  /** The claim of one-time keys that is needed before a session can be shared with these users; undefined when none. */
+  /** The claim of one-time keys that sharing a session with these users needs. */
   missingSessions(users: readonly UserId[]): Promise<OutgoingRequest | undefined> {
     return this.#run(async (machine) => toRequests([await machine.getMissingSessions(sdkUsers(users))])[0]);
   }
 
-  /** The to-device messages that share a session of the room, for this event's readers, with these users' devices. */
+  /** The to-device messages that share a session of the room with these users' devices. */
   shareRoomKey(
     room: RoomId,
     users: readonly UserId[],
@@ -273,7 +264,7 @@ export class GhostMachine {
     return toRequests(await machine.shareRoomKey(new SdkRoomId(room), sdkUsers(recipients), options));
   }
 
-  /** The content of the `m.room.encrypted` event. The room's session must have been shared just before. */
+  /** The content of the `m.room.encrypted` event. The session must have been shared just before. */
   encrypt(room: RoomId, eventType: string, content: UnknownObject): Promise<UnknownObject> {
     return this.#run(async (machine) => {
       const shared = this.#shared.get(room);

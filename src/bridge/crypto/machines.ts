@@ -1,8 +1,7 @@
-// The machines of all ghosts, spread over threads. A thread that a panic ended is replaced, and the machines of all its
-// ghosts are opened again from their stores.
-// Invariants: a ghost has at most one machine; a machine's state is durable before any method that changed it resolves;
-// calls made while a machine is being opened again wait for that; an input that ends a thread again and again is
-// skipped, so that it cannot stop the others; no plaintext, ciphertext or key is ever in an error or a log line.
+// The machines of all ghosts, spread over threads. A thread that a panic ended is replaced, and its machines are opened
+// again from their stores.
+// Invariants: a ghost has at most one machine; a call made while its machine is opened again waits for that; an input that
+// ends a thread again and again is skipped; no plaintext, ciphertext or key is ever in an error or a log line.
 import { LRUCache } from "lru-cache";
 import type { Pool } from "pg";
 import type { Logger } from "pino";
@@ -16,18 +15,15 @@ import { ReplacedThread, type ThreadDependencies, ThreadEnded, ThreadRefusal } f
 import { type Claim, type ClaimDependencies, claimStore, createStorePool } from "./store-claim.ts";
 import type { MachineCall, MachineCalls, ThreadErrorKind } from "./thread-protocol.ts";
 
-/** Longest that a call waits for its ghost's machine to be opened again. */
 const REOPEN_WAIT_MS = 10_000;
 const REOPEN_RETRY_FIRST_MS = 250;
 const REOPEN_RETRY_MS_MAX = 30_000;
-/** A machine that ends its thread this often while it is opened is given up. */
+/** A machine that ends its thread so often while it is opened is given up. */
 const PANICS_AT_OPENING_MAX = 3;
-/** Something that was in the machine each time its thread ended, this often, is taken for the cause. */
+/** What was in the machine so often when its thread ended is taken for the cause. */
 const PANICS_OF_ONE_MAX = 3;
-/** Events remembered for that; more than were ever in the machines at once. */
 const SUSPECTS_MAX = 1_000;
 
-/** Why a ghost's machine was taken away. */
 export type LossReason = "fence_lost" | "no_store" | "foreign" | "panic";
 
 export type OpenResult =
@@ -44,7 +40,7 @@ interface Entry {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
   readonly thread: ReplacedThread;
-  /** While its machine is being opened: resolves when it is, rejects when it was given up. */
+  /** While its machine is being opened. */
   opening: Promise<unknown> | undefined;
 }
 
@@ -57,7 +53,6 @@ const unavailable = (ghost: GhostMxid, cause?: unknown) =>
 const asUnavailable = (ghost: GhostMxid, error: unknown) =>
   error instanceof DrawbridgeError ? error : unavailable(ghost, error);
 
-/** A method of the ghost's machine, called from outside its thread. */
 type Forwarded<Call extends MachineCall> = (
   ghost: GhostMxid,
   ...args: Parameters<MachineCalls[Call]>
@@ -81,12 +76,10 @@ export class Machines {
   readonly shareRoomKey = this.#forward("shareRoomKey");
   readonly encrypt = this.#forward("encrypt");
 
-  /** Starts the threads; machines are opened one by one. */
   constructor(deps: MachinesDependencies) {
     const { senderDevices, verifiedIdentities } = deps.policy;
     this.#deps = deps;
     this.#pool = createStorePool(deps.databaseUrl, "drawbridge-stores");
-    // What else the configuration holds beside the policy does not go to the threads.
     const threadDeps = { ...deps, policy: { senderDevices, verifiedIdentities } };
     this.#threads = Array.from({ length: deps.threads }, () => {
       const thread: ReplacedThread = new ReplacedThread(threadDeps, {
@@ -97,7 +90,7 @@ export class Machines {
     });
   }
 
-  /** Opens a ghost's machine, with `create` a new one. Raises its fence, so that no earlier holder writes to the store. */
+  /** Opens a ghost's machine, with `create` a new one, under a new fence. */
   async open(ghost: GhostMxid, deviceId: string, mode: "load" | "create"): Promise<OpenResult> {
     await this.shut(ghost);
     const claim = await this.#claim(ghost, deviceId, mode);
@@ -121,7 +114,6 @@ export class Machines {
     return claimStore({ ...this.#deps, pool: this.#pool }, ghost, deviceId, mode);
   }
 
-  /** Ghosts are few and live long, so each goes to the thread with the fewest. */
   #leastUsed(): ReplacedThread {
     const used = [...this.#entries.values()];
     const count = (of: ReplacedThread) => used.filter(({ thread }) => thread === of).length;
@@ -157,7 +149,7 @@ export class Machines {
       () => {
         if (entry.opening === opening) entry.opening = undefined;
       },
-      // Callers that wait get the rejection; where nobody waits, onLost has reported it.
+      // Callers that wait get the rejection.
       () => undefined,
     );
   }
@@ -201,7 +193,7 @@ export class Machines {
     return entry.thread.ask({ do: "call", ghost, call, args });
   }
 
-  /** A machine's method for callers outside; whatever the reason, it rejects with a DrawbridgeError. */
+  /** A method of the machine, called from outside its thread; it rejects with a DrawbridgeError. */
   #forward<Call extends MachineCall>(call: Call): Forwarded<Call> {
     return (ghost, ...args) =>
       this.#ask(ghost, call, args).catch((error: unknown) => {
@@ -209,7 +201,6 @@ export class Machines {
       }) as ReturnType<MachineCalls[Call]>;
   }
 
-  /** Resolves when what was received is durable. */
   async receive(ghost: GhostMxid, changes: DeviceChanges): Promise<readonly RoomId[]> {
     try {
       return await this.#receiveOnce(ghost, changes);
@@ -254,8 +245,7 @@ export class Machines {
       return { kind: "refused", reason: "undecryptable" };
     }
     const ask = () => this.#ask(ghost, "decrypt", [event]) as Promise<Decryption>;
-    // An event that was being decrypted when a thread ended is tried without other such events beside it, so that only
-    // the one that ends the thread by itself is counted again.
+    // Without other such events beside it, so that only one that ends the thread by itself is counted again.
     const thread = this.#suspects.has(event.event) ? this.#entries.get(ghost)?.thread : undefined;
     try {
       const decryption = await (thread === undefined ? ask() : thread.alone(ask));
@@ -269,7 +259,6 @@ export class Machines {
     }
   }
 
-  /** Closes a ghost's machine; its store stays. */
   async shut(ghost: GhostMxid): Promise<void> {
     const entry = this.#entries.get(ghost);
     this.#entries.delete(ghost);

@@ -1,7 +1,6 @@
-// Converts between the library's types and plain data that crosses threads: what a machine wants sent, the
-// homeserver's answers to it, and what transactions or catchups brought for it.
+// Converts between the library's types and plain data that crosses threads.
 // Invariants: a request keeps the ID that the machine gave it, so that its answer finds it; a to-device message that
-// the library cannot even parse is skipped alone, and those beside it are taken in.
+// the library cannot even parse is skipped alone.
 import {
   DeviceLists,
   type OlmMachine,
@@ -15,7 +14,7 @@ import { membersOf } from "../../domain/json.ts";
 import type { OutgoingRequest } from "../matrix/device-api.ts";
 import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 
-/** Whether an error is a panic of the library (Rust), after which nothing in the thread's instance may be called. */
+/** A panic of the library (Rust), after which nothing in the thread's instance may be called. */
 export function isPanic(error: unknown): boolean {
   return error instanceof Error && error.name === "RuntimeError";
 }
@@ -48,7 +47,6 @@ const KINDS: ReadonlyMap<RequestType, OutgoingRequest["kind"]> = new Map([
 
 const TYPES = new Map([...KINDS].map(([type, kind]) => [kind, type]));
 
-/** Prefix of the IDs of requests to which the machine expects no answer. */
 const WITHOUT_ANSWER = "unanswered:";
 
 /** Undefined for what no ghost sends: verification messages in rooms, backups of keys. */
@@ -61,12 +59,11 @@ function toOutgoing(request: SdkRequest): OutgoingRequest | undefined {
     : made;
 }
 
-/** The library's requests as data, without those that no ghost sends. */
 export function toRequests(requests: readonly (SdkRequest | null | undefined)[]): OutgoingRequest[] {
   return requests.flatMap((request) => (request && toOutgoing(request)) ?? []);
 }
 
-/** The upload of a cross-signing identity, which has neither an ID nor a type in the library. */
+/** It has neither an ID nor a type in the library. */
 export function signingKeysUpload(body: string): OutgoingRequest {
   return { id: `${WITHOUT_ANSWER}signing_keys_upload`, kind: "signing_keys_upload", body };
 }
@@ -109,7 +106,6 @@ async function processAll(machine: OlmMachine, changes: DeviceChanges) {
   return processed;
 }
 
-/** Returns the rooms for which keys came. */
 export async function receiveChanges(
   machine: OlmMachine,
   changes: DeviceChanges,

@@ -1,6 +1,6 @@
 // One attempt to read an intake envelope: fetch the event again, check that it is the one that came in, decrypt it.
-// Invariants: the event counts only with the fingerprint that it came in with; the catchup of keys runs before a
-// key counts as missing; nothing is written here, and nothing of the event outlives the attempt.
+// Invariants: the event counts only with the fingerprint that it came in with; keys are caught up before one counts as
+// missing; nothing is written here, and nothing of the event outlives the attempt.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { eventFingerprint } from "../intake/open-encrypted.ts";
@@ -15,7 +15,6 @@ export interface OpeningDependencies {
   readonly devices: Pick<GhostDevices, "decrypt" | "track">;
   /** Asked before the homeserver. */
   readonly recent: Pick<RecentEvents, "take">;
-  /** The catchup of a ghost's to-device messages. */
   readonly catchup: (ghost: GhostMxid) => Promise<Outcome<unknown>>;
   /** `GET /rooms/{room}/event/{event}` as the ghost. */
   readonly fetchEvent: (
@@ -31,7 +30,7 @@ export type Opening =
       readonly kind: "opened";
       readonly event: EncryptedEvent;
       readonly inside: Inside;
-      /** Whether the catchup brought the key, or the machine had it already. */
+      /** Whether the catchup brought the key. */
       readonly by: "catchup" | "after_wait";
     }
   /** It never will be. */
@@ -83,7 +82,7 @@ type Fetched =
   | Exclude<Opening, { kind: "opened" }>
   | { readonly kind: "event"; readonly event: EncryptedEvent };
 
-/** The event as the first ghost gets it that may read it. A ghost that is itself refused proves nothing for the others. */
+/** The event as the first ghost gets it that may read it. */
 async function fetchAs(
   deps: OpeningDependencies,
   envelope: ClaimedIntakeEnvelope,

@@ -1,7 +1,6 @@
 // Claims a ghost's store: raises its fence, and unseals its key.
-// Invariants: a store's key is random, made once, and sealed at rest; a store that is another device's, or whose key no
-// configured key unseals, is left unchanged, fence included; a store sealed by an older key is sealed by the first one
-// from then on; a claim holds what the store is like once its fence is raised.
+// Invariants: a store's key is random, made once, and sealed for its ghost's device; a store that is another device's, or
+// whose key no configured key unseals, is left unchanged; a key sealed by an older key is sealed by the first one anew.
 import type { Pool } from "pg";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -12,7 +11,7 @@ import { createLedgerPool } from "../ledger/postgres.ts";
 import type { ClaimedStore } from "./machine.ts";
 
 const STORE_KEY_BYTES = 32;
-/** Nothing changes a store more often than this while it is being claimed. */
+/** A store changes no more often than this while it is being claimed. */
 const LOADS_MAX = 5;
 
 export interface ClaimDependencies {
@@ -24,16 +23,13 @@ export interface ClaimDependencies {
 
 export type Claim =
   | { readonly kind: "claimed"; readonly store: ClaimedStore }
-  /** `load`, and there is no store. */
   | { readonly kind: "no_store" }
-  /** `create`, and there is a store. */
   | { readonly kind: "store_exists" }
   /** The store is another device's, or no configured key unseals it. */
   | { readonly kind: "foreign" };
 
 const CONNECTIONS = 2;
 
-/** Connections for claiming stores, or for reading and writing them in a thread. */
 export function createStorePool(databaseUrl: string, name: string): Pool {
   const pool = createLedgerPool({
     connectionString: databaseUrl,
@@ -44,7 +40,6 @@ export function createStorePool(databaseUrl: string, name: string): Pool {
   return pool;
 }
 
-/** A sealed key can be unsealed for its ghost's device alone. */
 const sealIdentity = (ghost: GhostMxid, deviceId: string) => `crypto store of ${ghost}, device ${deviceId}`;
 
 async function create(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {

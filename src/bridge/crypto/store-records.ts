@@ -1,9 +1,7 @@
-// The records of one machine's store: read from the database when they are asked for, kept in a cache of bounded size, and
-// written in one statement for each call of the machine.
-// Invariants: a record that was written and is not committed yet is found before the cache or the database is asked; what
-// a read brings enters the cache only if nothing was written to its object store meanwhile; once it was told of a failure
-// it commits nothing any more; of the Olm sessions with one device, the one that was not written for the longest time is
-// deleted first, and those that were not written since the machine was opened before all others.
+// The records of one machine's store: read when they are asked for, cached, and written once for each call of the machine.
+// Invariants: an uncommitted record is found before the cache or the database is asked; what a read brings is cached only
+// if nothing was written to its object store meanwhile; after a failure nothing is committed; of the Olm sessions with one
+// device, those not written since the machine was opened are deleted first, then the one written longest ago.
 import { LRUCache } from "lru-cache";
 import type { Pool } from "pg";
 import type { Clock } from "../../domain/clock.ts";
@@ -24,14 +22,13 @@ import { retryQuery, type StoreHolder, type StoreWriter, storeFailure } from "./
 const AGING: ReadonlySet<string> = new Set(["inbound_group_sessions3", "olm_hashes"]);
 /** The day of the last use is written when it is this much out of date, not at each use. */
 const USE_NOTED_DAYS = 7;
-/** A read of more records would fill the memory; the machine ends instead. */
+/** A read of more would fill the memory; the machine ends instead. */
 const RECORDS_PER_READ_MAX = 50_000;
 
 const CACHE_BYTES = 16 * 1024 * 1024;
-/** About what an entry takes besides its bytes. */
 const ENTRY_BYTES = 300;
 
-/** Records that were read, of all machines of a thread: a single one, or those of a range. */
+/** Single records and ranges that were read, of all machines of a thread. */
 export type RecordCache = LRUCache<string, readonly CryptoRecord[]>;
 
 export const createRecordCache = (maxSize = CACHE_BYTES): RecordCache =>
@@ -58,12 +55,11 @@ const OLM_SESSIONS = "session";
 /** Matrix asks for at least 4. */
 const SESSIONS_PER_DEVICE = 50;
 
-/** How many Olm sessions a store keeps with a device of somebody else, who begins as many as he likes. */
+/** The Olm sessions that a store keeps with each device, whose owner begins as many as he likes. */
 export class OlmSessionLimit {
-  /** Keys of the sessions with each device, the one to delete next first. */
+  /** Keys of each device's sessions, the one to delete next first. The methods return those to delete. */
   readonly #kept = new Map<string, ReadonlySet<string>>();
 
-  /** These were read. Returns those to delete. */
   found(keys: readonly Buffer[]): readonly Buffer[] {
     return [...Map.groupBy(keys, deviceOf)].flatMap(([device, ofDevice]) => {
       const known = this.#kept.get(device) ?? new Set();
@@ -72,7 +68,6 @@ export class OlmSessionLimit {
     });
   }
 
-  /** This one was written. Returns those to delete. */
   written(key: Buffer): readonly Buffer[] {
     const device = deviceOf(key);
     const name = key.toString("latin1");
@@ -81,7 +76,6 @@ export class OlmSessionLimit {
     return this.#keep(device, others.add(name));
   }
 
-  /** This one was deleted. */
   deleted(key: Buffer): void {
     const others = new Set(this.#kept.get(deviceOf(key)));
     others.delete(key.toString("latin1"));
@@ -101,11 +95,10 @@ export class StoreRecords {
   /** Unique in this thread: the fence keeps an earlier machine of the same ghost apart. */
   readonly name: string;
   readonly #deps: StoreRecordsDependencies;
-  /** What it writes with; another object than that of an earlier machine of the same ghost. */
+  /** Another object than that of an earlier machine of the same ghost. */
   readonly #holder: StoreHolder;
   /** Written since the last commit began. */
   #fresh = new Map<string, CryptoRecord>();
-  /** Being committed. */
   readonly #committing = new Map<string, CryptoRecord>();
   /** How many writes each object store had. */
   readonly #writes = new Map<string, number>();
@@ -118,12 +111,11 @@ export class StoreRecords {
     this.#deps = deps;
   }
 
-  /** Why nothing can be committed any more. */
   get failure(): DrawbridgeError | undefined {
     return this.#failure;
   }
 
-  /** Ends this store for its machine, in whose memory something may be wrong: nothing is committed any more. */
+  /** Ends this store for its machine, in whose memory something may be wrong. */
   fail(cause: unknown): void {
     this.#failure ??= storeFailure(cause, `the store of ${this.#holder.ghost} could not be read`);
   }
@@ -132,7 +124,6 @@ export class StoreRecords {
     return this.#writes.get(objectStore) ?? 0;
   }
 
-  /** The value of a record, undefined where there is none. */
   async get(objectStore: string, key: Buffer): Promise<Buffer | undefined> {
     const { pool, cache, clock } = this.#deps;
     const name = recordName({ objectStore, key });
@@ -149,7 +140,7 @@ export class StoreRecords {
     return this.#used(record);
   }
 
-  /** Notes the use of a record that is deleted by age, by writing it again once in a while. */
+  /** Notes the use of a record that is deleted by age, once in a while. */
   #used(record: CryptoRecord): Buffer | undefined {
     const { usedDay, value } = record;
     const isOld = usedDay !== undefined && usedDay + USE_NOTED_DAYS <= toDay(this.#deps.clock.now());
@@ -205,19 +196,18 @@ export class StoreRecords {
     else this.#delete(this.#olmSessions.written(key));
   }
 
-  /** Deletes Olm sessions that are more than a device may have. */
   #delete(keys: readonly Buffer[]): void {
     for (const key of keys) {
       this.write({ objectStore: OLM_SESSIONS, key, value: undefined, indexKey: undefined });
     }
   }
 
-  /** Resolves when everything that was written until now is committed. What is written later is not part of it. */
+  /** Resolves when everything that was written until now is committed. */
   commit(): Promise<void> {
     return this.#commit((records) => this.#deps.writer.write(this.#holder, records));
   }
 
-  /** As `commit`, with a new layout of the databases and the identity of their machine. Made again, it changes nothing. */
+  /** As `commit`, with a new layout and identity. Made again, it changes nothing. */
   layOut(layout: StoreLayout, identity: DeviceIdentity): Promise<void> {
     const { pool, clock } = this.#deps;
     return this.#commit((records) => {

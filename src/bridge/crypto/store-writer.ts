@@ -1,6 +1,5 @@
-// Makes the changes of one thread's machines durable: one statement at a time, for all ghosts together. Writes that come
-// while a statement runs go with the next one, so they share a commit.
-// Invariants: the writes of a ghost are made in the order of their calls; a write resolves when it is committed under the
+// Makes the changes of one thread's machines durable: one statement at a time, which takes all writes that wait.
+// Invariants: a ghost's writes are made in the order of their calls; a write resolves when it is committed under the
 // ghost's fence; after a write that failed, every later write of that ghost fails as well.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -13,7 +12,7 @@ const RETRY_FIRST_MS = 50;
 /** More records than this are left for the next statement. */
 const RECORDS_PER_STATEMENT = 5_000;
 
-/** Makes an idempotent query, again when it failed: the connection may have broken. A refusal of the ledger is final. */
+/** Makes an idempotent query, again when the connection broke. A refusal of the ledger is final. */
 export async function retryQuery<Result>(clock: Clock, query: () => Promise<Result>): Promise<Result> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -25,7 +24,6 @@ export async function retryQuery<Result>(clock: Clock, query: () => Promise<Resu
   }
 }
 
-/** The error for a store that no attempt could read or write. */
 export function storeFailure(cause: unknown, problem = "keys could not be made durable"): DrawbridgeError {
   if (cause instanceof DrawbridgeError) return cause;
   const hint = "Check the database; the ghosts' devices are opened again by themselves.";
@@ -76,12 +74,11 @@ export class StoreWriter {
     return pending.written.promise;
   }
 
-  /** Takes what goes into the next statement. */
   #next(): Pending[] {
     const batch: Pending[] = [];
     let size = 0;
     for (const pending of this.#pending.values()) {
-      // Two holders of the same ghost in one statement would be one too many: the older has lost anyway.
+      // Of two holders of the same ghost the older has lost.
       if (batch.some(({ holder }) => holder.ghost === pending.holder.ghost)) continue;
       if (size > 0 && size + pending.records.size > RECORDS_PER_STATEMENT) break;
       size += pending.records.size;

@@ -1,7 +1,6 @@
-// What the bridge and a thread of machines send each other, by structured clone. Several messages travel in one list,
-// because waking the other thread costs more than a message.
-// Invariants: an error travels as its kind alone, never with a text of the library's; messages leave in the order in
-// which they were put.
+// What the bridge and a thread of machines send each other, several messages in one list, because waking the other thread
+// costs more than a message.
+// Invariants: an error travels as its kind alone; messages leave in the order in which they were put.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { DeviceTrustPolicy } from "./decrypt-event.ts";
 import type { ClaimedStore, GhostMachine } from "./machine.ts";
@@ -18,7 +17,7 @@ export type MachineCall = keyof MachineCalls;
 export type ToThread =
   | { readonly id: number; readonly do: "open"; readonly store: ClaimedStore }
   | { readonly id: number; readonly do: "shut"; readonly ghost: GhostMxid }
-  /** Shuts every machine and closes the database connections; then the thread ends by itself. */
+  /** Shuts every machine and closes the database connections. */
   | { readonly id: number; readonly do: "close" }
   | {
       readonly id: number;
@@ -45,14 +44,14 @@ export type FromThread =
   /** The machine is ahead of its store, and was closed. */
   | { readonly lost: GhostMxid; readonly why: ThreadErrorKind };
 
-/** Collects messages to the other thread and posts them in one list; one that cannot be posted holds up no other. */
+/** Collects messages and posts them in one list; one that cannot be posted holds up no other. */
 export class Outbox<Message> {
   readonly #post: (messages: readonly Message[]) => void;
   readonly #schedule: (flush: () => void) => void;
   readonly #onUnpostable: (message: Message) => void;
   #held: Message[] = [];
 
-  /** @param schedule called with the first message held, to flush later. @param onUnpostable told of one that cannot go */
+  /** @param schedule called with the first message held, to flush later */
   constructor(
     post: (messages: readonly Message[]) => void,
     schedule: (flush: () => void) => void,
@@ -68,7 +67,6 @@ export class Outbox<Message> {
     if (this.#held.length === 1) this.#schedule(() => this.flush());
   }
 
-  /** Posts what is held now. */
   flush(): void {
     if (this.#held.length === 0) return;
     const messages = this.#held;

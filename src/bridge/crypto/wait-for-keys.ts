@@ -1,14 +1,9 @@
-// The intake envelope worker: reads encrypted events whose keys came late, fetches keys that were lost, and ends the wait
-// for those that never come. Invariants:
+// The intake envelope worker: reads encrypted events whose keys came late, and ends the wait for those that never come.
+// Invariants:
 // - an event becomes delegations only by `ledger.envelopes.derive`, under the fence of the claim;
-// - an event is tried again at growing intervals, and at once when keys came for its room; its key is requested
-//   `keyRequests.attempts` times at most;
-// - the wait ends at its deadline, after a last attempt; time in which the homeserver did not answer is added, once, so
-//   that its outage alone makes no question expire; it ends at once when the sender announces that the key is withheld;
-// - a question that waited is derived with the text of its latest edit that can be read; an edit waits until its question
-//   has ended its wait;
-// - while `encryption.mode` is not `on`, nobody tries to read what came before, and each expires at its deadline, so that going
-//   back to an earlier mode holds no room and no capacity for ever.
+// - the wait ends at its deadline, after a last attempt; time in which the homeserver did not answer is added, once;
+// - a question is derived with the text of its latest edit that can be read; an edit waits for its question;
+// - while `encryption.mode` is not `on`, nothing is read, and what waits expires at its deadline.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
@@ -33,20 +28,16 @@ import { type Opening, type OpeningDependencies, openIntakeEnvelope } from "./op
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
-/** How long a device may still turn out to be trusted, while its keys are queried at its homeserver. */
+/** How long a device may still turn out to be trusted, while its keys are queried. */
 const TRUST_GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
 
-/** How an intake envelope ended, as it is counted. */
 export type IntakeEnvelopeEnd = "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired";
 
 export interface IntakeEnvelopeObserver {
-  /** `waitedMs` since it came in. */
   ended(end: IntakeEnvelopeEnd, waitedMs: number): void;
   keyRequest(outcome: "sent" | "failed" | "canceled"): void;
-  /** What a derivation led to. */
   derived(admitted: Admitted): void;
-  /** It ended unread: there may be notices and audit records to be taken on. */
   expired(reason: ExpiryReason): void;
   failed(): void;
 }
@@ -67,13 +58,11 @@ export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependenci
   readonly contextLifetimeMs: number;
   readonly keyRequests: {
     readonly attempts: number;
-    /** In milliseconds. */
     readonly firstAfter: number;
     readonly longestWait: number;
   };
 }
 
-/** A claimed intake envelope, and the ghosts of its room. */
 interface Claim {
   readonly envelope: ClaimedIntakeEnvelope;
   readonly ghosts: readonly GhostMxid[];
@@ -102,7 +91,7 @@ export class IntakeEnvelopeWorker {
     });
   }
 
-  /** To be called when keys came for these rooms: their intake envelopes are tried again now. */
+  /** Keys came for these rooms: their intake envelopes are tried again now. */
   async keysCame(rooms: readonly RoomId[]): Promise<void> {
     if (rooms.length === 0) return;
     if ((await this.#deps.ledger.envelopes.wake(rooms, this.#deps.clock.now())) > 0) this.queue.wake();
@@ -158,7 +147,7 @@ export class IntakeEnvelopeWorker {
     return openIntakeEnvelope({ devices, fetchEvent, recent, catchup }, envelope, ghosts, draining);
   }
 
-  /** An edit is tried when its question has ended its wait; the question's derivation takes it along. */
+  /** An edit is tried when its question has ended its wait. */
   async #behindQuestion(envelope: ClaimedIntakeEnvelope): Promise<void> {
     const now = this.#deps.clock.now();
     const wakeAt = now + backoffMs(RETRY, envelope.attempts);
@@ -166,7 +155,7 @@ export class IntakeEnvelopeWorker {
     await this.#deps.ledger.envelopes.defer(envelope, wakeAt, { requested: false, prolonged });
   }
 
-  /** The latest edit of the same question that comes after the envelope and can be opened now. */
+  /** The latest edit of the question that can be opened now. */
   async #laterEdit({ envelope, ghosts }: Claim, draining?: AbortSignal): Promise<MessageEvent | undefined> {
     for (const later of await this.#deps.ledger.envelopes.laterEdits(envelope)) {
       const opening = await this.#open({ envelope: later, ghosts }, draining);
@@ -254,17 +243,16 @@ export class IntakeEnvelopeWorker {
     const again = now + backoffMs(RETRY, envelope.attempts);
     const mayAsk = envelope.keyRequests + next < keyRequests.attempts;
     const wakeAt = mayAsk ? Math.max(now + 1, Math.min(again, this.#requestDue(envelope, next))) : again;
-    // A request that could not be sent waits for the next attempt, not for its due time, which has come.
+    // Of a request that could not be sent the due time has passed.
     await ledger.envelopes.defer(envelope, isDue && !requested ? again : wakeAt, { requested });
   }
 
-  /** Why the wait was in vain: every request that may be made was, or there was not even time for that. */
+  /** Whether every request that may be made was, or there was no time for that. */
   #reasonToEnd({ keyRequests }: ClaimedIntakeEnvelope): ExpiryReason {
     const { attempts } = this.#deps.keyRequests;
     return attempts > 0 && keyRequests >= attempts ? "key_requests_exhausted" : "key_wait_elapsed";
   }
 
-  /** How long after the request before it the next one is made. */
   #requestWait({ keyRequests }: ClaimedIntakeEnvelope, further = 0): number {
     const { firstAfter, longestWait } = this.#deps.keyRequests;
     return backoffMs({ firstMs: firstAfter, maxMs: longestWait }, keyRequests + further);
@@ -290,7 +278,6 @@ export interface ExpiryDependencies {
   readonly observe: Pick<IntakeEnvelopeObserver, "ended" | "expired" | "failed">;
 }
 
-/** Ends the wait of an event that stays unread. */
 async function expire(
   { ledger, clock, log, observe }: ExpiryDependencies,
   envelope: ClaimedIntakeEnvelope,

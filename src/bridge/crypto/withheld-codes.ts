@@ -1,15 +1,14 @@
-// Why senders withhold keys, as they said it to one machine. The library would store such codes too, of whatever length and
-// without who sent them.
-// Invariants: a code counts for events of the user who sent it alone, because everybody in a room sees the IDs of the
-// others' sessions; what is kept is bounded in number and length; it is in memory alone, so after a restart an event waits for its key as if nothing had been said.
-// Protocol: Matrix client-server API, "m.room_key.withheld".
+// Why senders withhold keys, as they said it to one machine (Matrix client-server API, "m.room_key.withheld"). The library
+// would store such codes too, of whatever length and without who sent them.
+// Invariants: a code counts for events of its sender alone, because everybody in a room sees the others' session IDs; what
+// is kept is bounded, and in memory alone.
 import { LRUCache } from "lru-cache";
 import { membersOf } from "../../domain/json.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 
 const CODES_MAX = 10_000;
 const CODE_LENGTH_MAX = 100;
-/** As of every identifier of Matrix; that of a Megolm session has 43 characters. */
+/** As of every identifier of Matrix. */
 const ID_LENGTH_MAX = 255;
 
 export const isId = (value: unknown): value is string =>
@@ -33,7 +32,6 @@ export class WithheldCodes {
     return others;
   }
 
-  /** What the sender of an event said about its session. */
   codeOf(event: { readonly sender: string; readonly room: string }, session: string): string | undefined {
     return this.#codes.get(nameOf(event.sender, event.room, session));
   }

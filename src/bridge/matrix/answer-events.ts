@@ -1,11 +1,7 @@
 // An agent's answer, and its question to the person who asked, as the events that carry them.
-// Invariants:
-// - the bodies joined, in order, are the whole answer (lone surrogates, which no event may hold, replaced, and `@room` made
-//   to mention nobody); of a long answer they are in a thread, behind a message with its beginning;
-// - each event's content is below 40 KiB of canonical JSON: encryption and base64 make of that less than the
-//   65,536 bytes an event may have;
-// - the asker is mentioned at most once, in the first event, and nobody else: in that of a question always;
-// - a question says how to answer, and names each option with its key.
+// Invariants: the bodies joined are the whole answer, well-formed and with `@room` made to mention nobody (a long answer's
+// are in a thread, behind its beginning); each content is below 40 KiB of canonical JSON, which encrypted is below the
+// 65,536 bytes of an event; only the asker is mentioned, in the first event, and in that of a question always.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
@@ -19,21 +15,19 @@ import { withoutRoomMention } from "./plain-line.ts";
 
 /** Bytes of canonical JSON that the content of one event may have. */
 export const CONTENT_BYTES_MAX = 40 * 1024;
-/** Leaves half as much again for the formatted form; a piece whose formatted form needs more goes without it. */
+/** Leaves half as much again for the formatted form. */
 const BODY_BYTES_MAX = 16 * 1024;
-/** Room for the transaction ID and the marks that are written into the content when it is sent. */
+/** For the transaction ID and the marks that are added when it is sent. */
 const RESERVED_BYTES = 512;
 
 /** Characters above which an answer is long: about two screens. */
 const LONG_LENGTH = 4_000;
-/** Of a long answer, what stands in the room itself. */
 const SHORT_BYTES_MAX = 1_000;
 
 export interface Answer {
   readonly text: string;
   /** `text/plain` is shown as it is, JSON as code, everything else as Markdown. */
   readonly mediaType?: string | undefined;
-  /** What the agent sent as files; passed on behind the text. */
   readonly files?: readonly AnswerFile[];
 }
 
@@ -42,13 +36,13 @@ export interface AnswerSource {
   readonly threadRoot: EventId | undefined;
   readonly sender: UserId;
   readonly roomId: RoomId;
-  /** Whether the asker is told by a mention; true when absent. A mention colours the whole message in many clients. */
+  /** True when absent. A mention colours the whole message in many clients. */
   readonly mentionsAsker?: boolean;
   /** English when absent. */
   readonly texts?: Texts;
 }
 
-/** The events of an answer, in the order they are to be sent; at least one. What costs too much to format stays plain. */
+/** The events of an answer in their order, at least one. What costs too much to format stays plain. */
 export async function answerParts(answer: Answer, source: AnswerSource, clock: Clock): Promise<ReplyPart[]> {
   const { texts = CATALOGUES.en, mentionsAsker = true } = source;
   const text = withoutRoomMention(answer.text.toWellFormed());
@@ -97,8 +91,7 @@ async function formattedPieces(
 }
 
 /**
- * The `m.relates_to` of an answer to `source`: a question in a thread is answered in that thread, any other by a
- * reply (Matrix client-server API, "Rich replies" and "Threading").
+ * The `m.relates_to` of an answer (Matrix client-server API, "Rich replies" and "Threading").
  * @param continued true for all but the first event of one answer: clients need not quote the question again
  */
 export function relatesTo(
@@ -111,7 +104,7 @@ export function relatesTo(
   return { rel_type: "m.thread", event_id: threadRoot, is_falling_back: continued, ...inReplyTo };
 }
 
-/** The events of a question of an agent. @param source `takesReactions`: whether a reaction chooses an option there */
+/** The events of an agent's question. @param source `takesReactions`: whether a reaction chooses an option there */
 export function questionParts(
   question: Answer,
   options: readonly QuestionOption[],
@@ -140,7 +133,7 @@ function codePointJsonBytes(codePoint: number): number {
   return codePoint < 0x10000 ? 3 : 4;
 }
 
-/** The first index that no longer fits: everything before it, from `start`, is at most `bytesMax` long. */
+/** The first index that no longer fits into `bytesMax` from `start`. */
 function reach(text: string, start: number, bytesMax: number): number {
   let bytes = 0;
   let index = start;
@@ -166,9 +159,8 @@ function cutBefore(text: string, start: number, end: number): number {
 }
 
 /**
- * Cuts a well-formed text into pieces, which joined are the text, to the last code unit. A cut falls after a blank line if one
- * is near enough, else after a line, else after a space, else between two code points.
- * @param bytesMax at least 6, the longest a single code point can become
+ * Cuts a well-formed text into pieces, which joined are the text: after a blank line if one is near enough, else after a
+ * line, else after a space, else between two code points. @param bytesMax at least 6
  */
 export function splitText(text: string, bytesMax: number): string[] {
   const pieces: string[] = [];

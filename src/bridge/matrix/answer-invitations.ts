@@ -1,12 +1,7 @@
 // What ghosts do about rooms: answer invitations by policy, read a joined room's state, leave empty rooms.
-// Invariants:
-// - only who may ask an agent may bring its ghost into a room; every other invitation of its ghost is refused;
-// - the invitations of one server take a share of the queue, so that others do not wait for a server that sends many;
-// - an invitation of a ghost that has lost its agent is held, and answered when an agent has the ghost again;
-// - each task can be repeated: joining where one is joined and leaving where one is not are success;
-// - an answer of the homeserver that repeating cannot change ends the task, everything else is retried
-//   with growing waits; nothing is retried in a hot loop;
-// - a refusal of the ghost itself is no answer about a room: it waits for the operator.
+// Invariants: only who may ask an agent may bring its ghost into a room; one server's invitations take a share of the
+// queue; a ghost without an agent holds its invitations; what repeating cannot change ends a task, all else is retried
+// with growing waits; a refusal of the ghost itself is no answer about a room.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
@@ -24,7 +19,6 @@ import type { GhostActor } from "./http.ts";
 import type { Failure, Outcome } from "./request-result.ts";
 
 const BATCH = 16;
-/** How many of these may be invitations of one server. */
 const SERVER_SHARE = BATCH / 4;
 const LEASE_MS = 3 * 60_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
@@ -44,10 +38,9 @@ export interface MembershipDependencies {
   readonly log: Logger;
 }
 
-/** The queue of what ghosts have to do about their memberships. */
 export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
   const { ledger, agents, clock, log } = deps;
-  /** The ghosts with agents whose held invitations were queued. */
+  /** The ghosts whose held invitations were queued. */
   let queued = "";
   const inProgress = new Map<ServerName, number>();
   const count = ({ invitingServer: server }: ClaimedMembership, more: 1 | -1) => {
@@ -77,7 +70,6 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
   });
 }
 
-/** What one ghost has to do about one room. */
 class MembershipTask {
   readonly #deps: MembershipDependencies;
   readonly #membership: ClaimedMembership;
@@ -127,7 +119,6 @@ class MembershipTask {
     return !isOurs && attempts >= attemptsMax ? this.#leave() : this.#defer(joined);
   }
 
-  /** The ghost's agent, by agents.yaml as it is now. */
   async #target(): Promise<AgentTarget | undefined> {
     return (await this.#deps.agents.current()).byGhost.get(this.#membership.ghost);
   }
@@ -146,7 +137,6 @@ class MembershipTask {
     this.#note("settled", { encrypted: facts.encrypted, members: facts.members.length });
   }
 
-  /** Refused: the ghost is no longer in the room. */
   #cannotSettle(outcome: Failure): Promise<void> {
     return outcome.kind === "retry" ? this.#defer(outcome) : this.#isOut({ errcode: outcome.errcode });
   }

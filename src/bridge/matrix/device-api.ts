@@ -1,7 +1,6 @@
-// The Matrix client-server API of devices and their keys, as the bridge uses it for ghosts.
+// The client-server API of ghosts' devices (Matrix, "End-to-end encryption" and "Send-to-device messaging").
 // Invariants: bodies that a machine made are passed on unread; whether a device exists is requested without acting as
 // it, so that the request cannot fail because of the device's deletion.
-// Protocol: Matrix client-server API, "End-to-end encryption" and "Send-to-device messaging".
 import { z } from "zod";
 import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { isObject, type UnknownObject } from "../../domain/json.ts";
@@ -17,23 +16,22 @@ import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 /** The account data in which a ghost's device is recorded at the homeserver. */
 const DEVICE_RECORD_TYPE = "org.drawbridge.device";
 
-/** A filter that leaves rooms out. A homeserver repeats an answer to the same filter for minutes: each has another limit. */
+/** Leaves rooms out. A homeserver repeats an answer to the same filter for minutes: each has another limit. */
 const toDeviceFilter = (question: number) =>
   JSON.stringify({
     room: { rooms: [], timeline: { limit: 1 + (question % 1_000) } },
     presence: { types: [] },
     account_data: { types: [] },
   });
-/** How many to-device messages a homeserver gives at a time. */
 const TO_DEVICE_PAGE = 100;
-/** What another server sends is not bounded: one message may have many megabytes, and a page has a hundred of them. */
+/** One message of another server may have many megabytes, and a page has a hundred of them. */
 const TO_DEVICE_BOUNDS: PruneBounds = {
   what: "list_elements",
   elementBytesMax: 128 * 1024,
   bytesMax: 16 * 1024 * 1024,
   readBytesMax: 512 * 1024 * 1024,
 };
-/** For a page of hundreds of megabytes, which a homeserver takes a while to write. */
+/** A homeserver takes a while to write a page of hundreds of megabytes. */
 const TO_DEVICE_TIMEOUT_MS = 60_000;
 
 const record = <Value extends z.ZodType>(value: Value) => z.record(z.string(), value);
@@ -54,7 +52,7 @@ const SyncResponse = z.object({
 const DeviceRecord = z
   .object({ device_id: z.string(), epoch: z.string().regex(/^[0-9]{1,18}$/) })
   .transform(({ device_id, epoch }) => ({ deviceId: device_id, epoch: BigInt(epoch) }));
-/** Which device a ghost has, and how far its state had come, as written down at the homeserver. */
+/** Which device a ghost has, and how far its state had come, as recorded at the homeserver. */
 export type DeviceRecord = Readonly<z.output<typeof DeviceRecord>>;
 
 const OwnKeys = z.object({
@@ -64,7 +62,7 @@ const OwnKeys = z.object({
   self_signing_keys: record(z.object({ keys: Strings })).optional(),
 });
 
-/** A request that a machine wants made in its ghost's name; its body is never logged. */
+/** A request that a machine wants made; its body is never logged. */
 export interface OutgoingRequest {
   readonly id: string;
   readonly kind:
@@ -74,24 +72,21 @@ export interface OutgoingRequest {
     | "to_device"
     | "signature_upload"
     | "signing_keys_upload";
-  /** JSON. */
   readonly body: string;
   /** Of `to_device`. */
   readonly eventType?: string;
   readonly transactionId?: string;
 }
 
-/** One page of a catchup. */
 export interface ToDevicePage {
   readonly changes: DeviceChanges;
-  /** Where the next page begins; requesting that page deletes what came before it. */
+  /** Requesting the page there deletes what came before it. */
   readonly next: string;
-  /** Messages that were not read, because they are too large, too deep or none. */
+  /** Messages that are too large, too deep or none. */
   readonly skipped: number;
   readonly isFull: boolean;
 }
 
-/** What the homeserver publishes of a device. */
 export interface PublishedDevice {
   readonly identity: DeviceIdentity;
   /** Whether the ghost's own self-signing key has signed it. */
@@ -109,7 +104,7 @@ export class DeviceApi {
     this.#keysQuery = keysQuery;
   }
 
-  /** Makes a request that a machine wants made. The value is the answer's body, as JSON. */
+  /** Makes a machine's request; the value is the answer's body, as JSON. */
   async submit(actor: GhostActor, request: OutgoingRequest): Promise<Outcome<string>> {
     const { method, path } = targetOf(request);
     const body = JSON.parse(request.body) as UnknownObject;
@@ -134,10 +129,7 @@ export class DeviceApi {
     return this.#http.request("to_device", "PUT", path, { body: { messages }, as: actor });
   }
 
-  /**
-   * `GET /sync`, for to-device messages and device lists alone; too large messages are skipped.
-   * @param since deletes, at the homeserver, the messages before it; undefined reads from the oldest one
-   */
+  /** `GET /sync` for to-device messages and device lists. @param since deletes the messages before it at the homeserver */
   async toDeviceSince(actor: GhostActor, since: string | undefined): Promise<Outcome<ToDevicePage>> {
     const outcome = await this.#http.request("catchup_to_device", "GET", ["sync"], {
       query: {
@@ -170,7 +162,7 @@ export class DeviceApi {
     });
   }
 
-  /** `POST /keys/query` for one of the ghost's own devices; undefined when it has no keys there. */
+  /** `POST /keys/query` for a ghost's own device; undefined when it has no keys there. */
   async publishedDevice(ghost: GhostMxid, deviceId: string): Promise<Outcome<PublishedDevice | undefined>> {
     const outcome = await this.#http.request("own_keys", "POST", ["keys", "query"], {
       body: { device_keys: { [ghost]: [deviceId] } },
@@ -189,7 +181,7 @@ export class DeviceApi {
     });
   }
 
-  /** What the homeserver keeps about the ghost's device; undefined when nothing was ever written. */
+  /** Undefined when nothing was ever written. */
   async deviceRecord(ghost: GhostMxid): Promise<Outcome<DeviceRecord | undefined>> {
     const path = ["user", ghost, "account_data", DEVICE_RECORD_TYPE];
     const call = { as: { ghost }, schema: DeviceRecord };
@@ -202,7 +194,7 @@ export class DeviceApi {
     return this.#http.request("set_device_record", "PUT", path, { body, as: { ghost } });
   }
 
-  /** `DELETE /devices/{id}`, with its keys and messages. That there is none is success. */
+  /** `DELETE /devices/{id}`. That there is none is success. */
   async deleteDevice(ghost: GhostMxid, deviceId: string): Promise<Outcome<undefined>> {
     const call = { body: {}, as: { ghost } };
     const outcome = await this.#http.request("delete_device", "DELETE", ["devices", deviceId], call);
@@ -210,7 +202,6 @@ export class DeviceApi {
   }
 }
 
-/** Where each request of a machine goes, below `client/v3`. */
 const PATHS = {
   keys_upload: ["keys", "upload"],
   keys_query: ["keys", "query"],

@@ -1,5 +1,4 @@
-// What a transaction, or a catchup, brings for a ghost's device. It is apart from the API so that a thread of machines loads
-// no HTTP client.
+// What a transaction, or a catchup, brings for a ghost's device; apart from the API, whose HTTP client no thread loads.
 import type { UserId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 

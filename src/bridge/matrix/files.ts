@@ -1,7 +1,6 @@
 // Files in the media repository: of an agent's answer, encrypted for encrypted rooms, and of a person's question.
-// Invariants: a file is what its bytes say, not what the agent says: of a kind that is not recognised, nothing but bytes;
-// nothing that a browser runs is served under its own type; its name is a name, not a path; in an encrypted room nobody
-// but its members can read it (Matrix client-server API, "Sending encrypted attachments").
+// Invariants: a file is what its bytes say; nothing that a browser runs is served under its own type; its name is no path;
+// in an encrypted room only members can read it (Matrix client-server API, "Sending encrypted attachments").
 import { isUtf8 } from "node:buffer";
 import { createCipheriv, createDecipheriv } from "node:crypto";
 import type { Random } from "../../domain/clock.ts";
@@ -16,9 +15,8 @@ import { plainLine } from "./plain-line.ts";
 import { mapValue, type Outcome } from "./request-result.ts";
 
 export interface AnswerFile {
-  /** As the agent names it; may be empty. */
+  /** May be empty. */
   readonly name: string;
-  /** As the agent says. */
   readonly mediaType: string;
   readonly content: Uint8Array;
 }
@@ -30,7 +28,7 @@ export interface UploaderDependencies {
   readonly random: Random;
 }
 
-/** Uploads a file; the event's content without a relation, or undefined when the homeserver did not take the file. */
+/** The event's content without a relation; undefined when the homeserver did not take the file. */
 export type UploadFile = (
   to: { readonly roomId: RoomId; readonly ghost: GhostMxid },
   file: AnswerFile,
@@ -50,7 +48,6 @@ const SIGNATURES: readonly (readonly [mediaType: string, bytes: string, bytesAt8
 /** Text that no browser runs. */
 const TEXTS: ReadonlySet<string> = new Set(["text/plain", "text/markdown", "text/csv", "application/json"]);
 
-/** The media type that a file's bytes bear out. */
 export function verifiedType({ mediaType, content }: Pick<AnswerFile, "mediaType" | "content">): string {
   const declared = mediaType.split(";", 1)[0]?.trim().toLowerCase() ?? "";
   const head = Buffer.from(content.subarray(0, 16)).toString("latin1");
@@ -114,7 +111,6 @@ function encrypt(content: Uint8Array, random: Random) {
 /** A file's bytes, `too_large`, or `damaged` where they are not what the sender encrypted. */
 export type DownloadedFile = Uint8Array | "too_large" | "damaged";
 
-/** Downloads a file as a ghost, and decrypts it. */
 export type DownloadFile = (
   ghost: GhostMxid,
   file: AttachmentReference,
@@ -135,7 +131,7 @@ export function createDownloader({
   };
 }
 
-/** Undefined when the digest is not that of the bytes: nothing is decrypted then. */
+/** Undefined when the digest is not that of the bytes. */
 function decrypt(
   bytes: Uint8Array,
   { key, iv, sha256: digest }: NonNullable<AttachmentReference["encryption"]>,

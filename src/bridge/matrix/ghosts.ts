@@ -1,13 +1,7 @@
 // A ghost as the homeserver knows it: a registered user with one managed device and a display name.
-// Invariants:
-// - only the ghost of an agent, or one that was made for an agent before, has an account and a device;
-// - the device ID is stored in the ledger before the homeserver hears of it; only an operator's reset
-//   changes it;
-// - registering and putting the device are repeatable, done once a process for each ghost, one at a time;
-// - a device that ever had keys is never put again: what was deleted with it cannot be made again;
-// - a refusal of the ghost itself is never handed on as a refusal of what it wanted to do;
-// - a display name is set only when it differs from the one last set, and one that its agent's card chose once in an hour
-//   at most, because each change is an event in every room of the ghost.
+// Invariants: only an agent's present or former ghost has an account; a device ID is stored before the homeserver hears of
+// it; a device that ever had keys is never put again, because what was deleted with it cannot be made again; a refusal of
+// the ghost is never handed on as one of what it wanted to do.
 import type { Clock, Random } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
@@ -16,12 +10,10 @@ import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
 import { type Ok, type Outcome, ok, type Refused, type Retry, refused, retry } from "./request-result.ts";
 
-/** Shown in device lists. */
 const DEVICE_NAME = "Drawbridge";
 const DEVICE_ID_BYTES = 10;
-/** The least time between two changes of a name that an agent's card chooses. */
+/** Between two changes by an agent's card of the name, which are events in all rooms of the ghost. */
 const CARD_CHANGE_INTERVAL_MS = 60 * 60_000;
-/** The homeserver does not know the device that a request names. */
 const UNKNOWN_DEVICE = "M_UNKNOWN_DEVICE";
 
 export interface GhostsDependencies {
@@ -29,11 +21,10 @@ export interface GhostsDependencies {
   readonly ledger: { readonly ghosts: Pick<GhostLedger, "ensureDevice" | "recordProfile" | "hadKeys"> };
   readonly clock: Clock;
   readonly random: Random;
-  /** Whether an account may be made for this ghost. Any ghost's where nothing is said. */
+  /** Whether an account may be made for this ghost; any ghost's when absent. */
   readonly mayMake?: (ghost: GhostMxid) => Promise<boolean>;
 }
 
-/** Called when the homeserver does not know a device whose keys it once had. */
 type DeletedListener = (ghost: GhostMxid, deviceId: string) => void;
 
 export class Ghosts {
@@ -46,7 +37,7 @@ export class Ghosts {
     this.#deps = deps;
   }
 
-  /** The ghost with its device, registered on the homeserver if it was not yet. */
+  /** The ghost with its device, registered if it was not yet; done once a process for each ghost. */
   ensureGhost(ghost: GhostMxid): Promise<Outcome<GhostActor>> {
     const ready = this.#ready.get(ghost);
     if (ready !== undefined) return Promise.resolve(ok(ready));
@@ -57,7 +48,7 @@ export class Ghosts {
     return started;
   }
 
-  /** The ghost's device may have changed: it is read again before the next request. */
+  /** The ghost's device may have changed. */
   forget(ghost: GhostMxid): void {
     this.#ready.delete(ghost);
   }
@@ -66,10 +57,7 @@ export class Ghosts {
     this.#onDeleted.push(listener);
   }
 
-  /**
-   * The ghost ready to act, or when to try again: that the homeserver refuses to make it says nothing of any room.
-   * @param signal ends the wait, and each request of the returned actor
-   */
+  /** The ghost ready to act, or when to try again. @param signal ends the wait, and the actor's requests */
   async readyGhost(ghost: GhostMxid, signal?: AbortSignal): Promise<Ok<GhostActor> | Retry> {
     if (signal?.aborted === true) return retry("stopped");
     const made = await unlessStopped(this.ensureGhost(ghost), signal);
@@ -78,9 +66,8 @@ export class Ghosts {
   }
 
   /**
-   * Acts as the ghost's device; `refused` is about the action alone. When the homeserver does not know the device (it was
-   * deleted, or the homeserver restored), the device is restored and the action repeated once.
-   * @param signal ends a request in flight; once it has aborted none is begun
+   * Acts as the ghost's device; `refused` is about the action alone. A device that the homeserver does not know is restored,
+   * and the action repeated once. @param signal ends a request in flight; once it has aborted none is begun
    */
   async acting<T>(
     ghost: GhostMxid,
@@ -97,7 +84,7 @@ export class Ghosts {
     return isOfGhost(second) ? retry("ghost_refused", undefined, second.errcode) : second;
   }
 
-  /** The homeserver does not know the ghost's device: puts it again if it never had keys, else calls the listeners. */
+  /** Puts a device that the homeserver does not know, if it never had keys; else calls the listeners. */
   async restoreDevice(actor: GhostActor): Promise<Ok<undefined> | Retry> {
     const { ledger, homeserver, clock } = this.#deps;
     const { ghost, deviceId } = actor;
@@ -115,7 +102,7 @@ export class Ghosts {
     return put.kind === "refused" ? retry("ghost_refused", undefined, put.errcode) : put;
   }
 
-  /** Sets the display name if it differs from the one last set. A card's that comes too soon is left for later. */
+  /** Sets a display name that differs from the one last set; a card's that comes too soon is left for later. */
   async setProfile(
     ghost: GhostMxid,
     displayName: string,
@@ -153,7 +140,6 @@ export class Ghosts {
   }
 }
 
-/** Whether the homeserver refuses the ghost's device, not the request. */
 function isOfGhost<T>(outcome: Outcome<T>): outcome is Refused {
   return outcome.kind === "refused" && outcome.errcode === UNKNOWN_DEVICE;
 }

@@ -29,7 +29,7 @@ const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
     return z.NEVER;
   });
 
-/** Of a room's members the names alone are read: their profiles may be many times as long, and anybody sets his own. */
+/** Members' names alone are read: a profile may be many times as long, and anybody sets his own. */
 const MEMBER_BOUNDS: PruneBounds = {
   what: "named_values",
   elementBytesMax: 0,
@@ -39,7 +39,7 @@ const MEMBER_BOUNDS: PruneBounds = {
 
 const MARKER_TYPE = "org.drawbridge.database";
 const MarkerCopy = z.object({ database: z.string(), count: z.number() });
-/** It is also told while a process drains, which does not wait for a homeserver that hangs. */
+/** A draining process does not wait for a homeserver that hangs. */
 const MARKER_MS_MAX = 2_000;
 
 const AnyObject = z.record(z.string(), z.unknown());
@@ -56,7 +56,6 @@ export type TimelineEvent = z.output<typeof TimelineEvent>;
 
 export class Homeserver {
   readonly #http: HomeserverHttp;
-  /** What concerns ghosts' devices and their keys. */
   readonly devices: DeviceApi;
 
   constructor(options: HomeserverOptions) {
@@ -68,7 +67,6 @@ export class Homeserver {
     await this.#http.close();
   }
 
-  /** `GET /versions`. */
   versions(): Promise<Outcome<{ versions: string[] }>> {
     return this.#http.request("versions", "GET", ["versions"], {
       base: "client",
@@ -84,14 +82,13 @@ export class Homeserver {
     });
   }
 
-  /** `GET /user/{user}/account_data/{type}`: how far the bridge's database had come. That there is none is a value. */
+  /** How far the bridge's database had come; undefined where nothing was recorded. */
   async databaseMarker(user: UserId): Promise<Outcome<z.output<typeof MarkerCopy> | undefined>> {
     const path = ["user", user, "account_data", MARKER_TYPE];
     const outcome = await this.#http.request("get_marker", "GET", path, { schema: MarkerCopy });
     return unlessRefused(outcome, "M_NOT_FOUND");
   }
 
-  /** `PUT /user/{user}/account_data/{type}`. */
   setDatabaseMarker(
     user: UserId,
     marker: { readonly database: string | undefined; readonly count: number },
@@ -120,13 +117,12 @@ export class Homeserver {
     return this.#http.request("put_device", "PUT", ["devices", actor.deviceId], call);
   }
 
-  /** `PUT /profile/{user}/displayname`. */
   setDisplayName({ ghost, signal }: GhostActor, displayName: string): Promise<Outcome<undefined>> {
     const call = { body: { displayname: displayName }, as: { ghost, signal } };
     return this.#http.request("set_display_name", "PUT", ["profile", ghost, "displayname"], call);
   }
 
-  /** `POST /join/{room}`. Room IDs of version 12 name no server, so the inviter's is passed along. */
+  /** Room IDs of version 12 name no server, so the inviter's is passed along. */
   join(actor: GhostActor, roomId: RoomId, via: readonly ServerName[]): Promise<Outcome<{ room_id: RoomId }>> {
     return this.#http.request("join", "POST", ["join", roomId], {
       // `server_name` is what the parameter was called before version 1.12 of the specification.
@@ -137,12 +133,11 @@ export class Homeserver {
     });
   }
 
-  /** `POST /rooms/{room}/leave`; also refuses an invitation. */
   leave(actor: GhostActor, roomId: RoomId): Promise<Outcome<undefined>> {
     return this.#http.request("leave", "POST", ["rooms", roomId, "leave"], { body: {}, as: actor });
   }
 
-  /** `GET /rooms/{room}/joined_members`. Members whose ID cannot be parsed are left out. */
+  /** Without members whose ID cannot be parsed. */
   async joinedMembers(actor: GhostActor, roomId: RoomId): Promise<Outcome<readonly UserId[]>> {
     const outcome = await this.#http.request("joined_members", "GET", ["rooms", roomId, "joined_members"], {
       as: actor,
@@ -156,7 +151,7 @@ export class Homeserver {
     );
   }
 
-  /** `GET /rooms/{room}/state/{type}`, with the empty state key. That there is none is a value: undefined. */
+  /** The state with the empty state key; undefined where there is none. */
   async stateEvent(
     actor: GhostActor,
     roomId: RoomId,
@@ -167,7 +162,6 @@ export class Homeserver {
     return unlessRefused(outcome, "M_NOT_FOUND");
   }
 
-  /** `PUT /rooms/{room}/state/{type}`, with the empty state key. */
   setState(
     actor: GhostActor,
     roomId: RoomId,
@@ -178,7 +172,6 @@ export class Homeserver {
     return this.#http.request("set_state", "PUT", path, { body: content, as: actor });
   }
 
-  /** `POST /_matrix/media/v3/upload`: the content's `mxc:` address. */
   async upload(actor: GhostActor, content: Uint8Array, mediaType: string): Promise<Outcome<string>> {
     const outcome = await this.#http.request("upload", "POST", ["upload"], {
       base: "media/v3",
@@ -189,7 +182,7 @@ export class Homeserver {
     return mapValue(outcome, (stored) => stored.content_uri);
   }
 
-  /** `GET /media/download/{server}/{media}` of `client/v1`. @returns undefined for a file that is longer than `bytesMax` */
+  /** Undefined for a file that is longer than `bytesMax`. */
   download(
     actor: GhostActor,
     server: ServerName,
@@ -204,14 +197,13 @@ export class Homeserver {
     });
   }
 
-  /** `PUT /rooms/{room}/typing/{user}`. @param timeoutMs how long it counts; 0 ends it */
+  /** @param timeoutMs how long it counts; 0 ends it */
   typing(actor: GhostActor, roomId: RoomId, timeoutMs: number): Promise<Outcome<undefined>> {
     const body = timeoutMs === 0 ? { typing: false } : { typing: true, timeout: timeoutMs };
     const path = ["rooms", roomId, "typing", actor.ghost];
     return this.#http.request("typing", "PUT", path, { body, as: actor });
   }
 
-  /** `PUT /rooms/{room}/send/{type}/{txnId}`, as the ghost's device. */
   async sendEvent(
     actor: GhostActor,
     roomId: RoomId,
@@ -225,13 +217,12 @@ export class Homeserver {
     return mapValue(outcome, (sent) => sent.event_id);
   }
 
-  /** `GET /rooms/{room}/event/{event}`: the event as it is now, whole. */
   event(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<UnknownObject>> {
     const path = ["rooms", roomId, "event", eventId];
     return this.#http.request("event", "GET", path, { as: actor, schema: AnyObject });
   }
 
-  /** `GET /rooms/{room}/context/{event}`: the place in the timeline right after an event. */
+  /** The place in the timeline right after an event. */
   async timelineAfter(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<string>> {
     const outcome = await this.#http.request("context", "GET", ["rooms", roomId, "context", eventId], {
       query: { limit: "0" },
@@ -241,7 +232,7 @@ export class Homeserver {
     return mapValue(outcome, ({ end }) => end);
   }
 
-  /** `GET /rooms/{room}/messages`, forwards: a ghost's own events. `next` is undefined at the end of the timeline. */
+  /** A ghost's own events, forwards. `next` is undefined at the end of the timeline. */
   async ownEventsFrom(
     actor: GhostActor,
     roomId: RoomId,

@@ -13,7 +13,6 @@ import { classifyFailure, type Outcome, ok, retry } from "./request-result.ts";
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
 const NO_VALUE = z.unknown().transform(() => undefined);
 
-/** A ghost together with its managed device. */
 export interface GhostActor {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
@@ -21,7 +20,7 @@ export interface GhostActor {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Whom the appservice acts as: a ghost, with its device where the request belongs to one. */
+/** With its device where the request belongs to one. */
 type ActingGhost = Pick<GhostActor, "ghost" | "signal"> & { readonly deviceId?: string };
 
 type Method = "GET" | "PUT" | "POST" | "DELETE";
@@ -30,25 +29,23 @@ export interface ApiCall<Schema extends z.ZodType> {
   /** What the path begins with; `client/v3` when absent. */
   readonly base?: "client" | "client/v1" | "client/v3" | "media/v3";
   readonly query?: Readonly<Record<string, string | readonly string[]>>;
-  /** A JSON value. */
   readonly body?: unknown;
   /** Instead of a JSON value. */
   readonly bytes?: { readonly mediaType: string; readonly content: Uint8Array };
   readonly as?: ActingGhost | undefined;
-  /** The answer's; an answer without one has no value. */
+  /** Without one the answer has no value. */
   readonly schema?: Schema;
   /** The answer is no JSON but a file: the schema gets its bytes, or undefined when it is longer. */
   readonly fileBytesMax?: number;
-  /** Longest response body read, instead of the bound that holds for every answer. */
+  /** Instead of the bound of every answer. */
   readonly bytesMax?: number;
   /** Instead of such a bound: too large objects of its lists are left out. */
   readonly thin?: PruneBounds;
-  /** Instead of what holds for every request. */
   readonly timeoutMs?: number;
 }
 
 export interface HomeserverOptions {
-  /** The client-server API, such as `https://matrix.example.org`. */
+  /** Such as `https://matrix.example.org`. */
   readonly url: string;
   readonly asToken: string;
   readonly requestTimeoutMs: number;
@@ -88,7 +85,6 @@ export class HomeserverHttp {
     return outcome;
   }
 
-  /** Closes the connections, requests in flight included. */
   async close(): Promise<void> {
     await this.#agent.destroy();
   }

@@ -1,5 +1,4 @@
-// Queries and claims of the keys of many users, of whom some may have more keys than is read of an answer, or a server that
-// answers what it likes.
+// Queries and claims of the keys of many users, one of whom may have more keys than is read of an answer.
 // Invariants: a request whose answer is too large is made again by halves, so that one user's keys, or one server's answer,
 // keep no other's away; a user whose keys alone are too large is reported and left out until a growing wait has passed.
 import { LRUCache } from "lru-cache";
@@ -13,7 +12,7 @@ const ANSWERS_MAX = 4;
 /** Users, and servers, that are remembered; a hostile server has any number of them. */
 const REMEMBERED_MAX = 1_000;
 
-/** Only users whose keys are too large were asked for. The code is the bridge's own, not the homeserver's. */
+/** Only users whose keys are too large were asked for. */
 const TOO_LARGE = refused(413, "ORG.DRAWBRIDGE.KEYS_TOO_LARGE");
 
 /** `POST /keys/query` for many users. A machine asks again for whoever is missing in its answer. */
@@ -29,7 +28,6 @@ export class KeysQuery {
     this.#onTooLarge = onTooLarge;
   }
 
-  /** @param send makes the request for some of the users that `body` names */
   async run(
     body: UnknownObject,
     send: (body: UnknownObject) => Promise<Outcome<UnknownObject>>,
@@ -68,14 +66,11 @@ export class KeysQuery {
   }
 }
 
-/** So often in a row a server's users may be claimed from in vain, before others' answers do without them. */
+/** After so many vain claims in a row others' answers do without a server's users. */
 const VAIN_CLAIMS_MAX = 3;
 const CLAIM_REQUESTS_MAX = 32;
 
-/**
- * `POST /keys/claim` for users of several servers, by halves when an answer is too large or the homeserver fails. A server
- * of which nothing can be claimed is reported to the machine as a homeserver reports one that is out of reach.
- */
+/** `POST /keys/claim` for several servers. One of which nothing can be claimed is reported as out of reach. */
 export class KeysClaim {
   readonly #vain = new LRUCache<string, number>({ max: REMEMBERED_MAX });
 

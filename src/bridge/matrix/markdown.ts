@@ -1,9 +1,7 @@
-// Markdown of an answer as the HTML that chat clients show (Matrix client-server API, "m.room.message
-// msgtypes": `formatted_body` of `org.matrix.custom.html`).
-// Invariants: HTML in the answer is shown as text, never passed on; a link leads to http, https or mailto, and to no
-// person or room, which clients show as a mention; any other link is its words alone; showing an answer loads nothing from
-// elsewhere, so images stay links; formatting has a budget of bytes, table cells, depth and time, above which a text stays plain,
-// and it yields to the event loop after each piece.
+// Markdown of an answer as the HTML that chat clients show (Matrix client-server API, "m.room.message msgtypes").
+// Invariants: HTML is shown as text; a link leads to http, https or mailto, and to no person or room, which clients show as
+// a mention; nothing is loaded from elsewhere, so images stay links; formatting has a budget of bytes, table cells, depth
+// and time, above which a text stays plain, and yields to the event loop after each piece.
 import MarkdownIt, { type Token } from "markdown-it";
 import type { Clock } from "../../domain/clock.ts";
 
@@ -41,14 +39,13 @@ function inline(children: readonly Token[]): Token[] {
   return kept;
 }
 
-/** Whether a link leads to a website, by the host that a browser reads in it, and shows no other one before an `@`. */
+/** Whether a link leads to a website, as a browser reads it, and shows no other host before an `@`. */
 function isWebsite(href: string): boolean {
   if (!WEBSITE.test(href) || !URL.canParse(href)) return false;
   const { hostname, username, password } = new URL(href);
   return !MENTION_HOST.test(hostname) && username === "" && password === "";
 }
 
-/** How many elements stand within each other. */
 function depthOf(tokens: readonly Token[]): number {
   let open = 0;
   let most = 0;
@@ -79,7 +76,7 @@ interface OpenFence {
   readonly marker: string;
 }
 
-/** The code block that is still open at the end of a piece, given the one open at its start. */
+/** The code block that is open behind a piece. */
 function openFenceAfter(piece: string, before: OpenFence | undefined): OpenFence | undefined {
   let open = before;
   for (const line of piece.split("\n")) {
@@ -96,11 +93,10 @@ function openFenceAfter(piece: string, before: OpenFence | undefined): OpenFence
   return open;
 }
 
-/** UTF-16 code units of one answer that are formatted. */
+/** Of one answer, in UTF-16 code units. */
 const FORMATTED_LENGTH_MAX = 1024 * 1024;
-/** How long the formatting of one answer goes on, in milliseconds. */
 const FORMATTING_MS_MAX = 1_000;
-/** Cells of the tables of one piece. As HTML (`<td></td>`) more of them would not fit one event anyway. */
+/** Of one piece's tables. As HTML (`<td></td>`) more of them would not fit one event anyway. */
 const CELLS_MAX = 4_096;
 const DELIMITER_ROW = /^[ \t>|:-]+$/;
 
@@ -117,7 +113,7 @@ function cellsAtMost(text: string): number {
   return cells;
 }
 
-/** Each piece of one Markdown text as HTML, undefined above the budget. A code block that a cut divides is one in both. */
+/** Each piece of one text as HTML, undefined above the budget. A code block that a cut divides is one in both. */
 export async function renderMarkdownPieces(
   pieces: readonly string[],
   clock: Clock,
@@ -140,7 +136,6 @@ export async function renderMarkdownPieces(
   return rendered;
 }
 
-/** A short Markdown text of our own as HTML. */
 export function renderMarkdown(text: string): string {
   return renderer.render(text).trim();
 }
@@ -150,7 +145,6 @@ export function escapeHtml(text: string): string {
   return renderer.utils.escapeHtml(text);
 }
 
-/** A text as a code block. */
 export function renderCode(text: string): string {
   return `<pre><code>${escapeHtml(text)}</code></pre>`;
 }

@@ -4,7 +4,6 @@ import { visibleLine } from "../../domain/printable.ts";
 /** Between `@` and `room`, so that no client takes it for a mention of everybody (Unicode U+2060, word joiner). */
 const NO_MENTION = "@\u2060";
 
-/** A text in which `@room` mentions nobody. */
 export function withoutRoomMention(text: string): string {
   return text.replaceAll(/@(?=room\b)/gi, NO_MENTION);
 }

@@ -1,27 +1,26 @@
 // Reading an answer that may be larger than what is worth holding, however much the other side sends.
-// Invariants: nothing is kept beyond the bound; what is left out of a list, and each value of which only the name
-// counts, is replaced by `null`, so that the rest is JSON whenever the whole was, and a caller can count what is missing.
+// Invariants: nothing is kept beyond the bound; what is left out, and each value of which only the name counts, becomes
+// `null`, so that the rest is JSON whenever the whole was, and a caller can count what is missing.
 import type { Body } from "../../runtime/http.ts";
 
-/** Which objects of an answer can be left out. */
 export type Pruned =
   /** Those of lists two levels down: `{"a":{"b":[{…}]}}`. */
   | "list_elements"
-  /** The values of an object one level down, of which the names alone are read: `{"a":{"name":{…}}}`. */
+  /** The values of an object one level down: `{"a":{"name":{…}}}`. */
   | "named_values";
 
-/** How much is kept of an answer that may be larger than what is worth reading. In bytes. */
+/** In bytes. */
 export interface PruneBounds {
   readonly what: Pruned;
-  /** The longest such object that is kept. */
+  /** Of the longest such object that is kept. */
   readonly elementBytesMax: number;
   /** All such objects together that are kept, and as much again of what is none. */
   readonly bytesMax: number;
-  /** The most that is read. A list is cut there; an object that would lack members is not kept at all. */
+  /** Of what is read. A list is cut there; an object that would lack members is not kept at all. */
   readonly readBytesMax: number;
 }
 
-/** The body as text, without what is too large or has no room; undefined when the rest is longer than the bound. */
+/** The body as text, without what is too large; undefined when the rest is longer than the bound. */
 export async function readPruned(body: Body, bounds: PruneBounds): Promise<string | undefined> {
   const thinner = new Thinner(bounds);
   let length = 0;
@@ -48,9 +47,8 @@ const CLOSE_OBJECT = 0x7d;
 const OPEN_LIST = 0x5b;
 const CLOSE_LIST = 0x5d;
 const LEFT_OUT = Buffer.from("null");
-/** What closes a list two levels down, with `null` for what was not read of it. */
+/** Closes a list two levels down, with `null` for what was not read of it. */
 const CUT = Buffer.from("null]}}");
-/** How deep an object that can be left out stands, and in what. */
 const PLACES: Readonly<Record<Pruned, { readonly depth: number; readonly inside: number }>> = {
   list_elements: { depth: 3, inside: OPEN_LIST },
   named_values: { depth: 2, inside: OPEN_OBJECT },
@@ -64,11 +62,10 @@ class Thinner {
   #listedBytes = 0;
   #otherBytes = 0;
   #depth = 0;
-  /** Whether what is open there is what such objects stand in. */
   #isInside = false;
   #inString = false;
   #isEscaped = false;
-  /** The object that is being read: undefined between them. */
+  /** The object that is being read. */
   #element: Uint8Array[] | undefined;
   #elementBytes = 0;
 
@@ -81,7 +78,6 @@ class Thinner {
     return this.#otherBytes > this.#bounds.bytesMax;
   }
 
-  /** Whether such an object is being read. */
   get isInList(): boolean {
     return this.#element !== undefined;
   }
@@ -123,7 +119,7 @@ class Thinner {
     return Buffer.concat(this.#kept).toString("utf8");
   }
 
-  /** What was kept, ended where it stands: only inside such a list. */
+  /** What was kept, ended inside such a list. */
   closed(): string {
     return Buffer.concat([...this.#kept, CUT]).toString("utf8");
   }
@@ -134,7 +130,6 @@ class Thinner {
     this.#otherBytes += bytes.length;
   }
 
-  /** A part of the object that is being read; nothing is kept of one that is too large. */
   #collect(bytes: Uint8Array): void {
     this.#elementBytes += bytes.length;
     if (this.#isTooLarge()) this.#element = [];

@@ -1,10 +1,8 @@
 // Answers about users' keys, in which a homeserver passes on unread what other servers say of theirs. Pure.
-// Invariants: what a machine could not read is left out, so that one server's answer keeps no other's from it; a user of
-// whom nothing can be read has no devices, or no one-time key, as if the user's server had said so; a user has a bounded
-// number of devices, because an answer is encrypted for each.
+// Invariants: what a machine could not read is left out, so that one server's answer keeps no other's from it; a user has a
+// bounded number of devices, because an answer is encrypted for each.
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 
-/** An object with those of its members for which `read` returns something. */
 function members<Value>(of: unknown, read: (value: unknown, name: string) => Value | undefined) {
   const all = Object.entries(membersOf(of)).map(([name, value]) => [name, read(value, name)] as const);
   return Object.fromEntries(all.filter(([, value]) => value !== undefined));
@@ -12,7 +10,7 @@ function members<Value>(of: unknown, read: (value: unknown, name: string) => Val
 
 const anyObject = (value: unknown) => (isObject(value) ? value : undefined);
 
-/** Devices of one user: those that their owner has signed come first. A machine takes some ten milliseconds for each new one. */
+/** Of one user, signed ones first. A machine takes some ten milliseconds for each new one. */
 const DEVICES_MAX = 200;
 const ID_LENGTH_MAX = 255;
 

@@ -1,44 +1,41 @@
-// What a request to the homeserver can come to: a closed set, so that each caller decides every case.
-// Invariants: `refused` means that the homeserver understood the request and will not do it, so repeating
-// it changes nothing; everything else that is not `ok` is worth repeating later; no body survives.
-// Protocol: Matrix client-server API, "Standard error response" and "Rate limiting".
+// What a request to the homeserver can come to (Matrix client-server API, "Standard error response", "Rate limiting").
+// Invariants: `refused` means that the homeserver understood the request and will not do it, so repeating it changes
+// nothing; everything else that is not `ok` is worth repeating later; no body survives.
 import { z } from "zod";
 import { retryAfterMs } from "../../runtime/http.ts";
 
-/** Why a request should be repeated later. */
 export type RetryCause =
   | "rate_limited"
   | "server_error"
   | "network"
   | "timeout"
-  /** The answer was not one of the API: a proxy's page, a wrong URL. */
+  /** No answer of the API: a proxy's page, a wrong URL. */
   | "malformed"
-  /** The answer was longer than what is read of one. */
+  /** Longer than what is read of an answer. */
   | "too_large"
-  /** The appservice's token is not known: the registration and the homeserver disagree. */
+  /** The homeserver does not know the appservice's token. */
   | "unauthorized"
-  /** The ghost itself is refused, not its request: a matter for the operator. */
+  /** The ghost itself is refused, not its request. */
   | "ghost_refused"
-  /** The ghost's cryptographic machine is not available now, or its device is stopped. */
+  /** The ghost's machine is not available now, or its device is stopped. */
   | "device_unavailable"
-  /** Another process owns the ghost's cryptographic machine, or is about to. */
+  /** Another process owns the ghost's machine. */
   | "device_elsewhere"
-  /** The caller's signal ended it: the request may be made again at once. */
+  /** The caller's signal ended it. */
   | "stopped";
 
 export interface Retry {
   readonly kind: "retry";
   readonly cause: RetryCause;
-  /** How long the homeserver asked to wait, or the least that makes sense for the cause. */
+  /** At least what makes sense for the cause, and what the homeserver asked for. */
   readonly afterMs: number;
-  /** The Matrix error code, where the homeserver named one. */
   readonly errcode: string | undefined;
 }
 
 export interface Refused {
   readonly kind: "refused";
   readonly status: number;
-  /** The Matrix error code, `M_…`; `M_UNKNOWN` when the homeserver named none. */
+  /** `M_UNKNOWN` when the homeserver named none. */
   readonly errcode: string;
 }
 
@@ -51,16 +48,14 @@ export type Failure = Retry | Refused;
 export type Outcome<T> = Ok<T> | Failure;
 
 export const ok = <T>(value: T): Ok<T> => ({ kind: "ok", value });
-/** Success without a value. */
 export const DONE = ok(undefined);
 export const refused = (status: number, errcode: string): Refused => ({ kind: "refused", status, errcode });
 
-/** The Matrix error code of what failed, or its cause where the homeserver named none. */
+/** The Matrix error code, or the cause where the homeserver named none. */
 export function reasonOf(failure: Failure): string {
   return failure.kind === "refused" ? failure.errcode : (failure.errcode ?? failure.cause);
 }
 
-/** The outcome with its value mapped. */
 export function mapValue<T, U>(outcome: Outcome<T>, map: (value: T) => U): Outcome<U> {
   return outcome.kind === "ok" ? ok(map(outcome.value)) : outcome;
 }
@@ -70,7 +65,6 @@ export function unlessRefused<T>(outcome: Outcome<T>, errcode: string): Outcome<
   return outcome.kind === "refused" && outcome.errcode === errcode ? DONE : outcome;
 }
 
-/** The longest wait that a homeserver may ask for. */
 export const RETRY_AFTER_MS_MAX = 5 * 60_000;
 
 const LEAST_WAIT_MS: Readonly<Record<RetryCause, number>> = {
@@ -98,7 +92,7 @@ export function retry(cause: RetryCause, askedMs?: number, errcode?: string): Re
   return { kind: "retry", cause, afterMs: Math.ceil(afterMs), errcode };
 }
 
-/** Classifies an answer that is not a success. @param body the parsed JSON body; undefined when it was none */
+/** Classifies an answer that is not a success. @param body undefined when it was no JSON */
 export function classifyFailure(
   status: number,
   body: unknown,

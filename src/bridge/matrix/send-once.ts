@@ -1,12 +1,7 @@
-// Sends an event under its stored transaction ID, as the ghost's device, and never twice.
-// Invariants:
-// - the attempt is recorded before the first request, so a crash leaves the time it was made;
-// - the transaction ID alone dedupes while the homeserver remembers it (24 hours for a device's requests);
-//   past 20 hours the timeline after the question is read first, for an event that carries the ID;
-// - where that cannot be read the event is given up: sent once or not at all;
-// - it is marked as automated, inside the ciphertext and outside;
-// - for an encrypted room it is encrypted at each try, and never goes out in any other form.
-// See docs/decisions/0006-sending-and-transaction-ids.md.
+// Sends an event under its stored transaction ID, as the ghost's device, and never twice (docs/decisions/0006).
+// Invariants: the attempt is recorded before the first request; once the homeserver may have forgotten the transaction ID,
+// the timeline after the question is searched for it first, and where that cannot be read the event is given up; for an
+// encrypted room it is encrypted at each try; it is marked as automated, inside the ciphertext and outside.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
@@ -19,12 +14,11 @@ import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
 import { DONE, type Failure, type Outcome, ok, refused } from "./request-result.ts";
 
-/** How long the homeserver surely remembers a transaction ID: four hours short of what it keeps. */
+/** Four hours short of how long the homeserver remembers the transaction IDs of a device. */
 export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;
-/** How far back an earlier send is searched, in pages of 100 of the ghost's own events. */
+/** Of 100 of the ghost's own events each. */
 const LOOK_BACK_PAGES_MAX = 200;
 
-/** What any event is once it was encrypted. */
 const ENCRYPTED = "m.room.encrypted";
 
 export type SendResult =
@@ -34,39 +28,34 @@ export type SendResult =
   | { readonly kind: "refused"; readonly reason: "room_unreachable" | "reply_refused" };
 
 export interface EventSender {
-  /**
-   * @param signal ends a request in flight; once it has aborted none is begun
-   * @throws DrawbridgeError `lease_lost` when another has the event by now
-   */
+  /** @throws DrawbridgeError `lease_lost` when another has the event by now */
   send(send: PendingSend, signal?: AbortSignal): Promise<SendResult>;
 }
 
-/** An event to send, whatever it is for. */
 export interface OutgoingEvent {
   readonly roomId: RoomId;
   readonly ghost: GhostMxid;
   readonly eventType: string;
   readonly content: UnknownObject;
-  /** Whether all devices of the room may read it, also those whose questions are refused: it holds nothing of questions. */
+  /** Whether all devices of the room may read it, also those whose questions are refused. */
   readonly forAllDevices?: boolean;
   readonly transactionId: TransactionId;
-  /** The event it answers; an earlier send is searched from there on. */
+  /** The event it answers, behind which an earlier send is searched. */
   readonly sourceEventId: EventId | undefined;
   readonly firstAttemptedAt: number | undefined;
-  /** Records that a request is about to be made; rejects when the right to it was lost. Resolves to the ID of a sent event. */
+  /** Rejects when the right to send was lost. Resolves to the ID of an event that was sent. */
   readonly recordAttempt: (now: number) => Promise<EventId | undefined>;
 }
 
 export type EventContent = Pick<OutgoingEvent, "eventType" | "content" | "forAllDevices">;
 
-/** Makes an event ready for its room: unchanged, or encrypted. */
 export type EncryptEvent = (
   actor: GhostActor,
   room: RoomId,
   event: EventContent,
 ) => Promise<Outcome<EventContent>>;
 
-/** Where ghosts take no part in encrypted rooms: what was asked in one, while they did, is not answered in plain text. */
+/** For ghosts that take no part in encrypted rooms any more: what was asked in one is not answered in plain text. */
 export function plainRoomsOnly(ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> }): EncryptEvent {
   return async (_actor, room, event) =>
     (await ledger.isRoomEncrypted(room)) ? refused(400, "DRAWBRIDGE_ROOM_ENCRYPTED") : ok(event);
@@ -76,11 +65,10 @@ export interface SenderDependencies {
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;
   readonly clock: Clock;
-  /** Where ghosts take part in encrypted rooms; without it everything is sent as it is. */
+  /** Without it everything is sent as it is. */
   readonly encryptEvent?: EncryptEvent | undefined;
 }
 
-/** Sends one event, or finds the one sent before. */
 export async function sendOnce(
   deps: SenderDependencies,
   event: OutgoingEvent,
@@ -103,7 +91,7 @@ export async function sendOnce(
     encryptEvent === undefined ? ok(marked) : await acting((actor) => encryptEvent(actor, roomId, marked));
   if (outgoing.kind !== "ok") return giveBack(outgoing);
   const { eventType } = outgoing.value;
-  // Outside the ciphertext, where an earlier send can be recognised, and programs without the key see what it is.
+  // Outside the ciphertext, where an earlier send is recognised, and programs without the key see what it is.
   const content = { ...outgoing.value.content, ...AUTOMATED_MARKS, [TRANSACTION_KEY]: transactionId };
   const known = await event.recordAttempt(clock.now());
   if (known !== undefined) return { kind: "sent", eventId: known };
@@ -113,7 +101,6 @@ export async function sendOnce(
   return sent.kind === "ok" ? { kind: "sent", eventId: sent.value } : giveBack(sent);
 }
 
-/** Sends the events of delegations. */
 export function createEventSender(
   deps: SenderDependencies & { readonly ledger: Pick<DelegationLedger, "recordAttempt"> },
 ): EventSender {
@@ -125,7 +112,6 @@ export function createEventSender(
   };
 }
 
-/** The ghost's own event under this transaction ID, if the timeline after the source has one. */
 async function findEarlier(
   homeserver: Homeserver,
   actor: GhostActor,
