@@ -290,8 +290,7 @@ export class GhostSide {
   }
 
   async #seal(room: string, body: string, users: readonly string[], forAllDevices: boolean) {
-    const rotation = { rotationMessages: 100, rotationMs: 604_800_000 };
-    const settings = { ...rotation, historyVisibility: "shared", forAllDevices };
+    const settings = { rotationMessages: 100, rotationMs: 604_800_000, forAllDevices };
     await this.track(...users);
     const claim = await this.machines.missingSessions(this.ghost, users as UserId[]);
     if (claim) await this.perform([claim]);

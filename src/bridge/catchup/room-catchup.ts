@@ -2,7 +2,9 @@
 // Invariants: a position moves only after everything before it is durable; what does not fit into the memory's bound is
 // read again; in quiet times events are held for one round, so that those which the homeserver is about to send do not
 // count as lost; events that were handled are not passed on; one reading at a time.
+import { LRUCache } from "lru-cache";
 import type { Logger } from "pino";
+import { sha256 } from "../../domain/digest.ts";
 import { isLeaseLost } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { mapConcurrent, Serial } from "../../runtime/concurrency.ts";
@@ -14,14 +16,16 @@ import {
   type EventsByRoom,
   type FoundBounds,
   FoundBudget,
+  type FoundEvent,
   mergeByRoom,
   orderOf,
+  type Page,
+  type RawEvent,
   unknownIn,
+  whileMember,
   withoutSuperseded,
 } from "./found-events.ts";
-import { type MissedTransaction, transactionsOf } from "./missed-transactions.ts";
-import { type RoomsRead, readRooms } from "./room-reader.ts";
-import type { Reader, SyncApi } from "./sync-api.ts";
+import type { Reader, SyncApi, SyncChanges } from "./sync-api.ts";
 
 export interface RoomCatchupOptions {
   readonly api: Pick<SyncApi, "position" | "changes" | "pageBack" | "event">;
@@ -189,4 +193,146 @@ export class RoomCatchup {
 
 function failureOf(outcome: Failure): string {
   return outcome.kind === "retry" ? outcome.cause : outcome.errcode;
+}
+
+export interface RoomsRead {
+  readonly window: EventsByRoom;
+  readonly next: string;
+  /** Rooms with more events than are read, of which the newest are. Of all others everything up to `next` is. */
+  readonly cut: readonly RoomId[];
+}
+
+/** A homeserver may repeat an earlier answer, so it reads until an answer holds nothing new. */
+const ANSWERS_MAX = 10;
+const READ_PAGES_MAX = 100;
+
+export async function readRooms(
+  api: Pick<SyncApi, "changes" | "pageBack">,
+  reader: Reader,
+  since: string,
+  budget: FoundBudget,
+): Promise<Outcome<RoomsRead>> {
+  const window = new Map<RoomId, readonly FoundEvent[]>();
+  const cut: RoomId[] = [];
+  let position = since;
+  for (let answers = 0; answers < ANSWERS_MAX; answers++) {
+    const changes = await api.changes(reader, position);
+    if (changes.kind !== "ok") return changes;
+    const whole = await completed(api, reader, changes.value, position, budget);
+    if (whole.kind !== "ok") return whole;
+    position = changes.value.next;
+    cut.push(...whole.value.cut);
+    if (whole.value.window.size === 0) break;
+    for (const [room, events] of whole.value.window)
+      window.set(room, [...(window.get(room) ?? []), ...events]);
+  }
+  return ok({ window, next: position, cut });
+}
+
+/** One answer, with the rest of those rooms of which it holds only the end. */
+async function completed(
+  api: Pick<SyncApi, "pageBack">,
+  reader: Reader,
+  changes: SyncChanges,
+  since: string,
+  budget: FoundBudget,
+): Promise<Outcome<{ window: EventsByRoom; cut: readonly RoomId[] }>> {
+  const { ghost } = reader;
+  const window = new Map<RoomId, readonly FoundEvent[]>();
+  const cut: RoomId[] = [];
+  for (const [room, { events, before }] of changes.rooms) {
+    const last = { ghost, room, from: changes.next };
+    const end = events.map((event) => budget.found(event, last, changes.isWhole));
+    const earlier: FoundEvent[] = [];
+    let from = before;
+    for (let pages = 0; from !== undefined; pages++) {
+      if (pages === READ_PAGES_MAX || budget.isSpent) {
+        cut.push(room);
+        break;
+      }
+      const at = { ghost, room, from };
+      const page = await api.pageBack(reader, room, from, since);
+      // Refused: the ghost may no longer read there. The events of the answer stay.
+      if (page.kind === "retry") return page;
+      if (page.kind === "refused") break;
+      earlier.push(...page.value.events.map((event) => budget.found(event, at, true)));
+      from = page.value.next;
+    }
+    keep(window, room, whileMember([...without(earlier.reverse(), end), ...end], ghost));
+  }
+  for (const [room, invitation] of changes.invitations) {
+    // An invitation is small and cannot be read again, so its content is always held.
+    const found = budget.found(invitation, { ghost, room, from: changes.next }, true);
+    keep(window, room, [{ ...found, raw: invitation }]);
+  }
+  return ok({ window, cut });
+}
+
+/** Of a room that was left, the page before its end holds that end again. */
+function without(events: readonly FoundEvent[], known: readonly FoundEvent[]): FoundEvent[] {
+  const ids = new Set(known.map(({ id }) => id));
+  return events.filter(({ id }) => !ids.has(id));
+}
+
+function keep(window: Map<RoomId, readonly FoundEvent[]>, room: RoomId, events: readonly FoundEvent[]): void {
+  if (events.length > 0) window.set(room, events);
+}
+
+/** As many events as a homeserver puts into a transaction. */
+const EVENTS_MAX = 100;
+
+export interface MissedTransaction {
+  /** Of the events: the same ones read again are the same transaction. */
+  readonly transactionId: string;
+  readonly events: readonly RawEvent[];
+}
+
+export type RereadApi = Pick<SyncApi, "pageBack" | "event">;
+
+/** Transactions of the events, room by room. They end with the first event that cannot be read again now. */
+export async function* transactionsOf(
+  window: EventsByRoom,
+  api: RereadApi,
+  signal?: AbortSignal,
+): AsyncGenerator<Outcome<MissedTransaction>, void> {
+  const reread = rereading(api, signal);
+  const all = [...window.values()].flat();
+  for (let from = 0; from < all.length; from += EVENTS_MAX) {
+    const events: RawEvent[] = [];
+    for (const found of all.slice(from, from + EVENTS_MAX)) {
+      const read = found.raw === undefined ? await reread(found) : ok(found.raw);
+      // Refused: the ghost that found it may no longer read it.
+      if (read.kind === "refused") continue;
+      if (read.kind === "retry") return yield read;
+      events.push(read.value);
+    }
+    const digest = sha256(JSON.stringify({ events })).toString("hex");
+    if (events.length > 0) yield ok({ transactionId: `catchup-${digest.slice(0, 32)}`, events });
+  }
+}
+
+const HELD_PAGES_MAX = 4;
+
+/** Reads events again whose contents were not held, a page at a time. */
+function rereading(api: RereadApi, signal: AbortSignal | undefined) {
+  const pages = new LRUCache<string, ReadonlyMap<EventId, RawEvent>>({ max: HELD_PAGES_MAX });
+  const pageAt = async ({ ghost, room, from }: Page): Promise<Outcome<ReadonlyMap<EventId, RawEvent>>> => {
+    const key = JSON.stringify([ghost, room, from]);
+    const known = pages.get(key);
+    if (known !== undefined) return ok(known);
+    const read = await api.pageBack({ ghost, signal }, room, from, undefined);
+    if (read.kind === "retry") return read;
+    const found = read.kind === "ok" ? read.value.events : [];
+    const events = new Map(found.map((event) => [event["event_id"] as EventId, event]));
+    pages.set(key, events);
+    return ok(events);
+  };
+  return async ({ id, page }: FoundEvent): Promise<Outcome<RawEvent>> => {
+    const events = await pageAt(page);
+    if (events.kind !== "ok") return events;
+    const event = events.value.get(id);
+    if (event !== undefined) return ok(event);
+    // The page has changed since: events of another server came, which belong before this one.
+    return await api.event({ ghost: page.ghost, signal }, page.room, id);
+  };
 }

@@ -17,6 +17,7 @@ import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
+import type { BridgeConfig } from "../config.ts";
 import { isPanic } from "./olm-machine-adapter.ts";
 import type { WithheldCodes } from "./withheld-codes.ts";
 
@@ -51,11 +52,7 @@ export type Decryption =
   /** There is no machine to decrypt with now. */
   | { readonly kind: "unavailable" };
 
-export interface DeviceTrustPolicy {
-  readonly senderDevices: "allow_all" | "cross_signed" | "verified";
-  /** For `verified`: users and the public master keys that somebody has compared. */
-  readonly verifiedIdentities: readonly { readonly user: string; readonly masterKey: string }[];
-}
+export type DeviceTrustPolicy = Pick<BridgeConfig["encryption"], "senderDevices" | "verifiedIdentities">;
 
 const ALGORITHM = "m.megolm.v1.aes-sha2";
 const UNDECRYPTABLE: Decryption = { kind: "refused", reason: "undecryptable" };

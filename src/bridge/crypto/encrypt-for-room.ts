@@ -63,21 +63,14 @@ export async function shareWithRoom(
   forAllDevices: boolean,
 ): Promise<Outcome<undefined>> {
   const { homeserver, machines } = deps;
-  const [encryption, visibility, members] = await Promise.all([
+  const [encryption, members] = await Promise.all([
     encryptionOf(deps, actor, room),
-    homeserver.stateEvent(actor, room, "m.room.history_visibility"),
     homeserver.joinedMembers(actor, room),
   ]);
   if (encryption.kind !== "ok") return encryption;
   if (encryption.value === undefined) return GONE;
-  if (visibility.kind !== "ok") return visibility;
   if (members.kind !== "ok") return members;
-  const known = visibility.value?.["history_visibility"];
-  const settings = {
-    ...encryption.value,
-    historyVisibility: typeof known === "string" ? known : "shared",
-    forAllDevices,
-  };
+  const settings = { ...encryption.value, forAllDevices };
 
   const { made } = device.requests;
   const ready = await prepare(machines, device, actor.ghost, members.value);

@@ -12,8 +12,8 @@ import { createStorePool } from "./store-claim.ts";
 import { createRecordCache } from "./store-records.ts";
 import { StoreWriter } from "./store-writer.ts";
 import {
+  createOutbox,
   type FromThread,
-  Outbox,
   type ThreadData,
   type ThreadErrorKind,
   type ToThread,
@@ -32,7 +32,7 @@ const stores = {
 };
 const machines = new Map<GhostMxid, GhostMachine>();
 
-const outbox = new Outbox<FromThread>(
+const outbox = createOutbox<FromThread>(
   (messages) => parentPort?.postMessage(messages),
   (flush) => void systemClock.sleep(HOLD_MS).then(flush),
   (message) => {

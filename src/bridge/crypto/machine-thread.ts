@@ -6,8 +6,8 @@ import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { resultWithin, Serial } from "../../runtime/concurrency.ts";
 import {
+  createOutbox,
   type FromThread,
-  Outbox,
   type ThreadData,
   type ThreadErrorKind,
   type ToThread,
@@ -80,7 +80,7 @@ export function startMachineThread(data: ThreadData, clock: Clock, on: ThreadEve
     else call?.resolve(message.result);
   };
   worker.on("message", (messages: readonly FromThread[]) => messages.forEach(receive));
-  const outbox = new Outbox<ToThread>(
+  const outbox = createOutbox<ToThread>(
     (messages) => worker.postMessage(messages),
     queueMicrotask,
     ({ id }) => receive({ id, error: "refused" }),

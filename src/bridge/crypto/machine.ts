@@ -54,7 +54,6 @@ export interface RoomEncryption {
   readonly rotationMessages: number;
   /** `rotation_period_ms`, one week when the room says nothing. */
   readonly rotationMs: number;
-  readonly historyVisibility: string;
   readonly forAllDevices: boolean;
 }
 
@@ -67,19 +66,13 @@ interface Shared {
   readonly settings: RoomEncryption;
 }
 
-const VISIBILITIES: Readonly<Record<string, HistoryVisibility>> = {
-  invited: HistoryVisibility.Invited,
-  joined: HistoryVisibility.Joined,
-  shared: HistoryVisibility.Shared,
-  world_readable: HistoryVisibility.WorldReadable,
-};
-
 function encryptionSettings(room: RoomEncryption): EncryptionSettings {
   const settings = new EncryptionSettings();
-  settings.rotationPeriodMessages = BigInt(Math.max(1, Math.floor(room.rotationMessages)));
+  settings.rotationPeriodMessages = BigInt(room.rotationMessages);
   // The library counts microseconds.
-  settings.rotationPeriod = BigInt(Math.max(1, Math.floor(room.rotationMs))) * 1_000n;
-  settings.historyVisibility = VISIBILITIES[room.historyVisibility] ?? HistoryVisibility.Joined;
+  settings.rotationPeriod = BigInt(room.rotationMs) * 1_000n;
+  // Nobody is told to share the keys with those who join later.
+  settings.historyVisibility = HistoryVisibility.Joined;
   settings.sharingStrategy = room.forAllDevices
     ? CollectStrategy.allDevices()
     : // Only devices that their owner has signed.

@@ -12,7 +12,7 @@ import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import { ReplacedThread, type ThreadDependencies, ThreadEnded, ThreadRefusal } from "./machine-thread.ts";
-import { type Claim, type ClaimDependencies, claimStore, createStorePool } from "./store-claim.ts";
+import { type Claim, type ClaimDependencies, createStore, createStorePool, loadStore } from "./store-claim.ts";
 import type { MachineCall, MachineCalls, ThreadErrorKind } from "./thread-protocol.ts";
 
 const REOPEN_WAIT_MS = 10_000;
@@ -111,7 +111,8 @@ export class Machines {
   }
 
   #claim(ghost: GhostMxid, deviceId: string, mode: "load" | "create"): Promise<Claim> {
-    return claimStore({ ...this.#deps, pool: this.#pool }, ghost, deviceId, mode);
+    const claim = mode === "create" ? createStore : loadStore;
+    return claim({ ...this.#deps, pool: this.#pool }, ghost, deviceId);
   }
 
   #leastUsed(): ReplacedThread {

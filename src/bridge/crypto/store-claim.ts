@@ -42,7 +42,7 @@ export function createStorePool(databaseUrl: string, name: string): Pool {
 
 const sealIdentity = (ghost: GhostMxid, deviceId: string) => `crypto store of ${ghost}, device ${deviceId}`;
 
-async function create(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
+export async function createStore(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
   const key = on.random.bytes(STORE_KEY_BYTES);
   const sealedKey = on.storeKeys.seal(key.toString("base64"), sealIdentity(ghost, deviceId));
   const fence = await createCryptoStore(on.pool, { ghost, deviceId, sealedKey }, on.clock.now());
@@ -58,7 +58,7 @@ function openKey(keys: ContentKeys, sealed: Buffer, identity: string): Buffer | 
   }
 }
 
-async function load(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
+export async function loadStore(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
   for (let attempt = 0; attempt < LOADS_MAX; attempt++) {
     const found = await findCryptoStore(on.pool, ghost);
     if (found?.identity === undefined) return { kind: "no_store" };
@@ -78,13 +78,4 @@ async function load(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): 
   throw new DrawbridgeError("device_unavailable", `the store of ${ghost} changes while it is opened`, {
     hint: "Nothing: it is opened again by itself.",
   });
-}
-
-export function claimStore(
-  on: ClaimDependencies,
-  ghost: GhostMxid,
-  deviceId: string,
-  mode: "load" | "create",
-): Promise<Claim> {
-  return mode === "create" ? create(on, ghost, deviceId) : load(on, ghost, deviceId);
 }

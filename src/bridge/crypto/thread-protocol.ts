@@ -44,43 +44,33 @@ export type FromThread =
   /** The machine is ahead of its store, and was closed. */
   | { readonly lost: GhostMxid; readonly why: ThreadErrorKind };
 
-/** Collects messages and posts them in one list; one that cannot be posted holds up no other. */
-export class Outbox<Message> {
-  readonly #post: (messages: readonly Message[]) => void;
-  readonly #schedule: (flush: () => void) => void;
-  readonly #onUnpostable: (message: Message) => void;
-  #held: Message[] = [];
-
-  /** @param schedule called with the first message held, to flush later */
-  constructor(
-    post: (messages: readonly Message[]) => void,
-    schedule: (flush: () => void) => void,
-    onUnpostable: (message: Message) => void,
-  ) {
-    this.#post = post;
-    this.#schedule = schedule;
-    this.#onUnpostable = onUnpostable;
-  }
-
-  put(message: Message): void {
-    this.#held.push(message);
-    if (this.#held.length === 1) this.#schedule(() => this.flush());
-  }
-
-  flush(): void {
-    if (this.#held.length === 0) return;
-    const messages = this.#held;
-    this.#held = [];
-    if (this.#isPosted(messages)) return;
-    for (const message of messages) if (!this.#isPosted([message])) this.#onUnpostable(message);
-  }
-
-  #isPosted(messages: readonly Message[]): boolean {
+/**
+ * Collects messages and posts them in one list; one that cannot be posted holds up no other.
+ * @param schedule called with the first message held, to flush later
+ */
+export function createOutbox<Message>(
+  post: (messages: readonly Message[]) => void,
+  schedule: (flush: () => void) => void,
+  onUnpostable: (message: Message) => void,
+) {
+  let held: Message[] = [];
+  const isPosted = (messages: readonly Message[]) => {
     try {
-      this.#post(messages);
+      post(messages);
       return true;
     } catch {
       return false;
     }
-  }
+  };
+  const flush = () => {
+    const messages = held;
+    held = [];
+    if (messages.length === 0 || isPosted(messages)) return;
+    for (const message of messages) if (!isPosted([message])) onUnpostable(message);
+  };
+  const put = (message: Message) => {
+    held.push(message);
+    if (held.length === 1) schedule(flush);
+  };
+  return { put, flush };
 }

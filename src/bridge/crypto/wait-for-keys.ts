@@ -12,6 +12,7 @@ import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
+import type { BridgeConfig } from "../config.ts";
 import { aboutOf, couldAsk, interpretMessages } from "../intake/interpret-messages.ts";
 import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
@@ -56,11 +57,8 @@ export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependenci
   readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
   readonly contextLifetimeMs: number;
-  readonly keyRequests: {
-    readonly attempts: number;
-    readonly firstAfter: number;
-    readonly longestWait: number;
-  };
+  /** Its times are in milliseconds. */
+  readonly keyRequests: BridgeConfig["encryption"]["keyRequests"];
 }
 
 interface Claim {
@@ -124,14 +122,14 @@ export class IntakeEnvelopeWorker {
 
   async #work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {
     // Every ghost has left, so none may read the event any more.
-    if (ghosts.length === 0) return this.#expire(envelope, "event_unavailable");
+    if (ghosts.length === 0) return expire(this.#deps, envelope, "event_unavailable");
     if (envelope.questionWaits) return this.#behindQuestion(envelope);
     const opening = await this.#open({ envelope, ghosts }, draining);
     switch (opening.kind) {
       case "opened":
         return this.#derive(envelope, ghosts, opening, draining);
       case "unreadable":
-        return this.#expire(envelope, opening.reason);
+        return expire(this.#deps, envelope, opening.reason);
       case "not_trusted":
         return this.#distrusted(envelope);
       case "unanswered":
@@ -207,14 +205,10 @@ export class IntakeEnvelopeWorker {
     if (edit !== undefined) await this.keysCame([envelope.room]);
   }
 
-  #expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason): Promise<void> {
-    return expire(this.#deps, envelope, reason);
-  }
-
   async #distrusted(envelope: ClaimedIntakeEnvelope): Promise<void> {
     const now = this.#deps.clock.now();
     if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
-      return this.#expire(envelope, "device_not_trusted");
+      return expire(this.#deps, envelope, "device_not_trusted");
     }
     await this.#deps.ledger.envelopes.defer(envelope, now + TRUST_RETRY_MS, { requested: false });
   }
@@ -222,7 +216,7 @@ export class IntakeEnvelopeWorker {
   async #unanswered(envelope: ClaimedIntakeEnvelope, afterMs: number): Promise<void> {
     const now = this.#deps.clock.now();
     const end = envelope.deadline + (envelope.deadline - envelope.admittedAt);
-    if (now >= end) return this.#expire(envelope, this.#reasonToEnd(envelope));
+    if (now >= end) return expire(this.#deps, envelope, this.#reasonToEnd(envelope));
     const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(RETRY, envelope.attempts, afterMs));
     const prolonged = now >= envelope.deadline;
     await this.#deps.ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
@@ -235,7 +229,7 @@ export class IntakeEnvelopeWorker {
   ): Promise<void> {
     const { ledger, clock, keyRequests } = this.#deps;
     const now = clock.now();
-    if (now >= envelope.deadline) return this.#expire(envelope, this.#reasonToEnd(envelope));
+    if (now >= envelope.deadline) return expire(this.#deps, envelope, this.#reasonToEnd(envelope));
     const isDue = envelope.keyRequests < keyRequests.attempts && now >= this.#requestDue(envelope, 0);
     const requested =
       isDue && (await this.#requests.request(ghosts, event, now, this.#requestWait(envelope)));

@@ -3,7 +3,7 @@
 // each part has a cost besides its text, so that their number is bounded too; nothing is logged.
 import type { Answer } from "../matrix/answer-events.ts";
 import { type AnswerFile, fileName } from "../matrix/files.ts";
-import { plainLine } from "../matrix/plain-line.ts";
+import { plainLine } from "../matrix/markdown.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import type { AgentUpdate, ArtifactView, ContentPart, Phase } from "./a2a/protocol.ts";
 

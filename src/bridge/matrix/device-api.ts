@@ -8,9 +8,8 @@ import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { DeviceChanges } from "./device-changes.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
-import { KeysClaim, type KeysQuery } from "./keys-query.ts";
+import { KeysClaim, type KeysQuery, readableKeys } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
-import { readableKeys } from "./readable-keys.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
 /** The account data in which a ghost's device is recorded at the homeserver. */

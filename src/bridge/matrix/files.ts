@@ -11,7 +11,7 @@ import type { AttachmentReference } from "../ledger/prompts.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
-import { plainLine } from "./plain-line.ts";
+import { plainLine } from "./markdown.ts";
 import { mapValue, type Outcome } from "./request-result.ts";
 
 export interface AnswerFile {
@@ -27,13 +27,6 @@ export interface UploaderDependencies {
   readonly ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> };
   readonly random: Random;
 }
-
-/** The event's content without a relation; undefined when the homeserver did not take the file. */
-export type UploadFile = (
-  to: { readonly roomId: RoomId; readonly ghost: GhostMxid },
-  file: AnswerFile,
-  signal: AbortSignal,
-) => Promise<UnknownObject | undefined>;
 
 const OCTETS = "application/octet-stream";
 
@@ -66,8 +59,15 @@ export function fileName(name: string): string {
   return plainLine(last, NAME_CHARACTERS_MAX).replace(/^\.+/, "") || "file";
 }
 
-export function createUploader({ homeserver, ghosts, ledger, random }: UploaderDependencies): UploadFile {
-  return async ({ roomId, ghost }, file, signal) => {
+export type UploadFile = ReturnType<typeof createUploader>;
+
+export function createUploader({ homeserver, ghosts, ledger, random }: UploaderDependencies) {
+  /** The event's content without a relation; undefined when the homeserver did not take the file. */
+  return async (
+    { roomId, ghost }: { readonly roomId: RoomId; readonly ghost: GhostMxid },
+    file: AnswerFile,
+    signal: AbortSignal,
+  ): Promise<UnknownObject | undefined> => {
     const mimetype = verifiedType(file);
     const sealed = (await ledger.isRoomEncrypted(roomId)) ? encrypt(file.content, random) : undefined;
     const bytes = sealed?.bytes ?? file.content;
@@ -111,18 +111,15 @@ function encrypt(content: Uint8Array, random: Random) {
 /** A file's bytes, `too_large`, or `damaged` where they are not what the sender encrypted. */
 export type DownloadedFile = Uint8Array | "too_large" | "damaged";
 
-export type DownloadFile = (
-  ghost: GhostMxid,
-  file: AttachmentReference,
-  bytesMax: number,
-  signal: AbortSignal,
-) => Promise<Outcome<DownloadedFile>>;
+export type DownloadFile = ReturnType<typeof createDownloader>;
 
-export function createDownloader({
-  homeserver,
-  ghosts,
-}: Pick<UploaderDependencies, "homeserver" | "ghosts">): DownloadFile {
-  return async (ghost, { server, mediaId, encryption }, bytesMax, signal) => {
+export function createDownloader({ homeserver, ghosts }: Pick<UploaderDependencies, "homeserver" | "ghosts">) {
+  return async (
+    ghost: GhostMxid,
+    { server, mediaId, encryption }: AttachmentReference,
+    bytesMax: number,
+    signal: AbortSignal,
+  ): Promise<Outcome<DownloadedFile>> => {
     const download = (actor: GhostActor) => homeserver.download(actor, server, mediaId, bytesMax);
     return mapValue(await ghosts.acting(ghost, download, signal), (bytes) => {
       if (bytes === undefined) return "too_large";

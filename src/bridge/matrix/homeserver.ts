@@ -67,7 +67,7 @@ export class Homeserver {
     await this.#http.close();
   }
 
-  versions(): Promise<Outcome<{ versions: string[] }>> {
+  versions() {
     return this.#http.request("versions", "GET", ["versions"], {
       base: "client",
       schema: z.object({ versions: z.array(z.string()) }),
@@ -75,7 +75,7 @@ export class Homeserver {
   }
 
   /** `GET /account/whoami`, as the appservice's own user, or as a ghost's device. */
-  whoami(actor?: GhostActor): Promise<Outcome<{ user_id: UserId; device_id?: string | undefined }>> {
+  whoami(actor?: GhostActor) {
     return this.#http.request("whoami", "GET", ["account", "whoami"], {
       as: actor,
       schema: z.object({ user_id: parsedBy(parseUserId), device_id: z.string().optional() }),
@@ -83,16 +83,13 @@ export class Homeserver {
   }
 
   /** How far the bridge's database had come; undefined where nothing was recorded. */
-  async databaseMarker(user: UserId): Promise<Outcome<z.output<typeof MarkerCopy> | undefined>> {
+  async databaseMarker(user: UserId) {
     const path = ["user", user, "account_data", MARKER_TYPE];
     const outcome = await this.#http.request("get_marker", "GET", path, { schema: MarkerCopy });
     return unlessRefused(outcome, "M_NOT_FOUND");
   }
 
-  setDatabaseMarker(
-    user: UserId,
-    marker: { readonly database: string | undefined; readonly count: number },
-  ): Promise<Outcome<undefined>> {
+  setDatabaseMarker(user: UserId, marker: { readonly database: string | undefined; readonly count: number }) {
     const path = ["user", user, "account_data", MARKER_TYPE];
     return this.#http.request("set_marker", "PUT", path, { body: marker, timeoutMs: MARKER_MS_MAX });
   }
@@ -152,22 +149,13 @@ export class Homeserver {
   }
 
   /** The state with the empty state key; undefined where there is none. */
-  async stateEvent(
-    actor: GhostActor,
-    roomId: RoomId,
-    type: string,
-  ): Promise<Outcome<UnknownObject | undefined>> {
+  async stateEvent(actor: GhostActor, roomId: RoomId, type: string) {
     const path = ["rooms", roomId, "state", type, ""];
     const outcome = await this.#http.request("state", "GET", path, { as: actor, schema: AnyObject });
     return unlessRefused(outcome, "M_NOT_FOUND");
   }
 
-  setState(
-    actor: GhostActor,
-    roomId: RoomId,
-    type: string,
-    content: UnknownObject,
-  ): Promise<Outcome<undefined>> {
+  setState(actor: GhostActor, roomId: RoomId, type: string, content: UnknownObject) {
     const path = ["rooms", roomId, "state", type, ""];
     return this.#http.request("set_state", "PUT", path, { body: content, as: actor });
   }
@@ -183,12 +171,7 @@ export class Homeserver {
   }
 
   /** Undefined for a file that is longer than `bytesMax`. */
-  download(
-    actor: GhostActor,
-    server: ServerName,
-    mediaId: string,
-    bytesMax: number,
-  ): Promise<Outcome<Uint8Array | undefined>> {
+  download(actor: GhostActor, server: ServerName, mediaId: string, bytesMax: number) {
     return this.#http.request("download", "GET", ["media", "download", server, mediaId], {
       base: "client/v1",
       as: actor,

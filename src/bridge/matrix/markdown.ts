@@ -4,6 +4,7 @@
 // and time, above which a text stays plain, and yields to the event loop after each piece.
 import MarkdownIt, { type Token } from "markdown-it";
 import type { Clock } from "../../domain/clock.ts";
+import { visibleLine } from "../../domain/printable.ts";
 
 const WEBSITE = /^https?:\/\//i;
 const MAIL = /^mailto:/i;
@@ -147,4 +148,20 @@ export function escapeHtml(text: string): string {
 
 export function renderCode(text: string): string {
   return `<pre><code>${escapeHtml(text)}</code></pre>`;
+}
+
+/** Between `@` and `room`, so that no client takes it for a mention of everybody (Unicode U+2060, word joiner). */
+const NO_MENTION = "@\u2060";
+
+export function withoutRoomMention(text: string): string {
+  return text.replaceAll(/@(?=room\b)/gi, NO_MENTION);
+}
+
+/** A text of an agent on one line: nothing invisible is in it, nothing notifies a room, and what is too long is cut. */
+export function plainLine(text: string, charactersMax: number): string {
+  const plain = visibleLine(text);
+  const characters = [...plain];
+  const cut =
+    characters.length > charactersMax ? `${characters.slice(0, charactersMax - 1).join("")}…` : plain;
+  return withoutRoomMention(cut);
 }

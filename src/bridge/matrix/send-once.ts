@@ -27,11 +27,6 @@ export type SendResult =
   | { readonly kind: "retry"; readonly afterMs: number }
   | { readonly kind: "refused"; readonly reason: "room_unreachable" | "reply_refused" };
 
-export interface EventSender {
-  /** @throws DrawbridgeError `lease_lost` when another has the event by now */
-  send(send: PendingSend, signal?: AbortSignal): Promise<SendResult>;
-}
-
 export interface OutgoingEvent {
   readonly roomId: RoomId;
   readonly ghost: GhostMxid;
@@ -101,11 +96,14 @@ export async function sendOnce(
   return sent.kind === "ok" ? { kind: "sent", eventId: sent.value } : giveBack(sent);
 }
 
+export type EventSender = ReturnType<typeof createEventSender>;
+
 export function createEventSender(
   deps: SenderDependencies & { readonly ledger: Pick<DelegationLedger, "recordAttempt"> },
-): EventSender {
+) {
   return {
-    send: (send, signal) => {
+    /** @throws DrawbridgeError `lease_lost` when another has the event by now */
+    send: (send: PendingSend, signal?: AbortSignal) => {
       const recordAttempt = (now: number) => deps.ledger.recordAttempt(send.sendId, now);
       return sendOnce(deps, { ...send, recordAttempt }, signal);
     },

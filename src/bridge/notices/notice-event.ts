@@ -7,8 +7,7 @@ import type { UnknownObject } from "../../domain/json.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
 import type { NoticeKind } from "../ledger/states.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
-import { escapeHtml, renderMarkdown } from "../matrix/markdown.ts";
-import { plainLine } from "../matrix/plain-line.ts";
+import { escapeHtml, plainLine, renderMarkdown } from "../matrix/markdown.ts";
 import type { Texts } from "../texts/en.ts";
 import { fill } from "../texts/language-of-room.ts";
 

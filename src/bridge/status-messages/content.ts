@@ -6,8 +6,7 @@ import type { EventId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { ClaimedStatus } from "../ledger/status-messages.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
-import { renderMarkdown } from "../matrix/markdown.ts";
-import { plainLine } from "../matrix/plain-line.ts";
+import { plainLine, renderMarkdown } from "../matrix/markdown.ts";
 import type { Texts } from "../texts/en.ts";
 
 /** Characters of what the agent says that are shown. */

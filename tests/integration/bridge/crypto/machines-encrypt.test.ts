@@ -116,12 +116,7 @@ describe("Machines that encrypt answers", () => {
     const content = { msgtype: "m.text", body: "x" };
     const seal = () => ghost.machines.encrypt(ghost.ghost, room, "m.room.message", content);
     await assert.rejects(seal(), { code: "device_unavailable" });
-    const settings = {
-      rotationMessages: 2,
-      rotationMs: 3_600_000,
-      historyVisibility: "joined",
-      forAllDevices: false,
-    };
+    const settings = { rotationMessages: 2, rotationMs: 3_600_000, forAllDevices: false };
     const sessions: unknown[] = [];
     for (let message = 0; message < 5; message++) {
       await ghost.track(ALICE);

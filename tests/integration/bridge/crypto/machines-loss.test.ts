@@ -4,7 +4,7 @@ import { serialize } from "node:v8";
 import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
 import { encodeKey } from "../../../../src/bridge/crypto/idb-keys.ts";
 import { GhostMachine } from "../../../../src/bridge/crypto/machine.ts";
-import { claimStore } from "../../../../src/bridge/crypto/store-claim.ts";
+import { loadStore } from "../../../../src/bridge/crypto/store-claim.ts";
 import { createRecordCache } from "../../../../src/bridge/crypto/store-records.ts";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
@@ -208,7 +208,7 @@ describe("machines and their stores under failure", () => {
     /** The machine without a thread, on a database that answers so many reads more. */
     const open = async () => {
       const on = { pool, storeKeys, clock, random: systemRandom };
-      const claim = await claimStore(on, ghost.ghost, "GHOST", "load");
+      const claim = await loadStore(on, ghost.ghost, "GHOST");
       assert.ok(claim.kind === "claimed");
       readsLeft = Number.POSITIVE_INFINITY;
       const stores = {

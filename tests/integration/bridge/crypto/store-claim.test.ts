@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import type { Pool, QueryConfig } from "pg";
-import { claimStore } from "../../../../src/bridge/crypto/store-claim.ts";
+import { createStore, loadStore } from "../../../../src/bridge/crypto/store-claim.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { createCryptoStore } from "../../../../src/bridge/ledger/crypto-stores.ts";
 import { layOutCryptoStore } from "../../../../src/bridge/ledger/fenced-crypto-writes.ts";
@@ -18,7 +18,7 @@ async function finishedStore(t: TestContext) {
   const { pool } = await testDatabase(t);
   const storeKeys = ContentKeys.parse(storeKey(1));
   const on = { pool, storeKeys, clock: systemClock, random: systemRandom };
-  const made = await claimStore(on, ghost(), DEVICE, "create");
+  const made = await createStore(on, ghost(), DEVICE);
   assert.ok(made.kind === "claimed");
   const { fence, key } = made.store;
   const write = { ghost: ghost(), fence, records: [] };
@@ -42,7 +42,7 @@ describe("claimStore", () => {
   it("a store whose layout changes while it is claimed is opened with its new layout [ENC-2]", async (t) => {
     const { on, pool, key, write, interrupted } = await finishedStore(t);
     const upgrade = () => layOutCryptoStore(pool, write, { layout: ["upgraded"], identity: IDENTITY });
-    const claim = await claimStore({ ...on, pool: interrupted(upgrade) }, ghost(), DEVICE, "load");
+    const claim = await loadStore({ ...on, pool: interrupted(upgrade) }, ghost(), DEVICE);
     assert.ok(claim.kind === "claimed");
     assert.deepEqual(claim.store, {
       ghost: ghost(),
@@ -59,15 +59,14 @@ describe("claimStore", () => {
   it("a store that another process seals anew while it is claimed keeps its key, sealed by the newest [ENC-2]", async (t) => {
     const { on, key, interrupted } = await finishedStore(t);
     const rotated = { ...on, storeKeys: ContentKeys.parse(`${storeKey(2)}\n${storeKey(1)}`) };
-    const rotate = () => claimStore(rotated, ghost(), DEVICE, "load");
-    const early = await claimStore({ ...on, pool: interrupted(rotate) }, ghost(), DEVICE, "load");
+    const rotate = () => loadStore(rotated, ghost(), DEVICE);
+    const early = await loadStore({ ...on, pool: interrupted(rotate) }, ghost(), DEVICE);
     // It has not got the new key: to it the store is another's, and it writes nothing.
     assert.equal(early.kind, "foreign");
-    const claim = await claimStore(
+    const claim = await loadStore(
       { ...rotated, storeKeys: ContentKeys.parse(storeKey(2)) },
       ghost(),
       DEVICE,
-      "load",
     );
     assert.ok(claim.kind === "claimed");
     assert.deepEqual(claim.store.key, key);
@@ -86,7 +85,7 @@ describe("claimStore", () => {
         { layout: [], identity: IDENTITY },
       );
     };
-    const claim = await claimStore({ ...on, pool: interrupted(reset) }, ghost(), DEVICE, "load");
+    const claim = await loadStore({ ...on, pool: interrupted(reset) }, ghost(), DEVICE);
     assert.equal(claim.kind, "foreign");
     assert.deepEqual((await pool.query("SELECT fence::int FROM bridge_crypto_stores")).rows, [{ fence: 1 }]);
   });

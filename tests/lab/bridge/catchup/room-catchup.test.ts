@@ -9,10 +9,8 @@ import {
   type FoundEvent,
   type RawEvent,
 } from "../../../../src/bridge/catchup/found-events.ts";
-import { HomeserverWatch } from "../../../../src/bridge/catchup/homeserver-watch.ts";
-import type { MissedTransaction } from "../../../../src/bridge/catchup/missed-transactions.ts";
-import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
-import { readRooms } from "../../../../src/bridge/catchup/room-reader.ts";
+import { HomeserverWatch } from "../../../../src/bridge/catchup/catchup.ts";
+import { type MissedTransaction, RoomCatchup, readRooms } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";

@@ -14,7 +14,7 @@ import {
   whileMember,
   withoutSuperseded,
 } from "../../../../src/bridge/catchup/found-events.ts";
-import { type RereadApi, transactionsOf } from "../../../../src/bridge/catchup/missed-transactions.ts";
+import { type RereadApi, transactionsOf } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { retry } from "../../../../src/bridge/matrix/request-result.ts";
 import type { GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
 

@@ -25,8 +25,7 @@ const asked = (state: State, known = false) =>
   );
 
 /** The state of an encrypted room. */
-const encryptedWith = (visibility: State) => async (_actor: GhostActor, _room: RoomId, type: string) =>
-  type === "m.room.encryption" ? ok({ algorithm: "m.megolm.v1.aes-sha2" }) : visibility;
+const ENCRYPTED: State = ok({ algorithm: "m.megolm.v1.aes-sha2" });
 
 describe("encrypting for a room", () => {
   it("encryptionOf takes the rotation from the room's state, within bounds [ENC-7]", async () => {
@@ -65,11 +64,11 @@ describe("encrypting for a room", () => {
     const requests = fc.subarray(["keys_query", "keys_claim", "to_device"] as const);
     await fc.assert(
       fc.asyncProperty(
-        outcome<Readonly<Record<string, unknown>> | undefined>(undefined),
+        outcome<Readonly<Record<string, unknown>> | undefined>({ algorithm: "m.megolm.v1.aes-sha2" }),
         outcome<readonly UserId[]>([]),
         outcome("{}"),
         requests,
-        async (visibility, members, answer, wanted) => {
+        async (state, members, answer, wanted) => {
           const request = (kind: (typeof wanted)[number]) => ({ id: kind, kind, body: "{}" });
           const encrypted: string[] = [];
           const submitted: string[] = [];
@@ -95,7 +94,7 @@ describe("encrypting for a room", () => {
           });
           const sealed = await encryptForRoom(
             {
-              homeserver: { stateEvent: encryptedWith(visibility), joinedMembers: async () => members },
+              homeserver: { stateEvent: async () => state, joinedMembers: async () => members },
               machines,
               ledger: { isRoomEncrypted: async () => true },
             },
@@ -108,7 +107,7 @@ describe("encrypting for a room", () => {
             },
           );
           const mayGo =
-            visibility.kind === "ok" &&
+            state.kind === "ok" &&
             members.kind === "ok" &&
             (answer.kind === "ok" ||
               (!wanted.includes("to_device") && !(answer.kind === "retry" && wanted.length > 0)));
@@ -135,7 +134,7 @@ describe("encrypting for a room", () => {
     };
     const device = await openDevice(machines, async () => ok("{}"));
     const homeserver = {
-      stateEvent: encryptedWith(ok(undefined)),
+      stateEvent: async () => ENCRYPTED,
       joinedMembers: async () => {
         reads += 1;
         return ok(["@alice:a.test" as UserId]);
@@ -172,7 +171,7 @@ describe("encrypting for a room", () => {
     const sealed = await encryptForRoom(
       {
         homeserver: {
-          stateEvent: encryptedWith(ok(undefined)),
+          stateEvent: async () => ENCRYPTED,
           joinedMembers: async () => ok(members as UserId[]),
         },
         machines,

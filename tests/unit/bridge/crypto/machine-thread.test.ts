@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { startMachineThread } from "../../../../src/bridge/crypto/machine-thread.ts";
-import { Outbox } from "../../../../src/bridge/crypto/thread-protocol.ts";
+import { createOutbox } from "../../../../src/bridge/crypto/thread-protocol.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 
@@ -46,7 +46,7 @@ describe("messages to a thread of machines", () => {
   it("Outbox posts held messages in order and completely, when they are due or at once by flush", () => {
     const posted: (readonly number[])[] = [];
     const due: (() => void)[] = [];
-    const outbox = new Outbox<number>(
+    const outbox = createOutbox<number>(
       (messages) => posted.push(messages),
       (flush) => due.push(flush),
       () => assert.fail(),

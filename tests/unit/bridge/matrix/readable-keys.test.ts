@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { readableKeys } from "../../../../src/bridge/matrix/readable-keys.ts";
+import { readableKeys } from "../../../../src/bridge/matrix/keys-query.ts";
 
 const EVE = "@eve:evil.test";
 const ALICE = "@alice:a.test";
