@@ -292,8 +292,7 @@ export class GhostSide {
   async #seal(room: string, body: string, users: readonly string[], forAllDevices: boolean) {
     const settings = { rotationMessages: 100, rotationMs: 604_800_000, forAllDevices };
     await this.track(...users);
-    const claim = await this.machines.missingSessions(this.ghost, users as UserId[]);
-    if (claim) await this.perform([claim]);
+    await this.perform(await this.machines.missingSessions(this.ghost, users as UserId[]));
     const requests = await this.machines.shareRoomKey(
       this.ghost,
       room as RoomId,

@@ -9,22 +9,8 @@ import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matr
 import { mapValue, type Outcome, ok } from "../matrix/request-result.ts";
 import type { RawEvent } from "./found-events.ts";
 
-/** Of one room since the ghost's position, oldest first. */
-export interface RoomChanges {
-  readonly events: readonly RawEvent[];
-  /** Where earlier events can be read, when these are not all. */
-  readonly before: string | undefined;
-}
-
-export interface SyncChanges {
-  /** Those that the ghost is, or was, in. */
-  readonly rooms: ReadonlyMap<RoomId, RoomChanges>;
-  /** Of each room the event that invites it. */
-  readonly invitations: ReadonlyMap<RoomId, RawEvent>;
-  readonly next: string;
-  /** Whether the rooms' events have their contents. */
-  readonly isWhole: boolean;
-}
+/** What a ghost sees of its rooms since its position. `isWhole`: whether the rooms' events have their contents. */
+export type SyncChanges = ReturnType<typeof toChanges> & { readonly isWhole: boolean };
 
 export type Reader = Pick<GhostActor, "ghost" | "signal">;
 
@@ -191,17 +177,14 @@ function inRoom(event: RawEvent, room: RoomId): RawEvent {
   return { ...event, room_id: room };
 }
 
-function toChanges(
-  sync: z.output<typeof Sync>,
-  ghost: GhostMxid,
-  since: string,
-): Omit<SyncChanges, "isWhole"> {
-  const rooms = new Map<RoomId, RoomChanges>();
+function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid, since: string) {
+  const rooms = new Map<RoomId, { readonly events: readonly RawEvent[]; readonly before: string | undefined }>();
   for (const [id, { timeline }] of Object.entries({ ...sync.rooms.leave, ...sync.rooms.join })) {
     const room = parseRoomId(id);
     if (room === undefined || timeline === undefined) continue;
     rooms.set(room, {
       events: timeline.events.map((event) => inRoom(event, room)),
+      // Where earlier events can be read, when these are not all.
       before: timeline.limited ? timeline.prev_batch : undefined,
     });
   }

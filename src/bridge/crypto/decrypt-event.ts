@@ -13,6 +13,7 @@ import {
   ShieldStateCode,
   TrustRequirement,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
+import { LRUCache } from "lru-cache";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
@@ -193,8 +194,8 @@ const REMEMBERED_MAX = 10_000;
  * answer, and one may never be published. A failure here fails no event.
  */
 export class SenderDevices {
-  readonly #known = new Set<string>();
-  readonly #queries = new Map<string, number>();
+  readonly #known = new LRUCache<string, true>({ max: REMEMBERED_MAX });
+  readonly #queries = new LRUCache<string, number>({ max: REMEMBERED_MAX });
 
   async queryUnknown(
     machine: OlmMachine,
@@ -206,11 +207,9 @@ export class SenderDevices {
     if (this.#known.has(device) || queries >= QUERIES_MAX) return {};
     try {
       if ((await deviceWithKey(machine, sender, curve25519)) !== undefined) {
-        if (this.#known.size >= REMEMBERED_MAX) this.#known.clear();
-        this.#known.add(device);
+        this.#known.set(device, true);
         return {};
       }
-      if (this.#queries.size >= REMEMBERED_MAX) this.#queries.clear();
       this.#queries.set(device, queries + 1);
       await machine.updateTrackedUsers([new SdkUserId(sender)]);
       await machine.receiveSyncChangesMsc4186("[]", new DeviceLists([new SdkUserId(sender)]), new Map());

@@ -11,9 +11,6 @@ import type { Machines } from "./machines.ts";
 
 const ROUNDS_MAX = 16;
 
-/** Makes one request while no other of the machine is in progress. */
-export type Submit = (request: OutgoingRequest) => Promise<Outcome<undefined>>;
-
 export interface DeviceRequestsDependencies {
   readonly ghost: GhostMxid;
   readonly machines: Pick<Machines, "outgoing" | "sent">;
@@ -62,14 +59,15 @@ export class DeviceRequests {
     });
   }
 
-  /** Makes one request that the machine gave out of turn, such as the share of a key. */
-  submit(request: OutgoingRequest): Promise<Outcome<undefined>> {
-    return this.#serial.run(() => this.#submit(request));
-  }
-
-  /** Runs work between whose steps no other request of the machine may come. */
-  alone<T>(work: (submit: Submit) => Promise<T>): Promise<T> {
-    return this.#serial.run(() => work((request) => this.#submit(request)));
+  /** Makes requests that the machine gives out of turn, with no other between them, until one fails. */
+  alone(give: () => Promise<readonly OutgoingRequest[]>): Promise<Outcome<undefined>> {
+    return this.#serial.run(async () => {
+      for (const request of await give()) {
+        const outcome = await this.#submit(request);
+        if (outcome.kind !== "ok") return outcome;
+      }
+      return DONE;
+    });
   }
 
   ended(): Promise<void> {

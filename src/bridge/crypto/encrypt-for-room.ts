@@ -79,15 +79,9 @@ export async function shareWithRoom(
   const present = device.requests.made === made ? members : await homeserver.joinedMembers(actor, room);
   if (present.kind !== "ok") return present;
   const requests = await machines.shareRoomKey(actor.ghost, room, present.value, settings);
-  if (requests.length > 0) {
-    const raised = await device.raiseEpoch();
-    if (raised.kind !== "ok") return raised;
-  }
-  for (const request of requests) {
-    const outcome = await device.requests.submit(request);
-    if (outcome.kind !== "ok") return outcome;
-  }
-  return DONE;
+  if (requests.length === 0) return DONE;
+  const raised = await device.raiseEpoch();
+  return raised.kind === "ok" ? device.requests.alone(async () => requests) : raised;
 }
 
 /** Encrypts one event. Call it for one event of a room at a time: each uses the shared session up. */
@@ -116,9 +110,6 @@ async function prepare(
   await device.track(members);
   const queried = await device.requests.drive();
   if (queried.kind === "retry") return queried;
-  const claimed = await device.requests.alone(async (submit) => {
-    const claim = await machines.missingSessions(ghost, members);
-    return claim === undefined ? DONE : submit(claim);
-  });
+  const claimed = await device.requests.alone(() => machines.missingSessions(ghost, members));
   return claimed.kind === "retry" ? claimed : DONE;
 }

@@ -2,19 +2,20 @@
 // Invariants: what another server sends reaches the machine only if an agent allows that server, because all of it grows
 // the store; the homeserver gets a new epoch before it gets keys or messages made after it; a device that stopped takes
 // part again after a reset, or a start with what was missing restored.
+import { isDeepStrictEqual } from "node:util";
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError, errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/concurrency.ts";
+import type { RecordedDevice } from "../ledger/ghosts.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceStopReason } from "../ledger/states.ts";
-import type { DeviceApi, OutgoingRequest } from "../matrix/device-api.ts";
+import type { DeviceApi, DeviceRecord, OutgoingRequest, PublishedDevice } from "../matrix/device-api.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { DONE, type Failure, type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
-import { checkConsistency } from "./device-consistency.ts";
 import { DeviceRequests } from "./device-requests.ts";
 import { KeyCatchup, type KeyCatchupObserver } from "./key-catchup.ts";
 import { ThreadRefusal } from "./machine-thread.ts";
@@ -286,16 +287,15 @@ export class GhostDevice {
     const store = (await ledger.ghosts.recordedDevice(ghost))?.store;
     const facts = { deviceId, opened: this.#opened, store, published: published.value, record: record.value };
     const found = checkConsistency(facts);
-    if (found.kind === "stop") {
-      await this.stop(found.reason);
-      return retry("ghost_refused");
-    }
-    if (found.kind === "create") {
+    if (found === "create") {
       this.#opened = undefined;
       const created = await machines.open(ghost, deviceId, "create");
       // Another process was faster: the store that it made is loaded next time.
       if (created.kind !== "opened") return retry("device_unavailable");
       this.#opened = created;
+    } else if (found !== "consistent") {
+      await this.stop(found);
+      return retry("ghost_refused");
     }
     // The machine may have been taken away meanwhile.
     if (this.#opened === undefined) return retry("device_unavailable");
@@ -321,7 +321,7 @@ export class GhostDevice {
     } else {
       const driven = await this.requests.drive();
       if (driven.kind === "retry") return driven;
-      const signed = await this.#crossSign();
+      const signed = await this.requests.alone(() => this.#deps.machines.crossSign(ghost));
       if (signed.kind === "retry") return signed;
       const published = await this.#deps.api.publishedDevice(ghost, actor.deviceId);
       if (published.kind !== "ok") return published;
@@ -340,16 +340,6 @@ export class GhostDevice {
     return ok(actor);
   }
 
-  #crossSign(): Promise<Outcome<undefined>> {
-    return this.requests.alone(async (submit) => {
-      for (const request of await this.#deps.machines.crossSign(this.ghost)) {
-        const outcome = await submit(request);
-        if (outcome.kind !== "ok") return outcome;
-      }
-      return DONE;
-    });
-  }
-
   async #refused(outcome: Refused, kind: OutgoingRequest["kind"] | undefined): Promise<void> {
     if (outcome.errcode === "M_UNKNOWN_DEVICE" && this.#actor !== undefined) {
       // Stops the device when it had keys; one that had none is made again, and goes on.
@@ -357,6 +347,43 @@ export class GhostDevice {
     } else if (kind === "keys_upload" && outcome.status === 400) {
       // The homeserver has other keys under these IDs: this store has made them a second time.
       await this.stop("store_behind");
+    }
+  }
+}
+
+export interface DeviceFacts {
+  readonly deviceId: string;
+  readonly opened: OpenResult;
+  /** Read after the homeserver's part: while another process still runs, the epoch here only grows. */
+  readonly store: RecordedDevice["store"];
+  readonly published: PublishedDevice | undefined;
+  /** What was recorded about the device at the homeserver. */
+  readonly record: DeviceRecord | undefined;
+}
+
+/**
+ * Whether a device may be opened. Whenever its store and the homeserver are inconsistent it stops, and no new device is
+ * ever made where there was one before.
+ */
+export function checkConsistency(facts: DeviceFacts): "consistent" | "create" | DeviceStopReason {
+  const { deviceId, opened, store, published, record } = facts;
+  switch (opened.kind) {
+    case "no_store":
+      // The record is written before the first key is uploaded, and a reset writes it with epoch 0.
+      return published !== undefined || (record?.epoch ?? 0n) > 0n ? "store_lost" : "create";
+    case "foreign":
+    // Only a creation is answered so, and none was requested yet.
+    case "store_exists":
+      return "store_foreign";
+    case "opened": {
+      if (published === undefined && store?.publishedAt !== undefined) return "device_deleted";
+      if (record !== undefined) {
+        // A reset has happened that this store does not contain, or uploads have.
+        if (record.deviceId !== deviceId) return "store_behind";
+        if (record.epoch > (store?.epoch ?? 0n)) return "store_behind";
+      }
+      const isOurs = published === undefined || isDeepStrictEqual(published.identity, opened.identity);
+      return isOurs ? "consistent" : "store_foreign";
     }
   }
 }

@@ -4,9 +4,10 @@
 // ID, so that any process that has the event can repeat or cancel it; nothing of it is logged or stored.
 import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
-import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { GhostMxid } from "../../domain/identifiers.ts";
 import { membersOf, type UnknownObject } from "../../domain/json.ts";
 import type { EncryptedRoomEvent } from "./decrypt-event.ts";
+import type { DeviceStatus } from "./ghost-device.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 import { isId } from "./withheld-codes.ts";
 
@@ -20,19 +21,8 @@ export interface KeyRequestDependencies {
   readonly observe: (outcome: "sent" | "failed" | "canceled") => void;
 }
 
-interface Session {
-  readonly room: RoomId;
-  readonly sender: UserId;
-  readonly sessionId: string;
-  readonly senderKey: string | undefined;
-}
-
-interface Request {
-  readonly id: string;
-  readonly ghost: GhostMxid;
-  readonly deviceId: string;
-  readonly session: Session;
-}
+type Session = NonNullable<ReturnType<typeof sessionOf>>;
+type Request = ReturnType<typeof requestsFor>[number];
 
 export class KeyRequests {
   readonly #deps: KeyRequestDependencies;
@@ -53,7 +43,7 @@ export class KeyRequests {
     intervalMs: number,
   ): Promise<boolean> {
     const sent = await Promise.all(
-      this.#requests(ghosts, event).map((request) => {
+      requestsFor(this.#deps.devices.statuses(), ghosts, event).map((request) => {
         const last = this.#asked.peek(request.id);
         if (last !== undefined && now - last.at < intervalMs) return last.sent;
         const asking = this.#ask(request);
@@ -66,18 +56,7 @@ export class KeyRequests {
 
   /** Cancels the requests for an event whose key came. */
   async keyCame(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
-    await Promise.all(this.#requests(ghosts, event).map((request) => this.#cancel(request)));
-  }
-
-  /** The requests that are, or were, made for an event's session. */
-  #requests(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): readonly Request[] {
-    const session = sessionOf(event);
-    if (session === undefined) return [];
-    return this.#deps.devices
-      .statuses()
-      .filter(({ ghost, state }) => state === "ready" && ghosts.includes(ghost))
-      .slice(0, GHOSTS_MAX)
-      .map(({ ghost, deviceId }) => ({ id: requestId(ghost, session), ghost, deviceId, session }));
+    await Promise.all(requestsFor(this.#deps.devices.statuses(), ghosts, event).map((request) => this.#cancel(request)));
   }
 
   async #ask(request: Request): Promise<boolean> {
@@ -107,7 +86,21 @@ export class KeyRequests {
   }
 }
 
-function sessionOf({ room, sender, raw }: EncryptedRoomEvent): Session | undefined {
+/** The requests that are, or were, made for an event's session. */
+function requestsFor(
+  devices: readonly DeviceStatus[],
+  ghosts: readonly GhostMxid[],
+  event: EncryptedRoomEvent,
+) {
+  const session = sessionOf(event);
+  if (session === undefined) return [];
+  return devices
+    .filter(({ ghost, state }) => state === "ready" && ghosts.includes(ghost))
+    .slice(0, GHOSTS_MAX)
+    .map(({ ghost, deviceId }) => ({ id: requestId(ghost, session), ghost, deviceId, session }));
+}
+
+function sessionOf({ room, sender, raw }: EncryptedRoomEvent) {
   const { session_id: sessionId, sender_key: senderKey } = membersOf(raw["content"]);
   // A request is kept while events wait, so what it names is bounded.
   if (!isId(sessionId) || sessionId === "") return undefined;

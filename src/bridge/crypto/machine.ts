@@ -223,8 +223,8 @@ export class GhostMachine {
   }
 
   /** The claim of one-time keys that sharing a session with these users needs. */
-  missingSessions(users: readonly UserId[]): Promise<OutgoingRequest | undefined> {
-    return this.#run(async (machine) => toRequests([await machine.getMissingSessions(sdkUsers(users))])[0]);
+  missingSessions(users: readonly UserId[]): Promise<readonly OutgoingRequest[]> {
+    return this.#run(async (machine) => toRequests([await machine.getMissingSessions(sdkUsers(users))]));
   }
 
   /** The to-device messages that share a session of the room with these users' devices. */

@@ -6,7 +6,6 @@ import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain
 import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
-import type { DeviceChanges } from "./device-changes.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
 import { KeysClaim, type KeysQuery, readableKeys } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
@@ -64,26 +63,11 @@ const OwnKeys = z.object({
 /** A request that a machine wants made; its body is never logged. */
 export interface OutgoingRequest {
   readonly id: string;
-  readonly kind:
-    | "keys_upload"
-    | "keys_query"
-    | "keys_claim"
-    | "to_device"
-    | "signature_upload"
-    | "signing_keys_upload";
+  readonly kind: keyof typeof PATHS | "to_device";
   readonly body: string;
   /** Of `to_device`. */
   readonly eventType?: string;
   readonly transactionId?: string;
-}
-
-export interface ToDevicePage {
-  readonly changes: DeviceChanges;
-  /** Requesting the page there deletes what came before it. */
-  readonly next: string;
-  /** Messages that are too large, too deep or none. */
-  readonly skipped: number;
-  readonly isFull: boolean;
 }
 
 export interface PublishedDevice {
@@ -129,7 +113,7 @@ export class DeviceApi {
   }
 
   /** `GET /sync` for to-device messages and device lists. @param since deletes the messages before it at the homeserver */
-  async toDeviceSince(actor: GhostActor, since: string | undefined): Promise<Outcome<ToDevicePage>> {
+  async toDeviceSince(actor: GhostActor, since: string | undefined) {
     const outcome = await this.#http.request("catchup_to_device", "GET", ["sync"], {
       query: {
         timeout: "0",
@@ -145,6 +129,7 @@ export class DeviceApi {
     return mapValue(outcome, (value) => {
       const given = value.to_device?.events ?? [];
       const toDevice = given.filter((event) => isObject(event) && !isTooDeep(event)) as UnknownObject[];
+      // Messages that are too large, too deep or none.
       const skipped = given.length - toDevice.length;
       return {
         next: value.next_batch,

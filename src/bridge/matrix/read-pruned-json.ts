@@ -3,15 +3,9 @@
 // `null`, so that the rest is JSON whenever the whole was, and a caller can count what is missing.
 import type { Body } from "../../runtime/http.ts";
 
-export type Pruned =
-  /** Those of lists two levels down: `{"a":{"b":[{…}]}}`. */
-  | "list_elements"
-  /** The values of an object one level down: `{"a":{"name":{…}}}`. */
-  | "named_values";
-
 /** In bytes. */
 export interface PruneBounds {
-  readonly what: Pruned;
+  readonly what: keyof typeof PLACES;
   /** Of the longest such object that is kept. */
   readonly elementBytesMax: number;
   /** All such objects together that are kept, and as much again of what is none. */
@@ -49,15 +43,18 @@ const CLOSE_LIST = 0x5d;
 const LEFT_OUT = Buffer.from("null");
 /** Closes a list two levels down, with `null` for what was not read of it. */
 const CUT = Buffer.from("null]}}");
-const PLACES: Readonly<Record<Pruned, { readonly depth: number; readonly inside: number }>> = {
+/** How deep the objects stand that can be left out, and in what. */
+const PLACES = {
+  /** Of lists two levels down: `{"a":{"b":[{…}]}}`. */
   list_elements: { depth: 3, inside: OPEN_LIST },
+  /** Of an object one level down: `{"a":{"name":{…}}}`. */
   named_values: { depth: 2, inside: OPEN_OBJECT },
 };
 
 /** Follows JSON byte by byte, no further than where its strings, lists and objects begin and end. */
 class Thinner {
   readonly #bounds: PruneBounds;
-  readonly #place: (typeof PLACES)[Pruned];
+  readonly #place: (typeof PLACES)[PruneBounds["what"]];
   readonly #kept: Uint8Array[] = [];
   #listedBytes = 0;
   #otherBytes = 0;

@@ -81,7 +81,7 @@ describe("encrypting for a room", () => {
             },
             sent: async () => {},
             track: async () => {},
-            missingSessions: async () => (wanted.includes("keys_claim") ? request("keys_claim") : undefined),
+            missingSessions: async () => (wanted.includes("keys_claim") ? [request("keys_claim")] : []),
             shareRoomKey: async () => (wanted.includes("to_device") ? [request("to_device")] : []),
             encrypt: async (_ghost: GhostMxid, _room: RoomId, type: string) => {
               encrypted.push(type);
@@ -128,7 +128,7 @@ describe("encrypting for a room", () => {
     const machines = {
       outgoing: async () => [],
       track: async () => {},
-      missingSessions: async () => undefined,
+      missingSessions: async () => [],
       shareRoomKey: async () => [],
       encrypt: async () => ({ ciphertext: "sealed" }),
     };
@@ -157,7 +157,7 @@ describe("encrypting for a room", () => {
       outgoing: async () => [],
       sent: async () => {},
       track: async () => {},
-      missingSessions: async () => ({ id: "claim", kind: "keys_claim", body: "{}" }) as const,
+      missingSessions: async () => [{ id: "claim", kind: "keys_claim", body: "{}" }] as const,
       shareRoomKey: async (_ghost: GhostMxid, _room: RoomId, users: readonly UserId[]) => {
         sharedWith.push(users);
         return [];
