@@ -11,7 +11,7 @@ import { mapConcurrent, Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
-import { type Failure, type Outcome, ok } from "../matrix/request-result.ts";
+import { type Outcome, ok, reasonOf } from "../matrix/request-result.ts";
 import {
   type EventsByRoom,
   type FoundBounds,
@@ -134,7 +134,7 @@ export class RoomCatchup {
     await mapConcurrent(ghosts, CONCURRENCY, async (ghost) => {
       const outcome = await this.#readOne(ghost, budget, signal);
       if (outcome.kind === "ok") read.set(ghost, outcome.value);
-      else log.warn({ ghost, why: failureOf(outcome) }, "a ghost's rooms could not be read for the catchup");
+      else log.warn({ ghost, why: reasonOf(outcome) }, "a ghost's rooms could not be read for the catchup");
       if (outcome.kind === "retry" && outcome.cause !== "ghost_refused") complete = false;
     });
     return { read, complete };
@@ -182,17 +182,13 @@ export class RoomCatchup {
         admitted += done.admitted;
       } else {
         complete = false;
-        log.warn({ why: failureOf(transaction) }, "missed events could not be read again");
+        log.warn({ why: reasonOf(transaction) }, "missed events could not be read again");
       }
     }
     if (events > 0)
       log.info({ events, admitted }, "the catchup found events that no transaction had brought");
     return { events, admitted, complete };
   }
-}
-
-function failureOf(outcome: Failure): string {
-  return outcome.kind === "retry" ? outcome.cause : outcome.errcode;
 }
 
 export interface RoomsRead {

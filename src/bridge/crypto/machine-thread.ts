@@ -113,7 +113,8 @@ export interface ThreadDependencies extends ThreadData {
 export class ReplacedThread {
   readonly #deps: ThreadDependencies;
   readonly #on: ThreadEvents;
-  readonly #alone = new Serial();
+  /** For what might end the thread, with nothing else of the kind beside it. */
+  readonly alone = new Serial();
   readonly #closing = new AbortController();
   #thread: Promise<MachineThread>;
   #startedAt = 0;
@@ -151,11 +152,6 @@ export class ReplacedThread {
       throw new ThreadEnded("the threads are closed");
     });
     return thread.ask(message);
-  }
-
-  /** Runs what might end the thread, with nothing else of the kind beside it. */
-  alone<Result>(work: () => Promise<Result>): Promise<Result> {
-    return this.#alone.run(work);
   }
 
   async close(): Promise<void> {

@@ -219,7 +219,7 @@ export class Machines {
   #receiveOneByOne(ghost: GhostMxid, changes: DeviceChanges) {
     const thread = this.#entries.get(ghost)?.thread;
     if (thread === undefined) throw unavailable(ghost);
-    return thread.alone(async () => {
+    return thread.alone.run(async () => {
       const rooms = new Set(await this.#receiveCarefully(ghost, { ...changes, toDevice: [] }));
       for (const message of changes.toDevice) {
         const one = { ...NO_CHANGES, toDevice: [message] };
@@ -249,7 +249,7 @@ export class Machines {
     // Without other such events beside it, so that only one that ends the thread by itself is counted again.
     const thread = this.#suspects.has(event.event) ? this.#entries.get(ghost)?.thread : undefined;
     try {
-      const decryption = await (thread === undefined ? ask() : thread.alone(ask));
+      const decryption = await (thread === undefined ? ask() : thread.alone.run(ask));
       this.#suspects.delete(event.event);
       if (decryption.kind !== "decrypted") return decryption;
       return { ...decryption, indexDigest: Buffer.from(decryption.indexDigest) };

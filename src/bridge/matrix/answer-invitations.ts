@@ -9,14 +9,14 @@ import { type ServerName, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
-import type { AgentDirectory, AgentTarget } from "../agents/loaded-agents.ts";
+import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedMembership } from "../ledger/memberships.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
-import type { Failure, Outcome } from "./request-result.ts";
+import { type Failure, type Outcome, reasonOf } from "./request-result.ts";
 
 const BATCH = 16;
 const SERVER_SHARE = BATCH / 4;
@@ -64,117 +64,86 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
     },
     work: async (membership, draining) => {
       count(membership, 1);
-      await new MembershipTask(deps, membership, draining).run().finally(() => count(membership, -1));
+      await doTask(deps, membership, draining).finally(() => count(membership, -1));
     },
     onError: (error) => log.warn({ err: errorName(error) }, "memberships could not be worked on"),
   });
 }
 
-class MembershipTask {
-  readonly #deps: MembershipDependencies;
-  readonly #membership: ClaimedMembership;
-  readonly #signal: AbortSignal | undefined;
+/** Does what one ghost has to do about one room. */
+async function doTask(
+  { ledger, homeserver, ghosts, agents, clock, log }: MembershipDependencies,
+  membership: ClaimedMembership,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const { memberships } = ledger;
+  const { ghost, roomId, inviter, task, attempts } = membership;
+  const acting = <T>(action: (actor: GhostActor) => Promise<Outcome<T>>) =>
+    ghosts.acting(ghost, action, signal);
+  const note = (what: string, more: UnknownObject = {}) =>
+    log.info({ roomId, ghost, task, attempts, ...more }, `membership ${what}`);
+  const currentTarget = async () => (await agents.current()).byGhost.get(ghost);
 
-  constructor(deps: MembershipDependencies, membership: ClaimedMembership, signal: AbortSignal | undefined) {
-    this.#deps = deps;
-    this.#membership = membership;
-    this.#signal = signal;
-  }
+  const defer = async (outcome: Failure) => {
+    const askedMs = outcome.kind === "retry" ? outcome.afterMs : 0;
+    const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
+    const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, askedMs);
+    await memberships.defer(membership, clock.now() + waitMs);
+    note("deferred", { why: reasonOf(outcome), waitMs });
+  };
 
-  async run(): Promise<void> {
-    switch (this.#membership.task) {
-      case "answer_invite":
-        return this.#answerInvite();
-      case "settle":
-        return this.#settle();
-      case "leave":
-        return this.#leave();
-    }
-  }
+  const leave = async () => {
+    const left = await acting((actor) => homeserver.leave(actor, roomId));
+    if (left.kind === "retry") return defer(left);
+    await memberships.recordLeft(membership, clock.now());
+    note("left");
+  };
 
-  async #answerInvite(): Promise<void> {
-    const { homeserver, ledger, clock } = this.#deps;
-    const { ghost, roomId, inviter, attempts } = this.#membership;
-    const target = await this.#target();
+  const isOut = async (why: UnknownObject) => {
+    await memberships.recordLeft(membership, clock.now());
+    note("found to have ended", why);
+  };
+  const cannotSettle = (outcome: Failure) =>
+    outcome.kind === "retry" ? defer(outcome) : isOut({ errcode: outcome.errcode });
+
+  const settle = async () => {
+    const members = await acting((actor) => homeserver.joinedMembers(actor, roomId));
+    if (members.kind !== "ok") return cannotSettle(members);
+    // A homeserver lets a bridge see who is in a room as long as one of its ghosts is.
+    if (!members.value.includes(ghost)) return isOut({ members: members.value.length });
+    const state = await acting((actor) => homeserver.stateEvent(actor, roomId, "m.room.encryption"));
+    if (state.kind !== "ok") return cannotSettle(state);
+    const facts = { encrypted: state.value !== undefined, members: members.value };
+    await memberships.recordRoomFacts(membership, facts, clock.now());
+    note("settled", { encrypted: facts.encrypted, members: facts.members.length });
+  };
+
+  const answerInvite = async () => {
+    const target = await currentTarget();
     if (target === undefined) {
-      await ledger.memberships.holdInvitation(this.#membership, clock.now());
-      this.#note("invitation held, because no agent has the ghost");
+      await memberships.holdInvitation(membership, clock.now());
+      note("invitation held, because no agent has the ghost");
       // The queue may have looked for held invitations just before.
-      if (await this.#target()) await ledger.memberships.answerHeldInvitations([ghost], clock.now());
+      if (await currentTarget()) await memberships.answerHeldInvitations([ghost], clock.now());
       return;
     }
     if (inviter === undefined || !isSenderAllowed(target.entry, inviter)) {
-      this.#note("invitation refused by policy");
-      return this.#leave();
+      note("invitation refused by policy");
+      return leave();
     }
-    const joined = await this.#acting((actor) => homeserver.join(actor, roomId, [serverOf(inviter)]));
+    const joined = await acting((actor) => homeserver.join(actor, roomId, [serverOf(inviter)]));
     if (joined.kind === "ok") {
-      await ledger.memberships.recordJoined(this.#membership, clock.now());
-      return this.#note("joined");
+      await memberships.recordJoined(membership, clock.now());
+      return note("joined");
     }
     const attemptsMax = joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : refusalsMax(joined);
     // Neither is an answer about the room.
     const isOurs =
       joined.kind === "retry" && (joined.cause === "ghost_refused" || joined.cause === "stopped");
-    return !isOurs && attempts >= attemptsMax ? this.#leave() : this.#defer(joined);
-  }
+    return !isOurs && attempts >= attemptsMax ? leave() : defer(joined);
+  };
 
-  async #target(): Promise<AgentTarget | undefined> {
-    return (await this.#deps.agents.current()).byGhost.get(this.#membership.ghost);
-  }
-
-  async #settle(): Promise<void> {
-    const { homeserver, ledger, clock } = this.#deps;
-    const { ghost, roomId } = this.#membership;
-    const members = await this.#acting((actor) => homeserver.joinedMembers(actor, roomId));
-    if (members.kind !== "ok") return this.#cannotSettle(members);
-    // A homeserver lets a bridge see who is in a room as long as one of its ghosts is.
-    if (!members.value.includes(ghost)) return this.#isOut({ members: members.value.length });
-    const state = await this.#acting((actor) => homeserver.stateEvent(actor, roomId, "m.room.encryption"));
-    if (state.kind !== "ok") return this.#cannotSettle(state);
-    const facts = { encrypted: state.value !== undefined, members: members.value };
-    await ledger.memberships.recordRoomFacts(this.#membership, facts, clock.now());
-    this.#note("settled", { encrypted: facts.encrypted, members: facts.members.length });
-  }
-
-  #cannotSettle(outcome: Failure): Promise<void> {
-    return outcome.kind === "retry" ? this.#defer(outcome) : this.#isOut({ errcode: outcome.errcode });
-  }
-
-  async #isOut(why: UnknownObject): Promise<void> {
-    await this.#recordLeft();
-    this.#note("found to have ended", why);
-  }
-
-  async #leave(): Promise<void> {
-    const left = await this.#acting((actor) => this.#deps.homeserver.leave(actor, this.#membership.roomId));
-    if (left.kind === "retry") return this.#defer(left);
-    await this.#recordLeft();
-    this.#note("left");
-  }
-
-  #recordLeft(): Promise<void> {
-    const { ledger, clock } = this.#deps;
-    return ledger.memberships.recordLeft(this.#membership, clock.now());
-  }
-
-  async #defer(outcome: Failure): Promise<void> {
-    const { ledger, clock } = this.#deps;
-    const askedMs = outcome.kind === "retry" ? outcome.afterMs : 0;
-    const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
-    const waitMs = isStopped ? 0 : backoffMs(BACKOFF, this.#membership.attempts, askedMs);
-    await ledger.memberships.defer(this.#membership, clock.now() + waitMs);
-    this.#note("deferred", { why: outcome.kind === "retry" ? outcome.cause : outcome.errcode, waitMs });
-  }
-
-  #acting<T>(action: (actor: GhostActor) => Promise<Outcome<T>>): Promise<Outcome<T>> {
-    return this.#deps.ghosts.acting(this.#membership.ghost, action, this.#signal);
-  }
-
-  #note(what: string, more: UnknownObject = {}): void {
-    const { roomId, ghost, task, attempts } = this.#membership;
-    this.#deps.log.info({ roomId, ghost, task, attempts, ...more }, `membership ${what}`);
-  }
+  return { answer_invite: answerInvite, settle, leave }[task]();
 }
 
 /** How often a join is tried again after this refusal. */

@@ -7,7 +7,7 @@ import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp } from "./http.ts";
-import { KeysClaim, type KeysQuery, readableKeys } from "./keys-query.ts";
+import { createKeysClaim, type createKeysQuery, readableKeys } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
@@ -78,11 +78,11 @@ export interface PublishedDevice {
 
 export class DeviceApi {
   readonly #http: HomeserverHttp;
-  readonly #keysQuery: KeysQuery;
-  readonly #keysClaim = new KeysClaim();
+  readonly #keysQuery: ReturnType<typeof createKeysQuery>;
+  readonly #keysClaim = createKeysClaim();
   #questions = 0;
 
-  constructor(http: HomeserverHttp, keysQuery: KeysQuery) {
+  constructor(http: HomeserverHttp, keysQuery: ReturnType<typeof createKeysQuery>) {
     this.#http = http;
     this.#keysQuery = keysQuery;
   }
@@ -94,9 +94,9 @@ export class DeviceApi {
     const send = (part: UnknownObject) =>
       this.#http.request(request.kind, method, path, { body: part, as: actor, schema: AnyObject });
     const outcome = await (request.kind === "keys_query"
-      ? this.#keysQuery.run(body, send)
+      ? this.#keysQuery(body, send)
       : request.kind === "keys_claim"
-        ? this.#keysClaim.run(body, serverOf(actor.ghost), send)
+        ? this.#keysClaim(body, serverOf(actor.ghost), send)
         : send(body));
     return mapValue(outcome, (body) => JSON.stringify(readableKeys(request.kind, body)));
   }

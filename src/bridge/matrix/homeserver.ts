@@ -17,7 +17,7 @@ import {
 import type { UnknownObject } from "../../domain/json.ts";
 import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
-import { KeysQuery } from "./keys-query.ts";
+import { createKeysQuery } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
@@ -60,7 +60,7 @@ export class Homeserver {
 
   constructor(options: HomeserverOptions) {
     this.#http = new HomeserverHttp(options);
-    this.devices = new DeviceApi(this.#http, new KeysQuery(options.clock, options.onKeysTooLarge));
+    this.devices = new DeviceApi(this.#http, createKeysQuery(options.clock, options.onKeysTooLarge));
   }
 
   async close(): Promise<void> {

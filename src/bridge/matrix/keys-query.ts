@@ -16,25 +16,26 @@ const REMEMBERED_MAX = 1_000;
 /** Only users whose keys are too large were asked for. */
 const TOO_LARGE = refused(413, "ORG.DRAWBRIDGE.KEYS_TOO_LARGE");
 
+/** Makes a request for some of the users that `body` names. */
+type Send = (body: UnknownObject) => Promise<Outcome<UnknownObject>>;
+
 /** `POST /keys/query` for many users. A machine asks again for whoever is missing in its answer. */
-export class KeysQuery {
-  readonly #clock: Pick<Clock, "now">;
-  readonly #onTooLarge: (user: string) => void;
-  readonly #tooLarge = new LRUCache<string, { readonly until: number; readonly times: number }>({
+export function createKeysQuery(
+  clock: Pick<Clock, "now">,
+  onTooLarge: (user: string) => void = () => undefined,
+) {
+  const tooLarge = new LRUCache<string, { readonly until: number; readonly times: number }>({
     max: REMEMBERED_MAX,
   });
-
-  constructor(clock: Pick<Clock, "now">, onTooLarge: (user: string) => void = () => undefined) {
-    this.#clock = clock;
-    this.#onTooLarge = onTooLarge;
-  }
-
-  async run(
-    body: UnknownObject,
-    send: (body: UnknownObject) => Promise<Outcome<UnknownObject>>,
-  ): Promise<Outcome<UnknownObject>> {
+  const waits = (user: string) => clock.now() < (tooLarge.peek(user)?.until ?? 0);
+  const leaveOut = (user: string) => {
+    const times = tooLarge.get(user)?.times ?? 0;
+    tooLarge.set(user, { until: clock.now() + backoffMs(BACKOFF, times), times: times + 1 });
+    onTooLarge(user);
+  };
+  return async (body: UnknownObject, send: Send): Promise<Outcome<UnknownObject>> => {
     const users = Object.entries((body["device_keys"] ?? {}) as UnknownObject);
-    const open = [users.filter(([user]) => !this.#waits(user))].filter(({ length }) => length > 0);
+    const open = [users.filter(([user]) => !waits(user))].filter(({ length }) => length > 0);
     const answers: UnknownObject[] = [];
     while (answers.length < ANSWERS_MAX) {
       const group = open.shift();
@@ -45,7 +46,7 @@ export class KeysQuery {
       } else if (outcome.kind === "retry" && outcome.cause === "too_large") {
         const half = Math.ceil(group.length / 2);
         const [[user] = [""]] = group;
-        if (half === group.length) this.#leaveOut(user);
+        if (half === group.length) leaveOut(user);
         else open.unshift(group.slice(0, half), group.slice(half));
       } else if (answers.length === 0) {
         return outcome;
@@ -54,17 +55,7 @@ export class KeysQuery {
       }
     }
     return answers.length === 0 ? TOO_LARGE : ok(merged(answers));
-  }
-
-  #waits(user: string): boolean {
-    return this.#clock.now() < (this.#tooLarge.peek(user)?.until ?? 0);
-  }
-
-  #leaveOut(user: string): void {
-    const times = this.#tooLarge.get(user)?.times ?? 0;
-    this.#tooLarge.set(user, { until: this.#clock.now() + backoffMs(BACKOFF, times), times: times + 1 });
-    this.#onTooLarge(user);
-  }
+  };
 }
 
 /** After so many vain claims in a row others' answers do without a server's users. */
@@ -72,15 +63,10 @@ const VAIN_CLAIMS_MAX = 3;
 const CLAIM_REQUESTS_MAX = 32;
 
 /** `POST /keys/claim` for several servers. One of which nothing can be claimed is reported as out of reach. */
-export class KeysClaim {
-  readonly #vain = new LRUCache<string, number>({ max: REMEMBERED_MAX });
-
+export function createKeysClaim() {
+  const vain = new LRUCache<string, number>({ max: REMEMBERED_MAX });
   /** @param own the homeserver itself, whose failure is no other server's doing */
-  async run(
-    body: UnknownObject,
-    own: string,
-    send: (body: UnknownObject) => Promise<Outcome<UnknownObject>>,
-  ): Promise<Outcome<UnknownObject>> {
+  return async (body: UnknownObject, own: string, send: Send): Promise<Outcome<UnknownObject>> => {
     const users = Object.entries((body["one_time_keys"] ?? {}) as UnknownObject);
     const byServer = Map.groupBy(users, ([user]) => user.slice(user.indexOf(":") + 1));
     const open: string[][] = [[...byServer.keys()]];
@@ -93,7 +79,7 @@ export class KeysClaim {
       const outcome = await send({ ...body, one_time_keys: part });
       if (outcome.kind === "ok") {
         answers.push(outcome.value);
-        for (const server of servers) this.#vain.delete(server);
+        for (const server of servers) vain.delete(server);
         continue;
       }
       const isOfOne = outcome.kind === "retry" && ["too_large", "server_error"].includes(outcome.cause);
@@ -103,12 +89,12 @@ export class KeysClaim {
       if (half === servers.length || requests >= CLAIM_REQUESTS_MAX) failed.push(...servers);
       else open.unshift(servers.slice(0, half), servers.slice(half));
     }
-    for (const server of failed) this.#vain.set(server, (this.#vain.get(server) ?? 0) + 1);
-    const isGivenUp = failed.every((server) => (this.#vain.get(server) ?? 0) >= VAIN_CLAIMS_MAX);
+    for (const server of failed) vain.set(server, (vain.get(server) ?? 0) + 1);
+    const isGivenUp = failed.every((server) => (vain.get(server) ?? 0) >= VAIN_CLAIMS_MAX);
     if (answers.length === 0 && failure !== undefined && !isGivenUp) return failure;
     const failures = Object.fromEntries(failed.map((server) => [server, {}]));
     return ok(merged([...answers, { one_time_keys: {}, failures }]));
-  }
+  };
 }
 
 /** The objects of several answers as one: their keys are users, and servers that failed. */
