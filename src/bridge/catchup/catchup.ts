@@ -95,7 +95,6 @@ export class Catchup {
     await Promise.all([this.#api.close(), this.#quiet.drain(), this.#running]);
   }
 
-  /** Resolves when transactions may be taken. */
   async ready(): Promise<void> {
     this.#watch.poll();
     // The first that waits sets the bound for all.

@@ -46,7 +46,6 @@ export interface RoomCatchupResult {
   /** False when the homeserver did not answer for some ghost. A refusal is an answer. */
   readonly complete: boolean;
   readonly events: number;
-  /** Delegations and intake envelopes that they became. */
   readonly admitted: number;
 }
 
@@ -167,7 +166,6 @@ export class RoomCatchup {
     return ok({ window: new Map(), next: position.value, cut: [] });
   }
 
-  /** Passes on what no transaction has brought. */
   async #passOn(window: EventsByRoom, signal: AbortSignal): Promise<RoomCatchupResult> {
     const { api, handled, intake, log } = this.#options;
     let events = 0;

@@ -14,7 +14,6 @@ export type SyncChanges = ReturnType<typeof toChanges> & { readonly isWhole: boo
 
 export type Reader = Pick<GhostActor, "ghost" | "signal">;
 
-/** How long a request is held open that only detects a stop of the homeserver. */
 export const WATCH_MS = 30_000;
 const WATCH_GRACE_MS = 15_000;
 /** Of a page of a room's past, and of one answer about all rooms; above it a smaller one is requested. */

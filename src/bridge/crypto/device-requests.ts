@@ -32,7 +32,6 @@ export class DeviceRequests {
     this.#deps = deps;
   }
 
-  /** How many requests have ended. */
   get made(): number {
     return this.#made;
   }
@@ -46,7 +45,6 @@ export class DeviceRequests {
     return this.#serial.run(() => this.#drive());
   }
 
-  /** The same, later, by itself. */
   driveSoon(): void {
     if (this.#waits) return;
     this.#waits = true;

@@ -110,7 +110,6 @@ export class GhostDevice {
     return this.#isReady;
   }
 
-  /** It is open, or was tried. */
   get isSettled(): boolean {
     return this.#isReady || this.#failure !== undefined;
   }
@@ -194,7 +193,6 @@ export class GhostDevice {
     return retry("device_unavailable");
   }
 
-  /** The machine was taken away. It is opened again later. */
   lost(): void {
     if (this.#opened === undefined) return;
     this.#forgetMachine();
@@ -216,7 +214,6 @@ export class GhostDevice {
     if (wasOpen) await machines.shut(ghost);
   }
 
-  /** Resolves when no work is in progress. */
   async drain(): Promise<void> {
     await this.#opening;
     await this.catchup.ended();

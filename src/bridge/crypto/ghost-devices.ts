@@ -162,7 +162,6 @@ export class GhostDevices {
     return best;
   }
 
-  /** Reads to-device messages that transactions may have lost. */
   async catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
     return this.owns(ghost) ? this.#of(ghost).catchup.run(signal) : retry("device_elsewhere");
   }
@@ -179,7 +178,6 @@ export class GhostDevices {
     return this.#deps.homeserver.devices.sendToDevice(actor.value, eventType, transactionId, messages);
   }
 
-  /** Tracks these users' devices, so that what they send can be judged. */
   async track(ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
     const device = this.#of(ghost);
     if (await device.track(users)) device.requests.driveSoon();
@@ -218,7 +216,6 @@ export class GhostDevices {
     return { homeserver, ledger: ledger.memberships, machines: this.#machines };
   }
 
-  /** What uses the session of a room, one after the other. */
   #alone<T>(actor: GhostActor, room: RoomId, work: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
     return this.#encrypting.run(`${actor.ghost} ${room}`, async () => {
       if (actor.signal?.aborted === true) return retry("stopped");

@@ -34,7 +34,6 @@ export class KeyDeliveryCheck {
   readonly #deps: KeyDeliveryDependencies;
   #state: KeyDeliveryState = { result: "unknown", since: undefined, observedAt: undefined };
   #missing = 0;
-  /** The message that is expected. */
   #sent: { readonly ghost: GhostMxid; readonly nonce: string; readonly at: number } | undefined;
 
   constructor(deps: KeyDeliveryDependencies) {
@@ -45,7 +44,6 @@ export class KeyDeliveryCheck {
     return this.#state;
   }
 
-  /** Searches what a transaction brought for the message. */
   received(changes: ReadonlyMap<GhostMxid, DeviceChanges>): void {
     const sent = this.#sent;
     const change = sent === undefined ? undefined : changes.get(sent.ghost);

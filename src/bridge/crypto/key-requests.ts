@@ -26,7 +26,6 @@ type Request = ReturnType<typeof requestsFor>[number];
 
 export class KeyRequests {
   readonly #deps: KeyRequestDependencies;
-  /** By request ID. */
   readonly #asked = new LRUCache<string, { readonly at: number; readonly sent: Promise<boolean> }>({
     max: REMEMBERED_MAX,
   });
@@ -54,7 +53,6 @@ export class KeyRequests {
     return sent.some((done) => done);
   }
 
-  /** Cancels the requests for an event whose key came. */
   async keyCame(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
     await Promise.all(requestsFor(this.#deps.devices.statuses(), ghosts, event).map((request) => this.#cancel(request)));
   }

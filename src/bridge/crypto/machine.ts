@@ -50,9 +50,7 @@ export interface ClaimedStore {
 }
 
 export interface RoomEncryption {
-  /** `rotation_period_msgs`, 100 when the room says nothing. */
   readonly rotationMessages: number;
-  /** `rotation_period_ms`, one week when the room says nothing. */
   readonly rotationMs: number;
   readonly forAllDevices: boolean;
 }
@@ -271,7 +269,6 @@ export class GhostMachine {
     });
   }
 
-  /** Closes it after the calls made so far; its store stays. */
   async close(): Promise<void> {
     const before = this.#calls;
     this.#ended ??= new DrawbridgeError("internal", "the ghost's machine is closed");

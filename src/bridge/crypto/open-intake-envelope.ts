@@ -13,7 +13,6 @@ import type { GhostDevices } from "./ghost-devices.ts";
 
 export interface OpeningDependencies {
   readonly devices: Pick<GhostDevices, "decrypt" | "track">;
-  /** Asked before the homeserver. */
   readonly recent: Pick<RecentEvents, "take">;
   readonly catchup: (ghost: GhostMxid) => Promise<Outcome<unknown>>;
   /** `GET /rooms/{room}/event/{event}` as the ghost. */
@@ -33,7 +32,6 @@ export type Opening =
       /** Whether the catchup brought the key. */
       readonly by: "catchup" | "after_wait";
     }
-  /** It never will be. */
   | { readonly kind: "unreadable"; readonly reason: ExpiryReason }
   | { readonly kind: "missing_key"; readonly event: EncryptedEvent }
   /** The sender's device may be trusted once more is known of it. */

@@ -97,7 +97,6 @@ export class StoreRecords {
   readonly #deps: StoreRecordsDependencies;
   /** Another object than that of an earlier machine of the same ghost. */
   readonly #holder: StoreHolder;
-  /** Written since the last commit began. */
   #fresh = new Map<string, CryptoRecord>();
   readonly #committing = new Map<string, CryptoRecord>();
   /** How many writes each object store had. */
@@ -148,7 +147,6 @@ export class StoreRecords {
     return value;
   }
 
-  /** Records in the order of their keys or index keys, at most `count`. */
   async range(
     objectStore: string,
     by: "key" | "indexKey",

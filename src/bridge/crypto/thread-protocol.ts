@@ -30,10 +30,8 @@ export type ToThread =
 export type ThreadErrorKind =
   /** The store is another device's, or its key does not open it. */
   | "foreign"
-  /** Another process holds the store now. */
   | "fence_lost"
   | "database_unavailable"
-  /** This thread has no machine of the ghost. */
   | "not_open"
   /** The library refused what it was given. */
   | "refused";

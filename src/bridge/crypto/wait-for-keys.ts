@@ -153,7 +153,6 @@ export class IntakeEnvelopeWorker {
     await this.#deps.ledger.envelopes.defer(envelope, wakeAt, { requested: false, prolonged });
   }
 
-  /** The latest edit of the question that can be opened now. */
   async #laterEdit({ envelope, ghosts }: Claim, draining?: AbortSignal): Promise<MessageEvent | undefined> {
     for (const later of await this.#deps.ledger.envelopes.laterEdits(envelope)) {
       const opening = await this.#open({ envelope: later, ghosts }, draining);

@@ -12,7 +12,6 @@ import { CATALOGUES } from "../texts/language-of-room.ts";
 import type { AnswerFile } from "./files.ts";
 import { renderCode, renderMarkdownPieces, withoutRoomMention } from "./markdown.ts";
 
-/** Bytes of canonical JSON that the content of one event may have. */
 export const CONTENT_BYTES_MAX = 40 * 1024;
 /** Leaves half as much again for the formatted form. */
 const BODY_BYTES_MAX = 16 * 1024;

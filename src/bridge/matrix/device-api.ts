@@ -165,7 +165,6 @@ export class DeviceApi {
     });
   }
 
-  /** Undefined when nothing was ever written. */
   async deviceRecord(ghost: GhostMxid): Promise<Outcome<DeviceRecord | undefined>> {
     const path = ["user", ghost, "account_data", DEVICE_RECORD_TYPE];
     const call = { as: { ghost }, schema: DeviceRecord };

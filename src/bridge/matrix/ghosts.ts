@@ -48,7 +48,6 @@ export class Ghosts {
     return started;
   }
 
-  /** The ghost's device may have changed. */
   forget(ghost: GhostMxid): void {
     this.#ready.delete(ghost);
   }

@@ -30,7 +30,6 @@ export interface ApiCall<Schema extends z.ZodType> {
   readonly base?: "client" | "client/v1" | "client/v3" | "media/v3";
   readonly query?: Readonly<Record<string, string | readonly string[]>>;
   readonly body?: unknown;
-  /** Instead of a JSON value. */
   readonly bytes?: { readonly mediaType: string; readonly content: Uint8Array };
   readonly as?: ActingGhost | undefined;
   /** Without one the answer has no value. */
@@ -45,7 +44,6 @@ export interface ApiCall<Schema extends z.ZodType> {
 }
 
 export interface HomeserverOptions {
-  /** Such as `https://matrix.example.org`. */
   readonly url: string;
   readonly asToken: string;
   readonly requestTimeoutMs: number;

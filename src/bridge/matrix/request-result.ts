@@ -13,7 +13,6 @@ export type RetryCause =
   | "malformed"
   /** Longer than what is read of an answer. */
   | "too_large"
-  /** The homeserver does not know the appservice's token. */
   | "unauthorized"
   /** The ghost itself is refused, not its request. */
   | "ghost_refused"
@@ -21,7 +20,6 @@ export type RetryCause =
   | "device_unavailable"
   /** Another process owns the ghost's machine. */
   | "device_elsewhere"
-  /** The caller's signal ended it. */
   | "stopped";
 
 export interface Retry {
