@@ -17,7 +17,7 @@ import {
   type ThreadData,
   type ThreadErrorKind,
   type ToThread,
-} from "./thread-protocol.ts";
+} from "./machine-thread.ts";
 
 /** Longest that an answer waits to leave together with others. */
 const HOLD_MS = 10;

@@ -1,17 +1,13 @@
-// One worker thread of machines as the bridge uses it: calls, answers, its end, and its replacement.
-// Invariants: each call is answered once, at the latest by the thread's end; what the thread prints is dropped,
-// because the library prints what it panics on; a thread that ends again and again is replaced later each time.
+// One worker thread of machines as the bridge uses it: calls, answers, its end, its replacement, and what is sent.
+// Invariants: each call is answered once, at the latest by the thread's end; an error travels as its kind alone, and what
+// the thread prints is dropped, because the library prints what it panics on; messages leave in the order in which they
+// were put; a thread that ends again and again is replaced later each time.
 import { Worker } from "node:worker_threads";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { resultWithin, Serial } from "../../runtime/concurrency.ts";
-import {
-  createOutbox,
-  type FromThread,
-  type ThreadData,
-  type ThreadErrorKind,
-  type ToThread,
-} from "./thread-protocol.ts";
+import type { DeviceTrustPolicy } from "./decrypt-event.ts";
+import type { ClaimedStore, GhostMachine } from "./machine.ts";
 
 // Run from its source or, in the npm package, compiled beside this file.
 const ENTRY = new URL(
@@ -159,4 +155,72 @@ export class ReplacedThread {
     const thread = await this.#thread.catch(() => undefined);
     await thread?.stop();
   }
+}
+
+export interface ThreadData {
+  readonly databaseUrl: string;
+  readonly policy: DeviceTrustPolicy;
+}
+
+/** Methods of a machine that are called across threads by name. */
+export type MachineCalls = Omit<GhostMachine, "identity" | "close">;
+export type MachineCall = keyof MachineCalls;
+
+export type ToThread =
+  | { readonly id: number; readonly do: "open"; readonly store: ClaimedStore }
+  | { readonly id: number; readonly do: "shut"; readonly ghost: GhostMxid }
+  /** Shuts every machine and closes the database connections. */
+  | { readonly id: number; readonly do: "close" }
+  | {
+      readonly id: number;
+      readonly do: "call";
+      readonly ghost: GhostMxid;
+      readonly call: MachineCall;
+      readonly args: readonly unknown[];
+    };
+
+export type ThreadErrorKind =
+  /** The store is another device's, or its key does not open it. */
+  | "foreign"
+  | "fence_lost"
+  | "database_unavailable"
+  | "not_open"
+  /** The library refused what it was given. */
+  | "refused";
+
+export type FromThread =
+  | { readonly id: number; readonly result: unknown }
+  | { readonly id: number; readonly error: ThreadErrorKind }
+  /** The machine is ahead of its store, and was closed. */
+  | { readonly lost: GhostMxid; readonly why: ThreadErrorKind };
+
+/**
+ * Collects messages and posts them in one list; one that cannot be posted holds up no other.
+ * @param schedule called with the first message held, to flush later
+ */
+export function createOutbox<Message>(
+  post: (messages: readonly Message[]) => void,
+  schedule: (flush: () => void) => void,
+  onUnpostable: (message: Message) => void,
+) {
+  let held: Message[] = [];
+  const isPosted = (messages: readonly Message[]) => {
+    try {
+      post(messages);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  const flush = () => {
+    const messages = held;
+    held = [];
+    if (messages.length === 0 || isPosted(messages)) return;
+    for (const message of messages) if (!isPosted([message])) onUnpostable(message);
+  };
+  const put = (message: Message) => {
+    held.push(message);
+    if (held.length === 1) schedule(flush);
+  };
+  return { put, flush };
 }

@@ -11,9 +11,16 @@ import { resultWithin } from "../../runtime/concurrency.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
-import { ReplacedThread, type ThreadDependencies, ThreadEnded, ThreadRefusal } from "./machine-thread.ts";
+import {
+  type MachineCall,
+  type MachineCalls,
+  ReplacedThread,
+  type ThreadDependencies,
+  ThreadEnded,
+  type ThreadErrorKind,
+  ThreadRefusal,
+} from "./machine-thread.ts";
 import { type Claim, type ClaimDependencies, createStore, createStorePool, loadStore } from "./store-claim.ts";
-import type { MachineCall, MachineCalls, ThreadErrorKind } from "./thread-protocol.ts";
 
 const REOPEN_WAIT_MS = 10_000;
 const REOPEN_RETRY_FIRST_MS = 250;

@@ -76,12 +76,6 @@ export class OlmSessionLimit {
     return this.#keep(device, others.add(name));
   }
 
-  deleted(key: Buffer): void {
-    const others = new Set(this.#kept.get(deviceOf(key)));
-    others.delete(key.toString("latin1"));
-    this.#kept.set(deviceOf(key), others);
-  }
-
   #keep(device: string, inOrder: ReadonlySet<string>): readonly Buffer[] {
     const names = [...inOrder];
     this.#kept.set(device, new Set(names.slice(-SESSIONS_PER_DEVICE)));
@@ -189,9 +183,7 @@ export class StoreRecords {
     const usedDay = AGING.has(objectStore) ? toDay(this.#deps.clock.now()) : undefined;
     this.#writes.set(objectStore, this.#writesOf(objectStore) + 1);
     this.#fresh.set(recordName(record), { objectStore, key, value, indexKey, usedDay });
-    if (objectStore !== OLM_SESSIONS) return;
-    if (value === undefined) this.#olmSessions.deleted(key);
-    else this.#delete(this.#olmSessions.written(key));
+    if (objectStore === OLM_SESSIONS && value !== undefined) this.#delete(this.#olmSessions.written(key));
   }
 
   #delete(keys: readonly Buffer[]): void {

@@ -1,8 +1,7 @@
 // How questions and answers travel between the bridge and a thread of machines.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { startMachineThread } from "../../../../src/bridge/crypto/machine-thread.ts";
-import { createOutbox } from "../../../../src/bridge/crypto/thread-protocol.ts";
+import { createOutbox, startMachineThread } from "../../../../src/bridge/crypto/machine-thread.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 
