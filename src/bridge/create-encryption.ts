@@ -9,7 +9,11 @@ import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { deviceReadiness } from "./crypto/device-checks.ts";
 import { GhostDevices } from "./crypto/ghost-devices.ts";
 import { Machines } from "./crypto/machines.ts";
-import { type IntakeEnvelopeObserver, IntakeEnvelopeWorker } from "./crypto/wait-for-keys.ts";
+import {
+  createIntakeEnvelopeWorker,
+  type IntakeEnvelopeObserver,
+  type IntakeEnvelopeWorker,
+} from "./crypto/wait-for-keys.ts";
 import type { EncryptedIntake } from "./intake/handle-transaction.ts";
 import type { Namespace } from "./intake/namespace.ts";
 import { RecentEvents } from "./intake/recent-events.ts";
@@ -65,7 +69,7 @@ export function createEncryption(options: EncryptionOptions) {
     configured: async () => [...(await agents.current()).byGhost.keys()],
   });
   const worker: IntakeEnvelopeWorker | undefined = takesPart
-    ? new IntakeEnvelopeWorker({
+    ? createIntakeEnvelopeWorker({
         ...options,
         devices,
         recent,

@@ -66,37 +66,29 @@ interface Claim {
   readonly ghosts: readonly GhostMxid[];
 }
 
-export class IntakeEnvelopeWorker {
-  readonly #deps: IntakeEnvelopeWorkerDependencies;
-  readonly queue: WorkQueue<Claim>;
-  readonly #requests: KeyRequests;
+export type IntakeEnvelopeWorker = ReturnType<typeof createIntakeEnvelopeWorker>;
 
-  constructor(deps: IntakeEnvelopeWorkerDependencies) {
-    this.#deps = deps;
-    this.#requests = new KeyRequests({
-      devices: deps.devices,
-      observe: (outcome) => deps.observe.keyRequest(outcome),
-    });
-    this.queue = new WorkQueue({
-      clock: deps.clock,
-      concurrency: BATCH,
-      claim: (limit) => this.#claim(limit),
-      work: (claim, draining) => this.#work(claim, draining),
-      onError: (error) => {
-        deps.observe.failed();
-        deps.log.warn({ err: errorName(error) }, "encrypted events that wait could not be worked on");
-      },
-    });
-  }
+export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencies) {
+  const { ledger, devices, recent, fetchEvent, agents, namespace, clock, log, observe } = deps;
+  const { capacity, noticeIntervalMs, contextLifetimeMs, keyRequests } = deps;
+  const requests = new KeyRequests({ devices, observe: observe.keyRequest });
+  const queue = new WorkQueue<Claim>({
+    clock,
+    concurrency: BATCH,
+    claim,
+    work,
+    onError: (error) => {
+      observe.failed();
+      log.warn({ err: errorName(error) }, "encrypted events that wait could not be worked on");
+    },
+  });
 
   /** Keys came for these rooms: their intake envelopes are tried again now. */
-  async keysCame(rooms: readonly RoomId[]): Promise<void> {
-    if (rooms.length === 0) return;
-    if ((await this.#deps.ledger.envelopes.wake(rooms, this.#deps.clock.now())) > 0) this.queue.wake();
+  async function keysCame(rooms: readonly RoomId[]): Promise<void> {
+    if (rooms.length > 0 && (await ledger.envelopes.wake(rooms, clock.now())) > 0) queue.wake();
   }
 
-  async #claim(limit: number): Promise<readonly Claim[]> {
-    const { ledger, clock, agents } = this.#deps;
+  async function claim(limit: number): Promise<readonly Claim[]> {
     const now = clock.now();
     const claimed = await ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
     if (claimed.length === 0) return [];
@@ -107,11 +99,11 @@ export class IntakeEnvelopeWorker {
     const claims: Claim[] = [];
     for (const envelope of claimed) {
       const all = ghostsOf(envelope.room, joined, [], byGhost);
-      const ghosts = all.filter((ghost) => this.#deps.devices.owns(ghost));
+      const ghosts = all.filter((ghost) => devices.owns(ghost));
       const [only, ...others] = all;
       // Where it is known who will answer, the answer's key need not wait until the question has been read.
       if (only !== undefined && others.length === 0 && ghosts.length > 0) {
-        void this.#deps.devices.beginSession(only, envelope.room);
+        void devices.beginSession(only, envelope.room);
       }
       if (ghosts.length > 0 || all.length === 0) claims.push({ envelope, ghosts });
       // They were given to another process meanwhile.
@@ -120,42 +112,41 @@ export class IntakeEnvelopeWorker {
     return claims;
   }
 
-  async #work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {
+  async function work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {
     // Every ghost has left, so none may read the event any more.
-    if (ghosts.length === 0) return expire(this.#deps, envelope, "event_unavailable");
-    if (envelope.questionWaits) return this.#behindQuestion(envelope);
-    const opening = await this.#open({ envelope, ghosts }, draining);
+    if (ghosts.length === 0) return expire(deps, envelope, "event_unavailable");
+    if (envelope.questionWaits) return behindQuestion(envelope);
+    const opening = await open({ envelope, ghosts }, draining);
     switch (opening.kind) {
       case "opened":
-        return this.#derive(envelope, ghosts, opening, draining);
+        return derive(envelope, ghosts, opening, draining);
       case "unreadable":
-        return expire(this.#deps, envelope, opening.reason);
+        return expire(deps, envelope, opening.reason);
       case "not_trusted":
-        return this.#distrusted(envelope);
+        return distrusted(envelope);
       case "unanswered":
-        return this.#unanswered(envelope, opening.afterMs);
+        return unanswered(envelope, opening.afterMs);
       case "missing_key":
-        return this.#missing(envelope, ghosts, opening.event);
+        return missing(envelope, ghosts, opening.event);
     }
   }
 
-  #open({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<Opening> {
-    const { devices, fetchEvent, recent } = this.#deps;
+  function open({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<Opening> {
     const catchup = (ghost: GhostMxid) => devices.catchup(ghost, draining);
     return openIntakeEnvelope({ devices, fetchEvent, recent, catchup }, envelope, ghosts, draining);
   }
 
   /** An edit is tried when its question has ended its wait. */
-  async #behindQuestion(envelope: ClaimedIntakeEnvelope): Promise<void> {
-    const now = this.#deps.clock.now();
+  async function behindQuestion(envelope: ClaimedIntakeEnvelope): Promise<void> {
+    const now = clock.now();
     const wakeAt = now + backoffMs(RETRY, envelope.attempts);
     const prolonged = now >= envelope.deadline;
-    await this.#deps.ledger.envelopes.defer(envelope, wakeAt, { requested: false, prolonged });
+    await ledger.envelopes.defer(envelope, wakeAt, { requested: false, prolonged });
   }
 
-  async #laterEdit({ envelope, ghosts }: Claim, draining?: AbortSignal): Promise<MessageEvent | undefined> {
-    for (const later of await this.#deps.ledger.envelopes.laterEdits(envelope)) {
-      const opening = await this.#open({ envelope: later, ghosts }, draining);
+  async function laterEdit({ envelope, ghosts }: Claim, draining?: AbortSignal): Promise<MessageEvent | undefined> {
+    for (const later of await ledger.envelopes.laterEdits(envelope)) {
+      const opening = await open({ envelope: later, ghosts }, draining);
       if (opening.kind !== "opened") continue;
       const { message } = readDecrypted(opening.event, opening.inside);
       if (message !== undefined && message.replaces === later.edits && couldAsk(message)) return message;
@@ -163,16 +154,15 @@ export class IntakeEnvelopeWorker {
     return undefined;
   }
 
-  async #derive(
+  async function derive(
     envelope: ClaimedIntakeEnvelope,
     ghosts: readonly GhostMxid[],
     { event, inside, by }: Extract<Opening, { kind: "opened" }>,
     draining: AbortSignal | undefined,
   ): Promise<void> {
-    const { ledger, agents, namespace, clock, observe } = this.#deps;
     const { byGhost, partnerGhosts } = await agents.current();
     const { message } = readDecrypted(event, inside);
-    const edit = await this.#laterEdit({ envelope, ghosts }, draining);
+    const edit = await laterEdit({ envelope, ghosts }, draining);
     // Of the edits of one question the last one counts.
     const isOutdated = envelope.edits !== undefined && edit !== undefined;
     const readable = message !== undefined && couldAsk(message) && !isOutdated ? [message] : [];
@@ -184,79 +174,80 @@ export class IntakeEnvelopeWorker {
       waiting: [],
       deadline: 0,
       plainInEncrypted: false,
-      contextSince: now - this.#deps.contextLifetimeMs,
+      contextSince: now - contextLifetimeMs,
     };
     const admitted = await ledger.envelopes.derive(
       envelope,
       {
         about: { ...about, rooms: [envelope.room] },
         derive: (known) => interpretMessages(asked, known, byGhost, namespace),
-        capacity: this.#deps.capacity,
-        noticeIntervalMs: this.#deps.noticeIntervalMs,
+        capacity,
+        noticeIntervalMs,
       },
       now,
     );
     const end = envelope.keyRequests > 0 ? "key_request" : by;
     observe.ended(end, now - envelope.admittedAt);
     observe.derived(admitted);
-    note(this.#deps.log, envelope, "derived", { by: end, delegations: admitted.admitted });
-    if (envelope.keyRequests > 0) await this.#requests.keyCame(ghosts, event);
-    if (edit !== undefined) await this.keysCame([envelope.room]);
+    note(log, envelope, "derived", { by: end, delegations: admitted.admitted });
+    if (envelope.keyRequests > 0) await requests.keyCame(ghosts, event);
+    if (edit !== undefined) await keysCame([envelope.room]);
   }
 
-  async #distrusted(envelope: ClaimedIntakeEnvelope): Promise<void> {
-    const now = this.#deps.clock.now();
+  async function distrusted(envelope: ClaimedIntakeEnvelope): Promise<void> {
+    const now = clock.now();
     if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
-      return expire(this.#deps, envelope, "device_not_trusted");
+      return expire(deps, envelope, "device_not_trusted");
     }
-    await this.#deps.ledger.envelopes.defer(envelope, now + TRUST_RETRY_MS, { requested: false });
+    await ledger.envelopes.defer(envelope, now + TRUST_RETRY_MS, { requested: false });
   }
 
-  async #unanswered(envelope: ClaimedIntakeEnvelope, afterMs: number): Promise<void> {
-    const now = this.#deps.clock.now();
+  async function unanswered(envelope: ClaimedIntakeEnvelope, afterMs: number): Promise<void> {
+    const now = clock.now();
     const end = envelope.deadline + (envelope.deadline - envelope.admittedAt);
-    if (now >= end) return expire(this.#deps, envelope, this.#reasonToEnd(envelope));
+    if (now >= end) return expire(deps, envelope, reasonToEnd(envelope));
     const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(RETRY, envelope.attempts, afterMs));
     const prolonged = now >= envelope.deadline;
-    await this.#deps.ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
+    await ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
   }
 
-  async #missing(
+  async function missing(
     envelope: ClaimedIntakeEnvelope,
     ghosts: readonly GhostMxid[],
     event: EncryptedEvent,
   ): Promise<void> {
-    const { ledger, clock, keyRequests } = this.#deps;
     const now = clock.now();
-    if (now >= envelope.deadline) return expire(this.#deps, envelope, this.#reasonToEnd(envelope));
-    const isDue = envelope.keyRequests < keyRequests.attempts && now >= this.#requestDue(envelope, 0);
+    if (now >= envelope.deadline) return expire(deps, envelope, reasonToEnd(envelope));
+    const isDue = envelope.keyRequests < keyRequests.attempts && now >= requestDue(envelope, 0);
     const requested =
-      isDue && (await this.#requests.request(ghosts, event, now, this.#requestWait(envelope)));
+      isDue && (await requests.request(ghosts, event, now, requestWait(envelope)));
     const next = requested ? 1 : 0;
     const again = now + backoffMs(RETRY, envelope.attempts);
     const mayAsk = envelope.keyRequests + next < keyRequests.attempts;
-    const wakeAt = mayAsk ? Math.max(now + 1, Math.min(again, this.#requestDue(envelope, next))) : again;
+    const wakeAt = mayAsk ? Math.max(now + 1, Math.min(again, requestDue(envelope, next))) : again;
     // Of a request that could not be sent the due time has passed.
     await ledger.envelopes.defer(envelope, isDue && !requested ? again : wakeAt, { requested });
   }
 
   /** Whether every request that may be made was, or there was no time for that. */
-  #reasonToEnd({ keyRequests }: ClaimedIntakeEnvelope): ExpiryReason {
-    const { attempts } = this.#deps.keyRequests;
-    return attempts > 0 && keyRequests >= attempts ? "key_requests_exhausted" : "key_wait_elapsed";
+  function reasonToEnd({ keyRequests: made }: ClaimedIntakeEnvelope): ExpiryReason {
+    const { attempts } = keyRequests;
+    return attempts > 0 && made >= attempts ? "key_requests_exhausted" : "key_wait_elapsed";
   }
 
-  #requestWait({ keyRequests }: ClaimedIntakeEnvelope, further = 0): number {
-    const { firstAfter, longestWait } = this.#deps.keyRequests;
-    return backoffMs({ firstMs: firstAfter, maxMs: longestWait }, keyRequests + further);
+  function requestWait({ keyRequests: made }: ClaimedIntakeEnvelope, further = 0): number {
+    const { firstAfter, longestWait } = keyRequests;
+    return backoffMs({ firstMs: firstAfter, maxMs: longestWait }, made + further);
   }
 
   /** When the next request is due, or the one `further` after it. */
-  #requestDue(envelope: ClaimedIntakeEnvelope, further: number): number {
+  function requestDue(envelope: ClaimedIntakeEnvelope, further: number): number {
     let due = envelope.admittedAt;
-    for (let made = -envelope.keyRequests; made <= further; made++) due += this.#requestWait(envelope, made);
+    for (let made = -envelope.keyRequests; made <= further; made++) due += requestWait(envelope, made);
     return due;
   }
+
+  return { queue, keysCame };
 }
 
 function note(log: Logger, envelope: ClaimedIntakeEnvelope, what: string, more: UnknownObject): void {

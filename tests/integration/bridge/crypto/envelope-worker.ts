@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import type { TestContext } from "node:test";
 import { pino } from "pino";
 import {
+  createIntakeEnvelopeWorker,
   type IntakeEnvelopeObserver,
-  IntakeEnvelopeWorker,
 } from "../../../../src/bridge/crypto/wait-for-keys.ts";
 import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
@@ -72,7 +72,7 @@ export async function setUp(t: TestContext) {
     expired: (reason) => reasons.push(reason),
     failed: () => lines.push("failed"),
   };
-  const worker = new IntakeEnvelopeWorker({
+  const worker = createIntakeEnvelopeWorker({
     ...common,
     devices,
     recent,
