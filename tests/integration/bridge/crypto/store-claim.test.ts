@@ -38,7 +38,7 @@ async function finishedStore(t: TestContext) {
   return { on, pool, key, write, interrupted };
 }
 
-describe("claimStore", () => {
+describe("claiming a store", () => {
   it("a store whose layout changes while it is claimed is opened with its new layout [ENC-2]", async (t) => {
     const { on, pool, key, write, interrupted } = await finishedStore(t);
     const upgrade = () => layOutCryptoStore(pool, write, { layout: ["upgraded"], identity: IDENTITY });
