@@ -96,7 +96,6 @@ export class Catchup {
   }
 
   async ready(): Promise<void> {
-    this.#watch.poll();
     // The first that waits sets the bound for all.
     this.#passed ??= resultWithin(this.#options.clock, GATE_MS_MAX, this.#gate.promise);
     await this.#passed;
@@ -138,13 +137,13 @@ export class Catchup {
 
   /** Runs the catchup until it is complete, a few times at most. */
   async #catchUp(cause: CatchupCause): Promise<void> {
-    const { clock, rooms } = this.#options;
+    const { clock, rooms, catchup } = this.#options;
     const { signal } = this.#ending;
     for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
       signal.throwIfAborted();
       try {
         const ghosts = await this.#ghosts();
-        await this.#catchUpKeys(ghosts);
+        await Promise.allSettled(ghosts.map((ghost) => catchup?.(ghost, signal)));
         if (!rooms) return;
         const { complete } = await this.#timed(cause, () => this.#rooms.afterDowntime(ghosts, signal));
         if (complete) return;
@@ -153,15 +152,6 @@ export class Catchup {
       }
       await clock.sleep(backoffMs(AGAIN, attempts), signal);
     }
-  }
-
-  async #catchUpKeys(ghosts: readonly GhostMxid[]): Promise<void> {
-    const { catchup, log } = this.#options;
-    if (catchup === undefined) return;
-    const ended = await Promise.allSettled(ghosts.map((ghost) => catchup(ghost, this.#ending.signal)));
-    const failed = ended.filter(({ status }) => status === "rejected").length;
-    if (failed > 0)
-      log.warn({ ghosts: failed }, "the catchup of keys failed; intake envelopes that wait start it again");
   }
 
   async #quietRound(aftermathMs: number, quietMs: number, signal: AbortSignal): Promise<void> {
@@ -200,7 +190,7 @@ export interface HomeserverWatchOptions {
 }
 
 const PAUSE_MS = 100;
-const BACK_POLL = { firstMs: 100, maxMs: 1_000 };
+const BACK_POLL = { firstMs: 100, maxMs: 500 };
 /** After a refusal, or an answer that asks to wait: neither means that the homeserver stopped. */
 const REFUSED_PAUSE_MS = 5_000;
 
@@ -210,7 +200,6 @@ const REFUSED_PAUSE_MS = 5_000;
  */
 export class HomeserverWatch {
   readonly #options: HomeserverWatchOptions;
-  #poll: () => void = () => undefined;
 
   constructor(options: HomeserverWatchOptions) {
     this.#options = options;
@@ -252,16 +241,8 @@ export class HomeserverWatch {
   async back(signal: AbortSignal): Promise<void> {
     const { api, clock } = this.#options;
     for (let attempts = 0; !(await api.isServing()); attempts++) {
-      const waiting = new AbortController();
-      this.#poll = () => waiting.abort();
-      const either = AbortSignal.any([signal, waiting.signal]);
-      await clock.sleep(backoffMs(BACK_POLL, attempts), either).catch(() => undefined);
-      signal.throwIfAborted();
+      await clock.sleep(backoffMs(BACK_POLL, attempts), signal);
     }
-  }
-
-  poll(): void {
-    this.#poll();
   }
 }
 
