@@ -12,7 +12,7 @@ import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { HomeserverOptions } from "../matrix/http.ts";
 import type { Failure, Outcome } from "../matrix/request-result.ts";
-import { RoomCatchup, type RoomCatchupOptions, type RoomCatchupResult } from "./room-catchup.ts";
+import { createRoomCatchup, type RoomCatchupOptions, type RoomCatchupResult } from "./room-catchup.ts";
 import { SyncApi } from "./sync-api.ts";
 
 export type CatchupCause = "start" | "homeserver_back" | "quiet";
@@ -51,7 +51,7 @@ const NO_GHOST_MS = 5_000;
 export class Catchup {
   readonly #options: CatchupOptions;
   readonly #api: SyncApi;
-  readonly #rooms: RoomCatchup;
+  readonly #rooms: ReturnType<typeof createRoomCatchup>;
   readonly #watch: HomeserverWatch;
   readonly #quiet: WorkLoop;
   readonly #ending = new AbortController();
@@ -67,7 +67,7 @@ export class Catchup {
     const { clock, quietMs = QUIET_MS } = options;
     this.#options = options;
     this.#api = new SyncApi(options.homeserver);
-    this.#rooms = new RoomCatchup({ ...options, api: this.#api });
+    this.#rooms = createRoomCatchup({ ...options, api: this.#api });
     this.#watch = new HomeserverWatch({ ...options, api: this.#api });
     const aftermathMs = Math.min(AFTERMATH_ROUND_MS, quietMs);
     this.#quiet = new WorkLoop({

@@ -51,87 +51,82 @@ export interface RoomCatchupResult {
 
 const CONCURRENCY = 4;
 
-export class RoomCatchup {
-  readonly #options: RoomCatchupOptions;
-  readonly #held = new Map<GhostMxid, Pick<RoomsRead, "window" | "next">>();
+export function createRoomCatchup(options: RoomCatchupOptions) {
+  const { api, positions, handled, intake, catchupRoomState, log, bounds } = options;
+  const holding = new Map<GhostMxid, Pick<RoomsRead, "window" | "next">>();
   /** Each position in the ledger, as it was last known here. */
-  readonly #stored = new Map<GhostMxid, string | undefined>();
-  readonly #serial = new Serial();
-
-  constructor(options: RoomCatchupOptions) {
-    this.#options = options;
-  }
+  const stored = new Map<GhostMxid, string | undefined>();
+  const serial = new Serial();
 
   /** After the homeserver or the bridge was away: reads everything up to now, and passes it on at once. */
-  afterDowntime(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<RoomCatchupResult> {
-    return this.#serial.run(async () => {
-      const { read, complete } = await this.#read(ghosts, signal);
+  function afterDowntime(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<RoomCatchupResult> {
+    return serial.run(async () => {
+      const { read, complete } = await readAll(ghosts, signal);
       const windows = ghosts.map((ghost) => {
-        const held = this.#held.get(ghost);
+        const held = holding.get(ghost);
         const now = read.get(ghost)?.window ?? new Map();
         return held === undefined ? now : mergeByRoom([held.window, now]);
       });
-      const passed = await this.#passOn(withoutSuperseded(mergeByRoom(windows)), signal);
+      const passed = await passOn(withoutSuperseded(mergeByRoom(windows)), signal);
       if (!passed.complete) return passed;
       for (const ghost of ghosts) {
-        const next = read.get(ghost)?.next ?? this.#held.get(ghost)?.next;
-        this.#held.delete(ghost);
-        if (next !== undefined) await this.#move(ghost, next);
+        const next = read.get(ghost)?.next ?? holding.get(ghost)?.next;
+        holding.delete(ghost);
+        if (next !== undefined) await move(ghost, next);
       }
       return { ...passed, complete };
     });
   }
 
   /** In quiet times: passes on what the round before read, and moves the positions there. */
-  quietly(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<RoomCatchupResult> {
-    return this.#serial.run(async () => {
-      const { read, complete } = await this.#read(ghosts, signal);
-      const due = [...this.#held].filter(([ghost]) => read.has(ghost));
+  function quietly(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<RoomCatchupResult> {
+    return serial.run(async () => {
+      const { read, complete } = await readAll(ghosts, signal);
+      const due = [...holding].filter(([ghost]) => read.has(ghost));
       const newer = mergeByRoom([...read.values()].map(({ window }) => window));
       const older = mergeByRoom(due.map(([, { window }]) => window));
-      const passed = await this.#passOn(withoutSuperseded(older, newer), signal);
+      const passed = await passOn(withoutSuperseded(older, newer), signal);
       if (!passed.complete) return passed;
       const overtaken = new Set<GhostMxid>();
-      for (const [ghost, { next }] of due) if (!(await this.#move(ghost, next))) overtaken.add(ghost);
+      for (const [ghost, { next }] of due) if (!(await move(ghost, next))) overtaken.add(ghost);
       for (const [ghost, { window, next }] of read) {
-        if (overtaken.has(ghost)) this.#held.delete(ghost);
-        else this.#held.set(ghost, { window, next });
+        if (overtaken.has(ghost)) holding.delete(ghost);
+        else holding.set(ghost, { window, next });
       }
       return { ...passed, complete };
     });
   }
 
   /** False when another bridge has moved the position meanwhile. */
-  async #move(ghost: GhostMxid, next: string): Promise<boolean> {
+  async function move(ghost: GhostMxid, next: string): Promise<boolean> {
     try {
-      await this.#options.positions.set(ghost, next, this.#stored.get(ghost));
-      this.#stored.set(ghost, next);
+      await positions.set(ghost, next, stored.get(ghost));
+      stored.set(ghost, next);
       return true;
     } catch (error) {
       if (!isLeaseLost(error)) throw error;
-      this.#options.log.warn({ ghost }, "another bridge runs the catchup of rooms as well");
+      log.warn({ ghost }, "another bridge runs the catchup of rooms as well");
       return false;
     }
   }
 
-  async #position(ghost: GhostMxid): Promise<string | undefined> {
-    const held = this.#held.get(ghost)?.next;
-    if (held !== undefined) return held;
-    const stored = await this.#options.positions.get(ghost);
-    this.#stored.set(ghost, stored);
-    return stored;
+  async function position(ghost: GhostMxid): Promise<string | undefined> {
+    const next = holding.get(ghost)?.next;
+    if (next !== undefined) return next;
+    const known = await positions.get(ghost);
+    stored.set(ghost, known);
+    return known;
   }
 
-  async #read(
+  async function readAll(
     ghosts: readonly GhostMxid[],
     signal: AbortSignal,
   ): Promise<{ readonly read: ReadonlyMap<GhostMxid, RoomsRead>; readonly complete: boolean }> {
-    const { log } = this.#options;
     const read = new Map<GhostMxid, RoomsRead>();
     let complete = true;
-    const budget = new FoundBudget(this.#options.bounds);
+    const budget = new FoundBudget(bounds);
     await mapConcurrent(ghosts, CONCURRENCY, async (ghost) => {
-      const outcome = await this.#readOne(ghost, budget, signal);
+      const outcome = await readOne(ghost, budget, signal);
       if (outcome.kind === "ok") read.set(ghost, outcome.value);
       else log.warn({ ghost, why: reasonOf(outcome) }, "a ghost's rooms could not be read for the catchup");
       if (outcome.kind === "retry" && outcome.cause !== "ghost_refused") complete = false;
@@ -139,16 +134,15 @@ export class RoomCatchup {
     return { read, complete };
   }
 
-  async #readOne(ghost: GhostMxid, budget: FoundBudget, signal: AbortSignal): Promise<Outcome<RoomsRead>> {
-    const { api, ghosts, log, catchupRoomState } = this.#options;
-    const since = await this.#position(ghost);
-    const ready = await ghosts.readyGhost(ghost, signal);
+  async function readOne(ghost: GhostMxid, budget: FoundBudget, signal: AbortSignal): Promise<Outcome<RoomsRead>> {
+    const since = await position(ghost);
+    const ready = await options.ghosts.readyGhost(ghost, signal);
     if (ready.kind !== "ok") return ready;
     const reader: Reader = { ghost, signal };
-    if (since === undefined) return await this.#begin(reader);
+    if (since === undefined) return await begin(reader);
     const outcome = await readRooms(api, reader, since, budget);
     // It is no position of this homeserver. (A position from the future of a restored one is answered as if of now.)
-    if (outcome.kind === "refused") return await this.#begin(reader);
+    if (outcome.kind === "refused") return await begin(reader);
     if (outcome.kind === "retry") return outcome;
     const { cut } = outcome.value;
     if (cut.length > 0) {
@@ -158,16 +152,15 @@ export class RoomCatchup {
     return outcome;
   }
 
-  async #begin(reader: Reader): Promise<Outcome<RoomsRead>> {
-    const position = await this.#options.api.position(reader);
-    if (position.kind !== "ok") return position;
-    this.#options.log.info({ ghost: reader.ghost }, "the catchup of a ghost's rooms begins now");
-    await this.#options.catchupRoomState(reader.ghost, undefined);
-    return ok({ window: new Map(), next: position.value, cut: [] });
+  async function begin(reader: Reader): Promise<Outcome<RoomsRead>> {
+    const now = await api.position(reader);
+    if (now.kind !== "ok") return now;
+    log.info({ ghost: reader.ghost }, "the catchup of a ghost's rooms begins now");
+    await catchupRoomState(reader.ghost, undefined);
+    return ok({ window: new Map(), next: now.value, cut: [] });
   }
 
-  async #passOn(window: EventsByRoom, signal: AbortSignal): Promise<RoomCatchupResult> {
-    const { api, handled, intake, log } = this.#options;
+  async function passOn(window: EventsByRoom, signal: AbortSignal): Promise<RoomCatchupResult> {
     let events = 0;
     let admitted = 0;
     let complete = true;
@@ -187,6 +180,8 @@ export class RoomCatchup {
       log.info({ events, admitted }, "the catchup found events that no transaction had brought");
     return { events, admitted, complete };
   }
+
+  return { afterDowntime, quietly };
 }
 
 export interface RoomsRead {

@@ -16,6 +16,7 @@ import {
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
+import { Serial } from "../../runtime/concurrency.ts";
 import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
 import type { OutgoingRequest } from "../matrix/device-api.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
@@ -97,7 +98,7 @@ export class GhostMachine {
   readonly #shared = new Map<RoomId, Shared>();
   /** Rooms whose session was begun since the machine was opened, and whether all devices got its key. */
   readonly #begun = new Map<RoomId, boolean>();
-  #calls: Promise<unknown> = Promise.resolve();
+  readonly #calls = new Serial();
   #ended: DrawbridgeError | undefined;
 
   private constructor(
@@ -159,7 +160,7 @@ export class GhostMachine {
 
   /** Runs one call after those before it; resolves when what it changed is durable. */
   async #run<Result>(call: (machine: OlmMachine) => Promise<Result>): Promise<Result> {
-    const computed = this.#calls.then(async () => {
+    const { answer, durable } = await this.#calls.run(async () => {
       if (this.#ended !== undefined) throw this.#ended;
       const answer = await call(this.#machine).then(
         (result) => ({ result }),
@@ -168,8 +169,6 @@ export class GhostMachine {
       // In the same turn, so that the next call's changes are not among them.
       return { answer, durable: this.#databases.records.commit() };
     });
-    this.#calls = computed.catch(() => undefined);
-    const { answer, durable } = await computed;
     await durable.catch((error: DrawbridgeError) => {
       this.#ended ??= error;
       throw error;
@@ -270,9 +269,8 @@ export class GhostMachine {
   }
 
   async close(): Promise<void> {
-    const before = this.#calls;
     this.#ended ??= new DrawbridgeError("internal", "the ghost's machine is closed");
-    await before;
+    await this.#calls.ended();
     this.#machine.close();
     unmount(this.#databases);
   }

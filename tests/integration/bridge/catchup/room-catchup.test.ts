@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import type { FoundBounds } from "../../../../src/bridge/catchup/found-events.ts";
-import { RoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
+import { createRoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { leaseLost } from "../../../../src/bridge/ledger/postgres.ts";
 import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
@@ -78,7 +78,7 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
   const positions = new Map<GhostMxid, string>([[ghost, "s0"]]);
   const taken: string[] = [];
   const handled = new Set<EventId>();
-  const rooms = new RoomCatchup({
+  const rooms = createRoomCatchup({
     api,
     ghosts: side.ghosts,
     handled: async (events) => new Set(events.filter((id) => handled.has(id))),

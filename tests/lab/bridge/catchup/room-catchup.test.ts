@@ -10,7 +10,7 @@ import {
   type RawEvent,
 } from "../../../../src/bridge/catchup/found-events.ts";
 import { HomeserverWatch } from "../../../../src/bridge/catchup/catchup.ts";
-import { type MissedTransaction, RoomCatchup, readRooms } from "../../../../src/bridge/catchup/room-catchup.ts";
+import { type MissedTransaction, createRoomCatchup, readRooms } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
@@ -118,7 +118,7 @@ describe("the catchup of rooms on a real homeserver", () => {
     const positions = new Map<GhostMxid, string>();
     const taken: MissedTransaction[] = [];
     const handled = new Set<EventId>();
-    const rooms = new RoomCatchup({
+    const rooms = createRoomCatchup({
       api: using,
       ...(bounds !== undefined && { bounds }),
       ghosts: side.ghosts,
