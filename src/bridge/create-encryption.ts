@@ -45,7 +45,6 @@ export function createEncryption(options: EncryptionOptions) {
   const { mode, storeKeys } = encryption;
   if (mode === "refuse" || storeKeys === undefined) return undefined;
   const takesPart = mode === "on";
-  const ending = new AbortController();
   const recent = new RecentEvents(clock);
 
   const countError = () => metrics.workerErrors.inc({ worker: "intake_envelopes" });
@@ -96,7 +95,7 @@ export function createEncryption(options: EncryptionOptions) {
     /** Makes what is sent ready for its room; undefined where encrypted rooms are refused. */
     encryptEvent: takesPart ? encryptEvent : undefined,
     start: () => {
-      devices.start(ending.signal);
+      devices.start();
       worker?.queue.start();
     },
     /** All ghosts that have machines, or are to have one. */
@@ -105,9 +104,6 @@ export function createEncryption(options: EncryptionOptions) {
       deviceReadiness(devices, [...(await agents.current()).byGhost.keys()].filter(options.owns)),
     record: () => recordDevices(metrics, devices.statuses(), devices.keyDelivery().result),
     /** Closes the devices: nothing can be sent into encrypted rooms after it. */
-    close: async () => {
-      ending.abort();
-      await devices.drain();
-    },
+    close: () => devices.drain(),
   };
 }

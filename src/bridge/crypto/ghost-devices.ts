@@ -79,15 +79,12 @@ export class GhostDevices {
     });
   }
 
-  /** Opens the devices of its ghosts, and keeps them ready until `signal` aborts. */
-  start(signal: AbortSignal): void {
-    for (const loop of [this.#loop, this.#inbox]) {
-      loop.start();
-      signal.addEventListener("abort", () => void loop.drain().catch(this.#logged), { once: true });
-    }
+  /** Opens the devices of its ghosts, and keeps them ready. */
+  start(): void {
+    for (const loop of [this.#loop, this.#inbox]) loop.start();
   }
 
-  /** Resolves when no work is in progress; call it after the signal of `start` aborted. */
+  /** Resolves when no work is in progress. */
   async drain(): Promise<void> {
     await Promise.all([this.#loop.drain(), this.#inbox.drain()]);
     await Promise.all([...this.#devices.values()].map((device) => device.drain()));

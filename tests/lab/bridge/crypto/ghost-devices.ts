@@ -142,11 +142,9 @@ function openSide(
     configured: async () => options.ghosts ?? [],
     owns: () => true,
   });
-  const ending = new AbortController();
-  if (options.start === true) devices.start(ending.signal);
+  if (options.start === true) devices.start();
   let closed: Promise<void> | undefined;
   const close = async () => {
-    ending.abort();
     await devices.drain();
     await homeserver.close();
   };
