@@ -28,12 +28,12 @@ export interface DatabaseLayout {
 
 interface ObjectStore {
   readonly name: string;
-  readonly indices: Map<string, KeyPath>;
+  readonly indices: Record<string, KeyPath>;
 }
 
 interface Database {
   version: number;
-  readonly objectStores: Map<string, ObjectStore>;
+  readonly objectStores: Record<string, ObjectStore["indices"]>;
   readonly transactions: Set<Transaction>;
 }
 
@@ -101,14 +101,14 @@ class IDBObjectStore extends Source {
   }
 
   index(name: string): IDBIndex {
-    const keyPath = this.store.indices.get(name);
+    const keyPath = this.store.indices[name];
     if (keyPath === undefined) throw new DOMException(`no index ${name}`, "NotFoundError");
     return new IDBIndex(this.transaction, this.store, keyPath);
   }
 
   /** The library looks for an equal record itself before it writes to a unique index. */
   createIndex(name: string, keyPath: KeyPath): IDBIndex {
-    this.store.indices.set(name, keyPath);
+    this.store.indices[name] = keyPath;
     this.transaction.request(async () => {
       for (const { key, value } of await this.find(ALL_KEYS)) this.#prepare(key, toValue(value))();
     });
@@ -127,7 +127,7 @@ class IDBObjectStore extends Source {
   /** The clone is made now, because the caller may change the value afterwards. */
   #prepare(key: Buffer, value: unknown): () => void {
     const { transaction, store } = this;
-    const several = [...store.indices.values()].filter((keyPath) => typeof keyPath !== "string");
+    const several = Object.values(store.indices).filter((keyPath) => typeof keyPath !== "string");
     if (several.length > 1) throw new DOMException("two indices over several members", "NotSupportedError");
     const indexKey = several[0] === undefined ? undefined : indexKeyOf(several[0], value);
     const record = { objectStore: store.name, key, value: serialize(value), indexKey };
@@ -174,7 +174,7 @@ class IDBIndex extends Source {
 }
 
 class IDBTransaction extends Transaction {
-  readonly #stores: ReadonlyMap<string, ObjectStore>;
+  readonly #stores: Database["objectStores"];
 
   constructor(records: StoreRecords, database: Database, mode: Mode, scope: ReadonlySet<string> = new Set()) {
     super(records, database.transactions, scope, mode);
@@ -182,9 +182,9 @@ class IDBTransaction extends Transaction {
   }
 
   objectStore(name: string): IDBObjectStore {
-    const store = this.#stores.get(name);
-    if (store !== undefined && (this.mode === "versionchange" || this.scope.has(name))) {
-      return new IDBObjectStore(this, store);
+    const indices = this.#stores[name];
+    if (indices !== undefined && (this.mode === "versionchange" || this.scope.has(name))) {
+      return new IDBObjectStore(this, { name, indices });
     }
     throw new DOMException(`no object store ${name}`, "NotFoundError");
   }
@@ -219,14 +219,14 @@ class IDBDatabase {
   }
 
   get objectStoreNames() {
-    const names = [...this.#database.objectStores.keys()].sort();
+    const names = Object.keys(this.#database.objectStores).sort();
     return { length: names.length, item: (index: number) => names[index] ?? null };
   }
 
   transaction(names: string | Iterable<string>, mode: Mode = "readonly"): IDBTransaction {
     const scope = new Set(typeof names === "string" ? [names] : names);
     for (const name of scope) {
-      if (this.#database.objectStores.has(name)) continue;
+      if (name in this.#database.objectStores) continue;
       throw new DOMException(`no object store ${name}`, "NotFoundError");
     }
     return new IDBTransaction(this.#records, this.#database, mode, scope);
@@ -250,13 +250,13 @@ class IDBDatabase {
 
   createObjectStore(name: string): IDBObjectStore {
     if (this.#upgrade === undefined) throw new DOMException("not an upgrade", "InvalidStateError");
-    this.#database.objectStores.set(name, { name, indices: new Map() });
+    this.#database.objectStores[name] = {};
     return this.#upgrade.objectStore(name);
   }
 
   deleteObjectStore(name: string): void {
     this.#upgrade?.objectStore(name).clear();
-    this.#database.objectStores.delete(name);
+    Reflect.deleteProperty(this.#database.objectStores, name);
   }
 
   close(): void {}
@@ -273,27 +273,17 @@ export class StoredDatabases {
 
   constructor(records: StoreRecords, layout: readonly DatabaseLayout[]) {
     this.records = records;
-    for (const { suffix, version, objectStores } of layout) {
-      const stores = new Map<string, ObjectStore>();
-      for (const [name, indices] of Object.entries(objectStores)) {
-        stores.set(name, { name, indices: new Map(Object.entries(indices)) });
-      }
-      this.#databases.set(suffix, { version, objectStores: stores, transactions: new Set() });
+    for (const { suffix, ...database } of structuredClone(layout)) {
+      this.#databases.set(suffix, { ...database, transactions: new Set() });
     }
   }
 
   layout(): readonly DatabaseLayout[] {
-    return [...this.#databases].map(([suffix, { version, objectStores }]) => ({
-      suffix,
-      version,
-      objectStores: Object.fromEntries(
-        [...objectStores.values()].map(({ name, indices }) => [name, Object.fromEntries(indices)]),
-      ),
-    }));
+    return [...this.#databases].map(([suffix, { version, objectStores }]) => ({ suffix, version, objectStores }));
   }
 
   open(request: IDBOpenDBRequest, suffix: string, version: number | undefined): void {
-    const none = { version: 0, objectStores: new Map(), transactions: new Set<Transaction>() };
+    const none: Database = { version: 0, objectStores: {}, transactions: new Set() };
     const database = this.#databases.get(suffix) ?? none;
     this.#databases.set(suffix, database);
     const connection = new IDBDatabase(`${this.records.name}${suffix}`, this.records, database);
@@ -304,16 +294,8 @@ export class StoredDatabases {
   }
 }
 
-/** The databases of a thread's machines, by the names of their stores. */
-const mounted = new Map<string, StoredDatabases>();
-
-export function mount(databases: StoredDatabases): void {
-  mounted.set(databases.records.name, databases);
-}
-
-export function unmount(databases: StoredDatabases): void {
-  mounted.delete(databases.records.name);
-}
+/** The databases that the library may open, by the names of their stores. */
+export const mounted = new Map<string, StoredDatabases>();
 
 class IDBFactory {
   open(name: string, version?: number): IDBOpenDBRequest {

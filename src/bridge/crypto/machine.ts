@@ -28,7 +28,7 @@ import {
   hasComparedIdentity,
   SenderDevices,
 } from "./decrypt-event.ts";
-import { type DatabaseLayout, mount, StoredDatabases, unmount } from "./indexeddb.ts";
+import { type DatabaseLayout, mounted, StoredDatabases } from "./indexeddb.ts";
 import {
   isPanic,
   markSent,
@@ -117,7 +117,7 @@ export class GhostMachine {
   static async open(store: ClaimedStore, deps: MachineDependencies): Promise<GhostMachine> {
     const records = new StoreRecords({ ghost: store.ghost, fence: store.fence }, deps);
     const databases = new StoredDatabases(records, store.layout as readonly DatabaseLayout[]);
-    mount(databases);
+    mounted.set(records.name, databases);
     try {
       const machine = await GhostMachine.#start(store, records);
       // A ghost has one device, so it has no other device of its own to request keys from.
@@ -128,7 +128,7 @@ export class GhostMachine {
       await opened.#commitOpening();
       return opened;
     } catch (error) {
-      unmount(databases);
+      mounted.delete(records.name);
       throw error;
     }
   }
@@ -272,6 +272,6 @@ export class GhostMachine {
     this.#ended ??= new DrawbridgeError("internal", "the ghost's machine is closed");
     await this.#calls.ended();
     this.#machine.close();
-    unmount(this.#databases);
+    mounted.delete(this.#databases.records.name);
   }
 }
