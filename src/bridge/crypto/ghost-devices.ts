@@ -57,10 +57,10 @@ export class GhostDevices {
         return this.sendToDevice(ghost, type, { [ghost]: { [deviceId]: content } });
       },
     });
-    deps.ghosts.onDeviceDeleted((ghost, deviceId) => {
+    deps.ghosts.onDeviceDeleted = (ghost, deviceId) => {
       const device = this.#devices.get(ghost);
       if (device?.deviceId === deviceId) void device.stop("device_deleted").catch(this.#logged);
-    });
+    };
     this.#loop = new WorkLoop({
       clock: deps.clock,
       round: (signal) =>

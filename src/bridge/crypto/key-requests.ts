@@ -24,40 +24,35 @@ export interface KeyRequestDependencies {
 type Session = NonNullable<ReturnType<typeof sessionOf>>;
 type Request = ReturnType<typeof requestsFor>[number];
 
-export class KeyRequests {
-  readonly #deps: KeyRequestDependencies;
-  readonly #asked = new LRUCache<string, { readonly at: number; readonly sent: Promise<boolean> }>({
+export function createKeyRequests({ devices, observe }: KeyRequestDependencies) {
+  const asked = new LRUCache<string, { readonly at: number; readonly sent: Promise<boolean> }>({
     max: REMEMBERED_MAX,
   });
 
-  constructor(deps: KeyRequestDependencies) {
-    this.#deps = deps;
-  }
-
   /** Requests an event's key; returns whether that was done now or within the interval. */
-  async request(
+  async function request(
     ghosts: readonly GhostMxid[],
     event: EncryptedRoomEvent,
     now: number,
     intervalMs: number,
   ): Promise<boolean> {
     const sent = await Promise.all(
-      requestsFor(this.#deps.devices.statuses(), ghosts, event).map((request) => {
-        const last = this.#asked.peek(request.id);
+      requestsFor(devices.statuses(), ghosts, event).map((request) => {
+        const last = asked.peek(request.id);
         if (last !== undefined && now - last.at < intervalMs) return last.sent;
-        const asking = this.#ask(request);
-        this.#asked.set(request.id, { at: now, sent: asking });
+        const asking = ask(request);
+        asked.set(request.id, { at: now, sent: asking });
         return asking;
       }),
     );
     return sent.some((done) => done);
   }
 
-  async keyCame(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
-    await Promise.all(requestsFor(this.#deps.devices.statuses(), ghosts, event).map((request) => this.#cancel(request)));
+  async function keyCame(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
+    await Promise.all(requestsFor(devices.statuses(), ghosts, event).map((request) => cancel(request)));
   }
 
-  async #ask(request: Request): Promise<boolean> {
+  async function ask(request: Request): Promise<boolean> {
     const { room, sessionId, senderKey } = request.session;
     const body = {
       algorithm: "m.megolm.v1.aes-sha2",
@@ -65,23 +60,25 @@ export class KeyRequests {
       session_id: sessionId,
       ...(senderKey !== undefined && { sender_key: senderKey }),
     };
-    const outcome = await this.#send(request, { action: "request", body });
+    const outcome = await send(request, { action: "request", body });
     const isSent = outcome.kind === "ok";
-    this.#deps.observe(isSent ? "sent" : "failed");
-    if (!isSent) this.#asked.delete(request.id);
+    observe(isSent ? "sent" : "failed");
+    if (!isSent) asked.delete(request.id);
     return isSent;
   }
 
-  async #cancel(request: Request): Promise<void> {
-    this.#asked.delete(request.id);
-    const outcome = await this.#send(request, { action: "request_cancellation" });
-    if (outcome.kind === "ok") this.#deps.observe("canceled");
+  async function cancel(request: Request): Promise<void> {
+    asked.delete(request.id);
+    const outcome = await send(request, { action: "request_cancellation" });
+    if (outcome.kind === "ok") observe("canceled");
   }
 
-  #send({ id, ghost, deviceId, session }: Request, content: UnknownObject) {
+  function send({ id, ghost, deviceId, session }: Request, content: UnknownObject) {
     const message = { ...content, request_id: id, requesting_device_id: deviceId };
-    return this.#deps.devices.sendToDevice(ghost, REQUEST, { [session.sender]: { "*": message } });
+    return devices.sendToDevice(ghost, REQUEST, { [session.sender]: { "*": message } });
   }
+
+  return { request, keyCame };
 }
 
 /** The requests that are, or were, made for an event's session. */

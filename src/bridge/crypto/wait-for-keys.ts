@@ -23,7 +23,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
-import { KeyRequests } from "./key-requests.ts";
+import { createKeyRequests } from "./key-requests.ts";
 import { type Opening, type OpeningDependencies, openIntakeEnvelope } from "./open-intake-envelope.ts";
 
 const BATCH = 32;
@@ -71,7 +71,7 @@ export type IntakeEnvelopeWorker = ReturnType<typeof createIntakeEnvelopeWorker>
 export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencies) {
   const { ledger, devices, recent, fetchEvent, agents, namespace, clock, log, observe } = deps;
   const { capacity, noticeIntervalMs, contextLifetimeMs, keyRequests } = deps;
-  const requests = new KeyRequests({ devices, observe: observe.keyRequest });
+  const requests = createKeyRequests({ devices, observe: observe.keyRequest });
   const queue = new WorkQueue<Claim>({
     clock,
     concurrency: BATCH,

@@ -25,13 +25,13 @@ export interface GhostsDependencies {
   readonly mayMake?: (ghost: GhostMxid) => Promise<boolean>;
 }
 
-type DeletedListener = (ghost: GhostMxid, deviceId: string) => void;
-
 export class Ghosts {
   readonly #deps: GhostsDependencies;
-  readonly #onDeleted: DeletedListener[] = [];
   readonly #ready = new Map<GhostMxid, GhostActor>();
   readonly #inFlight = new Map<GhostMxid, Promise<Outcome<GhostActor>>>();
+
+  /** Called when the homeserver does not know a device that once had keys there. */
+  onDeviceDeleted: (ghost: GhostMxid, deviceId: string) => void = () => undefined;
 
   constructor(deps: GhostsDependencies) {
     this.#deps = deps;
@@ -50,10 +50,6 @@ export class Ghosts {
 
   forget(ghost: GhostMxid): void {
     this.#ready.delete(ghost);
-  }
-
-  onDeviceDeleted(listener: DeletedListener): void {
-    this.#onDeleted.push(listener);
   }
 
   /** The ghost ready to act, or when to try again. @param signal ends the wait, and the actor's requests */
@@ -83,7 +79,7 @@ export class Ghosts {
     return isOfGhost(second) ? retry("ghost_refused", undefined, second.errcode) : second;
   }
 
-  /** Puts a device that the homeserver does not know, if it never had keys; else calls the listeners. */
+  /** Puts a device that the homeserver does not know, if it never had keys; else reports it. */
   async restoreDevice(actor: GhostActor): Promise<Ok<undefined> | Retry> {
     const { ledger, homeserver, clock } = this.#deps;
     const { ghost, deviceId } = actor;
@@ -94,7 +90,7 @@ export class Ghosts {
       return retry("device_unavailable", undefined, UNKNOWN_DEVICE);
     }
     if (await ledger.ghosts.hadKeys(ghost, deviceId)) {
-      for (const listener of this.#onDeleted) listener(ghost, deviceId);
+      this.onDeviceDeleted(ghost, deviceId);
       return retry("ghost_refused", undefined, UNKNOWN_DEVICE);
     }
     const put = await homeserver.putDevice(actor, DEVICE_NAME);

@@ -19,7 +19,7 @@ async function fixture(t: TestContext, hadKeys: boolean, script: Script = WELL) 
     random: systemRandom,
   });
   const deleted: string[] = [];
-  ghosts.onDeviceDeleted((who) => deleted.push(who));
+  ghosts.onDeviceDeleted = (who) => deleted.push(who);
   const puts = () =>
     homeserver.seen.filter(({ method, path }) => method === "PUT" && path.includes("/devices/"));
   return { homeserver, side, ghosts, deleted, puts };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
-import { type KeyRequestDependencies, KeyRequests } from "../../../../src/bridge/crypto/key-requests.ts";
+import { createKeyRequests, type KeyRequestDependencies } from "../../../../src/bridge/crypto/key-requests.ts";
 import { event, ghost, room } from "../../../support/ledger.ts";
 
 describe("requests for room keys", () => {
@@ -14,7 +14,7 @@ describe("requests for room keys", () => {
         return { kind: "ok", value: undefined };
       },
     } as unknown as KeyRequestDependencies["devices"];
-    const requests = new KeyRequests({ devices, observe: () => undefined });
+    const requests = createKeyRequests({ devices, observe: () => undefined });
     const ask = (content: object) => {
       const asked = { event: event("q1"), room: room("r"), sender: "@alice:a.test", raw: { content } };
       return requests.request([ghost("docs")], asked as unknown as EncryptedRoomEvent, 0, 1_000);
