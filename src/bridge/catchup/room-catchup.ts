@@ -134,7 +134,11 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
     return { read, complete };
   }
 
-  async function readOne(ghost: GhostMxid, budget: FoundBudget, signal: AbortSignal): Promise<Outcome<RoomsRead>> {
+  async function readOne(
+    ghost: GhostMxid,
+    budget: FoundBudget,
+    signal: AbortSignal,
+  ): Promise<Outcome<RoomsRead>> {
     const since = await position(ghost);
     const ready = await options.ghosts.readyGhost(ghost, signal);
     if (ready.kind !== "ok") return ready;

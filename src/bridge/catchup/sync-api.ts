@@ -177,7 +177,10 @@ function inRoom(event: RawEvent, room: RoomId): RawEvent {
 }
 
 function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid, since: string) {
-  const rooms = new Map<RoomId, { readonly events: readonly RawEvent[]; readonly before: string | undefined }>();
+  const rooms = new Map<
+    RoomId,
+    { readonly events: readonly RawEvent[]; readonly before: string | undefined }
+  >();
   for (const [id, { timeline }] of Object.entries({ ...sync.rooms.leave, ...sync.rooms.join })) {
     const room = parseRoomId(id);
     if (room === undefined || timeline === undefined) continue;

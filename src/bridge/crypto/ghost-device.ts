@@ -15,7 +15,7 @@ import type { DeviceApi, DeviceRecord, OutgoingRequest, PublishedDevice } from "
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import { DONE, type Failure, type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
+import { type Failure, type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
 import { DeviceRequests } from "./device-requests.ts";
 import { KeyCatchup, type KeyCatchupObserver } from "./key-catchup.ts";
 import { ThreadRefusal } from "./machine-thread.ts";

@@ -279,7 +279,11 @@ export class StoredDatabases {
   }
 
   layout(): readonly DatabaseLayout[] {
-    return [...this.#databases].map(([suffix, { version, objectStores }]) => ({ suffix, version, objectStores }));
+    return [...this.#databases].map(([suffix, { version, objectStores }]) => ({
+      suffix,
+      version,
+      objectStores,
+    }));
   }
 
   open(request: IDBOpenDBRequest, suffix: string, version: number | undefined): void {

@@ -7,10 +7,6 @@ import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { ForeignStore, GhostMachine } from "./machine.ts";
-import { isPanic } from "./olm-machine-adapter.ts";
-import { createStorePool } from "./store-claim.ts";
-import { createRecordCache } from "./store-records.ts";
-import { StoreWriter } from "./store-writer.ts";
 import {
   createOutbox,
   type FromThread,
@@ -18,6 +14,10 @@ import {
   type ThreadErrorKind,
   type ToThread,
 } from "./machine-thread.ts";
+import { isPanic } from "./olm-machine-adapter.ts";
+import { createStorePool } from "./store-claim.ts";
+import { createRecordCache } from "./store-records.ts";
+import { StoreWriter } from "./store-writer.ts";
 
 /** Longest that an answer waits to leave together with others. */
 const HOLD_MS = 10;

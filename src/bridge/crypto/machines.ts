@@ -20,7 +20,13 @@ import {
   type ThreadErrorKind,
   ThreadRefusal,
 } from "./machine-thread.ts";
-import { type Claim, type ClaimDependencies, createStore, createStorePool, loadStore } from "./store-claim.ts";
+import {
+  type Claim,
+  type ClaimDependencies,
+  createStore,
+  createStorePool,
+  loadStore,
+} from "./store-claim.ts";
 
 const REOPEN_WAIT_MS = 10_000;
 const REOPEN_RETRY_FIRST_MS = 250;

@@ -144,7 +144,10 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     await ledger.envelopes.defer(envelope, wakeAt, { requested: false, prolonged });
   }
 
-  async function laterEdit({ envelope, ghosts }: Claim, draining?: AbortSignal): Promise<MessageEvent | undefined> {
+  async function laterEdit(
+    { envelope, ghosts }: Claim,
+    draining?: AbortSignal,
+  ): Promise<MessageEvent | undefined> {
     for (const later of await ledger.envelopes.laterEdits(envelope)) {
       const opening = await open({ envelope: later, ghosts }, draining);
       if (opening.kind !== "opened") continue;
@@ -219,8 +222,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     const now = clock.now();
     if (now >= envelope.deadline) return expire(deps, envelope, reasonToEnd(envelope));
     const isDue = envelope.keyRequests < keyRequests.attempts && now >= requestDue(envelope, 0);
-    const requested =
-      isDue && (await requests.request(ghosts, event, now, requestWait(envelope)));
+    const requested = isDue && (await requests.request(ghosts, event, now, requestWait(envelope)));
     const next = requested ? 1 : 0;
     const again = now + backoffMs(RETRY, envelope.attempts);
     const mayAsk = envelope.keyRequests + next < keyRequests.attempts;

@@ -113,7 +113,10 @@ export type DownloadedFile = Uint8Array | "too_large" | "damaged";
 
 export type DownloadFile = ReturnType<typeof createDownloader>;
 
-export function createDownloader({ homeserver, ghosts }: Pick<UploaderDependencies, "homeserver" | "ghosts">) {
+export function createDownloader({
+  homeserver,
+  ghosts,
+}: Pick<UploaderDependencies, "homeserver" | "ghosts">) {
   return async (
     ghost: GhostMxid,
     { server, mediaId, encryption }: AttachmentReference,

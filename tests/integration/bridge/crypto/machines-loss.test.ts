@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { serialize } from "node:v8";
-import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
+import type { DeviceTrustPolicy, EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
 import { encodeKey } from "../../../../src/bridge/crypto/idb-keys.ts";
 import { GhostMachine } from "../../../../src/bridge/crypto/machine.ts";
 import { loadStore } from "../../../../src/bridge/crypto/store-claim.ts";
@@ -204,7 +204,7 @@ describe("machines and their stores under failure", () => {
       if (/^crypto_records?(_by_\w+)?$/.test(statement) && readsLeft-- <= 0)
         throw new Error(`no database at ${url}`);
     });
-    const policy = { senderDevices: "allow_all", verifiedIdentities: [] } as const;
+    const policy: DeviceTrustPolicy = { senderDevices: "allow_all", verifiedIdentities: [] };
     /** The machine without a thread, on a database that answers so many reads more. */
     const open = async () => {
       const on = { pool, storeKeys, clock, random: systemRandom };

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
-import type { RoomId, UserId } from "../../../../src/domain/identifiers.ts";
+import type { UserId } from "../../../../src/domain/identifiers.ts";
 import { asEvent, GhostSide, KeyServer, machinesScene, Person } from "../../../support/crypto-world.ts";
 
 const GHOST = "@agent_docs:a.test";

@@ -63,11 +63,7 @@ describe("claiming a store", () => {
     const early = await loadStore({ ...on, pool: interrupted(rotate) }, ghost(), DEVICE);
     // It has not got the new key: to it the store is another's, and it writes nothing.
     assert.equal(early.kind, "foreign");
-    const claim = await loadStore(
-      { ...rotated, storeKeys: ContentKeys.parse(storeKey(2)) },
-      ghost(),
-      DEVICE,
-    );
+    const claim = await loadStore({ ...rotated, storeKeys: ContentKeys.parse(storeKey(2)) }, ghost(), DEVICE);
     assert.ok(claim.kind === "claimed");
     assert.deepEqual(claim.store.key, key);
   });

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { pino } from "pino";
 import { createIntakeEnvelopeExpiry } from "../../../../src/bridge/crypto/wait-for-keys.ts";
-import type { EventId, RoomId } from "../../../../src/domain/identifiers.ts";
+import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { sealed } from "../../../support/fake-devices.ts";
 import { member, question } from "../../../support/intake.ts";
 import { ghost } from "../../../support/ledger.ts";

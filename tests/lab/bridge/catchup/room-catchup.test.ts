@@ -3,14 +3,18 @@ import assert from "node:assert/strict";
 import { after, describe, it, type TestContext } from "node:test";
 import { isDeepStrictEqual } from "node:util";
 import { pino } from "pino";
+import { HomeserverWatch } from "../../../../src/bridge/catchup/catchup.ts";
 import {
   type FoundBounds,
   FoundBudget,
   type FoundEvent,
   type RawEvent,
 } from "../../../../src/bridge/catchup/found-events.ts";
-import { HomeserverWatch } from "../../../../src/bridge/catchup/catchup.ts";
-import { type MissedTransaction, createRoomCatchup, readRooms } from "../../../../src/bridge/catchup/room-catchup.ts";
+import {
+  createRoomCatchup,
+  type MissedTransaction,
+  readRooms,
+} from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";

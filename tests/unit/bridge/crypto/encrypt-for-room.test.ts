@@ -3,7 +3,6 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { encryptForRoom, encryptionOf } from "../../../../src/bridge/crypto/encrypt-for-room.ts";
-import type { GhostActor } from "../../../../src/bridge/matrix/http.ts";
 import { type Outcome, retry } from "../../../../src/bridge/matrix/request-result.ts";
 import type { GhostMxid, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
 import { ACTOR, openDevice } from "../../../support/fake-devices.ts";

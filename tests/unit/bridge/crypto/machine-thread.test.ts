@@ -1,7 +1,11 @@
 // How questions and answers travel between the bridge and a thread of machines.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { createOutbox, startMachineThread } from "../../../../src/bridge/crypto/machine-thread.ts";
+import {
+  createOutbox,
+  startMachineThread,
+  type ThreadData,
+} from "../../../../src/bridge/crypto/machine-thread.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 
@@ -15,7 +19,10 @@ const COUNTING = new URL(
 
 describe("messages to a thread of machines", () => {
   it("calls of one turn go as one message, and each is answered", async () => {
-    const data = { databaseUrl: "", policy: { senderDevices: "allow_all", verifiedIdentities: [] } } as const;
+    const data: ThreadData = {
+      databaseUrl: "",
+      policy: { senderDevices: "allow_all", verifiedIdentities: [] },
+    };
     const thread = startMachineThread(data, systemClock, { lost: () => {}, ended: () => {} }, COUNTING);
     const ask = () => thread.ask({ do: "shut", ghost: "@agent_docs:a.test" as GhostMxid });
     assert.deepEqual(await Promise.all([ask(), ask(), ask()]), [3, 3, 3]);
@@ -24,7 +31,10 @@ describe("messages to a thread of machines", () => {
   });
 
   it("a call that cannot be posted is refused alone, and its thread goes on", async () => {
-    const data = { databaseUrl: "", policy: { senderDevices: "allow_all", verifiedIdentities: [] } } as const;
+    const data: ThreadData = {
+      databaseUrl: "",
+      policy: { senderDevices: "allow_all", verifiedIdentities: [] },
+    };
     const ended: string[] = [];
     const on = { lost: () => {}, ended: () => void ended.push("ended") };
     const thread = startMachineThread(data, systemClock, on, COUNTING);
