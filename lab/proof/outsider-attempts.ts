@@ -12,7 +12,7 @@ import type { MatrixAnswer } from "../../src/federation/homeserver/api.ts";
 import { SignedRequests } from "../../src/federation/homeserver/signed-request.ts";
 import type { PlaneName } from "../../src/federation/plane-order.ts";
 import { borderStatus } from "../../src/federation/planes/border/status.ts";
-import { type AnsweringLayer, homeserverRefusal } from "../../src/federation/probes/read-answers.ts";
+import { homeserverRefusal } from "../../src/federation/probes/read-answers.ts";
 import { AgentsFile } from "../../src/rendered-files/agents-file.ts";
 import { loadYaml } from "../../src/runtime/load-yaml.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
@@ -62,7 +62,7 @@ export interface Refusal {
   /** The error code in the body, or the text of the answer. */
   readonly code: string | undefined;
   /** The layer of the homeserver that has to refuse, where the answer shows it, and the one that did. */
-  readonly layer?: { readonly expected: AnsweringLayer; readonly answered: AnsweringLayer | undefined };
+  readonly layer?: { readonly expected: string; readonly answered: string | undefined };
 }
 
 /** The attempts, for people. */

@@ -14,13 +14,11 @@ const Url = z.url({ protocol: /^https?$/ });
 const Path = z.string().min(1);
 
 const Homeserver = z.strictObject({
-  /** Client-server API, without a final slash. */
   url: Url,
   /** Access token of an administrator of the homeserver; the rooms plane acts with it. */
   operatorToken: SecretReference,
   /** Signed requests to retained servers are made with the homeserver's own key (server-server API). */
   signingKeyFile: Path,
-  /** A CONNECT proxy for federation requests. */
   federationProxy: Url.optional(),
   /** PEM bundle for federation requests; the system's when absent. */
   federationCaFile: Path.optional(),
@@ -46,7 +44,6 @@ const Issuer = z.discriminatedUnion("adapter", [
     /** A confidential client with the realm-management role manage-clients. */
     adminClientId: z.string().min(1),
     adminClientSecret: SecretReference,
-    /** The realm that the admin client belongs to. */
     adminRealm: z.string().min(1).default("master"),
     /** The `aud` that tokens of declared clients carry. */
     audience: z.string().min(1),
@@ -68,10 +65,7 @@ export const FederationConfigFile = z.strictObject({
       .default("main"),
     /** OpenSSH allowed signers (ssh-keygen(1)): only commits signed by one of them are applied. */
     allowedSignersFile: Path.optional(),
-    /**
-     * Which commits since the last accepted head must be signed. `every`: all, those that a merge brings included.
-     * `first_parent`: whoever signs a merge answers for the commits that it brings.
-     */
+    /** Commits that must be signed: `every` new one, or the `first_parent` line, which answers for what it merges. */
     signedCommits: z.enum(["every", "first_parent"]).default("every"),
     /** A commit that is trusted with all its ancestors, from before commits were signed. */
     trustedBase: GitRevision.optional(),
@@ -85,9 +79,7 @@ export const FederationConfigFile = z.strictObject({
   state: Path.default("state"),
   reconcile: z
     .strictObject({
-      /** How often the branch is read. */
       interval: durationMs("1s", { min: "100ms" }),
-      /** How often every plane is checked for drift. */
       driftInterval: durationMs("30s", { min: "1s" }),
       /** `GET /metrics`; not served when absent. */
       observe: ListenAddress.optional(),
@@ -99,12 +91,6 @@ export const FederationConfigFile = z.strictObject({
     includeFile: Path,
     restart: Restart,
   }),
-  rooms: z
-    .strictObject({
-      /** How long a retained server may take to show the ACL. */
-      enforcementTimeout: durationMs("30s", { min: "1s" }),
-    })
-    .prefault({}),
   border: z.strictObject({
     policyFile: Path,
     /** The bearer token of the module's status resource on the homeserver. */

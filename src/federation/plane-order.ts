@@ -16,7 +16,6 @@ export const PLANE_NUMBERS: Readonly<Record<PlaneName, 1 | 2 | 3 | 4 | 5>> = {
   gateway: 5,
 };
 
-/** A plane in a table or after the word: `2 rooms`. */
 export function planeLabel(plane: PlaneName): string {
   return `${PLANE_NUMBERS[plane]} ${plane}`;
 }

@@ -1,7 +1,6 @@
 // A lock among the processes of this machine that the kernel gives back when its holder ends, however it
 // ends: the name of an abstract Unix socket (unix(7)), which is in no file system and ends with its process.
-import { connect, createServer } from "node:net";
-import process from "node:process";
+import { createServer } from "node:net";
 import type { Clock } from "../domain/clock.ts";
 import { sha256 } from "../domain/digest.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
@@ -10,22 +9,16 @@ export interface NamedLock {
   release(): Promise<void>;
 }
 
-/** A holder that is busy answers late; who it is only shapes a sentence. */
-const ANSWERS_WITHIN_MS = 500;
-
 /** Hashed, because a socket's name has at most 107 bytes and a path may have more. */
 function socketOf(name: string): string {
   return `\0drawbridge-${sha256(name).toString("hex").slice(0, 40)}`;
 }
 
-/** Takes the lock if it is free. While it is held, its socket answers with the holder's process ID. */
+/** Takes the lock if it is free. */
 export function tryNamedLock(name: string): Promise<NamedLock | undefined> {
   const path = socketOf(name);
   return new Promise((resolve, reject) => {
-    const server = createServer((socket) => {
-      socket.on("error", () => socket.destroy());
-      socket.end(String(process.pid), () => socket.destroy());
-    });
+    const server = createServer((socket) => socket.destroy());
     server.unref();
     server.once("error", (error: NodeJS.ErrnoException) => {
       if (error.code === "EADDRINUSE") resolve(undefined);
@@ -61,19 +54,4 @@ export async function namedLock(
     }
     await options.clock.sleep(100);
   }
-}
-
-/** The process that holds the lock; undefined when it is free, or when the holder does not answer at once. */
-export function namedLockHolder(name: string): Promise<number | undefined> {
-  return new Promise((resolve) => {
-    let text = "";
-    const socket = connect({ path: socketOf(name) });
-    socket.setTimeout(ANSWERS_WITHIN_MS, () => socket.destroy());
-    socket.setEncoding("utf8");
-    socket.on("data", (chunk: string) => {
-      text += chunk;
-    });
-    socket.on("error", () => socket.destroy());
-    socket.on("close", () => resolve(/^[1-9][0-9]{0,9}$/.test(text) ? Number(text) : undefined));
-  });
 }

@@ -17,7 +17,7 @@ describe("Envoy with Keycloak's tokens", () => {
     issuer.putSecret("b", "secret-of-b");
     const client = { clientId: "org-b-client", secret: { file: "client-secrets/b" } };
     const stranger = { clientId: "org-c-client", secret: { file: "client-secrets/b" } };
-    assert.deepEqual((await issuer.adapter.apply(intentOf([client, stranger]))).failures, []);
+    assert.deepEqual([...(await issuer.adapter.apply(intentOf([client, stranger]))).failures], []);
     const gateway = await testGateway(folder, {
       issuer: { url: issuer.url, jwksUrl: issuer.jwksUrl, audience: AUDIENCE },
       agents: { "docs-qa": { upstream: agent.url, invokePath: "/rpc", clients: ["org-b-client"] } },

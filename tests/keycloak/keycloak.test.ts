@@ -81,11 +81,11 @@ describe("Keycloak as the issuer", () => {
     ],
   ] as const) {
     it(`${what}, given to a client by hand, is drift, and is undone [PLN-5]`, async () => {
-      assert.deepEqual((await apply(CLIENT)).failures, []);
+      assert.deepEqual([...(await apply(CLIENT)).failures], []);
       const { status } = await change(`clients/${await idOf(CLIENT.clientId)}`);
       assert.ok(status < 300, `by hand: ${status}`);
       assert.deepEqual(await driftKinds(), [["org-b-client", "edited"]]);
-      assert.deepEqual(await apply(CLIENT), { changed: true, failures: [] });
+      assert.deepEqual(await apply(CLIENT), { changed: true, failures: new Map() });
       assert.deepEqual(await driftKinds(), []);
       const { token } = await issuer.ask("org-b-client", "secret-of-b");
       const claims = decodeJwt(token);
@@ -105,9 +105,9 @@ describe("Keycloak as the issuer", () => {
       publicClient: false,
     });
     const adopted = { clientId: "adopted-client", secret: { file: "client-secrets/b" } };
-    assert.deepEqual((await apply(CLIENT, adopted)).failures, []);
+    assert.deepEqual([...(await apply(CLIENT, adopted)).failures], []);
     assert.equal((await issuer.ask("adopted-client", "secret-of-b")).status, 200);
-    assert.deepEqual((await apply(CLIENT)).failures, []);
+    assert.deepEqual([...(await apply(CLIENT)).failures], []);
     assert.equal((await issuer.client("foreign-client"))?.["enabled"], true);
     assert.equal((await issuer.client("adopted-client"))?.["enabled"], false, "declared no more, so closed");
     assert.equal((await issuer.ask("adopted-client", "secret-of-b")).status, 401);
@@ -127,9 +127,9 @@ describe("Keycloak as the issuer", () => {
     ] as const) {
       await issuer.admin("POST", "clients", { clientId, enabled, secret: "theirs", publicClient: false });
       // As it is rendered for a closed partner that may invoke nothing: without a secret.
-      assert.deepEqual((await apply(CLIENT, { clientId, enabled: false })).failures, []);
+      assert.deepEqual([...(await apply(CLIENT, { clientId, enabled: false })).failures], []);
       assert.equal((await issuer.client(clientId))?.["enabled"], false);
-      assert.deepEqual((await apply(CLIENT)).failures, []);
+      assert.deepEqual([...(await apply(CLIENT)).failures], []);
       await issuer.admin("PUT", `clients/${await idOf(clientId)}`, { enabled: true });
       assert.deepEqual(await driftKinds(), [[clientId, "enabled"]]);
       await apply(CLIENT);
@@ -144,7 +144,7 @@ describe("Keycloak as the issuer", () => {
       attributes: { "drawbridge.owner": null },
     });
     assert.deepEqual(await driftKinds(), [[clientId, "edited"]]);
-    assert.deepEqual((await apply(CLIENT)).failures, []);
+    assert.deepEqual([...(await apply(CLIENT)).failures], []);
     assert.deepEqual(await driftKinds(), []);
     await apply();
     assert.equal((await issuer.client(clientId))?.["enabled"], false, "it is no client of ours to delete");
@@ -155,10 +155,7 @@ describe("Keycloak as the issuer", () => {
       const before = await issuer.client(clientId);
       for (const enabled of [true, false]) {
         const { failures } = await apply(CLIENT, { clientId, enabled, secret: { file: "client-secrets/b" } });
-        assert.deepEqual(
-          failures.map(({ clientId: id, reason }) => [id, reason]),
-          [[clientId, "issuer_refused"]],
-        );
+        assert.deepEqual([...failures], [[clientId, "issuer_refused"]]);
       }
       assert.deepEqual(await issuer.client(clientId), before);
     }
@@ -167,10 +164,7 @@ describe("Keycloak as the issuer", () => {
   it("a secret that cannot be read holds up no other client", async () => {
     const broken = { clientId: "broken-client", secret: { file: "client-secrets/nowhere" } };
     const { failures } = await apply(broken, CLIENT);
-    assert.deepEqual(
-      failures.map(({ clientId, reason }) => [clientId, reason]),
-      [["broken-client", "secret_unavailable"]],
-    );
+    assert.deepEqual([...failures], [["broken-client", "secret_unavailable"]]);
     assert.equal((await issuer.ask("org-b-client", "secret-of-b")).status, 200);
   });
 });

@@ -12,7 +12,7 @@ import {
   type IssuerAdapter,
   type IssuerIntent,
 } from "../../src/federation/planes/gateway/issuer-adapter.ts";
-import { keycloakAdapter } from "../../src/federation/planes/gateway/issuer-keycloak.ts";
+import { Keycloak } from "../../src/federation/planes/gateway/issuer-keycloak.ts";
 import { loadIssuerConfig } from "../../src/issuer/config.ts";
 import { generateSigningKeys, startIssuer } from "../../src/issuer/server.ts";
 import { ClientsFile } from "../../src/rendered-files/issuer-clients.ts";
@@ -185,7 +185,7 @@ export async function keycloakIssuer(folder: string): Promise<KeycloakUnderTest>
   const ask: IssuerUnderTest["ask"] = (clientId, secret) =>
     askForToken(`${base}/realms/${realm}/protocol/openid-connect/token`, clientId, secret);
   return {
-    adapter: keycloakAdapter(
+    adapter: new Keycloak(
       {
         adapter: "keycloak",
         url: base,

@@ -49,7 +49,6 @@ export function roomsDeployment(
       federationProxy: server.proxyUrl,
       federationCaFile: server.caFile,
     },
-    rooms: { enforcementTimeout: 20_000 },
     border: { statusToken: { file: server.border.statusTokenFile } },
   } as unknown as FederationConfig;
   const runtime = roomsRuntime(config, systemClock);

@@ -2,7 +2,7 @@
 // on standard error.
 import { printableLine } from "../../domain/printable.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../../federation/plane-order.ts";
-import type { LockHolder, ReconcileEvent, Reporter } from "../../federation/reconcile/context.ts";
+import type { ReconcileEvent, Reporter } from "../../federation/reconcile/context.ts";
 import { say, short } from "./output.ts";
 
 /** A plane in a running text, where a bare `2 rooms` would be taken for a count: `plane 2 (rooms)`. */
@@ -24,16 +24,10 @@ const LIST = new Intl.ListFormat("en-GB");
 /** How long a workflow stands still before it says what it waits for. */
 const SILENT_WAIT_MS = 3_000;
 
-const HOLDERS: Readonly<Record<LockHolder, string>> = {
-  reconciler: "the reconciler",
-  command: "another command",
-  unknown: "another process",
-};
-
 export interface WorkflowReporter extends Reporter {
   /** The workflow has reported how a plane ended. */
   planeReported(): void;
-  /** Which locks were waited for, once the workflow is over; undefined when none was. */
+  /** Which planes were waited for, once the workflow is over; undefined when none was. */
   waits(): string | undefined;
 }
 
@@ -42,13 +36,12 @@ export interface WorkflowReporter extends Reporter {
  * plane, which alone takes long. A lock of another process is reported at the end, or when the workflow stands still.
  */
 export function workflowReporter(): WorkflowReporter {
-  const waited = new Map<LockHolder, Set<string>>();
+  const waited = new Set<string>();
   let late: NodeJS.Timeout | undefined;
   return {
     event: (event) => {
       if (event.event === "plane_waits") {
-        const planes = waited.get(event.holder) ?? new Set();
-        waited.set(event.holder, planes.add(planeWords(event.plane)));
+        waited.add(planeWords(event.plane));
         clearTimeout(late);
         late = setTimeout(() => progressReporter.event(event), SILENT_WAIT_MS).unref();
         return;
@@ -62,8 +55,7 @@ export function workflowReporter(): WorkflowReporter {
     planeReported: () => clearTimeout(late),
     waits: () => {
       if (waited.size === 0) return undefined;
-      const who = [...waited].map(([holder, planes]) => `${HOLDERS[holder]} on ${LIST.format(planes)}`);
-      return `At the same moment the same was done by ${who.join(" and by ")}; that was waited for, and hinders nothing.`;
+      return `Another process, such as the reconciler, was at work on ${LIST.format(waited)}; that was waited for, and hinders nothing.`;
     },
   };
 }
@@ -91,7 +83,7 @@ function textOf(event: ReconcileEvent): string | undefined {
       return `${planeWords(event.plane)}: ${event.outcome}${reason} after ${event.durationMs} ms${hint}${left}`;
     }
     case "plane_waits":
-      return `${planeWords(event.plane)}: ${HOLDERS[event.holder]} is at work on it already; waiting`;
+      return `${planeWords(event.plane)}: another process is at work on it already; waiting`;
     case "drift": {
       const kept = event.record.kept === null ? "" : `; its text is kept in ${event.record.kept}`;
       return `DRIFT: ${planeWords(event.record.plane)}: ${printableLine(event.record.subject)} was ${event.record.kind}${kept}`;

@@ -12,7 +12,7 @@ import type { Part } from "../../records/format/fields.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../config.ts";
-import { CardAudit } from "../planes/card/bridge.ts";
+import { lastCardDecisions } from "../planes/card/bridge.ts";
 import { CARD_PUBLICATION, cardRender } from "../planes/card/render.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
@@ -136,12 +136,11 @@ export async function proveByBridge(
 export function agentParts({ card, directory }: FederationConfig, clock: Clock): AgentParts {
   const fetch: AgentParts["fetch"] = (url) => fetchCard(url, { clock });
   if (card === undefined) return { fetch, clock };
-  const audit = new CardAudit(resolve(directory, card.bridgeAuditFile));
   return {
     fetch,
     clock,
     decision: async (agent) => {
-      const decisions = await audit.lastDecisions();
+      const decisions = await lastCardDecisions(resolve(directory, card.bridgeAuditFile));
       if (decisions === undefined) return "unreadable";
       const last = decisions.get(agent);
       if (last === undefined) return undefined;

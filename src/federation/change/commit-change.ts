@@ -96,7 +96,7 @@ export async function changesOf(
   edits: ReadonlyMap<string, string>,
 ): Promise<Change> {
   const files = new Map<string, RegistryFile>([...before.files.registry, ...edits]);
-  const after = loadRegistry(files, cache.parsed);
+  const after = loadRegistry(files, cache);
   const changes = renderedChanges(before.tree, before.files, after);
   for (const path of before.setAside?.paths ?? []) {
     changes.set(path, before.files.registry.has(path) ? await before.textOf(path) : null);

@@ -9,7 +9,6 @@ import { membersOf } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { type JsonRequest, requestJson, retryAfterMs } from "../../runtime/http.ts";
 
-/** An answer as Matrix's APIs give it. */
 export interface MatrixAnswer {
   readonly status: number;
   readonly errcode: string | undefined;
@@ -27,7 +26,6 @@ const BACKOFF = { firstMs: 250, maxMs: 4_000 };
 const LIMITED_MAX_MS = 600_000;
 const LIMITED_STEP_MIN_MS = 50;
 
-/** The homeserver as the user that one token belongs to. */
 export class HomeserverAccess {
   readonly #url: string;
   readonly #token: string;
@@ -46,13 +44,7 @@ export class HomeserverAccess {
     return new HomeserverAccess(this.#url, token, this.#clock, this.#agent);
   }
 
-  /**
-   * Makes one request, repeated as far as that is safe.
-   * @param operation a short fixed name for errors
-   * @param path segments, escaped here; the first is `_matrix` or `_synapse`
-   * @returns the answer, whatever its status
-   * @throws DrawbridgeError `homeserver_unavailable` when none came, or only 5xx
-   */
+  /** Any answer below 500; segments of `path` are escaped here. @throws DrawbridgeError `homeserver_unavailable` */
   async call(
     method: Method,
     operation: string,
@@ -179,10 +171,7 @@ function unavailable(operation: string, status: number | undefined): DrawbridgeE
 const RESOURCE_TIMEOUT_MS = 10_000;
 const RESOURCE_BYTES_MAX = 16 * 1024 * 1024;
 
-/**
- * One request to a resource outside the admin API, never repeated; undefined when no answer came.
- * @param resource from the homeserver's root, its query included
- */
+/** One request to a resource outside the admin API, never repeated; undefined when no answer came. */
 export async function callResource(
   homeserverUrl: string,
   resource: string,

@@ -13,7 +13,6 @@ export interface SigningServer {
   readonly name: ServerName;
   /** Content of its signing key file: `ed25519 VERSION SEED`. */
   readonly signingKey: string;
-  /** A CONNECT proxy; the other server is reached directly when absent. */
   readonly proxyUrl?: string | undefined;
   /** PEM of the authorities that the other server's certificate may come from; the system's when absent. */
   readonly ca?: string | undefined;
@@ -30,7 +29,6 @@ export function freshSigningKey(random: Random, version: string): string {
   return `ed25519 ${version} ${unpaddedBase64(random.bytes(32))}`;
 }
 
-/** As Matrix writes keys, hashes and signatures. */
 export function unpaddedBase64(bytes: Buffer): string {
   return bytes.toString("base64").replaceAll("=", "");
 }
@@ -39,7 +37,6 @@ const TIMEOUT_MS = 20_000;
 // RFC 8410, section 7: the fixed head of a PKCS #8 Ed25519 key; the 32-byte seed follows.
 const PKCS8_ED25519_HEAD = Buffer.from("302e020100300506032b657004220420", "hex");
 
-/** Makes signed requests as one server and keeps its connections for the next ones. */
 export class SignedRequests {
   readonly #origin: SigningServer;
   readonly #dispatcher: Dispatcher;

@@ -25,12 +25,10 @@ const MadeRoom = z.object({ room_id: z.custom<RoomId>((value) => parseRoomId(val
 export class ActingUser {
   readonly userId: UserId;
   readonly #access: HomeserverAccess;
-  readonly #isLent: boolean;
 
-  constructor(access: HomeserverAccess, userId: UserId, isLent: boolean) {
+  constructor(access: HomeserverAccess, userId: UserId) {
     this.#access = access;
     this.userId = userId;
-    this.#isLent = isLent;
   }
 
   /** Sends a state event. The same content again makes no new event. @throws DrawbridgeError `homeserver_refused` */
@@ -44,7 +42,6 @@ export class ActingUser {
     return (await this.#access.change(SentEvent, "PUT", `to set ${type}`, path, content)).event_id;
   }
 
-  /** Sets somebody's membership: `ban` and `leave`. */
   setMembership(room: RoomId, user: UserId, membership: "ban" | "leave"): Promise<EventId> {
     return this.putState(room, "m.room.member", user, { membership });
   }
@@ -55,17 +52,14 @@ export class ActingUser {
     return (await this.#access.change(MadeRoom, "POST", "to make a room", path, body)).room_id;
   }
 
-  /** Invites somebody; whether that worked. */
   invite(room: RoomId, user: UserId): Promise<boolean> {
     return this.#succeeds("POST", "to invite", ["rooms", room, "invite"], { user_id: user });
   }
 
-  /** Joins; whether that worked. */
   join(room: RoomId): Promise<boolean> {
     return this.#succeeds("POST", "to join", ["rooms", room, "join"], {});
   }
 
-  /** Points an alias of this homeserver's at a room; whether that worked. */
   putAlias(alias: string, room: RoomId): Promise<boolean> {
     return this.#succeeds("PUT", "to move an alias", ["directory", "room", alias], { room_id: room });
   }
@@ -79,7 +73,7 @@ export class ActingUser {
 
   /** Gives a lent token back; the user's own devices are not touched. */
   async logout(): Promise<void> {
-    if (this.#isLent) await this.#succeeds("POST", "to give a token back", ["logout"], {});
+    await this.#succeeds("POST", "to give a token back", ["logout"], {});
   }
 
   async #succeeds(method: "POST" | "PUT", operation: string, path: readonly string[], body: unknown) {
@@ -96,7 +90,6 @@ const StateEvent = z.object({
   origin_server_ts: z.number().optional(),
   content: z.record(z.string(), z.unknown()),
 });
-/** A current state event of a room, as the homeserver holds it. */
 export type StateEvent = z.output<typeof StateEvent>;
 
 /** Room IDs with spaces and other characters outside the grammar exist, and are rooms as others are. */
@@ -139,14 +132,12 @@ export class SynapseAdminApi {
     this.#access = access;
   }
 
-  /** Who the operator is. @throws DrawbridgeError when the token is not accepted */
   async whoami(): Promise<UserId> {
     return (await this.#access.read(WhoAmI, "whoami", [...CLIENT, "account", "whoami"])).user_id;
   }
 
-  /** Acts as the operator's own user. */
   self(userId: UserId): ActingUser {
-    return new ActingUser(this.#access, userId, false);
+    return new ActingUser(this.#access, userId);
   }
 
   /** Every room that the homeserver knows; rooms made within the last seconds may be missing. */
@@ -175,14 +166,12 @@ export class SynapseAdminApi {
     }
   }
 
-  /** Rooms of any user, remote ones too, with the membership there. */
   async memberships(user: UserId): Promise<ReadonlyMap<RoomId, string>> {
     const path = [...ADMIN, "v1", "users", user, "memberships"];
     const found = await this.#access.find(Memberships, "read memberships", path);
     return new Map(Object.entries(found?.memberships ?? {}) as [RoomId, string][]);
   }
 
-  /** The whole current state of a room; undefined when the homeserver does not know the room. */
   async roomState(room: RoomId): Promise<readonly StateEvent[] | undefined> {
     const path = [...ADMIN, "v1", "rooms", room, "state"];
     return (await this.#access.find(State, "read a room's state", path))?.state;
@@ -194,27 +183,18 @@ export class SynapseAdminApi {
     return found !== undefined && typeof found.appservice_id !== "string" && found.deactivated !== true;
   }
 
-  /**
-   * Acts as a local user, by a token of the operator's that names it (`/users/ID/login`): no device is made
-   * and nothing is shown to the user. End it by `logout()`.
-   * @param validUntil milliseconds since the epoch, when the homeserver forgets the token at the latest
-   * @returns undefined when the homeserver does not allow it
-   */
+  /** Acts as a local user until `validUntil` (Unix milliseconds), by a token that makes no device; undefined when that is denied. */
   async actAs(user: UserId, validUntil: number): Promise<ActingUser | undefined> {
     const path = [...ADMIN, "v1", "users", user, "login"];
     const body = { valid_until_ms: validUntil };
     const answer = await this.#access.call("POST", "act as a user", path, { body });
     const token = answer.body["access_token"];
     return answer.status === 200 && typeof token === "string"
-      ? new ActingUser(this.#access.as(token), user, true)
+      ? new ActingUser(this.#access.as(token), user)
       : undefined;
   }
 
-  /**
-   * Takes every local user out of a room and blocks it here (`DELETE /v2/rooms/ID`); with `purge` its events
-   * go from the database as well. It goes on in the background.
-   * @returns the ID of the deletion; undefined when another one of this room is under way (400)
-   */
+  /** Empties and blocks a room, in the background; the deletion's ID, undefined when another one is under way (400). */
   async deleteRoom(room: RoomId, purge: boolean): Promise<string | undefined> {
     const body = { block: true, purge, force_purge: false };
     const path = [...ADMIN, "v2", "rooms", room];
@@ -223,10 +203,7 @@ export class SynapseAdminApi {
     return String(expectSuccess(answer, "delete a room")["delete_id"]);
   }
 
-  /**
-   * How the deletion of a room goes; undefined when the homeserver remembers none. It lists a new one a moment late.
-   * @param id one deletion; all of the room's, earlier ones too, when absent
-   */
+  /** How one deletion of a room goes, or all; undefined when none is remembered. A new one is listed a moment late. */
   async deletion(room: RoomId, id?: string): Promise<"running" | "complete" | "failed" | undefined> {
     const path = [...ADMIN, "v2", "rooms", room, "delete_status"];
     const found = await this.#access.find(Deletions, "read a deletion's status", path);
@@ -244,7 +221,6 @@ export class SynapseAdminApi {
     return (await this.#access.read(Block, "read a room's block", path)).block === true;
   }
 
-  /** Lets local users join a room again, and be invited to it. */
   async unblock(room: RoomId): Promise<void> {
     const path = [...ADMIN, "v1", "rooms", room, "block"];
     await this.#access.change(z.unknown(), "PUT", "unblock a room", path, { block: false });
@@ -257,7 +233,6 @@ export class SynapseAdminApi {
     if (answer.status !== 404) expectSuccess(answer, "take away an alias");
   }
 
-  /** The room that an alias leads to; undefined when there is none. */
   async roomOfAlias(alias: string): Promise<RoomId | undefined> {
     const path = [...CLIENT, "directory", "room", alias];
     const answer = await this.#access.call("GET", "look up an alias", path);
@@ -268,10 +243,7 @@ export class SynapseAdminApi {
 const LIFE_MS = 15 * 60_000;
 const USED_MS = 10 * 60_000;
 
-/**
- * Tokens lent by the homeserver for acting as local users, at most one a user. Every token is given back at the end,
- * and the homeserver forgets it by itself should this process be killed first.
- */
+/** Tokens for acting as local users, one a user: given back at the end, and forgotten by the homeserver if we are killed. */
 export class LentTokens {
   readonly #operator: SynapseAdminApi;
   readonly #operatorId: UserId;
@@ -300,22 +272,6 @@ export class LentTokens {
     return found;
   }
 
-  /** Acts as a user once, and gives the token back. */
-  async once<T>(user: UserId, act: (acting: ActingUser) => Promise<T>): Promise<T | undefined> {
-    if (user === this.#operatorId || this.#lent.has(user)) {
-      const acting = await this.as(user);
-      return acting === undefined ? undefined : act(acting);
-    }
-    const acting = await this.#operator.actAs(user, this.#clock.now() + LIFE_MS);
-    if (acting === undefined) return undefined;
-    try {
-      return await act(acting);
-    } finally {
-      await acting.logout();
-    }
-  }
-
-  /** Gives all tokens back. */
   async release(): Promise<void> {
     const lent = [...this.#lent.values()];
     this.#lent.clear();

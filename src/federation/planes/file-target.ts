@@ -10,11 +10,7 @@ import { type FollowedFile, GatewayState } from "../../rendered-files/gateway-fi
 import { readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import type { Drift } from "./plane.ts";
 
-/**
- * Brings a file to a text and a mode.
- * @returns whether its text changed
- * @throws DrawbridgeError `config_invalid` when a folder is in the way
- */
+/** Whether the text changed. @throws DrawbridgeError `config_invalid` when a folder is in the way */
 export function applyFile(target: string, text: string, mode: number): boolean {
   if (statSync(target, { throwIfNoEntry: false })?.isDirectory()) {
     throw new DrawbridgeError("config_invalid", `${target} is a folder, where a file is to be`, {
@@ -29,7 +25,6 @@ export function applyFile(target: string, text: string, mode: number): boolean {
   return false;
 }
 
-/** Whether something else than a file is at a path, links followed. */
 function isNoFile(target: string): boolean {
   return statSync(target, { throwIfNoEntry: false })?.isFile() === false;
 }
@@ -57,18 +52,11 @@ const IN_FORCE_WITHIN_MS = 20_000;
 /** A gateway that has not written its state for so long does not run. */
 const RUNNING_WITHIN_MS = 3_000;
 
-/** The gateway's state; undefined while none runs. */
 export function readGatewayState(file: string): GatewayState | undefined {
   return GatewayState.safeParse(parseJson(readIfPresent(file) ?? "")).data;
 }
 
-/**
- * Waits until the gateway has a file in force.
- * @param stateFile path of state.json
- * @param text what was written for the gateway to load
- * @returns false when no gateway runs
- * @throws DrawbridgeError `gateway_refused` when it refuses the file, or does not take it up in time
- */
+/** False when no gateway runs. @throws DrawbridgeError `gateway_refused` when it refuses the file or is late */
 export async function untilInForce(
   stateFile: string,
   file: Exclude<FollowedFile, "gateway">,

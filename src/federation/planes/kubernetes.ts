@@ -6,10 +6,8 @@ import type { Registry } from "../registry/partner.ts";
 import { type Plain, type PlainMap, yamlDocuments } from "./emit-yaml.ts";
 import type { RenderedFiles } from "./plane.ts";
 
-/** A Kubernetes resource as plain data. */
 export type Resource = PlainMap;
 
-/** A file of resources; no file when there are none or no target is named. */
 export function resourceFile(
   { organisation }: Registry,
   path: string,
@@ -41,10 +39,7 @@ export function configMapFile(
   ]);
 }
 
-/**
- * A name as Kubernetes allows it (RFC 1123 subdomain) for an agent's, which may have underscores and may
- * end in a dot. Two agents never share one: a name that had to change ends in its digest.
- */
+/** A name as Kubernetes allows it (RFC 1123 subdomain). One that had to change ends in its digest: no two share one. */
 export function resourceName(prefix: string, agent: string): string {
   const allowed = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*$/;
   if (allowed.test(agent)) return `${prefix}-${agent}`;
@@ -52,7 +47,6 @@ export function resourceName(prefix: string, agent: string): string {
   return `${prefix}-${cleaned}-${sha256(agent).toString("hex").slice(0, 8)}`;
 }
 
-/** An HTTPRoute (gateway.networking.k8s.io/v1) that attaches to the organisation's Gateway. */
 export function httpRoute(
   registry: Registry,
   plane: string,
@@ -77,14 +71,12 @@ export function httpRoute(
 interface RuleTarget {
   readonly method: "GET" | "POST";
   readonly path: string;
-  /** The path at the agent itself. */
   readonly rewrite: string;
   /** Name of the route and of the backend outside the cluster, if it is one. */
   readonly backend: string;
   readonly upstream: string;
 }
 
-/** A rule for exactly this path, or for the path and everything below it. */
 export function routeRule(kind: "exact" | "prefix", target: RuleTarget): Plain {
   const [type, path] =
     kind === "exact"

@@ -15,15 +15,12 @@ import { type PartnerEntry, planeState, type Registry } from "../registry/partne
 /** Text by path below `rendered/` (one machine) or `kubernetes/`, such as `border/policy.json`. */
 export type RenderedFiles = ReadonlyMap<string, string>;
 
-/** The pure half: what the registry means for this plane. */
 export interface PlaneRender {
-  /** Files of the one-machine target. */
   render(registry: Registry): RenderedFiles;
   /** Kubernetes resources; empty where the plane has none. @param files what `render` returns */
   renderKubernetes(registry: Registry, files: RenderedFiles): RenderedFiles;
 }
 
-/** What one revision wants of a plane. */
 export interface DesiredPlane {
   readonly revision: string;
   readonly registry: Registry;
@@ -70,7 +67,6 @@ export interface PlaneProgress {
 /** Something that a plane could not bring to the desired state, and why: a closed set of reasons each plane names. */
 export interface OutOfReach {
   readonly partner: string;
-  /** What was not reached, such as a room ID or a server name. */
   readonly subject: string;
   readonly reason: string;
   readonly hint: string;
@@ -78,7 +74,6 @@ export interface OutOfReach {
 
 export type PlaneOutcome =
   | { readonly state: "in_force"; readonly changed: boolean }
-  /** Applied as far as it goes; these are still open. */
   | { readonly state: "incomplete"; readonly changed: boolean; readonly outOfReach: readonly OutOfReach[] }
   /** Left for later, such as a restart beyond its limit. */
   | { readonly state: "deferred"; readonly reason: string; readonly retryAfterMs: number };
@@ -95,23 +90,15 @@ export interface Drift {
   readonly file?: string;
 }
 
-/** The half that works on the real parts of one deployment. */
 export interface PlaneRuntime {
   readonly name: PlaneName;
   /** Set where this organisation does not manage the plane: it is never applied, and nothing is recorded of it. */
   readonly unmanaged?: true;
   /** @throws DrawbridgeError when it cannot even begin */
   apply(desired: DesiredPlane, progress: PlaneProgress): Promise<PlaneOutcome>;
-  /**
-   * Differences between the real parts and what this plane has applied.
-   * @param desired what was applied last, or is being applied
-   * @throws DrawbridgeError when a real part does not answer without which nothing is known
-   */
+  /** What differs from `desired`. @throws DrawbridgeError when it cannot be known because a part does not answer */
   drift(desired: DesiredPlane): Promise<readonly Drift[]>;
-  /**
-   * Operator evidence: what the real parts say of one partner, from inside.
-   * @param covering subjects that something has to be said of, also where the partner has nothing to do with them now
-   */
+  /** Operator evidence of one partner. @param covering subjects that something has to be said of in any case */
   probe(
     desired: DesiredPlane,
     partner: PartnerEntry,
@@ -133,7 +120,6 @@ export async function observeInside(
   return operatorItem(startedAt, { duration_ms: clock.now() - startedAt, ...about, ...found });
 }
 
-/** A plane that this organisation does not manage. */
 export function unmanagedPlane(name: PlaneName): PlaneRuntime {
   return {
     name,
@@ -157,11 +143,7 @@ export function admittedServers(registry: Registry, plane: PlaneName): readonly 
   return [registry.organisation.serverName, ...servers].sort();
 }
 
-/**
- * Checks that a list holds exactly those whom the registry admits to a plane, before a homeserver gets it: a commit
- * may hold anything.
- * @throws DrawbridgeError `head_refused` naming the first server that is missing or too many
- */
+/** Refuses a list that is not exactly those whom the registry admits. @throws DrawbridgeError `head_refused` */
 export function assertAdmits(
   registry: Registry,
   plane: PlaneName,

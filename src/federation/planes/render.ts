@@ -34,7 +34,6 @@ export function isRenderedPath(path: string): boolean {
   return /^(?:rendered|kubernetes)(?:\/|$)/.test(path);
 }
 
-/** The plane that a rendered path belongs to; undefined for any other path of the repository. */
 export function planeOfPath(path: string): PlaneName | undefined {
   const [folder, plane, file] = path.split("/");
   if ((folder !== "rendered" && folder !== "kubernetes") || file === undefined) return undefined;

@@ -14,10 +14,8 @@ const Path = z.string().min(1);
 /** As homeservers accept one, which is wider than the grammar: the server follows the first colon. */
 const USER_ID = /^@[^:]*:[^\s]+$/;
 
-/** A user of some homeserver. */
 const User = z.strictObject({
   serverName: ServerNameField,
-  /** Client-server API. */
   homeserverUrl: Url,
   userId: z.string().regex(USER_ID),
   accessToken: SecretReference,
@@ -26,10 +24,8 @@ export type ProbeUser = z.output<typeof User>;
 
 export const ProbeFile = z.strictObject({
   version: z.literal(1),
-  /** The organisation that is probed. */
   target: z.strictObject({
     serverName: ServerNameField,
-    /** A user of the target who is invited by the invitation probe. */
     invitee: z.string().regex(USER_ID).optional(),
     agents: z.array(z.strictObject({ name: z.string().min(1), cardUrl: Url, invokeUrl: Url })).default([]),
     tokenEndpoint: Url.optional(),
@@ -38,7 +34,6 @@ export const ProbeFile = z.strictObject({
     /** Rooms that are tried, by ID or alias. */
     rooms: z.array(z.string().regex(/^[!#]./su)).default([]),
   }),
-  /** The partner, as which it is probed. */
   as: z.strictObject({
     serverName: ServerNameField,
     /** Its homeserver's signing key: `ed25519 VERSION SEED`. */
@@ -62,7 +57,6 @@ export const ProbeFile = z.strictObject({
   witness: User.optional(),
   /** A user of the target and member of the rooms, who says whether something arrived there. */
   observer: User.optional(),
-  /** How long an event may take to arrive. */
   arrivalTimeout: durationMs("10s", { min: "100ms" }),
 });
 export type ProbeConfig = z.output<typeof ProbeFile> & { readonly directory: string };

@@ -7,14 +7,13 @@ import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import type { ProbeConfig, ProbeUser } from "./config.ts";
 import { probeCards, probeInvocation } from "./partner-at-gateway.ts";
-import { RoomProbes } from "./partner-in-rooms.ts";
+import { probeRoom } from "./partner-in-rooms.ts";
 import { PartnerServer } from "./partner-server.ts";
 import { type Explanation, ProbedRoom, type RoomPeople, type RoomProbeOptions } from "./probed-room.ts";
 import { notConfigured, type OutsideProbe, observe, type ProbeSubject } from "./read-answers.ts";
 import { Person, type ProbeSources } from "./user.ts";
 
 export interface OutsideOptions {
-  /** All of them when absent. */
   readonly planes?: ReadonlySet<PlaneName>;
   readonly violationOf?: RoomProbeOptions["violationOf"];
   /** Also sends state, which stays for ever: for rooms that are thrown away. */
@@ -110,12 +109,11 @@ async function probeRooms(
   for (const room of options.rooms ?? []) rooms.add(room);
   // All at once and to their end, also where one fails: whoever came into a room is to have left it.
   const found = await mapConcurrent([...rooms], rooms.size, (room) =>
-    new RoomProbes(new ProbedRoom(room, people, roomOptions, sources)).run(),
+    probeRoom(new ProbedRoom(room, people, roomOptions, sources)),
   );
   return [...items, ...found.flat()];
 }
 
-/** The first of them whose homeserver knows the name. */
 async function resolveRoom(named: string, people: RoomPeople): Promise<RoomId | undefined> {
   for (const person of [people.observer, people.witness, people.partner]) {
     const room = await person?.resolve(named).catch(() => undefined);

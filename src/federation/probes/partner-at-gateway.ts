@@ -45,7 +45,6 @@ async function ask(
   };
 }
 
-/** Asks the target's issuer for a token, as the partner's client; without a token where it is refused. */
 export async function requestToken(config: ProbeConfig): Promise<ProbeResult & { readonly token?: string }> {
   const { client } = config.as;
   const { tokenEndpoint, audience } = config.target;
@@ -60,7 +59,6 @@ export async function requestToken(config: ProbeConfig): Promise<ProbeResult & {
   return readTokenAnswer(await ask(tokenEndpoint, headers, form.toString()));
 }
 
-/** Asks an agent for a task that does not exist, with a token or without. */
 export async function invoke(
   agent: Agent,
   token: string | undefined,

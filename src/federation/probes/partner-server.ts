@@ -24,7 +24,6 @@ function read(file: string, directory: string): string {
   return readInput(resolve(directory, file), hint, "secret_unavailable").toString("utf8");
 }
 
-/** The partner's server, as far as its key can speak for it. */
 export class PartnerServer {
   readonly #origin: SigningServer;
   readonly #requests: SignedRequests;
@@ -56,11 +55,7 @@ export class PartnerServer {
     return new PartnerServer(origin, config.target.serverName as ServerName, sources);
   }
 
-  /**
-   * Tries to send in the partner's name with a key made for it, for whoever lacks the partner's. Only a refusal by
-   * the whitelist counts, which comes before the signature is checked.
-   * @throws DrawbridgeError `secret_unavailable`
-   */
+  /** For whoever lacks the partner's key: only the whitelist's refusal counts, which precedes the signature's check. */
   static async sendWithoutKey(config: ProbeConfig, sources: ProbeSources): Promise<ProbeResult> {
     const stranger = PartnerServer.#signing(config, sources, freshSigningKey(sources.random, "moment"));
     try {
@@ -99,13 +94,11 @@ export class PartnerServer {
     return { verdict: "closed", layer: "room_membership", status: answer.status, reason: "not_in_room" };
   }
 
-  /** Fetches one event of the room; only whether it has content is read. */
   async event(server: string, eventId: string): Promise<ProbeResult> {
     const path = `/_matrix/federation/v1/event/${encodeURIComponent(eventId)}`;
     return this.#history(server, path, eventId);
   }
 
-  /** Fetches history from one event backwards. */
   async backfill(server: string, room: RoomId, eventId: string): Promise<ProbeResult> {
     const path = `/_matrix/federation/v1/backfill/${encodeURIComponent(room)}?v=${encodeURIComponent(eventId)}&limit=1`;
     return this.#history(server, path, eventId);
@@ -135,10 +128,7 @@ const ROOM_VERSION = "11";
 /** How long the made-up room has existed, in events. */
 const DEPTH = 3;
 
-/**
- * An invitation to a room that does not exist, signed as the inviter's server signs it, and where it is to be put
- * (Matrix server-server API, PUT /v2/invite; room version 11 for hashes, redaction and event ID).
- */
+/** Matrix server-server API, PUT /v2/invite; room version 11 for hashes, redaction and event ID. */
 function inviteRequest(
   { name: server, signingKey }: SigningServer,
   inviter: string,

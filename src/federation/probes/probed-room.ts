@@ -3,7 +3,6 @@
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { PartnerServer } from "./partner-server.ts";
 import {
-  type AnsweringLayer,
   notApplicable,
   type OutsideProbe,
   observe,
@@ -25,7 +24,7 @@ export interface RoomPeople {
 
 /** Why an event could not arrive, as other refusals explain it. */
 export interface Explanation {
-  readonly layer: AnsweringLayer;
+  readonly layer: string;
   readonly reason: string;
   readonly references?: readonly string[];
 }

@@ -5,50 +5,23 @@ import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { visibleId } from "../../domain/identifiers.ts";
 import { membersOf, parseJson } from "../../domain/json.ts";
-import { type EvidenceItem, evidenceItem, type Vantage } from "../../records/format/evidence-item.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  evidenceItem,
+} from "../../records/format/evidence-item.ts";
 import type { MatrixAnswer } from "../homeserver/api.ts";
 import type { PlaneName } from "../plane-order.ts";
 
-/** Who answered, as evidence items name it. */
-export type AnsweringLayer =
-  | "issuer"
-  | "gateway"
-  | "agent"
-  /** The homeserver's own list of servers that it talks to (plane 1). */
-  | "transport"
-  | "border"
-  | "room_acl"
-  /** A ban of the user, which any server in the room enforces. */
-  | "room_ban"
-  /** The partner's server, or the target's, has no member in the room any more. */
-  | "room_membership"
-  /** The room's own join rules or power levels: the server itself was heard. */
-  | "room_rules"
-  /** A homeserver, without saying by which of its layers. */
-  | "homeserver"
-  | "witness_homeserver"
-  /** Nobody: nothing arrived within the time, though what was sent after it did. */
-  | "not_seen"
-  | "network"
-  | "none";
-
-export interface ProbeResult {
-  readonly verdict: "closed" | "open" | "unknown";
-  readonly layer: AnsweringLayer;
-  readonly status: number | null;
-  readonly reason: string | null;
+/** The layers are in docs/reference/federation.md. */
+export type ProbeResult = Pick<EvidenceItemBody, "verdict" | "layer" | "status" | "reason"> & {
   /** Event IDs, digests, key IDs. */
   readonly references?: readonly string[];
-}
+};
 
-/** What a probe is about. */
-export interface ProbeSubject {
-  readonly plane: PlaneName;
-  readonly partner: string;
+export type ProbeSubject = Pick<EvidenceItemBody, "plane" | "partner" | "vantage" | "subject"> & {
   readonly probe: OutsideProbe;
-  readonly vantage: Vantage;
-  readonly subject: string | null;
-}
+};
 
 /** Every probe from outside, with the planes that it must pass: one of them closed, and it is to be refused. */
 export const OUTSIDE_PROBES = {
@@ -132,7 +105,6 @@ export async function observe(
 // Invariants: only an answer that refuses is `closed`; an error of a server, a quota or a broken request is
 // `unknown`; the text of a body is compared with known sentences and then forgotten.
 
-/** An HTTP answer as these functions read it. */
 export interface ProbeAnswer {
   readonly status: number;
   readonly contentType: string;
@@ -202,7 +174,6 @@ export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
   return { verdict: "unknown", layer: "gateway", status, reason };
 }
 
-/** The answer to a GET of a public card. */
 export function readCardAnswer(answer: ProbeAnswer): ProbeResult {
   const { status } = answer;
   if (status === 200) return { verdict: "open", layer: "gateway", status, reason: "published" };
@@ -211,7 +182,7 @@ export function readCardAnswer(answer: ProbeAnswer): ProbeResult {
 }
 
 // The sentences that distinguish Synapse's layers; other homeservers answer with the code alone.
-const HOMESERVER_SENTENCES: readonly (readonly [RegExp, AnsweringLayer, string])[] = [
+const HOMESERVER_SENTENCES: readonly (readonly [RegExp, string, string])[] = [
   [/^Federation denied with /, "transport", "federation_denied"],
   [/^Server is banned from room$/, "room_acl", "server_banned"],
   [/^You are banned from this room/, "room_ban", "user_banned"],
@@ -245,7 +216,6 @@ export function isNoRoomOf({ status, body }: MatrixAnswer): boolean {
   return status === 404 && typeof error === "string" && NO_SUCH_ROOM.some((sentence) => sentence.test(error));
 }
 
-/** An answer that neither succeeded nor refused. */
 export function homeserverUnclear(answer: MatrixAnswer): ProbeResult {
   return { verdict: "unknown", layer: "homeserver", status: answer.status, reason: wordOf(answer.errcode) };
 }

@@ -65,7 +65,6 @@ function isForWantOfMembers({ probe, layer, verdict, reason }: EvidenceItem): bo
   return verdict === "closed" && (isOfMembers || layer === "room_membership" || isGivenUp);
 }
 
-/** Holds what was found against the registry. */
 export function judge(
   found: readonly EvidenceItem[],
   desired: DesiredState,
@@ -116,7 +115,6 @@ export function probeRows({ items }: Judgement): string[][] {
     ]);
 }
 
-/** The lines below the table. */
 export function probeSummary(judgement: Judgement, { name, partner }: PartnerEntry): string {
   const count = (outcome: Judged["outcome"]) =>
     judgement.items.filter((judged) => judged.outcome === outcome).length;
@@ -144,25 +142,18 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
 
 /** A line a reason: the probes that were left out for it, and on what where one was not left out everywhere. */
 function notTried(all: readonly Judged[]): readonly string[] {
-  const isRoom = (subject: string | null): subject is string => subject !== null && /^[!#]/.test(subject);
-  const rooms = new Set(all.map(({ item }) => item.subject).filter(isRoom));
-  const reasons = new Map<string, Map<string, Set<string>>>();
-  for (const { item } of all.filter(({ outcome }) => outcome === "left_out")) {
-    const why = whyLeftOut(item.reason);
-    const probes = reasons.get(why) ?? new Map<string, Set<string>>();
-    const subjects = probes.get(item.probe) ?? new Set<string>();
-    if (item.subject !== null) subjects.add(item.subject);
-    reasons.set(why, probes.set(item.probe, subjects));
-  }
-  const onWhat = (probe: string, subjects: ReadonlySet<string>) => {
-    if (subjects.size === 0) return probe;
-    const isEveryRoom = rooms.size > 1 && subjects.size === rooms.size && [...subjects].every(isRoom);
-    return isEveryRoom ? `${probe} in all ${rooms.size} rooms` : `${probe} on ${[...subjects].join(" ")}`;
-  };
-  return [...reasons].map(
-    ([why, probes]) =>
-      `Not tried (${why}): ${[...probes].map(([probe, subjects]) => onWhat(probe, subjects)).join(", ")}.`,
-  );
+  const isRoom = (subject: string) => /^[!#]/.test(subject);
+  const rooms = new Set(all.flatMap(({ item }) => item.subject ?? []).filter(isRoom));
+  const leftOut = all.filter(({ outcome }) => outcome === "left_out").map(({ item }) => item);
+  return [...Map.groupBy(leftOut, ({ reason }) => whyLeftOut(reason))].map(([why, items]) => {
+    const probes = [...Map.groupBy(items, ({ probe }) => probe)].map(([probe, some]) => {
+      const subjects = [...new Set(some.flatMap(({ subject }) => subject ?? []))];
+      if (subjects.length === 0) return probe;
+      const isEveryRoom = rooms.size > 1 && subjects.length === rooms.size && subjects.every(isRoom);
+      return isEveryRoom ? `${probe} in all ${rooms.size} rooms` : `${probe} on ${subjects.join(" ")}`;
+    });
+    return `Not tried (${why}): ${probes.join(", ")}.`;
+  });
 }
 
 function whyLeftOut(reason: string | null): string {

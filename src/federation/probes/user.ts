@@ -70,7 +70,6 @@ export class Person {
     return this.call("POST", `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/leave`, {});
   }
 
-  /** Whether this user is shown an event. */
   async sees(room: RoomId, eventId: string): Promise<boolean> {
     const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/event/${encodeURIComponent(eventId)}`;
     return (await this.call("GET", path)).status === 200;
@@ -106,7 +105,6 @@ export class Person {
     return Object.keys(body["joined"]).filter((user) => serverOf(user as UserId) === serverName);
   }
 
-  /** Whether this user is a member of the room, as its own homeserver sees it. */
   async isJoined(room: RoomId): Promise<boolean> {
     const answer = await this.#state(room, "m.room.member", this.userId);
     return answer.status === 200 && answer.body["membership"] === "join";

@@ -27,7 +27,6 @@ import {
 
 export interface Refusal {
   readonly reason: RefusalReason;
-  /** For a person; content-free. */
   readonly detail: string;
   readonly hint: string;
 }
@@ -183,7 +182,6 @@ async function assessFiles(
   }
 }
 
-/** What is done about a revision that is refused for what it holds. */
 const HINTS = {
   branch_missing: "Push the branch, or correct `repository.branch`.",
   retirement_withdrawn:
@@ -205,10 +203,7 @@ export async function assessBranch(context: HeadContext) {
   return { head, accepted, assessment: await assess(head, context) };
 }
 
-/**
- * The state that the reconciler applies: the head's, or that of the last good revision and why the head is refused.
- * @throws DrawbridgeError `head_refused` when nothing was ever accepted; `repository_unusable`
- */
+/** The head's state, or the last good one's and why the head is refused. @throws DrawbridgeError `head_refused` without any */
 export async function acceptedState(
   context: HeadContext,
 ): Promise<CurrentState & { readonly refusal: Refusal | undefined }> {

@@ -6,7 +6,6 @@ import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
 import type { Drift, PlaneOutcome, PlaneRuntime } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import { keepDrift } from "../state/drift-records.ts";
-import type { StateFolder } from "../state/folder.ts";
 import {
   type Applied,
   emptyRecord,
@@ -15,7 +14,7 @@ import {
   readPlane,
   writePlane,
 } from "../state/plane-records.ts";
-import { type LockHolder, type ReconcileContext, SERVICE_LOCK, timestamp } from "./context.ts";
+import { type ReconcileContext, timestamp } from "./context.ts";
 import { type DesiredState, desiredPlane } from "./desired-state.ts";
 
 const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> = {
@@ -26,10 +25,9 @@ const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> =
 
 export interface ApplyPlaneOptions {
   /** Retries what is left over, due or not, and counts nothing as in force without a drift check. */
-  readonly force: boolean;
-  /** Applies the plane also when it is in force. */
+  readonly force?: boolean;
   readonly again?: boolean;
-  readonly checkDrift: boolean;
+  readonly checkDrift?: boolean;
   /** The desired state of an older revision that may still be in force; undefined when it is gone. */
   readonly stateOf: (revision: Revision) => Promise<DesiredState | undefined>;
 }
@@ -52,9 +50,8 @@ export async function stepPlane(
 ): Promise<AppliedPlane> {
   const { state, clock, reporter } = context;
   const plane = runtime.name;
-  const name = `plane ${plane}`;
   return state.locked(
-    name,
+    `plane ${plane}`,
     clock,
     async () => {
       const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
@@ -70,15 +67,8 @@ export async function stepPlane(
       }
       return stepLocked(context, runtime, desired, record, options);
     },
-    async () => reporter.event({ event: "plane_waits", plane, holder: await holderOf(state, name) }),
+    () => reporter.event({ event: "plane_waits", plane }),
   );
-}
-
-/** By process IDs: the service holds a lock of its own as long as it runs. */
-async function holderOf(state: StateFolder, lock: string): Promise<LockHolder> {
-  const [holder, service] = await Promise.all([state.lockHolder(lock), state.lockHolder(SERVICE_LOCK)]);
-  if (holder === undefined) return "unknown";
-  return holder === service ? "reconciler" : "command";
 }
 
 async function stepLocked(
@@ -93,9 +83,9 @@ async function stepLocked(
   const { digest } = desired.planes[plane];
   const settled = record.applying === null && record.applied?.digest === digest;
   const inForce = settled && record.applied?.outcome === "in_force";
-  const { force, again = false } = options;
+  const { force = false, again = false } = options;
   // Before a new revision, not the rooms: checking each takes as long as closing it, and its apply reads it anyway.
-  const checks = options.checkDrift || (settled ? force && !again : plane !== "rooms");
+  const checks = options.checkDrift === true || (settled ? force && !again : plane !== "rooms");
   const found = checks ? await findDrift(context, runtime, desired, record, options) : undefined;
   const drift = found?.drift?.length ?? 0;
   const known: PlaneRecord = found === undefined ? record : { ...record, driftCheck: found.check };

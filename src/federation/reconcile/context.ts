@@ -4,20 +4,19 @@ import type { Clock, Random } from "../../domain/clock.ts";
 import type { Part } from "../../records/format/fields.ts";
 import type { FederationConfig } from "../config.ts";
 import type { PlaneName } from "../plane-order.ts";
-import type { OutOfReach } from "../planes/plane.ts";
 import { type PlaneRuntimes, planeRuntimes } from "../planes/runtimes.ts";
+import type { KnownPartners } from "../registry/load.ts";
 import { parseRevision, Repository } from "../repository/repository.ts";
 import type { SigningPolicy } from "../repository/signatures.ts";
 import type { CommitAuthor } from "../repository/write-commit.ts";
 import type { DriftRecord } from "../state/drift-records.ts";
 import { StateFolder } from "../state/folder.ts";
-import { PartnerCache } from "../state/partner-cache.ts";
-import type { RefusalReason } from "../state/plane-records.ts";
+import type { Applied, RefusalReason } from "../state/plane-records.ts";
 
 export interface ReconcileContext {
   readonly repository: Repository;
   readonly state: StateFolder;
-  readonly cache: PartnerCache;
+  readonly cache: KnownPartners;
   readonly planes: PlaneRuntimes;
   /** The programs that this organisation runs: about any other, nothing is known. */
   readonly parts: readonly Part[];
@@ -27,15 +26,11 @@ export interface ReconcileContext {
   readonly signing?: SigningPolicy | undefined;
 }
 
-/** What the service that follows the branch holds as long as it runs: one service a state folder. */
-export const SERVICE_LOCK = "service";
-
 /** UTC, ISO 8601 with milliseconds. */
 export function timestamp(ms: number): string {
   return new Date(ms).toISOString();
 }
 
-/** A deployment, as every procedure works on it. */
 export interface Federation extends ReconcileContext {
   readonly config: FederationConfig;
   readonly random: Random;
@@ -61,7 +56,7 @@ export async function openFederation(
     ...{ config, random },
     repository: await Repository.open(resolve(directory, repository.path), repository.branch),
     state,
-    cache: new PartnerCache(state),
+    cache: new Map(),
     planes: options.planes ?? planeRuntimes(config, clock),
     parts: [
       "homeserver",
@@ -98,26 +93,18 @@ export type ReconcileEvent =
       readonly inForce: string | null;
     }
   | { readonly event: "plane_begun"; readonly plane: PlaneName; readonly revision: string }
-  | {
+  | ({
       readonly event: "plane_ended";
       readonly plane: PlaneName;
-      readonly revision: string;
-      readonly digest: string;
-      readonly outcome: string;
       readonly changed: boolean;
-      readonly reason: string | null;
       readonly hint: string | null;
-      readonly outOfReach: readonly OutOfReach[];
-      readonly retryAt: string | null;
       readonly durationMs: number;
-    }
-  | { readonly event: "plane_waits"; readonly plane: PlaneName; readonly holder: LockHolder }
+    } & Pick<Applied, "revision" | "digest" | "outcome" | "reason" | "outOfReach" | "retryAt">)
+  /** Another process is at work on the plane. */
+  | { readonly event: "plane_waits"; readonly plane: PlaneName }
   | { readonly event: "drift"; readonly record: DriftRecord }
   | { readonly event: "drift_unknown"; readonly plane: PlaneName; readonly code: string }
   | { readonly event: "state_damaged"; readonly file: string };
-
-/** Who is at work on a plane: the service that follows the branch, or a command that runs beside it. */
-export type LockHolder = "reconciler" | "command" | "unknown";
 
 export interface Reporter {
   event(event: ReconcileEvent): void;

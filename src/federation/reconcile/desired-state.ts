@@ -4,10 +4,9 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { DesiredPlane, RenderedFiles } from "../planes/plane.ts";
 import { isRenderedPath, planeOfPath, renderAll } from "../planes/render.ts";
-import { loadRegistry, type StoredFile } from "../registry/load.ts";
+import { type KnownPartners, loadRegistry, type StoredFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
 import { blobIdOf, isFile, isSubmodule, type Repository, type Revision } from "../repository/repository.ts";
-import type { PartnerCache } from "../state/partner-cache.ts";
 
 const RENDERED = "rendered/";
 const PLAIN_FILE = "100644";
@@ -23,15 +22,16 @@ export interface RevisionFiles {
   readonly renderedBlobs: ReadonlyMap<string, string | null>;
 }
 
-/** @throws DrawbridgeError `repository_unusable` */
 export async function readRevision(
   repository: Repository,
   revision: Revision,
-  cache: PartnerCache,
+  cache: KnownPartners,
 ): Promise<RevisionFiles> {
   const entries = await repository.list(revision, ["registry", "rendered", "kubernetes"]);
   const registry = entries.filter(({ path }) => !isRenderedPath(path));
-  const unknown = cache.prepare(registry.filter(isFile).map(({ blobId }) => blobId));
+  const unknown = registry.flatMap((entry) =>
+    isFile(entry) && !cache.has(entry.blobId) ? [entry.blobId] : [],
+  );
   const rendered = entries.filter((entry) => entry.path.startsWith(RENDERED) && !isSubmodule(entry));
   const texts = await repository.blobs([...unknown, ...rendered.map(({ blobId }) => blobId)]);
   return {
@@ -53,10 +53,8 @@ export async function readRevision(
 }
 
 /** The registry of a revision. @throws RegistryError with every problem of every file */
-export function registryOf(files: RevisionFiles, cache: PartnerCache): Registry {
-  const registry = loadRegistry(files.registry, cache.parsed);
-  cache.save([...files.registry.values()].map(({ blobId }) => blobId));
-  return registry;
+export function registryOf(files: RevisionFiles, cache: KnownPartners): Registry {
+  return loadRegistry(files.registry, cache);
 }
 
 /** What a revision lacks of a registry's renders: texts by path, null where a file has to go. */
@@ -99,7 +97,7 @@ export function desiredState(
 
 /** The state of a revision that was good when it was accepted. @throws RegistryError; DrawbridgeError `repository_unusable` */
 export async function stateAt(
-  { repository, cache }: { readonly repository: Repository; readonly cache: PartnerCache },
+  { repository, cache }: { readonly repository: Repository; readonly cache: KnownPartners },
   revision: Revision,
 ): Promise<DesiredState> {
   const files = await readRevision(repository, revision, cache);

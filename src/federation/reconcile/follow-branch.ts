@@ -7,7 +7,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { Revision } from "../repository/repository.ts";
 import { readPlane } from "../state/plane-records.ts";
-import { type ReconcileContext, SERVICE_LOCK } from "./context.ts";
+import type { ReconcileContext } from "./context.ts";
 import { type PassResult, runPass } from "./pass.ts";
 
 /** How long a plane that is being applied may take once the service is to end. */
@@ -24,7 +24,7 @@ export interface FollowOptions {
 
 /** Runs until `stop` aborts. @throws DrawbridgeError `program_failed` when another service has the state folder */
 export async function follow(context: ReconcileContext, options: FollowOptions): Promise<void> {
-  const service = await context.state.tryLock(SERVICE_LOCK);
+  const service = await context.state.tryLock("service");
   if (service === undefined) {
     throw new DrawbridgeError("program_failed", `another reconciler works with ${context.state.path}`, {
       hint: "End it first; drawbridge reconcile --once may run beside it.",

@@ -3,7 +3,7 @@
 // transport is cut only after the rooms have sent their bans and ACLs. After the border has closed the rooms are applied
 // once more, because what a closing partner had sent before may have been processed in between.
 import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import { clientsInForce, type Partner, planeState, type Registry } from "../registry/partner.ts";
+import { clientsInForce, planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { readHead, readPlane, writeHead } from "../state/plane-records.ts";
 import { assess, type Refusal } from "./accept-head.ts";
@@ -14,15 +14,9 @@ import { type DesiredState, stateAt } from "./desired-state.ts";
 /** How often one pass restarts for a branch that changes faster than planes are applied. */
 const RESTARTS_MAX = 20;
 
-export interface PassOptions {
-  /** Only this plane. */
+export interface PassOptions extends Omit<ApplyPlaneOptions, "stateOf"> {
   readonly plane?: PlaneName | undefined;
   readonly allowNonFastForward?: boolean;
-  /** Retries what is left over, due or not. */
-  readonly force?: boolean;
-  /** Applies planes also when they are in force. */
-  readonly again?: boolean;
-  readonly checkDrift?: boolean;
   /** Aborts between two planes. */
   readonly signal?: AbortSignal;
 }
@@ -73,8 +67,7 @@ async function onePass(
 
   const direction = await directionTo(context, desired, stateOf);
   const order = options.plane === undefined ? direction : undefined;
-  const { force = false, again = false, checkDrift = false } = options;
-  const how = { force, again, checkDrift, stateOf };
+  const how = { ...options, stateOf };
   if (isNew) context.reporter.event({ event: "head_accepted", revision, order: order ?? null });
   const reports = new Map<PlaneName, PlaneReport>();
   for (const plane of direction === "closing" ? CLOSING_ORDER : OPENING_ORDER) {
@@ -200,48 +193,33 @@ function roomsWereSent(context: ReconcileContext, desired: DesiredState): boolea
 export type Direction = "closing" | "opening";
 
 export function directionOf(before: Registry | undefined, after: Registry): Direction {
-  return grants(after, before) ? "opening" : "closing";
-}
-
-/** Whether everything that `before` admits is admitted by `after` as well. */
-function grants(after: Registry, before: Registry | undefined): boolean {
   if (before === undefined) {
-    return after.partners.every(({ partner }) =>
+    const isOpen = after.partners.every(({ partner }) =>
       PLANE_NAMES.every((plane) => planeState(partner, plane) === "open"),
     );
+    return isOpen ? "opening" : "closing";
   }
-  const partners = new Map(after.partners.map(({ partner }) => [partner.serverName, partner]));
-  return (
-    before.partners.every(({ partner }) => keepsPartner(partner, partners.get(partner.serverName))) &&
-    keepsOwnClients(before, after)
-  );
+  const admitted = new Set(admissionsOf(after));
+  return admissionsOf(before).every((one) => admitted.has(one)) ? "opening" : "closing";
 }
 
-function keepsPartner(before: Partner, after: Partner | undefined): boolean {
-  if (after === before) return true;
-  return (
-    PLANE_NAMES.every(
-      (plane) =>
-        planeState(before, plane) === "closed" ||
-        (after !== undefined && planeState(after, plane) === "open"),
-    ) &&
-    (planeState(before, "gateway") === "closed" ||
-      (before.azp === after?.azp && includesAll(after.gateway?.invokes, before.gateway?.invokes))) &&
-    (planeState(before, "card") === "closed" ||
-      includesAll(Object.keys(after?.card.consumes ?? {}), Object.keys(before.card.consumes)))
-  );
-}
-
-function keepsOwnClients(before: Registry, after: Registry): boolean {
-  const clients = new Map(clientsInForce(after).map((client) => [client.clientId, client]));
-  return (
-    clientsInForce(before).every((client) => {
-      const now = clients.get(client.clientId);
-      return !client.enabled || (now?.enabled === true && includesAll(now.invokes, client.invokes));
-    }) && includesAll(Object.keys(after.organisation.agents), Object.keys(before.organisation.agents))
-  );
-}
-
-function includesAll(all: readonly string[] | undefined, some: readonly string[] | undefined): boolean {
-  return (some ?? []).every((one) => all?.includes(one) === true);
+/** All that a registry admits, a text each. */
+function admissionsOf(registry: Registry): string[] {
+  const partners = registry.partners.flatMap(({ partner }) => {
+    const { serverName, azp, gateway, card } = partner;
+    return PLANE_NAMES.filter((plane) => planeState(partner, plane) === "open").flatMap((plane) => {
+      const subjects =
+        plane === "gateway"
+          ? [azp, ...(gateway?.invokes ?? []).map((agent) => [azp, agent])]
+          : plane === "card"
+            ? Object.keys(card.consumes)
+            : [];
+      return [[serverName, plane], ...subjects.map((subject) => [serverName, plane, subject])];
+    });
+  });
+  const clients = clientsInForce(registry)
+    .filter(({ enabled }) => enabled)
+    .flatMap(({ clientId, invokes }) => [[clientId], ...invokes.map((agent) => [clientId, agent])]);
+  const agents = Object.keys(registry.organisation.agents);
+  return [...partners, ...clients.map((client) => ({ client })), ...agents].map((one) => JSON.stringify(one));
 }

@@ -59,8 +59,6 @@ export const Partner = z.strictObject({
       whenRemoved: z.enum(["read_only", "retire", "replace"]).default("replace"),
       /** A room that cannot be closed is replaced by a new one, or only listed as out of reach. */
       whenUnclosable: z.enum(["replace", "list"]).default("replace"),
-      /** After a restore: users who were in a room, or invited, are invited again; or nobody is. */
-      whenRestored: z.enum(["invite", "none"]).default("invite"),
     })
     .prefault({}),
   /** What the localparts of its own bridge's ghosts begin with. What they say never asks an agent of ours. */

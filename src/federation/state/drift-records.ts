@@ -18,13 +18,11 @@ export const DriftRecord = z.strictObject({
   schema: z.literal("svc.federation.drift.v1"),
   at: z.iso.datetime(),
   plane: z.enum(PLANE_NAMES),
-  /** A file, a room ID, a client ID. */
   subject: z.string(),
   /** `edited`, `missing`, `extra`, … */
   kind: z.string(),
   /** SHA-256, tagged, of what was found; null when nothing was. */
   found: z.string().nullable(),
-  /** The revision that should have been in force. */
   revision: z.string(),
   /** Where the text is kept, below the state folder; null when there was none to keep. */
   kept: z.string().nullable(),

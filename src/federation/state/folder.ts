@@ -7,7 +7,7 @@ import type { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText, parseJson } from "../../domain/json.ts";
-import { type NamedLock, namedLock, namedLockHolder, tryNamedLock } from "../../runtime/named-lock.ts";
+import { type NamedLock, namedLock, tryNamedLock } from "../../runtime/named-lock.ts";
 import { createFile, flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 
 /** The longest wait for another pass over the same plane; replacing rooms can take minutes. */
@@ -62,14 +62,12 @@ export class StateFolder {
     return readIfPresent(join(this.path, name));
   }
 
-  /** @returns the text that was written */
   write(name: string, value: unknown): string {
     const text = jsonText(value);
     this.writeText(name, text);
     return text;
   }
 
-  /** Whole, and flushed, when it returns. */
   writeText(name: string, text: string): void {
     writeWhole(join(this.path, name), text, PRIVATE);
   }
@@ -121,11 +119,6 @@ export class StateFolder {
 
   tryLock(what: string): Promise<NamedLock | undefined> {
     return tryNamedLock(this.#lockName(what));
-  }
-
-  /** The process that holds a lock; undefined when none does, or when that is unknown. */
-  lockHolder(what: string): Promise<number | undefined> {
-    return namedLockHolder(this.#lockName(what));
   }
 
   #lockName(what: string): string {

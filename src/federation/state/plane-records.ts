@@ -11,7 +11,6 @@ import type { StateFolder } from "./folder.ts";
 const RevisionField = GitRevision.transform((value) => value as Revision);
 const Time = z.iso.datetime();
 
-/** A state of a plane: its revision and the digest of its rendered files. */
 const Mark = z.strictObject({ revision: RevisionField, digest: Sha256Digest, at: Time });
 
 export const OutcomeName = z.enum(["in_force", "incomplete", "deferred", "failed"]);
@@ -50,7 +49,6 @@ const PlaneRecord = z.strictObject({
   /** An attempt that began and is not known to have ended: it may be applied wholly, partly or not at all. */
   applying: Mark.nullable(),
   applied: Applied.nullable(),
-  /** What was last wholly in force. */
   inForce: InForce.nullable(),
   /** The last drift check; `differences` is null where it could not be made. */
   driftCheck: z.strictObject({ at: Time, differences: z.int().min(0).nullable() }).nullable(),

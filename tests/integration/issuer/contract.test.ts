@@ -34,7 +34,7 @@ after(async () => {
 /** Brings the issuer to these clients, and expects that all are as they should be. */
 async function apply(...clients: Parameters<typeof intentOf>[0]): Promise<boolean> {
   const { changed, failures } = await issuer.adapter.apply(intentOf(clients));
-  assert.deepEqual(failures, []);
+  assert.deepEqual([...failures], []);
   assert.deepEqual(await issuer.adapter.drift(intentOf(clients)), []);
   return changed;
 }

@@ -27,7 +27,6 @@ const IN_FORCE_WITHIN_MS = 5_000;
 const RETRY_MS = 5_000;
 const UNLESS_DOWN = undefinedFor("homeserver_unavailable");
 
-/** The border plane of one deployment. */
 export function borderRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const target = resolve(config.directory, config.border.policyFile);
   const module = borderStatus(config);

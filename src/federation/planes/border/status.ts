@@ -23,13 +23,9 @@ const Status = z.object({
 export type BorderStatus = z.output<typeof Status>;
 
 const Enforcement = z.object({
-  /** What this process of the homeserver enforces for the server. */
   allowed: z.boolean(),
-  /** Whether it was cached before the question. */
   cached: z.boolean(),
-  /** The room's current m.room.server_acl event. */
   state_event_id: z.string().nullable(),
-  /** Whether the state event says the same. */
   enforces_state: z.boolean(),
 });
 export type AclEnforcement = z.output<typeof Enforcement>;
@@ -49,12 +45,8 @@ const HINTS: Readonly<Record<number, string>> = {
   404: "Load drawbridge_border.BorderModule in homeserver.yaml (docs/operating/border-module.md).",
 };
 
-/**
- * The status resource of the homeserver that a configuration names.
- * @throws DrawbridgeError, from each request: `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable`
- */
+/** @throws DrawbridgeError, from each request: `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable` */
 export function borderStatus(config: Pick<FederationConfig, "border" | "directory" | "homeserver">) {
-  /** A GET unless there is a body. */
   const ask = async <Schema extends z.ZodType>(
     schema: Schema,
     resource: string,
@@ -84,18 +76,12 @@ export function borderStatus(config: Pick<FederationConfig, "border" | "director
     /** What the homeserver enforces of a room's ACL for a server, its port without a part in it. */
     enforcement: (room: string, server: string) =>
       ask(Enforcement, `/enforcement?${new URLSearchParams({ room_id: room, server })}`),
-    /**
-     * Which of these rooms have an ACL in force that differs from their state, for one of the servers, for one that
-     * the state's ACL names, or for one that nobody names.
-     * @param rooms at most 1,000, as are the servers
-     */
+    /** Rooms whose ACL in force differs from their state, for one of these servers or any; at most 1,000 of each. */
     differing: async (rooms: readonly string[], servers: readonly string[]): Promise<readonly string[]> =>
       (await ask(Differences, "/enforcement/differing", { rooms, servers })).differing,
-    /** Has the homeserver read a room's ACL anew. */
     refresh: async (room: string): Promise<void> => {
       await ask(Refreshed, "/enforcement/refresh", { room_id: room });
     },
-    /** Whether a server's events come in. */
     check: (server: string) => ask(Check, `/check?${new URLSearchParams({ server })}`),
   };
 }

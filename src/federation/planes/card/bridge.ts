@@ -1,6 +1,6 @@
 // What the bridge says: by its health resource (/readyz) which agents.yaml it has in force, by its audit file whose
 // cards it trusts.
-import { type FileHandle, open } from "node:fs/promises";
+import { open } from "node:fs/promises";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
 import { Sha256Digest } from "../../../domain/digest.ts";
@@ -39,7 +39,6 @@ export async function untilAgentsInForce(
 }
 
 const SCHEMA = "svc.agent_card.v1";
-const NEWLINE = 0x0a;
 
 const CardDecision = z.object({
   schema: z.literal(SCHEMA),
@@ -49,62 +48,21 @@ const CardDecision = z.object({
 });
 export type CardDecision = z.output<typeof CardDecision>;
 
-/**
- * The bridge's last word on each agent's card, from its audit file (svc.agent_card.v1, one JSON line each). A line is
- * read once, and counts once it is whole; a file that was replaced, or is shorter than before, is read from its start.
- */
-export class CardAudit {
-  readonly #file: string;
-  /** Which file was read: another one of the same name is another. */
-  #identity = "";
-  /** Behind the last whole line. */
-  #position = 0;
-  readonly #last = new Map<string, CardDecision>();
-
-  constructor(file: string) {
-    this.#file = file;
-  }
-
-  /** The last decision on each agent so far; undefined when the file cannot be read. */
-  async lastDecisions(): Promise<ReadonlyMap<string, CardDecision> | undefined> {
-    let handle: FileHandle | undefined;
-    try {
-      handle = await open(this.#file, "r");
-      const { dev, ino, birthtimeMs, size } = await handle.stat();
-      // The number of a file that was removed is given to the next one.
-      const identity = `${dev} ${ino} ${birthtimeMs}`;
-      if (identity !== this.#identity || size < this.#position) {
-        this.#identity = identity;
-        this.#position = 0;
-        this.#last.clear();
-      }
-      await this.#readOn(handle);
-      return new Map(this.#last);
-    } catch {
-      this.#identity = "";
-      return undefined;
-    } finally {
-      await handle?.close();
+/** The last decision on each agent's card, by the bridge's audit file; undefined when that cannot be read. */
+export async function lastCardDecisions(
+  file: string,
+): Promise<ReadonlyMap<string, CardDecision> | undefined> {
+  const last = new Map<string, CardDecision>();
+  try {
+    const handle = await open(file);
+    for await (const line of handle.readLines()) {
+      // Most lines are about delegations.
+      if (!line.includes(SCHEMA)) continue;
+      const { data } = CardDecision.safeParse(parseJson(line));
+      if (data !== undefined) last.set(data.target.agent, data);
     }
-  }
-
-  async #readOn(handle: FileHandle): Promise<void> {
-    let partial: Buffer = Buffer.alloc(0);
-    let lineAt = this.#position;
-    for await (const chunk of handle.createReadStream({ start: lineAt })) {
-      const read = Buffer.concat([partial, chunk]);
-      const whole = read.lastIndexOf(NEWLINE) + 1;
-      for (const line of read.toString("utf8", 0, whole).split("\n")) this.#take(line);
-      lineAt += whole;
-      this.#position = lineAt;
-      partial = read.subarray(whole);
-    }
-  }
-
-  #take(line: string): void {
-    // Most lines are about delegations.
-    if (!line.includes(SCHEMA)) return;
-    const { data } = CardDecision.safeParse(parseJson(line));
-    if (data !== undefined) this.#last.set(data.target.agent, data);
+    return last;
+  } catch {
+    return undefined;
   }
 }

@@ -62,7 +62,7 @@ function agentsOf(registry: Registry): string {
   >);
 }
 
-/** An entry as the bridge's schema takes it: durations written out, nobody in a list who is not admitted. */
+/** An entry of agents.yaml; nobody in its lists who is not admitted. */
 function entryOf(
   entry: Partner["card"]["consumes"][string],
   defaultServers: readonly string[],
@@ -86,7 +86,6 @@ function entryOf(
   } satisfies Record<keyof AgentEntry, Plain | undefined>;
 }
 
-/** Agents whose card is public, by name. */
 function publishedAgents(registry: Registry): readonly (readonly [string, OfferedAgent])[] {
   const consumed = new Set(
     openPartners(registry, "card").flatMap(({ partner }) => partner.gateway?.invokes ?? []),
@@ -120,7 +119,6 @@ function keysOf(registry: Registry): string {
   return jsonText({ agents: Object.fromEntries(agents) });
 }
 
-/** A GET route for each public card, and ConfigMaps for the bridge and the public keys. */
 function cardKubernetes(registry: Registry, files: RenderedFiles): RenderedFiles {
   const routes = publishedAgents(registry).flatMap(
     ([agent, { upstream, upstreamCardPath, cardPath }]): Resource[] => {

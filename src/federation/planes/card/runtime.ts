@@ -21,19 +21,16 @@ import {
   observeInside,
   openPartners,
   type PlaneOutcome,
-  type PlaneProgress,
   type PlaneRuntime,
   renderedText,
   unmanagedPlane,
 } from "../plane.ts";
-import { bridgeAgentsDigest, CardAudit, type CardDecision, untilAgentsInForce } from "./bridge.ts";
+import { bridgeAgentsDigest, type CardDecision, lastCardDecisions, untilAgentsInForce } from "./bridge.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "./render.ts";
 
 const RETRY_MS = 5_000;
 
-/** A file of this plane, and the program that reads it. */
 interface Part {
-  /** Below `rendered/`. */
   readonly path: string;
   readonly target: string;
   readonly name: string;
@@ -45,7 +42,6 @@ interface Part {
   readonly absent: string;
 }
 
-/** The card plane of one deployment. */
 export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const parts = partsOf(config, clock);
   if (parts.length === 0) return unmanagedPlane("card");
@@ -56,9 +52,11 @@ export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntim
       const texts = parts.map((part) => ({ part, text: renderedText(desired, part.path) }));
       // All files are written first: each program loads its own while the other is waited for.
       const changes = texts.map(({ part, text }) => applyFile(part.target, text, PUBLIC));
-      const reasons = await mapConcurrent(texts, texts.length, ({ part, text }) =>
-        reasonToWait(part, text, progress),
-      );
+      const reasons = await mapConcurrent(texts, texts.length, async ({ part, text }) => {
+        if (!(await part.untilInForce(text))) return part.absent;
+        progress.note(`${part.name} ${sha256Tagged(text)} is in force`);
+        return undefined;
+      });
       const reason = reasons.find((one) => one !== undefined);
       return reason === undefined
         ? { state: "in_force", changed: changes.includes(true) }
@@ -91,13 +89,6 @@ export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntim
 
     probe: (desired, partner) => cardEvidence({ config, desired, partner, clock }),
   };
-}
-
-/** The reason to come back later, if there is one. */
-async function reasonToWait(part: Part, text: string, progress: PlaneProgress): Promise<string | undefined> {
-  if (!(await part.untilInForce(text))) return part.absent;
-  progress.note(`${part.name} ${sha256Tagged(text)} is in force`);
-  return undefined;
 }
 
 function partsOf({ gateway, card, directory }: FederationConfig, clock: Clock): readonly Part[] {
@@ -207,11 +198,11 @@ async function theirCards(options: ProbeOptions, observe: Observe): Promise<Evid
   const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
   const isDesired = inForce === sha256Tagged(desired.files.get(CARD_AGENTS) ?? "");
   const isClosed = planeState(partner.partner, "card") === "closed";
-  const audit = new CardAudit(resolve(config.directory, config.card.bridgeAuditFile));
+  const audit = resolve(config.directory, config.card.bridgeAuditFile);
   const decisions =
     isClosed && isDesired
       ? await decisionsOnceRejected(audit, agents, options.clock)
-      : await audit.lastDecisions();
+      : await lastCardDecisions(audit);
   const items: EvidenceItem[] = [];
   for (const agent of agents) {
     items.push(
@@ -258,9 +249,9 @@ async function whoMayAsk(
 }
 
 /** The bridge writes its audit a moment after it has loaded the file. */
-async function decisionsOnceRejected(audit: CardAudit, agents: readonly string[], clock: Clock) {
+async function decisionsOnceRejected(audit: string, agents: readonly string[], clock: Clock) {
   for (const deadline = clock.now() + AUDITED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
-    const decisions = await audit.lastDecisions();
+    const decisions = await lastCardDecisions(audit);
     const isSettled = agents.every((agent) => decisions?.get(agent)?.outcome !== "accepted");
     if (decisions === undefined || isSettled || clock.now() >= deadline) return decisions;
   }

@@ -13,7 +13,6 @@ export interface InvocableAgent {
   readonly clients: readonly string[];
 }
 
-/** Agents sorted by name, and clients with a quota of their own, sorted by client ID. */
 export function invocationOf(registry: Registry): {
   readonly agents: readonly InvocableAgent[];
   readonly quotas: readonly (readonly [clientId: string, quota: Quota])[];

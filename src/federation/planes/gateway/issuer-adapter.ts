@@ -10,45 +10,33 @@ import type { Drift } from "../plane.ts";
 
 export type IssuedClient = ClientsFile["clients"][number];
 
-/** What one revision wants of the issuer. */
 export interface IssuerIntent {
   /** Server name of the organisation that declares these clients. */
   readonly owner: string;
   readonly clients: readonly IssuedClient[];
-  /** The same as rendered: clients.yaml. */
   readonly text: string;
 }
 
-/** A client that is not in its declared state. */
-export interface IssuerFailure {
-  readonly clientId: string;
-  /** `secret_unavailable`: its secret cannot be read here; `issuer_refused`: the issuer does not take it. */
-  readonly reason: "secret_unavailable" | "issuer_refused";
-  readonly hint: string;
-}
+/** Clients that are not in their declared state, and why: no secret can be read here, or the issuer does not take them. */
+export type IssuerFailures = Map<string, "secret_unavailable" | "issuer_refused">;
 
 export interface IssuerAdapter {
   /** Brings the issuer to these clients and reads them back. @throws DrawbridgeError `issuer_unavailable` */
-  apply(
-    intent: IssuerIntent,
-  ): Promise<{ readonly changed: boolean; readonly failures: readonly IssuerFailure[] }>;
+  apply(intent: IssuerIntent): Promise<{ readonly changed: boolean; readonly failures: IssuerFailures }>;
   /** The issuer's clients by ID, and whether each can have a token. @throws DrawbridgeError `issuer_unavailable` */
   read(): Promise<ReadonlyMap<string, { readonly enabled: boolean }>>;
   /** Kinds: `missing`, `extra`, `enabled` (against the registry), `disabled`, `edited`. @throws as `read` does */
   drift(intent: IssuerIntent): Promise<readonly Omit<Drift, "plane">[]>;
 }
 
-/**
- * The one-machine issuer, which reads clients.yaml at each token request, so that a whole file is in force at once.
- * @param directory where a relative path starts
- */
+/** The one-machine issuer, which reads clients.yaml at each token request, so that a whole file is in force at once. */
 export function declaredClientsAdapter(
   { clientsFile }: { readonly clientsFile: string },
   directory: string,
 ): IssuerAdapter {
   const target = resolve(directory, clientsFile);
   return {
-    apply: async ({ text }) => ({ changed: applyFile(target, text, PUBLIC), failures: [] }),
+    apply: async ({ text }) => ({ changed: applyFile(target, text, PUBLIC), failures: new Map() }),
     read: async () => {
       try {
         const { clients } = parseYaml(ClientsFile, readIfPresent(target) ?? "", target);

@@ -7,7 +7,7 @@ import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { readRegistrySecret } from "../../../runtime/secrets.ts";
 import type { Drift } from "../plane.ts";
-import type { IssuedClient, IssuerAdapter, IssuerFailure, IssuerIntent } from "./issuer-adapter.ts";
+import type { IssuedClient, IssuerAdapter, IssuerFailures, IssuerIntent } from "./issuer-adapter.ts";
 import {
   BASIC_SCOPE,
   clientDigest,
@@ -37,12 +37,7 @@ const KEYCLOAKS_OWN = [
 const ClientPage = z.array(KeycloakClient);
 const ScopeList = z.array(z.object({ id: z.string().min(1), name: z.string() }));
 
-/** @param directory where relative paths start */
-export function keycloakAdapter(target: KeycloakTarget, directory: string, clock: Clock): IssuerAdapter {
-  return new Keycloak(target, directory, clock);
-}
-
-class Keycloak implements IssuerAdapter {
+export class Keycloak implements IssuerAdapter {
   readonly #admin: KeycloakAdmin;
   readonly #audience: string;
   readonly #secretsFolder: string;
@@ -63,15 +58,15 @@ class Keycloak implements IssuerAdapter {
 
   async apply(intent: IssuerIntent) {
     const before = await this.#list();
-    const refusedIds = new Set<string>();
+    const failures: IssuerFailures = new Map();
     let changed = false;
     const attempt = async (clientId: string, work: () => Promise<boolean>) => {
       if (await work()) changed = true;
-      else refusedIds.add(clientId);
+      else failures.set(clientId, "issuer_refused");
     };
 
     const isForeign = ({ clientId }: IssuedClient) => this.#foreign.has(clientId);
-    for (const { clientId } of intent.clients.filter(isForeign)) refusedIds.add(clientId);
+    for (const { clientId } of intent.clients.filter(isForeign)) failures.set(clientId, "issuer_refused");
     const clients = intent.clients.filter((client) => !isForeign(client));
     for (const client of clients) {
       const found = before.get(client.clientId);
@@ -83,16 +78,11 @@ class Keycloak implements IssuerAdapter {
         isAdopted(found) ? this.#close(found, intent) : this.#ok("DELETE", `clients/${found.id}`),
       );
     }
-    const failures: IssuerFailure[] = [];
     for (const client of clients) {
       if (!client.enabled) continue;
       const secret = this.#readSecret(client);
       if (secret === undefined) {
-        failures.push({
-          clientId: client.clientId,
-          reason: "secret_unavailable",
-          hint: "Put the client's secret where the registry's reference says, readable by this user.",
-        });
+        failures.set(client.clientId, "secret_unavailable");
         continue;
       }
       const found = before.get(client.clientId);
@@ -103,14 +93,8 @@ class Keycloak implements IssuerAdapter {
           : this.#setRight(found, secret, intent),
       );
     }
-    if (changed) for (const { subject } of await this.drift(intent)) refusedIds.add(subject);
-    for (const clientId of refusedIds) {
-      if (failures.some((failure) => failure.clientId === clientId)) continue;
-      failures.push({
-        clientId,
-        reason: "issuer_refused",
-        hint: "Compare the client in Keycloak with docs/operating/keycloak.md; its own log says why.",
-      });
+    for (const { subject } of changed ? await this.drift(intent) : []) {
+      if (!failures.has(subject)) failures.set(subject, "issuer_refused");
     }
     return { changed, failures };
   }

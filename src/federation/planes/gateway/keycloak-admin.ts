@@ -22,7 +22,6 @@ export type KeycloakTarget = Extract<
 
 interface AdminAnswer {
   readonly status: number;
-  /** Parsed JSON; undefined when there was none. */
   readonly body: unknown;
 }
 
@@ -38,18 +37,13 @@ export class KeycloakAdmin {
   #agent: Agent | undefined;
   #token: { readonly value: string; readonly renewAt: number } | undefined;
 
-  /** @param directory where relative paths start */
   constructor(target: KeycloakTarget, directory: string, clock: Clock) {
     this.#target = target;
     this.#directory = directory;
     this.#clock = clock;
   }
 
-  /**
-   * @param path below the realm, such as `clients`
-   * @returns the answer, whatever its status but 401, 403 and 5xx
-   * @throws DrawbridgeError `issuer_unavailable`
-   */
+  /** Any answer but 401, 403 and 5xx; `path` is below the realm. @throws DrawbridgeError `issuer_unavailable` */
   async call(method: "GET" | "POST" | "PUT" | "DELETE", path: string, body?: unknown): Promise<AdminAnswer> {
     const { realm, adminClientId } = this.#target;
     for (let attempt = 0; ; attempt += 1) {
@@ -135,7 +129,6 @@ const Mapper = z.object({
   config: z.record(z.string(), z.string()).default({}),
 });
 
-/** The part of Keycloak's ClientRepresentation that counts here. */
 export const KeycloakClient = z.object({
   id: z.string().min(1),
   clientId: z.string(),
@@ -180,7 +173,6 @@ const SCOPES: ReadonlySet<string> = new Set([BASIC_SCOPE, "service_account"]);
 
 const AUDIENCE_MAPPER = "audience";
 
-/** The attributes that say who manages a client. */
 type Owner = Readonly<Record<string, string>>;
 
 export function isOwnedBy({ attributes }: KeycloakClient, owner: string): boolean {
@@ -218,7 +210,6 @@ export function clientSettings(audience: string, secret: string, owner: Owner) {
   };
 }
 
-/** A client that is not there yet. */
 export function newClient(clientId: string, owner: string, audience: string, secret: string) {
   return {
     ...clientSettings(audience, secret, { [OWNER_ATTRIBUTE]: owner }),

@@ -27,12 +27,11 @@ import {
   unmanagedPlane,
 } from "../plane.ts";
 import { declaredClientsAdapter, type IssuerAdapter, type IssuerIntent } from "./issuer-adapter.ts";
-import { keycloakAdapter } from "./issuer-keycloak.ts";
+import { Keycloak } from "./issuer-keycloak.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
 
 const RETRY_MS = 5_000;
 
-/** The gateway plane of one deployment. */
 export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const { gateway } = config;
   if (gateway === undefined) return unmanagedPlane("gateway");
@@ -40,7 +39,7 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
   const stateFile = resolve(config.directory, gateway.stateFile);
   const issuer =
     gateway.issuer.adapter === "keycloak"
-      ? keycloakAdapter(gateway.issuer, config.directory, clock)
+      ? new Keycloak(gateway.issuer, config.directory, clock)
       : declaredClientsAdapter(gateway.issuer, config.directory);
 
   const applyGateway = async (text: string, progress: PlaneProgress): Promise<Half> => {
@@ -109,12 +108,16 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
   };
 }
 
-/** One of the two parts, as far as it came. */
 interface Half {
   readonly changed: boolean;
   readonly deferred?: string;
   readonly outOfReach?: readonly OutOfReach[];
 }
+
+const HINTS = {
+  secret_unavailable: "Put the client's secret where the registry's reference says, readable by this user.",
+  issuer_refused: "Compare the client in Keycloak with docs/operating/keycloak.md; its own log says why.",
+} as const;
 
 async function applyIssuer(
   issuer: IssuerAdapter,
@@ -126,15 +129,15 @@ async function applyIssuer(
     const { changed, failures } = await issuer.apply(intent);
     const partnerOf = new Map(intent.clients.map(({ clientId, partner }) => [clientId, partner]));
     progress.note(
-      `the issuer declares ${intent.clients.length} clients, ${failures.length} not as they should be`,
+      `the issuer declares ${intent.clients.length} clients, ${failures.size} not as they should be`,
     );
     return {
       changed,
-      outOfReach: failures.map(({ clientId, reason, hint }) => ({
+      outOfReach: [...failures].map(([clientId, reason]) => ({
         partner: partnerOf.get(clientId) ?? registry.organisation.serverName,
         subject: clientId,
         reason,
-        hint,
+        hint: HINTS[reason],
       })),
     };
   } catch (error) {
@@ -203,7 +206,6 @@ function callersInForce(
   const state = readGatewayState(stateFile);
   if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running" };
   const references = [state.invocation];
-  // Only the file in force says who may call.
   const inForce = [invocation, standingText(invocationFile) ?? ""].find(
     (one) => sha256Tagged(one) === state.invocation,
   );

@@ -3,6 +3,7 @@
 // received after its last change; no server is waited for beyond the time-out.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
+import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { aclAllow, deniedByEnforcement, reorderedAcl } from "./acl.ts";
 import { isClosing } from "./room-plan.ts";
@@ -10,24 +11,15 @@ import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
 import { isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
 
-/** Where an ACL is not enforced, and why. */
 export interface EnforcementGap {
   readonly room: RoomId;
-  /** Own server, or the retained one. */
   readonly server: ServerName;
   readonly reason: Extract<RoomReason, "stale_at_home" | "unproven_at_home" | "unproven_at_retained">;
 }
 
-/** What one pass found in the homeserver's cache. */
-export interface EnforcementCounts {
-  checked: number;
-  stale: number;
-  repaired: number;
-  resent: number;
-}
-
-/** Rooms in one request to the border module. */
 const ROOMS_A_REQUEST = 500;
+/** How long the own and a retained server may take to enforce an ACL. */
+const ENFORCED_WITHIN_MS = 30_000;
 const HOME_POLL_FIRST_MS = 10;
 const HOME_POLL_MAX_MS = 1_000;
 const REFRESHED_AT_ONCE = 8;
@@ -39,10 +31,7 @@ const RETAINED_AT_ONCE = 8;
 /** A server that has shown no event for so long is sent new ones, which make it fetch what it lacks. */
 const RESEND_AFTER_MS = 3_000;
 
-/**
- * Rooms in which the homeserver enforces another ACL than their state says, for whichever server.
- * @throws DrawbridgeError `homeserver_unavailable`, `homeserver_refused` when the border module does not say
- */
+/** @throws DrawbridgeError `homeserver_unavailable`, `homeserver_refused` when the border module does not say */
 export async function staleAtHome(
   { intent, home }: Pick<RoomsSession, "intent" | "home">,
   rooms: readonly RoomId[],
@@ -67,13 +56,10 @@ function chunks<T>(all: readonly T[]): readonly (readonly T[])[] {
 export async function enforceAtHome(
   session: RoomsSession,
   rooms: readonly RoomId[],
-  counts: EnforcementCounts,
-): Promise<readonly EnforcementGap[]> {
+): Promise<{ readonly gaps: readonly EnforcementGap[]; readonly isRepaired: boolean }> {
   const { intent, home, clock } = session;
-  const deadline = clock.now() + session.enforcementTimeoutMs;
-  counts.checked += rooms.length;
+  const deadline = clock.now() + ENFORCED_WITHIN_MS;
   let left = rooms;
-  /** How many rooms differed at the first answer; later answers are about these alone. */
   let noticed: number | undefined;
   for (let pollMs = HOME_POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 2, HOME_POLL_MAX_MS)) {
     const stale = await staleAtHome(session, left).catch((error: unknown) => {
@@ -83,22 +69,22 @@ export async function enforceAtHome(
     const isUnproven = stale instanceof DrawbridgeError;
     if (!isUnproven) {
       left = stale;
-      if (noticed === undefined) counts.stale += noticed = left.length;
+      noticed ??= left.length;
     }
     if (left.length === 0 || isRefusal(stale) || clock.now() >= deadline) {
-      if (noticed !== undefined) counts.repaired += noticed - left.length;
       const reason = isUnproven ? "unproven_at_home" : "stale_at_home";
-      return left.map((room) => ({ room, server: intent.own as ServerName, reason }));
+      const gaps = left.map((room) => ({ room, server: intent.own as ServerName, reason }) as const);
+      const repaired = (noticed ?? left.length) - left.length;
+      if (noticed)
+        session.note(`${counted(noticed, "room")} stale at the own homeserver, ${repaired} repaired`);
+      return { gaps, isRepaired: repaired > 0 };
     }
     await mapConcurrent(left, REFRESHED_AT_ONCE, (room) => home.refresh(room).catch(() => undefined));
     await clock.sleep(pollMs);
   }
 }
 
-/**
- * Whether other servers must show a room's ACL: one that is of our making, or that denies a partner whom the room
- * concerns. Another one proves nothing, and a server that was put out of the room meanwhile would not be shown it.
- */
+/** Whether other servers must show a room's ACL: it is of our making, or denies a partner whom the room concerns. */
 export function mustBeProven(
   { acl }: Pick<RoomState, "acl">,
   concerned: readonly { readonly serverName: string }[],
@@ -108,7 +94,6 @@ export function mustBeProven(
   return isOfOurs || concerned.some(({ serverName }) => deniedByEnforcement(acl.content, serverName));
 }
 
-/** Servers other than ours that keep users in a room and must enforce its ACL. */
 export function retainedServers(session: RoomsSession, state: RoomState): readonly ServerName[] {
   const { intent } = session;
   return [...joinedByServer(state).keys()].filter(
@@ -120,7 +105,6 @@ export function retainedServers(session: RoomsSession, state: RoomState): readon
 export async function enforceAtRetained(
   session: RoomsSession,
   rooms: readonly RoomState[],
-  counts: EnforcementCounts,
 ): Promise<readonly EnforcementGap[]> {
   const waiting = new Map<ServerName, Proof[]>();
   for (const state of rooms) {
@@ -131,7 +115,7 @@ export async function enforceAtRetained(
     }
   }
   const gaps = await Promise.all(
-    [...waiting].map(([server, proofs]) => awaitServer(session, server, proofs, counts)),
+    [...waiting].map(([server, proofs]) => awaitServer(session, server, proofs)),
   );
   return gaps.flat();
 }
@@ -143,79 +127,51 @@ interface Proof {
   resending: Promise<void> | undefined;
 }
 
+/**
+ * Requests a few at a time, and waits when none of them is shown, so that a server that is behind is not kept busy. Half
+ * of them are missing the longest, because a server takes events in about the order in which they were made; the others
+ * are taken in turn, because it may never show some.
+ */
 async function awaitServer(
   session: RoomsSession,
   server: ServerName,
   proofs: readonly Proof[],
-  counts: EnforcementCounts,
 ): Promise<readonly EnforcementGap[]> {
   const { clock } = session;
   let progressAt = clock.now();
-  const deadline = progressAt + session.enforcementTimeoutMs;
+  const deadline = progressAt + ENFORCED_WITHIN_MS;
   let missing = proofs;
   let from = 0;
   let pollMs = RETAINED_POLL_FIRST_MS;
   let isResent = false;
-  for (;;) {
-    const { shown, requested } = await requestUntilNoneShown(missing, from, async ({ event }) => {
-      const remainingMs = deadline - clock.now();
-      if (remainingMs <= 0) return false;
-      return hasEvent(session, server, event, Math.max(remainingMs, RETAINED_POLL_FIRST_MS));
-    });
-    from = (from + requested) % missing.length;
-    missing = missing.filter((proof) => !shown.has(proof));
-    if (missing.length === 0) return [];
+  while (missing.length > 0) {
     if (clock.now() >= deadline) {
       return missing.map(({ room }) => ({ room, server, reason: "unproven_at_retained" }));
     }
+    const longest = missing.slice(0, RETAINED_AT_ONCE / 2);
+    const inTurn = [...missing.slice(from), ...missing.slice(0, from)];
+    const some = [...new Set([...longest, ...inTurn])].slice(0, RETAINED_AT_ONCE);
+    from = (from + RETAINED_AT_ONCE - longest.length) % missing.length;
+    const remainingMs = Math.max(deadline - clock.now(), RETAINED_POLL_FIRST_MS);
+    const answers = await Promise.all(some.map(({ event }) => hasEvent(session, server, event, remainingMs)));
+    const shown = new Set(some.filter((_, index) => answers[index]));
+    missing = missing.filter((proof) => !shown.has(proof));
     if (shown.size > 0) {
       progressAt = clock.now();
       pollMs = Math.min(pollMs, RETAINED_POLL_BEHIND_MS);
+      continue;
     }
     if (!isResent && clock.now() - progressAt >= RESEND_AFTER_MS) {
       isResent = true;
       await mapConcurrent(missing, RETAINED_AT_ONCE, (proof) => {
-        proof.resending ??= resend(session, proof, counts);
+        proof.resending ??= resend(session, proof);
         return proof.resending;
       });
     }
     await clock.sleep(pollMs);
     pollMs = Math.min(pollMs * 2, RETAINED_POLL_MAX_MS);
   }
-}
-
-/**
- * Requests a few at a time, and stops at the first few of which none is shown, so that a server that is behind is not
- * kept busy. Half of them are missing the longest, because a server takes events in about the order in which they were
- * made; half are others, because it may never show some.
- * @param from where the others begin
- */
-async function requestUntilNoneShown(
-  proofs: readonly Proof[],
-  from: number,
-  request: (proof: Proof) => Promise<boolean>,
-): Promise<{ readonly shown: ReadonlySet<Proof>; readonly requested: number }> {
-  const shown = new Set<Proof>();
-  const inOrder = new Set(proofs);
-  const others = new Set([...proofs.slice(from), ...proofs.slice(0, from)]);
-  let requested = 0;
-  const next = (queue: Set<Proof>, count: number) => {
-    const some = [...queue].slice(0, count);
-    for (const proof of some) {
-      inOrder.delete(proof);
-      others.delete(proof);
-    }
-    return some;
-  };
-  while (inOrder.size > 0) {
-    const longest = next(inOrder, RETAINED_AT_ONCE / 2);
-    const some = [...longest, ...next(others, RETAINED_AT_ONCE - longest.length)];
-    requested += some.length - longest.length;
-    const answers = await Promise.all(some.map(request));
-    for (const proof of some.filter((_, index) => answers[index])) shown.add(proof);
-    if (!answers.includes(true)) break;
-  }
-  return { shown, requested };
+  return [];
 }
 
 /** Whether a server has an event: `GET /_matrix/federation/v1/event/ID`, signed by our own server. */
@@ -234,8 +190,7 @@ export async function hasEvent(
   }
 }
 
-/** Sends a room's ACL once more, in another order. */
-async function resend(session: RoomsSession, proof: Proof, counts: EnforcementCounts): Promise<void> {
+async function resend(session: RoomsSession, proof: Proof): Promise<void> {
   const { room } = proof;
   const state = await readRoom(session, room);
   if (state?.acl === undefined) return;
@@ -248,7 +203,6 @@ async function resend(session: RoomsSession, proof: Proof, counts: EnforcementCo
     .putState(room, "m.room.server_acl", "", { ...state.acl.content, ...content })
     .catch(() => undefined);
   if (event === undefined) return;
-  counts.resent += 1;
   proof.event = event;
-  await enforceAtHome(session, [room], counts);
+  await enforceAtHome(session, [room]);
 }

@@ -1,15 +1,17 @@
 // The content of m.room.server_acl (Matrix client-server API), and whom homeservers that enforce it deny.
 // Invariant: every server is named with its port and without, because enforcement strips the port while the check
 // against locking oneself out does not.
+import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isIpLiteral, serverHost } from "../../../domain/identifiers.ts";
 
 /** What this organisation writes, and what the journal keeps of an ACL that was found. */
-export interface ServerAcl {
-  readonly allow: readonly string[];
-  readonly deny: readonly string[];
-  readonly allow_ip_literals: boolean;
-}
+export const ServerAcl = z.strictObject({
+  allow: z.array(z.string()).readonly(),
+  deny: z.array(z.string()).readonly(),
+  allow_ip_literals: z.boolean(),
+});
+export type ServerAcl = z.output<typeof ServerAcl>;
 
 /** An ACL found in a room, whose content others may have written. */
 export interface FoundAcl {
@@ -45,15 +47,11 @@ export function withoutDenied(found: FoundAcl, server: string, before: readonly 
   return { ...names, deny: names.deny.filter((name) => !ours.has(name)) };
 }
 
-/** Whether servers that enforce `acl` refuse `server`. */
 export function deniedByEnforcement(acl: FoundAcl, server: string): boolean {
   return enforcementOf(acl)(server);
 }
 
-/**
- * @param retained own server and every other that must stay
- * @throws DrawbridgeError `unsafe_acl` naming the servers that it would deny
- */
+/** @throws DrawbridgeError `unsafe_acl` naming the servers of `retained`, own one included, that it would deny */
 export function refuseUnsafeAcl(acl: ServerAcl, retained: readonly string[]): void {
   const denied = enforcementOf(acl);
   const cut = retained.filter((server) => denied(server));
@@ -144,7 +142,6 @@ function sortedNames(list: unknown): string[] {
   return namesIn(list).sort();
 }
 
-/** Without duplicates, in the order in which they were found. */
 function namesIn(list: unknown): string[] {
   const names = Array.isArray(list) ? list.filter((name): name is string => typeof name === "string") : [];
   return [...new Set(names)];

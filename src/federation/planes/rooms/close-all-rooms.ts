@@ -5,13 +5,7 @@ import { type RoomId, type ServerName, visibleId } from "../../../domain/identif
 import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { OutOfReach } from "../plane.ts";
-import {
-  type EnforcementCounts,
-  type EnforcementGap,
-  enforceAtHome,
-  enforceAtRetained,
-  mustBeProven,
-} from "./acl-enforcement.ts";
+import { type EnforcementGap, enforceAtHome, enforceAtRetained, mustBeProven } from "./acl-enforcement.ts";
 import { closeRoom, type SettledRoom } from "./close-one-room.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
 import { endOf, isOurs, type Obstacle } from "./room-plan.ts";
@@ -35,21 +29,24 @@ const WAVES_MAX = 4;
 const ENDED_AT_ONCE = 4;
 const NOTE_EVERY = 25;
 
-/** Brings every room to the intent. */
 export async function closeRooms(session: RoomsSession): Promise<RoomsPass> {
   const pass = new ClosingPass(session);
   await pass.closeAll();
   // Before rooms are replaced: the new ones are proven when they are made.
-  const touched = pass.touched();
+  const touched = [...pass.settled.values()].filter(
+    ({ aclChanged, plan }) => aclChanged || plan.concerned.length > 0,
+  );
   const firstGaps = await pass.proveAtRetained(touched);
   const ended = await endRooms(session, pass);
-  const overtaken = await pass.verify(touched.filter((one) => one.changed && !ended.rooms.has(one.room)));
+  // Somebody may have come, or set another ACL, since a room was read.
+  const changed = touched.filter((one) => one.changed && !ended.rooms.has(one.room));
+  const closedAgain = await pass.closeWave(changed.map(({ room }) => room));
+  const overtaken = closedAgain.filter(({ aclChanged }) => aclChanged);
   const retainedGaps = [
     ...firstGaps.filter(({ room }) => !overtaken.some((one) => one.room === room)),
     ...(await pass.proveAtRetained(overtaken)),
   ];
   const gaps = [...pass.homeGaps.values(), ...retainedGaps].filter(({ room }) => !ended.rooms.has(room));
-  pass.noteCounts();
   const obstacles = [...pass.settled.values()]
     .filter(({ room }) => !ended.rooms.has(room))
     .flatMap(({ room, obstacles: some }) => some.map((one) => ({ room, ...one })));
@@ -59,15 +56,12 @@ export async function closeRooms(session: RoomsSession): Promise<RoomsPass> {
   };
 }
 
-/** What one pass has found and done so far. */
 class ClosingPass {
-  /** Every room that the homeserver knows, as the pass has left it. */
   readonly settled = new Map<RoomId, SettledRoom>();
   readonly homeGaps = new Map<RoomId, EnforcementGap>();
   changed = false;
   readonly #session: RoomsSession;
   readonly #partners: readonly ServerName[];
-  readonly #counts: EnforcementCounts = { checked: 0, stale: 0, repaired: 0, resent: 0 };
   readonly #begun = new Set<RoomId>();
 
   constructor(session: RoomsSession) {
@@ -97,22 +91,23 @@ class ClosingPass {
     }
   }
 
-  /** Closes these rooms, and has the homeserver enforce what their state says. */
-  async closeWave(rooms: readonly RoomId[]): Promise<void> {
+  /** Closes these rooms, and has the homeserver enforce what their state says; returns those that it knows. */
+  async closeWave(rooms: readonly RoomId[]): Promise<readonly SettledRoom[]> {
     for (const room of rooms) this.#begun.add(room);
+    const closed: SettledRoom[] = [];
     let done = 0;
     await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
       const one = await closeUnlessGone(this.#session, room);
-      if (one !== undefined) this.#keep(one);
+      if (one !== undefined) {
+        closed.push(one);
+        this.settled.set(room, one);
+        if (one.changed) this.changed = true;
+      }
       done += 1;
       if (done % NOTE_EVERY === 0) this.#session.note(`${done} of ${rooms.length} rooms checked`);
     });
     await this.#proveAtHome(rooms);
-  }
-
-  #keep(one: SettledRoom): void {
-    this.settled.set(one.room, one);
-    if (one.changed) this.changed = true;
+    return closed;
   }
 
   /** Every room in which users of ours are, touched or not: any of them may be enforced otherwise than its state says. */
@@ -122,11 +117,10 @@ class ClosingPass {
       const one = this.settled.get(room);
       return one !== undefined && joinedByServer(one.state).has(own);
     });
-    const { repaired } = this.#counts;
     for (const room of here) this.homeGaps.delete(room);
-    for (const gap of await enforceAtHome(this.#session, here, this.#counts))
-      this.homeGaps.set(gap.room, gap);
-    if (this.#counts.repaired > repaired) this.changed = true;
+    const { gaps, isRepaired } = await enforceAtHome(this.#session, here);
+    for (const gap of gaps) this.homeGaps.set(gap.room, gap);
+    if (isRepaired) this.changed = true;
   }
 
   /** Whether retained servers show the ACLs of these rooms, of those at least that are to be kept. */
@@ -135,47 +129,12 @@ class ClosingPass {
       .filter((one) => endOf(one) !== "replace")
       .filter(({ state, plan, aclChanged }) => mustBeProven(state, plan.concerned, aclChanged))
       .map(({ state }) => state);
-    return enforceAtRetained(this.#session, states, this.#counts);
-  }
-
-  /**
-   * Reads rooms again: somebody may have come, or set another ACL, since the room was read.
-   * @returns the rooms whose ACL had to be set again
-   */
-  async verify(rooms: readonly SettledRoom[]): Promise<readonly SettledRoom[]> {
-    const overtaken: SettledRoom[] = [];
-    await mapConcurrent(rooms, ROOMS_AT_ONCE, async ({ room }) => {
-      const one = await closeRoom(this.#session, room, { rereads: true });
-      if (one === undefined) return;
-      this.#keep(one);
-      if (one.aclChanged) overtaken.push(one);
-    });
-    await this.#proveAtHome(rooms.map(({ room }) => room));
-    return overtaken;
-  }
-
-  touched(): readonly SettledRoom[] {
-    return [...this.settled.values()].filter(isTouched);
+    return enforceAtRetained(this.#session, states);
   }
 
   states(): readonly RoomState[] {
     return [...this.settled.values()].map(({ state }) => state);
   }
-
-  noteCounts(): void {
-    const { checked, stale, repaired, resent } = this.#counts;
-    if (checked === 0) return;
-    this.#session.note(
-      `checked ${counted(checked, "time")} at the own homeserver whether it enforces a room's ACL: ` +
-        `${counted(stale, "time")} stale, ${counted(repaired, "room")} repaired` +
-        (resent === 0 ? "" : `; ${counted(resent, "ACL")} sent again to servers that stay in the rooms`),
-    );
-  }
-}
-
-/** Whether this pass has to prove that the room's state is enforced. */
-function isTouched({ aclChanged, plan }: SettledRoom): boolean {
-  return aclChanged || plan.concerned.length > 0;
 }
 
 /** Users of the partners whom this plane banned: they may be in rooms that no listing names. */
@@ -200,7 +159,6 @@ interface Ended {
   readonly obstacles: readonly (Obstacle & { readonly room: RoomId })[];
 }
 
-/** Replaces and retires the rooms of which the intent says so. */
 async function endRooms(session: RoomsSession, pass: ClosingPass): Promise<Ended> {
   const rooms = new Set<RoomId>();
   const obstacles: (Obstacle & { room: RoomId })[] = [];
@@ -230,10 +188,7 @@ async function endRooms(session: RoomsSession, pass: ClosingPass): Promise<Ended
   return { rooms, obstacles };
 }
 
-/**
- * Finds the room of ours that stands for another already, an earlier replacement of it or the room that it has
- * replaced, so that two sides that contain one another in turn do not make one each time. A removal makes new ones.
- */
+/** Finds the room of ours that stands for another already, so that mutual containments make no new one each time. */
 function existingRooms(
   { intent }: RoomsSession,
   { settled, homeGaps }: ClosingPass,

@@ -1,10 +1,10 @@
 // Closes one room: plans, takes the steps, plans again, until nothing is left to do or nothing more can be done.
 // Invariant: a step is in the journal before it is taken.
-import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
+import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { membersOf } from "../../../domain/json.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
-import { type Obstacle, type RoomPlan, type RoomStep, stateAfter } from "./room-plan.ts";
+import type { Obstacle, RoomPlan, RoomStep } from "./room-plan.ts";
 import { inviteLevel, presenceOf, type RoomState } from "./room-state.ts";
 import {
   announce,
@@ -18,11 +18,9 @@ import {
 
 export interface SettledRoom {
   readonly room: RoomId;
-  /** As it was read last, and as our steps since have left it. */
   readonly state: RoomState;
   readonly plan: RoomPlan;
   readonly obstacles: readonly Obstacle[];
-  /** Whether anything was done. */
   readonly changed: boolean;
   readonly aclChanged: boolean;
 }
@@ -30,21 +28,12 @@ export interface SettledRoom {
 /** Rooms whose members come back as fast as they are banned are given up, and reported. */
 const ROUNDS_MAX = 8;
 
-/**
- * Brings one room as far as it goes; undefined when the homeserver does not know it.
- * @param rereads reads it again after each round of steps, so that nobody who came in the meantime is missed; else its
- *   state is taken to be what our steps have made
- */
-export async function closeRoom(
-  session: RoomsSession,
-  room: RoomId,
-  { rereads = false } = {},
-): Promise<SettledRoom | undefined> {
+/** Brings one room as far as it goes, and reads it after each round of steps; undefined when it is unknown here. */
+export async function closeRoom(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
   let changed = false;
   let aclChanged = false;
-  let known: RoomState | undefined;
   for (let round = 0; ; round++) {
-    const state = known ?? (await readRoom(session, room));
+    const state = await readRoom(session, room);
     if (state === undefined) return undefined;
     const plan = planFor(session, state);
     const settled = (obstacles: readonly Obstacle[]): SettledRoom => {
@@ -55,29 +44,17 @@ export async function closeRoom(
     if (round === ROUNDS_MAX) return settled(obstaclesOf(plan, "unsettled", session));
     const acting = await session.tokens.as(actor);
     if (acting === undefined) continue; // The next plan chooses another user, or finds none.
-    let left = state;
     try {
-      for (const step of withRaisedInvite(plan.steps)) {
+      for (const step of plan.steps) {
         if (step.kind === "set_acl") aclChanged = true;
-        const event = await perform(session, state, plan, acting, step);
-        left = stateAfter(left, step, acting.userId, event);
+        await perform(session, state, plan, acting, step);
         changed = true;
       }
     } catch (error) {
       if (!isRefusal(error)) throw error;
       return settled(obstaclesOf(plan, "refused", session));
     }
-    if (!rereads) known = left;
   }
-}
-
-/** Both steps write the power levels: the later one keeps the invite level that the earlier one has raised. */
-function withRaisedInvite(steps: readonly RoomStep[]): readonly RoomStep[] {
-  const raised = steps.find((step) => step.kind === "raise_invite");
-  if (raised === undefined) return steps;
-  return steps.map((step) =>
-    step.kind === "read_only" ? { ...step, content: { ...step.content, invite: raised.level } } : step,
-  );
 }
 
 function obstaclesOf(
@@ -97,7 +74,7 @@ async function perform(
   plan: RoomPlan,
   acting: ActingUser,
   step: RoomStep,
-): Promise<EventId> {
+): Promise<void> {
   const room = state.roomId;
   const concerned = plan.concerned.map(({ serverName }) => serverName as ServerName);
   switch (step.kind) {
@@ -111,21 +88,23 @@ async function perform(
         const before = first === undefined ? written : first.before;
         return { act: "invite_level", room, before, level: step.level };
       });
-      return acting.putState(room, "m.room.power_levels", "", step.content);
+      await acting.putState(room, "m.room.power_levels", "", step.content);
+      return;
     }
     case "ban": {
       const journal = journalOf(session, step.partner);
       // One entry holds all bans of a partner, written before the first of them.
       if (journal.room(room)?.bans.get(step.user)?.actor !== acting.userId) {
-        const users = plan.steps
-          .filter((one) => one.kind === "ban" && one.partner === step.partner)
-          .map((one) => (one as Extract<RoomStep, { kind: "ban" }>).user)
-          .map((user) => ({ user, before: presenceOf(state, user) }));
+        const users = plan.steps.flatMap((one) =>
+          one.kind === "ban" && one.partner === step.partner
+            ? [{ user: one.user, before: presenceOf(state, one.user) }]
+            : [],
+        );
         await journal.append({ act: "bans", room, actor: acting.userId, users });
       }
       const event = await acting.setMembership(room, step.user, "ban");
       await journal.append({ act: "banned", room, user: step.user, event });
-      return event;
+      return;
     }
     case "set_acl": {
       const partners = aclPartners(session, state, step.content, concerned);
@@ -133,7 +112,7 @@ async function perform(
       await announce(session, partners, () => ({ act: "acl", room, before }));
       const event = await acting.putState(room, "m.room.server_acl", "", { ...step.content });
       await announce(session, partners, () => ({ act: "acl_set", room, event }));
-      return event;
+      return;
     }
     case "read_only": {
       const readOnly = plan.concerned
@@ -147,7 +126,7 @@ async function perform(
           levelsOf(state),
         level: step.level,
       }));
-      return acting.putState(room, "m.room.power_levels", "", step.content);
+      await acting.putState(room, "m.room.power_levels", "", step.content);
     }
   }
 }

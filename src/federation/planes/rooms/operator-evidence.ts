@@ -18,11 +18,7 @@ const RETAINED_TIMEOUT_MS = 5_000;
 
 type Found = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
 
-/**
- * Every room of ours that other servers can be in, every one that the partner is in, and those it was in; or that
- * there is none of these.
- * @param covering rooms that a removal began with, and that its partner may have put our users out of since
- */
+/** Rooms of ours that are federated, the partner's present and former ones, and `covering`, with which a removal began. */
 export async function roomsEvidence(
   session: RoomsSession,
   partner: ServerName,

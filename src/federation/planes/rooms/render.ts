@@ -12,15 +12,11 @@ export const ROOMS_INTENT = "rooms/rooms.json";
 
 function intentOf(registry: Registry): string {
   const closing = registry.partners.filter(({ partner }) => closedPlanes(partner).includes("rooms"));
-  const open = openPartners(registry, "rooms").map(({ partner }) => partner);
-  const notInvitedAgain = open
-    .filter(({ rooms }) => rooms.whenRestored === "none")
-    .map(({ serverName }) => serverName);
-  const intent: z.input<typeof RoomsIntent> = {
+  const intent: RoomsIntent = {
     version: 1,
     own: registry.organisation.serverName,
     allow: aclAllow(admittedServers(registry, "rooms")),
-    retained: open.map(({ serverName }) => serverName),
+    retained: openPartners(registry, "rooms").map(({ partner }) => partner.serverName),
     closing: closing.map(({ name, partner }) => {
       // Removal outlasts containment: a restore must not reopen a plane that is closed for good.
       const removed = partner.planes.rooms === "closed";
@@ -32,7 +28,6 @@ function intentOf(registry: Registry): string {
         unclosable: partner.rooms.whenUnclosable,
       };
     }),
-    ...(notInvitedAgain.length === 0 ? {} : { notInvitedAgain }),
   };
   return jsonText(intent);
 }
@@ -45,7 +40,6 @@ export const roomsRender: PlaneRender = {
 
 const ClosingPartner = z.strictObject({
   serverName: ServerNameField,
-  /** The name of its registry file, such as `org-b`. */
   name: z.string().min(1),
   /** `contained`: closed by containment and perhaps soon restored; `removed`: the rooms plane is closed for good. */
   mode: z.enum(["contained", "removed"]),
@@ -58,7 +52,6 @@ export type ClosingPartner = z.output<typeof ClosingPartner>;
 
 export const RoomsIntent = z.strictObject({
   version: z.literal(1),
-  /** This organisation's own server name. */
   own: ServerNameField,
   /** `allow` of every governed room's ACL: own and retained servers, both forms of each, sorted. */
   allow: z.array(ServerNameField),
@@ -66,7 +59,5 @@ export const RoomsIntent = z.strictObject({
   retained: z.array(ServerNameField),
   /** Partners that must be out of every room, sorted by server name. */
   closing: z.array(ClosingPartner),
-  /** Open partners of whom nobody is invited again when they are let back; not written when there is none. */
-  notInvitedAgain: z.array(ServerNameField).default([]),
 });
 export type RoomsIntent = z.output<typeof RoomsIntent>;

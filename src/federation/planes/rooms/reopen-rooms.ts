@@ -14,7 +14,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
-import { type EnforcementCounts, enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
+import { enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
 import { deniedRetained, isOurs } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import {
@@ -38,7 +38,6 @@ import {
 } from "./session.ts";
 import type { BanRecord, RoomRecord } from "./undo-journal.ts";
 
-/** Takes back what the journals of these partners hold. */
 export async function reopenRooms(
   session: RoomsSession,
   partners: readonly ServerName[],
@@ -51,7 +50,6 @@ export async function reopenRooms(
     const records = journalOf(session, partner).rooms;
     const ended = records.filter(({ gone, replace }) => gone !== undefined || replace !== undefined);
     const restorable = records.filter((record) => !ended.includes(record));
-    const counts: EnforcementCounts = { checked: 0, stale: 0, repaired: 0, resent: 0 };
     const states: RoomState[] = [];
     await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
       const room = await reopenAcl(session, partner, record);
@@ -60,8 +58,8 @@ export async function reopenRooms(
       if (room.state !== undefined) states.push(room.state);
     });
     const reopened = states.map(({ roomId }) => roomId);
-    for (const gap of await enforceAtHome(session, reopened, counts)) miss(gap.room, gap.reason);
-    for (const gap of await enforceAtRetained(session, states, counts)) {
+    for (const gap of (await enforceAtHome(session, reopened)).gaps) miss(gap.room, gap.reason);
+    for (const gap of await enforceAtRetained(session, states)) {
       miss(gap.room, gap.reason, ` at ${gap.server}`);
     }
     const back: (readonly [RoomRecord, RoomState])[] = [];
@@ -91,8 +89,7 @@ export async function reopenRooms(
     });
     if (invitations.invited > 0) changed = true;
     session.note(
-      `${partner}: ${restorable.length} rooms reopened, ${counts.stale} stale at home, ${counts.repaired} repaired; ` +
-        `${invitations.invited} invited again, ${invitations.refused} refused`,
+      `${partner}: ${restorable.length} rooms reopened, ${invitations.invited} users invited again, ${invitations.refused} refused`,
     );
   }
   return { changed, outOfReach };
@@ -118,7 +115,6 @@ export async function markRemoved(session: RoomsSession): Promise<void> {
 // lifted, never one that somebody else made since; what another closing partner still needs stays.
 
 interface ReopenedRoom {
-  /** As it is now; undefined when the homeserver does not know it any more. */
   readonly state: RoomState | undefined;
   readonly obstacle?: RoomReason | undefined;
   readonly changed: boolean;
@@ -268,16 +264,10 @@ function writable(
 
 interface InvitationCounts {
   invited: number;
-  /** Invitations that the homeserver, or the partner's, refused. */
   refused: number;
 }
 
-/**
- * Invites the users whom this plane took out of a room into it, or into the one that replaces it: only those who were
- * in the room, or invited, and whose membership nobody has changed since; nobody after a removal.
- * @param state of the room as it is now, its bans lifted
- * @returns why some users could not be invited; undefined when none is left
- */
+/** Invites whom this plane took out of a room, into it or its replacement; returns why some could not be invited. */
 export async function inviteAgain(
   session: RoomsSession,
   partner: ServerName,
@@ -286,7 +276,7 @@ export async function inviteAgain(
   counts: InvitationCounts,
 ): Promise<RoomReason | undefined> {
   const { actor } = planFor(session, state);
-  const users = whoToInvite(session, partner, record, state, actor);
+  const users = whoToInvite(partner, record, state, actor);
   if (users.length === 0) return undefined;
   if (actor === undefined) return whyNobodyActs(session);
   if (levelOf(state.power, actor) < inviteLevel(state.power)) return "no_power";
@@ -305,13 +295,12 @@ export async function inviteAgain(
 }
 
 function whoToInvite(
-  { intent }: RoomsSession,
   partner: ServerName,
   { room, bans, replace, removed }: RoomRecord,
   state: RoomState,
   actor: UserId | undefined,
 ): readonly UserId[] {
-  if (removed === true || intent.notInvitedAgain.includes(partner)) return [];
+  if (removed === true) return [];
   const before = new Map((replace?.users ?? []).map((one) => [one.user, one.before]));
   for (const [user, ban] of bans) before.set(user, ban.before);
   const isElsewhere = state.roomId !== room;

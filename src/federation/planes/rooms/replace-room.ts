@@ -17,9 +17,7 @@ export interface ExistingRoom {
 }
 
 interface EndedRoom {
-  /** Why the room could not be ended; undefined when it was. */
   readonly obstacle?: RoomReason;
-  /** The new room, if there is one. */
   readonly replacement: RoomId | undefined;
 }
 
@@ -36,11 +34,7 @@ const COPIED = [
 const MODERATOR = 50;
 const ADMINISTRATOR = 100;
 
-/**
- * Replaces a room, or leaves it when nobody of ours is in it.
- * @param rooms every room's state as read in this pass: a new room made before a crash is found among them
- * @param existing used instead of a new room
- */
+/** Replaces a room, or leaves it when nobody of ours is in it. @param rooms any made before a crash is among them */
 export async function replaceRoom(
   session: RoomsSession,
   state: RoomState,
@@ -98,10 +92,7 @@ export async function retireRoom(
   return { replacement: undefined };
 }
 
-/**
- * Who invites into the existing room, or makes a new one: the user of ours with the most power who is a person; the
- * operator when only ghosts are left; null where nobody is left to move.
- */
+/** Who makes the new room: our person with the most power; the operator for ghosts alone; null when nobody is left. */
 async function whoReplaces(
   session: RoomsSession,
   state: RoomState,
@@ -111,9 +102,7 @@ async function whoReplaces(
   if (local.length === 0) return null;
   if (existing !== undefined) return existing.actor;
   for (const user of byLevel(state, local)) {
-    if (!(await session.operator.isPerson(user))) continue;
-    const isUsable = await session.tokens.once(user, async () => true);
-    if (isUsable === true) return user;
+    if ((await session.operator.isPerson(user)) && (await session.tokens.as(user)) !== undefined) return user;
   }
   return session.operatorId;
 }
@@ -140,15 +129,11 @@ async function makeRoom(
     .map(([user]) => user)
     .sort();
   const room = state.roomId;
-  const aliases = await session.tokens.once(local[0] ?? creator, (acting) => acting.localAliases(room));
+  const aliases = (await (await session.tokens.as(local[0] ?? creator))?.localAliases(room)) ?? [];
   const request = newRoom(session, state, creator, local);
   const to =
-    existing?.room ??
-    earlier?.roomId ??
-    (await session.tokens.once(creator, (acting) => acting.createRoom(request)));
-  return (
-    to && { act: "replacement", room, to, aliases: [...(aliases ?? [])], members: local, invited: others }
-  );
+    existing?.room ?? earlier?.roomId ?? (await (await session.tokens.as(creator))?.createRoom(request));
+  return to && { act: "replacement", room, to, aliases: [...aliases], members: local, invited: others };
 }
 
 function newRoom(
@@ -199,25 +184,23 @@ async function moveEverybody(
 ): Promise<{ moved: number; invited: number } | undefined> {
   const isIn = await membershipIn(session, to);
   const toInvite = [...members, ...invited].filter((user) => user !== creator && !isIn.has(user));
-  const done = await session.tokens.once(creator, async (acting) => {
-    await mapConcurrent(toInvite, MOVES_AT_ONCE, (user) => acting.invite(to, user));
-    for (const alias of aliases) {
-      const leadsTo = await session.operator.roomOfAlias(alias);
-      if (leadsTo === to) continue;
-      if (leadsTo === room) await session.operator.deleteAlias(alias);
-      await acting.putAlias(alias, to);
-    }
-    const [first] = aliases;
-    if (first !== undefined) await acting.putState(to, "m.room.canonical_alias", "", { alias: first });
-    return true;
-  });
-  if (done === undefined) return undefined;
+  const acting = await session.tokens.as(creator);
+  if (acting === undefined) return undefined;
+  await mapConcurrent(toInvite, MOVES_AT_ONCE, (user) => acting.invite(to, user));
+  for (const alias of aliases) {
+    const leadsTo = await session.operator.roomOfAlias(alias);
+    if (leadsTo === to) continue;
+    if (leadsTo === room) await session.operator.deleteAlias(alias);
+    await acting.putAlias(alias, to);
+  }
+  const [first] = aliases;
+  if (first !== undefined) await acting.putState(to, "m.room.canonical_alias", "", { alias: first });
   // A ghost accepts its invitation by itself, as the bridge does with every other.
   const people = await mapConcurrent(members, MOVES_AT_ONCE, async (user) => {
     if (user === creator) return true;
     if (!(await session.operator.isPerson(user))) return undefined;
     if (isIn.get(user) === "join") return true;
-    return (await session.tokens.once(user, (acting) => acting.join(to))) === true;
+    return (await (await session.tokens.as(user))?.join(to)) === true;
   });
   if (people.includes(false)) return undefined;
   const now = await membershipIn(session, to);
@@ -227,7 +210,6 @@ async function moveEverybody(
   };
 }
 
-/** Who has joined a room or is invited to it. */
 async function membershipIn(session: RoomsSession, room: RoomId): Promise<ReadonlyMap<UserId, string>> {
   const members = [...((await readRoom(session, room))?.members ?? [])];
   return new Map(

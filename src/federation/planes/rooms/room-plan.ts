@@ -2,7 +2,7 @@
 // Invariants: the order is invite level, bans, ACL, read-only, because a member who was never banned goes on
 // receiving; nothing is planned that the acting user has no power for, or that holds already; an ACL that denies a
 // server whose users stay is never planned.
-import { type EventId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import {
   aclNames,
   deniedByEnforcement,
@@ -34,12 +34,7 @@ import {
 export type RoomStep =
   | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
   | { readonly kind: "ban"; readonly partner: ServerName; readonly user: UserId }
-  | {
-      readonly kind: "set_acl";
-      readonly content: ServerAcl;
-      /** The room has this ACL already; it is sent anew for these servers alone. */
-      readonly lateServers?: readonly ServerName[];
-    }
+  | { readonly kind: "set_acl"; readonly content: ServerAcl }
   | { readonly kind: "read_only"; readonly level: number; readonly content: PowerContent };
 
 export interface Obstacle {
@@ -50,7 +45,6 @@ export interface Obstacle {
 export interface RoomPlan {
   /** The local user who takes the steps; undefined when nobody can. */
   readonly actor: UserId | undefined;
-  /** In order. */
   readonly steps: readonly RoomStep[];
   readonly obstacles: readonly Obstacle[];
   /** Closing partners that are present, or that this plane has banned from the room. */
@@ -62,7 +56,6 @@ export interface PlanContext {
   readonly operator: UserId;
   /** Closing partners on whose account this plane has changed the room before. */
   readonly journaled: ReadonlySet<string>;
-  /** Users for whom the homeserver lends no token. */
   readonly unusable: ReadonlySet<UserId>;
   /** Unix time in milliseconds. */
   readonly now: number;
@@ -73,7 +66,6 @@ const LEVEL_MAX = 2 ** 53 - 1;
 const MODERATOR = 50;
 const ADMINISTRATOR = 100;
 
-/** Whether a room was created by a user of this homeserver. */
 export function isOurs(room: RoomState, own: string): boolean {
   return room.creator !== undefined && serverOf(room.creator) === own;
 }
@@ -122,12 +114,16 @@ export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
 
   const ending = concerned.filter(({ after }) => after === "read_only" || after === "retire");
   const step = ending.length === 0 ? undefined : makeReadOnly(room, actor);
-  if (step !== undefined && maySend(room.power, actor, "m.room.power_levels")) steps.push(step);
-  else if (step !== undefined) for (const { serverName } of ending) block(serverName, "not_read_only");
+  if (step === undefined) return { actor, steps, obstacles, concerned };
+  if (!maySend(room.power, actor, "m.room.power_levels")) {
+    for (const { serverName } of ending) block(serverName, "not_read_only");
+  } else if (steps.every(({ kind }) => kind !== "raise_invite")) {
+    // Both write the power levels, so that one of them waits until the room was read again.
+    steps.push(step);
+  }
   return { actor, steps, obstacles, concerned };
 }
 
-/** Whether a server must be out of every room. */
 export function isClosing(closing: readonly ClosingPartner[], server: string): boolean {
   return closing.some(({ serverName }) => isOneHost(serverName, server));
 }
@@ -182,17 +178,15 @@ function planAcl(
   actor: UserId,
   { intent, now }: PlanContext,
   concerned: readonly ClosingPartner[],
-):
-  | { readonly content: ServerAcl; readonly lateServers?: readonly ServerName[] }
-  | { readonly obstacles: readonly Obstacle[] } {
+): { readonly content: ServerAcl } | { readonly obstacles: readonly Obstacle[] } {
   const closing = intent.closing.map(({ serverName }) => serverName);
   const desired = desiredAcl(room, intent);
   if (desired === undefined) return { obstacles: [] };
   if (room.acl !== undefined && isSameAcl(room.acl.content, desired)) {
-    const lateServers = joinedAfterAcl(room, intent, now);
-    const content = lateServers.length === 0 ? undefined : reorderedAcl(room.acl.content);
+    const isLate = joinedAfterAcl(room, intent, now).length > 0;
+    const content = isLate ? reorderedAcl(room.acl.content) : undefined;
     return content !== undefined && maySend(room.power, actor, "m.room.server_acl")
-      ? { content, lateServers }
+      ? { content }
       : { obstacles: [] };
   }
   const isOwnRoom = isOurs(room, intent.own);
@@ -253,26 +247,6 @@ function makeReadOnly(room: RoomState, actor: UserId): RoomStep | undefined {
   const level = Math.min(levelOf(room.power, actor), ADMINISTRATOR);
   const raised = readOnly(content, level);
   return raised === undefined ? undefined : { kind: "read_only", level, content: raised };
-}
-
-/** A room's state after one step of ours and its event, if nobody else has changed the room since it was read. */
-export function stateAfter(state: RoomState, step: RoomStep, actor: UserId, event: EventId): RoomState {
-  switch (step.kind) {
-    case "ban": {
-      const banned = { membership: "ban", sender: actor, eventId: event } as const;
-      return { ...state, members: new Map(state.members).set(step.user, banned) };
-    }
-    case "set_acl": {
-      const content = { ...step.content };
-      const single = new Map(state.single).set("m.room.server_acl", content);
-      return { ...state, single, acl: { content, eventId: event } };
-    }
-    case "raise_invite":
-    case "read_only": {
-      const single = new Map(state.single).set("m.room.power_levels", step.content);
-      return { ...state, single, power: { ...state.power, content: step.content } };
-    }
-  }
 }
 
 /**

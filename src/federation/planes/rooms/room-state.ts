@@ -9,7 +9,6 @@ import type { FoundAcl } from "./acl.ts";
 export type PowerContent = Readonly<Record<string, unknown>>;
 
 export interface Power {
-  /** Undefined when the room has none. */
   readonly content: PowerContent | undefined;
   readonly creator: UserId | undefined;
   /** Creators whom no level binds: room version 12 and later. */
@@ -32,13 +31,11 @@ export function inviteLevel(power: Power): number {
   return numberOr(power.content?.["invite"], 0);
 }
 
-/** Whether one user may ban another. */
 export function mayBan(power: Power, actor: string, target: string): boolean {
   const level = levelOf(power, actor);
   return level >= banLevel(power) && level > levelOf(power, target);
 }
 
-/** Whether a user may send state of a type. */
 export function maySend(power: Power, actor: string, type: string): boolean {
   const { content } = power;
   if (content === undefined) return levelOf(power, actor) >= 0;
@@ -46,7 +43,6 @@ export function maySend(power: Power, actor: string, type: string): boolean {
   return levelOf(power, actor) >= needed;
 }
 
-/** Those with the most power first. */
 export function byLevel({ power }: RoomState, users: readonly UserId[]): UserId[] {
   return users.toSorted((a, b) => levelOf(power, b) - levelOf(power, a) || (a < b ? -1 : 1));
 }
@@ -80,7 +76,6 @@ export type Membership = "join" | "invite" | "knock" | "leave" | "ban";
 
 export interface Member {
   readonly membership: Membership;
-  /** Who set it. */
   readonly sender: string;
   readonly eventId: EventId;
   /** When, by the clock of its sender's server. */
@@ -89,7 +84,6 @@ export interface Member {
 
 export interface RoomState {
   readonly roomId: RoomId;
-  /** Room version, such as `12`. */
   readonly version: string;
   readonly creator: UserId | undefined;
   /** False when the room was made for its own homeserver alone. */
@@ -104,7 +98,6 @@ export interface RoomState {
   readonly joinRule: string;
   /** State that a replacement takes over, by type; state key empty. */
   readonly single: ReadonlyMap<string, Readonly<Record<string, unknown>>>;
-  /** The room that this one was made to replace. */
   readonly predecessor: string | undefined;
 }
 
@@ -182,10 +175,7 @@ function privilegedCreators(
 
 const PRESENT: ReadonlySet<Membership> = new Set(["join", "invite", "knock"]);
 
-/**
- * Whether two names are of one host. Room ACLs know neither port nor case, so that the users of another server on a
- * partner's host count as the partner's.
- */
+/** Whether two names are of one host: ACLs know no port, so another server on a partner's host counts as the partner's. */
 export function isOneHost(server: string, other: string): boolean {
   return server === other || serverHost(server) === serverHost(other);
 }
@@ -198,10 +188,7 @@ export function presentOf(room: RoomState, server: string): readonly UserId[] {
     .sort();
 }
 
-/**
- * Users of this server's host who have left a room that they may join again without an invitation, through one of the
- * other servers in it; sorted.
- */
+/** Users of this server's host who have left and may join again, uninvited, through another server; sorted. */
 export function formerOf(room: RoomState, server: string, own: string): readonly UserId[] {
   const others = [...joinedByServer(room).keys()].filter(
     (joined) => joined !== own && !isOneHost(joined, server),
@@ -213,10 +200,8 @@ export function formerOf(room: RoomState, server: string, own: string): readonly
     .sort();
 }
 
-/** How a user was in a room before a ban. */
 export type Presence = Exclude<Membership, "ban">;
 
-/** Those who are present, each with how the user is in the room. */
 export function presencesOf(
   room: RoomState,
   server: string,
@@ -224,7 +209,6 @@ export function presencesOf(
   return presentOf(room, server).map((user) => ({ user, before: presenceOf(room, user) }));
 }
 
-/** How a user who is not banned is in the room. */
 export function presenceOf(room: RoomState, user: UserId): Presence {
   const membership = room.members.get(user)?.membership;
   return membership === undefined || membership === "ban" ? "invite" : membership;

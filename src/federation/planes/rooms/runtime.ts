@@ -15,7 +15,6 @@ import type { RoomStep } from "./room-plan.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
 import { listRooms, planFor, ROOMS_AT_ONCE, type RoomsSession, readRoom, withSession } from "./session.ts";
 
-/** The rooms plane of one deployment. */
 export function roomsRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const quiet = { clock, note: () => undefined, writes: false } as const;
   const cursor: DriftCursor = {};
@@ -90,14 +89,10 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
     const steps = new Map(planFor(session, state).steps.map((step) => [step.kind, step]));
     const subject = visibleId(room);
     return [...steps.values()].map(
-      (step): Drift => ({ plane: "rooms", subject, kind: kindOf(step), found: digestOf(state, step.kind) }),
+      ({ kind }): Drift => ({ plane: "rooms", subject, kind: KINDS[kind], found: digestOf(state, kind) }),
     );
   });
   return [...stale, ...found.flat()];
-}
-
-function kindOf(step: RoomStep): string {
-  return step.kind === "set_acl" && step.lateServers !== undefined ? "acl_newcomers" : KINDS[step.kind];
 }
 
 function digestOf(state: RoomState, kind: RoomStep["kind"]): string | null {

@@ -26,25 +26,19 @@ export interface RoomsSession {
   readonly tokens: LentTokens;
   /** The journal of each partner that is closing, or was; a drift check or a probe only reads them. */
   readonly journals: ReadonlyMap<string, Journal>;
-  /** Which ACL this homeserver enforces, by the border module's answer. */
   readonly home: Pick<BorderStatusClient, "differing" | "enforcement" | "refresh">;
   readonly signed: SignedRequests;
   readonly clock: Clock;
-  /** How long home and retained servers may take to enforce, milliseconds. */
-  readonly enforcementTimeoutMs: number;
   readonly note: (text: string) => void;
 }
 
-/** What a pass over the rooms has come to. */
 export interface RoomsPass {
   readonly changed: boolean;
   readonly outOfReach: readonly OutOfReach[];
 }
 
-/** Rooms worked on at once. */
 export const ROOMS_AT_ONCE = 8;
 
-/** The state of a room now; undefined when the homeserver does not know it. */
 export async function readRoom(session: RoomsSession, room: RoomId): Promise<RoomState | undefined> {
   const events = await session.operator.roomState(room);
   return events === undefined ? undefined : readRoomState(room, events);
@@ -59,7 +53,6 @@ export function otherRecords({ journals }: RoomsSession, partner: string, room: 
   return [...journals].flatMap(([other, journal]) => (other === partner ? [] : (journal.room(room) ?? [])));
 }
 
-/** The steps that are left to do in a room in this state. */
 export function planFor(session: RoomsSession, room: RoomState): RoomPlan {
   const { intent, operatorId: operator, tokens, clock } = session;
   const journaled = intent.closing
@@ -108,7 +101,7 @@ export async function withSession<T>(
   work: (session: RoomsSession) => Promise<T>,
 ): Promise<T> {
   const { value: intent } = renderedFile(desired, ROOMS_INTENT, RoomsIntent);
-  const { homeserver, rooms } = config;
+  const { homeserver } = config;
   const inside = (path: string) => resolve(config.directory, path);
   const folder = join(inside(config.state), "rooms");
   const token = readSecret(homeserver.operatorToken, config.directory);
@@ -146,7 +139,6 @@ export async function withSession<T>(
       home: borderStatus(config),
       signed,
       clock,
-      enforcementTimeoutMs: rooms.enforcementTimeout,
       note,
     });
   } finally {
@@ -189,7 +181,6 @@ export async function roomsOfUsers(
   return [...found];
 }
 
-/** Users of the partners in these rooms. */
 export function usersOf(rooms: readonly RoomState[], partners: readonly ServerName[]): readonly UserId[] {
   return [...new Set(rooms.flatMap((room) => partners.flatMap((partner) => presentOf(room, partner))))];
 }

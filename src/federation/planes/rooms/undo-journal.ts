@@ -16,7 +16,7 @@ import {
 import { parseJson } from "../../../domain/json.ts";
 import { Batches } from "../../../runtime/concurrency.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
-import type { ServerAcl } from "./acl.ts";
+import { ServerAcl } from "./acl.ts";
 import type { Presence } from "./room-state.ts";
 
 const branded = <T extends string>() => z.string().transform((value) => value as T);
@@ -24,19 +24,11 @@ const Room = branded<RoomId>();
 const User = branded<UserId>();
 const Event = branded<EventId>();
 
-/** An ACL as it was found, with nothing but names in it. */
-const JournaledAcl = z.strictObject({
-  allow: z.array(z.string()).readonly(),
-  deny: z.array(z.string()).readonly(),
-  allow_ip_literals: z.boolean(),
-});
-
 const Levels = z.strictObject({
   events_default: z.number().nullable(),
   events: z.record(z.string(), z.number()),
 });
 
-/** Users of the partner, and how they were in the room. */
 const Presences = z.array(
   z.strictObject({ user: User, before: z.enum(["join", "invite", "knock", "leave"]) }),
 );
@@ -49,13 +41,11 @@ const Entry = z.discriminatedUnion("act", [
     before: z.number().nullable(),
     level: z.number(),
   }),
-  /** These are about to be banned. */
   z.strictObject({ act: z.literal("bans"), room: Room, actor: User, users: Presences }),
   z.strictObject({ act: z.literal("banned"), room: Room, user: User, event: Event }),
   /** The ACL is about to be set; `before` is null where there was none. */
-  z.strictObject({ act: z.literal("acl"), room: Room, before: JournaledAcl.nullable() }),
+  z.strictObject({ act: z.literal("acl"), room: Room, before: ServerAcl.nullable() }),
   z.strictObject({ act: z.literal("acl_set"), room: Room, event: Event }),
-  /** The room is about to become read-only. */
   z.strictObject({ act: z.literal("read_only"), room: Room, before: Levels, level: z.number() }),
   /** The room is about to be replaced. `creator` will make the new one; null: nobody is left to move. */
   z.strictObject({
@@ -70,7 +60,6 @@ const Entry = z.discriminatedUnion("act", [
     room: Room,
     to: Room,
     aliases: z.array(z.string()),
-    /** Local users who were in the old room. */
     members: z.array(User),
     invited: z.array(User),
   }),
@@ -98,7 +87,6 @@ export interface BanRecord {
   readonly actor: UserId;
 }
 
-/** All that a journal says of one room. */
 export interface RoomRecord {
   readonly room: RoomId;
   readonly invite?: Pick<EntryOf<"invite_level">, "before" | "level">;
@@ -153,7 +141,6 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
   }
 }
 
-/** Partners of whom there is a journal, sorted. */
 export async function journaledPartners(folder: string): Promise<readonly ServerName[]> {
   const names = await readdir(folder).catch(() => []);
   return names

@@ -29,7 +29,6 @@ function includeOf(registry: Registry): string {
 
 export const transportRender: PlaneRender = {
   render: (registry) => new Map([[TRANSPORT_INCLUDE, includeOf(registry)]]),
-  // Mounted beside homeserver.yaml.
   renderKubernetes: (registry, files) =>
     configMapFile(registry, "transport/homeserver.yaml", "drawbridge-homeserver", {
       "homeserver.yaml": files.get(TRANSPORT_INCLUDE),

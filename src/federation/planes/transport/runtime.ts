@@ -4,12 +4,12 @@
 // plane is in force only when the running homeserver names exactly the declared servers.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { statSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
+import { parseJson } from "../../../domain/json.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
@@ -32,7 +32,6 @@ import { TRANSPORT_INCLUDE, TransportInclude } from "./render.ts";
 
 const RETRY_MS = 5_000;
 
-/** The transport plane of one deployment. */
 export function transportRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const target = resolve(config.directory, config.transport.includeFile);
   const record = restartRecord(config);
@@ -132,24 +131,14 @@ const Record = z.strictObject({
 });
 type RestartRecord = Omit<z.output<typeof Record>, "version">;
 
-/** What is remembered between passes, in the reconciler's folder. */
-function restartRecord({ directory, state, transport }: FederationConfig) {
+function restartRecord({ directory, state }: FederationConfig) {
   const file = join(resolve(directory, state), "transport.json");
   return {
-    /**
-     * A record that cannot be understood counts as a restart that is due, and as if all restarts but one had been made
-     * when it was last written: a closing is not held up, and a loop is.
-     */
+    /** A record that cannot be understood counts as a restart that is due, so that a closing is not held up. */
     read(): RestartRecord {
       const text = readIfPresent(file);
       if (text === undefined) return { pending: null, restarts: [] };
-      try {
-        return Record.parse(JSON.parse(text));
-      } catch {
-        const writtenAt = Math.trunc(statSync(file).mtimeMs);
-        const restarts = Array.from({ length: transport.restart.maxPerHour - 1 }, () => writtenAt);
-        return { pending: "unknown", restarts };
-      }
+      return Record.safeParse(parseJson(text)).data ?? { pending: "unknown", restarts: [] };
     },
     write(record: RestartRecord): void {
       writeWhole(file, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
@@ -159,7 +148,6 @@ function restartRecord({ directory, state, transport }: FederationConfig) {
 
 const POLL_MS = 100;
 
-/** Restarts the homeserver, within its limit, to a verified end. */
 async function restart(
   config: FederationConfig,
   record: ReturnType<typeof restartRecord>,
@@ -197,7 +185,6 @@ async function restart(
   return { state: "in_force", changed: true };
 }
 
-/** When the process that answers now was started, if one does. */
 async function startedAt(config: FederationConfig): Promise<string | undefined> {
   // Without its status only the whitelist distinguishes an old process from a new one.
   return (await borderStatus(config).status().catch(undefinedFor()))?.started_at;
@@ -219,14 +206,10 @@ interface RunningWhitelist {
   readonly enabled: boolean;
   /** Sorted. */
   readonly servers: readonly string[];
-  /** SHA-256, tagged, of the sorted names, a line each. */
   readonly digest: string;
 }
 
-/**
- * What the running homeserver admits, by its own answer; undefined when it gives none.
- * @throws DrawbridgeError `homeserver_refused`, also for another form; `secret_unavailable`
- */
+/** Undefined when no answer comes. @throws DrawbridgeError `homeserver_refused`, `secret_unavailable` */
 async function runningWhitelist(config: FederationConfig): Promise<RunningWhitelist | undefined> {
   const token = readSecret(config.homeserver.operatorToken, config.directory);
   const answer = await callResource(config.homeserver.url, PATH, { token });
@@ -248,12 +231,10 @@ async function runningWhitelist(config: FederationConfig): Promise<RunningWhitel
   return { enabled: parsed.data.whitelist_enabled, servers, digest: whitelistDigest(servers) };
 }
 
-/** Whether the running homeserver admits exactly the declared servers. */
 function isInForce(running: RunningWhitelist | undefined, include: DesiredInclude): boolean {
   return running?.enabled === true && running.digest === whitelistDigest(include.whitelist);
 }
 
-/** The digest of sorted server names. */
 function whitelistDigest(servers: readonly string[]): string {
   return sha256Tagged(servers.map((server) => `${server}\n`).join(""));
 }

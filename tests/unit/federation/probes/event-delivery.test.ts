@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
-import { RoomCrossings } from "../../../../src/federation/probes/event-delivery.ts";
+import { crossRoom } from "../../../../src/federation/probes/event-delivery.ts";
 import {
   type Explanation,
   ProbedRoom,
@@ -56,15 +56,15 @@ async function cross(
   const options = { arrivalTimeoutMs: TIMEOUT_MS, transport };
   const room = new ProbedRoom(ROOM, found, options, { clock } as unknown as ProbeSources);
   let isDone = false;
-  const crossing = new RoomCrossings(room).run().finally(() => {
+  const crossing = crossRoom(room).finally(() => {
     isDone = true;
   });
   for (await settled(); !isDone; await settled()) await clock.advance(50);
   return { items: (await crossing).items, writes, tookMs: clock.now() };
 }
 
-describe("RoomCrossings", () => {
-  it("both directions, direct and relayed, are waited for at the same time [EVD-1]", async () => {
+describe("crossRoom", () => {
+  it("where absences are explained, each direction takes a moment and what the witness passes on [EVD-1]", async () => {
     const { items, writes, tookMs } = await cross(DENIED, []);
     assert.deepEqual(
       items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
@@ -75,11 +75,9 @@ describe("RoomCrossings", () => {
         ["message_to_partner_via_witness", "closed", "no_member"],
       ],
     );
-    assert.ok(tookMs < 1.5 * TIMEOUT_MS, `${tookMs} ms`);
-    assert.ok(
-      writes.every((at) => at < TIMEOUT_MS),
-      String(writes),
-    );
+    assert.ok(tookMs < 3 * TIMEOUT_MS, `${tookMs} ms`);
+    const [first = Infinity, second = Infinity] = writes;
+    assert.ok(first < TIMEOUT_MS && second - first < 1.5 * TIMEOUT_MS, String(writes));
   });
 
   it("an event that the witness relayed is never taken for a direct one [OFF-4]", async () => {
@@ -87,15 +85,15 @@ describe("RoomCrossings", () => {
       const { items } = await cross(transport, ["@bob:b.test"], (found) => {
         let hasWritten = false;
         const passedOn = async () => hasWritten;
-        const send = async () => {
-          hasWritten = true;
-          return { answer: { status: 200 }, eventId: "$later" };
+        const sends = (eventId: string, writes: boolean) => async () => {
+          hasWritten = writes;
+          return { answer: { status: 200 }, eventId };
         };
         return {
           ...found,
-          partner: { ...found.partner, holds: passedOn },
-          observer: { ...found.observer, sees: passedOn },
-          witness: { ...found.witness, send },
+          partner: { ...found.partner, holds: passedOn, send: sends("$inwards", false) },
+          observer: { ...found.observer, sees: passedOn, send: sends("$outwards", false) },
+          witness: { ...found.witness, send: sends("$later", true) },
         } as unknown as RoomPeople;
       });
       // Where nothing explains that it did not, it may have come directly, and late.
@@ -130,15 +128,13 @@ describe("RoomCrossings", () => {
     );
   });
 
-  it("the witness writes only when every direction was waited for, while nothing explains an absence [EVD-1]", async () => {
+  it("the witness writes only when the direct way was waited for, while nothing explains an absence [EVD-1]", async () => {
     const { items, writes, tookMs } = await cross(undefined, ["@bob:b.test"]);
     assert.ok(items.every(({ verdict }) => verdict === "unknown"));
+    const [first = 0, second = 0] = writes;
     assert.equal(writes.length, 2);
-    assert.ok(
-      writes.every((at) => at >= TIMEOUT_MS),
-      String(writes),
-    );
-    assert.ok(tookMs >= 2 * TIMEOUT_MS && tookMs < 2.5 * TIMEOUT_MS, `${tookMs} ms`);
+    assert.ok(first >= TIMEOUT_MS && second >= 3 * TIMEOUT_MS, String(writes));
+    assert.ok(tookMs >= 4 * TIMEOUT_MS && tookMs < 4.5 * TIMEOUT_MS, `${tookMs} ms`);
   });
 
   it("an event that arrives a moment after the witness has it counts as direct [OFF-4]", async () => {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
-import { RoomProbes } from "../../../../src/federation/probes/partner-in-rooms.ts";
+import { probeRoom } from "../../../../src/federation/probes/partner-in-rooms.ts";
 import { ProbedRoom, type RoomPeople } from "../../../../src/federation/probes/probed-room.ts";
 import type { ProbeSources } from "../../../../src/federation/probes/user.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
@@ -52,7 +52,7 @@ async function probe(people: RoomPeople) {
     clock,
   } as unknown as ProbeSources);
   let isDone = false;
-  const running = new RoomProbes(probed).run().finally(() => {
+  const running = probeRoom(probed).finally(() => {
     isDone = true;
   });
   running.catch(() => undefined);
@@ -60,8 +60,8 @@ async function probe(people: RoomPeople) {
   return await running;
 }
 
-describe("RoomProbes", () => {
-  it("RoomProbes asks for history while the user who joined is in the room, and then leaves [OFF-4]", async () => {
+describe("probeRoom", () => {
+  it("probeRoom asks for history while the user who joined is in the room, and then leaves [OFF-4]", async () => {
     const { people, said } = room({ leaves: () => 200 });
     const items = await probe(people);
     const history = items.filter(({ probe }) => /^(event|backfill)_/.test(probe));
@@ -83,7 +83,7 @@ describe("RoomProbes", () => {
     assert.deepEqual(said, [...visit("a.test"), ...visit("d.test")]);
   });
 
-  it("RoomProbes leaves again when the first attempt fails [OFF-4]", async () => {
+  it("probeRoom leaves again when the first attempt fails [OFF-4]", async () => {
     const answers = [502, 429, 200];
     const { people, said } = room({ leaves: () => answers.shift() ?? 200 });
     await probe(people);
@@ -93,7 +93,7 @@ describe("RoomProbes", () => {
     );
   });
 
-  it("RoomProbes names the user who cannot leave, and stops [OFF-4]", async () => {
+  it("probeRoom names the user who cannot leave, and stops [OFF-4]", async () => {
     const { people } = room({ leaves: () => 503 });
     await assert.rejects(probe(people), /@bea:b\.test came into !room to probe it, and cannot leave/);
   });

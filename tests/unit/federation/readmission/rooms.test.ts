@@ -37,7 +37,7 @@ describe("readmissionRooms", () => {
     });
     await journal.finish();
     const config = {
-      ...{ directory, state: "state", rooms: { enforcementTimeout: 1 } },
+      ...{ directory, state: "state" },
       homeserver: { url, operatorToken: { file: "token" }, signingKeyFile: "signing.key" },
       border: { statusToken: { file: "token" } },
     } as unknown as FederationConfig;

@@ -8,7 +8,6 @@ const KEEPS = {
     whenContained: "keep",
     whenRemoved: "read_only",
     whenUnclosable: "list",
-    whenRestored: "invite",
   },
 } as const;
 const REPLACES = { rooms: { ...KEEPS.rooms, whenRemoved: "replace", whenUnclosable: "replace" } } as const;

@@ -29,7 +29,6 @@ const INTENT: RoomsIntent = {
   closing: [
     { serverName: PARTNER, name: "org-b", mode: "contained", after: "read_only", unclosable: "list" },
   ],
-  notInvitedAgain: [],
 };
 const USERS = [OWN, PARTNER, RETAINED, STRANGER].flatMap((server) =>
   ["one", "two"].map((name) => `@${name}:${server}` as UserId),
