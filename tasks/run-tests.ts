@@ -8,8 +8,13 @@ import { DrawbridgeError } from "../src/domain/errors.ts";
 import { inMemory } from "./memory-folder.ts";
 import { ROOT, runProgram } from "./run-program.ts";
 
-/** Processes for the files that may share one. */
-const SHARED_PROCESSES = 16;
+/**
+ * How the files that may share a process are divided: for each process that runs at a time, one with three parts of them,
+ * then one with two, then one with one. Small ones at the end, so that all processes end at about the same time.
+ */
+const SHARES = [3, 2, 1];
+/** What each shared process loads before its files. */
+const LOADED_FIRST = "tests/support/git-starter.ts";
 /** Compiled modules, of which each process that a test file starts loads hundreds. */
 const COMPILE_CACHE = join(ROOT, "node_modules", ".cache", "compiled-modules");
 
@@ -25,9 +30,10 @@ export interface TestRun {
   readonly timeoutMs: number;
   /**
    * Files share processes, since loading the modules costs many more than their own work, and may not rely on a process
-   * of their own. `first` are those that take the longest: each has one, and is started before the others.
+   * of their own. `waiting` are those that leave the processor alone for most of their time: they share one that is started
+   * first and runs beside the others.
    */
-  readonly sharedProcesses?: { readonly first: readonly string[] };
+  readonly sharedProcesses?: { readonly waiting: readonly string[] };
   readonly env?: Readonly<Record<string, string>>;
 }
 
@@ -80,43 +86,63 @@ export async function runTests(run: TestRun): Promise<number> {
     ...(run.args.includes("--update") ? { UPDATE_GOLDENS: "1" } : {}),
   };
   return await inMemory(async () => {
+    const { concurrency = availableParallelism() } = run;
+    const groups =
+      run.sharedProcesses === undefined
+        ? undefined
+        : groupFiles(files, run.sharedProcesses.waiting, concurrency);
     const words = [
       "--test",
-      `--test-concurrency=${run.concurrency ?? availableParallelism()}`,
+      `--test-concurrency=${concurrency + (groups === undefined ? 0 : 1)}`,
       `--test-timeout=${run.timeoutMs}`,
       "--test-reporter=spec",
       ...options,
-      ...(run.sharedProcesses === undefined ? files : groupFiles(files, run.sharedProcesses.first)),
+      ...(groups ?? files),
     ];
     const { code } = await runProgram(process.execPath, words, { env });
     return code;
   });
 }
 
-/** The size of a file is a fair guess of its time. */
-function longestFirst(files: readonly string[]): string[] {
-  const sizes = new Map(files.map((file) => [file, statSync(resolve(ROOT, file)).size]));
-  return [...files].sort((a, b) => (sizes.get(b) ?? 0) - (sizes.get(a) ?? 0));
+interface Group {
+  readonly share: number;
+  readonly files: string[];
+  /** In bytes. */
+  size: number;
 }
 
-/**
- * Replaces the files by a few that import them, unless there are few. They are named by their order, because the runner
- * sorts its files by path.
- */
-function groupFiles(files: readonly string[], first: readonly string[]): string[] {
-  if (files.length <= SHARED_PROCESSES) return [...files];
-  const alone = first.filter((file) => files.includes(file));
-  const shared = longestFirst(files.filter((file) => !alone.includes(file)));
-  const groups: string[][] = Array.from({ length: SHARED_PROCESSES }, () => []);
-  // In turn by size, so that the groups take about as long as one another.
-  for (const [index, file] of shared.entries()) groups[index % SHARED_PROCESSES]?.push(file);
+/** Files of a few processes that import the given ones; undefined where there are no more files than processes. */
+function groupFiles(
+  files: readonly string[],
+  waiting: readonly string[],
+  concurrency: number,
+): readonly string[] | undefined {
+  const groups = SHARES.flatMap((share) =>
+    Array.from({ length: concurrency }, (): Group => ({ share, files: [], size: 0 })),
+  );
+  if (files.length <= groups.length) return undefined;
+  const isWaiting = (file: string) => waiting.includes(file);
+  // The size of a file is a fair guess of its time.
+  const sizes = files
+    .filter((file) => !isWaiting(file))
+    .map((file) => ({ file, size: statSync(resolve(ROOT, file)).size }))
+    .sort((left, right) => right.size - left.size);
+  const fill = ({ share, size }: Group, more: number) => (size + more) / share;
+  for (const { file, size } of sizes) {
+    const group = groups.reduce((best, one) => (fill(one, size) < fill(best, size) ? one : best));
+    group.files.push(file);
+    group.size += size;
+  }
   const directory = mkdtempSync(join(tmpdir(), "drawbridge-test-groups-"));
-  return [...alone.map((file) => [file]), ...groups].map((group, index) => {
-    const file = join(directory, `group-${`${index}`.padStart(2, "0")}.test.mjs`);
-    const imports = group
-      .sort()
-      .map((path) => `import ${JSON.stringify(pathToFileURL(resolve(ROOT, path)).href)};`);
-    writeFileSync(file, `${imports.join("\n")}\n`);
-    return file;
-  });
+  return [waiting.filter((file) => files.includes(file)), ...groups.map((group) => group.files)].map(
+    (group, index) => {
+      // The runner sorts its files by path.
+      const file = join(directory, `group-${`${index}`.padStart(2, "0")}.test.mjs`);
+      const imports = [LOADED_FIRST, ...group].map(
+        (path) => `import ${JSON.stringify(pathToFileURL(resolve(ROOT, path)).href)};`,
+      );
+      writeFileSync(file, `${imports.join("\n")}\n`);
+      return file;
+    },
+  );
 }

@@ -11,12 +11,13 @@ import { type Outcome, pythonProgram, runProgram } from "./run-program.ts";
 import { optionValue, runTests, SEED, selectFiles, without } from "./run-tests.ts";
 
 const FOLDERS = ["tests/unit", "tests/integration"];
-const FILE_TIMEOUT_MS = 5 * 60_000;
+/** Of a process with the tests of many files, on a machine that is busy with something else. */
+const FILE_TIMEOUT_MS = 15 * 60_000;
 /** With `--runs`, the random histories of the ledger take as long as is asked for. */
 const LONG_FILE_TIMEOUT_MS = 4 * 60 * 60_000;
 const RUNS = "--runs";
-/** Waits for the programs that it starts, one after another, and takes the longest. */
-const FIRST = ["tests/integration/federation/commands.test.ts"];
+/** They wait for servers that are down, for pauses between two tries, or for other programs. */
+const WAITING = ["tests/integration/federation/commands.test.ts", "tests/unit/toolchain/task-runner.test.ts"];
 /** One more than there are cores, since some files wait for the disk or for time to pass. */
 const FILES_AT_ONCE = availableParallelism() + 1;
 
@@ -42,7 +43,7 @@ async function runAll(words: readonly string[]): Promise<number> {
       args,
       concurrency: FILES_AT_ONCE,
       timeoutMs: runs === undefined ? FILE_TIMEOUT_MS : LONG_FILE_TIMEOUT_MS,
-      sharedProcesses: { first: FIRST },
+      sharedProcesses: { waiting: WAITING },
       env: {
         ...(server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url }),
         ...(runs === undefined ? {} : { [MODEL_RUNS]: runs }),
