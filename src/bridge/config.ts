@@ -12,10 +12,6 @@ import { SecretReference } from "../runtime/secrets.ts";
 const MiB = 1024 * 1024;
 const bytes = (most: number) => z.int().min(1_024).default(most);
 
-/** Languages of the notices (texts/). */
-export const LANGUAGES = ["en", "de"] as const;
-export type Language = (typeof LANGUAGES)[number];
-
 /** Encrypted rooms. `devices`: ghosts have devices with keys, and still refuse the rooms. `on`: ghosts take part. */
 const Encryption = z
   .strictObject({
@@ -32,7 +28,6 @@ const Encryption = z
         longestWait: durationMs("2m", { min: "1s" }),
       })
       .prefault({}),
-    /** Which devices' questions count, and which get keys of answers; `verified`: of `verifiedIdentities`. */
     senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
     verifiedIdentities: z
       .array(z.strictObject({ user: z.string().min(1), masterKey: z.string().regex(/^[A-Za-z0-9+/]{43}$/) }))
@@ -49,22 +44,16 @@ const Encryption = z
     }
   });
 
-/** How long each kind of row is kept after its end. */
 const Retention = z
   .strictObject({
-    /** Terminal delegations with the events of their answers, and intake envelopes that have ended. */
     delegations: durationMs("90d", { min: "1h" }),
-    /** Audit records, after they were exported. */
     audit: durationMs("90d", { min: "1h" }),
     notices: durationMs("30d", { min: "1d" }),
-    /** Rooms that ghosts have left, and invitations of ghosts that have no agent any more; never shorter than `delegations`. */
     rooms: durationMs("90d", { min: "1d" }),
-    /** Which events were handled. An older event asks nobody. */
     handledEvents: durationMs("14d", { min: "1d" }),
     malformedEvents: durationMs("14d", { min: "1h" }),
     /** Which message of a room key was asked; longer than any room key is kept without use. */
     messageIndices: durationMs("400d", { min: "120d" }),
-    /** What came for a ghost's device and was not taken by its owner; a catchup reads it at the homeserver. */
     deviceInbox: durationMs("1h", { min: "10m" }),
   })
   .prefault({});
@@ -93,7 +82,6 @@ export const BridgeConfigFile = z.strictObject({
       .string()
       .regex(/^[a-z0-9._=/-]{1,64}$/)
       .default("drawbridge"),
-    /** A ghost's localpart is this prefix followed by the agent's name in agents.yaml. */
     ghostPrefix: GhostPrefix.default("agent_"),
     asToken: SecretReference,
     hsToken: SecretReference,
@@ -103,12 +91,6 @@ export const BridgeConfigFile = z.strictObject({
   database: z.strictObject({ url: SecretReference }),
   /** 32-byte keys, base64, one a line: the first seals prompts and replies at rest, all of them open. */
   contentKeys: SecretReference,
-  language: z
-    .strictObject({
-      default: z.enum(LANGUAGES).default("en"),
-      rooms: z.record(z.string().startsWith("!"), z.enum(LANGUAGES)).default({}),
-    })
-    .prefault({}),
   agentsFile: z.string().min(1).default("agents.yaml"),
   audit: z.strictObject({ file: z.string().min(1).default("audit.jsonl") }).prefault({}),
   log: z
@@ -119,40 +101,30 @@ export const BridgeConfigFile = z.strictObject({
     .prefault({}),
   traces: z.strictObject({ url: z.url({ protocol: /^https?$/ }) }).optional(),
   encryption: Encryption,
-  /** The catchup, after the homeserver was down, of what its transactions lost. Keys are always caught up. */
   catchup: z.strictObject({ rooms: z.boolean().default(true) }).prefault({}),
   retention: Retention,
   limits: z
     .strictObject({
       roomQueue: z.int().min(1).default(64),
       globalQueue: z.int().min(1).default(4_096),
-      /** Open delegations of the users of one server, and of one agent: one server does not fill an agent. */
       serverQueue: z.int().min(1).default(512),
       agentQueue: z.int().min(1).default(1_024),
-      /** Of these, how many each agent may have, of each server, where the queue of the server or the global one is full. */
       agentReserve: z.int().min(0).default(8),
-      /** How often one sender, and all users of one server, may call agents. Without it there is no such limit. */
       senderRate: Rate.optional(),
       serverRate: Rate.optional(),
-      /** Encrypted events that await their keys, of one room and of one sender. */
       roomEnvelopes: z.int().min(1).default(64),
       senderEnvelopes: z.int().min(1).default(16),
       transactionBodyBytes: bytes(16 * MiB),
-      /** Delegations one process works on at a time; half of them at most on streams. A task between two polls takes no slot. */
       concurrency: z.int().min(1).max(1_024).default(64),
-      /** How many of them may be of one agent; a quarter when nothing is said. */
       agentConcurrency: z.int().min(1).max(1_024).optional(),
-      /** How long a question that does not get on (its key or its agent is missing) may hold up its room. */
       roomGate: durationMs("60s", { min: "1s" }),
       dispatchDeadline: durationMs("10m", { min: "1s" }),
       answerDeadline: durationMs("1h", { min: "1s" }),
       inputWait: durationMs("15m", { min: "1s" }),
-      /** How long after an answer a reply to it, or its thread, continues the agent's context. */
       contextLifetime: durationMs("24h"),
       replyDeadline: durationMs("24h", { min: "1s" }),
       agentRequestTimeout: durationMs("60s", { min: "1s" }),
       answerBytes: bytes(1 * MiB),
-      /** How long a delegation stays with a process that does not renew it; renewed at a third of it. */
       lease: durationMs("30s", { min: "3s" }),
       noticeInterval: durationMs("10m"),
       drain: durationMs("20s", { min: "1s" }),
@@ -165,7 +137,6 @@ export type BridgeConfig = z.output<typeof BridgeConfigFile> & {
   readonly directory: string;
 };
 
-/** The limits of the ledger's capacity. */
 export const capacityOf = ({
   roomQueue: room,
   globalQueue: global,

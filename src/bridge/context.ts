@@ -1,4 +1,4 @@
-// What the bridge is started with, and what everything in it stands on.
+// What a bridge process is started with, and what all of its parts use.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
 import type { WatchedAgentDirectory } from "./agents/loaded-agents.ts";
@@ -12,7 +12,6 @@ export interface BridgeOptions {
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Logger;
-  /** Aborts when the bridge is to end. */
   readonly stop: AbortSignal;
 }
 

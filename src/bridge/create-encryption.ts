@@ -92,7 +92,6 @@ export function createEncryption(options: EncryptionOptions) {
   const encryptEvent: EncryptEvent = (actor, room, event) => devices.encryptEvent(actor, room, event);
   return {
     ...{ intake, devices, queue: worker?.queue },
-    /** Makes what is sent ready for its room; undefined where encrypted rooms are refused. */
     encryptEvent: takesPart ? encryptEvent : undefined,
     start: () => {
       devices.start();

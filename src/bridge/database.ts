@@ -15,12 +15,10 @@ const RETRY_MS_MAX = 5_000;
 
 export interface Database {
   readonly pool: Pool;
-  /** For connections outside the pool. It may hold a password. */
   readonly url: string;
   close(): Promise<void>;
 }
 
-/** Creates the pool, without connecting yet. */
 export function openDatabase(config: BridgeConfig, log: Logger): Database {
   const url = readSecret(config.database.url, config.directory);
   const pool = createLedgerPool({

@@ -10,27 +10,15 @@ import type { BridgeOptions } from "./context.ts";
 import { onDatabase } from "./database.ts";
 import { createGhosts, type RecordedDevice } from "./ledger/ghosts.ts";
 import type { GhostLedger } from "./ledger/ledger.ts";
-import type { DeviceStopReason } from "./ledger/states.ts";
 import { freshDeviceId } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import { type Outcome, reasonOf } from "./matrix/request-result.ts";
 
 /** The device's keys at the homeserver, compared with the store. */
-export type HomeserverView = "as_stored" | "no_keys" | "other_keys" | "unreachable";
+type HomeserverView = "as_stored" | "no_keys" | "other_keys" | "unreachable";
 
-export interface DeviceReport {
-  readonly ghost: GhostMxid;
-  readonly device: string;
-  readonly stopped: DeviceStopReason | null;
-  readonly stoppedAt: string | null;
-  readonly store: boolean;
-  readonly epoch: string | null;
-  readonly publishedAt: string | null;
-  readonly homeserver: HomeserverView;
-  readonly crossSigned: boolean | null;
-}
+export type DeviceReport = Awaited<ReturnType<typeof reportOf>>;
 
-/** Opens the devices of a bridge for `work`, and closes them whatever happens. @throws DrawbridgeError */
 export function withDeviceAdmin<T>(
   { config, clock, random }: Pick<BridgeOptions, "config" | "clock" | "random">,
   work: (admin: DeviceAdmin) => Promise<T>,
@@ -62,12 +50,7 @@ function createDeviceAdmin(
       return reports;
     },
 
-    /**
-     * Gives a ghost a new device; the old one and all its keys are gone.
-     * @param name the ghost's user ID, or its agent's name
-     * @returns the old and the new device ID
-     * @throws DrawbridgeError
-     */
+    /** Gives a ghost, by its user ID or its agent's name, a new device; the old one and all its keys are gone. */
     async reset(name: string) {
       const { devices } = homeserver;
       const ghost = ghostNamed(name, config);
@@ -98,7 +81,7 @@ function createDeviceAdmin(
   };
 }
 
-async function reportOf(device: RecordedDevice, homeserver: Homeserver): Promise<DeviceReport> {
+async function reportOf(device: RecordedDevice, homeserver: Homeserver) {
   const { ghost, deviceId, store, stopped } = device;
   const answer = await homeserver.devices.publishedDevice(ghost, deviceId);
   const published = answer.kind === "ok" ? answer.value : undefined;

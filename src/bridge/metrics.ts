@@ -31,7 +31,7 @@ const SECONDS_BUCKETS = [
 
 export type Metrics = ReturnType<typeof createMetrics>;
 
-/** The reference, docs/reference/metrics.md, says more of each. */
+/** docs/reference/metrics.md says more of each. */
 export function createMetrics() {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
@@ -52,7 +52,6 @@ export function createMetrics() {
     eventsMalformed: counter("malformed_events_total", "Events that could not be read, by reason.", "reason"),
     delegationsAdmitted: counter("delegations_admitted_total", "Delegations recorded for work."),
     delegationsDenied: counter("delegations_denied_at_intake_total", "Delegations refused at admission."),
-    delegationsClaimed: counter("delegations_claimed_total", "Delegations taken up by this process."),
     delegationsDeferred: counter("delegations_deferred_total", "Delegations put back for later.", "reason"),
     delegationsFinished: counter(
       "delegations_finished_total",
@@ -79,24 +78,18 @@ export function createMetrics() {
       "operation",
       "outcome",
     ),
-    trustChanges: counter("trust_changes_total", "Trust decisions that changed.", "trust"),
     agentsFileRejected: counter("agents_file_rejected_total", "Versions of agents.yaml that were refused."),
-    auditExported: counter("audit_records_exported_total", "Audit records written to the audit file."),
     homeserverUp: gauge("homeserver_up", "Whether the homeserver answers: 1, or 0 while it is away."),
-    catchupSeconds: histogram("catchup_duration_seconds", "Catchups of rooms.", "cause", "outcome"),
     recovered: counter("catchup_events_total", "Questions that only a catchup has brought.", "cause"),
     workerErrors: counter("worker_errors_total", "Unexpected errors of workers.", "worker"),
     encryptedEvents: counter("encrypted_events_total", "Encrypted events by what became of them.", "outcome"),
     encryptedExpired: counter("encrypted_events_expired_total", "Encrypted events that expired.", "reason"),
-    encryptedWaiting: gauge("encrypted_events_waiting", "Encrypted events that wait for their key."),
     encryptedOldestSeconds: gauge("encrypted_events_oldest_wait_seconds", "How long the oldest has waited."),
-    encryptedWaitSeconds: histogram("encrypted_event_wait_seconds", "How long its key was missing.", "by"),
     keyRequests: counter("key_requests_total", "Room keys requested from devices.", "outcome"),
     toDeviceMessages: counter("to_device_messages_total", "To-device messages taken in, by way.", "by"),
     toDeviceIgnored: counter("to_device_ignored_total", "Unusable parts of transactions for devices."),
     toDeviceRefused: counter("to_device_refused_total", "To-device messages of servers not allowed."),
     toDeviceSkipped: counter("to_device_skipped_total", "To-device messages that a catchup skipped."),
-    keysTooLarge: counter("user_keys_too_large_total", "Users whose keys are too large to be read."),
     keyCatchups: counter("key_catchups_total", "Catchups of to-device messages.", "outcome"),
     devicesStopped: counter("ghost_devices_stopped_total", "Devices of ghosts that were stopped.", "reason"),
     processes: gauge("processes", "Bridge processes that are alive on this database."),
@@ -115,7 +108,6 @@ export function createMetrics() {
   return metrics;
 }
 
-/** Intake's counts on these metrics. */
 export function intakeMetrics(metrics: Metrics): IntakeObserver {
   return {
     transaction: (outcome) => metrics.transactions.inc({ outcome }),
@@ -132,7 +124,6 @@ export function intakeMetrics(metrics: Metrics): IntakeObserver {
   };
 }
 
-/** The intake envelope worker's counts on these metrics. */
 export function intakeEnvelopeMetrics(
   metrics: Metrics,
   on: Pick<IntakeEnvelopeObserver, "derived"> & { readonly expired: () => void },
@@ -143,17 +134,12 @@ export function intakeEnvelopeMetrics(
       metrics.encryptedExpired.inc({ reason });
       on.expired();
     },
-    ended: (end, waitedMs) => {
-      metrics.encryptedEvents.inc({ outcome: end });
-      if (end === "expired" || end === "not_trusted") return;
-      metrics.encryptedWaitSeconds.observe({ by: end }, waitedMs / 1_000);
-    },
+    ended: (outcome) => metrics.encryptedEvents.inc({ outcome }),
     keyRequest: (outcome) => metrics.keyRequests.inc({ outcome }),
     failed: () => metrics.workerErrors.inc({ worker: "intake_envelopes" }),
   };
 }
 
-/** The counts of devices on these metrics. */
 export function deviceMetrics(metrics: Metrics): DeviceObserver {
   return {
     toDevice: (count, by) => metrics.toDeviceMessages.inc({ by }, count),
@@ -164,7 +150,6 @@ export function deviceMetrics(metrics: Metrics): DeviceObserver {
   };
 }
 
-/** Sets the gauges of devices to what they are now. */
 export function recordDevices(
   metrics: Metrics,
   devices: readonly DeviceStatus[],
@@ -182,7 +167,6 @@ export function recordDevices(
 /** The delegation worker's counts on these metrics; `onUnanswered` runs for each delegation that ended without an answer. */
 export function delegationMetrics(metrics: Metrics, onUnanswered: () => void): DelegationObserver {
   return {
-    claimed: (count) => metrics.delegationsClaimed.inc(count),
     ended: (state, stage, reason) => {
       metrics.delegationsFinished.inc({ state, stage, reason });
       if (state !== "completed") onUnanswered();
@@ -196,15 +180,10 @@ export function delegationMetrics(metrics: Metrics, onUnanswered: () => void): D
   };
 }
 
-/** The catchup's counts on these metrics. */
 export function catchupMetrics(metrics: Metrics): CatchupMetrics {
   return {
     homeserverUp: (isUp) => metrics.homeserverUp.set(isUp ? 1 : 0),
-    catchup: (cause, { complete, admitted }, durationMs) => {
-      const outcome = complete ? "complete" : "incomplete";
-      metrics.catchupSeconds.observe({ cause, outcome }, durationMs / 1_000);
-      metrics.recovered.inc({ cause }, admitted);
-    },
+    catchup: (cause, { admitted }) => metrics.recovered.inc({ cause }, admitted),
     failed: () => metrics.workerErrors.inc({ worker: "catchup" }),
   };
 }
@@ -244,7 +223,6 @@ function set(metrics: Metrics, waiting: Waiting | undefined, now: number): void 
   metrics.oldestQuestion.set(age(waiting?.oldestQuestionAt));
   metrics.intakeEnvelopes.set({ reason: "key_missing" }, value(waiting?.envelopes.holding));
   metrics.intakeEnvelopes.set({ reason: "key_late" }, value(waiting?.envelopes.passed));
-  metrics.encryptedWaiting.set(value(waiting && waiting.envelopes.holding + waiting.envelopes.passed));
   metrics.encryptedOldestSeconds.set(age(waiting?.envelopes.oldestAt));
   metrics.auditLag.set(age(waiting?.oldestAuditAt));
   metrics.agentsQuarantined.set(value(waiting?.quarantined));

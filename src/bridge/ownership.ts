@@ -1,15 +1,13 @@
 // What this process owns among those on one database: the machines of ghosts, shared out evenly, and the work that one
 // process does at a time.
-// Invariants: a ghost has one owner, and the fence of its store stands behind that; what is given up is closed before
-// another process can take it; a process that loses its connection owns nothing from that moment, and claims nothing
-// until it has a new one; what nobody alive owns is taken at the next look.
+// Invariants: a ghost has one owner, and the fence of its store stands behind that; what is given up is closed first; a
+// process that loses its connection owns and claims nothing until it has a new one.
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import { errorName } from "../domain/errors.ts";
 import type { GhostMxid } from "../domain/identifiers.ts";
 import type { ProcessConnection } from "./ledger/processes.ts";
 
-/** Work that one process does at a time. */
 export const ROLES = ["audit", "catchup", "retention"] as const;
 export type Role = (typeof ROLES)[number];
 
@@ -26,7 +24,6 @@ export interface OwnershipOptions {
   readonly close: (ghosts: readonly GhostMxid[], hasLost: boolean) => Promise<void>;
   /** This process counts as ended, and its leases are released. */
   readonly onLost: () => void;
-  /** Leases of a process that has ended were released: there may be work. */
   readonly onReleased: () => void;
   readonly onNotified: (message: string) => void;
   readonly onLook?: (processes: number, ghosts: number) => void;

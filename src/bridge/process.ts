@@ -71,7 +71,7 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
     agentsDigest: () => agents.digest(),
   });
 
-  await listen(observe, "observe", options, 0);
+  await listen(observe, "observe", options);
   const check = async () => {
     homeserverChecks = await checkHomeserver(options, context, services);
     return homeserverChecks;
@@ -83,7 +83,8 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
     };
     // While the homeserver does not answer, the self-check says why.
     await restoreGuard.check(stop, selfCheckOnce);
-    if (await listen(intake, "listen", options, TAKEN_MS)) {
+    if (!stop.aborted) {
+      await listen(intake, "listen", options);
       await ownership.start(stop);
       encryption?.start();
       for (const part of [audit.loop, ...workers]) part.start();
@@ -110,7 +111,7 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
   }
 }
 
-/** The whole self-check, as a ghost whose device is not stopped: a stopped device says nothing about the others. */
+/** The self-check, as a ghost whose device is not stopped: a stopped one says nothing about the others. */
 async function checkHomeserver(
   { config }: BridgeOptions,
   { agents }: BridgeContext,
@@ -122,37 +123,18 @@ async function checkHomeserver(
   return await selfCheck({ config, homeserver, ghosts, ghost, listening: true });
 }
 
-const WAITS =
-  "It waits for its address, or for the homeserver to say how far the database had come; the log says which.";
-/** The port of transactions may stay taken for so long: by a bridge that ends, or by one that tries it as well. */
-const TAKEN_MS = 10_000;
-const POLL_MS = 250;
-
-/**
- * Listens at the address that `setting` names, as soon as its port is free; false when `stop` aborted before.
- * @throws DrawbridgeError `program_failed` when it is still taken after `takenMs`, or cannot be had at all
- */
+const WAITS = "It waits for the homeserver to say how far the database had come.";
+/** @throws DrawbridgeError `program_failed` */
 async function listen(
   server: FastifyInstance,
   setting: "listen" | "observe",
-  { config, clock, stop }: BridgeOptions,
-  takenMs: number,
-): Promise<boolean> {
+  { config }: BridgeOptions,
+): Promise<void> {
   const { host, port } = config[setting];
-  const deadline = clock.now() + takenMs;
-  while (!stop.aborted) {
-    try {
-      await server.listen({ host, port });
-      return true;
-    } catch (cause) {
-      if ((cause as { code?: unknown }).code !== "EADDRINUSE" || clock.now() >= deadline) {
-        throw new DrawbridgeError("program_failed", `cannot listen on ${host}:${port}`, {
-          hint: `Free that port, or change \`${setting}\` in the configuration.`,
-          cause,
-        });
-      }
-    }
-    await clock.sleep(POLL_MS, stop).catch(() => undefined);
-  }
-  return false;
+  await server.listen({ host, port }).catch((cause: unknown) => {
+    throw new DrawbridgeError("program_failed", `cannot listen on ${host}:${port}`, {
+      hint: `Free that port, or change \`${setting}\` in the configuration.`,
+      cause,
+    });
+  });
 }

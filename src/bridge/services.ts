@@ -36,14 +36,12 @@ import {
 import { createNoticeQueue } from "./notices/send-notices.ts";
 import { Ownership } from "./ownership.ts";
 import { createStatusQueue } from "./status-messages/send-status-messages.ts";
-import { textsBy } from "./texts/language-of-room.ts";
 import { Wakeups } from "./wakeups.ts";
 
 const RETENTION_INTERVAL_MS = 10 * 60 * 1_000;
 
 export type BridgeServices = ReturnType<typeof createServices>;
 
-/** Whoever starts them closes each. */
 export function createServices(options: BridgeOptions, context: BridgeContext) {
   const { config, clock, log } = options;
   const { agents, database, metrics } = context;
@@ -89,15 +87,9 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     log,
     file: resolve(config.directory, config.audit.file),
     isTurn: () => ownership.owns("audit"),
-    onExported: (count) => metrics.auditExported.inc(count),
     onError: () => metrics.workerErrors.inc({ worker: "audit" }),
   });
-  const trust = new CardTrustGate({
-    ledger,
-    clock,
-    log,
-    onChange: (decision) => metrics.trustChanges.inc({ trust: decision }),
-  });
+  const trust = new CardTrustGate({ ledger, clock, log });
   const profiles = new CardRefresh({
     directory: agents,
     gate: trust,
@@ -109,13 +101,13 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
   const readsEncrypted = config.encryption.mode === "on";
   const notices = createNoticeQueue({
     ...sending,
-    ...{ ledger, agents, cards: trust, textsOf: textsBy(config.language), log, readsEncrypted },
+    ...{ ledger, agents, cards: trust, log, readsEncrypted },
     // A notice holds no content: an encrypted room is told in plain text that it is refused.
     encryptEvent: encryption?.encryptEvent,
   });
   const statuses = createStatusQueue({
     ...sending,
-    ...{ ledger, textsOf: textsBy(config.language), log },
+    ...{ ledger, log },
     onError: () => metrics.workerErrors.inc({ worker: "statuses" }),
   });
   const memberships = createMembershipQueue({ ...base, agents, clock, log });
@@ -164,7 +156,6 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
   };
 }
 
-/** What everything else stands on: the tables, and the homeserver as the bridge and as its ghosts. */
 function createBase(
   { config, clock, log, random }: BridgeOptions,
   { agents, database, metrics, secrets }: BridgeContext,
@@ -190,10 +181,8 @@ function createBase(
     asToken: secrets.asToken,
     requestTimeoutMs: config.homeserver.requestTimeout,
     clock,
-    onKeysTooLarge: (user) => {
-      metrics.keysTooLarge.inc();
-      log.warn({ user }, "a user has more keys than are read, and gets no room keys for a while");
-    },
+    onKeysTooLarge: (user) =>
+      log.warn({ user }, "a user has more keys than are read, and gets no room keys for a while"),
     observe: ({ operation, outcome, durationMs }) =>
       metrics.homeserverSeconds.observe({ operation, outcome }, durationMs / 1_000),
   };
@@ -216,7 +205,6 @@ function claimedBy<Request extends ClaimRequest, Row, Rest>(
   return { ...rows, claim };
 }
 
-/** What takes events in: by transaction, and by the catchup of what transactions lost. */
 function createIntake(
   { config, clock, log, stop }: BridgeOptions,
   { agents, metrics, secrets }: BridgeContext,

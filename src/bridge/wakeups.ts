@@ -12,7 +12,6 @@ interface Wakeable {
 interface Parts {
   readonly delegations: Pick<DelegationWorker, "wake" | "cancel">;
   readonly envelopes: Wakeable | undefined;
-  /** The machines, when something came for their inbox. */
   readonly inbox: Wakeable | undefined;
   readonly notices: Wakeable;
   readonly memberships: Wakeable;
@@ -51,7 +50,6 @@ export class Wakeups {
   /** A delegation ended without an answer, or an intake envelope expired: there may be a notice. */
   readonly unanswered = (): void => this.wake("notices");
 
-  /** Another process told what it has committed. */
   readonly told = (message: string): void => {
     if (message.startsWith(CANCEL)) this.parts?.delegations.cancel(message.slice(CANCEL.length));
     else this.#wake(message.split(" ") as Part[]);

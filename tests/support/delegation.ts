@@ -16,7 +16,6 @@ import type {
 import { DelegationWorker } from "../../src/bridge/delegation/worker.ts";
 import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
 import type { SendResult } from "../../src/bridge/matrix/send-once.ts";
-import { CATALOGUES } from "../../src/bridge/texts/language-of-room.ts";
 import { type AgentCard, MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/card-fields.ts";
 import type { EventId } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";
@@ -71,9 +70,6 @@ const STATEMENT_PAUSES = 5_000;
 /** Metrics as lines, such as `ended:completed/reply/answered`. */
 export class RecordedMetrics implements DelegationObserver {
   readonly lines: string[] = [];
-  claimed(count: number): void {
-    this.lines.push(`claimed:${count}`);
-  }
   ended(...facts: string[]): void {
     this.lines.push(`ended:${facts.join("/")}`);
   }
@@ -287,7 +283,6 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       log: pino({ level: "debug" }, { write: (line: string) => logged.push(line) }),
       metrics,
       limits: { ...LIMITS, ...options.limits },
-      textsOf: () => CATALOGUES.en,
       takesReactions: async () => true,
       holder: "one",
     },

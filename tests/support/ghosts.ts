@@ -5,7 +5,6 @@ import type { EnsuredDevice } from "../../src/bridge/ledger/ghosts.ts";
 import type { GhostLedger } from "../../src/bridge/ledger/ledger.ts";
 import { Ghosts } from "../../src/bridge/matrix/ghosts.ts";
 import { Homeserver } from "../../src/bridge/matrix/homeserver.ts";
-import { CATALOGUES } from "../../src/bridge/texts/language-of-room.ts";
 import { systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid } from "../../src/domain/identifiers.ts";
 import { ManualClock } from "./manual-clock.ts";
@@ -63,7 +62,6 @@ export function ghostSide(
   return { homeserver, ghosts: make(), clock, ledger, operations, restarted: make };
 }
 
-export const noticeTexts = {
-  textsOf: () => CATALOGUES.en,
+export const noCards = {
   cards: { verifiedCard: () => undefined },
 };

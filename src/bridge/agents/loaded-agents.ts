@@ -12,7 +12,6 @@ import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
 import { ReloadedFile } from "../../runtime/reloaded-file.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 
-/** An agent as configured. */
 export interface AgentTarget {
   readonly agentId: AgentId;
   readonly ghost: GhostMxid;
@@ -24,7 +23,6 @@ export interface AgentTarget {
 export interface AgentsSnapshot {
   readonly byGhost: ReadonlyMap<GhostMxid, AgentTarget>;
   readonly partnerGhosts: readonly PartnerGhosts[];
-  /** Grows by one with each version of the file that was taken up. */
   readonly revision: number;
 }
 
@@ -36,7 +34,6 @@ export interface WatchedDirectoryOptions {
   readonly ghostPrefix: string;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Called for each version that is refused. */
   readonly onRejected?: () => void;
 }
 
@@ -45,7 +42,6 @@ const REJECTED_HINT =
 
 type Agents = Omit<AgentsSnapshot, "revision">;
 
-/** agents.yaml as a directory, checked for changes until it is closed. */
 export class WatchedAgentDirectory {
   readonly #options: WatchedDirectoryOptions;
   readonly #listeners = new Set<(snapshot: AgentsSnapshot) => void>();
@@ -105,7 +101,6 @@ export class WatchedAgentDirectory {
       try {
         listener(this.#snapshot);
       } catch (error) {
-        // A failing listener must not fail the reader of the directory.
         log.error({ event: "agents_listener_failed", err: error });
       }
     }
@@ -116,7 +111,6 @@ export class WatchedAgentDirectory {
     const byGhost = new Map<GhostMxid, AgentTarget>();
     const { agents, partnerGhosts } = parseYaml(AgentsFile, text, file);
     for (const [name, entry] of Object.entries(agents)) {
-      // The schema has checked it.
       const agentId = name as AgentId;
       const ghost = ghostOf(ghostPrefix, agentId, serverName);
       byGhost.set(ghost, { agentId, ghost, entry, fingerprint: targetFingerprint(agentId, entry) });

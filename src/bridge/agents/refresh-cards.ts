@@ -1,7 +1,6 @@
 // Keeps each target's trust and each ghost's name as the agent's card says.
-// Invariants: a change of agents.yaml takes effect at once; every card is verified again before its last decision
-// expires; a target whose entry is gone has its pin revoked, even if it went while no bridge ran; only a verified card
-// names a ghost.
+// Invariants: a change of agents.yaml takes effect at once; every card is verified again before its last decision expires; a
+// target whose entry is gone has its pin revoked, even if no bridge ran; only a verified card names a ghost.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/card-fields.ts";
 import type { Clock } from "../../domain/clock.ts";
@@ -25,7 +24,6 @@ export interface CardRefreshOptions {
   ) => Promise<{ readonly kind: string }>;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Called for a target that could not be synchronized for an unexpected reason. */
   readonly onError?: (error: unknown) => void;
 }
 
@@ -75,7 +73,6 @@ export class CardRefresh {
     await this.#loop.drain();
   }
 
-  /** One round: everything that is new, changed, gone or due. */
   async syncDue(signal?: AbortSignal): Promise<void> {
     const { directory, gate, clock } = this.#options;
     const { byGhost } = await directory.current();

@@ -2,7 +2,6 @@
 import { localpartOf, serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { AgentEntry, CardIdentity, PartnerGhosts } from "../../rendered-files/agents-file.ts";
 
-/** Whether an entry lists any server and any sender. */
 export function allowsAnybody({ allowedServers, allowedSenders }: AgentEntry): boolean {
   return allowedServers.length > 0 && allowedSenders.length > 0;
 }
@@ -28,7 +27,6 @@ export function isPartnerGhost(partnerGhosts: readonly PartnerGhosts[], user: Us
   );
 }
 
-/** The servers from which somebody may ask an agent. */
 export function serversAllowed(entries: Iterable<AgentEntry>): ReadonlySet<string> {
   return new Set([...entries].flatMap(({ allowedServers }) => allowedServers));
 }

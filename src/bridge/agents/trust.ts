@@ -1,11 +1,7 @@
 // Decides whether a target may be asked: whether the card that it serves now is signed by the pinned key.
-// Invariants:
-// - without a pin a target is quarantined at once, and nothing is fetched;
-// - a verified decision is used for at most five minutes, and only for the pin it was made for;
-// - a card that cannot be fetched is no decision; one that is refused or does not verify quarantines;
-// - every decision that is not from the cache goes to the ledger, which audits changes; a decision that was
-//   overtaken by a newer pin is neither recorded nor used;
-// - of an unverified card only name, version and digest are logged or recorded.
+// Invariants: without a pin nothing is fetched; a verified decision is used for at most five minutes, and only for its pin; a
+// card that cannot be fetched is no decision, one that is refused or does not verify quarantines; a decision that a newer pin
+// has overtaken is neither recorded nor used; of an unverified card only name, version and digest are logged or recorded.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/card-fields.ts";
 import { type FetchFailure, fetchCard } from "../../cards/fetch.ts";
@@ -33,8 +29,6 @@ export interface TrustGateOptions {
   readonly ledger: Pick<Ledger, "targets">;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Called for each recorded change. */
-  readonly onChange?: (trust: "verified" | "quarantined") => void;
   readonly fetch?: typeof fetchCard;
 }
 
@@ -63,7 +57,6 @@ interface Evaluation {
 }
 
 interface TargetState {
-  /** The pin that the decision is about. */
   pin: string;
   decision: TrustDecision | undefined;
   validUntil: number;
@@ -79,7 +72,6 @@ export class CardTrustGate {
     this.#options = options;
   }
 
-  /** Whether this target may be asked, from the cache where that is allowed. */
   async check(target: AgentTarget): Promise<TrustDecision> {
     const state = this.#stateOf(target);
     const remainingMs = state.validUntil - this.#options.clock.now();
@@ -190,10 +182,9 @@ export class CardTrustGate {
   }
 
   async #write(record: Omit<TargetDecision, "checkedAt">, why: Why): Promise<void> {
-    const { ledger, clock, log, onChange } = this.#options;
+    const { ledger, clock, log } = this.#options;
     if (!(await ledger.targets.record({ ...record, checkedAt: clock.now() }))) return;
     const { trust, agentId, targetFingerprint: fingerprint, cardDigest } = record;
-    onChange?.(trust);
     const event = trust === "verified" ? "agent_card_verified" : "agent_card_untrusted";
     log.info({ event, agent: agentId, fingerprint, cardDigest, why });
   }

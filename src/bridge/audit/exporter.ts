@@ -35,9 +35,7 @@ export interface AuditExporterOptions {
   readonly clock: Clock;
   readonly log: Logger;
   readonly file: string;
-  /** Whether this process writes the file now. */
   readonly isTurn: () => boolean;
-  readonly onExported: (count: number) => void;
   readonly onError?: () => void;
 }
 
@@ -63,7 +61,7 @@ export class AuditExporter {
 
   /** One round; returns true when there may be more to export at once. */
   async round(): Promise<boolean> {
-    const { outbox, clock, file, isTurn, onExported } = this.#options;
+    const { outbox, clock, file, isTurn } = this.#options;
     if (!isTurn()) {
       // Another process may write the file meanwhile: it is read again before the next write.
       await this.close();
@@ -75,7 +73,6 @@ export class AuditExporter {
     }
     const handle = this.#handle;
     const exported = await outbox.export(BATCH, (records) => this.#append(handle, records), clock.now());
-    if (exported.length > 0) onExported(exported.length);
     // Marked for good. Others that were written stay known until they are.
     for (const { id } of exported) this.#written.delete(id);
     return exported.length === BATCH;

@@ -10,21 +10,12 @@ import {
 } from "../ledger/states.ts";
 
 const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
-const EventId = z
-  .string()
-  .regex(/^\$\S+$/)
-  .max(255);
-const RoomId = z
-  .string()
-  .regex(/^!\S+$/)
-  .max(255);
-const UserId = z
-  .string()
-  .regex(/^@[^\s:]+:\S+$/)
-  .max(255);
+const matrixId = (form: RegExp) => z.string().regex(form).max(255);
+const EventId = matrixId(/^\$\S+$/);
+const RoomId = matrixId(/^!\S+$/);
+const UserId = matrixId(/^@[^\s:]+:\S+$/);
 
 const Target = z.strictObject({
-  /** The agent's name in agents.yaml. */
   agent: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
   ghost: UserId,
   /** Digest of the card URL and the pinned identity; `none` when no such agent was configured. */
@@ -70,7 +61,6 @@ export const AgentCardAudit = z.strictObject({
     .string()
     .regex(/^[0-9A-Za-z.:[\]-]{1,255}$/)
     .nullable(),
-  /** The pinned key ID. */
   key_id: z
     .string()
     .regex(/^[\x21-\x7e]{1,128}$/)
@@ -91,7 +81,6 @@ export const EncryptedIntakeAudit = z.strictObject({
   sender: UserId,
   /** How the event came in: by transaction, or recovered by reading back. */
   ingress: z.enum(["transaction", "recovered"]),
-  /** How often its key was requested. */
   key_requests: z.int().min(0),
   admitted_at: Time,
 });

@@ -19,7 +19,7 @@ export type CatchupCause = "start" | "homeserver_back" | "quiet";
 
 export interface CatchupMetrics {
   homeserverUp(isUp: boolean): void;
-  catchup(cause: CatchupCause, result: RoomCatchupResult, durationMs: number): void;
+  catchup(cause: CatchupCause, result: RoomCatchupResult): void;
   failed(): void;
 }
 
@@ -137,7 +137,7 @@ export class Catchup {
 
   /** Runs the catchup until it is complete, a few times at most. */
   async #catchUp(cause: CatchupCause): Promise<void> {
-    const { clock, rooms, catchup } = this.#options;
+    const { clock, rooms, catchup, metrics } = this.#options;
     const { signal } = this.#ending;
     for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
       signal.throwIfAborted();
@@ -145,8 +145,9 @@ export class Catchup {
         const ghosts = await this.#ghosts();
         await Promise.allSettled(ghosts.map((ghost) => catchup?.(ghost, signal)));
         if (!rooms) return;
-        const { complete } = await this.#timed(cause, () => this.#rooms.afterDowntime(ghosts, signal));
-        if (complete) return;
+        const result = await this.#rooms.afterDowntime(ghosts, signal);
+        metrics.catchup(cause, result);
+        if (result.complete) return;
       } catch (error) {
         this.#noteFailure(error);
       }
@@ -160,15 +161,7 @@ export class Catchup {
     const ghosts = await this.#ghosts();
     const intervalMs = now - this.#caughtUpAt < AFTERMATH_MS ? aftermathMs : quietMs;
     this.#quietAt = now + Math.max(intervalMs, ghosts.length * QUIET_MS_PER_GHOST);
-    await this.#timed("quiet", () => this.#rooms.quietly(ghosts, signal));
-  }
-
-  async #timed(cause: CatchupCause, read: () => Promise<RoomCatchupResult>): Promise<RoomCatchupResult> {
-    const { clock, metrics } = this.#options;
-    const startedAt = clock.now();
-    const result = await read();
-    metrics.catchup(cause, result, clock.now() - startedAt);
-    return result;
+    this.#options.metrics.catchup("quiet", await this.#rooms.quietly(ghosts, signal));
   }
 
   async #ghosts(): Promise<readonly GhostMxid[]> {

@@ -2,7 +2,6 @@
 // Invariants:
 // - an event becomes delegations only by `ledger.envelopes.derive`, under the fence of the claim;
 // - the wait ends at its deadline, after a last attempt; time in which the homeserver did not answer is added, once;
-// - a question is derived with the text of its latest edit that can be read; an edit waits for its question;
 // - while `encryption.mode` is not `on`, nothing is read, and what waits expires at its deadline.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
@@ -16,7 +15,7 @@ import type { BridgeConfig } from "../config.ts";
 import { aboutOf, couldAsk, interpretMessages } from "../intake/interpret-messages.ts";
 import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
-import { type EncryptedEvent, type MessageEvent, readDecrypted } from "../intake/read-events.ts";
+import { type EncryptedEvent, readDecrypted } from "../intake/read-events.ts";
 import type { Admitted, Capacity } from "../ledger/admission-types.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/envelope-claims.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -36,7 +35,7 @@ const TRUST_RETRY_MS = 1_000;
 export type IntakeEnvelopeEnd = "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired";
 
 export interface IntakeEnvelopeObserver {
-  ended(end: IntakeEnvelopeEnd, waitedMs: number): void;
+  ended(end: IntakeEnvelopeEnd): void;
   keyRequest(outcome: "sent" | "failed" | "canceled"): void;
   derived(admitted: Admitted): void;
   expired(reason: ExpiryReason): void;
@@ -115,11 +114,10 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   async function work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {
     // Every ghost has left, so none may read the event any more.
     if (ghosts.length === 0) return expire(deps, envelope, "event_unavailable");
-    if (envelope.questionWaits) return behindQuestion(envelope);
     const opening = await open({ envelope, ghosts }, draining);
     switch (opening.kind) {
       case "opened":
-        return derive(envelope, ghosts, opening, draining);
+        return derive(envelope, ghosts, opening);
       case "unreadable":
         return expire(deps, envelope, opening.reason);
       case "not_trusted":
@@ -136,43 +134,18 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     return openIntakeEnvelope({ devices, fetchEvent, recent, catchup }, envelope, ghosts, draining);
   }
 
-  /** An edit is tried when its question has ended its wait. */
-  async function behindQuestion(envelope: ClaimedIntakeEnvelope): Promise<void> {
-    const now = clock.now();
-    const wakeAt = now + backoffMs(RETRY, envelope.attempts);
-    const prolonged = now >= envelope.deadline;
-    await ledger.envelopes.defer(envelope, wakeAt, { requested: false, prolonged });
-  }
-
-  async function laterEdit(
-    { envelope, ghosts }: Claim,
-    draining?: AbortSignal,
-  ): Promise<MessageEvent | undefined> {
-    for (const later of await ledger.envelopes.laterEdits(envelope)) {
-      const opening = await open({ envelope: later, ghosts }, draining);
-      if (opening.kind !== "opened") continue;
-      const { message } = readDecrypted(opening.event, opening.inside);
-      if (message !== undefined && message.replaces === later.edits && couldAsk(message)) return message;
-    }
-    return undefined;
-  }
-
   async function derive(
     envelope: ClaimedIntakeEnvelope,
     ghosts: readonly GhostMxid[],
     { event, inside, by }: Extract<Opening, { kind: "opened" }>,
-    draining: AbortSignal | undefined,
   ): Promise<void> {
     const { byGhost, partnerGhosts } = await agents.current();
     const { message } = readDecrypted(event, inside);
-    const edit = await laterEdit({ envelope, ghosts }, draining);
-    // Of the edits of one question the last one counts.
-    const isOutdated = envelope.edits !== undefined && edit !== undefined;
-    const readable = message !== undefined && couldAsk(message) && !isOutdated ? [message] : [];
-    const about = aboutOf(readable, partnerGhosts);
+    const candidates = message !== undefined && couldAsk(message) ? [message] : [];
+    const about = aboutOf(candidates, partnerGhosts);
     const now = clock.now();
     const asked = {
-      candidates: edit === undefined || isOutdated ? readable : [...readable, edit],
+      candidates,
       reactions: [],
       waiting: [],
       deadline: 0,
@@ -190,11 +163,10 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       now,
     );
     const end = envelope.keyRequests > 0 ? "key_request" : by;
-    observe.ended(end, now - envelope.admittedAt);
+    observe.ended(end);
     observe.derived(admitted);
     note(log, envelope, "derived", { by: end, delegations: admitted.admitted });
     if (envelope.keyRequests > 0) await requests.keyCame(ghosts, event);
-    if (edit !== undefined) await keysCame([envelope.room]);
   }
 
   async function distrusted(envelope: ClaimedIntakeEnvelope): Promise<void> {
@@ -269,9 +241,8 @@ async function expire(
   envelope: ClaimedIntakeEnvelope,
   reason: ExpiryReason,
 ): Promise<void> {
-  const now = clock.now();
-  await ledger.envelopes.expire(envelope, reason, now);
-  observe.ended(reason === "device_not_trusted" ? "not_trusted" : "expired", now - envelope.admittedAt);
+  await ledger.envelopes.expire(envelope, reason, clock.now());
+  observe.ended(reason === "device_not_trusted" ? "not_trusted" : "expired");
   observe.expired(reason);
   note(log, envelope, "expired", { reason });
 }

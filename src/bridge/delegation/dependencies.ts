@@ -9,7 +9,6 @@ import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
 import type { DownloadFile, UploadFile } from "../matrix/files.ts";
 import type { EventSender } from "../matrix/send-once.ts";
-import type { TextsOf } from "../texts/language-of-room.ts";
 import type { AgentOperation } from "./a2a/agent-client.ts";
 import type { A2aFailureKind } from "./a2a/classify-failure.ts";
 import type { AgentHttp } from "./a2a/http-exchange.ts";
@@ -45,8 +44,6 @@ export interface DelegationDependencies {
   readonly upload?: UploadFile;
   /** Shows in a room that a ghost is at work, or no longer. It is tried once, and nothing waits for it. */
   readonly typing?: (room: RoomId, ghost: GhostMxid, isTyping: boolean) => void;
-  /** What the bridge itself says in a room. */
-  readonly textsOf: TextsOf;
   /** Whether a reaction chooses an option of an agent's question in a room. */
   readonly takesReactions: (room: RoomId) => Promise<boolean>;
   readonly clock: Clock;
@@ -66,7 +63,6 @@ export type DeferReason = TerminalReason | "flow_failed" | "task_open" | "input_
 
 /** What the delegation worker counts. Every label is one of a closed set; none is content. */
 export interface DelegationObserver {
-  claimed(count: number): void;
   ended(state: TerminalState, stage: TerminalStage, reason: TerminalReason): void;
   deferred(reason: DeferReason): void;
   leaseLost(): void;

@@ -33,7 +33,6 @@ export async function recordAndSend(
     sender: claimed.sender,
     roomId: claimed.roomId,
     mentionsAsker: running.now - claimed.admittedAt >= MENTION_AFTER_MS,
-    texts: deps.textsOf(claimed.roomId),
   };
   const { text, parts: files } = await passOn(running, found, source);
   const isText = text.trim() !== "" || files.length === 0;

@@ -143,7 +143,7 @@ export class DelegationWorker {
   }
 
   async #claim(limit: number): Promise<Claim[]> {
-    const { ledger, clock, holder, limits, metrics, mayClaim } = this.#deps;
+    const { ledger, clock, holder, limits, mayClaim } = this.#deps;
     if (mayClaim?.() === false) return [];
     await this.#keeper.renewExpired();
     const now = clock.now();
@@ -152,7 +152,6 @@ export class DelegationWorker {
     const claimed = await ledger.claim({ holder, limit, now, leaseUntil, share });
     if (now - this.#claimedAt > GAP_MS) this.#upSince = now;
     this.#claimedAt = now;
-    if (claimed.length > 0) metrics.claimed(claimed.length);
     return claimed.map((one) => ({ claimed: one, leaseUntil }));
   }
 

@@ -1,10 +1,8 @@
 // `drawbridge doctor`: what is wrong with a bridge's folder and its homeserver, each with a hint.
-// Invariants: what could not be examined is reported as not known, never as ok; what only the running bridge knows is read
-// from its /readyz; an agent counts as ok only when its card was fetched and verified here; nothing is changed, and no
-// secret and nothing of an unverified card is printed.
+// Invariants: what could not be examined is reported as not known, never as ok; an agent counts as ok only when its card was
+// fetched and verified here; nothing is changed, and no secret and nothing of an unverified card is printed.
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { request } from "undici";
 import { z } from "zod";
 import { type Fetched, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
@@ -13,11 +11,12 @@ import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type AgentEntry, AgentsFile, mayBePrivate } from "../../rendered-files/agents-file.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
+import { requestJson } from "../../runtime/http.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { isPinned } from "../agents/sender-policy.ts";
 import { type BridgeConfig, loadBridgeConfig } from "../config.ts";
-import { checkHomeserver, type SelfCheck } from "../health/homeserver-checks.ts";
+import { checkHomeserver } from "../health/homeserver-checks.ts";
 import { ContentKeys } from "../ledger/content-keys.ts";
 import { Homeserver } from "../matrix/homeserver.ts";
 import { type AppserviceTokens, renderRegistration } from "../setup/registration.ts";
@@ -71,7 +70,7 @@ export async function examineBridge(configFile: string, clock: Clock): Promise<r
     well("configuration", configFile),
     secrets,
     ...(await examineAgents(config, clock)),
-    well("encryption", ENCRYPTION_MODES[config.encryption.mode]),
+    well("encryption", config.encryption.mode),
   ];
   if (tokens === undefined) return findings;
   const readiness = await askBridge(config);
@@ -83,12 +82,6 @@ export async function examineBridge(configFile: string, clock: Clock): Promise<r
     ...examineReadiness(config, readiness),
   ];
 }
-
-const ENCRYPTION_MODES: Readonly<Record<BridgeConfig["encryption"]["mode"], string>> = {
-  refuse: "refuse: ghosts have no keys, encrypted rooms are refused",
-  devices: "devices: ghosts have keys, encrypted rooms are still refused",
-  on: "on: encrypted rooms are read and answered",
-};
 
 function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefined; secrets: Finding } {
   try {
@@ -119,8 +112,7 @@ function examineRegistration(
     found = readFileSync(file, "utf8");
   } catch {
     const absent = `no copy at ${file} to compare`;
-    const passed = (name: SelfCheck["name"]) =>
-      homeserver.some((one) => one.name === name && one.state === "ok");
+    const passed = (name: string) => homeserver.some((one) => one.name === name && one.state === "ok");
     if (passed("token_accepted") && passed("bridge_reachable")) {
       return well("registration", `the homeserver has one with these tokens; ${absent}`);
     }
@@ -157,11 +149,8 @@ async function examineHomeserver(
 /** What the running bridge says of itself; undefined when none answers. */
 async function askBridge({ observe }: BridgeConfig): Promise<z.output<typeof Readyz> | undefined> {
   try {
-    const response = await request(`http://${observe.host}:${observe.port}/readyz`, {
-      signal: AbortSignal.timeout(PROBE_TIMEOUT_MS),
-    });
-    const parsed = Readyz.safeParse(await response.body.json());
-    return parsed.success ? parsed.data : undefined;
+    const url = `http://${observe.host}:${observe.port}/readyz`;
+    return Readyz.safeParse((await requestJson(url, { timeoutMs: PROBE_TIMEOUT_MS })).body).data;
   } catch {
     return undefined;
   }

@@ -1,6 +1,6 @@
 // /livez, /readyz and /metrics, on a port of their own.
-// Ready: the database answers, and the self-check with the homeserver has passed; what concerns one ghost does not block.
-// Invariant: the homeserver is checked by real requests, again until they succeed; nothing is ready before.
+// Invariants: the homeserver is checked by real requests, again until they succeed, and nothing is ready before; what
+// concerns one ghost does not block.
 import Fastify, { type FastifyInstance } from "fastify";
 import type { Logger } from "pino";
 import type { Registry } from "prom-client";
@@ -13,7 +13,6 @@ export interface Readiness {
   readonly ok: boolean;
   /** False: not found out yet. It is not `ok` then, though nothing is known to be wrong. */
   readonly known?: boolean;
-  /** What was found, where that is more than yes or no. */
   readonly found?: string;
   readonly hint?: string | undefined;
   /** False: it is shown, and the bridge is ready all the same. */
@@ -23,7 +22,6 @@ export interface Readiness {
 export function createObserveServer(options: {
   readonly registry: Registry;
   readonly readiness: () => Promise<readonly Readiness[]>;
-  /** SHA-256, tagged, of the agents.yaml in force. */
   readonly agentsDigest: () => string;
   readonly beforeScrape?: () => Promise<void>;
 }): FastifyInstance {
@@ -48,7 +46,6 @@ export function createObserveServer(options: {
 const SELF_CHECK_RETRY_MS = 5_000;
 const DATABASE_PROBE_MS = 2_000;
 
-/** What is known of the homeserver before its first check. */
 export const UNCHECKED: readonly Readiness[] = [
   { name: "homeserver", ok: false, hint: "The self-check has not ended yet." },
 ];

@@ -8,15 +8,6 @@ import type { Homeserver } from "../matrix/homeserver.ts";
 import { type Failure, reasonOf } from "../matrix/request-result.ts";
 import type { Readiness } from "./health-server.ts";
 
-export interface SelfCheck extends Readiness {
-  readonly name:
-    | "homeserver_reachable"
-    | "token_accepted"
-    | "bridge_reachable"
-    | "ghost_registers"
-    | "ghost_device";
-}
-
 export interface HomeserverCheckDependencies {
   readonly config: Pick<BridgeConfig, "appservice" | "homeserver">;
   readonly homeserver: Homeserver;
@@ -30,18 +21,17 @@ export interface SelfCheckDependencies extends HomeserverCheckDependencies {
   readonly ghost: GhostMxid | undefined;
 }
 
-/** What the operator should do; undefined when it is well. */
 type Hint = string | undefined;
 
 const RENDER_AGAIN =
   "Render the registration again with `drawbridge bridge registration`, give it to the homeserver and restart it.";
 
-function result(name: SelfCheck["name"], hint: Hint): SelfCheck {
+function result(name: string, hint: Hint): Readiness {
   return { name, ok: hint === undefined, hint };
 }
 
 /** The checks that need no ghost. One that cannot succeed after a failed one is left out. */
-export async function checkHomeserver(deps: HomeserverCheckDependencies): Promise<readonly SelfCheck[]> {
+export async function checkHomeserver(deps: HomeserverCheckDependencies): Promise<readonly Readiness[]> {
   const reachable = result("homeserver_reachable", await homeserverReachable(deps));
   if (!reachable.ok) return [reachable];
   const accepted = result("token_accepted", await tokenAccepted(deps));
@@ -49,8 +39,7 @@ export async function checkHomeserver(deps: HomeserverCheckDependencies): Promis
   return [reachable, accepted, result("bridge_reachable", await bridgeReachable(deps))];
 }
 
-/** All checks, a ghost's included. */
-export async function selfCheck(deps: SelfCheckDependencies): Promise<readonly SelfCheck[]> {
+export async function selfCheck(deps: SelfCheckDependencies): Promise<readonly Readiness[]> {
   const checks = await checkHomeserver(deps);
   const { ghost, ghosts } = deps;
   const hopeless = checks.some(({ name, ok }) => !ok && name !== "bridge_reachable");

@@ -16,7 +16,6 @@ export interface RestoreGuardOptions {
   readonly homeserver: Pick<Homeserver, "databaseMarker" | "setDatabaseMarker">;
   /** The appservice's own user, who keeps the copy. */
   readonly user: UserId;
-  /** Whether this process tells the homeserver. */
   readonly isTurn: () => boolean;
   readonly clock: Clock;
   readonly log: Logger;
@@ -31,7 +30,6 @@ export class RestoreGuard {
   readonly #options: RestoreGuardOptions;
   readonly #loop: WorkLoop;
   readonly #wentBack = Promise.withResolvers<never>();
-  /** What this process has seen of the database. */
   #seen: DatabaseMarker | undefined;
   #isBack = false;
 

@@ -1,8 +1,8 @@
 // From events to delegations: which message asks which ghost. Pure.
 // Invariants: only a person's text or file asks an agent; notices, messages marked as automated, messages of ghosts (the
-// bridge's own and those of partners' bridges), and messages redacted in the same transaction never do; an edit changes
-// the text of its question alone; what stands in plain text in an encrypted room counts only where the configuration
-// allows it, and what cannot be opened yet keeps its position there as an intake envelope.
+// bridge's own and those of partners' bridges), edits, and messages redacted in the same transaction never do; what stands
+// in plain text in an encrypted room counts only where the configuration allows it, and what cannot be opened yet keeps its
+// position there as an intake envelope.
 import {
   type EventId,
   type GhostMxid,
@@ -22,7 +22,6 @@ import {
   type NewAnswer,
   type NewCancel,
   type NewDelegation,
-  type NewEdit,
   type NewIntakeEnvelope,
   type NewNotice,
   type Posted,
@@ -39,7 +38,6 @@ import {
   redactedIn,
 } from "./cancellations.ts";
 import { agentTurnOf, contextOf } from "./continued-exchanges.ts";
-import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, questionTextOf } from "./question-text.ts";
@@ -90,7 +88,7 @@ export function candidatesOf(
   const candidates = events.flatMap((event) => {
     if (event.type !== "message" && event.type !== "encrypted" && event.type !== "reaction") return [];
     if (event.isAutomated) return [];
-    if (event.type !== "reaction" && event.isEdit && event.replaces === undefined) return [];
+    if (event.type !== "reaction" && event.isEdit) return [];
     if (event.type === "message" && !couldAsk(event)) return [];
     if (isPartnerGhost(partnerGhosts, event.sender)) return [];
     if (namespace.isOwn(event.sender) || redacted.has(inRoom(event.room, event.event))) return [];
@@ -105,11 +103,10 @@ export function candidatesOf(
   };
 }
 
-/** Whether a message is of the kind that can ask, or edit a question: text or a file, and not marked as automated. */
+/** Whether a message is of the kind that can ask: text or a file, no edit, and not marked as automated. */
 export function couldAsk(message: MessageEvent): boolean {
-  const isReadable = !message.isEdit || message.replaces !== undefined;
   const isSaid = message.msgtype === "m.text" || message.attachment !== undefined;
-  return isSaid && isReadable && !message.isAutomated;
+  return isSaid && !message.isEdit && !message.isAutomated;
 }
 
 /** The questions of agents among the events of own ghosts. */
@@ -137,7 +134,6 @@ export function aboutOf(
     related.add(threadRoot);
     threads.set(JSON.stringify([room, threadRoot, sender]), { room, root: threadRoot, sender });
   }
-  for (const { replaces } of [...candidates, ...waiting]) if (replaces !== undefined) related.add(replaces);
   return {
     rooms: [...new Set([...candidates, ...waiting, ...reactions].map(({ room }) => room))].sort(),
     related: [...related],
@@ -208,7 +204,6 @@ export function interpretMessages(
   namespace: Namespace,
 ): Derived {
   const delegations: NewDelegation[] = [];
-  const edits: NewEdit[] = [];
   const answers: NewAnswer[] = [];
   const cancels: NewCancel[] = [];
   const notices: NewNotice[] = [];
@@ -237,24 +232,14 @@ export function interpretMessages(
   }
   const envelopes = waiting
     .filter(({ room }) => mayHoldGhost(room, known))
-    .filter(
-      (one) =>
-        !one.isEdit ||
-        (one.isOpened !== true && editedBy(one, known.subjects).length > 0) ||
-        editsWaiting(one, [...known.waiting, ...waiting.filter(({ isEdit }) => !isEdit)]),
-    )
     .map((one): NewIntakeEnvelope => {
-      const { position, event, room, sender, originServerTs, fingerprint, replaces: edits } = one;
-      return { position, event, room, sender, originServerTs, fingerprint, edits, deadline };
+      const { position, event, room, sender, originServerTs, fingerprint } = one;
+      return { position, event, room, sender, originServerTs, fingerprint, deadline };
     });
   for (const message of candidates) {
     const { position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest } = message;
     const isPlain = indexDigest === undefined;
     if (isPlain && !plainInEncrypted && known.encryptedRooms.has(room)) continue;
-    if (message.replaces !== undefined) {
-      edits.push(...editsOf(message, known.subjects, delegations, nameOf));
-      continue;
-    }
     const isForgotten = originServerTs < known.forgottenBefore;
     const command = COMMANDS.get(message.body.trim());
     if (command !== undefined) {
@@ -308,7 +293,7 @@ export function interpretMessages(
       });
     }
   }
-  return { delegations, answers, cancels, edits, notices, envelopes };
+  return { delegations, answers, cancels, notices, envelopes };
 }
 
 /** An unknown room counts as one with a ghost: the homeserver sends only events of such rooms. */

@@ -39,8 +39,6 @@ export interface Decryptor {
 /** An event that becomes an intake envelope. */
 export interface WaitingEvent extends EncryptedEvent {
   readonly fingerprint: Buffer;
-  /** It is an edit that opened: it waits only for its question. */
-  readonly isOpened?: boolean;
   /** No machine of its ghosts has answered. */
   readonly isUntried?: boolean;
 }
@@ -48,7 +46,7 @@ export interface WaitingEvent extends EncryptedEvent {
 export interface OpenedEvents {
   readonly messages: readonly MessageEvent[];
   readonly malformed: readonly MalformedEvent[];
-  /** To be tried again: their key is missing, their sender's device is not trusted yet, or their question waits. */
+  /** To be tried again: their key is missing, or their sender's device is not trusted yet. */
   readonly waiting: readonly WaitingEvent[];
   /** How many opened, messages or not. */
   readonly opened: number;
@@ -112,10 +110,6 @@ export async function openEncrypted(
     rooms.push(event.room);
     const read = readDecrypted(event, result);
     if (read.message !== undefined) messages.push(read.message);
-    if (read.message?.replaces !== undefined && mayHoldUp(ghosts, event, targets)) {
-      const fingerprint = eventFingerprint(event.raw);
-      if (fingerprint !== undefined) waiting.push({ ...event, fingerprint, isOpened: true });
-    }
     if (read.malformed !== undefined) malformed.push(read.malformed);
   }
   return { messages, malformed, waiting, opened: rooms.length, decryptedIn: [...new Set(rooms)] };

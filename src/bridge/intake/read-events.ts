@@ -42,8 +42,6 @@ export interface MessageEvent extends RoomEvent {
   /** The event replied to, unless it only stands there for clients that know no threads. */
   readonly inReplyTo: EventId | undefined;
   readonly isEdit: boolean;
-  /** The event whose text an edit replaces; `body` is the new text then. */
-  readonly replaces: EventId | undefined;
   /** It says that a program sent it. */
   readonly isAutomated: boolean;
   /** The transaction ID that a ghost's event carries. */
@@ -72,7 +70,6 @@ export interface EncryptedEvent extends RoomEvent {
   readonly raw: UnknownObject;
   /** Relations are outside the ciphertext, so that an edit is recognised without a key. */
   readonly isEdit: boolean;
-  readonly replaces: EventId | undefined;
   /** The marks of automated messages stand outside too. */
   readonly isAutomated: boolean;
   /** So does the transaction ID that a ghost's event carries. */
@@ -185,28 +182,17 @@ function relationOf(content: UnknownObject, type: string): UnknownObject | undef
   return isObject(relation) && relation["rel_type"] === type ? relation : undefined;
 }
 
-const replacedBy = (content: UnknownObject) => parseEventId(relationOf(content, "m.replace")?.["event_id"]);
-
-/** @param outside of an encrypted one: what it replaces by a relation that stands outside its content */
 function readMessage(
   common: RoomEvent,
   content: UnknownObject,
-  outside?: Pick<EncryptedEvent, "replaces">,
+  isEncrypted: boolean,
 ): MessageEvent | OtherEvent {
-  const replaces = outside?.replaces;
   // A redacted message has no content left, and is not malformed.
   if (Object.keys(content).length === 0) return { ...common, type: "other" };
-  const replacement = content["m.new_content"];
-  const isReadable =
-    isObject(replacement) &&
-    [replacement["msgtype"], replacement["body"]].every((one) => typeof one === "string");
-  const shown = isReadable ? replacement : content;
-  const own = replacedBy(content);
-  const msgtype = shown["msgtype"];
+  const { msgtype, body } = content;
   if (typeof msgtype !== "string") throw new Malformed("msgtype");
-  const body = shown["body"];
   if (typeof body !== "string") throw new Malformed("body");
-  const attached = readAttachment(shown, outside !== undefined);
+  const attached = readAttachment(content, isEncrypted);
   return {
     ...common,
     type: "message",
@@ -214,12 +200,11 @@ function readMessage(
     body: attached?.caption ?? body,
     attachment: attached?.attachment,
     mentions: readMentions(content),
-    leading: leadingMention(shown),
+    leading: leadingMention(content),
     isAutomated: isMarkedAutomated(content),
     sentAs: transactionIdIn(content),
     indexDigest: undefined,
     ...readRelations(content),
-    replaces: isReadable && (own ?? replaces) === (replaces ?? own) ? (own ?? replaces) : undefined,
   };
 }
 
@@ -262,7 +247,7 @@ function readEncrypted(
   const isEdit = relationOf(content, "m.replace") !== undefined;
   const isAutomated = isMarkedAutomated(content);
   const sentAs = transactionIdIn(content);
-  return { ...common, type: "encrypted", raw, isEdit, replaces: replacedBy(content), isAutomated, sentAs };
+  return { ...common, type: "encrypted", raw, isEdit, isAutomated, sentAs };
 }
 
 function readEvent(raw: unknown, position: number): ReadableEvent {
@@ -271,7 +256,7 @@ function readEvent(raw: unknown, position: number): ReadableEvent {
   const { type, content, ...common } = readCommon(raw, position);
   switch (type) {
     case "m.room.message":
-      return readMessage(common, content);
+      return readMessage(common, content, false);
     case "m.reaction":
       return readReaction(common, content);
     case "m.room.member":
@@ -328,9 +313,9 @@ export function readDecrypted(
   inside: Inside,
 ): { readonly message?: MessageEvent; readonly malformed?: MalformedEvent } {
   if (inside.type !== "m.room.message") return {};
-  const { raw: _raw, isEdit, replaces, isAutomated, type: _type, ...common } = event;
+  const { raw: _raw, isEdit, isAutomated, type: _type, ...common } = event;
   try {
-    const read = readMessage(common, inside.content, { replaces });
+    const read = readMessage(common, inside.content, true);
     if (read.type !== "message") return {};
     return {
       message: {

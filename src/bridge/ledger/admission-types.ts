@@ -25,7 +25,7 @@ export interface GhostMembershipEvent {
   readonly membership: "invite" | "join" | "leave";
   readonly inviter: UserId | undefined;
   readonly direct: boolean;
-  /** An invitation of a ghost that no agent has is recorded only if the ghost had one before. */
+  /** An invitation of a ghost that no agent has is recorded, and refused, only if the ghost had one before. */
   readonly hasAgent: boolean;
   /** Milliseconds, as the event states. */
   readonly originServerTs?: number;
@@ -80,8 +80,6 @@ export interface NewIntakeEnvelope {
   readonly room: RoomId;
   readonly sender: UserId;
   readonly originServerTs: number;
-  /** The question whose text it replaces; undefined when it is no edit. */
-  readonly edits: EventId | undefined;
   /** SHA-256 of the event as the homeserver gave it; the event that is fetched again later must have the same. */
   readonly fingerprint: Buffer;
   /** When it expires, milliseconds since the Unix epoch. */
@@ -100,21 +98,6 @@ export interface NewAnswer {
   /** As of a new delegation; absent of a reaction, which is not encrypted. */
   readonly indexDigest?: Buffer | undefined;
   readonly text: string;
-  readonly attachment?: Attachment | undefined;
-}
-
-/** A new text of a question, by the person who asked it. */
-export interface NewEdit {
-  /** Undefined of a question that is admitted with it. */
-  readonly delegation: string | undefined;
-  readonly source: EventId;
-  readonly ghost: GhostMxid;
-  readonly event: EventId;
-  readonly room: RoomId;
-  readonly sender: UserId;
-  /** As of a new delegation. */
-  readonly indexDigest: Buffer | undefined;
-  readonly prompt: string;
   readonly attachment?: Attachment | undefined;
 }
 
@@ -213,9 +196,6 @@ export interface Subject {
   readonly endedBy: TerminalReason | undefined;
 }
 
-/** An event that waits for its key, which may ask something. */
-export type WaitingQuestion = Pick<NewIntakeEnvelope, "event" | "room" | "sender">;
-
 /** The facts that the ledger has about the rooms and events of a transaction. */
 export interface KnownFacts {
   /** Whether an event that was sent before this was handled is not remembered any more. */
@@ -237,8 +217,6 @@ export interface KnownFacts {
    * somebody else.
    */
   readonly subjects: readonly Subject[];
-  /** Those of the related events that wait for their keys in intake envelopes. */
-  readonly waiting: readonly WaitingQuestion[];
   readonly recentAnswers: readonly RecentAnswer[];
   /** In the order in which their delegations were admitted. */
   readonly openQuestions: readonly OpenQuestion[];
@@ -253,7 +231,6 @@ export interface Derived {
   readonly delegations: readonly NewDelegation[];
   readonly answers: readonly NewAnswer[];
   readonly cancels: readonly NewCancel[];
-  readonly edits?: readonly NewEdit[];
   readonly envelopes: readonly NewIntakeEnvelope[];
   readonly notices: readonly NewNotice[];
 }

@@ -23,11 +23,10 @@ import {
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
 import { recordAnswers, recordPosted } from "./agent-questions.ts";
-import { cancelAsked, cancelRedacted } from "./cancellation.ts";
+import { cancelDelegations, cancelRedacted } from "./cancellation.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
-import { editedAtOnce, editQuestions } from "./edits.ts";
 import { keysFound } from "./envelope-expiry.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
@@ -93,12 +92,12 @@ const WRITE_WITH_REFUSALS = statement("admit_with_refusals")`
 const WRITE_ENVELOPES = statement("admit_envelopes")`
   INSERT INTO bridge_encrypted_intake
     (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id, ingress, intake_fingerprint, deadline,
-     edits_event_id, room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
-  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, edits, seq,
+     room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
+  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, seq,
     CASE WHEN denied IS NULL THEN 'awaiting_key' ELSE 'denied' END, CASE WHEN denied IS NULL THEN $3::timestamptz END,
     $3, CASE WHEN denied IS NOT NULL THEN $3::timestamptz END, denied
   FROM unnest($4::text[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::timestamptz[], $10::bigint[],
-    $11::text[], $12::text[]) AS u (event, room, sender, ts, fingerprint, deadline, seq, denied, edits)`;
+    $11::text[]) AS u (event, room, sender, ts, fingerprint, deadline, seq, denied)`;
 
 const WRITE_MALFORMED = statement("admit_malformed")`
   INSERT INTO bridge_malformed_events (event_sha256, transaction_id, reason, matrix_event_id, room_id, received_at)
@@ -113,7 +112,6 @@ const NOTHING: Derived = { delegations: [], answers: [], cancels: [], envelopes:
 async function admitOn(
   client: PoolClient,
   keys: ContentKeys,
-  roomGateMs: number,
   refuseEncryptedRooms: boolean,
   admission: Admission,
 ): Promise<Work<Admitted>> {
@@ -152,14 +150,12 @@ async function admitOn(
     answers: found.answers.filter(isFresh),
     envelopes: found.envelopes.filter(isFresh),
     cancels: found.cancels.filter(isFresh),
-    edits: (found.edits ?? []).filter(isFresh),
     notices: found.notices.filter(({ event, source }) => fresh.has(event ?? source)),
   };
   // Before the rooms are locked, as delegations are everywhere.
-  const done = await changeAsked(client, keys, derived, all, receivedAt, roomGateMs);
+  const done = await changeAsked(client, keys, derived, all, receivedAt);
   const open = await countOpen(client, knownOpen(row), derived, admission.capacity);
-  const asked = { delegations: done.delegations, envelopes: derived.envelopes };
-  const placed = place(asked, row, done.indices, open, admission.capacity);
+  const placed = place(derived, row, done.indices, open, admission.capacity);
   const { jobs, envelopes } = placed;
   const denied = jobs.filter((entry) => entry.denied !== null).length;
   const envelopesDenied = envelopes.filter((entry) => entry.denied !== null).length;
@@ -223,30 +219,27 @@ async function admitOn(
 }
 
 /**
- * Records what was derived for earlier questions: answers, cancellations and edits. Whatever a ciphertext means, it means it
- * once: who repeats one can neither ask, answer, edit nor cancel by it.
+ * Records what was derived for earlier questions: answers and cancellations. Whatever a ciphertext means, it means it once:
+ * who repeats one can neither ask, answer nor cancel by it.
  * @param order events in the order in which they came
- * @returns the new delegations, edited, and what has come of the rest
  */
 export async function changeAsked(
   on: Queryable,
   keys: ContentKeys,
-  { delegations, answers, cancels, edits = [] }: Omit<Derived, "envelopes" | "notices">,
+  { delegations, answers, cancels }: Omit<Derived, "envelopes" | "notices">,
   order: readonly EventId[],
   now: number,
-  roomGateMs: number,
 ) {
-  const uses = [...delegations, ...answers, ...cancels, ...edits];
+  const uses = [...delegations, ...answers, ...cancels];
   const indices = await indexOwners(on, uses, order);
   const isOwn = (one: (typeof uses)[number]) => isFirstUse(indices, one);
-  const own = { answers: answers.filter(isOwn), edits: edits.filter(isOwn) };
-  const tooLate = await recordAnswers(on, keys, own.answers, now);
-  const { marked, notices } = await cancelAsked(on, cancels.filter(isOwn), now);
-  await editQuestions(on, keys, own.edits, now, roomGateMs);
+  const own = answers.filter(isOwn);
+  const tooLate = await recordAnswers(on, keys, own, now);
+  const canceled = cancels.filter(isOwn).map(({ delegation }) => delegation);
+  const { marked, notices } = await cancelDelegations(on, "sender_canceled", canceled, now);
   return {
     ...{ uses, indices, canceled: marked, notices: [...tooLate, ...notices] },
-    delegations: editedAtOnce(delegations, own.edits),
-    answers: own.answers.length - tooLate.length,
+    answers: own.length - tooLate.length,
   };
 }
 
@@ -267,7 +260,6 @@ async function writeEnvelopes(
     placed.map(({ envelope }) => toTime(envelope.deadline)),
     placed.map(({ seq }) => seq),
     placed.map(({ denied }) => denied),
-    placed.map(({ envelope }) => envelope.edits ?? null),
   ]);
 }
 
@@ -282,13 +274,7 @@ async function writeMalformed(client: PoolClient, admission: Admission): Promise
   ]);
 }
 
-/** @param roomGateMs how long a head that does not get on may hold its room */
-export function createIntake(
-  pool: Pool,
-  keys: ContentKeys,
-  roomGateMs: number,
-  refuseEncryptedRooms: boolean,
-) {
+export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms: boolean) {
   return {
     /**
      * Commits a transaction of the homeserver. When it returns, everything is durable. Safe to repeat.
@@ -297,7 +283,7 @@ export function createIntake(
     async admit(admission: Admission): Promise<Admitted> {
       const roomIds = [...admission.events, ...admission.redacted].map(({ room }) => room);
       const admitted = await inRooms(pool, roomIds, (client) =>
-        admitOn(client, keys, roomGateMs, refuseEncryptedRooms, admission),
+        admitOn(client, keys, refuseEncryptedRooms, admission),
       );
       if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
       return admitted;

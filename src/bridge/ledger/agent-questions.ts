@@ -7,7 +7,7 @@ import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import type { NewAnswer, NewNotice, Posted, QuestionOption } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
-import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
+import { columnsOf, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { type Said, storing } from "./replies.ts";
 
@@ -16,9 +16,7 @@ export interface AgentQuestion extends Said {
   /** Names it among the states of its task. */
   readonly key: string | undefined;
   readonly taskId: string;
-  /** How many events of questions were recorded before. */
   readonly asked: number;
-  /** Until when an answer is waited for. */
   readonly until: number;
 }
 
@@ -89,7 +87,6 @@ export function openOptions(
   }
 }
 
-/** What is said to the person who answers a question that has ended, once for each question. */
 export function answerRefused(
   answered: Pick<NewAnswer, "room" | "source" | "ghost" | "threadRoot">,
   event: EventId,
@@ -107,8 +104,7 @@ export async function recordAnswers(
 ): Promise<NewNotice[]> {
   if (answers.length === 0) return [];
   const recorded = await rows<{ id: string }>(on, RECORD_ANSWERS, [
-    answers.map(({ delegation }) => delegation),
-    answers.map(({ event }) => event),
+    ...columnsOf(answers, "delegation", "event"),
     answers.map(({ source, ghost, ...prompt }) => sealPrompt(keys, source, ghost, prompt)),
     toTime(now),
   ]);
@@ -118,17 +114,11 @@ export async function recordAnswers(
 
 export async function recordPosted(on: Queryable, posted: readonly Posted[]): Promise<void> {
   if (posted.length === 0) return;
-  await rows(on, RECORD_POSTED, [
-    posted.map(({ transaction }) => transaction),
-    posted.map(({ event }) => event),
-    posted.map(({ room }) => room),
-    posted.map(({ ghost }) => ghost),
-  ]);
+  await rows(on, RECORD_POSTED, columnsOf(posted, "transaction", "event", "room", "ghost"));
 }
 
 export function createQuestions(pool: Pool, keys: ContentKeys) {
   return {
-    /** Stores the question's events; the state becomes `awaiting_input`, and the room goes on. As {@link storing}. */
     recordQuestion(claimed: ClaimedDelegation, question: AgentQuestion, now: number) {
       const { options, taskId, key = null, until, asked: first } = question;
       const identity = optionsIdentity(claimed.sourceEventId, claimed.ghost);

@@ -2,7 +2,7 @@
 // person who asked, or by an operator.
 // Invariants: a cancellation is a durable intent; whoever holds the lease, in whichever process, ends the delegation; who
 // asked is told by the transition that ends it.
-import type { Admission, NewCancel, NewNotice } from "./admission-types.ts";
+import type { Admission, NewNotice } from "./admission-types.ts";
 import { expireUnheld } from "./envelope-expiry.ts";
 import { CANCEL_NOTICES } from "./notices.ts";
 import { oneRow, type Queryable, statement, toTime } from "./postgres.ts";
@@ -56,39 +56,20 @@ const CANCEL_REDACTED = cancel(
 );
 const CANCEL_THESE = cancel("cancel_these", "bridge_delegations d WHERE d.id = ANY ($3::bigint[])");
 
-/** The delegations that are marked, for their workers to end, and the notices about those that have ended. */
-export interface Canceled {
-  readonly marked: readonly string[];
-  readonly notices: readonly NewNotice[];
-}
-
-async function cancelThese(
+/** Returns the delegations that are marked, for their workers to end, and the notices about those that have ended now. */
+export async function cancelDelegations(
   on: Queryable,
   reason: "sender_canceled" | "operator_canceled",
   ids: readonly string[],
   now: number,
-): Promise<Canceled> {
+): Promise<{ readonly marked: readonly string[]; readonly notices: readonly NewNotice[] }> {
+  if (ids.length === 0) return { marked: [], notices: [] };
   const { marked, ended } = await oneRow<{
     marked: string[];
     ended: Omit<NewNotice, "kind" | "reason">[];
   }>(on, CANCEL_THESE, [reason, toTime(now), ids]);
   const kind = CANCEL_NOTICES[reason];
   return { marked, notices: ended.map((one) => ({ ...one, kind, reason })) };
-}
-
-/** Cancels a delegation for an operator. Of one that has ended nothing is returned. */
-export function cancelDelegation(on: Queryable, id: string, now: number): Promise<Canceled> {
-  return cancelThese(on, "operator_canceled", [id], now);
-}
-
-export async function cancelAsked(
-  on: Queryable,
-  cancels: readonly NewCancel[],
-  now: number,
-): Promise<Canceled> {
-  if (cancels.length === 0) return { marked: [], notices: [] };
-  const ids = cancels.map(({ delegation }) => delegation);
-  return await cancelThese(on, "sender_canceled", ids, now);
 }
 
 /** Returns the delegations that are marked as canceled, for their workers to end. Only under the rooms' locks. */

@@ -28,7 +28,6 @@ const STORE = `device_id AS "deviceId", sealed_key AS "sealedKey", databases AS 
 
 const FIND = statement("crypto_store_find")`SELECT ${STORE} FROM bridge_crypto_stores WHERE ghost_mxid = $1`;
 
-/** Reads a store, finished or not, without raising its fence. */
 export async function findCryptoStore(on: Queryable, ghost: GhostMxid): Promise<CryptoStoreRow | undefined> {
   return (await entities<CryptoStoreRow>(on, FIND, [ghost]))[0];
 }

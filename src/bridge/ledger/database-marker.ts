@@ -38,10 +38,9 @@ export function createDatabaseMarker(pool: Pool) {
 export type DatabaseMarkers = ReturnType<typeof createDatabaseMarker>;
 
 /**
- * Has bridges work on a database that was put back: cancels what was open in it, forgets up to where rooms were read, and
- * makes it another database. Each step may be repeated; the last one is what lets bridges start.
- * @returns how many of each were ended because they may have been done since the backup
- * @throws DrawbridgeError `usage` while a bridge works on it; nothing was changed
+ * Has bridges work on a database that was put back: cancels what was open in it, because it may have been done since the
+ * backup, forgets up to where rooms were read, and makes it another database. Each step may be repeated; the last one lets
+ * bridges start. @throws DrawbridgeError `usage` while a bridge works on it; nothing was changed
  */
 export async function acceptDatabase(pool: Pool, now: number, noticeIntervalMs: number) {
   const { live } = await oneRow<{ live: number }>(pool, LIVE, []);

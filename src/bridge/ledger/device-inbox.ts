@@ -2,7 +2,7 @@
 // What is not taken in time is no loss: the homeserver still has it, and a catchup reads it.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { entities, type Queryable, rows, statement, toTime } from "./postgres.ts";
+import { columnsOf, entities, type Queryable, rows, statement, toTime } from "./postgres.ts";
 
 /** What came for one ghost's device, as JSON. */
 export interface DeviceMail {
@@ -27,7 +27,7 @@ export async function writeDeviceInbox(
   now: number,
 ): Promise<void> {
   if (mail.length === 0) return;
-  await rows(on, WRITE, [mail.map(({ ghost }) => ghost), mail.map(({ changes }) => changes), toTime(now)]);
+  await rows(on, WRITE, [...columnsOf(mail, "ghost", "changes"), toTime(now)]);
 }
 
 export function createDeviceInbox(pool: Pool) {

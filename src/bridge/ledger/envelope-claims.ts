@@ -26,14 +26,9 @@ export interface ClaimedIntakeEnvelope {
   readonly place: number | undefined;
   readonly sender: UserId;
   readonly originServerTs: number;
-  /** SHA-256 of the event as it arrived (`NewIntakeEnvelope.fingerprint`). */
   readonly fingerprint: Buffer;
   readonly ingress: Ingress;
   readonly attempts: number;
-  /** The question whose text it replaces; undefined when it is no edit. */
-  readonly edits: EventId | undefined;
-  /** Whether that question still waits for its key itself. */
-  readonly questionWaits: boolean;
   readonly keyRequests: number;
   readonly admittedAt: number;
   readonly deadline: number;
@@ -42,11 +37,7 @@ export interface ClaimedIntakeEnvelope {
 const COLUMNS = `
   e.matrix_event_id AS event, e.fence, e.room_id AS room, e.room_seq::float8 AS place,
   e.sender_mxid AS sender, e.origin_server_ts::float8 AS "originServerTs", e.intake_fingerprint AS fingerprint,
-  e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline,
-  e.edits_event_id AS edits, EXISTS (
-    SELECT FROM bridge_encrypted_intake q
-    WHERE q.matrix_event_id = e.edits_event_id AND q.room_id = e.room_id AND q.state = 'awaiting_key'
-  ) AS "questionWaits"`;
+  e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline`;
 
 const CLAIM = statement("claim_envelopes")`
   WITH due AS MATERIALIZED (
@@ -59,15 +50,6 @@ const CLAIM = statement("claim_envelopes")`
   UPDATE bridge_encrypted_intake e SET due_at = $3, holder = $4, woken_at = NULL, fence = e.fence + 1
   FROM due WHERE e.matrix_event_id = due.matrix_event_id
   RETURNING ${COLUMNS}`;
-
-/** How many of the edits that wait are tried at once, from the latest. */
-const LATER_MAX = 3;
-
-const LATER_EDITS = statement("later_edits")`
-  SELECT ${COLUMNS} FROM bridge_encrypted_intake e
-  WHERE e.room_id = $1 AND e.sender_mxid = $2 AND e.edits_event_id = $3 AND e.state = 'awaiting_key'
-    AND (e.origin_server_ts, e.matrix_event_id) > ($4::bigint, $5)
-  ORDER BY e.origin_server_ts DESC, e.matrix_event_id DESC LIMIT ${LATER_MAX}`;
 
 // The places of what still awaits its key after the time that it may hold its room. Only under the rooms' locks,
 // because it computes the room's gate.
@@ -106,7 +88,6 @@ const WAKE = statement("wake_envelopes")`
   )
   SELECT count(*)::int AS woken FROM woken`;
 
-/** @param roomGateMs how long one that awaits its key may hold its room */
 export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {
   return {
     /** Claims what is due longest, in the order of places. Rooms that one of them has held for too long continue. */
@@ -126,9 +107,8 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {
     },
 
     /**
-     * Releases it until `wakeAt`, its deadline, or the time it was woken meanwhile, whichever comes first.
-     * @param done `prolonged`: its deadline has passed and no longer counts
-     * @throws DrawbridgeError `lease_lost`
+     * Releases it until `wakeAt`, its deadline unless that has passed (`prolonged`), or the time it was woken meanwhile,
+     * whichever comes first. @throws DrawbridgeError `lease_lost`
      */
     async defer(
       { event, fence }: ClaimedIntakeEnvelope,
@@ -141,13 +121,6 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number) {
       if (touched.length !== 1) throw leaseLost(`the intake envelope of ${event}`);
     },
 
-    /** The edits that wait and come after it, of the question that it asks or edits; the latest is first. */
-    laterEdits({ room, sender, edits, event, originServerTs }: ClaimedIntakeEnvelope) {
-      const after = edits === undefined ? [event, 0, ""] : [edits, originServerTs, event];
-      return entities<ClaimedIntakeEnvelope>(pool, LATER_EDITS, [room, sender, ...after]);
-    },
-
-    /** Keys of these rooms arrived: their intake envelopes are due now. Returns how many there are. */
     async wake(roomIds: readonly RoomId[], now: number): Promise<number> {
       if (roomIds.length === 0) return 0;
       return (await oneRow<{ woken: number }>(pool, WAKE, [roomIds, toTime(now)])).woken;

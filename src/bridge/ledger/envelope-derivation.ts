@@ -18,17 +18,12 @@ import type { ContentKeys } from "./content-keys.ts";
 import type { ClaimedIntakeEnvelope } from "./envelope-claims.ts";
 import { refusedJobs, writeNotices } from "./notices.ts";
 import { placeAt, STAGE_OF_DENIED } from "./place-or-refuse.ts";
-import { inRooms, leaseLost, oneRow, rows, statement, toTime, type Work } from "./postgres.ts";
+import { columnsOf, inRooms, leaseLost, oneRow, rows, statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { settlePlaces } from "./room-order.ts";
 
 const PLACE_OF = statement("place_of_envelope")`
-  SELECT room_seq, EXISTS (
-    SELECT FROM bridge_encrypted_intake o
-    WHERE o.room_id = e.room_id AND o.sender_mxid = e.sender_mxid AND o.edits_event_id = e.edits_event_id
-      AND o.state = 'derived'
-      AND (o.origin_server_ts, o.matrix_event_id) > (e.origin_server_ts, e.matrix_event_id)) AS outdated
-  FROM bridge_encrypted_intake e
+  SELECT room_seq FROM bridge_encrypted_intake
   WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key' FOR UPDATE`;
 
 const TAKE_PLACE = statement("take_place")`
@@ -76,10 +71,9 @@ const DERIVE = statement("derive_envelope")`
   )
   SELECT count(*)::int AS touched FROM ended`;
 
-/** What an intake envelope is derived with, once it is decrypted; as in an admission. */
 export interface Derivation {
   readonly about: About;
-  /** Derives from the decrypted event, and from an edit that was opened with it; the `envelopes` that it returns must be empty. */
+  /** Derives from the decrypted event; the `envelopes` that it returns must be empty. */
   readonly derive: (known: KnownFacts) => Derived;
   readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
@@ -88,14 +82,13 @@ export interface Derivation {
 async function deriveOn(
   client: PoolClient,
   keys: ContentKeys,
-  roomGateMs: number,
   envelope: ClaimedIntakeEnvelope,
   { about, derive, capacity, noticeIntervalMs }: Derivation,
   now: number,
 ): Promise<Work<Admitted>> {
   const { event, fence } = envelope;
   const lost = () => leaseLost(`the intake envelope of ${event}`);
-  const [own] = await rows<{ room_seq: string | null; outdated: boolean }>(client, PLACE_OF, [event, fence]);
+  const [own] = await rows<{ room_seq: string | null }>(client, PLACE_OF, [event, fence]);
   if (own === undefined) throw lost();
   const place =
     own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
@@ -106,33 +99,31 @@ async function deriveOn(
     delegations: derived.delegations.filter((job) => isOfEvent(job) && job.room === envelope.room),
     answers: derived.answers.filter(isOfEvent),
     cancels: derived.cancels.filter(isOfEvent),
-    edits: (derived.edits ?? []).filter(
-      (one) => one.delegation === undefined || (isOfEvent(one) && !own.outdated),
-    ),
   };
-  const done = await changeAsked(client, keys, given, [event], now, roomGateMs);
-  const { delegations, indices } = done;
-  const open = await countOpen(client, knownOpen(row), { delegations, envelopes: [] }, capacity);
-  const jobs = placeAt(Number(place), delegations, indices, open, capacity);
+  const done = await changeAsked(client, keys, given, [event], now);
+  const { indices } = done;
+  const open = await countOpen(
+    client,
+    knownOpen(row),
+    { delegations: given.delegations, envelopes: [] },
+    capacity,
+  );
+  const jobs = placeAt(Number(place), given.delegations, indices, open, capacity);
+  const placed = jobs.map(({ job }) => job);
   const admitted = jobs.filter(({ denied }) => denied === null).length;
   const { touched } = await oneRow<{ touched: number }>(client, DERIVE, [
     event,
     fence,
     toTime(now),
     admitted,
-    jobs.map(({ job }) => job.ghost),
-    jobs.map(({ job }) => job.agent),
-    jobs.map(({ job }) => job.targetFingerprint),
-    jobs.map(({ job }) => job.threadRoot ?? null),
+    ...columnsOf(placed, "ghost", "agent", "targetFingerprint", "threadRoot"),
     jobs.map(({ job, denied }) =>
       denied === null
         ? sealPrompt(keys, job.event, job.ghost, { text: job.prompt, attachment: job.attachment })
         : null,
     ),
-    jobs.map(({ ordinal }) => ordinal),
-    jobs.map(({ denied }) => denied),
-    jobs.map(({ job }) => job.agentTurn),
-    jobs.map(({ job }) => job.contextId ?? null),
+    ...columnsOf(jobs, "ordinal", "denied"),
+    ...columnsOf(placed, "agentTurn", "contextId"),
   ]);
   if (touched !== 1) throw lost();
   await recordIndices(client, done.uses, indices, now);
@@ -150,12 +141,10 @@ async function deriveOn(
   };
 }
 
-export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys, roomGateMs: number) {
+export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys) {
   return {
-    /** Ends an intake envelope by its delegations. @throws DrawbridgeError `lease_lost` */
+    /** @throws DrawbridgeError `lease_lost` */
     derive: (envelope: ClaimedIntakeEnvelope, derivation: Derivation, now: number): Promise<Admitted> =>
-      inRooms(pool, [envelope.room], (client) =>
-        deriveOn(client, keys, roomGateMs, envelope, derivation, now),
-      ),
+      inRooms(pool, [envelope.room], (client) => deriveOn(client, keys, envelope, derivation, now)),
   };
 }

@@ -4,7 +4,15 @@
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { DeviceIdentity, StoreLayout } from "./crypto-stores.ts";
-import { entities, inTransaction, leaseLost, type Queryable, rows, statement } from "./postgres.ts";
+import {
+  columnsOf,
+  entities,
+  inTransaction,
+  leaseLost,
+  type Queryable,
+  rows,
+  statement,
+} from "./postgres.ts";
 
 export interface CryptoRecord {
   readonly objectStore: string;
@@ -20,10 +28,8 @@ export interface CryptoRecord {
 
 const DAY_MS = 24 * 60 * 60 * 1_000;
 
-/** The day of a time in milliseconds, both counted from the Unix epoch. */
 export const toDay = (epochMs: number): number => Math.floor(epochMs / DAY_MS);
 
-/** Records of one ghost, each key once. */
 export interface CryptoWrite {
   readonly ghost: GhostMxid;
   readonly fence: bigint;
@@ -62,7 +68,6 @@ const RANGES = {
     ORDER BY index_key, record_key LIMIT $5`,
 };
 
-/** At most `limit` records of a range of their keys or of their index keys, in that order. */
 export function cryptoRecords(
   on: Queryable,
   ghost: GhostMxid,
@@ -114,15 +119,8 @@ export async function writeCryptoRecords(
   const held = await rows<{ ghost_mxid: string }>(on, WRITE, [
     writes.map(({ ghost }) => ghost),
     writes.map(({ fence }) => String(fence)),
-    put.map(({ writer }) => writer),
-    put.map(({ objectStore }) => objectStore),
-    put.map(({ key }) => key),
-    put.map(({ value }) => value),
-    put.map(({ indexKey }) => indexKey),
-    put.map(({ usedDay }) => usedDay),
-    gone.map(({ writer }) => writer),
-    gone.map(({ objectStore }) => objectStore),
-    gone.map(({ key }) => key),
+    ...columnsOf(put, "writer", "objectStore", "key", "value", "indexKey", "usedDay"),
+    ...columnsOf(gone, "writer", "objectStore", "key"),
   ]);
   return new Set(held.map((row) => row.ghost_mxid));
 }

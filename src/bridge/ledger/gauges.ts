@@ -11,7 +11,6 @@ export interface Waiting {
   readonly oldestQuestionAt: number | undefined;
   /** Encrypted events without a key: which hold their rooms, whose rooms have continued, when the oldest came. */
   readonly envelopes: { readonly holding: number; readonly passed: number; readonly oldestAt: number | null };
-  /** When the oldest audit record was written that was not exported. */
   readonly oldestAuditAt: number | undefined;
   /** Of the given ghosts, how many agents are quarantined. */
   readonly quarantined: number;

@@ -9,7 +9,6 @@ import { type DeviceIdentity, IDENTITY } from "./crypto-stores.ts";
 import { entities, inTransaction, leaseLost, oneRow, rows, statement, toTime } from "./postgres.ts";
 import type { DeviceStopReason } from "./states.ts";
 
-/** A ghost's managed device. Its ID changes only by a reset. */
 export interface EnsuredDevice {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
@@ -110,7 +109,6 @@ const toDevice = ({ store, ...row }: DeviceRow): RecordedDevice => ({
 
 export function createGhosts(pool: Pool) {
   return {
-    /** Returns the ghost's device; a ghost without one gets `freshDeviceId`. */
     async ensureDevice(ghost: GhostMxid, freshDeviceId: string, now: number): Promise<EnsuredDevice> {
       type Made = Omit<EnsuredDevice, "ghost">;
       const values = [ghost, freshDeviceId, toTime(now)];
@@ -138,13 +136,12 @@ export function createGhosts(pool: Pool) {
       return (await oneRow<{ had_keys: boolean }>(pool, HAD_KEYS, [ghost, deviceId])).had_keys;
     },
 
-    /** Raises the epoch of the device's store and returns it; undefined when the device has no store. */
+    /** Undefined when the device has no store. */
     async raiseEpoch(ghost: GhostMxid, deviceId: string): Promise<bigint | undefined> {
       const [row] = await rows<{ epoch: string }>(pool, RAISE_EPOCH, [ghost, deviceId]);
       return row === undefined ? undefined : BigInt(row.epoch);
     },
 
-    /** The homeserver has the device's keys. Keeps the first time. */
     async recordPublished(ghost: GhostMxid, deviceId: string, now: number): Promise<void> {
       await rows(pool, PUBLISHED, [ghost, deviceId, toTime(now)]);
     },
@@ -159,7 +156,7 @@ export function createGhosts(pool: Pool) {
       await rows(pool, STOPPED, [ghost, deviceId, reason ?? null, toTime(now)]);
     },
 
-    /** Deletes the device with its store and gives the ghost a new device ID; false when it had another device. */
+    /** False when it had another device. */
     resetDevice: (ghost: GhostMxid, deviceId: string, freshDeviceId: string): Promise<boolean> =>
       resetDevice(pool, ghost, deviceId, freshDeviceId),
   };
@@ -178,22 +175,16 @@ export function createReadPositions(pool: Pool, column: "to_device_since" | "roo
   const forget = statement(`forget_${column}`)`
     UPDATE bridge_ghosts SET ${column} = NULL WHERE ${column} IS NOT NULL`;
   return {
-    /** Deletes all positions: reading begins anew, from now on. */
     async forget(): Promise<void> {
       await rows(pool, forget, []);
     },
 
-    /** Undefined: nothing was read yet. */
     async get(ghost: GhostMxid): Promise<string | undefined> {
       const [row] = await rows<{ since: string | null }>(pool, read, [ghost]);
       return row?.since ?? undefined;
     },
 
-    /**
-     * @param since the new position; null deletes it
-     * @param from the position that was read before
-     * @throws DrawbridgeError `lease_lost` when another process has moved it since
-     */
+    /** Null deletes the position. @throws DrawbridgeError `lease_lost` when another process has moved it since `from` */
     async set(ghost: GhostMxid, since: string | null, from: string | undefined): Promise<void> {
       const moved = await rows(pool, write, [ghost, since, from ?? null]);
       if (moved.length !== 1) throw leaseLost(`the read position of ${ghost}`);

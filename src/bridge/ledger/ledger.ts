@@ -30,7 +30,6 @@ export interface LedgerOptions {
   readonly noticeIntervalMs: number;
   /** How long the head of a room's queue that does not get on may hold its room. */
   readonly roomGateMs: number;
-  /** Tells ghosts, and the appservice's own user, from people. */
   readonly isGhost: (user: UserId) => boolean;
   /** Whether ghosts take part in encrypted rooms. Otherwise such a room gets a notice. False by default. */
   readonly servesEncryptedRooms?: boolean;
@@ -42,7 +41,7 @@ export function createLedger(
   { noticeIntervalMs, roomGateMs, isGhost, servesEncryptedRooms = false }: LedgerOptions,
 ) {
   return {
-    intake: createIntake(pool, keys, roomGateMs, !servesEncryptedRooms),
+    intake: createIntake(pool, keys, !servesEncryptedRooms),
     delegations: {
       ...createLeases(pool, keys, roomGateMs),
       ...createTransitions(pool, noticeIntervalMs),
@@ -52,7 +51,7 @@ export function createLedger(
     },
     envelopes: {
       ...createIntakeEnvelopes(pool, roomGateMs),
-      ...createEnvelopeDerivation(pool, keys, roomGateMs),
+      ...createEnvelopeDerivation(pool, keys),
       ...createEnvelopeExpiry(pool, noticeIntervalMs),
     },
     notices: createNotices(pool),

@@ -18,7 +18,6 @@ import {
 import { type Share, Shares } from "./shares.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 
-/** A ghost's task in a room, claimed by a worker. */
 export interface ClaimedMembership {
   readonly roomId: RoomId;
   readonly ghost: GhostMxid;
@@ -51,7 +50,7 @@ const JOINED = statement("membership_joined")`
   UPDATE bridge_ghost_rooms SET membership = 'join', inactive_since = NULL, task = 'settle', due_at = $4, attempts = 0
   ${MINE}`;
 
-// The members as the homeserver gave them replace what was known. $4 encrypted, $5 members without ghosts.
+// $4: encrypted; $5: members without ghosts.
 const ROOM_READ = statement("room_facts")`
   WITH settled AS (
     UPDATE bridge_ghost_rooms SET
@@ -76,14 +75,6 @@ const LEFT = statement("membership_left")`
   UPDATE bridge_ghost_rooms SET membership = 'leave', inactive_since = $4, task = NULL, due_at = NULL, attempts = 0
   ${MINE}`;
 
-const HELD = statement("invitation_held")`
-  UPDATE bridge_ghost_rooms SET task = NULL, due_at = NULL, inactive_since = $4, holder = NULL, attempts = 0
-  ${MINE} AND membership = 'invite'`;
-
-const ANSWER_HELD = statement("answer_held_invitations")`
-  UPDATE bridge_ghost_rooms SET task = 'answer_invite', due_at = $2, inactive_since = NULL
-  WHERE membership = 'invite' AND task IS NULL AND ghost_mxid = ANY ($1)`;
-
 const DEFERRED = statement("membership_deferred")`
   UPDATE bridge_ghost_rooms SET due_at = $4, holder = NULL, attempts = attempts + 1 ${MINE}`;
 
@@ -95,7 +86,7 @@ const JOINED_GHOSTS = statement("joined_ghosts")`
   SELECT room_id, array_agg(ghost_mxid ORDER BY ghost_mxid) FILTER (WHERE membership = 'join') AS ghosts
   FROM bridge_ghost_rooms WHERE room_id = ANY ($1) GROUP BY room_id`;
 
-/** Ghosts that are joined; a room without any record is missing from the map. */
+/** A room without any record is missing from the map. */
 export async function joinedGhosts(
   on: Queryable,
   roomIds: readonly RoomId[],
@@ -117,12 +108,10 @@ export function createMemberships(
   isGhost: (user: UserId) => boolean,
   refuseEncryptedRooms: boolean,
 ) {
-  /** What a holder records of its task at a time. */
   const recordAt = (write: Statement) => async (membership: ClaimedMembership, time: number) => {
     await rows(pool, write, [...mine(membership), toTime(time)]);
   };
   return {
-    /** @param request `share`: of each server's invitations */
     async claim(
       request: ClaimRequest & { readonly share?: Share<ServerName> },
     ): Promise<ClaimedMembership[]> {
@@ -139,13 +128,9 @@ export function createMemberships(
       }
     },
 
-    /** The ghost has joined: its next task is to read the room's state. */
     recordJoined: recordAt(JOINED),
 
-    /**
-     * The room's state was read. Writes the notice of a refused encrypted room in the same statement.
-     * @param facts its joined `members`, ghosts included
-     */
+    /** The room's state was read; `members` include ghosts. Writes the notice of a refused encrypted room as well. */
     async recordRoomFacts(
       membership: ClaimedMembership,
       facts: { readonly encrypted: boolean; readonly members: readonly UserId[] },
@@ -163,16 +148,7 @@ export function createMemberships(
       ]);
     },
 
-    /** The ghost has left, or refused the invitation. */
     recordLeft: recordAt(LEFT),
-
-    /** The invitation stays unanswered while no agent has the ghost, until it is deleted as a room that was left is. */
-    holdInvitation: recordAt(HELD),
-
-    /** These ghosts have agents: the invitations that were held for them are answered. */
-    async answerHeldInvitations(ghosts: readonly GhostMxid[], now: number): Promise<void> {
-      await rows(pool, ANSWER_HELD, [ghosts, toTime(now)]);
-    },
 
     defer: recordAt(DEFERRED),
 
@@ -185,7 +161,6 @@ export function createMemberships(
       await rows(pool, CATCHUP_ROOM_STATE, [ghost, inRooms ?? null, toTime(now)]);
     },
 
-    /** Ghosts that are joined; a room without any record is missing from the map. */
     joinedGhosts: (inRooms: readonly RoomId[]) => joinedGhosts(pool, inRooms),
 
     /** Whether the room is known to be encrypted; encryption is never switched off again. */

@@ -1,38 +1,26 @@
-// Migrations: numbered SQL files, each applied once, in order, in its own transaction.
+// Numbered SQL files, each applied once, in order, in its own transaction.
 // Invariants: processes that start at once migrate one after another, under an advisory lock; a database that is newer
-// than this program and not compatible with it is refused and not changed; a role that may not create tables finds a
-// database that is up to date in order.
+// than this program is refused and not changed; a role that may not create tables finds a database that is up to date in order.
 import { readdirSync, readFileSync } from "node:fs";
 import type { Pool, PoolClient } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { ADVISORY_LOCKS } from "./postgres.ts";
-
-interface Migration {
-  readonly version: number;
-  readonly oldestCompatible: number;
-  readonly name: string;
-  readonly sql: string;
-}
 
 /** A migration may rebuild large tables, and others wait for it. */
 const MIGRATION_MS_MAX = 60 * 60_000;
 /** The SQLSTATE of a statement that the user may not make. */
 const NO_RIGHT = "42501";
 const DIRECTORY = new URL("./migrations/", import.meta.url);
-const HEADER = /^-- version ([0-9]+), oldest compatible version ([0-9]+)\n/;
 
-function readMigrations(): Migration[] {
+function readMigrations() {
   return readdirSync(DIRECTORY)
     .filter((name) => name.endsWith(".sql"))
     .sort()
-    .map((name) => {
-      const sql = readFileSync(new URL(name, DIRECTORY), "utf8");
-      const header = HEADER.exec(sql);
-      if (header === null || Number(header[1]) !== Number(name.slice(0, 4))) {
-        throw new DrawbridgeError("internal", `migration ${name} does not begin with its version`);
-      }
-      return { version: Number(header[1]), oldestCompatible: Number(header[2]), name, sql };
-    });
+    .map((name) => ({
+      version: Number(name.slice(0, 4)),
+      name,
+      sql: readFileSync(new URL(name, DIRECTORY), "utf8"),
+    }));
 }
 
 const failed = (what: string, cause: unknown) =>
@@ -52,44 +40,40 @@ async function applyMissing(client: PoolClient): Promise<number> {
   // Even IF NOT EXISTS takes the right to create tables.
   if (rows[0]?.present !== true) {
     const create = `CREATE TABLE bridge_migrations (
-       version integer PRIMARY KEY, name text NOT NULL, oldest_compatible integer NOT NULL,
-       applied_at timestamptz NOT NULL DEFAULT now())`;
+       version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())`;
     await client.query(create).catch((error: Error & { code?: string }) => {
       throw error.code === NO_RIGHT ? failed("the first migration", error) : error;
     });
   }
-  const applied = await client.query<{ version: number; oldest_compatible: number }>(
-    "SELECT version, oldest_compatible FROM bridge_migrations ORDER BY version",
+  const applied = await client.query<{ newest: number }>(
+    "SELECT COALESCE(max(version), 0) AS newest FROM bridge_migrations",
   );
   const migrations = readMigrations();
   const newest = migrations.at(-1)?.version ?? 0;
-  const present = applied.rows.at(-1);
-  if (applied.rows.some((row) => row.version > newest && row.oldest_compatible > newest)) {
+  const present = applied.rows[0]?.newest ?? 0;
+  if (present > newest) {
     throw new DrawbridgeError(
       "database_unavailable",
-      `the database is at version ${present?.version}; this program knows versions up to ${newest}`,
+      `the database is at version ${present}; this program knows versions up to ${newest}`,
       { hint: "Run a newer release of Drawbridge against this database." },
     );
   }
-  const done = new Set(applied.rows.map((row) => row.version));
-  let count = 0;
-  for (const migration of migrations) {
-    if (done.has(migration.version)) continue;
+  const missing = migrations.filter(({ version }) => version > present);
+  for (const migration of missing) {
     await client.query("BEGIN");
     try {
       await slowly(client, migration.sql);
-      await client.query(
-        "INSERT INTO bridge_migrations (version, name, oldest_compatible) VALUES ($1, $2, $3)",
-        [migration.version, migration.name, migration.oldestCompatible],
-      );
+      await client.query("INSERT INTO bridge_migrations (version, name) VALUES ($1, $2)", [
+        migration.version,
+        migration.name,
+      ]);
       await client.query("COMMIT");
     } catch (cause) {
       await client.query("ROLLBACK");
       throw failed(`migration ${migration.name}`, cause);
     }
-    count++;
   }
-  return count;
+  return missing.length;
 }
 
 /** Returns how many migrations were missing and are applied now. @throws DrawbridgeError `database_unavailable` */

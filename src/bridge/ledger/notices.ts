@@ -27,7 +27,6 @@ export const CANCEL_NOTICES = {
   operator_canceled: "delegation_stopped",
 } as const satisfies Readonly<Record<CancelReason, NoticeKind | undefined>>;
 
-/** The list of agents is not repeated within this time: it is still on the screen. */
 const DIRECTORY_INTERVAL_MS = 10_000;
 
 export interface NoticeBound {
@@ -64,7 +63,6 @@ function minimumIntervalMs(
   }
 }
 
-/** The marker of the one notice that an encrypted room gets, whichever ghost sends it. */
 export function encryptedRoomMarker(room: RoomId): string {
   return `encrypted_room_refused ${room}`;
 }
@@ -134,7 +132,6 @@ export async function writeNotices(
   intervalMs: number,
 ): Promise<void> {
   const time = toTime(now);
-  // Of several refusals with one marker only the first is written.
   const claimed = new Set<string>();
   for (const notice of notices) {
     const { kind, room, ghost, source, threadRoot = null, reason = null, asker = null } = notice;
@@ -146,13 +143,11 @@ export async function writeNotices(
   }
 }
 
-/** A notice that a worker has claimed. Its text is made from `kind` and these facts. */
 export interface ClaimedNotice {
   readonly noticeId: string;
   readonly fence: string;
   readonly kind: NoticeKind;
   readonly roomId: RoomId;
-  /** The ghost that sends it. */
   readonly ghost: GhostMxid;
   readonly sourceEventId: EventId | undefined;
   readonly asker: UserId | undefined;

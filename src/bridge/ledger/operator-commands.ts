@@ -3,7 +3,7 @@
 // is a durable intent that the holder of the lease acts on; a retry only makes due what waits, and takes no lease away.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { cancelDelegation } from "./cancellation.ts";
+import { cancelDelegations } from "./cancellation.ts";
 import { expireUnheld } from "./envelope-expiry.ts";
 import { writeNotices } from "./notices.ts";
 import {
@@ -38,7 +38,6 @@ export interface OpenDelegation {
   readonly sender: UserId;
   readonly state: DelegationState;
   readonly reason: string | undefined;
-  /** Tries since it last made progress. */
   readonly attempts: number;
   readonly lastReason: string | undefined;
   readonly admittedAt: number;
@@ -46,7 +45,6 @@ export interface OpenDelegation {
   readonly since: number;
   readonly nextAt: number | undefined;
   readonly cancelRequested: boolean;
-  /** The W3C Trace Context of the requests to its agent. */
   readonly traceparent: string;
   readonly waitsFor: WaitsFor | undefined;
   /** The delegation (its ID) or the encrypted event at the head of its room. */
@@ -64,7 +62,6 @@ export interface OpenEnvelope {
   readonly since: number;
   readonly deadline: number;
   readonly nextAt: number | undefined;
-  /** Whether its room waits for it. */
   readonly holdsRoom: boolean;
   readonly waitsFor: WaitsFor | undefined;
 }
@@ -74,7 +71,7 @@ export interface WaitingRoom {
   readonly encrypted: boolean;
   readonly delegations: number;
   readonly envelopes: number;
-  /** What is at the head of its queue: a delegation (its ID) or an encrypted event. */
+  /** A delegation (its ID) or an encrypted event. */
   readonly head: string | undefined;
   /** Since when the oldest of it waits for what it waits for now. */
   readonly since: number | undefined;
@@ -181,22 +178,19 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
   const delegation = async (id: string, now: number) => (await delegations(DELEGATION, [id], now))[0];
   const envelope = async (event: string) => (await envelopes(ENVELOPE, [event]))[0];
   return {
-    /** Open delegations, the oldest first. */
     delegations: (
       now: number,
       only: { readonly room?: string | undefined; readonly agent?: string | undefined } = {},
     ) => delegations(OPEN_DELEGATIONS, [only.room ?? null, only.agent ?? null], now),
     delegation,
-    /** Intake envelopes that await their keys, the oldest first. */
     envelopes: (room?: string) => envelopes(OPEN_ENVELOPES, [room ?? null]),
     envelope,
-    /** Rooms with open work, by the oldest of it. */
     rooms: (room?: string) => entities<WaitingRoom>(pool, ROOMS, [room ?? null]),
 
     /** Cancels a delegation. `requested`: a bridge works on it, and will end it; undefined: it is not open. */
     async cancelDelegation(id: string, now: number): Promise<"ended" | "requested" | undefined> {
       return await inTransaction(pool, "BEGIN", async (client) => {
-        const { marked, notices } = await cancelDelegation(client, id, now);
+        const { marked, notices } = await cancelDelegations(client, "operator_canceled", [id], now);
         await writeNotices(client, notices, now, noticeIntervalMs);
         return { result: notices.length > 0 ? "ended" : marked.length > 0 ? "requested" : undefined };
       });

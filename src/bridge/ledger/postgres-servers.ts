@@ -1,18 +1,14 @@
 // The PostgreSQL servers that the database's URL names, and connections to the one of them that takes writes.
 // Invariants: a connection is used only after its server has said that it takes writes; every statement has a timeout in
-// this process, because a server that is gone without a word never answers; a server that failed or takes no writes is
-// asked again only after all the others.
+// this process; a server that failed or takes no writes is asked again only after all the others.
 import { Client, type ClientConfig, Pool, type PoolClient, type PoolConfig } from "pg";
 
-/** The SQLSTATE of a statement that a standby refuses. */
 const READ_ONLY = "25006";
 /** Statements take milliseconds; one that takes this long hangs. The server ends it, or rolls it back. */
 const STATEMENT_TIMEOUT_MS = 10_000;
 /** Later than the server's own timeout: what comes first from a server that is there is its answer. */
 const QUERY_TIMEOUT_MS = 12_000;
-/** How long one server may take to accept a connection, and to say whether it takes writes. */
 const CONNECT_TIMEOUT_MS = 2_000;
-/** How long a statement waits for a free connection, or for any server to accept one. */
 const WAIT_FOR_CONNECTION_MS = 8_000;
 /** TCP notices within some 15 s that the peer of an idle connection is gone. */
 const KEEP_ALIVE_MS = 5_000;
@@ -32,7 +28,6 @@ export function serverUrls(url: string): readonly string[] {
   return servers.split(",").map((server) => `${before}${server}${after}`);
 }
 
-/** Which server the next connection goes to. The connections of one pool share it. */
 class Servers {
   readonly urls: readonly string[];
   #index = 0;
@@ -134,7 +129,6 @@ export class ServerPool extends Pool {
   }
 }
 
-/** Connects; once more with each further server, as long as a server is why it failed. */
 async function askingEach<Connection>(
   servers: Servers,
   connect: () => Promise<Connection>,
@@ -149,7 +143,6 @@ async function askingEach<Connection>(
   }
 }
 
-/** Opens one connection outside a pool. @throws the driver's error when no server takes it */
 export function connectToServer(url: string, config: ClientConfig): Promise<Client> {
   const servers = new Servers(url);
   return askingEach(servers, () => new ServerClient({ ...TIMEOUTS, ...config, servers }).connect());
@@ -173,7 +166,6 @@ export function isPassing(error: unknown): boolean {
 const STATES_OF_ROLLBACK = /^(?:40001|40P01|25P03)$/;
 /** The driver says of a statement that it did not send it, because the connection had ended. */
 const UNSENT = /^Client (?:has encountered|was closed)/;
-/** The connection has ended. */
 const STATES_OF_END = /^(?:08...|57P0[1-5]|E(?:CONN|PIPE).*)$/;
 const END = /^Connection terminated/;
 
@@ -188,6 +180,6 @@ export function isRolledBack(error: unknown, isOpen: boolean): boolean {
   return UNSENT.test(error.message) || (isOpen && END.test(error.message));
 }
 
-/** Whether the connection itself is of no more use, though it stands: its server takes no writes any more. */
+/** Whether the connection is of no more use, though it stands: its server takes no writes any more. */
 export const isDemoted = (error: unknown): boolean =>
   (error as { code?: unknown } | null)?.code === READ_ONLY;

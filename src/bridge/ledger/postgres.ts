@@ -1,7 +1,6 @@
 // How the ledger speaks to PostgreSQL: its pool, its prepared statements and its transactions.
 // Invariants: query plans do not depend on table statistics; a transaction counts as committed only when the server
-// has answered COMMIT; a transaction whose process hangs is ended by the server, because it holds the locks of rows and
-// rooms that every other bridge waits for.
+// has answered COMMIT; a transaction whose process hangs is ended by the server, because others wait for its locks.
 import { Client, type Pool, type PoolClient, type PoolConfig, type QueryResultRow } from "pg";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -15,8 +14,7 @@ export const ADVISORY_LOCKS = {
   process: "1685223266",
 } as const;
 
-// Every statement of the ledger finds its rows by index, in an empty table as in one of millions of rows. Without
-// these settings the planner would choose a sequential scan for a small table, and keep that plan while it grows.
+// Without these settings the planner would choose a sequential scan for a small table, and keep that plan while it grows.
 const PLANNER = [
   "enable_seqscan=off",
   // Claims read their rows in the order of an index, and no more than they take.
@@ -35,7 +33,6 @@ const PLANNER = [
 /** Longer than any transaction is idle between two statements. Other processes wait for its locks meanwhile. */
 const IDLE_IN_TRANSACTION_MS = 1_000;
 
-/** `connectionString` may name several servers; connections go to the one that takes writes. */
 export function createLedgerPool({ connectionString = "", ...config }: PoolConfig): Pool {
   return new ServerPool(connectionString, {
     idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
@@ -45,7 +42,6 @@ export function createLedgerPool({ connectionString = "", ...config }: PoolConfi
   });
 }
 
-/** A pool, or the one connection of an open transaction. */
 export type Queryable = Pick<Pool | PoolClient, "query">;
 
 /** A statement with a name, under which each connection prepares it once. */
@@ -54,7 +50,6 @@ export interface Statement {
   readonly text: string;
 }
 
-/** The statement of this name: statement("find_room")`SELECT …`. What is put into its text is SQL. */
 export const statement =
   (name: string) =>
   (text: TemplateStringsArray, ...sql: readonly (string | number)[]): Statement => ({
@@ -65,9 +60,8 @@ export const statement =
 /** How often what lost against another statement is made again. */
 const REPETITIONS_MAX = 3;
 
-/** How far one try of a transaction came. */
+/** One try of a transaction; open when it has begun and COMMIT was not sent. */
 interface Try {
-  /** It has begun, and COMMIT was not sent. */
   isOpen: boolean;
 }
 
@@ -103,7 +97,6 @@ export async function rows<Row extends QueryResultRow>(
   return result.rows;
 }
 
-/** For a statement that always yields exactly one row. */
 export async function oneRow<Row extends QueryResultRow>(
   on: Queryable,
   statement: Statement,
@@ -112,6 +105,11 @@ export async function oneRow<Row extends QueryResultRow>(
   const [row] = await rows<Row>(on, statement, values);
   if (row === undefined) throw new DrawbridgeError("internal", `statement ${statement.name} yielded no row`);
   return row;
+}
+
+/** One array of each of these fields, for `unnest`; undefined becomes NULL. */
+export function columnsOf<Item>(items: readonly Item[], ...fields: readonly (keyof Item)[]): unknown[][] {
+  return fields.map((field) => items.map((item) => item[field]));
 }
 
 /** Rows as entities: NULL becomes undefined, and a timestamp milliseconds since the Unix epoch. */
@@ -140,7 +138,6 @@ export function leaseLost(what: string): DrawbridgeError {
 export const toTime = (epochMs: number): Date => new Date(epochMs);
 export const toEpochMs = (time: Date): number => time.getTime();
 
-/** Which rows a worker claims: at most `limit` that are due at `now`. */
 export interface ClaimRequest {
   readonly limit: number;
   readonly now: number;
@@ -150,7 +147,6 @@ export interface ClaimRequest {
   readonly ghosts?: readonly GhostMxid[] | undefined;
 }
 
-/** What is due now, for a lease of so many milliseconds. */
 export function dueNow(clock: Pick<Clock, "now">, limit: number, leaseMs: number): ClaimRequest {
   const now = clock.now();
   return { limit, now, leaseUntil: now + leaseMs };
@@ -176,7 +172,7 @@ export interface Work<Result> {
   readonly sent?: Promise<unknown>;
 }
 
-/** The last statement may fail when nobody awaits it, because an earlier one has failed: that failure is the reported one. */
+/** The last statement may fail unawaited, because an earlier one has failed: that failure is the reported one. */
 async function withoutUnhandled<Result>(work: Promise<Work<Result>>): Promise<Work<Result>> {
   const done = await work;
   done.sent?.catch(() => {});
@@ -184,10 +180,8 @@ async function withoutUnhandled<Result>(work: Promise<Work<Result>>): Promise<Wo
 }
 
 /**
- * Runs `work` between `begin` and COMMIT, on one connection. No remote call may be awaited inside. A transaction that
- * others made fail, or whose connection ended before COMMIT was sent, is run again, so `work` must be able to.
- * @param begin `BEGIN`, or `BEGIN; …` with a statement for the same round trip
- * @throws whatever `work` or the database threw; then nothing was committed, unless the answer to COMMIT was lost
+ * Runs `work` between `begin` (`BEGIN; …`) and COMMIT, on one connection; again when it was surely not committed. No remote
+ * call may be awaited inside. When it throws, nothing was committed, unless the answer to COMMIT was lost.
  */
 export function inTransaction<Result>(
   pool: Pool,
@@ -235,9 +229,8 @@ const LOCK_ROOMS = statement("lock_rooms")`
     SELECT DISTINCT hashtextextended(room, 0) AS key FROM unnest($1::text[]) AS u (room) ORDER BY key) keys`;
 
 /**
- * Runs `work` in a transaction that holds the locks of these rooms. Whatever gives out places in a room, or computes its
- * gate, holds the room's lock, so that places have no gaps and each event is handled once, whichever process it came to.
- * @throws as {@link inTransaction}
+ * As {@link inTransaction}, with the locks of these rooms. Whatever gives out places in a room, or computes its gate, holds
+ * the room's lock, so that places have no gaps and each event is handled once, whichever process it came to.
  */
 export function inRooms<Result>(
   pool: Pool,

@@ -1,7 +1,6 @@
 // The bridge processes on one database, and what each of them owns.
-// Invariants: a process is alive as long as a connection of its own holds the advisory lock of its number; the server ends
-// one that was idle for a second, because its process hangs; only what nobody alive owns can be taken; the leases of a
-// process that has ended are released under a higher fence, so that no late write of it is accepted.
+// Invariants: a process is alive as long as a connection of its own, never idle for a second, holds the advisory lock of its
+// number; only what nobody alive owns can be taken; the leases of a process that has ended are released under a higher fence.
 import type { Pool } from "pg";
 import { ADVISORY_LOCKS, oneRow, rows, statement, toTime } from "./postgres.ts";
 import { connectToServer } from "./postgres-servers.ts";
@@ -33,7 +32,6 @@ const GIVE_UP = statement("process_give_up")`
 
 const NOTIFY = statement("process_notify")`SELECT pg_notify('${CHANNEL}', $1)`;
 
-/** Whether the process that `holder` names has ended. */
 const hasEnded = (holder: string) =>
   `${holder} IS NOT NULL AND ${holder} NOT IN (SELECT bridge_live_processes())`;
 
@@ -80,14 +78,9 @@ const RELEASE_ALL = [
   releaseIn("statuses", "bridge_statuses"),
 ];
 
-/** A process as it is known to the others, by its connection. */
 export type ProcessConnection = Awaited<ReturnType<typeof openProcessConnection>>;
 
-/**
- * Each method of the connection rejects once it is broken.
- * @param onNotified called with what a process told all
- * @throws the driver's error when the database cannot be reached
- */
+/** Each method of the connection rejects once it is broken. @throws the driver's error */
 export async function openProcessConnection(url: string, onNotified: (message: string) => void) {
   const client = await connectToServer(url, {
     statement_timeout: STATEMENT_TIMEOUT_MS,
@@ -105,7 +98,6 @@ export async function openProcessConnection(url: string, onNotified: (message: s
     await client.query(BEGIN_SESSION);
     const process = String((await oneRow<{ number: number }>(client, NUMBER, [])).number);
     return {
-      /** Its number. A new connection has a new one. */
       process,
       /** Aborts when the connection is broken: then others take what it owned. */
       broken: broken.signal,
@@ -131,7 +123,7 @@ export async function openProcessConnection(url: string, onNotified: (message: s
   }
 }
 
-/** Releases the leases of processes that have ended, and returns how many there were. Safe to repeat. */
+/** Returns how many leases were released. Safe to repeat. */
 export async function releaseEnded(pool: Pool, now: number): Promise<number> {
   let released = 0;
   for (const statement of RELEASE_ALL) {

@@ -24,7 +24,6 @@ export interface Prompt {
   readonly attachment?: Attachment | undefined;
 }
 
-/** The row identity that a prompt is sealed for. */
 const identityOf = (question: EventId, ghost: GhostMxid) => `prompt\n${question}\n${ghost}`;
 
 /** @param question the event that the delegation began with, also where the prompt is an answer to its agent */

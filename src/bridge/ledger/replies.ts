@@ -7,18 +7,25 @@ import type { UnknownObject } from "../../domain/json.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { sourceOf } from "./delegations.ts";
 import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
-import { entities, leaseLost, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
+import {
+  columnsOf,
+  entities,
+  leaseLost,
+  oneRow,
+  type Queryable,
+  rows,
+  statement,
+  toTime,
+} from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { SendPurpose } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
 
-/** One event of an answer or a question, in the order of sending. */
 export interface ReplyPart {
   readonly eventType: string;
   readonly content: UnknownObject;
 }
 
-/** An event to be sent, with the transaction ID of every attempt. */
 export interface PendingSend {
   readonly sendId: string;
   readonly purpose: SendPurpose;
@@ -32,7 +39,6 @@ export interface PendingSend {
   readonly firstAttemptedAt: number | undefined;
 }
 
-/** The row identity that an event's content is sealed for. */
 const sendIdentity = (transactionId: string) => `send\n${transactionId}`;
 
 export interface Said {
@@ -43,9 +49,8 @@ export interface Said {
 }
 
 /**
- * Returns what stores that which an agent has said as events to be sent, sealed, and gives the turn to the room's next
- * delegation. It yields `canceled` when the delegation is to be canceled: nothing was written; finish it as canceled.
- * @param from the condition on a delegation `d` that may do so
+ * Returns what stores an agent's words as events to be sent, sealed, and gives the turn to the room's next delegation. It
+ * yields `canceled`, and writes nothing, when the delegation is to be canceled.
  * @param set further assignments; `$8` is the ordinal of the first event, and `further` values begin with `$11`
  */
 export function storing(name: string, purpose: SendPurpose, from: string, set: string) {
@@ -86,9 +91,8 @@ export function storing(name: string, purpose: SendPurpose, from: string, set: s
     const sealed = sends.map(({ content, transactionId }) =>
       keys.seal(JSON.stringify(content), sendIdentity(transactionId)),
     );
-    const ids = sends.map(({ transactionId }) => transactionId);
-    const types = sends.map(({ eventType }) => eventType);
-    const said = [ids, types, sealed, first, agentVersion ?? null, contextId ?? null];
+    const ids = columnsOf(sends, "transactionId", "eventType");
+    const said = [...ids, sealed, first, agentVersion ?? null, contextId ?? null];
     const values = [...heldBy(lease), toTime(now), ...said, ...further];
     const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(on, store, values);
     assertHeld(row.held, lease);
@@ -126,11 +130,9 @@ const RECORD_SENT = statement("record_sent")`
 
 export function createReplies(pool: Pool, keys: ContentKeys) {
   return {
-    /** Stores the parts of the answer; the state becomes `reply_pending`. As {@link storing}. */
     recordReply: (claimed: ClaimedDelegation, reply: Said, now: number) =>
       storeReply(pool, keys, claimed, reply, now),
 
-    /** The unsent events of a delegation for one purpose, in order. */
     async pendingSends(lease: Lease, purpose: SendPurpose): Promise<PendingSend[]> {
       // Rejects when the lease is lost, even if nothing is pending.
       await sourceOf(pool, lease);
@@ -144,8 +146,7 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
     },
 
     /**
-     * Records that a request for this event is about to be made. Keeps the time of the first attempt.
-     * @returns the event ID when the event was sent meanwhile: no request is needed
+     * Records that a request for this event is about to be made. Returns the event ID when the event was sent meanwhile.
      * @throws DrawbridgeError `lease_lost` when the event was abandoned meanwhile: it must not be sent
      */
     async recordAttempt(sendId: string, now: number): Promise<EventId | undefined> {
@@ -156,7 +157,6 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
       return sent.event;
     },
 
-    /** Records the event ID that the homeserver gave, and clears the content. */
     async recordSent(sendId: string, eventId: EventId): Promise<void> {
       await rows(pool, RECORD_SENT, [sendId, eventId]);
     },

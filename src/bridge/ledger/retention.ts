@@ -1,13 +1,12 @@
 // How long rows are kept after their end, and their deletion by the process with the role `retention`.
 // Invariants: a row that is open, or that was not exported, is never deleted; whatever forgets which events were handled
-// records how far, in the same statement, so that an older event asks nobody; a batch is bounded in rows and in time, and
-// reads its index from where the last one ended, so that it costs the same however many rows there are.
+// records how far, in the same statement; a batch is bounded in rows and time, and goes on where the last one ended.
 import type { Pool } from "pg";
 import type { Clock } from "../../domain/clock.ts";
 import type { BridgeConfig } from "../config.ts";
 import { entities, oneRow, type Statement, statement, toTime } from "./postgres.ts";
 
-/** How long each kind is kept, in milliseconds. */
+/** In milliseconds. */
 export type RetentionTimes = BridgeConfig["retention"] & {
   /** Of room keys, after their last use (`encryption.sessionRetention`). */
   readonly sessions: number;
@@ -26,15 +25,13 @@ interface Kind {
 
 interface Rows {
   readonly table: string;
-  /** Columns of the primary key. */
   readonly key: readonly string[];
   /** The time of its end, a column or an expression; an index begins with it. */
   readonly ended: string;
   /** What else must hold: the predicate of that index, and conditions on `e`. */
   readonly where?: string;
-  /** What is done to those rows `t`; they are deleted when it is absent. */
+  /** Instead of the deletion of those rows `t`. */
   readonly change?: string;
-  /** Further statements on `ended`, the rows that are deleted. */
   readonly also?: string;
 }
 
@@ -56,7 +53,7 @@ function kind(name: string, keep: Kind["keep"], rows: Rows): Kind {
 /** A room outlives what was asked in it, because the places of its queue are counted in its row. */
 const keepRooms = ({ rooms, delegations }: RetentionTimes) => Math.max(rooms, delegations);
 
-/** No ghost is in the room of `e`, or about to be: each has left, or its invitation is held. */
+/** Every ghost has left the room of `e`, and none is about to join. */
 const DESERTED = `NOT EXISTS (
       SELECT FROM bridge_ghost_rooms o WHERE o.room_id = e.room_id AND (o.membership = 'join' OR o.task IS NOT NULL))`;
 
@@ -188,7 +185,6 @@ const BATCH_MS_MAX = 200;
 const BEGINNING = "-infinity";
 
 export function createRetention(pool: Pool, batchRowsMax: number = BATCH_ROWS_MAX) {
-  /** By kind: where its next batch begins, and how many rows that has. */
   const progress = new Map<string, { readonly from: Date | string; readonly rows: number }>();
 
   const batchOf = async (one: Kind, times: RetentionTimes, now: number, clock: Pick<Clock, "now">) => {
@@ -210,7 +206,6 @@ export function createRetention(pool: Pool, batchRowsMax: number = BATCH_ROWS_MA
   };
 
   return {
-    /** Deletes one batch of each kind. @returns `deleted`: how many rows, by kind */
     async round(times: RetentionTimes, clock: Pick<Clock, "now">) {
       const now = clock.now();
       const deleted = new Map<string, number>();

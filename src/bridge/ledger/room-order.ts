@@ -28,9 +28,7 @@ export function advanceRoom(now: string, freed: 0 | 1): string {
     FROM moved m WHERE r.room_id = m.room_id`;
 }
 
-/**
- * The lowest place in the room of `o` whose intake envelope still awaits its key, apart from the places that `o` gives up.
- */
+/** The lowest place in the room of `o` whose intake envelope still awaits its key, without those that `o` gives up. */
 export const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
      WHERE e.room_id = o.room_id AND e.state = 'awaiting_key' AND NOT range_agg(o.place) @> e.room_seq)`;
 

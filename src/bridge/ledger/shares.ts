@@ -2,7 +2,6 @@
 // Invariant: no more than `size` are claimed at a time while `full` are left out, so whichever agents or servers they turn
 // out to be of, none gets more than its share. Those with more than half of it in progress come last.
 
-/** The share of each, and what of it is in progress. */
 export interface Share<Key extends string> {
   readonly most: number;
   /** How much of it is kept for work that no other process can do. */
@@ -24,7 +23,6 @@ export class Shares<Key extends string> {
     this.#size = Math.ceil(this.#most / 2);
   }
 
-  /** How many may be claimed at a time of those that are not `full`. */
   get size(): number {
     return this.#size;
   }

@@ -1,7 +1,7 @@
 // The closed sets of the tables: states and reasons of delegations, intake envelopes, outgoing events, notices, targets
 // and devices. The tables repeat these sets as CHECK constraints; a test compares the two.
 
-/** The states of a delegation that has not ended. Each of them holds a capacity slot. */
+/** Each of them holds a capacity slot. */
 export const OPEN_STATES = ["queued", "dispatching", "following", "awaiting_input", "reply_pending"] as const;
 export const TERMINAL_STATES = ["completed", "failed", "canceled", "denied"] as const;
 
@@ -63,7 +63,6 @@ export const TERMINAL_REASONS = [
 ] as const;
 export type TerminalReason = (typeof TERMINAL_REASONS)[number];
 
-/** Why a delegation is to be canceled. */
 export const CANCEL_REASONS = ["source_redacted", "sender_canceled", "operator_canceled"] as const;
 export type CancelReason = (typeof CANCEL_REASONS)[number];
 
@@ -111,11 +110,9 @@ export const NOTICE_KINDS = [
 ] as const;
 export type NoticeKind = (typeof NOTICE_KINDS)[number];
 
-/** Why somebody's wish to cancel has no effect. */
 export const CANCEL_REFUSALS = ["not_the_asker", "already_ended", "nothing_to_cancel"] as const;
 export type CancelRefusal = (typeof CANCEL_REFUSALS)[number];
 
-/** Why a notice is sent. */
 export const NOTICE_REASONS = [
   ...TERMINAL_REASONS,
   ...INTAKE_ENVELOPE_REASONS.denied,

@@ -18,7 +18,6 @@ import {
 import type { DelegationState, TerminalReason } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
 
-/** A delegation that takes less has no status message. */
 export const STATUS_AFTER_MS = 5_000;
 
 export interface ClaimedStatus {
@@ -33,9 +32,7 @@ export interface ClaimedStatus {
   readonly isBehind: boolean;
   /** Why the agent has not taken it yet; undefined when nothing is known. */
   readonly retryReason: TerminalReason | undefined;
-  /** What the agent said last about its work. */
   readonly report: string | undefined;
-  /** The status message; undefined before it was sent. */
   readonly eventId: EventId | undefined;
   readonly firstAttemptedAt: number | undefined;
   /** Digest of what it says now, or {@link UNKNOWN}. */
@@ -112,7 +109,6 @@ const DEFERRED = statement("status_deferred")`
 
 const ENDED = statement("status_ended")`DELETE FROM bridge_statuses ${OWN}`;
 
-/** What a status message says from now on. */
 export interface Shown {
   readonly eventId: EventId;
   readonly digest: string;
@@ -130,7 +126,6 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
   };
 
   return {
-    /** Claims status messages that are due, those of delegations that now take long included. */
     async claim(request: ClaimRequest): Promise<ClaimedStatus[]> {
       await rows(pool, FIND, [toTime(request.now), toTime(request.now - STATUS_AFTER_MS)]);
       const claimed = await entities<StatusRow>(pool, CLAIM, claimValues(request));

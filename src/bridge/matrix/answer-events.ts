@@ -7,8 +7,7 @@ import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
-import type { Texts } from "../texts/en.ts";
-import { CATALOGUES } from "../texts/language-of-room.ts";
+import { EN } from "../texts/en.ts";
 import type { AnswerFile } from "./files.ts";
 import { renderCode, renderMarkdownPieces, withoutRoomMention } from "./markdown.ts";
 
@@ -36,18 +35,16 @@ export interface AnswerSource {
   readonly roomId: RoomId;
   /** True when absent. A mention colours the whole message in many clients. */
   readonly mentionsAsker?: boolean;
-  /** English when absent. */
-  readonly texts?: Texts;
 }
 
 /** The events of an answer in their order, at least one. What costs too much to format stays plain. */
 export async function answerParts(answer: Answer, source: AnswerSource, clock: Clock): Promise<ReplyPart[]> {
-  const { texts = CATALOGUES.en, mentionsAsker = true } = source;
+  const { mentionsAsker = true } = source;
   const text = withoutRoomMention(answer.text.toWellFormed());
-  const whole = splitText(text.trim() === "" ? texts.answer.empty : text, BODY_BYTES_MAX);
+  const whole = splitText(text.trim() === "" ? EN.answer.empty : text, BODY_BYTES_MAX);
   // In a thread there is room for all of it.
   const isLong = text.length > LONG_LENGTH && source.threadRoot === undefined;
-  const pieces = isLong ? [shortForm(text, answer.mediaType, texts), ...whole] : whole;
+  const pieces = isLong ? [shortForm(text, answer.mediaType), ...whole] : whole;
   const formatted = await formattedPieces(pieces, answer.mediaType, clock);
   return pieces.map((body, index) => {
     const thread = isLong && index > 0 ? source.eventId : source.threadRoot;
@@ -66,12 +63,12 @@ export async function answerParts(answer: Answer, source: AnswerSource, clock: C
 }
 
 /** The beginning of a long answer, and where the rest is. */
-function shortForm(text: string, mediaType: string | undefined, texts: Texts): string {
+function shortForm(text: string, mediaType: string | undefined): string {
   // One character more than fits, so that the cut falls where it does in the whole text.
   const [beginning = ""] = splitText(text.slice(0, SHORT_BYTES_MAX + 1), SHORT_BYTES_MAX);
   const fences = beginning.match(/^ {0,3}(?:```|~~~)/gm)?.length ?? 0;
   const closed = fences % 2 === 1 && mediaType !== "text/plain" ? "\n```" : "";
-  return `${beginning.trimEnd()}${closed}\n\n… ${texts.answer.continued}`;
+  return `${beginning.trimEnd()}${closed}\n\n… ${EN.answer.continued}`;
 }
 
 const PLAIN = "text/plain";
@@ -109,7 +106,7 @@ export function questionParts(
   source: AnswerSource & { readonly takesReactions: boolean },
   clock: Clock,
 ): Promise<ReplyPart[]> {
-  const { empty, howToAnswer, howToChoose } = (source.texts ?? CATALOGUES.en).question;
+  const { empty, howToAnswer, howToChoose } = EN.question;
   const text = question.text.trim() === "" ? empty : question.text;
   const bullet = typeOf(question.mediaType) === PLAIN ? "" : "- ";
   const list = options.map(({ key, value }) => `${bullet}${key} ${value}`);

@@ -1,6 +1,6 @@
 // What ghosts do about rooms: answer invitations by policy, read a joined room's state, leave empty rooms.
 // Invariants: only who may ask an agent may bring its ghost into a room; one server's invitations take a share of the
-// queue; a ghost without an agent holds its invitations; what repeating cannot change ends a task, all else is retried
+// queue; what repeating cannot change ends a task, all else is retried
 // with growing waits; a refusal of the ghost itself is no answer about a room.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
@@ -13,6 +13,7 @@ import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedMembership } from "../ledger/memberships.ts";
+import { dueNow } from "../ledger/postgres.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
@@ -39,9 +40,7 @@ export interface MembershipDependencies {
 }
 
 export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
-  const { ledger, agents, clock, log } = deps;
-  /** The ghosts whose held invitations were queued. */
-  let queued = "";
+  const { ledger, clock, log } = deps;
   const inProgress = new Map<ServerName, number>();
   const count = ({ invitingServer: server }: ClaimedMembership, more: 1 | -1) => {
     if (server === undefined) return;
@@ -52,15 +51,9 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
   return new WorkQueue({
     clock,
     concurrency: BATCH,
-    claim: async (limit) => {
-      const now = clock.now();
-      const ghosts = [...(await agents.current()).byGhost.keys()];
-      if (ghosts.join() !== queued) {
-        await ledger.memberships.answerHeldInvitations(ghosts, now);
-        queued = ghosts.join();
-      }
+    claim: (limit) => {
       const share = { most: SERVER_SHARE, inProgress };
-      return ledger.memberships.claim({ limit, now, leaseUntil: now + LEASE_MS, share });
+      return ledger.memberships.claim({ ...dueNow(clock, limit, LEASE_MS), share });
     },
     work: async (membership, draining) => {
       count(membership, 1);
@@ -82,7 +75,6 @@ async function doTask(
     ghosts.acting(ghost, action, signal);
   const note = (what: string, more: UnknownObject = {}) =>
     log.info({ roomId, ghost, task, attempts, ...more }, `membership ${what}`);
-  const currentTarget = async () => (await agents.current()).byGhost.get(ghost);
 
   const defer = async (outcome: Failure) => {
     const askedMs = outcome.kind === "retry" ? outcome.afterMs : 0;
@@ -119,15 +111,8 @@ async function doTask(
   };
 
   const answerInvite = async () => {
-    const target = await currentTarget();
-    if (target === undefined) {
-      await memberships.holdInvitation(membership, clock.now());
-      note("invitation held, because no agent has the ghost");
-      // The queue may have looked for held invitations just before.
-      if (await currentTarget()) await memberships.answerHeldInvitations([ghost], clock.now());
-      return;
-    }
-    if (inviter === undefined || !isSenderAllowed(target.entry, inviter)) {
+    const target = (await agents.current()).byGhost.get(ghost);
+    if (target === undefined || inviter === undefined || !isSenderAllowed(target.entry, inviter)) {
       note("invitation refused by policy");
       return leave();
     }

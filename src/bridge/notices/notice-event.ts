@@ -1,20 +1,17 @@
 // A notice as the event that says it. Pure: kind, reason and the list of agents in, an event out.
 // Invariants: nothing of a question, an answer or an error's text is ever said; nobody is mentioned; in the list of agents a
-// card's text is shown as text, bounded, without control characters and without anything that notifies; the list fits one
-// event whatever cards say.
+// card's text is shown as bounded plain text that notifies nobody; the list fits one event whatever cards say.
 import { type GhostMxid, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
 import type { NoticeKind } from "../ledger/states.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { escapeHtml, plainLine, renderMarkdown } from "../matrix/markdown.ts";
-import type { Texts } from "../texts/en.ts";
-import { fill } from "../texts/language-of-room.ts";
+import { EN, fill } from "../texts/en.ts";
 
 export type NoticeFacts = Pick<ClaimedNotice, "kind" | "reason" | "sourceEventId" | "threadRoot">;
 
 export interface NoticeContext {
-  readonly texts: Texts;
   /** Whether ghosts take part in encrypted rooms now (`encryption.mode: on`). */
   readonly readsEncrypted: boolean;
   readonly directory: readonly DirectoryLine[];
@@ -27,16 +24,18 @@ const COMPLETE: ReadonlySet<NoticeKind> = new Set([
   "delegation_canceled",
 ]);
 
-function bodiesOf({ kind, reason }: NoticeFacts, context: NoticeContext): Readonly<Record<string, string>> {
-  const { texts, readsEncrypted, directory } = context;
-  if (kind === "agent_directory") return directoryBodies(directory, texts);
+function bodiesOf(
+  { kind, reason }: NoticeFacts,
+  { readsEncrypted, directory }: NoticeContext,
+): Readonly<Record<string, string>> {
+  if (kind === "agent_directory") return directoryBodies(directory);
   if (kind === "help") {
-    const body = texts.help.map((line) => `- ${line}`).join("\n");
+    const body = EN.help.map((line) => `- ${line}`).join("\n");
     return { body, format: "org.matrix.custom.html", formatted_body: renderMarkdown(body) };
   }
-  const opening = kind === "keys_missing" && !readsEncrypted ? texts.noLongerRead : texts.openings[kind];
+  const opening = kind === "keys_missing" && !readsEncrypted ? EN.noLongerRead : EN.openings[kind];
   const isWhole = reason === undefined || COMPLETE.has(kind);
-  return { body: isWhole ? opening : `${opening} ${texts.reasons[reason]}` };
+  return { body: isWhole ? opening : `${opening} ${EN.reasons[reason]}` };
 }
 
 export function noticeContent(notice: NoticeFacts, context: NoticeContext): UnknownObject {
@@ -66,6 +65,7 @@ interface Skill {
   readonly examples?: readonly string[];
 }
 
+const words = EN.directory;
 const LISTED_MAX = 50;
 const SKILLS_MAX = 6;
 const NAME_CHARACTERS_MAX = 80;
@@ -78,11 +78,7 @@ interface Entry {
   readonly html: string;
 }
 
-/** The list of agents that `!agents` gets: each with what its verified card says it does. */
-function directoryBodies(
-  lines: readonly DirectoryLine[],
-  { directory: words }: Texts,
-): Readonly<Record<string, string>> {
+function directoryBodies(lines: readonly DirectoryLine[]): Readonly<Record<string, string>> {
   const sorted = lines.toSorted((left, right) => (left.ghost < right.ghost ? -1 : 1));
   const [first] = sorted;
   if (first === undefined) return { body: words.none };
@@ -90,7 +86,7 @@ function directoryBodies(
   const entries: Entry[] = [];
   let bytes = 0;
   for (const line of sorted.slice(0, LISTED_MAX)) {
-    const entry = entryOf(line, words);
+    const entry = entryOf(line);
     bytes += Buffer.byteLength(JSON.stringify(entry));
     if (bytes > LIST_BYTES_MAX) break;
     entries.push(entry);
@@ -108,12 +104,12 @@ function directoryBodies(
   };
 }
 
-function entryOf(line: DirectoryLine, words: Texts["directory"]): Entry {
+function entryOf(line: DirectoryLine): Entry {
   const { ghost, available } = line;
   const name = plainLine(line.name, NAME_CHARACTERS_MAX);
   const suffix = available ? "" : ` (${words.unavailable})`;
   const description = plainLine(line.description ?? "", TEXT_CHARACTERS_MAX);
-  const skills = (line.skills ?? []).slice(0, SKILLS_MAX).map((skill) => skillEntry(skill, words));
+  const skills = (line.skills ?? []).slice(0, SKILLS_MAX).map(skillEntry);
   const link = `https://matrix.to/#/${encodeURIComponent(ghost)}`;
   return {
     plain: [
@@ -129,7 +125,7 @@ function entryOf(line: DirectoryLine, words: Texts["directory"]): Entry {
   };
 }
 
-function skillEntry({ name, description, examples = [] }: Skill, words: Texts["directory"]): Entry {
+function skillEntry({ name, description, examples = [] }: Skill): Entry {
   const title = plainLine(name, NAME_CHARACTERS_MAX);
   const text = plainLine(description, TEXT_CHARACTERS_MAX);
   const sample = plainLine(examples[0] ?? "", TEXT_CHARACTERS_MAX);

@@ -1,6 +1,6 @@
 // Sends the notices that the ledger holds: each once, by the ghost it belongs to.
-// Invariants: a notice is sent under its stored transaction ID with the attempt recorded first, so that neither a crash nor
-// a second process repeats it; a room that cannot be written to ends it, everything else is retried with growing waits.
+// Invariants: a notice is sent under its stored transaction ID with the attempt recorded first, so that nothing repeats it; a
+// room that cannot be written to ends it, everything else is retried with growing waits.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
@@ -15,7 +15,6 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send-once.ts";
-import type { TextsOf } from "../texts/language-of-room.ts";
 import { type DirectoryLine, noticeContent } from "./notice-event.ts";
 
 const BATCH = 16;
@@ -26,7 +25,6 @@ export interface NoticeDependencies extends SenderDependencies {
   readonly ledger: Pick<Ledger, "notices" | "targets">;
   readonly agents: Pick<AgentDirectory, "current">;
   readonly cards: Pick<CardTrustGate, "verifiedCard">;
-  readonly textsOf: TextsOf;
   readonly clock: Clock;
   readonly log: Logger;
   readonly readsEncrypted: boolean;
@@ -55,7 +53,7 @@ async function sendNotice(
     deps,
     {
       ...{ roomId, ghost, transactionId, sourceEventId, firstAttemptedAt, eventType: "m.room.message" },
-      content: noticeContent(notice, { texts: deps.textsOf(roomId), readsEncrypted, directory }),
+      content: noticeContent(notice, { readsEncrypted, directory }),
       // Who was refused has to learn why. The list of agents and the help are answers.
       forAllDevices: kind !== "agent_directory" && kind !== "help",
       recordAttempt: (now) => ledger.notices.recordAttempt(notice, now),

@@ -11,7 +11,6 @@ export interface AppserviceTokens {
   readonly hsToken: string;
 }
 
-/** The regular expression of the user IDs that belong to the bridge. */
 export function ghostNamespace(config: Pick<BridgeConfig, "appservice" | "homeserver">): string {
   return `^@${literalPattern(config.appservice.ghostPrefix)}.*:${literalPattern(config.homeserver.serverName)}$`;
 }

@@ -6,9 +6,7 @@ import type { UnknownObject } from "../../domain/json.ts";
 
 export interface StartingFolderOptions {
   readonly serverName: string;
-  /** The client-server API as the bridge reaches it. */
   readonly homeserverUrl: string;
-  /** Where the homeserver reaches the bridge. */
   readonly appserviceUrl: string;
   readonly listenPort: number;
   readonly observePort: number;
@@ -19,7 +17,7 @@ export interface StartingFolderOptions {
 const TOKEN_BYTES = 32;
 const CONTENT_KEY_BYTES = 32;
 
-/** The folder's files by name. All of them are to be written 0600. */
+/** By name. All of them are to be written 0600. */
 export function renderStartingFolder(
   options: StartingFolderOptions,
   random: Random,

@@ -7,10 +7,11 @@ import type { UnknownObject } from "../../domain/json.ts";
 import type { ClaimedStatus } from "../ledger/status-messages.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { plainLine, renderMarkdown } from "../matrix/markdown.ts";
-import type { Texts } from "../texts/en.ts";
+import { EN } from "../texts/en.ts";
 
-/** Characters of what the agent says that are shown. */
 export const REPORT_CHARACTERS_MAX = 400;
+
+const words = EN.status;
 
 export interface StatusText {
   readonly body: string;
@@ -20,13 +21,13 @@ export interface StatusText {
 
 type Facts = Pick<ClaimedStatus, "state" | "isBehind" | "retryReason" | "report">;
 
-export function statusText(facts: Facts, { status: words }: Texts): StatusText {
-  const lines = linesOf(facts, words);
+export function statusText(facts: Facts): StatusText {
+  const lines = linesOf(facts);
   const body = lines.join("\n");
   return { body, html: lines.map(renderMarkdown).join(""), digest: sha256Tagged(body) };
 }
 
-function linesOf({ state, isBehind, retryReason, report }: Facts, words: Texts["status"]): string[] {
+function linesOf({ state, isBehind, retryReason, report }: Facts): string[] {
   switch (state) {
     case "queued":
     case "dispatching": {

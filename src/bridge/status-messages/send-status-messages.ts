@@ -1,7 +1,7 @@
 // Shows how far delegations are that take long: one message each, edited in place, pinned while the work goes on.
-// Invariants: the message is sent once, under one transaction ID; each try of an edit has one of its own, because it may say
-// something else than the try before; a status that cannot be shown delays no answer; nothing is left pinned of a delegation
-// that has ended, whatever outage or kill came between, unless the room refuses; what others have pinned stays.
+// Invariants: the message is sent once, under one transaction ID, and each try of an edit has one of its own; a status that
+// cannot be shown delays no answer; nothing is left pinned of a delegation that has ended, unless the room refuses; what
+// others have pinned stays.
 import type { Logger } from "pino";
 import { errorName } from "../../domain/errors.ts";
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
@@ -22,7 +22,6 @@ import {
   type SendResult,
   sendOnce,
 } from "../matrix/send-once.ts";
-import type { TextsOf } from "../texts/language-of-room.ts";
 import { editContent, firstContent, statusText } from "./content.ts";
 
 const BATCH = 16;
@@ -35,7 +34,6 @@ export interface StatusDependencies extends SenderDependencies {
   readonly ledger: Pick<Ledger, "statuses">;
   /** Required, because the message shows what the agent says. */
   readonly encryptEvent: EncryptEvent;
-  readonly textsOf: TextsOf;
   readonly log: Logger;
   readonly onError: (error: unknown) => void;
 }
@@ -70,7 +68,7 @@ async function showStatus(
   if (!wasAttempted && (state === "awaiting_input" || state === "reply_pending")) {
     return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
   }
-  const text = statusText(status, deps.textsOf(status.roomId));
+  const text = statusText(status);
   const isSaid = text.digest === status.shown;
   if (isSaid && isOpen) return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
 
@@ -144,7 +142,6 @@ async function again(
   await ledger.statuses.defer(status, clock.now() + waitMs, true);
 }
 
-/** The list of a room's pinned messages (Matrix client-server API, "m.room.pinned_events"). */
 const PINNED = "m.room.pinned_events";
 
 /** Pins a message, or takes it from the list. A ghost that may not is refused by the homeserver. */

@@ -1,8 +1,6 @@
-// What the bridge says in rooms, in English, and with it every text that there is.
+// What the bridge says in rooms.
 // Invariants: `{name}` stands for a value; no text holds anything of a question, an answer or an error.
 import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
-
-export type Texts = typeof EN;
 
 export const EN = {
   /** What happened, by kind of notice. */
@@ -142,3 +140,8 @@ export const EN = {
     continued: "The whole answer is in the thread of the question.",
   },
 };
+
+/** A text with its values: `fill("… and {count} more.", {count: 3})`. */
+export function fill(text: string, values: Readonly<Record<string, string | number>>): string {
+  return text.replaceAll(/\{([a-z]+)\}/g, (whole, name: string) => String(values[name] ?? whole));
+}

@@ -44,7 +44,6 @@ describe("gauges of what waits", () => {
       question_oldest_wait_seconds: 90,
       'intake_envelopes{reason="key_missing"}': 1,
       'intake_envelopes{reason="key_late"}': 0,
-      encrypted_events_waiting: 1,
       encrypted_events_oldest_wait_seconds: 90,
       audit_export_lag_seconds: 90,
       agents_quarantined: 1,

@@ -1,5 +1,3 @@
--- version 1, oldest compatible version 1
---
 -- The schema of the bridge's database. Times are passed in by the bridge; the database's clock is not used.
 --
 -- Invariants that the tables themselves keep:
@@ -127,18 +125,18 @@ CREATE TABLE bridge_ghost_rooms (
   -- NULL: unknown.
   invited_at bigint,
   direct boolean NOT NULL DEFAULT false,
-  -- `settle`: read the room's state. NULL for an invitation: it is held, and answered once an agent has the ghost.
+  -- `settle`: read the room's state.
   task text CHECK (task IN ('answer_invite', 'settle', 'leave')),
   due_at timestamptz,
   -- The process whose lease `due_at` ends; NULL: there is no lease.
   holder text,
   fence bigint NOT NULL DEFAULT 0,
   attempts integer NOT NULL DEFAULT 0,
-  -- When the ghost left, or when its invitation was held because no agent has the ghost.
+  -- When the ghost left.
   inactive_since timestamptz,
   PRIMARY KEY (room_id, ghost_mxid),
   CHECK ((task IS NULL) = (due_at IS NULL)),
-  CHECK ((inactive_since IS NOT NULL) = (membership = 'leave' OR membership = 'invite' AND task IS NULL))
+  CHECK ((inactive_since IS NOT NULL) = (membership = 'leave'))
 );
 CREATE INDEX bridge_ghost_rooms_due ON bridge_ghost_rooms (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX bridge_ghost_rooms_inactive ON bridge_ghost_rooms (inactive_since)
@@ -316,8 +314,6 @@ CREATE TABLE bridge_encrypted_intake (
   ingress text NOT NULL CHECK (ingress IN ('transaction', 'recovered')),
   -- Of the event as it arrived. The event that is fetched again later must have the same fingerprint.
   intake_fingerprint bytea NOT NULL CHECK (octet_length(intake_fingerprint) = 32),
-  -- The event whose text it replaces; NULL: it is no edit.
-  edits_event_id text,
   -- NULL once its room has continued without it.
   room_seq bigint,
   state text NOT NULL CHECK (state IN ('awaiting_key', 'derived', 'denied', 'expired')),

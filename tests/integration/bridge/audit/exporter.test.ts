@@ -51,7 +51,6 @@ function exporter(
     log,
     file,
     isTurn: () => true,
-    onExported: () => {},
     ...more,
   });
 }

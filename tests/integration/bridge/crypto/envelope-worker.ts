@@ -66,7 +66,7 @@ export async function setUp(t: TestContext) {
   const lines: string[] = [];
   const reasons: string[] = [];
   const observe: IntakeEnvelopeObserver = {
-    ended: (end, waitedMs) => lines.push(`${end} ${waitedMs}`),
+    ended: (end) => lines.push(end),
     keyRequest: (outcome) => lines.push(`request ${outcome}`),
     derived: () => {},
     expired: (reason) => reasons.push(reason),

@@ -53,7 +53,7 @@ describe("IntakeEnvelopeWorker", () => {
     await bridge.bring(sealed("e1"), sealed("e2"));
     await bridge.worker.queue.round();
     assert.deepEqual(await bridge.order(), ["$e1", "$e2"]);
-    assert.deepEqual(bridge.lines, ["catchup 0", "catchup 0"]);
+    assert.deepEqual(bridge.lines, ["catchup", "catchup"]);
   });
 
   it("a key is requested five times at growing intervals, once for all events of a session [ENC-6]", async (t) => {
@@ -94,7 +94,7 @@ describe("IntakeEnvelopeWorker", () => {
       ({ content: { action } }) => action === "request_cancellation",
     );
     assert.deepEqual(new Set(canceled.map((one) => one.content["request_id"])), new Set([request_id]));
-    assert.ok(bridge.lines.some((line) => line.startsWith("key_request ")));
+    assert.ok(bridge.lines.includes("key_request"));
   });
 
   it("each event expires with one audit record, the room gets one notice and goes on, when the key never comes [ENC-6]", async (t) => {
@@ -111,7 +111,7 @@ describe("IntakeEnvelopeWorker", () => {
       "SELECT ghost_mxid AS ghost FROM bridge_notices WHERE kind = 'keys_missing'",
     );
     assert.deepEqual(notices, [{ ghost: ghost("docs") }]);
-    assert.equal(bridge.lines.filter((line) => line.startsWith("expired ")).length, 2);
+    assert.equal(bridge.lines.filter((line) => line === "expired").length, 2);
   });
 
   const ENDINGS: Readonly<Record<string, (bridge: Awaited<ReturnType<typeof setUp>>) => void>> = {
@@ -184,7 +184,7 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.rows("SELECT kind, reason FROM bridge_notices"), [
       { kind: "policy_denied", reason: "sender_device_untrusted" },
     ]);
-    assert.equal(bridge.lines.filter((line) => line.startsWith("not_trusted ")).length, 2);
+    assert.equal(bridge.lines.filter((line) => line === "not_trusted").length, 2);
   });
 
   it("an event is refused at once when its sender does not own the device that made the session [ENC-9]", async (t) => {

@@ -168,7 +168,7 @@ describe("a question from the agent", () => {
         isAutomated: false,
       },
       ...{ threadRoot: undefined, inReplyTo: (await lastSent("question")) as EventId, sentAs: undefined },
-      ...{ indexDigest: Buffer.alloc(32, 1), replaces: undefined },
+      indexDigest: Buffer.alloc(32, 1),
     };
     const { byGhost } = await harness.deps.directory.current();
     const asked = {

@@ -291,23 +291,6 @@ describe("a file that came with a question", () => {
     assert.equal(agent.seen.length, 0);
   });
 
-  it("is replaced or taken away by an edit of the question [DEL-6]", async (t) => {
-    const { agent, harness, events, ended } = await setUp(t);
-    const edit = (name: string, of: string, content: object) =>
-      fileEvent({ "m.new_content": content }, name, { rel_type: "m.replace", event_id: of });
-    await events(fileEvent(), fileEvent({}, "q2"));
-    const { content } = fileEvent({ filename: "other.log", body: "which?" });
-    await events(edit("e1", "$q1", content), edit("e2", "$q2", { msgtype: "m.text", body: "no file" }));
-    harness.worker().start();
-    await ended("$q1");
-    await ended("$q2");
-    assert.deepEqual(agent.behaviour.prompts, ["which?", "no file"]);
-    assert.deepEqual(
-      agent.behaviour.files.map(({ name }) => name),
-      ["other.log"],
-    );
-  });
-
   for (const [how, caption, prompts] of [
     ["with a caption", "here it is", ["what?", "here it is"]],
     ["alone", "ship.log", ["what?"]],

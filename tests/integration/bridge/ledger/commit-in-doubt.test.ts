@@ -167,7 +167,7 @@ describe("a commit in doubt", () => {
     const file = join(temporaryFolder(t), "audit.jsonl");
     const exporter = new AuditExporter({
       ...{ outbox: ledger.audit, clock: systemClock, log: pino({ level: "silent" }), file },
-      ...{ isTurn: () => true, onExported: () => {} },
+      isTurn: () => true,
     });
     t.after(() => exporter.close());
     await doubted("COMMIT", () => exporter.round());

@@ -141,7 +141,9 @@ describe("memberships", () => {
     const fixture = await ledgerFixture(t);
     for (const who of ["b", "a"]) await seat(fixture, room("r"), ghost(who));
     await fixture.pool.query(
-      "INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership, inactive_since) VALUES ('!r', '@agent_c:a.test', 'invite', now()), ('!left', '@agent_c:a.test', 'leave', now())",
+      `INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership, task, due_at, inactive_since)
+       VALUES ('!r', '@agent_c:a.test', 'invite', 'answer_invite', now(), NULL),
+         ('!left', '@agent_c:a.test', 'leave', NULL, NULL, now())`,
     );
     const found = await fixture.ledger.memberships.joinedGhosts([room("r"), room("left"), room("unknown")]);
     assert.deepEqual(

@@ -4,14 +4,12 @@ import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { BridgeConfigFile } from "../../../../src/bridge/config.ts";
 import { createRetention } from "../../../../src/bridge/ledger/retention.ts";
-import type { UserId } from "../../../../src/domain/identifiers.ts";
 import { intakeFixture, question } from "../../../support/intake.ts";
 import {
   arrivals,
   BUCKET,
   envelope,
   event,
-  ghost,
   job,
   ledgerFixture,
   PART,
@@ -246,33 +244,5 @@ describe("retention", () => {
     assert.deepEqual(await names("bridge_room_members"), ["!half"]);
     assert.deepEqual(await names("bridge_rooms"), ["!asked", "!half"]);
     assert.equal(await counted(fixture, "bridge_notices"), 0);
-  });
-
-  it("deletes an invitation that was held for long, and not one that is answered again [OPS-1]", async (t) => {
-    const fixture = await ledgerFixture(t);
-    const { ledger, admit } = fixture;
-    const invited = (name: string, who = ghost()) =>
-      ({
-        kind: "ghost",
-        room: room(name),
-        ghost: who,
-        membership: "invite",
-        inviter: "@alice:a.test" as UserId,
-        direct: false,
-        hasAgent: true,
-      }) as const;
-    await admit([], { roomState: [invited("removed"), invited("asked"), invited("back", ghost("back"))] });
-    await admit([job("q1", { room: room("asked") })]);
-    for (const held of await ledger.memberships.claim({ limit: 9, now: T0, leaseUntil: T0 + 1_000 })) {
-      await ledger.memberships.holdInvitation(held, T0);
-    }
-    await ledger.memberships.answerHeldInvitations([ghost("back")], T0);
-    const names = async (table: string) =>
-      (await fixture.rows(`SELECT room_id FROM ${table} ORDER BY 1`)).map((row) => row["room_id"]);
-    await ledger.retention.round(TIMES, new ManualClock(T0 + TIMES.rooms));
-    assert.equal((await names("bridge_ghost_rooms")).length, 3, "not before its time");
-    await ledger.retention.round(TIMES, new ManualClock(T0 + TIMES.rooms + 1));
-    assert.deepEqual(await names("bridge_ghost_rooms"), ["!asked", "!back"]);
-    assert.deepEqual(await names("bridge_rooms"), ["!asked"], "a room that was asked keeps its places");
   });
 });

@@ -9,7 +9,7 @@ import { systemRandom } from "../../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { TransactionId, UserId } from "../../../../src/domain/identifiers.ts";
 import { testDirectory } from "../../../support/agents.ts";
-import { ghostSide, noticeTexts } from "../../../support/ghosts.ts";
+import { ghostSide, noCards } from "../../../support/ghosts.ts";
 import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { event, ghost, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 
@@ -54,7 +54,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
     }),
   });
   const memberships = createMembershipQueue(common);
-  const notices = createNoticeQueue({ ...common, readsEncrypted: true, ...noticeTexts });
+  const notices = createNoticeQueue({ ...common, readsEncrypted: true, ...noCards });
   /** The bridge after its process was replaced: it makes sure of its ghosts anew. */
   const restarted = () =>
     createMembershipQueue({
@@ -281,27 +281,6 @@ describe("memberships and notices with a faulty homeserver", () => {
     await memberships.drain();
   });
 
-  it("an invitation is answered where an agent gets the ghost just before it is held", async (t) => {
-    const { server, rows, common } = await fixture(t, () => ({ body: { room_id: room("r") } }));
-    const { memberships: recorded } = common.ledger;
-    let agents = testDirectory({});
-    const holdInvitation: typeof recorded.holdInvitation = async (membership, now) => {
-      agents = common.agents;
-      // It finds nothing held for the ghost, and does not look again.
-      await queue.round();
-      await recorded.holdInvitation(membership, now);
-    };
-    const queue = createMembershipQueue({
-      ...common,
-      agents: { current: () => agents.current() },
-      ledger: { memberships: { ...recorded, holdInvitation } },
-    });
-    await queue.round();
-    await queue.round();
-    assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "join" }]);
-    assert.equal(calls(server.seen, "/leave"), 0);
-  });
-
   it("a round that is stopped before its work begins makes no request", async (t) => {
     const { server, memberships, notices } = await fixture(t, () => ({}));
     await memberships.round(AbortSignal.abort());
@@ -316,7 +295,7 @@ describe("memberships and notices with a faulty homeserver", () => {
       secret: { senders: ["@bob:a.test"] },
       partner: { servers: ["b.test"], senders: ["*:b.test"] },
     });
-    await createNoticeQueue({ readsEncrypted: true, ...noticeTexts, ...common, agents }).round();
+    await createNoticeQueue({ readsEncrypted: true, ...noCards, ...common, agents }).round();
     const said = server.seen.find(({ path }) => path.includes("/send/"));
     assert.deepEqual(new Set(JSON.stringify(said?.body).match(/@agent_\w+/g)), new Set(["@agent_docs"]));
   });
@@ -331,7 +310,7 @@ describe("memberships and notices with a faulty homeserver", () => {
     const sent: string[] = [];
     const worker = createNoticeQueue({
       readsEncrypted: true,
-      ...noticeTexts,
+      ...noCards,
       ...common,
       ledger: {
         ...common.ledger,

@@ -4,7 +4,6 @@ import { describe, it, type TestContext } from "node:test";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { plainRoomsOnly } from "../../../../src/bridge/matrix/send-once.ts";
 import { createStatusQueue } from "../../../../src/bridge/status-messages/send-status-messages.ts";
-import { CATALOGUES } from "../../../../src/bridge/texts/language-of-room.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type SlowScript, scriptedHomeserver } from "../../../support/http-server.ts";
@@ -48,7 +47,7 @@ async function setUp(t: TestContext, refusesPins = false) {
   const { log } = recordedLog();
   const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
   const queue = createStatusQueue({
-    ...{ ledger, homeserver, ghosts, clock, log, textsOf: () => CATALOGUES.en },
+    ...{ ledger, homeserver, ghosts, clock, log },
     encryptEvent: plainRoomsOnly(ledger.memberships),
     onError: (error) => {
       throw error;

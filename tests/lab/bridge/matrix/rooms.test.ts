@@ -15,7 +15,7 @@ import { createNoticeQueue } from "../../../../src/bridge/notices/send-notices.t
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
 import { type TestAgent, testDirectory } from "../../../support/agents.ts";
-import { ghostSide, noticeTexts } from "../../../support/ghosts.ts";
+import { ghostSide, noCards } from "../../../support/ghosts.ts";
 import { ghost, ledgerFixture } from "../../../support/ledger.ts";
 import { startSynapse, type TestSynapse, type TestUser } from "../../../support/synapse.ts";
 
@@ -49,7 +49,7 @@ async function bridge(t: TestContext) {
     agents,
     ghosts,
     memberships: createMembershipQueue(common),
-    notices: createNoticeQueue({ ...common, readsEncrypted: true, ...noticeTexts }),
+    notices: createNoticeQueue({ ...common, readsEncrypted: true, ...noCards }),
     roomState: (...roomState: readonly RoomStateEvent[]) => admit([], { roomState }),
     notice: (notice: NewNotice) =>
       admit([], {
@@ -282,7 +282,7 @@ describe("ghosts' rooms", () => {
       ...{ ledger, homeserver, ghosts, clock, log },
       agents: testDirectory({}),
       readsEncrypted: true,
-      ...noticeTexts,
+      ...noCards,
     });
     await assert.rejects(dying.round(), /killed/);
     assert.equal((await noticesIn(alice, room)).length, 1);

@@ -6,12 +6,11 @@ import {
   REPORT_CHARACTERS_MAX,
   statusText,
 } from "../../../../src/bridge/status-messages/content.ts";
-import { CATALOGUES } from "../../../../src/bridge/texts/language-of-room.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 
 const shown = (report: string) => {
   const facts = { state: "following", isBehind: false, retryReason: undefined, report } as const;
-  return statusText(facts, CATALOGUES.en);
+  return statusText(facts);
 };
 
 describe("what an agent reports about its work", () => {
