@@ -1,10 +1,9 @@
 // drawbridge agent: one agent is added or removed; its identity is rotated, pinned or withdrawn.
 import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
-import { addAgent } from "../federation/agents/add.ts";
 import { type IdentityResult, keepEvidence } from "../federation/agents/commit-identity.ts";
 import { readOldCard, readPublicIdentity } from "../federation/agents/key-files.ts";
-import { pinAgent } from "../federation/agents/pin.ts";
+import { addAgent, pinAgent } from "../federation/agents/pin.ts";
 import { agentParts, publishedCardUrl } from "../federation/agents/proof.ts";
 import { rotateAgent } from "../federation/agents/rotate.ts";
 import { withdrawAgent } from "../federation/agents/withdraw.ts";
@@ -13,7 +12,7 @@ import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
 import { openForCommand } from "./lib/federation.ts";
 import { CONFIG, type DeploymentOptions, JSON_OPTION } from "./lib/options.ts";
-import { print, renderTable, say, short } from "./lib/output.ts";
+import { print, renderTable, short } from "./lib/output.ts";
 import { conditionText } from "./lib/step-table.ts";
 
 const IDENTITY_EXIT_CODES = `
@@ -31,7 +30,6 @@ async function changeIdentity(
   const federation = await openForCommand(options.config);
   const result = await change(federation, agentParts(federation.config, systemClock));
   const evidence = keepEvidence(federation, result);
-  for (const note of result.notes) say(`NOTE: ${note}`);
   print(options, { ...result, evidence }, () => textOf(result, evidence));
   return result.complete ? ExitCode.ok : ExitCode.incomplete;
 }

@@ -166,9 +166,9 @@ Exit codes:
   5  not complete yet; the command that goes on is printed`,
   async run([partner], options) {
     const federation = await openForCommand(options.config);
-    const { desired } = await acceptedState(federation);
-    const { serverName } = findPartner(desired.registry, partner).partner;
-    const readmission = requireReadmission(federation.state, serverName);
+    const { registry, revision } = (await acceptedState(federation)).desired;
+    const { serverName } = findPartner(registry, partner).partner;
+    const readmission = await requireReadmission(federation, revision, serverName);
     printDone(options, readmission, partner, undefined, (status) => status);
     return readmission.done ? ExitCode.ok : ExitCode.incomplete;
   },

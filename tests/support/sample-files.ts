@@ -168,9 +168,7 @@ duties:
   retention: { state: kept, until: 2031-12-31 }
   purge:
     remoteMedia: purge
-    quarantinedMedia: keep
-    rooms:
-      - { room: "!quay:harbour.example", how: room }
+    rooms: ["!quay:harbour.example"]
   backups: { owner: backup-operator, expireBy: 2026-07-31 }
 attestation: { own: security-officer, partner: security-officer }
 readmission: { possible: true, owner: head-of-operations, conditions: [new-contract, new-keys] }

@@ -1,8 +1,12 @@
 // drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
 
 import { shellWord } from "../../domain/printable.ts";
-import { dryRun, type PurgeState, runPurge } from "../../federation/offboarding/duties/purge.ts";
-import { NOT_PURGEABLE } from "../../federation/offboarding/duties/purge-evidence.ts";
+import {
+  dryRun,
+  NOT_PURGEABLE,
+  type PurgeState,
+  runPurge,
+} from "../../federation/offboarding/duties/purge.ts";
 import type { PurgePlan } from "../../federation/offboarding/duties/purge-plan.ts";
 import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
@@ -24,15 +28,15 @@ export const purgeCommand = defineCommand({
     JSON_OPTION,
   ],
   help: `
-What the record's duties.purge says is purged: cached files of the partner, and rooms or their history.
-A dry run comes first and ends with a digest; --confirm takes it, and refuses if more would go than was shown. A
+What the record's duties.purge says is purged: cached files of the partner, and rooms with their history.
+A dry run comes first and ends with a digest; --confirm takes it, and refuses if something else would go by now. A
 purge that was cut off goes on where it was when it is run again.
 
 Exit codes:
   0  shown; with --confirm: purged and verified
   1  with --confirm: something is not gone yet, and is named; run it again
   2  refused, and nothing was purged
-  3  the homeserver, or its database, could not be reached
+  3  the homeserver could not be reached
   4  the head is refused, and no head was accepted before
   5  purged; what the homeserver can never delete is named`,
   async run([name], options) {
@@ -69,23 +73,18 @@ async function runOf(federation: Federation, name: string): Promise<Run> {
 
 function planText({ media, rooms, staying }: PurgePlan): string {
   const { files, kept_in_quarantine: left } = media;
-  const released = files.filter(({ quarantined }) => quarantined).length;
-  const others = media.other_files ?? "an unknown number";
   return textOf([
     media.purge
-      ? `Cached files of the partner: ${files.length} go, of them ${released} out of quarantine; ${left} stay in it.`
+      ? `Cached files of the partner: ${files.length} go; ${left} stay in quarantine.`
       : "Cached files of the partner: kept, as the record says.",
     media.purge && files.length > 0
-      ? `Files of other servers that go with them, and come again when used: ${others}.`
+      ? "Files of other servers that were last used before them go as well, and come again when used."
       : "",
-    media.purge && !media.is_whole
-      ? "Files in encrypted rooms are not known: homeserver.databaseUrl is not set."
-      : "",
+    media.purge ? "Files in encrypted rooms are not known." : "",
     renderTableIfAny(
-      ["ROOM", "WHAT GOES", "OWN", "PARTNER", "OTHERS", "OWN MEMBERS", "OTHER SERVERS"],
-      rooms.map(({ room, how, events, local_members, other_servers }) => [
+      ["ROOM THAT GOES", "OWN", "PARTNER", "OTHERS", "OWN MEMBERS", "OTHER SERVERS"],
+      rooms.map(({ room, events, local_members, other_servers }) => [
         room,
-        how === "room" ? "all of it" : "others' events",
         ...[events.own, events.partner, events.others, local_members].map(String),
         other_servers.join(" ") || "-",
       ]),
@@ -113,7 +112,6 @@ function resultOf(state: PurgeState) {
     digest: plan.digest,
     files: plan.media.files.length,
     rooms: begun?.rooms ?? [],
-    rows: { before: begun?.before ?? null, after: done?.after ?? null },
     left: leftOf(state),
     staying: plan.staying,
     evidence: done?.items ?? [],
@@ -121,20 +119,10 @@ function resultOf(state: PurgeState) {
 }
 
 function resultText(state: PurgeState): string {
-  const { files, rooms, rows, left } = resultOf(state);
+  const { files, rooms, left } = resultOf(state);
   return textOf([
     `Purged: ${files} cached files, ${rooms.length} rooms.`,
-    ...rooms.map(
-      ({ room, how, before, after }) =>
-        `  ${room} (${how}): ${before} events before, ${after} of others after`,
-    ),
-    renderTableIfAny(
-      ["TABLE", "BEFORE", "AFTER"],
-      Object.keys({ ...rows.before, ...rows.after }).map((name) => [
-        name,
-        ...[rows.before?.[name], rows.after?.[name]].map((count) => String(count ?? "-")),
-      ]),
-    ),
+    ...rooms.map((room) => `  ${room}`),
     left.length === 0
       ? ""
       : `Nothing of the homeserver's can delete: ${left.join(" ")} (${NOT_PURGEABLE}; it has to be waived)`,
@@ -142,12 +130,12 @@ function resultText(state: PurgeState): string {
 }
 
 function residualText({ statement, unknown }: ResidualReport): string {
-  const { rooms, device_keys, tokens_live_until, third_servers } = statement;
+  const { rooms, tokens_live_until, third_servers } = statement;
   const why = (field: string) => `not known (${unknown[field] ?? "unknown"})`;
   return textOf([
     `Events of the partner that are here: ${rooms.reduce((sum, { events }) => sum + events, 0)} in ${rooms.length} rooms.`,
     "What its server has of those rooms, ours among it, is not retracted.",
-    `Device keys of its users that are cached here: ${device_keys ?? why("device_keys")}.`,
+    "Device keys of its users that are cached here stay, and are not counted.",
     `Tokens of its client end at: ${tokens_live_until ?? why("tokens_live_until")}.`,
     `Streams still open: ${why("streams")}.`,
     ...third_servers.map(({ server, rooms: n }) => `Shares ${n} rooms with us and the partner: ${server}.`),

@@ -2,7 +2,6 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { isObject } from "../../domain/json.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
 import { knownValues, registryProblems } from "../../federation/offboarding/private-record/consistency.ts";
@@ -41,9 +40,7 @@ function recordTable({ values }: Pick<PrivateRecordFile, "values">): string {
 }
 
 function textOf(value: unknown): string {
-  if (!Array.isArray(value)) return String(value);
-  const items = value.map((item: unknown) => (isObject(item) ? Object.values(item).join("=") : String(item)));
-  return items.join(" ") || "(none)";
+  return Array.isArray(value) ? value.join(" ") || "(none)" : String(value);
 }
 
 function reportMissing(file: string, missing: readonly string[]): void {

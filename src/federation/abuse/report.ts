@@ -1,7 +1,6 @@
 // svc.federation.abuse-report.v1: one organisation reports abuse to another, by references alone.
-// Invariants: unknown fields are refused; a reference is an event ID, a policy digest or a key ID in the very
-// form of one, so that a sentence cannot stand in its place; a problem names a field of the schema and never
-// repeats what the report holds.
+// Invariants: unknown fields are refused; a reference has the very form of an event ID, a policy digest or a key ID, so that
+// a sentence cannot stand in its place; a problem names a field of the schema and never repeats what the report holds.
 // Published as registry/abuse-report.schema.json and docs/reference/schemas/svc.federation.abuse-report.v1.schema.json.
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
@@ -61,10 +60,8 @@ export const AbuseReport = z.strictObject({
 });
 export type AbuseReport = z.output<typeof AbuseReport>;
 
-/** Where the schema of reports stands in the repository. */
 export const ABUSE_REPORT_SCHEMA = "registry/abuse-report.schema.json";
 
-/** The text of that file (JSON Schema, draft 2020-12). */
 export function abuseReportSchema(): string {
   const title = "A report of abuse by a federated server";
   const json = z.toJSONSchema(AbuseReport, { io: "input", unrepresentable: "any" });
@@ -112,9 +109,8 @@ function describeIssue(issue: z.core.$ZodIssue): string {
   return `${place}: ${issue.code.replaceAll("_", " ")}`;
 }
 
-// An abuse report in a DSSE envelope, signed by the organisation that reports. A report leads to a containment by
-// itself only if it comes so. Invariants: a signature counts by the key that the operator has pinned for the
-// reporter, and by no other; every signature of the envelope must be good; the report is read only after that.
+// A report leads to a containment by itself only in a DSSE envelope. Invariants: a signature counts by the key that the
+// operator has pinned for the reporter, and by no other; every signature of the envelope must be good.
 
 const PAYLOAD_TYPE = "application/vnd.svc.federation.abuse-report.v1+json";
 const ENVELOPE_BYTES_MAX = 512 * 1024;
@@ -164,20 +160,15 @@ export async function signReport(report: Uint8Array, signer: Signer): Promise<st
   return `${JSON.stringify(envelope)}\n`;
 }
 
-// Keeps an abuse report in the organisation's repository, one file a report. Invariants: the file's name is the
-// report's digest, so that a report which comes twice is kept once; the commit names references and nothing else; a
-// head that may not be taken up is never built on, because this machine's signature on top would let it in.
+// A report is kept in the repository, once however often it comes: its file is named by its digest. A head that may not be
+// taken up is never built on, because this machine's signature on top would let it in.
 
 function pathOf(report: AbuseReport, digest: string): string {
   const server = report.subject.server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
   return `records/abuse/${server}-${hexOfDigest(digest).slice(0, 32)}.json`;
 }
 
-/**
- * Whether the subject of a report that was filed before was restored since.
- * @param revision one that may be accepted: what a refused head records counts for nothing
- * @throws DrawbridgeError `repository_unusable`
- */
+/** Whether the subject of a report that was filed before was restored since. @param revision one that may be accepted */
 export async function wasRestoredSince(
   report: AbuseReport,
   digest: string,

@@ -19,8 +19,7 @@ import { DeclaredEvidence, type Seal } from "../workflow/declared-evidence.ts";
 import { PIN } from "../workflow/procedure.ts";
 import { judgePlane, type Reached, runStep } from "../workflow/run-step.ts";
 import type { JudgedCondition } from "../workflow/step-verdict.ts";
-import { refuse } from "./identity-rules.ts";
-import { cardIdentityOf } from "./pinned-entry.ts";
+import { cardIdentityOf, refuse } from "./identity-rules.ts";
 import {
   type AgentParts,
   type IdentityProofInput,
@@ -29,13 +28,11 @@ import {
   proveIdentities,
 } from "./proof.ts";
 
-/** How a change of an identity ended. */
 export interface IdentityResult {
   readonly act: "rotate" | "pin" | "withdraw" | "add" | "remove";
   readonly agent: string;
   readonly partner: string;
   readonly revision: string;
-  /** Whether this run made the commit. */
   readonly committed: boolean;
   readonly keyId: string | null;
   readonly oldKeyId: string | null;
@@ -44,8 +41,6 @@ export interface IdentityResult {
   readonly conditions: readonly JudgedCondition[];
   /** Whether every condition is met, does not apply, or is about a part that is not managed here. */
   readonly complete: boolean;
-  /** What was given on the command line and did not count. */
-  readonly notes: readonly string[];
 }
 
 interface CommittedIdentity extends Committed {
@@ -73,16 +68,12 @@ export async function commitIdentity(
   return { ...committed, untouched };
 }
 
-/** What is proved of a changed identity, once it is committed. */
-interface ChangedIdentity
-  extends Pick<IdentityResult, "act" | "agent" | "keyId" | "oldKeyId">,
-    Partial<Pick<IdentityResult, "notes">> {
+interface ChangedIdentity extends Pick<IdentityResult, "act" | "agent" | "keyId" | "oldKeyId"> {
   readonly procedure: typeof PIN;
   /** Server name: whose agent it is. */
   readonly partner: string;
   /** The programs that can confirm it: our bridge, where one carries the agent. */
   readonly parts: readonly Part[];
-  /** Of the target that is pinned now. */
   readonly fingerprint?: string;
   /** What was observed of the agent itself, once a plane is in force that its conditions are about. */
   readonly observe: (seal: Seal, plane: PlaneName, reached: Reached) => Promise<readonly EvidenceItem[]>;
@@ -127,7 +118,7 @@ export async function proveIdentity(
     }
   }
   return {
-    ...{ notes: [], ...about, revision, committed: change !== undefined, untouched, items, conditions },
+    ...{ ...about, revision, committed: change !== undefined, untouched, items, conditions },
     complete: conditions.every(isSettled),
   };
 }

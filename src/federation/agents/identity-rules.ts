@@ -1,9 +1,18 @@
-// What may not happen to an agent's identity, each rule by its name. Pure.
+// Which entries of the registry pin an agent, and what may not happen to its identity, each rule by its name. Pure.
 // Invariant: a refusal names its rule and what to do, and comes before anything is changed.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { Registry } from "../registry/partner.ts";
-import { type PinnedIdentity, type RetiredCardKey, thumbprintOf } from "../registry/retired-identities.ts";
-import { consumersOf, pinsOf } from "./pinned-entry.ts";
+import type { CardIdentity } from "../../rendered-files/agents-file.ts";
+import type { YamlEdit } from "../../runtime/edit-yaml.ts";
+import type { ChangeBase } from "../change/commit-base.ts";
+import { ORGANISATION_FILE } from "../registry/organisation.ts";
+import { consumptions, findPartner, type Partner, type Registry } from "../registry/partner.ts";
+import {
+  type PinnedIdentity,
+  type RetiredCardKey,
+  retiredKeyOf,
+  thumbprintOf,
+  withCardKeys,
+} from "../registry/retired-identities.ts";
 
 export const GUARDS = {
   missing_key:
@@ -69,12 +78,10 @@ interface RotationFacts {
   readonly registry: Registry;
   /** The public half of the private key that is to be given up; undefined when there is no such file. */
   readonly present: { readonly x: string; readonly y: string } | undefined;
-  /** The operator has said that the private key is lost. */
   readonly isLost: boolean;
   readonly fresh: PinnedIdentity;
   /** A file where the new key is to be staged, which holds something else. */
   readonly occupied: string | undefined;
-  /** The first of the private key files that lies under version control. */
   readonly inVersionControl: string | undefined;
 }
 
@@ -102,4 +109,84 @@ export function guardRotation(facts: RotationFacts): void {
   }
   refuseRetired(registry, fresh, retired.cardKeys);
   if (occupied !== undefined) throw refuse("staged_key", `${occupied} is there already, and is another key`);
+}
+
+type Consumes = Partner["card"]["consumes"];
+
+export interface Consumer {
+  readonly file: string;
+  readonly serverName: string;
+  readonly consumes: Consumes;
+  readonly path: readonly string[];
+  readonly retired: readonly RetiredCardKey[];
+  readonly keyIds: readonly string[];
+}
+
+/** The organisation's own entry, then those of its partners. */
+export function consumersOf({ organisation, partners }: Registry): readonly [Consumer, ...Consumer[]] {
+  return [
+    {
+      ...{ file: ORGANISATION_FILE, serverName: organisation.serverName, path: ["consumes"] },
+      ...{ consumes: organisation.consumes, retired: organisation.retired.cardKeys, keyIds: [] },
+    },
+    ...partners.map(({ file, partner: { serverName, card, retired, keyIds } }) => ({
+      ...{ file, serverName, path: ["card", "consumes"] },
+      ...{ consumes: card.consumes, retired: retired.cardKeys, keyIds: keyIds.card },
+    })),
+  ];
+}
+
+/** @param name a partner, or our own server, which is meant when none is named. @throws DrawbridgeError `usage` */
+export function consumerOf(registry: Registry, name?: string): Consumer {
+  const [own, ...others] = consumersOf(registry);
+  if (name === undefined || name === own.serverName) return own;
+  const { file } = findPartner(registry, name);
+  return others.find((one) => one.file === file) ?? own;
+}
+
+export function pinsOf(registry: Registry, { jwk }: PinnedIdentity) {
+  const thumbprint = thumbprintOf(jwk);
+  return consumptions(registry).filter(
+    ({ entry: { cardIdentity } }) => cardIdentity && thumbprintOf(cardIdentity.jwk) === thumbprint,
+  );
+}
+
+export function cardIdentityOf({ keyId, jwk: { x, y } }: PinnedIdentity): CardIdentity {
+  return { keyId, jwk: { kty: "EC", crv: "P-256", x, y } };
+}
+
+export function isSameIdentity(one: PinnedIdentity | undefined, other: PinnedIdentity): boolean {
+  return one?.keyId === other.keyId && thumbprintOf(one.jwk) === thumbprintOf(other.jwk);
+}
+
+/** @throws DrawbridgeError `usage` when the entry does not consume it */
+export function consumedAgent(consumer: Consumer, agent: string): Consumes[string] {
+  const found = Object.hasOwn(consumer.consumes, agent) ? consumer.consumes[agent] : undefined;
+  if (found !== undefined) return found;
+  const names = Object.keys(consumer.consumes);
+  throw new DrawbridgeError("usage", `${consumer.file} consumes no agent ${JSON.stringify(agent)}`, {
+    hint: names.length === 0 ? "It consumes none; nothing was changed." : `Name one of ${names.join(", ")}.`,
+  });
+}
+
+/** Retires a pin, unless another entry still pins that key; on the verify-only list `instead` comes into its place. */
+export function retireEdits(
+  { registry }: Pick<ChangeBase, "registry">,
+  consumer: Consumer,
+  agent: string,
+  old: PinnedIdentity,
+  instead?: PinnedIdentity,
+): YamlEdit[] {
+  const { file, retired, keyIds } = consumer;
+  const pins = pinsOf(registry, old);
+  const isPinnedElsewhere = pins.some((pin) => pin.file !== file || pin.agent !== agent);
+  const kept = isPinnedElsewhere ? keyIds : keyIds.filter((keyId) => keyId !== old.keyId);
+  const now = instead === undefined || kept.includes(instead.keyId) ? kept : [...kept, instead.keyId];
+  // A list that does not name what is given up stays as it is.
+  const isListed = isPinnedElsewhere ? keyIds.length > 0 : kept.length < keyIds.length;
+  const retiring = { path: ["retired", "cardKeys"], value: withCardKeys(retired, [retiredKeyOf(old)]) };
+  return [
+    ...(isPinnedElsewhere ? [] : [retiring]),
+    ...(isListed && now !== keyIds ? [{ path: ["keyIds", "card"], value: now }] : []),
+  ];
 }

@@ -17,7 +17,6 @@ const PUBLIC_FILE_BYTES_MAX = 1024 * 1024;
 
 export interface PrivateKeyFile {
   readonly text: string;
-  /** Public half. */
   readonly x: string;
   readonly y: string;
 }
@@ -65,10 +64,7 @@ export function readPublicIdentity(file: string, keyId: string | undefined): Pin
   return { keyId: id, jwk: { x: key.x, y: key.y } };
 }
 
-/**
- * A card that somebody names as signed by the old key.
- * @throws DrawbridgeError `config_unreadable`; `usage` when it carries no signature, and so shows nothing
- */
+/** A card that the old key is said to have signed. @throws DrawbridgeError `config_unreadable`; `usage` without a signature */
 export function readOldCard(file: string): Buffer {
   const hint = "Name the file with a card that the old key has signed; nothing was changed.";
   const bytes = readInput(file, hint);

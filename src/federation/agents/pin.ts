@@ -1,17 +1,91 @@
-// The consumer's side of a rotation: the entry pins the new identity, and the old one is retired.
-// Invariants: a pin is replaced only by name; a retired key is never pinned; what was pinned before is
-// remembered until the proof is complete, so that a run after a kill proves the same; the last card that a pin
-// has verified is kept, so that the old identity can be observed to fail when the publisher has rotated first.
+// The consumer's side: an agent of the organisation's own bridge is added with the key that its operator hands over, or an
+// entry pins a new identity after a rotation and the old one is retired. Invariants: what an address serves is verified
+// before an agent is added; a pin is replaced only by name; a retired key is never pinned; what was pinned, and the last card
+// that a pin has verified, are remembered, so that the old identity can be observed to fail after a kill or a rotation.
 import { z } from "zod";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
+import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import { commitIdentity, type IdentityResult, provePin } from "./commit-identity.ts";
-import { refuse, refuseRetired } from "./identity-rules.ts";
-import { cardIdentityOf, consumedAgent, consumerOf, isSameIdentity, retireEdits } from "./pinned-entry.ts";
-import { type AgentParts, isSignedByPin, unusedCardNotes } from "./proof.ts";
+import {
+  cardIdentityOf,
+  consumedAgent,
+  consumerOf,
+  consumersOf,
+  isSameIdentity,
+  refuse,
+  refuseRetired,
+  retireEdits,
+} from "./identity-rules.ts";
+import { type AgentParts, isSignedByPin, verifyByPin } from "./proof.ts";
+
+export interface AddOptions {
+  /** Its name here, which becomes part of its ghost's user ID. */
+  readonly agent: string;
+  readonly cardUrl: string;
+  readonly identity: PinnedIdentity;
+  /** Where its interfaces may be besides the card's own origin. */
+  readonly allowedOrigins: readonly string[];
+  readonly displayName?: string | undefined;
+}
+
+/** What is to be committed; undefined when the agent is there already, at this address under this key. @throws DrawbridgeError */
+async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<Proposal | undefined> {
+  const { registry } = base;
+  const { agent, cardUrl, identity, allowedOrigins, displayName } = options;
+  const taken = consumersOf(registry).find(({ consumes }) => Object.hasOwn(consumes, agent));
+  if (taken !== undefined) {
+    const present = consumedAgent(taken, agent);
+    const isSame = present.cardUrl === cardUrl && isSameIdentity(present.cardIdentity, identity);
+    if (isSame && taken.file === ORGANISATION_FILE) return undefined;
+    throw refuse("agent_present", `${taken.file} has an agent ${agent} already`);
+  }
+  refuseRetired(registry, identity, registry.organisation.retired.cardKeys);
+  const entry = {
+    cardUrl,
+    ...(allowedOrigins.length > 0 && { allowedOrigins }),
+    cardIdentity: cardIdentityOf(identity),
+    ...(displayName !== undefined && { displayName }),
+  };
+  const edits = [{ path: ["consumes", agent], value: entry }];
+  const message = `Add ${agent}\n\nKey ${identity.keyId}. Planes 1 to 3 are untouched.\n`;
+  return proposeEdit(base, ORGANISATION_FILE, edits, message);
+}
+
+/**
+ * Adds an agent, and waits until the bridge has verified it.
+ * @throws DrawbridgeError `guard_refused`, `agent_unavailable`, `head_refused`; RegistryError
+ */
+export async function addAgent(
+  context: Federation,
+  parts: AgentParts,
+  options: AddOptions,
+): Promise<IdentityResult> {
+  const { agent, cardUrl, identity } = options;
+  const served = await parts.fetch(cardUrl);
+  if (!served.fetched) {
+    const what = `there is no card at ${cardUrl} (${served.failure}); nothing was changed`;
+    throw new DrawbridgeError("agent_unavailable", what, {
+      hint: "Start the agent, and name the address of its card: it usually ends with /.well-known/agent-card.json.",
+    });
+  }
+  const verdict = await verifyByPin(served.bytes, identity);
+  if (!verdict.accepted) {
+    const why = `${verdict.reason} at ${verdict.at || "/"}`;
+    throw refuse("unverified_card", `the card does not verify by ${identity.keyId}: ${why}`);
+  }
+  const committed = await commitIdentity(context, "drawbridge: add agent", (base) =>
+    proposeAddition(base, options),
+  );
+  return provePin(context, committed, parts, {
+    ...{ act: "add", agent, partner: committed.base.registry.organisation.serverName, cardUrl },
+    ...{ old: undefined, fresh: identity, oldCards: [], served },
+  });
+}
 
 export interface PinOptions {
   /** A partner, or the organisation's own server for an agent of its own. */
@@ -56,7 +130,6 @@ const Remembered = z.strictObject({
 const LastCard = z.strictObject({
   version: z.literal(1),
   pin: CardIdentity,
-  /** base64 */
   card: z.string(),
 });
 
@@ -113,12 +186,11 @@ export async function pinAgent(
     ...{ act: "pin", agent, partner: consumer.serverName, cardUrl },
     ...{ old, fresh: identity, oldCards, served },
   });
-  const notes = await unusedCardNotes(options.oldCard, old === undefined ? [] : [old]);
   if (served.fetched && (await isSignedByPin(served.bytes, identity))) {
     const card = Buffer.from(served.bytes).toString("base64");
     // The card of the old key stays in the other file for as long as it is needed.
     state.write(lastCard, { version: 1, pin: fresh, card });
   }
   if (proved.complete) state.remove(memory);
-  return { ...proved, notes };
+  return proved;
 }

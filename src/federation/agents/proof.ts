@@ -18,7 +18,6 @@ import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import type { Seal } from "../workflow/declared-evidence.ts";
 
-/** What of the real parts an identity is proved on. */
 export interface AgentParts {
   readonly fetch: (url: string) => Promise<Fetched>;
   /** The bridge's last word on an agent, if its audit file can be read; absent: this organisation runs no bridge. */
@@ -38,12 +37,10 @@ export interface BridgeDecision {
 
 export interface IdentityProofInput {
   readonly seal: Seal;
-  /** Undefined: nothing was pinned before. */
   readonly old: PinnedIdentity | undefined;
   readonly fresh: PinnedIdentity;
   /** Cards that the old key has signed, as far as any is at hand. */
   readonly oldCards: readonly Uint8Array[];
-  /** The card that is, or will be, served. */
   readonly served: Fetched;
 }
 
@@ -66,7 +63,6 @@ export async function proveIdentities(input: IdentityProofInput): Promise<readon
   return items;
 }
 
-/** Whether a card verifies by a pin: `open` when it does. */
 async function proveCard(
   seal: Seal,
   probe: string,
@@ -81,19 +77,6 @@ async function proveCard(
   });
 }
 
-/** What to report of a card that was named as the old key's, and is not: it counts for nothing. */
-export async function unusedCardNotes(
-  oldCard: Uint8Array | undefined,
-  old: readonly PinnedIdentity[],
-): Promise<readonly string[]> {
-  if (oldCard === undefined) return [];
-  if (old.length === 0) return ["--old-card was not used: this replaces no key."];
-  for (const pin of old) if (await isSignedByPin(oldCard, pin)) return [];
-  const keys = old.map(({ keyId }) => keyId).join(", ");
-  return [`--old-card was not used: it does not verify by the old key (${keys}).`];
-}
-
-/** Verifies a card by this pin alone. */
 export async function verifyByPin(card: Uint8Array, { keyId, jwk }: PinnedIdentity) {
   return verifyCard(card, [await importPinnedKey(keyId, jwk)]);
 }

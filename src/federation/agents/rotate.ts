@@ -22,10 +22,9 @@ import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired-id
 import type { StateFolder } from "../state/folder.ts";
 import { ROTATE } from "../workflow/procedure.ts";
 import { commitIdentity, type IdentityResult, proveIdentity } from "./commit-identity.ts";
-import { guardRotation } from "./identity-rules.ts";
+import { cardIdentityOf, guardRotation } from "./identity-rules.ts";
 import { type PrivateKeyFile, readPrivateKey } from "./key-files.ts";
-import { cardIdentityOf } from "./pinned-entry.ts";
-import { type AgentParts, isSignedByPin, proveIdentities, unusedCardNotes } from "./proof.ts";
+import { type AgentParts, isSignedByPin, proveIdentities } from "./proof.ts";
 
 export interface RotateOptions {
   readonly agent: string;
@@ -36,7 +35,6 @@ export interface RotateOptions {
   readonly keyId: string;
   /** A private key made elsewhere; a fresh one is made when absent. */
   readonly newKeyFile?: string | undefined;
-  /** The old private key is lost for good. */
   readonly isLost: boolean;
   /** A card that the old key has signed, for when neither the key nor such a card is at hand. */
   readonly oldCard?: Uint8Array | undefined;
@@ -53,7 +51,6 @@ export async function rotateAgent(
   const { state, clock, onWait } = context;
   const { agent, keyId, keyFile } = options;
   const work = async () => {
-    // Under way or proved.
     const last = state.read(Rotation, fileOf(agent));
     // The same command again proves the same again; another key is another rotation.
     const isOver = last === undefined || (last.step === "proved" && last.fresh.keyId !== keyId);
@@ -72,11 +69,7 @@ export async function rotateAgent(
   return state.locked(`rotate ${agent}`, clock, work, onWait);
 }
 
-/**
- * Guards, and the new key beside the old one; nothing that is in use changes. Which key is the new one is written
- * before it is put there, so that what a kill leaves there is known by its public half.
- * @param cut an attempt that was cut off while it did this
- */
+/** Guards, and the new key beside the old one; `cut`: an attempt that was cut off while it did this. */
 async function stage(context: Federation, options: RotateOptions, cut?: Rotation): Promise<Rotation> {
   const { agent, keyFile, cardFile, keyId, newKeyFile, isLost } = options;
   const { registry } = await changeBase(context);
@@ -111,6 +104,7 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
   }
   // Whether the card can be signed is known before anything is given up.
   await sign(card, key, keyId, cardFile);
+  // Written before the key is put there, so that what a kill leaves there is known by its public half.
   const rotation = writeRotation(context.state, {
     ...{ version: 1, agent, step: "begun", begun_at: timestamp(context.clock.now()) },
     ...{ fresh, old, is_lost: isLost, key_file: keyFile, card_file: cardFile },
@@ -166,7 +160,6 @@ async function signAnew({ state }: Federation, rotation: Rotation): Promise<Rota
   return writeRotation(state, { ...rotation, step: "signed" });
 }
 
-/** What is to be committed; undefined when it is. */
 async function proposeRotation(
   base: ChangeBase,
   { agent, fresh, old }: Rotation,
@@ -202,7 +195,6 @@ async function publishAndProve(
   const committed = await commitIdentity(context, "drawbridge: rotate", (base) =>
     proposeRotation(base, rotation),
   );
-  if (!isAt(rotation, "published")) writeRotation(context.state, { ...rotation, step: "published" });
   const { registry } = committed.base;
   const { serverName } = registry.organisation;
   const url = options.cardUrl(registry);
@@ -215,7 +207,6 @@ async function publishAndProve(
   const proved = await proveIdentity(context, committed, {
     ...{ act: "rotate", agent, partner: serverName, procedure: ROTATE, parts: ["homeserver"] },
     ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },
-    notes: await unusedCardNotes(oldCard, old),
     observe: async (seal) =>
       proveIdentities({
         seal,
@@ -259,11 +250,9 @@ async function sign(card: Uint8Array, key: PrivateKeyFile, keyId: string, file: 
   });
 }
 
-// What is remembered of a rotation until it is proved. Invariants: a step is written before its effect and
-// found again after a kill; only public keys, cards and digests stand here, never a private key.
+const STEPS = ["begun", "staged", "cleared", "signed", "proved"] as const;
 
-const STEPS = ["begun", "staged", "cleared", "signed", "published", "proved"] as const;
-
+/** What is remembered of a rotation until it is proved; only public keys, cards and digests. */
 const Rotation = z.strictObject({
   version: z.literal(1),
   agent: z.string(),
@@ -271,7 +260,6 @@ const Rotation = z.strictObject({
   step: z.enum(STEPS),
   begun_at: z.iso.datetime(),
   fresh: CardIdentity,
-  /** Keys that are given up. */
   old: z.array(CardIdentity).min(1),
   is_lost: z.boolean(),
   /** Cards signed by an old key, which must fail from now on; base64. */
@@ -288,7 +276,6 @@ export function writeRotation(state: StateFolder, rotation: Rotation): Rotation 
   return rotation;
 }
 
-/** Whether a step lies behind, or is, another one. */
 function isAt({ step }: Rotation, other: Rotation["step"]): boolean {
   return STEPS.indexOf(step) >= STEPS.indexOf(other);
 }

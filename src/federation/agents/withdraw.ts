@@ -18,11 +18,10 @@ import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import type { Seal } from "../workflow/declared-evidence.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 import { commitIdentity, type IdentityResult, proveIdentity } from "./commit-identity.ts";
-import { consumedAgent, consumerOf, retireEdits } from "./pinned-entry.ts";
+import { consumedAgent, consumerOf, retireEdits } from "./identity-rules.ts";
 import { type AgentParts, partsOf, proveByBridge } from "./proof.ts";
 
 export interface WithdrawOptions {
-  /** Ourselves when absent. */
   readonly partner?: string;
   readonly agent: string;
   /** The agent goes and nothing is said against its key, which may be pinned again. */

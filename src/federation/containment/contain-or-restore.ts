@@ -142,7 +142,6 @@ function undone(act: Act, serverName: string, revision: string): DrawbridgeError
   });
 }
 
-/** How a plane is after an act. */
 export type PlaneResult = Readonly<ReturnType<typeof resultOf>>;
 
 function resultOf(
@@ -165,7 +164,6 @@ function resultOf(
     at: (inForce ?? applied)?.at ?? null,
     /** When a plane that had been in force was last so again, something having been put right; null when never. */
     repairedAt: inForce?.repairedAt ?? null,
-    /** What of this partner was not reached. */
     outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner),
     ...{ conditions, evidence: items },
   };

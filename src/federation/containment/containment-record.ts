@@ -13,21 +13,17 @@ export const ContainmentRecord = z.strictObject({
   schema: z.literal("svc.federation.containment.v1"),
   act: Act,
   server_name: Identifier,
-  /** The partner's OIDC client identifier. */
   azp: Identifier,
   classification: Partner.shape.classification,
   /** The commit whose registry the re-render was made from, this act's change aside. */
   git_revision: GitRevision,
   timestamp: Instant,
-  /** The planes that the act closes or opens, in the safe order. */
   planes: z.tuple([z.literal("gateway"), z.literal("card"), z.literal("rooms"), z.literal("border")]),
 });
 export type ContainmentRecord = z.output<typeof ContainmentRecord>;
 
-/** Folder of the repository that holds every record. */
 export const CONTAINMENTS = "records/containment";
 
-/** Where a record stands in the repository. */
 export function containmentRecordPath(record: ContainmentRecord): string {
   return recordPath(CONTAINMENTS, record, record.act);
 }

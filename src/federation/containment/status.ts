@@ -24,9 +24,7 @@ export async function federationStatus(context: ReconcileContext) {
     ? null
     : { reason: assessment.reason, detail: assessment.detail, hint: assessment.hint };
   return {
-    /** What the branch points at. */
     head: head ?? null,
-    /** What the planes are brought to. */
     accepted: accepted ?? null,
     refused,
     contained: partners
@@ -39,7 +37,6 @@ export async function federationStatus(context: ReconcileContext) {
       .filter(({ partner }) => isRemoved(partner))
       .map(({ name, partner: { serverName } }) => ({ name, serverName })),
     planes: PLANE_NAMES.map((plane) => planeStatus(context, plane)),
-    /** The newest differences that were found and put right, newest first. */
     drift: recentDrift(state, DRIFT_SHOWN),
   };
 }

@@ -29,7 +29,6 @@ export function outsideProbe(
   };
 }
 
-/** The rooms that the rooms plane speaks of, replacements among them. */
 function roomsOf(items: readonly EvidenceItem[]): readonly RoomId[] {
   const named = items
     .filter(({ plane }) => plane === "rooms")

@@ -1,7 +1,6 @@
-// svc.federation.evidence.v1: what was observed of one partner, without anything that anybody said; and how a pack is
-// put together: what does not fit the schema is left out and counted.
-// Invariants: every member is an identifier, a word of a closed set, a digest, a number or a time, or one of the
-// fixed sentences of `LIMITS`; each item carries the digest of its other members, and the pack that of all.
+// svc.federation.evidence.v1: what was observed of one partner, without anything that anybody said. Invariants: every
+// member is an identifier, a word of a closed set, a digest, a number or a time, or one of the fixed sentences of `LIMITS`;
+// each item carries the digest of its other members, and the pack that of all.
 // Published as docs/reference/schemas/svc.federation.evidence.v1.schema.json.
 
 import { resolve } from "node:path";
@@ -40,7 +39,6 @@ const EvidencePackBody = z.strictObject({
   schema: z.literal("svc.federation.evidence.v1"),
   made_at: Time,
   window: z.strictObject({ since: Time, until: Time }),
-  /** Verify-only facts of the registry. */
   partner: z.strictObject({
     name: Identifier,
     server_name: Identifier,
@@ -50,15 +48,12 @@ const EvidencePackBody = z.strictObject({
     classification: Partner.shape.classification,
     contained: z.boolean(),
   }),
-  /** The commit that the registry was read at. */
   revision: GitRevision,
-  /** Planes that the registry closes. */
   closed_planes: z.array(z.enum(PLANE_NAMES)),
   /** Containment records of this partner in the repository, each with the SHA-256 of its file. */
   containment_records: z.array(
     z.strictObject({ path: Identifier, record: ContainmentRecord, digest: Sha256Digest }),
   ),
-  /** Observed by the operator, from inside. */
   inside: z.array(EvidenceItem),
   /** Observed as the partner and by third servers, from outside; empty when nobody probed. */
   outside: z.array(EvidenceItem),

@@ -9,16 +9,12 @@ import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { parseJson } from "../../domain/json.ts";
+import { Identifier, Word } from "../../records/format/fields.ts";
 
-/** A word of a closed set that another program keeps. */
-const Word = z.string().regex(/^[A-Za-z0-9_.:-]{1,128}$/);
-/** An identifier as protocols write them: no white space, no control characters. */
-const Identifier = z.string().regex(/^[\x21-\x7e]{1,255}$/);
 /** What Envoy says of an answer: words with underscores, sometimes with a policy or a cause in brackets. */
 const Details = z.string().regex(/^[A-Za-z0-9_.:|,'{}[\]-]{1,256}$/);
 const Time = z.iso.datetime();
 
-/** A denial by the border module inside the homeserver. */
 const ViolationLine = z.strictObject({
   schema: z.literal("svc_federation_policy_violation"),
   reason: z.enum(["server_not_allowed", "invite_rule_denied"]),
@@ -29,7 +25,6 @@ const ViolationLine = z.strictObject({
   at: Time,
 });
 
-/** A request at the gateway, as its access log has it. */
 const GatewayLine = z.strictObject({
   start_time: Time,
   azp: Identifier.nullable(),
@@ -79,7 +74,6 @@ const AgentCardLine = z.strictObject({
   card_digest: Sha256Digest.nullable(),
 });
 
-/** The bridge's audit: what it did for whom. */
 const BridgeLine = z.discriminatedUnion("schema", [DelegationLine, AgentCardLine]);
 
 export const STREAM_NAMES = ["border_violations", "gateway_decisions", "bridge_audit"] as const;
@@ -118,7 +112,6 @@ export const StreamSummary = z.strictObject({
   /** `not_operated`: this deployment has no such part; `absent`: nothing was written yet, or it was moved away. */
   state: z.enum(["read", "not_operated", "absent", "unreadable"]),
   bytes: Count,
-  /** SHA-256 of the bytes that were read. */
   digest: Sha256Digest.nullable(),
   lines: Count,
   /** Lines that are the partner's and in the window. */
@@ -139,7 +132,6 @@ export const StreamEvidence = z.strictObject({
 });
 export type StreamEvidence = z.output<typeof StreamEvidence>;
 
-/** The partner whose lines are collected. */
 interface StreamPartner {
   readonly serverName: string;
   readonly azp: string;
@@ -170,7 +162,6 @@ function readBridgeLine(value: unknown, partner: StreamPartner): ReadLine | unde
   return { at: line.time, concerns: isTheirs || isAsked, facts };
 }
 
-/** Reads one line of a stream; undefined when it does not fit. */
 function readStreamLine(stream: StreamName, value: unknown, partner: StreamPartner): ReadLine | undefined {
   if (stream === "bridge_audit") return readBridgeLine(value, partner);
   if (stream === "border_violations") {
@@ -240,10 +231,7 @@ export async function collectStream(
   return { summary: { stream, state: "read", digest, included: items.length, ...counts }, items };
 }
 
-/**
- * The whole lines of a file that are not empty, each undefined when it is too long. A last line without its end is
- * still being written: it belongs to a later pack.
- */
+/** Whole lines that are not empty, each undefined when it is too long. A last one without its end is still being written. */
 async function* linesOf(
   chunks: AsyncIterable<Buffer>,
   onChunk: (chunk: Buffer) => void,

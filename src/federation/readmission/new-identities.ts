@@ -24,7 +24,6 @@ export const NewIdentities = z.strictObject({
   azp: DeclaredClientId,
   /** Of that client; needed where the partner may invoke agents here. */
   clientSecret: RegistrySecretReference.optional(),
-  /** Verify-only, of its homeserver. */
   serverKeys: z.array(KeyIdentifier).default([]),
   /** Its agents that our bridge carries, by their name here. One that is left out stays without a pin. */
   agents: z
@@ -41,7 +40,6 @@ export const NewIdentities = z.strictObject({
 });
 export type NewIdentities = z.output<typeof NewIdentities>;
 
-/** Of everything that stands in it. */
 export function newIdentitiesDigest(identities: NewIdentities): string {
   return sha256Tagged(canonicalize(plain(identities) as Json));
 }
@@ -108,14 +106,12 @@ export function newIdentityEdits(
 
 type Secret = RegistrySecretReference | undefined;
 
-/** Whether two references name the same secret. */
 function isSameSecret(before: Secret, now: Secret): boolean {
   const named = (secret: Secret) =>
     secret !== undefined && "file" in secret ? { file: normalize(secret.file) } : secret;
   return before !== undefined && isDeepStrictEqual(named(before), named(now));
 }
 
-/** Without what is undefined, as YAML has it. */
 function plain(value: unknown): unknown {
   return JSON.parse(JSON.stringify(value));
 }

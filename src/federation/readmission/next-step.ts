@@ -1,12 +1,11 @@
 // The next step of a re-admission: one plane is opened, brought into force, and observed to be open; after the last, the
-// end is recorded. Invariants: in the specification's order 1, 2, 3, 4, 5, each after the one before was proved; a commit
-// that was made is found again after a kill and never made twice; evidence of this partnership alone counts.
-import { DrawbridgeError } from "../../domain/errors.ts";
+// end is recorded. Invariants: in the specification's order 1 to 5, each after the one before was proved; a commit that was
+// made is found again after a kill and never made twice.
 import { jsonText } from "../../domain/json.ts";
 import { isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { refuse } from "../agents/identity-rules.ts";
-import { type ChangeBase, changeBase } from "../change/commit-base.ts";
+import { changeBase } from "../change/commit-base.ts";
 import { commitChange } from "../change/commit-change.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
@@ -14,7 +13,11 @@ import { type Judged, judge } from "../probes/report.ts";
 import { goodState } from "../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner, type PartnerEntry } from "../registry/partner.ts";
-import { type RoomsChoice, readmissionRecordPath } from "../registry/readmission-record.ts";
+import {
+  type ReadmissionRecord,
+  type RoomsChoice,
+  readmissionRecordPath,
+} from "../registry/readmission-record.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { commitStep, plan } from "../workflow/plan.ts";
 import { labelOf, type PlaneStep, READMISSION, type StepStatus } from "../workflow/procedure.ts";
@@ -31,11 +34,9 @@ import {
 import { foundIn, type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 import {
   currentStep,
-  isOnBranch,
   isOvertaken,
   type Readmission,
   readmissionFile,
-  readmissionRecord,
   refuseWhileRemoving,
   requireReadmission,
   saveReadmission,
@@ -47,9 +48,7 @@ import { blockedRooms, prepareRooms, type ReadmissionRooms } from "./rooms.ts";
 
 export interface WorkflowContext extends Federation {
   readonly rooms: ReadmissionRooms;
-  /** Probes as the partner; undefined: nobody probes from outside. */
   readonly outside?: ObserveFromOutside | undefined;
-  /** A line of progress for a person. */
   readonly say: (text: string) => void;
 }
 
@@ -58,7 +57,6 @@ export interface ReadmissionStepResult {
   /** The plane that was worked on; null when there was nothing left to do. */
   readonly plane: PlaneName | null;
   readonly conditions: readonly JudgedCondition[];
-  /** Whether the plane was observed to be open. */
   readonly proved: boolean;
   readonly done: boolean;
 }
@@ -75,11 +73,11 @@ export async function nextStep(
   const work = async () => {
     const base = await changeBase(context);
     const entry = findPartner(base.registry, partner);
-    const readmission = requireReadmission(state, entry.partner.serverName);
+    const readmission = await requireReadmission(context, base.head, entry.partner.serverName);
     refuseIfRemoved(state, readmission, entry);
-    await requireOpened(context, base, readmission);
+    refuseIfClosed(readmission, entry);
     const step = currentStep(readmission);
-    if (step !== undefined) return workOn(context, rooms, base, readmission, step);
+    if (step !== undefined) return workOn(context, rooms, entry, readmission, step);
     const nothing = { plane: null, conditions: [], proved: true } as const;
     return { ...nothing, readmission: await complete(context, readmission), done: true };
   };
@@ -93,20 +91,10 @@ function refuseIfRemoved(state: StateFolder, readmission: Readmission, entry: Pa
   throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
 }
 
-/** The opening is on the branch, and what was proved open still is declared so. */
-async function requireOpened(
-  context: WorkflowContext,
-  base: ChangeBase,
-  readmission: Readmission,
-): Promise<void> {
-  if (!(await isOnBranch(context, readmission.opened, base.head))) {
-    throw new DrawbridgeError("usage", "the re-admission was not opened to its end", {
-      hint: "Run the same drawbridge readmission open again.",
-    });
-  }
-  const { name, partner } = findPartner(base.registry, readmission.partner);
-  const before = readmission.stages.filter(({ proved_at }) => proved_at !== null);
-  const closed = before.find(({ plane }) => partner.planes[plane] === "closed");
+/** @throws DrawbridgeError `guard_refused` when what was proved open is not declared so any more */
+function refuseIfClosed({ stages }: Readmission, { name, partner }: PartnerEntry): void {
+  const proved = stages.filter(({ proved_at }) => proved_at !== null);
+  const closed = proved.find(({ plane }) => partner.planes[plane] === "closed");
   if (closed !== undefined) throw refuse("closed_again", `${closed.plane} of ${name} was closed again`);
   if (partner.contained) throw refuse("closed_again", `${name} is contained`);
 }
@@ -114,15 +102,14 @@ async function requireOpened(
 async function workOn(
   context: WorkflowContext,
   rooms: RoomsChoice | undefined,
-  base: ChangeBase,
+  entry: PartnerEntry,
   found: Readmission,
   step: PlaneStep,
 ): Promise<ReadmissionStepResult> {
   const { plane } = step;
   const { id, partner } = found;
   let readmission = found;
-  const { planes } = findPartner(base.registry, partner).partner;
-  if (step.approval === "rooms" && planes.rooms === "closed") {
+  if (step.approval === "rooms" && entry.partner.planes.rooms === "closed") {
     readmission = await prepareRooms(context, readmission, rooms);
     const blocked = blockedRooms(readmission);
     if (blocked !== undefined) {
@@ -134,7 +121,6 @@ async function workOn(
     const scope = scopeOf(context.parts, findPartner(desired.registry, partner).partner, desired);
     return { ...step, scope: { ...scope, rooms: kept.map(({ room }) => room) }, outside: context.outside };
   };
-  const opened = (revision: string) => withStage(readmission, unprovedStage(plane, revision));
   const { observe, evaluate } = asking(context, ask);
   const { conditions, verdict } = await runStep(context, {
     ...{ plane, partner, how: "apply", withinMs: OPEN_WITHIN_MS },
@@ -148,11 +134,10 @@ async function workOn(
           const title = `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}`;
           return { message: `${title}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n` };
         },
-        intend: (revision) => {
-          readmission = saveReadmission(context.state, opened(revision));
-        },
       });
-      if (stageOf(readmission, plane)?.revision === null) readmission = opened(revision);
+      if (stageOf(readmission, plane)?.revision !== null) return;
+      readmission = withStage(readmission, unprovedStage(plane, revision));
+      saveReadmission(context.state, readmission);
     },
     observe,
     evaluate: (reached, seen) => {
@@ -169,7 +154,6 @@ async function workOn(
   return { readmission, plane, conditions, proved, done: readmission.done };
 }
 
-/** Keeps what was observed, and that the plane was observed to be open. */
 function recordStage(
   { state, clock }: WorkflowContext,
   readmission: Readmission,
@@ -192,30 +176,29 @@ function recordStage(
 /** Commits the record of the end, with the digests of everything that was observed. */
 async function complete(context: Federation, found: Readmission): Promise<Readmission> {
   if (found.done) return found;
-  const { state, clock, repository } = context;
-  let readmission = found;
-  if (!(await isOnBranch(context, found.completion?.revision, await repository.requireHead()))) {
-    const at = timestamp(clock.now());
-    await commitChange(context, {
-      reason: "drawbridge: readmission",
-      propose: async (base) => {
-        const { azp, serverName } = findPartner(base.registry, found.partner).partner;
-        const record = readmissionRecord("completed", found, { azp, head: base.head, at });
-        return {
-          edits: new Map(),
-          records: new Map([[readmissionRecordPath(record), jsonText(record)]]),
-          message: `Complete the re-admission of ${serverName}\n\n${summaryOf(found)}\n\nReadmission: ${found.id}\n`,
-        };
-      },
-      intend: (revision) => {
-        readmission = saveReadmission(state, { ...found, completion: { revision, at } });
-      },
-    });
-  }
-  return saveReadmission(state, { ...readmission, done: true });
+  const { opened, partner, id, rooms, touched, stages } = found;
+  const completedAt = timestamp(context.clock.now());
+  await commitChange(context, {
+    reason: "drawbridge: readmission",
+    propose: async ({ registry, head }) => {
+      const { azp } = findPartner(registry, partner).partner;
+      const record: ReadmissionRecord = {
+        ...{ ...opened, act: "completed", azp, git_revision: head, timestamp: completedAt, rooms },
+        rooms_replaced: (touched ?? []).filter(({ state }) => state === "replaced").length,
+        planes: stages.map(({ plane, revision, evidence, not_applicable }) => ({
+          ...{ plane, revision: revision ?? head, evidence, not_applicable },
+        })),
+      };
+      return {
+        edits: new Map(),
+        records: new Map([[readmissionRecordPath(record), jsonText(record)]]),
+        message: `Complete the re-admission of ${partner}\n\n${summaryOf(found)}\n\nReadmission: ${id}\n`,
+      };
+    },
+  });
+  return { ...found, completedAt, done: true };
 }
 
-/** What was observed, and which conditions did not apply. */
 function summaryOf({ stages }: Readmission): string {
   const left = stages.flatMap(({ plane, not_applicable }) =>
     not_applicable.map((name) => `  ${plane} ${name}`),
@@ -257,12 +240,10 @@ function isUpToPartner({ probe, layer }: EvidenceItem): boolean {
   return probe.startsWith("message_to_partner") && layer === "not_seen";
 }
 
-/** Where a re-admission stands, from its file alone. */
 export function readmissionStatus(readmission: Readmission) {
-  const { id, partner, approval, rooms, touched, completion, done } = readmission;
+  const { opened, stages: _, ...status } = readmission;
   return {
-    ...{ id, partner, approval, rooms, touched, openedAt: readmission.opened_at, done },
-    completedAt: done ? (completion?.at ?? null) : null,
+    ...{ ...status, approval: opened.approval },
     steps: READMISSION.steps.map((step): StepStatus<"pending" | "proving" | "proved"> => {
       const { proved_at: provedAt = null, revision: commit = null } = stageOf(readmission, step.plane) ?? {};
       const state = provedAt !== null ? "proved" : commit !== null ? "proving" : "pending";
@@ -282,7 +263,7 @@ export async function planReadmission(
 ) {
   const { desired } = await goodState(context);
   const { partner } = findPartner(desired.registry, named);
-  const readmission = requireReadmission(context.state, partner.serverName);
+  const readmission = await requireReadmission(context, desired.revision, partner.serverName);
   const { id, rooms, touched } = readmission;
   const planned = await plan(context, READMISSION, named, ({ plane }) => {
     const stage = plane === null ? undefined : stageOf(readmission, plane);

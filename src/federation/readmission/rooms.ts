@@ -114,17 +114,16 @@ async function replaceAll(
   });
 }
 
-// What becomes of the rooms that the partner was closed out of: chosen, shown and done before plane 2 opens.
-// Invariants: new rooms unless it is said otherwise; a room whose memberships cannot be repaired is replaced
-// whatever was chosen; where that is unknown, no room is opened again.
-
 type RoomsContext = Parameters<typeof goodState>[0] & {
   readonly state: StateFolder;
   readonly rooms: ReadmissionRooms;
   readonly say: (text: string) => void;
 };
 
-/** What becomes of the rooms is settled, and done as far as it must be, before the plane opens. */
+/**
+ * What becomes of the rooms is settled, and done as far as it must be, before plane 2 opens: a room whose memberships cannot
+ * be repaired is replaced whatever was chosen; where that is unknown, no room is opened again.
+ */
 export async function prepareRooms(
   context: RoomsContext,
   found: Readmission,
@@ -158,7 +157,6 @@ function withRepairable(before: readonly TouchedRoom[], now: readonly TouchedRoo
   );
 }
 
-/** The choice, and the rooms that it touches. */
 export function roomLines(choice: RoomsChoice, touched: readonly TouchedRoom[]): readonly string[] {
   const kept = touched.filter(({ state }) => state === "kept");
   if (touched.length === 0) return ["Rooms: the partner was closed out of none that is remembered."];
@@ -178,7 +176,6 @@ export function roomLines(choice: RoomsChoice, touched: readonly TouchedRoom[]):
   ];
 }
 
-/** Why plane 2 cannot be opened yet; undefined when it can. */
 export function blockedRooms({ rooms, touched }: Readmission): JudgedCondition | undefined {
   const left = (touched ?? []).filter(({ state }) => state === "kept");
   const unknown = left.find(({ repairable }) => repairable === "unknown");
@@ -199,18 +196,13 @@ export function blockedRooms({ rooms, touched }: Readmission): JudgedCondition |
   });
 }
 
-// Whether a partner's server has received the bans of its users in a room. A server that never got them still
-// considers itself in the room, and builds on state that does not hold: its people could never join the room again.
-// Invariants: asked of that server, never concluded; a refusal that it gives everybody says nothing, so a 403 counts
-// only beside a control question that it answers otherwise. Not found is what a homeserver says of an event; a proxy
-// before it, or a server that does not know the question, says nothing of one.
-
 const ASK_TIMEOUT_MS = 10_000;
 const AT_ONCE = 2;
 
 /**
+ * Whether a partner's server has received the bans of its users in a room: one that never got them builds on state that does
+ * not hold, and its people could never join again. A 403 counts only beside a control question that it answers otherwise.
  * @param events of the bans; undefined: which event it was is not known
- * @returns `no` when it is still in the room and lacks one of them; `unknown` when its answers do not say
  */
 export async function holdsBans(
   signed: Pick<SignedRequests, "request">,

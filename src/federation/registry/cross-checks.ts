@@ -21,7 +21,6 @@ export function crossCheck(registry: Registry): CrossProblem[] {
 
 type Path = CrossProblem["path"];
 
-/** What the operator does about each rule that is broken. */
 const HINTS = {
   own_server: "Name the partner's server instead.",
   duplicate_server: "Keep one file a partner; the other one may say something else.",
@@ -134,7 +133,6 @@ function checkPaths(organisation: Organisation): CrossProblem[] {
 /** Where the HTTP+JSON binding's operations lie below an agent's invocation path (A2A 1.0, section 11). */
 const OPERATION = /^\/(?:message:|tasks(?:\/|$))/;
 
-/** The agent whose HTTP+JSON interface would take this path. */
 function prefixOf(
   organisation: Organisation,
   path: string,
@@ -174,7 +172,6 @@ function checkConsumed(registry: Registry): CrossProblem[] {
   return problems;
 }
 
-/** The server of `@user:server` or `*:server`. */
 export function serverOfSender(sender: string): string {
   if (sender.startsWith("*:")) return parseServerName(sender.slice(2)) ?? "";
   const user = parseUserId(sender);

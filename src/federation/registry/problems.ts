@@ -4,7 +4,6 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 
 export interface RegistryProblem {
-  /** Path in the repository, such as `registry/partners/org-b.yaml`. */
   readonly file: string;
   readonly line: number;
   /** Dotted path of the key, such as `gateway.invokes.0`; empty for the whole file. */
@@ -25,7 +24,6 @@ export function renderProblem({ file, line, path, rule, message, hint }: Registr
   return `${file}:${line}: ${path === "" ? "" : `${path}: `}${message} [${rule}]\n    hint: ${hint}`;
 }
 
-/** A registry that cannot be used. Nothing is rendered from it. */
 export class RegistryError extends DrawbridgeError {
   readonly problems: readonly RegistryProblem[];
 

@@ -18,7 +18,6 @@ import { isMissing } from "../../runtime/load-yaml.ts";
 import type { RegistryProblem } from "./problems.ts";
 import { secretsInText, secretsInValues } from "./secret-rules.ts";
 
-/** Far beyond what a person writes; a parser takes some milliseconds for it. */
 const BYTES_MAX = 1_048_576;
 const DEPTH_MAX = 32;
 
@@ -26,7 +25,6 @@ type Path = readonly PropertyKey[];
 export type LineOf = (path: Path) => number;
 
 export interface ReadFile<Value> {
-  /** Undefined when the file has problems. */
   readonly value: Value | undefined;
   readonly problems: readonly RegistryProblem[];
   /** The line of a key; that of its nearest parent when it is absent. */

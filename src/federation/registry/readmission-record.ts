@@ -4,6 +4,7 @@
 
 import { z } from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
+import { parseJson } from "../../domain/json.ts";
 import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/format/fields.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 
@@ -22,11 +23,11 @@ export const ReadmissionRecord = z.strictObject({
   act: z.enum(["opened", "completed"]),
   readmission: RunId,
   server_name: OrganisationName,
-  /** The partner's new client. */
   azp: Identifier,
   /** Where the contractual approval is filed. */
   approval: Identifier,
-  /** The commit that this one was made on. */
+  /** Digest of what the partner brought anew. */
+  new_identities: Sha256Digest,
   git_revision: GitRevision,
   timestamp: Instant,
   /** Refused from now on. */
@@ -41,7 +42,6 @@ export const ReadmissionRecord = z.strictObject({
       plane: z.enum(PLANE_NAMES),
       revision: GitRevision,
       evidence: z.array(Sha256Digest),
-      /** Conditions that did not apply, by name. */
       not_applicable: z.array(Identifier).default([]),
     }),
   ),
@@ -49,6 +49,11 @@ export const ReadmissionRecord = z.strictObject({
 export type ReadmissionRecord = z.output<typeof ReadmissionRecord>;
 
 export const READMISSIONS = "records/readmission";
+
+/** Those of texts that are one; a text that is no record counts as none. */
+export function readmissionRecordsIn(texts: Iterable<string>): ReadmissionRecord[] {
+  return [...texts].flatMap((text) => ReadmissionRecord.safeParse(parseJson(text)).data ?? []);
+}
 
 export function readmissionRecordPath(record: ReadmissionRecord): string {
   return recordPath(READMISSIONS, record, `${record.readmission.slice(0, 8)}-${record.act}`);

@@ -1,12 +1,11 @@
 // Refuses retired identities that are used or forgotten, and a removed partner without the record of its re-admission.
 // Invariants: linear in the number of partners; a retired identity is allowed in its own entry while the plane that
 // it is for is closed, and nowhere else; an organisation's list of retired identities never becomes shorter.
-import { parseJson } from "../../domain/json.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { ORGANISATION_FILE } from "./organisation.ts";
 import { applicantsOf, consumptions, type PartnerEntry, type Registry } from "./partner.ts";
 import type { CrossProblem } from "./problems.ts";
-import { ReadmissionRecord } from "./readmission-record.ts";
+import { readmissionRecordsIn } from "./readmission-record.ts";
 import { type Retired, type RetiredOwn, thumbprintOf, withCardKeys } from "./retired-identities.ts";
 
 type Path = CrossProblem["path"];
@@ -39,7 +38,6 @@ export function checkRetired(registry: Registry): CrossProblem[] {
   const keyIds = new Map(
     retirements.map(({ file, retired }) => [file, new Set(retired.cardKeys.map(({ keyId }) => keyId))]),
   );
-  /** The file that has retired each identity. */
   const keyOwners = new Map(
     retirements.flatMap(({ file, retired }) =>
       retired.cardKeys.flatMap(({ thumbprint = "" }) => (thumbprint === "" ? [] : [[thumbprint, file]])),
@@ -109,13 +107,12 @@ export function readmitted({ partners }: Registry): readonly PartnerEntry[] {
   );
 }
 
-/** The files of those whose re-admission is not in `records`, texts of which one that is no record counts as none. */
+/** The files of those whose re-admission is not among the texts of records. */
 export function withoutReadmission(registry: Registry, records: Iterable<string>): string[] {
   const opened = new Set(
-    [...records].flatMap((text) => {
-      const { success, data } = ReadmissionRecord.safeParse(parseJson(text));
-      return success && data.act === "opened" ? [JSON.stringify([data.server_name, data.azp])] : [];
-    }),
+    readmissionRecordsIn(records)
+      .filter(({ act }) => act === "opened")
+      .map(({ server_name, azp }) => JSON.stringify([server_name, azp])),
   );
   return readmitted(registry).flatMap(({ file, partner: { serverName, azp } }) =>
     opened.has(JSON.stringify([serverName, azp])) ? [] : [file],
@@ -124,7 +121,6 @@ export function withoutReadmission(registry: Registry, records: Iterable<string>
 
 export interface Retirement {
   readonly file: string;
-  /** The partner; null for the organisation itself. */
   readonly serverName: string | null;
   readonly retired: RetiredOwn & Partial<Retired>;
 }

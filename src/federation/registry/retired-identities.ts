@@ -22,7 +22,6 @@ export const RetiredOwn = z.strictObject({ cardKeys: z.array(RetiredCardKey).def
 export type RetiredOwn = z.output<typeof RetiredOwn>;
 
 export const Retired = RetiredOwn.extend({
-  /** Client identifiers at our issuer. */
   clients: z.array(DeclaredClientId).default([]),
   serverKeys: z.array(KeyIdentifier).default([]),
 });
@@ -67,7 +66,6 @@ export function retireAll(partner: {
   };
 }
 
-/** A list with more keys on it, none twice. */
 export function withCardKeys(
   present: readonly RetiredCardKey[],
   more: readonly RetiredCardKey[],

@@ -105,7 +105,6 @@ export function secretsInValues(root: unknown, lines: LineCounter, file: string)
   return problems;
 }
 
-/** Text or a number; `true`, `null` and the like are no secret. */
 function isSecretScalar(value: unknown): boolean {
   if (!isScalar(value)) return false;
   return typeof value.value === "number" || (typeof value.value === "string" && value.value !== "");
@@ -140,10 +139,7 @@ const IDENTIFIER =
 /** Everything that base64, base64url, base32 and hexadecimal are made of. */
 const WORD = /[A-Za-z0-9+/_=-]{20,}/g;
 
-/**
- * Whether a text holds a word that a machine seems to have drawn at random, as keys, tokens and generated passwords
- * are. It is a guess: the property tests measure how good. Linear in the length of the text.
- */
+/** Whether a text holds a word that a machine seems to have drawn at random. Linear in the length of the text. */
 export function holdsRandomWord(text: string): boolean {
   for (const [word] of text.replaceAll(IDENTIFIER, " ").matchAll(WORD)) {
     // A path is judged by its parts as well, so that words around a token do not hide it.

@@ -24,14 +24,11 @@ import type { Applied } from "../state/plane-records.ts";
 /** Probe of what the reconciler has reached on a plane. */
 export const RECONCILED = "reconciled";
 
-/** How many things that were not reached one item names. */
 const NAMES_MAX = 200;
 
 type Body = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
-/** Makes one item of a finding. */
 export type Seal = (finding: Body) => EvidenceItem;
 
-/** Makes the items of one plane about one partner. */
 export class DeclaredEvidence {
   readonly #partner: string;
   readonly #plane: PlaneName;
@@ -113,7 +110,6 @@ export class DeclaredEvidence {
     return [...items, ...left];
   }
 
-  /** Rooms in scope of which nothing was found. */
   missingRooms({ rooms }: Scope, inside: readonly EvidenceItem[]): readonly EvidenceItem[] {
     if (inside.some(({ probe }) => probe === "plane")) return [];
     const found = new Set(inside.filter(isOwnRoom).map(({ subject }) => subject));

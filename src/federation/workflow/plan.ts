@@ -75,9 +75,7 @@ export async function plan(
     const leftAlone = plane === null ? DUTIES_INTERRUPT : `Left alone by a ${procedure.name} removal.`;
     steps.push({
       ...{ ...labelOf(step), state },
-      /** In words: what stops, and for whom. */
       interrupts: plane === null || edit === null ? leftAlone : INTERRUPTS[direction][plane],
-      /** A program that is restarted; null where none is. */
       restarts: plane === "transport" && edit !== null ? ("homeserver" as const) : null,
       files:
         procedure.commits === "each" ? changed : changed.filter(({ path }) => planeOfPath(path) === plane),
@@ -86,7 +84,6 @@ export async function plan(
   return { procedure: procedure.name, partner: entry.partner.serverName, steps };
 }
 
-/** The text of the partner's file after a step. */
 function edited(
   { plane, direction, edit }: Step,
   text: string,
@@ -101,7 +98,6 @@ function edited(
 }
 
 interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "examine"> {
-  /** Server name, or the name of its file. */
   readonly partner: string;
   /** What else is proposed; `isSame`: the partner's file says already what it would say. As `propose` otherwise. */
   readonly say: (
@@ -130,7 +126,6 @@ export function commitStep(
   });
 }
 
-/** Files that change, each with its difference (unified diff, without colour). */
 async function differences(before: ReadonlyMap<string, string>, after: ReadonlyMap<string, string>) {
   const paths = [...new Set([...before.keys(), ...after.keys()])].sort();
   const changed = paths.filter((path) => before.get(path) !== after.get(path));
@@ -142,7 +137,6 @@ async function differences(before: ReadonlyMap<string, string>, after: ReadonlyM
   );
 }
 
-/** The changed lines with their surroundings, without the names of files. */
 async function unifiedDiff(before: string, after: string): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), "drawbridge-plan-"));
   try {

@@ -1,8 +1,7 @@
-// The procedures of federation control, as data: which planes each closes or opens, in which order, and in how many
-// commits. Running one is always the same: plan → commit → reconcile → observe → evaluate → record,
-// and for a removal sign → exchange → countersign.
-// Invariants: an order is one of plane-order.ts; where a head is refused, only an emergency works around it; whether a
-// step is done follows from files and git, and is never stored beside them; nor is its status, which every step has.
+// The procedures of federation control, as data: which planes each closes or opens, in which order, in how many commits.
+// Running one is always the same: plan → commit → reconcile → observe → evaluate → record.
+// Invariants: where a head is refused, only containment and an emergency work around it; whether a step is done follows
+// from files and git, and is never stored beside them.
 import type { Direction } from "../../records/conditions/condition.ts";
 import {
   type Kind,
@@ -17,13 +16,9 @@ import { CONTAINMENT_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from ".
 export interface Step {
   /** As plans and the status name it: a plane, or a stage of a removal. */
   readonly name: string;
-  /** Null for the data duties. */
   readonly plane: PlaneName | null;
   readonly direction: Direction;
-  /**
-   * What its commit edits of the partner's entry: the flag; its plane, and with `retire` every identity that is pinned, so
-   * that only a re-admission opens a plane again. Null: nothing, or what is not of a partner.
-   */
+  /** What its commit edits of the partner's entry: the flag; its plane; with `retire` every pinned identity as well. */
   readonly edit: "contained" | "plane" | "retire" | null;
   /** What shows that it is done: the plane's conditions, those of one agent, or only that it is in force; null for a plane that is left alone. */
   readonly conditions: "partner" | "agent" | "in_force" | null;
@@ -62,13 +57,11 @@ export const CONTAIN = {
   steps: steps("closed", CONTAINMENT_ORDER, ["contained", "partner"]),
 } as const satisfies Procedure;
 
-/** The reverse. */
 export const RESTORE = {
   ...{ name: "restore", commits: "one", onBadHead: "refuse" },
   steps: steps("open", [...CONTAINMENT_ORDER].reverse(), ["contained", "partner"]),
 } as const satisfies Procedure;
 
-/** The last stage that closes a plane. */
 const RETIRING: StageName = "transport";
 
 /** Six stages, each signed by both. An emergency begins with `CONTAIN`; a partial removal leaves planes 1 to 3 alone. */
@@ -100,11 +93,8 @@ function ofAgent(name: string, direction: Direction, plane: PlaneName, more: rea
   return { name, commits: "one", onBadHead: "refuse", steps: all } as const satisfies Procedure;
 }
 
-/** Our own agent gets a new key. */
 export const ROTATE = ofAgent("rotate", "open", "card");
-/** A partner's agent is pinned to its new key. */
 export const PIN = ofAgent("pin", "open", "card");
-/** An agent that our bridge carries is given up. */
 export const WITHDRAW_PINNED = ofAgent("withdraw", "closed", "card");
 /** An agent of ours is no more for one partner; whether its card stays depends on the others. */
 export const WITHDRAW_OFFERED = ofAgent(
@@ -112,7 +102,6 @@ export const WITHDRAW_OFFERED = ofAgent(
   steps("closed", ["card"], [null, "in_force"]),
 );
 
-/** What keeps a step from being done: what was tried, what was found and what to do. */
 export interface Block {
   readonly plane: PlaneName | null;
   readonly condition: string;
@@ -128,14 +117,12 @@ export interface Since<State extends string = string> {
 }
 
 export interface StepStatus<Own extends string = string, Other extends string = string> {
-  /** A plane, or a stage of a removal. */
   readonly step: string;
   readonly plane: PlaneName | null;
   readonly planeNumber: number | null;
   readonly own: Since<Own>;
   /** What is known of the other organisation's part; null where it has none. */
   readonly other: Since<Other> | null;
-  /** The commit that changes the plane; null before it is made. */
   readonly commit: string | null;
   readonly openedAt: string | null;
   /** When it was last observed to be as it should be; null before. */
@@ -143,7 +130,6 @@ export interface StepStatus<Own extends string = string, Other extends string = 
   readonly blocks: readonly Block[];
 }
 
-/** The parts of a step's status that follow from its declaration. */
 export function labelOf({ name, plane }: Pick<Step, "name" | "plane">) {
   return { step: name, plane, planeNumber: plane === null ? null : PLANE_NUMBERS[plane] } as const;
 }

@@ -1,7 +1,6 @@
-// The engine: runs one step of a procedure, whichever it is: commit → reconcile → observe → evaluate → record. A procedure
-// says what is committed, asked and recorded. Invariants: nothing is observed before the plane was brought to what is
-// committed, nor recorded before it was evaluated; each part finds what it has done before, so that a step that was cut off
-// is run again as a whole; everything that a condition may rest on is a sealed item, without content.
+// The engine: runs one step of a procedure, whichever it is: commit → reconcile → observe → evaluate → record.
+// Invariants: nothing is observed before the plane was brought to what is committed, nor recorded before it was evaluated;
+// each part finds what it has done before, so that a step that was cut off is run again as a whole.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
 import { evaluate, isSettled } from "../../records/conditions/evaluate.ts";
@@ -28,10 +27,8 @@ import {
   verdictOf,
 } from "./step-verdict.ts";
 
-/** What a plane was brought to. */
 export interface Reached {
   readonly desired: DesiredState;
-  /** Server name. */
   readonly partner: string;
   readonly applied: Applied | null;
   /** Undefined where nothing was applied, but only observed. */
@@ -40,7 +37,6 @@ export interface Reached {
 
 export interface Observed {
   readonly items: readonly EvidenceItem[];
-  /** Those of them that were tried as the partner. */
   readonly tried?: readonly EvidenceItem[];
 }
 
@@ -119,12 +115,10 @@ async function reach(
   return { desired, partner, applied: appliedIn(pass, plane), pass };
 }
 
-/** How a pass has left a plane. */
 export function appliedIn({ planes }: PassResult, plane: PlaneName): Applied | null {
   return planes.find((report) => report.plane === plane)?.record.applied ?? null;
 }
 
-/** Why the reconciler has not reached what is declared. */
 function notReached(plane: PlaneName, applied: Applied | null): readonly Objection[] {
   if (applied === null || applied.outcome === "in_force" || applied.outcome === "incomplete") return [];
   const found = applied.reason ?? applied.outcome;
@@ -140,7 +134,6 @@ export type ObserveFromOutside = (
   inside: readonly EvidenceItem[],
 ) => Promise<readonly EvidenceItem[]>;
 
-/** What is asked about a plane. */
 export interface PlaneQuestion extends Pick<Step, "direction" | "conditions"> {
   readonly plane: PlaneName;
   readonly scope: Scope;
@@ -202,7 +195,6 @@ export function judgePlane(
   return judgeConditions(evaluated, { items, fromOutside: outside !== undefined });
 }
 
-/** Of what is pinned for each agent of the partner's that our bridge carries. */
 function fingerprintsOf({ partner }: PartnerEntry): ReadonlyMap<string, string> {
   return new Map(
     Object.entries(partner.card.consumes).flatMap(([agent, { cardUrl, cardIdentity }]) =>

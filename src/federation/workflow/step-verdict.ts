@@ -10,17 +10,13 @@ import { Word } from "../../records/format/fields.ts";
 import { OUTSIDE_PROBES } from "../probes/read-answers.ts";
 import { HINTS } from "./hints.ts";
 
-/** One condition, judged. */
 export const JudgedCondition = z.strictObject({
   condition: Word,
   verdict: z.enum(["met", "not_met", "unknown", "not_applicable", "unmanaged"]),
-  /** Digests of the items that show it. */
   evidence: z.array(Sha256Digest),
   /** The last probe that was tried, or the one that is missing. */
   probe: z.string(),
-  /** What the probe found. */
   found: z.string(),
-  /** What the operator should do; empty when nothing. */
   hint: z.string(),
 });
 export type JudgedCondition = z.output<typeof JudgedCondition>;
@@ -31,7 +27,6 @@ export type Objection = Omit<JudgedCondition, "verdict" | "evidence">;
 /** What was observed, as far as it explains why a condition does not hold. */
 export interface Seen {
   readonly items: readonly EvidenceItem[];
-  /** Whether the organisation was probed as the counterparty. */
   readonly fromOutside: boolean;
 }
 
@@ -111,7 +106,6 @@ function foundOf(
   return { found: `${probe}${on(subject)} has shown nothing`, hint };
 }
 
-/** What an item says, for an operator. */
 export function foundIn({ probe, subject, verdict, layer, status, reason }: EvidenceItem): string {
   const answer = [layer, status, reason].filter((part) => part !== null).join(" ");
   return `${probe}${on(subject)}: ${verdict} (${answer})`;

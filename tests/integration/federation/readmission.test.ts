@@ -324,7 +324,7 @@ describe("re-admission workflow", () => {
     await refusedBy("retired_client", openReadmission(context, { ...OPEN, approval: "CHG-2099" }));
     await clock.sleep(1_000);
     const again = await openReadmission(context, { ...PARTNER, approval: "CHG-2099", identities: FRESHER });
-    assert.deepEqual([again.isNew, again.readmission.approval], [true, "CHG-2099"]);
+    assert.deepEqual([again.isNew, again.readmission.opened.approval], [true, "CHG-2099"]);
     const retired = (await entryOf(repository)).retired.clients;
     assert.deepEqual(retired, ["lighthouse-bridge", "lighthouse-bridge-2"]);
     assert.equal((await nextStep(context, PARTNER)).plane, "transport");
@@ -387,8 +387,8 @@ describe("re-admission workflow", () => {
     });
     const { isNew, readmission: again } = await openReadmission(context, { ...OPEN, identities: second });
     assert.equal(isNew, true);
-    assert.deepEqual(again.retired.clients, ["lighthouse-bridge", "lighthouse-bridge-2"]);
-    assert.deepEqual(again.retired.card_keys, ["lighthouse-card-3", "lighthouse-card-4"]);
+    assert.deepEqual(again.opened.retired.clients, ["lighthouse-bridge", "lighthouse-bridge-2"]);
+    assert.deepEqual(again.opened.retired.card_keys, ["lighthouse-card-3", "lighthouse-card-4"]);
     const { consumes } = (await entryOf(repository)).card;
     assert.equal(
       consumes["lighthouse-weather"]?.cardIdentity,

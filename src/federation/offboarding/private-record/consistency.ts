@@ -11,16 +11,13 @@ function agentsBetween({ gateway, card }: Partner): readonly string[] {
   return [...new Set([...(gateway?.invokes ?? []), ...Object.keys(card.consumes)])].sort();
 }
 
-/** Agents that a partial removal would close although nobody has named them. */
 export function closedUnnamed(partner: Partner, named: readonly string[]): readonly string[] {
   return agentsBetween(partner).filter((agent) => !named.includes(agent));
 }
 
-/** What to do where a partial removal would close more than is named. */
 export const NAME_OR_WITHDRAW =
   "Name every agent that it closes; or take the named ones away alone: drawbridge agent withdraw PARTNER AGENT.";
 
-/** Values that nobody need write by hand. */
 export function knownValues({ organisation }: Registry, { partner }: PartnerEntry): KnownValues {
   const invoked = (partner.gateway?.invokes ?? []).flatMap((name) => organisation.agents[name] ?? []);
   const routes = invoked.flatMap(({ cardPath, invokePath }) => [cardPath, invokePath]);
@@ -32,7 +29,6 @@ export function knownValues({ organisation }: Registry, { partner }: PartnerEntr
   ]);
 }
 
-/** Where a record speaks of something else than the registry does. */
 export function registryProblems(
   record: PrivateRecord,
   registry: Registry,
@@ -101,7 +97,6 @@ export function recordFacts(run: RecordedRun) {
   const { affected, attestation, change, duties, readmission } = recordOfRun(run);
   const { retention, backups } = duties;
   return {
-    /** Who attests for this organisation: a role or a staff number. */
     owner: attestation.own,
     references: { change: change.reference, rollback: change.rollback },
     retention: { state: retention.state, until: retention.until ?? null },
@@ -114,7 +109,6 @@ export function recordFacts(run: RecordedRun) {
       owner: readmission.owner ?? null,
       conditions: readmission.conditions,
     },
-    /** Agents of either side that the removal names. */
     agents: affected.agents as readonly string[],
   };
 }

@@ -4,7 +4,6 @@ import { Document, LineCounter } from "yaml";
 import { parseRoomId } from "../../../domain/identifiers.ts";
 import { RunId } from "../../../records/format/fields.ts";
 import { secretsInText, secretsInValues } from "../../registry/secret-rules.ts";
-import { recordField } from "./schema.ts";
 
 export interface BrokenRule {
   readonly rule: string;
@@ -12,58 +11,34 @@ export interface BrokenRule {
   readonly hint: string;
 }
 
-interface TextRule {
-  readonly rule: string;
-  /** Completes "holds …". */
-  readonly holds: string;
-  readonly pattern: RegExp;
-  /** Applied only where a role is expected. */
-  readonly rolesOnly?: true;
-}
-
 const VALUE_LENGTH_MAX = 512;
 const COMMENT_LENGTH_MAX = 200;
 /** A longer text is refused for its length, so that no pattern has to search all of it. */
 const SEARCHED_MAX = 1_000;
 
-const TEXT_RULES: readonly TextRule[] = [
-  {
-    rule: "personal.mail_address",
-    holds: "a mail address",
-    pattern:
-      /[\p{L}\p{N}._%+-]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)*\.\p{L}{2,}|[\p{L}\p{N}._-]+\s*[[({]\s*at\s*[\])}]\s*[\p{L}\p{N}-]+|\bmailto:/iu,
-  },
-  {
-    rule: "personal.matrix_user",
-    holds: "a person's Matrix user ID",
-    pattern: /(?:^|[^\p{L}\p{N}.])@[^\s:@/]+:[\p{L}\p{N}[]|\bmatrix:u\/|matrix\.to\/#\/(?:@|%40)/iu,
-  },
-  {
-    rule: "personal.account",
-    holds: "a person's account at another service",
-    pattern:
-      /\b(?:skype|sip|sips|xmpp|signal|whatsapp|slack|teams|icq|threema|callto|facetime):\s*\S|\b(?:t\.me|wa\.me|linkedin\.com\/in|facebook\.com|twitter\.com|x\.com|instagram\.com)\/\S/i,
-  },
-  {
-    rule: "personal.name",
-    holds: "what looks like a person's name where a role is expected",
-    pattern:
-      /^\s*(?:(?:Mr|Mrs|Ms|Dr|Herr|Frau|Prof)\.?\s+)?\p{Lu}[\p{L}'-]+(?:\s+\p{Lu}\.?)?\s+\p{Lu}[\p{L}'-]+\s*$/u,
-    rolesOnly: true,
-  },
-  {
-    rule: "content.room_event",
-    holds: "an event, or a part of one",
-    pattern:
-      /\bm\.room\.(?:message|encrypted)\b|["']?\b(?:msgtype|formatted_body|ciphertext|session_id|m\.relates_to|m\.new_content)["']?\s*:/,
-  },
-  {
-    rule: "content.transcript",
-    holds: "what looks like something that was said in a room",
-    pattern:
-      /(?:^|\s)\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s+<?[\p{L}@][^\s:>]{0,63}[:>]\s+\S|(?:^|\s)<[@\p{L}][^>\s]{0,127}>\s+\S/u,
-  },
-];
+/** What a text holds where the pattern matches. */
+const TEXT_RULES: Readonly<Record<string, readonly [holds: string, pattern: RegExp]>> = {
+  "personal.mail_address": [
+    "a mail address",
+    /[\p{L}\p{N}._%+-]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)*\.\p{L}{2,}|[\p{L}\p{N}._-]+\s*[[({]\s*at\s*[\])}]\s*[\p{L}\p{N}-]+|\bmailto:/iu,
+  ],
+  "personal.matrix_user": [
+    "a person's Matrix user ID",
+    /(?:^|[^\p{L}\p{N}.])@[^\s:@/]+:[\p{L}\p{N}[]|\bmatrix:u\/|matrix\.to\/#\/(?:@|%40)/iu,
+  ],
+  "personal.account": [
+    "a person's account at another service",
+    /\b(?:skype|sip|sips|xmpp|signal|whatsapp|slack|teams|icq|threema|callto|facetime):\s*\S|\b(?:t\.me|wa\.me|linkedin\.com\/in|facebook\.com|twitter\.com|x\.com|instagram\.com)\/\S/i,
+  ],
+  "content.room_event": [
+    "an event, or a part of one",
+    /\bm\.room\.(?:message|encrypted)\b|["']?\b(?:msgtype|formatted_body|ciphertext|session_id|m\.relates_to|m\.new_content)["']?\s*:/,
+  ],
+  "content.transcript": [
+    "what looks like something that was said in a room",
+    /(?:^|\s)\[?\d{1,2}:\d{2}(?::\d{2})?\]?\s+<?[\p{L}@][^\s:>]{0,63}[:>]\s+\S|(?:^|\s)<[@\p{L}][^>\s]{0,127}>\s+\S/u,
+  ],
+};
 
 const HINTS = {
   personal: "Name a role or a staff number; how to reach people stands in the staff directory.",
@@ -77,10 +52,9 @@ function broken(rule: string, holds: string): BrokenRule {
   return { rule, message: `holds ${holds}`, hint: HINTS[kind as keyof typeof HINTS] ?? HINTS.personal };
 }
 
-function brokenTextRules(text: string, isRole: boolean): readonly BrokenRule[] {
-  return TEXT_RULES.filter(
-    ({ rolesOnly, pattern }) => (rolesOnly !== true || isRole) && pattern.test(text),
-  ).map(({ rule, holds }) => broken(rule, holds));
+function brokenTextRules(text: string): readonly BrokenRule[] {
+  const found = Object.entries(TEXT_RULES).filter(([, [, pattern]]) => pattern.test(text));
+  return found.map(([rule, [holds]]) => broken(rule, holds));
 }
 
 function brokenSecretRules(
@@ -93,7 +67,7 @@ function brokenSecretRules(
 export function brokenByText(whole: string): readonly BrokenRule[] {
   const text = whole.slice(0, SEARCHED_MAX);
   // It is searched as a comment, because the words of a comment name some secrets.
-  return [...brokenTextRules(text, false), ...brokenSecretRules(secretsInText(` # ${text}`, ""))];
+  return [...brokenTextRules(text), ...brokenSecretRules(secretsInText(` # ${text}`, ""))];
 }
 
 /** The same for a comment alone, which is no place for long texts. */
@@ -123,7 +97,7 @@ export function brokenByValue(
     const key = names.at(-1) ?? "";
     const { contents } = new Document({ [key]: text });
     found.push(
-      ...brokenTextRules(text, recordField(names.join("."))?.isRole === true),
+      ...brokenTextRules(text),
       ...brokenSecretRules(secretsInText(`${key}: ${text}`, "")),
       ...brokenSecretRules(secretsInValues(contents, new LineCounter(), "")),
     );

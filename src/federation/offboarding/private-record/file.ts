@@ -10,7 +10,6 @@ import { createFile, PRIVATE, writeWhole } from "../../../runtime/write-file.ts"
 import { type CheckedRecord, checkRecordText, RecordError, type RecordProblem } from "./check.ts";
 import { type PrivateRecord, recordField } from "./schema.ts";
 
-/** Past this nobody has written it by hand. */
 const BYTES_MAX = 4 * 1_048_576;
 
 export interface PrivateRecordFile extends Omit<CheckedRecord, "problems"> {

@@ -16,14 +16,6 @@ const ITEMS_MAX = 10_000;
 /** Statements have it with a prefix (`owner:`), in a word of 128 characters. */
 const Owner = Word.refine((value) => value.length <= 120, { error: "must be 120 characters at most" });
 
-/** Fields that name a role or a staff number and nobody else. */
-const roles = z.registry<{ readonly isRole: true }>();
-const role = (says: string, word: z.ZodString = Word) =>
-  word.describe(says).register(roles, { isRole: true });
-
-/** What becomes of a room's history here: all of it and the room, other servers' events, or nothing. */
-export const RoomPurge = z.enum(["room", "history", "keep"]);
-
 /** Each field's description says what stands there; templates and `show` print it. */
 export const PrivateRecord = z.strictObject({
   version: z.literal(1),
@@ -37,12 +29,12 @@ export const PrivateRecord = z.strictObject({
     trigger: z.enum(TRIGGERS).describe("planned_departure, contract_end or suspected_compromise"),
   }),
   security: z.strictObject({
-    incidentOwner: role("role that owns security or the incident"),
-    containmentAuthority: role("role that may order containment"),
+    incidentOwner: Word.describe("role that owns security or the incident"),
+    containmentAuthority: Word.describe("role that may order containment"),
   }),
   technical: z.strictObject({
-    owner: role("role that carries the removal out"),
-    rollbackOwner: role("role that would roll it back"),
+    owner: Word.describe("role that carries the removal out"),
+    rollbackOwner: Word.describe("role that would roll it back"),
   }),
   change: z.strictObject({
     reference: Identifier.describe("change ticket or pull request"),
@@ -71,44 +63,34 @@ export const PrivateRecord = z.strictObject({
     }),
     purge: z.strictObject({
       remoteMedia: z.enum(["purge", "keep"]).describe("purge or keep cached copies of its files"),
-      /** They stay unless they are released from quarantine first. */
-      quarantinedMedia: z.enum(["purge", "keep"]).describe("purge or keep those in quarantine"),
-      rooms: z
-        .array(z.strictObject({ room: Room, how: RoomPurge }))
-        .max(ITEMS_MAX)
-        .describe("{room, how} each: room (all), history (others' events), keep; [] for none"),
+      rooms: z.array(Room).max(ITEMS_MAX).describe("rooms that go with their history, by ID; [] for none"),
       waiver: Word.nullish().describe("why nothing is purged, as a code, where nothing is"),
     }),
     backups: z.strictObject({
-      owner: role("role that attests that backups expire"),
+      owner: Word.describe("role that attests that backups expire"),
       expireBy: Day.describe("the day by which they do, such as 2027-01-31"),
     }),
   }),
   attestation: z.strictObject({
-    own: role("role that attests the completion here", Owner),
-    partner: role("role that attests it at the partner", Owner),
+    own: Owner.describe("role that attests the completion here"),
+    partner: Owner.describe("role that attests it at the partner"),
   }),
   readmission: z.strictObject({
     possible: z.boolean().describe("true or false"),
-    owner: role("role that would decide it, where it is possible").nullish(),
+    owner: Word.describe("role that would decide it, where it is possible").nullish(),
     conditions: z.array(Word).max(256).describe("codes; [] for none"),
   }),
-  /** Written by `offboarding open`. */
   run: RunId.nullish(),
 });
 export type PrivateRecord = z.output<typeof PrivateRecord>;
 
-/** A field that a person fills in, as templates and `show` speak of it. */
 export interface RecordField {
   /** Dotted path, such as `security.incidentOwner`. */
   readonly path: string;
   readonly says: string;
-  /** A record is complete without it. */
   readonly isOptional: boolean;
-  readonly isRole: boolean;
 }
 
-/** Every field that a person fills in, in the schema's order. */
 export const RECORD_FIELDS: readonly RecordField[] = fieldsOf(PrivateRecord, "");
 
 export function recordField(path: string): RecordField | undefined {
@@ -123,12 +105,10 @@ function fieldsOf(schema: z.ZodObject, prefix: string): readonly RecordField[] {
     const value = inner as z.ZodType;
     const says = (field as z.ZodType).description ?? value.description;
     if (says === undefined) return [];
-    const isOptional = value !== field;
-    return [{ path: `${prefix}${name}`, says, isOptional, isRole: roles.has(value) }];
+    return [{ path: `${prefix}${name}`, says, isOptional: value !== field }];
   });
 }
 
-/** Values that are known before anybody fills anything in, by path. */
 export type KnownValues = ReadonlyMap<string, string | readonly string[]>;
 
 /** The text of a new record; a field that is not known stays open, and a comment says what belongs there. */

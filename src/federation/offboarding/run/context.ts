@@ -1,16 +1,24 @@
-// What a removal is worked on with: the deployment, the keys that it signs with, and what only people can say.
+// What a removal is worked on with (the deployment, the keys that it signs with, what only people can say), one step of a
+// run at a time; and what keeps a step from being done: what was tried, what was found and what to do.
+// Invariant: a run that has ended is not worked on.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { readPublicKey } from "../../../records/format/ecdsa-p256.ts";
 import type { CompletionPredicate } from "../../../records/format/predicates.ts";
+import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
 import { loadTrust, type Trust } from "../../../records/format/trust.ts";
+import type { OwnRemoval } from "../../../records/sign/held-statements.ts";
 import { commandSigner, fileSigner, type Signer } from "../../../records/sign/signer.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { Federation } from "../../reconcile/context.ts";
+import type { Block } from "../../workflow/procedure.ts";
 import type { ObserveFromOutside } from "../../workflow/run-step.ts";
+import type { JudgedCondition } from "../../workflow/step-verdict.ts";
 import type { RecordFacts } from "../private-record/consistency.ts";
-import type { Run } from "./run-file.ts";
+import type { StageProof } from "./progress.ts";
+import { counterpartyIn, findRun, type Run } from "./run-file.ts";
 
 export type Residual = CompletionPredicate["residual"];
 
@@ -18,16 +26,12 @@ export interface OffboardingContext extends Federation {
   /** @throws DrawbridgeError `config_invalid` when the private record is incomplete */
   readonly facts: (run: Run) => RecordFacts;
   readonly residual: (context: OffboardingContext, run: Run) => Promise<Residual>;
-  /** Undefined when nobody probes from outside. */
   readonly outside: ObserveFromOutside | undefined;
-  /** A line of progress for a person. */
   readonly say: (text: string) => void;
 }
 
-/** One run, and what it is worked on with. */
 export interface RunContext extends OffboardingContext {
   readonly run: Run;
-  /** Both parties' keys, as they are pinned. */
   readonly trust: Trust;
 }
 
@@ -49,5 +53,81 @@ function sectionOf(config: FederationConfig): NonNullable<FederationConfig["offb
   if (config.offboarding !== undefined) return config.offboarding;
   throw new DrawbridgeError("config_invalid", `${config.file} has no section \`offboarding\``, {
     hint: "Add `offboarding: {signingKey: {file: …}, trustFile: …}`; drawbridge records keygen makes the key.",
+  });
+}
+
+export interface StageBlock extends Block {
+  readonly stage: StageName | null;
+}
+
+/** One line a block; the hint is that of the first. */
+export class OffboardingBlocked extends DrawbridgeError {
+  readonly blocks: readonly StageBlock[];
+
+  constructor(what: string, blocks: readonly StageBlock[]) {
+    const lines = blocks.map(({ stage, plane, condition, probe, found }) => {
+      const where = [stage, plane === null ? undefined : `plane ${plane}`].filter(Boolean).join(", ");
+      return `  ${where === "" ? "" : `${where}: `}${condition} [${probe}]: ${found}`;
+    });
+    super("offboarding_blocked", [what, ...lines].join("\n"), { hint: blocks[0]?.hint ?? "" });
+    this.name = "OffboardingBlocked";
+    this.blocks = blocks;
+  }
+}
+
+/** A step that is blocked by one thing, which belongs to no plane. */
+export function blockedBy(
+  what: string,
+  block: Omit<StageBlock, "stage" | "plane"> & Partial<StageBlock>,
+): OffboardingBlocked {
+  return new OffboardingBlocked(what, [{ stage: null, plane: null, ...block }]);
+}
+
+export function blocksIn(
+  stage: StageName,
+  conditions: readonly JudgedCondition[],
+  outOfReach: StageProof["out_of_reach"],
+): readonly StageBlock[] {
+  const about = { stage, plane: PLANE_OF_STAGE[stage] };
+  const open = conditions.filter((one) => !isSettled(one));
+  return [
+    ...open.map(({ condition, probe, found, hint }) => ({ ...about, condition, probe, found, hint })),
+    ...outOfReach.map(({ subject, reason, hint }) => ({
+      ...{ ...about, condition: "out_of_reach", probe: subject, found: reason, hint },
+    })),
+  ];
+}
+
+/** A run as the records see it. @throws DrawbridgeError `config_invalid` when a party has no pinned key */
+export function removalOf({ run, trust: { parties } }: RunContext): OwnRemoval {
+  for (const name of [run.self, counterpartyIn(run)]) {
+    if (parties.some(({ organisation }) => organisation === name)) continue;
+    throw new DrawbridgeError("config_invalid", `the trust file has no key of ${name}`, {
+      hint: "Add its public key to offboarding.trustFile, received by another way than the statements.",
+    });
+  }
+  const { run: id, kind, remover, partner, self } = run;
+  return { run: id, kind, remover, partner, self, parties };
+}
+
+/** Does one step of the run that is named, as by `findRun`, while no other process does. */
+export async function withRun<Result>(
+  context: OffboardingContext,
+  named: string | undefined,
+  step: (context: RunContext) => Promise<Result>,
+): Promise<Result> {
+  const { state, clock } = context;
+  const { run: id } = findRun(state, named);
+  // The run may have ended while this step waited.
+  const work = async () => step({ ...context, run: findRun(state, id), trust: trustOf(context.config) });
+  const onWait = () => context.say("waiting for another step of this run to end");
+  return state.locked(`offboarding ${id}`, clock, work, onWait);
+}
+
+/** @throws DrawbridgeError `usage` when the run was aborted, or has ended */
+export function requireOpen(run: Run): void {
+  if (run.ended === null) return;
+  throw new DrawbridgeError("usage", `run ${run.run} was ${run.ended.how} at ${run.ended.at}`, {
+    hint: "Nothing is left to do in it; open another run for another removal.",
   });
 }

@@ -14,7 +14,6 @@ const StageProof = z.strictObject({
   at: Instant,
   /** The revision in force when the stage was observed; null where there is no plane. */
   revision: GitRevision.nullable(),
-  /** Digest of the plane's rendered files at that revision. */
   render: Sha256Digest.nullable(),
   conditions: z.array(JudgedCondition),
   out_of_reach: z.array(z.strictObject({ subject: Identifier, reason: Word, hint: z.string() })),

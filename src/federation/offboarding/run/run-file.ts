@@ -1,7 +1,6 @@
 // One removal as this organisation runs it, in a folder of its own below the state folder; and how it is opened.
-// Invariants: one run at a time for one counterparty; what is opened again by its ID stays as it was; a file is whole or
-// absent; what a run is about never changes after it was opened; it ends once, completed or aborted. No field holds
-// content, a secret or a personal contact.
+// Invariants: one run at a time for one counterparty; what a run is about never changes after it was opened; it ends once,
+// completed or aborted. No field holds content, a secret or a personal contact.
 
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -27,10 +26,8 @@ const RunFile = z.strictObject({
   run: RunId,
   kind: z.enum(KINDS),
   trigger: z.enum(TRIGGERS),
-  /** The organisation that decided. */
   remover: OrganisationName,
   partner: OrganisationName,
-  /** This organisation: one of the two. */
   self: OrganisationName,
   /** Outside version control; it never leaves this machine. */
   private_record_file: z.string().min(1),
@@ -50,17 +47,14 @@ export interface Run extends RunFile {
 const FOLDER = "offboarding";
 const RUN_FILE = "run.json";
 
-/** The path of one of a run's files, in the state folder. */
 export function runFile(run: string, name: string): string {
   return `${FOLDER}/${run}/${name}`;
 }
 
-/** The organisation on the other side. */
 export function counterpartyIn(run: Pick<RunFile, "self" | "remover" | "partner">): string {
   return counterpartyOf(run.self, run);
 }
 
-/** Writes a run's file, whole. */
 export function writeRun(state: StateFolder, file: RunFile): Run {
   state.write(runFile(file.run, RUN_FILE), file);
   return { ...file, state };
@@ -99,7 +93,6 @@ function isBegun(folder: string): boolean {
   }
 }
 
-/** The runs with one counterparty, the oldest first. */
 export function runsWith(state: StateFolder, counterparty: string): readonly Run[] {
   return listRuns(state).filter((run) => counterpartyIn(run) === counterparty);
 }
@@ -109,11 +102,7 @@ export function openRunWith(state: StateFolder, counterparty: string): Run | und
   return runsWith(state, counterparty).find(({ ended }) => ended === null);
 }
 
-/**
- * The run that is named, by its ID or as the open one with a counterparty; where none is named, the only open run,
- * or else the last.
- * @throws DrawbridgeError `usage`
- */
+/** By its ID, or the open one with a counterparty; unnamed, the only open one or else the last. @throws DrawbridgeError `usage` */
 export function findRun(state: StateFolder, named?: string): Run {
   const runs = listRuns(state);
   const open = runs.filter(({ ended }) => ended === null);

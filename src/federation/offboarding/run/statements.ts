@@ -56,7 +56,6 @@ export function writeStatements(run: Run, { envelopes, evidence }: HeldStatement
   lastRead.set(run.state, { text, statements });
 }
 
-/** Adds an envelope, or puts it in the place of the same with fewer signatures. */
 export function withEnvelope(statements: HeldStatements, envelope: DsseEnvelope): HeldStatements {
   const others = statements.envelopes.filter((one) => one.payload !== envelope.payload);
   return { ...statements, envelopes: [...others, envelope] };

@@ -1,26 +1,52 @@
-// Observes one stage of one's own: applies its plane where that is asked for, asks the operator's own parts, probes
-// from outside, and reads what the records of other programs say since the stage was opened.
+// Observes one stage of one's own, and judges it by the evaluation that the record will be verified by: applies its plane
+// where that is asked for, asks the operator's own parts, probes from outside, and reads the records of other programs.
 // Invariant: everything that a condition may rest on is a sealed item, without content.
 import { resolve } from "node:path";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { isOwnRoom } from "../../../records/conditions/evaluate.ts";
-import { LEFT_ALONE, type StageWork } from "../../../records/conditions/evaluate-stage.ts";
+import { evaluateStage, LEFT_ALONE, type StageWork } from "../../../records/conditions/evaluate-stage.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
-import type { Drift } from "../../planes/plane.ts";
+import type { Drift, OutOfReach as PlaneOutOfReach } from "../../planes/plane.ts";
+import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { desiredPlane, stateAt } from "../../reconcile/desired-state.ts";
 import { type Partner, partnerEntry, planeState } from "../../registry/partner.ts";
+import { READMISSIONS } from "../../registry/readmission-record.ts";
 import { parseRevision } from "../../repository/repository.ts";
+import { checkRepository } from "../../work-tree/check.ts";
 import { DeclaredEvidence, RECONCILED, subjectWord } from "../../workflow/declared-evidence.ts";
+import { HINTS } from "../../workflow/hints.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import { observePlane, type Reached, runStep } from "../../workflow/run-step.ts";
-import type { Objection } from "../../workflow/step-verdict.ts";
+import {
+  type JudgedCondition,
+  judgeConditions,
+  type Objection,
+  objectTo,
+  type Seen,
+} from "../../workflow/step-verdict.ts";
+import type { RecordFacts } from "../private-record/consistency.ts";
 import type { RunContext } from "../run/context.ts";
-import { readStage, type StageProgress } from "../run/progress.ts";
+import { readDutiesEvidence, readStage, type StageProgress } from "../run/progress.ts";
 import { counterpartyIn } from "../run/run-file.ts";
-import { judgeObservation, NOT_OUR_ROOM, observeDuties, type StageObservation } from "./judge-stage.ts";
+
+export interface StageObservation extends Seen {
+  /** What the conditions are evaluated with; `closed_at` is when the observation ended. */
+  readonly work: StageWork;
+  /** By room ID or server name; or by an item's subject, or its probe. */
+  readonly outOfReach: readonly Omit<PlaneOutOfReach, "partner">[];
+  readonly objections: readonly Objection[];
+}
+
+/** Why a room of a third party is out of reach: this organisation may not close it. */
+export const NOT_OUR_ROOM = "not_our_room";
+
+export function judgeObservation(observation: StageObservation): readonly JudgedCondition[] {
+  const { work, items, objections } = observation;
+  return objectTo(judgeConditions(evaluateStage(work, items), observation), objections);
+}
 
 type OutOfReach = StageObservation["outOfReach"][number];
 
@@ -210,10 +236,7 @@ function unclearRooms(items: readonly EvidenceItem[], named: readonly OutOfReach
 
 const ENTRY: ReadonlySet<string> = new Set(["make_join", "message_to_target", "state_to_target"]);
 
-/**
- * Rooms of third parties that our people are in and that let the counterparty in: the rooms plane governs none of them,
- * and what they relay by way of others stays when the transport is closed.
- */
+/** Rooms of third parties that our people are in and that let the counterparty in: the rooms plane governs none of them. */
 function roomsOfOthers(items: readonly EvidenceItem[], named: readonly OutOfReach[]): readonly OutOfReach[] {
   const governed = new Set([
     ...items.filter(isOwnRoom).map(subjectOf),
@@ -255,4 +278,58 @@ async function violationsSince(
     const isFinal = denials.length > 0 || outside === undefined || clock.now() >= deadline;
     if (isFinal) return denials.slice(-VIOLATIONS_MAX);
   }
+}
+
+const STATIC_TESTS = "check_federation";
+const DUTIES = "duties";
+
+async function observeDuties(
+  context: RunContext,
+): Promise<Pick<StageObservation, "items" | "outOfReach" | "objections">> {
+  const { desired, repository } = await goodState(context);
+  const { revision } = desired;
+  const declared = new DeclaredEvidence(counterpartyIn(context.run), "transport", context.clock);
+  const objections: Objection[] = [];
+  const items = [...readDutiesEvidence(context.run)];
+  const registry = await repository.read(revision, ["registry"]);
+  const rendered = await repository.read(revision, ["rendered", "kubernetes"]);
+  const readmissions = await repository.read(revision, [READMISSIONS]);
+  const failed = checkRepository(registry, rendered, readmissions).find(({ result }) => result !== "ok");
+  if (failed === undefined) {
+    const about = { layer: "registry", verdict: "closed", reason: "passed" } as const;
+    items.push(declared.item({ probe: STATIC_TESTS, ...about, references: [revision] }));
+  } else {
+    const found = `${failed.name}: ${failed.found[0] ?? "failed"}`;
+    const hint = HINTS["static_tests_pass"] ?? "";
+    objections.push({ condition: "static_tests_pass", probe: STATIC_TESTS, found, hint });
+  }
+  try {
+    items.push(...recorded(context.facts(context.run), declared));
+  } catch (error) {
+    if (!(error instanceof DrawbridgeError)) throw error;
+    const found = error.message.split("\n")[0] ?? "";
+    objections.push({ condition: "duties_recorded", probe: DUTIES, found, hint: error.hint ?? "" });
+  }
+  const unclear = items.filter(({ verdict }) => verdict === "unknown");
+  const outOfReach = unclear.map(({ subject, probe, reason }) => ({
+    subject: subject ?? probe,
+    reason: reason ?? "unknown",
+    hint: "Delete it by hand, or waive it by name.",
+  }));
+  return { items, outOfReach, objections };
+}
+
+function recorded(
+  { retention, backupsExpireBy, purgeWaiver }: RecordFacts,
+  declared: DeclaredEvidence,
+): readonly EvidenceItem[] {
+  const about = { layer: "private_record", verdict: "closed" } as const;
+  const references = [
+    `retention=${retention.state}${retention.until === null ? "" : `:${retention.until}`}`,
+    `backups_expire_by=${backupsExpireBy}`,
+    "replicated_history=not_retracted",
+  ];
+  const duties = declared.item({ probe: DUTIES, ...about, reason: "recorded", references });
+  if (purgeWaiver === null) return [duties];
+  return [duties, declared.item({ probe: "purge_waived", ...about, reason: purgeWaiver })];
 }

@@ -1,7 +1,6 @@
-// Completes a removal at the remover: observes every plane again, states what both organisations have done and what
-// remains, and signs it; then puts the record together. Invariants: nothing is stated while a plane is open, a
-// signature is missing or something out of reach is not waived; the statement is made once; a removal is complete
-// only when its record has been verified, by the verifier that an auditor would use.
+// Completes a removal at the remover: states what both organisations have done and what remains, signs it, and puts the
+// record together. Invariants: nothing is stated while a plane is open, a signature is missing or something out of reach is
+// not waived; the statement is made once; a removal is complete only when an auditor's verifier has verified its record.
 import { isOfPurge, ownerAttested, showsPurge } from "../../../records/format/evidence-item.ts";
 import type {
   CompletionPredicate,
@@ -15,12 +14,22 @@ import { completionStatement } from "../../../records/sign/make-statements.ts";
 import { signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
 import { inOrder, placeOf } from "../../../records/verify/verify-stage.ts";
-import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { recentDrift } from "../../state/drift-records.ts";
 import { removalStep } from "../../workflow/procedure.ts";
-import { type OffboardingContext, type Residual, type RunContext, signerOf } from "../run/context.ts";
-import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
+import {
+  blockedBy,
+  blocksIn,
+  OffboardingBlocked,
+  type OffboardingContext,
+  type Residual,
+  type RunContext,
+  removalOf,
+  requireOpen,
+  type StageBlock,
+  signerOf,
+  withRun,
+} from "../run/context.ts";
+import { readStage, readWaivers } from "../run/progress.ts";
 import { counterpartyIn, endRun, type Run, runFile } from "../run/run-file.ts";
 import {
   envelopeAt,
@@ -31,19 +40,9 @@ import {
   withEnvelope,
   writeStatements,
 } from "../run/statements.ts";
-import { judgeObservation } from "../stages/judge-stage.ts";
-import { observeStage } from "../stages/observe-stage.ts";
+import { judgeObservation, observeStage } from "../stages/observe-stage.ts";
 import { type RunView, viewOf } from "./next-steps.ts";
 import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
-import {
-  blockedBy,
-  blocksIn,
-  OffboardingBlocked,
-  removalOf,
-  requireOpen,
-  type StageBlock,
-  withRun,
-} from "./step.ts";
 
 /** `recordFile` is null while the partner's signature is missing. @throws OffboardingBlocked; RecordRefused */
 export function complete(context: OffboardingContext, named?: string) {
@@ -127,7 +126,6 @@ function placeOfDuties(organisation: string): string {
   return placeOf({ organisation, stage: "data_duties" });
 }
 
-/** Who attests for the other organisation, as it has signed itself. */
 function ownerIn({ organisation, attested }: StagePredicate): string {
   const owner = ownerAttested(attested);
   if (owner !== undefined) return owner;
@@ -165,7 +163,6 @@ function outOfReachOf(stages: readonly StageStatement[]): CompletionPredicate["o
 
 const RECORD = "record.json";
 
-/** Where the record stands, once it does. */
 export function recordFileOf(run: Run): string {
   return run.state.file(`offboarding/${run.run}`, RECORD);
 }
@@ -182,17 +179,15 @@ export function finishRecord({ clock, run, trust }: RunContext): string | null {
   return recordFileOf(run);
 }
 
-// Observes every plane again before a removal is completed. Invariants: nothing is repaired on the way, because what
-// was opened by hand must be noticed; every condition that does not hold, or is unknown, is reported.
-
-const DRIFT_MAX = 1_000;
-/** A stage that was signed, and whose progress is gone. */
 const FORGOTTEN = {
   ...{ condition: "remembered", probe: "state", found: "what was done in this stage is not recorded here" },
   hint: "Restore the run's folder below state/offboarding from a backup: every plane has to be observed again.",
 };
 
-/** @param what cannot be done if something does not hold. @throws OffboardingBlocked */
+/**
+ * Observes every plane again, and repairs nothing, because what was opened by hand must be noticed.
+ * @param what cannot be done if something does not hold. @throws OffboardingBlocked with everything that does not
+ */
 export async function recheck(context: RunContext, what: string): Promise<void> {
   const { run } = context;
   const waivers = readWaivers(run);
@@ -206,7 +201,6 @@ export async function recheck(context: RunContext, what: string): Promise<void> 
       blocks.push({ ...{ stage, plane }, ...FORGOTTEN });
       continue;
     }
-    reportRepaired(context, progress, plane);
     const observation = await observeStage(context, progress, "observe");
     // Stage 5 restarts the homeserver after stage 4 was shown.
     const judged = judgeObservation(observation).filter(({ condition }) => condition !== "no_restart");
@@ -214,12 +208,4 @@ export async function recheck(context: RunContext, what: string): Promise<void> 
     blocks.push(...blocksIn(stage, judged, left));
   }
   if (blocks.length > 0) throw new OffboardingBlocked(what, blocks);
-}
-
-/** Reports what was changed by hand since the stage was shown and repaired by the reconciler; it blocks nothing. */
-function reportRepaired({ state, say }: RunContext, { proof }: StageProgress, plane: PlaneName | null): void {
-  for (const { plane: changed, subject, kind, at } of recentDrift(state, DRIFT_MAX)) {
-    if (changed !== plane || proof === null || at < proof.at) continue;
-    say(`NOTE: the ${changed} plane was changed by hand and repaired at ${at}: ${subject} (${kind})`);
-  }
 }

@@ -15,11 +15,17 @@ import type { Problem } from "../../../records/verify/reasons.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { clientsAt, partnerEntry } from "../../registry/partner.ts";
-import type { OffboardingContext, RunContext } from "../run/context.ts";
+import {
+  blockedBy,
+  type OffboardingContext,
+  type RunContext,
+  removalOf,
+  requireOpen,
+  withRun,
+} from "../run/context.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { readStatements, signingKeyOf, writeStatements } from "../run/statements.ts";
 import { finishRecord } from "./complete.ts";
-import { blockedBy, removalOf, requireOpen, withRun } from "./step.ts";
 
 const REFUSED = "the file is refused, and nothing of it was taken in";
 

@@ -13,7 +13,6 @@ import { envelopeAt, readStatements, signingKeyOf } from "../run/statements.ts";
 
 /** `closing`: begun, and not known to be committed; `proving`: closed, and not shown yet. */
 export type StageState = "pending" | "closing" | "proving" | "proved" | "signed" | "countersigned";
-/** What is known here of the other organisation's part. */
 export type OtherState = "unknown" | "signed" | "countersigned";
 
 export interface StageView {
@@ -21,7 +20,6 @@ export interface StageView {
   readonly own: Since<StageState>;
   readonly other: Since<OtherState>;
   readonly progress: StageProgress | undefined;
-  /** Out of reach, and waived by nobody yet. */
   readonly unwaived: StageProof["out_of_reach"];
 }
 
@@ -56,7 +54,6 @@ export function viewOf(run: Run, parties: readonly TrustedParty[]) {
   return { run, stages, completion, containedAt: containedAt(run), statements, waivers };
 }
 
-/** What a stage could not reach, and nobody has waived. */
 export function unwaivedIn(
   run: Run,
   progress: StageProgress | undefined,
@@ -93,14 +90,11 @@ export function waitedFor({ what, stage }: Waiting): string {
   return `${what.replaceAll("_", " ")}${stage === null ? "" : ` of ${stage}`}`;
 }
 
-/** The next steps of this organisation. */
 export interface Steps {
   readonly ended: "completed" | "aborted" | null;
   /** The first four planes are closed at once, before anything else. */
   readonly contain: boolean;
-  /** The stage of one's own to be closed or shown. */
   readonly work: StageName | null;
-  /** Stages of one's own that can be signed. */
   readonly sign: readonly StageName[];
   /** Statements of the other's that wait for this organisation's signature: stages, or `completion`. */
   readonly countersign: readonly (StageName | "completion")[];
@@ -132,7 +126,6 @@ export function nextStepsOf(view: RunView, skips = false): Steps {
   return { ended: null, contain, work, sign, countersign, complete, waiting };
 }
 
-/** Whether both have signed both organisations' statements of a stage. */
 export function isSignedByBoth({ own, other }: StageView): boolean {
   return own.state === "countersigned" && other.state === "countersigned";
 }

@@ -18,7 +18,7 @@ import { parseRevision, type Repository, type Revision } from "../../repository/
 import { commitStep } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep } from "../../workflow/procedure.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
-import type { RunContext } from "../run/context.ts";
+import { OffboardingBlocked, type RunContext } from "../run/context.ts";
 import {
   readDutiesEvidence,
   readStage,
@@ -27,9 +27,7 @@ import {
   writeStage,
 } from "../run/progress.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
-import { judgeObservation, type StageObservation } from "../stages/judge-stage.ts";
-import { observeStage, roomsIn } from "../stages/observe-stage.ts";
-import { OffboardingBlocked } from "./step.ts";
+import { judgeObservation, observeStage, roomsIn, type StageObservation } from "../stages/observe-stage.ts";
 
 /**
  * Opens the stage if it is not open, closes its plane if it is not closed, and observes whether that holds.
@@ -158,7 +156,6 @@ function proofOf(
   };
 }
 
-/** The tests that need no server, as they are named in records. */
 export const STATIC_TESTS_COMMAND = "check:federation";
 
 function attestedDuties({ facts, run }: RunContext): readonly string[] {
@@ -177,13 +174,10 @@ function attestedDuties({ facts, run }: RunContext): readonly string[] {
   }
 }
 
-// Closes one plane for the counterparty in a commit of its own; the last one retires its identities. Invariants: one
-// commit a stage of a run, however often it is tried, unless another commit has opened the plane again: where the file
-// says already what it would say, it is found again by its message; the branch moves only from what the commit was built on.
-
 /**
+ * Closes one plane in one commit, however often it is tried: where the file says already what it would say, the commit is
+ * found again by its message.
  * @param admits given the partner as the commit would find it, throws to have nothing happen; may be called again
- * @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`; RegistryError
  */
 export async function commitStage(
   federation: Federation,

@@ -8,7 +8,7 @@ import { applyPlanes, type PlaneResult, performAct } from "../../containment/con
 import { planeLabel } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { removalStep } from "../../workflow/procedure.ts";
-import { type OffboardingContext, type RunContext, trustOf } from "../run/context.ts";
+import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun } from "../run/context.ts";
 import { type StageProgress, writeContainedAt } from "../run/progress.ts";
 import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { complete } from "./complete.ts";
@@ -16,18 +16,15 @@ import { exportStatements, importStatements } from "./exchange.ts";
 import { nextStepsOf, type RunView, type StageState, viewOf, waitedFor } from "./next-steps.ts";
 import { workStage } from "./prove-stage.ts";
 import { sign } from "./sign.ts";
-import { requireOpen, withRun } from "./step.ts";
 import { wordOf } from "./waive-and-abort.ts";
 
 interface RunStepsOptions {
   readonly run?: string | undefined;
   /** What has come from the other organisation; undefined when nothing new has. */
   readonly takeIn?: (() => Uint8Array | undefined) | undefined;
-  /** Passes everything that is signed on to the other organisation. */
   readonly passOn?: ((text: string) => unknown) | undefined;
   /** How long the other organisation is waited for, in milliseconds, since the last step here. */
   readonly waitMs: number;
-  /** Ends before this stage is opened. */
   readonly before?: StageName | undefined;
 }
 
@@ -56,7 +53,6 @@ export async function runSteps(
   let waitsUntil = clock.now() + options.waitMs;
   let triesUntil: number | undefined;
   let begun = "";
-  /** What takes its time is said before it begins, and once. */
   const begin = (text: string) => {
     if (text !== begun) say(text);
     begun = text;
@@ -153,7 +149,6 @@ export interface NextResult {
   readonly did: "contained" | "proved" | "not_proved" | "idle";
   readonly stage: StageName | null;
   readonly progress: StageProgress | undefined;
-  /** Of the emergency's first step. */
   readonly planes: readonly PlaneResult[];
 }
 

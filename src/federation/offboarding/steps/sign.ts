@@ -15,7 +15,18 @@ import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/partner.ts";
 import { removalStep } from "../../workflow/procedure.ts";
-import { type OffboardingContext, type RunContext, signerOf } from "../run/context.ts";
+import {
+  blockedBy,
+  blocksIn,
+  OffboardingBlocked,
+  type OffboardingContext,
+  type RunContext,
+  removalOf,
+  requireOpen,
+  type StageBlock,
+  signerOf,
+  withRun,
+} from "../run/context.ts";
 import { readStage, writeStage } from "../run/progress.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import {
@@ -29,20 +40,8 @@ import { declaredOpen } from "../stages/observe-stage.ts";
 import { finishRecord, recheck } from "./complete.ts";
 import { nextStepsOf, type RunView, type StageView, unwaivedIn, viewOf } from "./next-steps.ts";
 import { prove } from "./prove-stage.ts";
-import {
-  blockedBy,
-  blocksIn,
-  OffboardingBlocked,
-  removalOf,
-  requireOpen,
-  type StageBlock,
-  withRun,
-} from "./step.ts";
 
-/**
- * Signs and countersigns whatever is due; once both have signed the completion, the record is written.
- * @throws OffboardingBlocked, RecordRefused; DrawbridgeError `secret_unavailable`, `program_failed`
- */
+/** Signs and countersigns whatever is due. @throws OffboardingBlocked, RecordRefused; as the signer does */
 export function sign(context: OffboardingContext, named?: string) {
   return withRun(context, named, async (context) => {
     const { run, trust } = context;
@@ -120,7 +119,6 @@ async function requireStillClosed(context: RunContext, stage: StageName, stateme
   throw blockedBy(`stage ${stage} is not signed`, block);
 }
 
-/** Evidence that is older than this is observed again before it is signed. */
 const FRESH_MS = 60_000;
 
 /**
@@ -176,7 +174,6 @@ function nothingToSign(view: RunView): OffboardingBlocked {
   });
 }
 
-/** Why a stage cannot be signed yet. */
 export function blocksOf(view: Pick<StageView, "stage" | "progress" | "unwaived">): readonly StageBlock[] {
   const { stage, progress, unwaived } = view;
   if (progress?.proof == null) {

@@ -4,7 +4,7 @@ import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import type { Trust } from "../../../records/format/trust.ts";
 import { type Plan, plan } from "../../workflow/plan.ts";
 import { labelOf, removal, type StepStatus } from "../../workflow/procedure.ts";
-import type { OffboardingContext } from "../run/context.ts";
+import { type OffboardingContext, withRun } from "../run/context.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { recordFileOf } from "./complete.ts";
 import {
@@ -18,11 +18,9 @@ import {
   viewOf,
 } from "./next-steps.ts";
 import { blocksOf } from "./sign.ts";
-import { withRun } from "./step.ts";
 
 export type RunStatus = ReturnType<typeof statusOf>;
 
-/** The status of one run. */
 export function statusOf(run: Run, { parties }: Trust) {
   const view = viewOf(run, parties);
   const { run: id, kind, trigger, remover, partner, self, opened_at: openedAt, ended } = run;
@@ -35,7 +33,6 @@ export function statusOf(run: Run, { parties }: Trust) {
     unmanaged: view.stages.flatMap(unmanagedIn),
     /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
     next: commandOf(steps),
-    /** The same for the other organisation, as far as it is known here. */
     otherNext: otherCommand(view),
     recordFile: ended?.how === "completed" ? recordFileOf(run) : null,
   };

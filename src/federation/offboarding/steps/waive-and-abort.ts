@@ -4,11 +4,10 @@ import { Word } from "../../../records/format/fields.ts";
 import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import type { OffboardingContext } from "../run/context.ts";
+import { type OffboardingContext, requireOpen, withRun } from "../run/context.ts";
 import { readWaivers, writeWaiver } from "../run/progress.ts";
 import { endRun, type Run } from "../run/run-file.ts";
 import { viewOf } from "./next-steps.ts";
-import { requireOpen, withRun } from "./step.ts";
 
 /** A word of the command line that comes into a signed statement after `prefix`. @throws DrawbridgeError `usage` */
 export function wordOf(option: string, text: string, prefix = ""): string {
@@ -19,19 +18,18 @@ export function wordOf(option: string, text: string, prefix = ""): string {
 }
 
 /**
- * Waives a subject that one's own stages could not reach. The waiver counts once the stage is signed.
- * @param by role or staff number; the record's owner when absent
+ * Waives, for the record's owner, a subject that one's own stages could not reach. The waiver counts once the stage is signed.
  * @throws DrawbridgeError `usage` when nothing out of reach is called so
  */
 export function waive(
   context: OffboardingContext,
   subject: string,
-  options: { readonly reason: string; readonly by?: string | undefined; readonly run?: string | undefined },
+  options: { readonly reason: string; readonly run?: string | undefined },
 ): Promise<{ readonly run: Run; readonly left: readonly string[] }> {
   return withRun(context, options.run, async ({ run, trust: { parties } }) => {
     requireOpen(run);
     const reason = wordOf("--reason", options.reason);
-    const by = options.by === undefined ? context.facts(run).owner : wordOf("--by", options.by);
+    const by = context.facts(run).owner;
     const { stages } = viewOf(run, parties);
     const open = stages.filter(({ own }) => own.state === "proving" || own.state === "proved");
     const known = open.flatMap(({ progress }) => progress?.proof?.out_of_reach ?? []);

@@ -1,7 +1,7 @@
 // An agent that our own bridge carries is added and removed, on a real repository.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type AddOptions, addAgent } from "../../../../src/federation/agents/add.ts";
+import { type AddOptions, addAgent } from "../../../../src/federation/agents/pin.ts";
 import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { AgentsFile } from "../../../../src/rendered-files/agents-file.ts";

@@ -219,9 +219,8 @@ describe("changing an agent's identity", () => {
     const strangers = await cardBy(await cardKey("stranger"));
     const other = await rotateAgent(federation, parts, { ...lost, oldCard: strangers });
     assert.equal(other.complete, false);
-    assert.match(other.notes.join(), /^--old-card was not used: it does not verify by the old key \(/);
     const shown = await rotateAgent(federation, parts, { ...lost, oldCard: signed });
-    assert.deepEqual([shown.complete, shown.notes], [true, []]);
+    assert.equal(shown.complete, true);
   });
 
   it("guard in_version_control refuses a private key below a work tree [PRT-1]", async (t) => {
@@ -318,11 +317,9 @@ describe("changing an agent's identity", () => {
 
   it("a pin after the publisher's rotation stays incomplete until a card of the old key is observed to fail [PRT-1]", async (t) => {
     const { federation, parts, weather, serve, decide } = await identities(t);
-    let told = "";
     const pin = async (key: Key, replaces: string, oldCard?: Buffer) => {
       const options = { partner: "lighthouse", agent: WEATHER, identity: key.identity, replaces, oldCard };
-      const { complete, conditions, notes } = await pinAgent(federation, parts, options);
-      told = notes.join();
+      const { complete, conditions } = await pinAgent(federation, parts, options);
       const [seen] = conditions.filter(({ condition }) => condition === "old_identity_fails");
       return [complete, seen?.verdict, seen?.found];
     };
@@ -340,10 +337,6 @@ describe("changing an agent's identity", () => {
       await pin(second, "lighthouse-card-1", strangers),
       unseen,
       "another's card proves nothing",
-    );
-    assert.match(
-      told,
-      /^--old-card was not used: it does not verify by the old key \(lighthouse-card-1\)\.$/,
     );
     const shown = await pin(second, "lighthouse-card-1", await cardBy(weather));
     assert.deepEqual(shown, [true, "met", "key_not_pinned"]);

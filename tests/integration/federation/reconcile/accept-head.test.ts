@@ -239,6 +239,7 @@ describe("accepting the branch's head", () => {
       ...{ server_name: serverName, azp: "pilots-renewed", approval: "CHG-1", git_revision: good },
       ...{ timestamp: "2026-05-04T10:00:00.000Z", rooms: null, rooms_replaced: 0, planes: [] },
       retired: { card_keys: [], clients: [azp], server_keys: [] },
+      new_identities: `sha256:${"0".repeat(64)}`,
     };
     const refusalWith = async (registry: string, written?: object) => {
       operatorGit(repository.path, "update-ref", "refs/heads/main", good);

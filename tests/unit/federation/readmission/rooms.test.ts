@@ -8,7 +8,7 @@ import type { RoomId, ServerName, UserId } from "../../../../src/domain/identifi
 import type { FederationConfig } from "../../../../src/federation/config.ts";
 import { freshSigningKey } from "../../../../src/federation/homeserver/signed-request.ts";
 import { Journal } from "../../../../src/federation/planes/rooms/undo-journal.ts";
-import { Readmission } from "../../../../src/federation/readmission/readmission.ts";
+import { Progress } from "../../../../src/federation/readmission/readmission.ts";
 import { readmissionRooms } from "../../../../src/federation/readmission/rooms.ts";
 import type { DesiredState } from "../../../../src/federation/reconcile/desired-state.ts";
 import { StateFolder } from "../../../../src/federation/state/folder.ts";
@@ -49,7 +49,7 @@ describe("readmissionRooms", () => {
     const rooms = readmissionRooms(config, { clock: new ManualClock(0), state, note: () => undefined });
     const touched = await rooms.observe(desired, PARTNER);
     assert.deepEqual(
-      Readmission.shape.touched.parse(touched)?.map((one) => one.room),
+      Progress.shape.touched.parse(touched)?.map((one) => one.room),
       ["!a%20quay%C3%A9:b.test"],
     );
     const replaced = await rooms.replace(desired, PARTNER, ["!a%20quay%C3%A9:b.test"]);

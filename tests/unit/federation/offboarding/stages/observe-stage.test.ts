@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import {
   judgeObservation,
   type StageObservation,
-} from "../../../../../src/federation/offboarding/stages/judge-stage.ts";
+} from "../../../../../src/federation/offboarding/stages/observe-stage.ts";
 import { HINTS } from "../../../../../src/federation/workflow/hints.ts";
 import { isSettled } from "../../../../../src/records/conditions/evaluate.ts";
 import { conditionsOfStage } from "../../../../../src/records/conditions/evaluate-stage.ts";
