@@ -29,7 +29,6 @@ const Restart = z.strictObject({
   command: z.array(z.string().min(1)).min(1),
   /** Restarts beyond this wait; the transport plane is then reported as deferred. */
   maxPerHour: z.int().min(1).max(60).default(6),
-  /** Until the homeserver answers again. */
   timeout: durationMs("60s", { min: "1s" }),
 });
 
@@ -73,7 +72,6 @@ export const FederationConfigFile = z.strictObject({
       .strictObject({ name: z.string().min(1), email: z.string().min(3) })
       .default({ name: "Drawbridge", email: "drawbridge@localhost" }),
   }),
-  /** Folder for the reconciler's records, mode 0700. */
   state: Path.default("state"),
   reconcile: z
     .strictObject({
@@ -109,7 +107,6 @@ export const FederationConfigFile = z.strictObject({
     .strictObject({
       publicationFile: Path,
       invocationFile: Path,
-      /** Written by the gateway: what it has in force. */
       stateFile: Path,
       accessLog: Path,
       url: Url,

@@ -197,7 +197,6 @@ export async function keycloakIssuer(folder: string): Promise<KeycloakUnderTest>
         secretsDirectory: ".",
       },
       folder,
-      systemClock,
     ),
     realm,
     adminSecret,

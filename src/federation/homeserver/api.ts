@@ -118,7 +118,6 @@ export class HomeserverAccess {
     return parseAnswer(schema, await this.call(method, operation, path, { body }), operation);
   }
 
-  /** Closes the connections, requests in flight included. */
   async close(): Promise<void> {
     await this.#agent.destroy();
   }

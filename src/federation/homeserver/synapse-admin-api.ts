@@ -21,7 +21,6 @@ const SentEvent = z.object({
 });
 const MadeRoom = z.object({ room_id: z.custom<RoomId>((value) => parseRoomId(value) !== undefined) });
 
-/** Acts in rooms as one local user, with that user's power there. */
 export class ActingUser {
   readonly userId: UserId;
   readonly #access: HomeserverAccess;
@@ -215,7 +214,6 @@ export class SynapseAdminApi {
     return states.includes("complete") ? "complete" : "failed";
   }
 
-  /** Whether nobody here can join or be invited to a room any more. */
   async isBlocked(room: RoomId): Promise<boolean> {
     const path = [...ADMIN, "v1", "rooms", room, "block"];
     return (await this.#access.read(Block, "read a room's block", path)).block === true;
@@ -258,7 +256,6 @@ export class LentTokens {
     this.#clock = clock;
   }
 
-  /** Acts as a user; undefined when the homeserver does not allow it. */
   async as(user: UserId): Promise<ActingUser | undefined> {
     if (user === this.#operatorId) return this.#operator.self(user);
     const now = this.#clock.now();

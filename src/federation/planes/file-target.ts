@@ -34,7 +34,6 @@ export function standingText(target: string): string | undefined {
   return isNoFile(target) ? "" : readIfPresent(target);
 }
 
-/** Compares a target with the text that should stand there: it may be `edited` or `missing`. */
 export function fileDrift(target: string, desiredText: string): Omit<Drift, "plane"> | undefined {
   if (isNoFile(target)) return { subject: target, kind: "edited", found: null };
   const text = readIfPresent(target);

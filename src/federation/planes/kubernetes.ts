@@ -100,7 +100,6 @@ function backendRef({ backend, upstream }: RuleTarget): Plain {
     : { group: "", kind: "Service", name: service[1], namespace: service[2], port: portOf(port) };
 }
 
-/** The backend of an agent that is no Service of the cluster. */
 export function upstreamBackend(
   registry: Registry,
   plane: string,

@@ -1,6 +1,6 @@
 // What a plane is. Invariants: `render` reads nothing but the registry; `apply` is idempotent and ends in a verified
 // state or says what it could not reach; nothing reported here holds content.
-import type { z } from "zod";
+import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import {
@@ -24,11 +24,9 @@ export interface PlaneRender {
 export interface DesiredPlane {
   readonly revision: string;
   readonly registry: Registry;
-  /** The rendered one-machine files of this plane, as committed. */
   readonly files: RenderedFiles;
 }
 
-/** The text of a rendered file of a revision. @throws DrawbridgeError `head_refused` when it is missing */
 export function renderedText({ files }: DesiredPlane, path: string): string {
   const text = files.get(path);
   if (text === undefined) throw refusedFile(path, "is missing");
@@ -65,22 +63,21 @@ export interface PlaneProgress {
 }
 
 /** Something that a plane could not bring to the desired state, and why: a closed set of reasons each plane names. */
-export interface OutOfReach {
-  readonly partner: string;
-  readonly subject: string;
-  readonly reason: string;
-  readonly hint: string;
-}
+export const OutOfReach = z.strictObject({
+  partner: z.string(),
+  subject: z.string(),
+  reason: z.string(),
+  hint: z.string(),
+});
+export type OutOfReach = Readonly<z.output<typeof OutOfReach>>;
 
 export type PlaneOutcome =
   | { readonly state: "in_force"; readonly changed: boolean }
   | { readonly state: "incomplete"; readonly changed: boolean; readonly outOfReach: readonly OutOfReach[] }
-  /** Left for later, such as a restart beyond its limit. */
   | { readonly state: "deferred"; readonly reason: string; readonly retryAfterMs: number };
 
 export interface Drift {
   readonly plane: PlaneName;
-  /** A file, a room ID, a client ID. */
   readonly subject: string;
   /** `edited`, `missing`, `extra`, … */
   readonly kind: string;
@@ -106,7 +103,6 @@ export interface PlaneRuntime {
   ): Promise<readonly EvidenceItem[]>;
 }
 
-/** What an observation found; fields that are left out say nothing. */
 export type OperatorFinding = Pick<EvidenceItemBody, "verdict"> & Partial<EvidenceItemBody>;
 
 /** Makes an observation as the operator, from inside, and seals it with when it began and how long it took. */
@@ -132,7 +128,6 @@ export function unmanagedPlane(name: PlaneName): PlaneRuntime {
   };
 }
 
-/** Partners to whom a plane is open, sorted by server name. */
 export function openPartners({ partners }: Registry, plane: PlaneName): readonly PartnerEntry[] {
   return partners.filter(({ partner }) => planeState(partner, plane) === "open");
 }

@@ -31,7 +31,6 @@ export const ProbeFile = z.strictObject({
     tokenEndpoint: Url.optional(),
     /** The resource (RFC 8707) that a token is asked for. */
     audience: z.string().min(1).optional(),
-    /** Rooms that are tried, by ID or alias. */
     rooms: z.array(z.string().regex(/^[!#]./su)).default([]),
   }),
   as: z.strictObject({
@@ -61,7 +60,6 @@ export const ProbeFile = z.strictObject({
 });
 export type ProbeConfig = z.output<typeof ProbeFile> & { readonly directory: string };
 
-/** @throws ConfigError, DrawbridgeError `config_unreadable` */
 export function loadProbeConfig(file: string): ProbeConfig {
   const path = resolve(file);
   return { ...loadYaml(ProbeFile, path), directory: dirname(path) };

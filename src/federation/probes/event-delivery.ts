@@ -24,15 +24,13 @@ interface Crossing {
 type AtWitness = "held" | "late" | "absent";
 
 interface Relay {
-  readonly passed: boolean;
-  /** What it was to pass on never got to it. */
-  readonly isLate: boolean;
+  readonly passed?: boolean;
+  readonly isLate?: boolean;
   /** The event has come after all, and the witness has not written. */
-  readonly hasCome: boolean;
+  readonly hasCome?: boolean;
   readonly finding?: ProbeResult;
 }
 
-const NOT_PASSED: Relay = { passed: false, isLate: false, hasCome: false };
 const LATE = notApplicable("witness_lacks_event");
 /** What comes directly may be this much slower than what goes to the witness, though something speaks against it. */
 const DIRECT_MS = 1_000;
@@ -43,16 +41,13 @@ interface Direction {
   readonly send: () => Promise<Sent>;
   /** Why nothing can be sent, if the sender's own homeserver refuses and that means something. */
   refused(): Promise<Explanation | undefined>;
-  /** What the sender is otherwise. */
   readonly outsider: string;
   receives(eventId: string): Promise<boolean>;
   /** Whether the receiver is shown nothing of the room at all, so that an absence says nothing. */
   isBlind?(): Promise<boolean>;
   /** Whether the receiver will never be shown the event, so that waiting shows nothing. */
   isMoot(): Promise<boolean>;
-  /** Why it cannot have come directly. */
   whyNot(eventId: string): Promise<Explanation | undefined>;
-  /** Why it cannot have come through the witness either. */
   whyNotRelayed(): Promise<Explanation | undefined>;
 }
 
@@ -62,7 +57,6 @@ interface Crossed {
   readonly eventId: string | undefined;
 }
 
-/** Sends in every direction. */
 export async function crossRoom(room: ProbedRoom): Promise<Crossed> {
   const { partner, observer } = room.people;
   if (partner === undefined || observer === undefined) {
@@ -185,7 +179,7 @@ async function send(room: ProbedRoom, direction: Direction): Promise<Crossing> {
   // It is there, and may have come either way.
   const isThere = relay.finding?.verdict === "open";
   const judged = (explanation: Explanation | undefined, reason: string): ProbeResult => {
-    const isMissing = relay.passed && !isThere;
+    const isMissing = relay.passed === true && !isThere;
     if (isBlind && explanation === undefined) return notApplicable("user_is_no_member");
     return {
       verdict: isMissing || explanation !== undefined ? "closed" : "unknown",
@@ -221,22 +215,21 @@ async function throughWitness(
   known: AtWitness | undefined,
 ): Promise<Relay> {
   const { witness } = room.people;
-  if (witness === undefined)
-    return { ...NOT_PASSED, finding: notConfigured("witness"), hasCome: await receives(eventId) };
+  if (witness === undefined) return { finding: notConfigured("witness"), hasCome: await receives(eventId) };
   if (isMoot) {
-    return (await witness.isJoined(room.id)) ? NOT_PASSED : { ...NOT_PASSED, finding: NO_WITNESS };
+    return (await witness.isJoined(room.id)) ? {} : { finding: NO_WITNESS };
   }
   const atWitness = known ?? (await arrivalAtWitness(room, eventId));
-  if (atWitness === "absent") return { ...NOT_PASSED, finding: NO_WITNESS, hasCome: await receives(eventId) };
-  if (atWitness === "late") return { ...NOT_PASSED, isLate: true, hasCome: await receives(eventId) };
-  if (await receives(eventId)) return { ...NOT_PASSED, hasCome: true };
+  if (atWitness === "absent") return { finding: NO_WITNESS, hasCome: await receives(eventId) };
+  if (atWitness === "late") return { isLate: true, hasCome: await receives(eventId) };
+  if (await receives(eventId)) return { hasCome: true };
   const { eventId: later } = await witness.send(room.id);
-  if (later === undefined) return NOT_PASSED;
+  if (later === undefined) return {};
   const passed = await room.within(() => receives(later));
-  if (!(await receives(eventId))) return { ...NOT_PASSED, passed };
+  if (!(await receives(eventId))) return { passed };
   const at = { layer: "witness_homeserver", status: 200, reason: "relayed" } as const;
   const finding = { verdict: "open", ...at, references: [eventId, later] } as const;
-  return { ...NOT_PASSED, passed, finding };
+  return { passed, finding };
 }
 
 /** A failure of one way, such as a homeserver that is down, leaves the other way unknown too. */

@@ -22,7 +22,6 @@ export interface OutsideOptions {
   readonly rooms?: readonly RoomId[];
 }
 
-/** Tries everything and returns what it found. @throws DrawbridgeError `secret_unavailable` */
 export async function probeFromOutside(
   config: ProbeConfig,
   sources: ProbeSources,

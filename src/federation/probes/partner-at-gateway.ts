@@ -74,7 +74,6 @@ export async function invoke(
   return readInvokeAnswer(await ask(agent.invokeUrl, headers, body));
 }
 
-/** Plane 5: may the partner's client get a token, and may it invoke the agents? */
 export async function probeInvocation(config: ProbeConfig, sources: ProbeSources): Promise<EvidenceItem[]> {
   const about = { plane: "gateway", partner: config.as.serverName, vantage: "partner" } as const;
   let token: string | undefined;
@@ -97,7 +96,6 @@ export async function probeInvocation(config: ProbeConfig, sources: ProbeSources
   return [tokenItem, ...invocations];
 }
 
-/** Plane 4: is the card public? */
 export function probeCards(config: ProbeConfig, { clock }: ProbeSources): Promise<EvidenceItem[]> {
   const partner = config.as.serverName;
   const about = { plane: "card", partner, vantage: "partner", probe: "card_fetch" } as const;

@@ -19,7 +19,6 @@ import {
 interface Door {
   /** Absent without a witness, which is a hindrance. */
   readonly server: string | undefined;
-  /** Why the third server cannot be asked. */
   readonly hindrance: ProbeResult | undefined;
   readonly probes: Readonly<Record<"makeJoin" | "join" | "event" | "backfill", OutsideProbe>>;
 }
@@ -44,7 +43,6 @@ const AT_WITNESS: Door["probes"] = {
   backfill: "backfill_at_witness",
 };
 
-/** All of them: what crosses, then joins and history, at one server after another. */
 export async function probeRoom(room: ProbedRoom): Promise<EvidenceItem[]> {
   const { items, eventId } = await crossRoom(room);
   const { witness, targetName } = room.people;

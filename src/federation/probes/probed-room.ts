@@ -22,7 +22,6 @@ export interface RoomPeople {
   readonly observer: Person | undefined;
 }
 
-/** Why an event could not arrive, as other refusals explain it. */
 export interface Explanation {
   readonly layer: string;
   readonly reason: string;
@@ -30,7 +29,7 @@ export interface Explanation {
 }
 
 export interface RoomProbeOptions {
-  /** How long an event may take to arrive, in milliseconds. */
+  /** Milliseconds. */
   readonly arrivalTimeoutMs: number;
   /** Set when the target's transport refuses the partner, and so sends it nothing either. */
   readonly transport: Explanation | undefined;
@@ -89,7 +88,6 @@ export class ProbedRoom {
     return (other ?? partner)?.userId ?? `@probe:${partnerName}`;
   }
 
-  /** Waits, at most for a part of what something may take to arrive. */
   pause(ms: number): Promise<void> {
     return this.#sources.clock.sleep(Math.min(ms, this.options.arrivalTimeoutMs / PAUSE_PART));
   }

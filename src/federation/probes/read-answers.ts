@@ -52,7 +52,6 @@ export function notConfigured(what: string): ProbeResult {
   return { verdict: "unknown", layer: "none", status: null, reason: `not_configured:${what}` };
 }
 
-/** A probe that would say nothing as things stand, and why. */
 export function notApplicable(why: string): ProbeResult {
   return { verdict: "unknown", layer: "none", status: null, reason: `not_applicable:${why}` };
 }
@@ -196,7 +195,6 @@ const HOMESERVER_SENTENCES: readonly (readonly [RegExp, string, string])[] = [
   [/^This user is not permitted to send invites to this server\/user$/, "border", "invite_refused"],
 ];
 
-/** Whether and by what a homeserver refused; undefined when it did not refuse. */
 export function homeserverRefusal(answer: MatrixAnswer): ProbeResult | undefined {
   if (answer.status !== 403) return undefined;
   const error = answer.body["error"];

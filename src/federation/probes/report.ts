@@ -28,7 +28,6 @@ export interface Judgement {
   readonly items: readonly Judged[];
   /** Closed planes of those asked about that no item shows closed. */
   readonly unproven: readonly PlaneName[];
-  /** Whether everything that was tried is as wanted, and every closed plane is shown closed. */
   readonly holds: boolean;
 }
 
@@ -85,7 +84,6 @@ export function judge(
   return { items, unproven, holds: unproven.length === 0 && items.every(isGood) };
 }
 
-/** The most urgent first. */
 const MARKS: Readonly<Record<Judged["outcome"], string>> = {
   otherwise: "WRONG",
   unclear: "?",

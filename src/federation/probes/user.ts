@@ -27,7 +27,6 @@ export class Person {
   readonly #token: string;
   readonly #sources: ProbeSources;
 
-  /** @throws DrawbridgeError `secret_unavailable` */
   constructor(user: ProbeUser, directory: string, sources: ProbeSources) {
     this.userId = user.userId;
     this.serverName = user.serverName;

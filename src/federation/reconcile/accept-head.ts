@@ -215,7 +215,6 @@ export async function acceptedState(
   return { repository, desired: await stateAt(context, accepted), refusal: { reason, detail, hint } };
 }
 
-/** The head's state. @throws DrawbridgeError `head_refused` when it may not be accepted; `repository_unusable` */
 export async function goodState(context: HeadContext): Promise<CurrentState> {
   const { assessment } = await assessBranch(context);
   if (assessment.good) return { repository: context.repository, desired: assessment.desired };

@@ -37,7 +37,6 @@ export interface AppliedPlane {
   readonly step: "applied" | "current" | "waiting" | "superseded" | "unmanaged";
   /** Says nothing where the revision is superseded. */
   readonly record: PlaneRecord;
-  /** Differences found and kept in this step. */
   readonly drift: number;
   readonly changed: boolean;
 }
@@ -128,7 +127,6 @@ function afterAttempt(before: PlaneRecord, applied: Applied, repaired: boolean):
   return { ...record, inForce: { ...inForce, revision, repairedAt } };
 }
 
-/** The record where a newer revision holds the same files, so that nothing is to be applied. */
 function withRevision(record: PlaneRecord, revision: Revision): PlaneRecord {
   if (record.applied === null || record.applied.revision === revision) return record;
   return {

@@ -26,7 +26,6 @@ export interface ReconcileContext {
   readonly signing?: SigningPolicy | undefined;
 }
 
-/** UTC, ISO 8601 with milliseconds. */
 export function timestamp(ms: number): string {
   return new Date(ms).toISOString();
 }
@@ -100,7 +99,6 @@ export type ReconcileEvent =
       readonly hint: string | null;
       readonly durationMs: number;
     } & Pick<Applied, "revision" | "digest" | "outcome" | "reason" | "outOfReach" | "retryAt">)
-  /** Another process is at work on the plane. */
   | { readonly event: "plane_waits"; readonly plane: PlaneName }
   | { readonly event: "drift"; readonly record: DriftRecord }
   | { readonly event: "drift_unknown"; readonly plane: PlaneName; readonly code: string }

@@ -10,13 +10,11 @@ import { blobIdOf, isFile, isSubmodule, type Repository, type Revision } from ".
 
 const RENDERED = "rendered/";
 const PLAIN_FILE = "100644";
-/** A text that no parser takes. */
 const NO_FILE = "\0no file";
 
 /** Registry and rendered files of a revision, by path; partners that are known are not read again. */
 export interface RevisionFiles {
   readonly registry: ReadonlyMap<string, StoredFile>;
-  /** The texts below rendered/, by path in the repository. */
   readonly rendered: ReadonlyMap<string, string>;
   /** The blob of each plain file where renders belong; null for anything else that is there. */
   readonly renderedBlobs: ReadonlyMap<string, string | null>;

@@ -12,7 +12,6 @@ import type { ReconcileContext } from "./context.ts";
 
 const PREFIX = "drawbridge_federation_";
 
-/** A registry whose gauges are set from the records at each scrape. */
 export function reconcilerMetrics({ state, planes }: Pick<ReconcileContext, "state" | "planes">): Registry {
   const registry = new Registry();
   const gauge = (name: string, help: string, labels: readonly string[] = [], collect = () => {}) =>

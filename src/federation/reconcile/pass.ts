@@ -17,7 +17,6 @@ const RESTARTS_MAX = 20;
 export interface PassOptions extends Omit<ApplyPlaneOptions, "stateOf"> {
   readonly plane?: PlaneName | undefined;
   readonly allowNonFastForward?: boolean;
-  /** Aborts between two planes. */
   readonly signal?: AbortSignal;
 }
 
@@ -133,7 +132,6 @@ async function directionTo(
   desired: DesiredState,
   stateOf: StateOf,
 ): Promise<Direction> {
-  /** Undefined: it is not known what was admitted. */
   const before = new Set<Registry | undefined>();
   for (const plane of PLANE_NAMES) {
     if (context.planes[plane].unmanaged) continue;

@@ -19,9 +19,7 @@ export const DriftRecord = z.strictObject({
   at: z.iso.datetime(),
   plane: z.enum(PLANE_NAMES),
   subject: z.string(),
-  /** `edited`, `missing`, `extra`, … */
   kind: z.string(),
-  /** SHA-256, tagged, of what was found; null when nothing was. */
   found: z.string().nullable(),
   revision: z.string(),
   /** Where the text is kept, below the state folder; null when there was none to keep. */

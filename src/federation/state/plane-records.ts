@@ -5,6 +5,7 @@ import { z } from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import { GitRevision } from "../../records/format/fields.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
+import { OutOfReach } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "./folder.ts";
 
@@ -15,13 +16,6 @@ const Mark = z.strictObject({ revision: RevisionField, digest: Sha256Digest, at:
 
 export const OutcomeName = z.enum(["in_force", "incomplete", "deferred", "failed"]);
 
-const LeftOver = z.strictObject({
-  partner: z.string(),
-  subject: z.string(),
-  reason: z.string(),
-  hint: z.string(),
-});
-
 /** `at` is when the last attempt ended, also one that changed nothing. */
 const Applied = Mark.extend({
   /** When the first attempt at this state ended, which gives the order in which the planes received it. */
@@ -29,10 +23,8 @@ const Applied = Mark.extend({
   outcome: OutcomeName,
   /** Why it was deferred, or the code of the error that it failed with. */
   reason: z.string().nullable(),
-  outOfReach: z.array(LeftOver),
-  /** Tries of this digest after the first. */
+  outOfReach: z.array(OutOfReach),
   attempts: z.int().min(0),
-  /** When it is tried again; null when it is in force. */
   retryAt: Time.nullable(),
 });
 export type Applied = z.output<typeof Applied>;
@@ -69,7 +61,6 @@ export type RefusalReason = z.output<typeof RefusalReason>;
 
 const HeadRecord = z.strictObject({
   version: z.literal(1),
-  /** The last revision that was found good, from which the planes are applied. */
   accepted: Mark.pick({ revision: true, at: true }).nullable(),
   /** The branch's head where it is another revision, and why it is not accepted. */
   refused: z.strictObject({ revision: RevisionField.nullable(), reason: RefusalReason, at: Time }).nullable(),

@@ -100,7 +100,6 @@ function isInForce(status: BorderStatus, digest: string): boolean {
   return status.policy_digest === digest && status.state === "in_force";
 }
 
-/** The module's status as soon as it has the policy; undefined when the homeserver does not answer. */
 async function whenInForce(
   module: BorderStatusClient,
   digest: string,

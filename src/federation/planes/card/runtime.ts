@@ -34,7 +34,6 @@ interface Part {
   readonly path: string;
   readonly target: string;
   readonly name: string;
-  /** Digest of what the program has in force; undefined when it does not run. */
   digest(): Promise<string | undefined>;
   /** @returns false when the program does not run. @throws DrawbridgeError when it refuses the file */
   untilInForce(text: string): Promise<boolean>;
@@ -141,7 +140,6 @@ type Observe = (
   find: () => Promise<OperatorFinding> | OperatorFinding,
 ) => Promise<EvidenceItem>;
 
-/** Operator evidence: are our cards public, does our bridge trust the partner's, may its users ask a ghost. */
 export async function cardEvidence(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
   const partner = options.partner.partner.serverName;
   const observe: Observe = (probe, layer, subject, find) =>
@@ -190,7 +188,6 @@ async function ourCards(
   return items;
 }
 
-/** Each agent of the partner that our bridge carries, or has carried. */
 async function theirCards(options: ProbeOptions, observe: Observe): Promise<EvidenceItem[]> {
   const { config, desired, partner } = options;
   const agents = Object.keys(partner.partner.card.consumes);

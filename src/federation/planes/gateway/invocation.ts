@@ -1,22 +1,12 @@
 // Who may invoke what, as both targets of plane 5 render it.
 // Invariants: a client is in the list of an agent only if the registry lets it invoke exactly that agent and
 // its plane is open; an agent without clients is not there at all.
-import type { Quota } from "../../../rendered-files/gateway-files.ts";
-import type { OfferedAgent } from "../../registry/organisation.ts";
 import { clientsInForce, type Registry } from "../../registry/partner.ts";
 import { openPartners } from "../plane.ts";
 
-export interface InvocableAgent {
-  readonly name: string;
-  readonly offered: OfferedAgent;
-  /** Client IDs (`azp`), sorted. */
-  readonly clients: readonly string[];
-}
+export type InvocableAgent = ReturnType<typeof invocationOf>["agents"][number];
 
-export function invocationOf(registry: Registry): {
-  readonly agents: readonly InvocableAgent[];
-  readonly quotas: readonly (readonly [clientId: string, quota: Quota])[];
-} {
+export function invocationOf(registry: Registry) {
   const { organisation } = registry;
   const callers = [
     ...clientsInForce(registry).filter(({ enabled }) => enabled),

@@ -11,7 +11,6 @@ import type { Drift } from "../plane.ts";
 export type IssuedClient = ClientsFile["clients"][number];
 
 export interface IssuerIntent {
-  /** Server name of the organisation that declares these clients. */
   readonly owner: string;
   readonly clients: readonly IssuedClient[];
   readonly text: string;

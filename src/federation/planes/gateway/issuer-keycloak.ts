@@ -3,7 +3,6 @@
 // is taken over when it is declared, and never deleted; what was done is read back.
 import { resolve } from "node:path";
 import { z } from "zod";
-import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { readRegistrySecret } from "../../../runtime/secrets.ts";
 import type { Drift } from "../plane.ts";
@@ -44,9 +43,9 @@ export class Keycloak implements IssuerAdapter {
   /** Clients that are never touched, also when the registry declares them: Keycloak's, and the one that we act as. */
   readonly #foreign: ReadonlySet<string>;
 
-  constructor(target: KeycloakTarget, directory: string, clock: Clock) {
+  constructor(target: KeycloakTarget, directory: string) {
     const { realm, adminRealm, adminClientId, audience, secretsDirectory } = target;
-    this.#admin = new KeycloakAdmin(target, directory, clock);
+    this.#admin = new KeycloakAdmin(target, directory);
     this.#audience = audience;
     this.#secretsFolder = resolve(directory, secretsDirectory);
     this.#foreign = new Set([...KEYCLOAKS_OWN, ...(realm === adminRealm ? [adminClientId] : [])]);

@@ -1,11 +1,10 @@
-// Keycloak's Admin REST API (26), as a service account. Invariants: its token is kept until shortly before it ends and
-// requested anew once when it is refused; it goes to the configured address alone; every exchange has a deadline;
-// neither token, secret nor body reaches an error.
+// Keycloak's Admin REST API (26), as a service account. Invariants: its token is requested anew once when it is
+// refused; it goes to the configured address alone; every exchange has a deadline; neither token, secret nor body
+// reaches an error.
 import { resolve } from "node:path";
 import { Agent } from "undici";
 import { z } from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
-import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { membersOf } from "../../../domain/json.ts";
@@ -20,31 +19,23 @@ export type KeycloakTarget = Extract<
   { readonly adapter: "keycloak" }
 >;
 
-interface AdminAnswer {
-  readonly status: number;
-  readonly body: unknown;
-}
-
 const EXCHANGE_MS = 10_000;
 /** A Keycloak that is down must not hold up what the gateway closes. */
 const CONNECT_MS = 2_000;
-const RENEW_BEFORE_MS = 15_000;
 
 export class KeycloakAdmin {
   readonly #target: KeycloakTarget;
   readonly #directory: string;
-  readonly #clock: Clock;
   #agent: Agent | undefined;
-  #token: { readonly value: string; readonly renewAt: number } | undefined;
+  #token: string | undefined;
 
-  constructor(target: KeycloakTarget, directory: string, clock: Clock) {
+  constructor(target: KeycloakTarget, directory: string) {
     this.#target = target;
     this.#directory = directory;
-    this.#clock = clock;
   }
 
   /** Any answer but 401, 403 and 5xx; `path` is below the realm. @throws DrawbridgeError `issuer_unavailable` */
-  async call(method: "GET" | "POST" | "PUT" | "DELETE", path: string, body?: unknown): Promise<AdminAnswer> {
+  async call(method: "GET" | "POST" | "PUT" | "DELETE", path: string, body?: unknown) {
     const { realm, adminClientId } = this.#target;
     for (let attempt = 0; ; attempt += 1) {
       const token = await this.#accessToken();
@@ -66,8 +57,7 @@ export class KeycloakAdmin {
   }
 
   async #accessToken(): Promise<string> {
-    const now = this.#clock.now();
-    if (this.#token !== undefined && now < this.#token.renewAt) return this.#token.value;
+    if (this.#token !== undefined) return this.#token;
     const { adminRealm, adminClientId, adminClientSecret } = this.#target;
     const headers = {
       // Read anew for each token, so that it can be rotated.
@@ -78,19 +68,18 @@ export class KeycloakAdmin {
       `/realms/${encodeURIComponent(adminRealm)}/protocol/openid-connect/token`,
       { method: "POST", headers, body: "grant_type=client_credentials" },
     );
-    const { access_token: value, expires_in: lifeS } = membersOf(body);
-    if (status !== 200 || typeof value !== "string" || value === "") {
+    const { access_token: token } = membersOf(body);
+    if (status !== 200 || typeof token !== "string" || token === "") {
       throw unavailable(
         `Keycloak gives ${adminClientId} no token: ${status}`,
         "Compare adminRealm, adminClientId and its secret with Keycloak; service accounts must be enabled.",
       );
     }
-    const lifeMs = typeof lifeS === "number" ? lifeS * 1_000 : 0;
-    this.#token = { value, renewAt: now + Math.max(lifeMs - RENEW_BEFORE_MS, lifeMs / 2) };
-    return value;
+    this.#token = token;
+    return token;
   }
 
-  async #exchange(resource: string, options: Omit<JsonRequest, "timeoutMs">): Promise<AdminAnswer> {
+  async #exchange(resource: string, options: Omit<JsonRequest, "timeoutMs">) {
     const { url, caFile } = this.#target;
     this.#agent ??= new Agent({
       connections: 4,
@@ -230,7 +219,6 @@ export function extraMappers({ protocolMappers }: KeycloakClient): string[] {
   );
 }
 
-/** Whether an enabled client is as it should be; its secret is compared apart. */
 export function hasSettings(client: KeycloakClient, audience: string): boolean {
   const [mapper] = client.protocolMappers;
   return (

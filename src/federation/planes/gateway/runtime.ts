@@ -39,7 +39,7 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
   const stateFile = resolve(config.directory, gateway.stateFile);
   const issuer =
     gateway.issuer.adapter === "keycloak"
-      ? new Keycloak(gateway.issuer, config.directory, clock)
+      ? new Keycloak(gateway.issuer, config.directory)
       : declaredClientsAdapter(gateway.issuer, config.directory);
 
   const applyGateway = async (text: string, progress: PlaneProgress): Promise<Half> => {
@@ -196,7 +196,6 @@ function desiredOf(desired: DesiredPlane): { readonly invocation: string; readon
 /** Envoy takes a token up to two seconds past its end. */
 const SKEW_S = 2;
 
-/** Whether the gateway admits a client. @param invocation as rendered */
 function callersInForce(
   stateFile: string,
   invocationFile: string,

@@ -52,7 +52,6 @@ function chunks<T>(all: readonly T[]): readonly (readonly T[])[] {
   );
 }
 
-/** Queries what the homeserver enforces in these rooms, has it read stale entries anew, and queries again. */
 export async function enforceAtHome(
   session: RoomsSession,
   rooms: readonly RoomId[],
@@ -174,7 +173,6 @@ async function awaitServer(
   return [];
 }
 
-/** Whether a server has an event: `GET /_matrix/federation/v1/event/ID`, signed by our own server. */
 export async function hasEvent(
   session: Pick<RoomsSession, "signed">,
   server: ServerName,

@@ -120,7 +120,6 @@ export function aclNames(acl: FoundAcl | undefined): ServerAcl {
   };
 }
 
-/** Whether both admit the same servers by the same names; their order does not matter. */
 export function isSameAcl(found: FoundAcl | undefined, desired: ServerAcl): boolean {
   if (found === undefined) return false;
   return JSON.stringify(aclNames(found)) === JSON.stringify(aclNames(desired));

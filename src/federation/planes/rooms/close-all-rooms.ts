@@ -69,7 +69,6 @@ class ClosingPass {
     this.#partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
   }
 
-  /** Closes the rooms that are known, then those that appear or are found by the partners' users meanwhile. */
   async closeAll(): Promise<void> {
     const session = this.#session;
     const listed = await listRooms(session, this.#partners);
@@ -154,12 +153,7 @@ async function closeUnlessGone(session: RoomsSession, room: RoomId): Promise<Set
   return closeRoom(session, room);
 }
 
-interface Ended {
-  readonly rooms: ReadonlySet<RoomId>;
-  readonly obstacles: readonly (Obstacle & { readonly room: RoomId })[];
-}
-
-async function endRooms(session: RoomsSession, pass: ClosingPass): Promise<Ended> {
+async function endRooms(session: RoomsSession, pass: ClosingPass) {
   const rooms = new Set<RoomId>();
   const obstacles: (Obstacle & { room: RoomId })[] = [];
   const made: RoomId[] = [];

@@ -43,7 +43,6 @@ const ClosingPartner = z.strictObject({
   name: z.string().min(1),
   /** `contained`: closed by containment and perhaps soon restored; `removed`: the rooms plane is closed for good. */
   mode: z.enum(["contained", "removed"]),
-  /** What becomes of a shared room once the partner is out of it. */
   after: z.enum(["keep", "read_only", "retire", "replace"]),
   /** A room that cannot be closed is replaced by a new one, or only listed as out of reach. */
   unclosable: z.enum(["replace", "list"]),
@@ -57,7 +56,6 @@ export const RoomsIntent = z.strictObject({
   allow: z.array(ServerNameField),
   /** Partners that stay in rooms: their servers must enforce the ACL as well. Full names, sorted. */
   retained: z.array(ServerNameField),
-  /** Partners that must be out of every room, sorted by server name. */
   closing: z.array(ClosingPartner),
 });
 export type RoomsIntent = z.output<typeof RoomsIntent>;

@@ -43,7 +43,6 @@ export interface Obstacle {
 }
 
 export interface RoomPlan {
-  /** The local user who takes the steps; undefined when nobody can. */
   readonly actor: UserId | undefined;
   readonly steps: readonly RoomStep[];
   readonly obstacles: readonly Obstacle[];
@@ -172,7 +171,6 @@ function whyNotBanned(room: RoomState, actor: UserId, user: UserId): RoomReason 
   return "partner_holds_power";
 }
 
-/** The ACL that a room should have, and whom it must not deny. */
 function planAcl(
   room: RoomState,
   actor: UserId,

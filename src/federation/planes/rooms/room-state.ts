@@ -15,7 +15,6 @@ export interface Power {
   readonly privileged: ReadonlySet<string>;
 }
 
-/** A user's level; above every one that can be written for a creator whom no level binds. */
 export function levelOf(power: Power, user: string): number {
   if (power.privileged.has(user)) return Number.POSITIVE_INFINITY;
   if (power.content === undefined) return user === power.creator ? 100 : 0;

@@ -56,7 +56,6 @@ const KINDS: Readonly<Record<RoomStep["kind"], string>> = {
 /** One drift check takes about this long at most, milliseconds, because a containment may be waiting for it. */
 const CHECK_MAX_MS = 5_000;
 
-/** How far the last drift check came; kept between checks. */
 export interface DriftCursor {
   after?: RoomId | undefined;
   /** The intent that the rooms were compared with; another one is compared from the beginning. */

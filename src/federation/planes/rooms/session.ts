@@ -48,7 +48,6 @@ export function recordOf(session: RoomsSession, partner: string, room: RoomId): 
   return session.journals.get(partner)?.room(room);
 }
 
-/** What the journals of the other partners hold of a room. */
 export function otherRecords({ journals }: RoomsSession, partner: string, room: RoomId): RoomRecord[] {
   return [...journals].flatMap(([other, journal]) => (other === partner ? [] : (journal.room(room) ?? [])));
 }
@@ -65,7 +64,6 @@ export function planFor(session: RoomsSession, room: RoomState): RoomPlan {
   return planRoom(room, { intent, operator, ...more });
 }
 
-/** The journal of a partner, to write. @throws DrawbridgeError `internal` when the pass has none */
 export function journalOf(session: RoomsSession, partner: ServerName): Journal {
   const journal = session.journals.get(partner);
   if (journal === undefined) throw new DrawbridgeError("internal", `there is no journal of ${partner}`);
@@ -93,7 +91,6 @@ interface SessionOptions {
   readonly writes: boolean;
 }
 
-/** Runs `work` with a session and ends it, tokens given back, however `work` ends. */
 export async function withSession<T>(
   config: FederationConfig,
   desired: DesiredPlane,

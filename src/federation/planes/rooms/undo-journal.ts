@@ -52,7 +52,6 @@ const Entry = z.discriminatedUnion("act", [
     act: z.literal("replace"),
     room: Room,
     creator: User.nullable(),
-    /** Of the partner, who were in it then. */
     users: Presences.default([]),
   }),
   z.strictObject({
@@ -74,7 +73,6 @@ const Entry = z.discriminatedUnion("act", [
   }),
   /** The partner was removed for good since: nobody of it is invited again. */
   z.strictObject({ act: z.literal("removed"), room: Room }),
-  /** Everything that could be taken back was. */
   z.strictObject({ act: z.literal("lifted"), room: Room }),
 ]);
 export type JournalEntry = z.output<typeof Entry>;
@@ -99,7 +97,6 @@ export interface RoomRecord {
   readonly removed?: true;
 }
 
-/** The record after one more entry; undefined once it is lifted. */
 export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): RoomRecord | undefined {
   const record: RoomRecord = known ?? { room: entry.room, bans: new Map() };
   switch (entry.act) {
@@ -175,7 +172,6 @@ export class Journal {
     this.#rooms = replay(this.#read, this.#path);
   }
 
-  /** The record of a room; undefined when nothing of it is to be taken back. */
   room(room: RoomId): RoomRecord | undefined {
     return this.#rooms.get(room);
   }

@@ -90,14 +90,9 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
   };
 }
 
-interface DesiredInclude {
-  readonly text: string;
-  /** Sorted. */
-  readonly whitelist: readonly string[];
-}
+type DesiredInclude = ReturnType<typeof desiredInclude>;
 
-/** @throws ConfigError, DrawbridgeError `head_refused` */
-function desiredInclude(desired: DesiredPlane): DesiredInclude {
+function desiredInclude(desired: DesiredPlane) {
   const text = renderedText(desired, TRANSPORT_INCLUDE);
   const include = parseYaml(TransportInclude, text, `rendered/${TRANSPORT_INCLUDE}`);
   return { text, whitelist: [...new Set(include.federation_domain_whitelist)].sort() };
@@ -190,7 +185,6 @@ async function startedAt(config: FederationConfig): Promise<string | undefined> 
   return (await borderStatus(config).status().catch(undefinedFor()))?.started_at;
 }
 
-/** Whether another process than the one that was started at `before` answers with the declared whitelist. */
 async function isBack(config: FederationConfig, include: DesiredInclude, before: string | undefined) {
   if (!isInForce(await runningWhitelist(config), include)) return false;
   const now = await startedAt(config);
@@ -201,16 +195,11 @@ const PATH = "/_synapse/client/v1/config/federation_whitelist";
 
 const Answer = z.object({ whitelist_enabled: z.boolean(), whitelist: z.array(z.string()) });
 
-interface RunningWhitelist {
-  /** Without a whitelist, every server is admitted. */
-  readonly enabled: boolean;
-  /** Sorted. */
-  readonly servers: readonly string[];
-  readonly digest: string;
-}
+/** Without a whitelist that is enabled, every server is admitted. */
+type RunningWhitelist = Awaited<ReturnType<typeof runningWhitelist>>;
 
 /** Undefined when no answer comes. @throws DrawbridgeError `homeserver_refused`, `secret_unavailable` */
-async function runningWhitelist(config: FederationConfig): Promise<RunningWhitelist | undefined> {
+async function runningWhitelist(config: FederationConfig) {
   const token = readSecret(config.homeserver.operatorToken, config.directory);
   const answer = await callResource(config.homeserver.url, PATH, { token });
   if (answer === undefined || answer.status >= 500) return undefined;
@@ -231,7 +220,7 @@ async function runningWhitelist(config: FederationConfig): Promise<RunningWhitel
   return { enabled: parsed.data.whitelist_enabled, servers, digest: whitelistDigest(servers) };
 }
 
-function isInForce(running: RunningWhitelist | undefined, include: DesiredInclude): boolean {
+function isInForce(running: RunningWhitelist, include: DesiredInclude): boolean {
   return running?.enabled === true && running.digest === whitelistDigest(include.whitelist);
 }
 
