@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { z } from "zod";
 import { generateCardKey } from "../../src/cards/sign.ts";
 import { generateSigningKeys } from "../../src/issuer/server.ts";
-import { createKeyPair } from "../../src/records/sign/key-pair.ts";
+import { createKeyPair } from "../../src/records/sign/signer.ts";
 import type { PublicEs256Jwk } from "../../src/rendered-files/agents-file.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../src/runtime/write-file.ts";
 import { keepSecret } from "../files.ts";

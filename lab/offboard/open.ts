@@ -151,9 +151,7 @@ export async function openRun(operator: Operator, opening: Opening): Promise<str
   throw new DrawbridgeError(
     "program_failed",
     `the private record of ${operator.organisation} is incomplete`,
-    {
-      hint: `drawbridge offboarding show --record ${file}`,
-    },
+    { hint: `Complete ${file}: drawbridge offboarding open names what it lacks.` },
   );
 }
 

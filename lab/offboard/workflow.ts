@@ -205,9 +205,7 @@ class Side {
   /** Purges what the record says, by a dry run and its digest. */
   async #purge(): Promise<void> {
     const { operator } = this;
-    const { digest } = PurgePlan.parse(
-      await operator.mustRun("offboarding", "purge", operator.counterparty, "--dry-run"),
-    );
+    const { digest } = PurgePlan.parse(await operator.mustRun("offboarding", "purge", operator.counterparty));
     const { code } = await operator.run(["offboarding", "purge", operator.counterparty, "--confirm", digest]);
     this.#hooks.note(
       `${operator.organisation} has purged what its record says${code === 0 ? "" : ", and names what is left"}`,

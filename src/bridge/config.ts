@@ -5,8 +5,7 @@ import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { parseServerName } from "../domain/identifiers.ts";
 import { GhostPrefix } from "../rendered-files/agents-file.ts";
-import { ListenAddress } from "../runtime/listen-address.ts";
-import { loadYaml } from "../runtime/load-yaml.ts";
+import { ListenAddress, loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
 const MiB = 1024 * 1024;

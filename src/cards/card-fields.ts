@@ -4,10 +4,7 @@
 import { emptyObject, isObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
 import type { CardProblem, RejectReason } from "./reject-reasons.ts";
 
-/**
- * An Agent Card (A2A 1.0, section 4.4) as the rest of Drawbridge reads it: checked, defaults left out, signatures removed.
- * Only members that are read are typed; the whole card was checked field by field.
- */
+/** An Agent Card (A2A 1.0, section 4.4), checked, without defaults and signatures. Only members that are read are typed. */
 export interface AgentCard {
   readonly name: string;
   readonly description: string;
@@ -15,9 +12,7 @@ export interface AgentCard {
   /** In order of preference. */
   readonly supportedInterfaces: readonly {
     readonly url: string;
-    /** `JSONRPC`, `GRPC`, `HTTP+JSON`, or a URI of another binding. */
     readonly protocolBinding: string;
-    /** To be sent with every request to this interface, when there is one. */
     readonly tenant?: string;
     readonly protocolVersion: string;
   }[];
@@ -47,39 +42,27 @@ export interface CardSignature {
   readonly header?: JsonObject;
 }
 
-interface Findings {
-  readonly problems: CardProblem[];
-  /** Where the card spells out a default that is not signed (JSON pointers). */
-  readonly unsignedDefaults: string[];
-}
-
 /**
  * Checks a whole card. Only when `problems` is empty do the others hold what they say: `signatures`, and `payload`, the card
- * without these and without unsigned defaults, which is canonicalized and signed.
+ * without these and without defaults, which is canonicalized and signed.
  */
 export function checkCard(value: Json) {
-  const found: Findings = { problems: [], unsignedDefaults: [] };
-  const { signatures = [], ...members } = checkMessage("AgentCard", value, "", found);
+  const problems: CardProblem[] = [];
+  const { signatures = [], ...members } = checkMessage("AgentCard", value, "", problems);
   const payload: JsonObject = Object.assign(emptyObject(), members);
   // The check above covers each member that this type names.
-  return { payload, signatures: signatures as unknown as readonly CardSignature[], ...found };
+  return { payload, signatures: signatures as unknown as readonly CardSignature[], problems };
 }
 
-/** The payload of a card without problems, typed. */
-export function asAgentCard(payload: JsonObject): AgentCard {
-  return payload as unknown as AgentCard;
-}
-
-/** @param name of a message */
-function checkMessage(name: string, value: Json, at: string, found: Findings): JsonObject {
+function checkMessage(name: string, value: Json, at: string, problems: CardProblem[]): JsonObject {
   const kept = emptyObject();
   if (!isObject(value)) {
-    found.problems.push({ reason: "wrong_type", at });
+    problems.push({ reason: "wrong_type", at });
     return kept;
   }
   const { fields, oneof } = MESSAGES[name] as Message;
   const report = (reason: RejectReason, field?: string) =>
-    found.problems.push({ reason, at: field === undefined ? at : pointer(at, field) });
+    problems.push({ reason, at: field === undefined ? at : pointer(at, field) });
 
   for (const member of Object.keys(value)) {
     if (!Object.hasOwn(fields, member)) report("unknown_field", member);
@@ -90,34 +73,32 @@ function checkMessage(name: string, value: Json, at: string, found: Findings): J
       if (field.presence === "required") report("missing_field", fieldName);
       continue;
     }
-    const fieldAt = pointer(at, fieldName);
-    const checked = checkField(field, member, fieldAt, found);
-    if (field.presence === "implicit" && isDefault(checked)) found.unsignedDefaults.push(fieldAt);
-    else kept[fieldName] = checked;
+    const checked = checkField(field, member, pointer(at, fieldName), problems);
+    if (field.presence !== "implicit" || !isDefault(checked)) kept[fieldName] = checked;
   }
   if (oneof && Object.keys(kept).length > 1) report("ambiguous_variant");
   return kept;
 }
 
-function checkField(field: Field, value: Json, at: string, found: Findings): Json {
-  if (field.shape === "one") return checkOne(field.type, value, at, found);
+function checkField(field: Field, value: Json, at: string, problems: CardProblem[]): Json {
+  if (field.shape === "one") return checkOne(field.type, value, at, problems);
   if (field.shape === "list" && Array.isArray(value)) {
-    return value.map((element, index) => checkOne(field.type, element, pointer(at, index), found));
+    return value.map((element, index) => checkOne(field.type, element, pointer(at, index), problems));
   }
   if (field.shape === "map" && isObject(value)) {
     const kept = emptyObject();
     for (const [key, element] of Object.entries(value)) {
-      kept[key] = checkOne(field.type, element, pointer(at, key), found);
+      kept[key] = checkOne(field.type, element, pointer(at, key), problems);
     }
     return kept;
   }
-  found.problems.push({ reason: "wrong_type", at });
+  problems.push({ reason: "wrong_type", at });
   return value;
 }
 
-function checkOne(type: string, value: Json, at: string, found: Findings): Json {
+function checkOne(type: string, value: Json, at: string, problems: CardProblem[]): Json {
   const expect = (holds: boolean): Json => {
-    if (!holds) found.problems.push({ reason: "wrong_type", at });
+    if (!holds) problems.push({ reason: "wrong_type", at });
     return value;
   };
   switch (type) {
@@ -129,7 +110,7 @@ function checkOne(type: string, value: Json, at: string, found: Findings): Json 
       // google.protobuf.Struct: any JSON object, every member of it significant, empty ones too.
       return expect(isObject(value));
     default:
-      return checkMessage(type, value, at, found);
+      return checkMessage(type, value, at, problems);
   }
 }
 
@@ -169,7 +150,6 @@ const field =
   (type: string, shape: Field["shape"] = "one"): Field => ({ type, shape, presence });
 const [required, explicit, implicit] = [field("required"), field("explicit"), field("implicit")];
 
-/** What several OAuth flows have. */
 const TOKENS = {
   tokenUrl: required("string"),
   refreshUrl: implicit("string"),

@@ -4,22 +4,20 @@
 // over the whole of it.
 import { Agent, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
+import { resultWithin } from "../runtime/concurrency.ts";
 import { readBoundedBytes } from "../runtime/http.ts";
 import { assertPublicHost, NOT_PUBLIC_CODE, publicLookup } from "../runtime/public-addresses.ts";
 import { CARD_BYTES_MAX } from "./reject-reasons.ts";
 
 export const FETCH_FAILURES = [
-  /** No connection, or it broke. */
   "unreachable",
   "timed_out",
   /** The host is at a private, loopback or link-local address, where only listed origins may be. */
   "address_not_public",
   /** 3xx: a card's address is pinned, so it is not followed. */
   "redirected",
-  /** Any other status than 200. */
   "status_refused",
   "media_type_refused",
-  /** A body in a content encoding that was not requested. */
   "encoding_refused",
   "too_large",
 ] as const;
@@ -43,25 +41,20 @@ const MEDIA_TYPE = /^application\/(?:json|a2a\+json)[ \t]*(?:;[ \t]*charset="?ut
 /** Fetches a card. Every failure is a value; nothing of the response but its status is reported. */
 export async function fetchCard(url: string, options: FetchOptions): Promise<Fetched> {
   const ended = new AbortController();
-  const expired = new AbortController();
-  const timer = options.clock.sleep(options.timeoutMs ?? TIMEOUT_MS, ended.signal).then(
-    () => expired.abort(),
-    () => undefined, // The request ended first.
-  );
+  const failed = (failure: FetchFailure): Fetched => ({ fetched: false, failure, status: undefined });
   // A connection that another request left open would not be looked up again.
   const dispatcher =
     options.mayBePrivate === false ? new Agent({ connect: { lookup: publicLookup() } }) : undefined;
   try {
     if (dispatcher !== undefined) assertPublicHost(url);
-    return await get(url, expired.signal, dispatcher);
+    const response = get(url, ended.signal, dispatcher);
+    return (await resultWithin(options.clock, options.timeoutMs ?? TIMEOUT_MS, response)) ?? failed("timed_out");
   } catch (error) {
     const isPrivate = (error as NodeJS.ErrnoException).code === NOT_PUBLIC_CODE;
-    const why = expired.signal.aborted ? "timed_out" : "unreachable";
-    return { fetched: false, failure: isPrivate ? "address_not_public" : why, status: undefined };
+    return failed(isPrivate ? "address_not_public" : "unreachable");
   } finally {
-    await dispatcher?.destroy();
     ended.abort();
-    await timer;
+    await dispatcher?.destroy();
   }
 }
 

@@ -31,8 +31,7 @@ export async function importPinnedKey(
 }
 
 /**
- * The usable keys of a JWK set (RFC 7517): EC, P-256, with a key ID, not set aside for something else than
- * verifying ES256. Others are skipped, as section 5 of the RFC asks.
+ * The usable keys of a JWK set (RFC 7517): EC, P-256, with a key ID, for verifying ES256. Others are skipped (section 5).
  * @throws DrawbridgeError `config_invalid` when it is no JWK set or none of its keys is usable
  */
 export async function importJwkSet(bytes: Uint8Array, source: string): Promise<readonly PinnedKey[]> {

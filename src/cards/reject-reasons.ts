@@ -1,24 +1,19 @@
 // Why a card is rejected, and the strict reading of JSON that cards, headers of signatures and key sets share.
 // Invariants: the reasons are a closed set of stable codes; a problem carries a place in the card, never a piece of its
 // content.
-
 import type { Json } from "../domain/json.ts";
 import { JSON_FAULTS, JsonFault, parseStrictJson } from "../domain/strict-json.ts";
 
 export const REJECT_REASONS = [
   ...JSON_FAULTS,
   "unknown_field",
-  /** A REQUIRED field is absent. */
   "missing_field",
   "wrong_type",
-  /** Two variants of a oneof at once. */
   "ambiguous_variant",
   "unsigned",
   /** An entry of `signatures` that is no JWS signature: its base64url, its protected header, its length. */
   "malformed_signature",
-  /** No signature names a pinned key. */
   "key_not_pinned",
-  /** A signature names a pinned key and an algorithm other than ES256. */
   "algorithm_not_allowed",
   /** A signature by a pinned key demands an extension (`crit`, `b64`); none is understood. */
   "critical_header",

@@ -1,15 +1,12 @@
-// Decides whether a card, as the bytes it came in, is signed by a pinned key (A2A 1.0, section 8.4.3; RFC 7515, section
-// 7.2.2, with the payload detached; RFC 7518, section 3.4).
-// Invariants: ES256 on P-256 only, never taken from what is checked; the key is chosen by the exact key ID among the pinned
-// ones, and only `kid` of the protected header names it: `jku`, `jwk`, `x5u` and `x5c` are never read; nothing is accepted
-// that is not covered by the signature; signing code is never loaded from here.
-
+// Decides whether a card, as the bytes it came in, is signed by a pinned key (A2A 1.0, section 8.4.3; RFC 7515, 7.2.2, with
+// a detached payload). Invariants: ES256 on P-256 only; the key is chosen by the exact `kid` among the pinned ones: `jku`,
+// `jwk`, `x5u` and `x5c` are never read; nothing is accepted that is not signed; signing code is never loaded from here.
 import { type CryptoKey, flattenedVerify } from "jose";
 import { decodeBase64url, encodeBase64url } from "../domain/base64url.ts";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { isObject, type JsonObject, pointer } from "../domain/json.ts";
-import { type AgentCard, asAgentCard, type CardSignature, checkCard } from "./card-fields.ts";
+import { type AgentCard, type CardSignature, checkCard } from "./card-fields.ts";
 import type { PinnedKey } from "./pinned-keys.ts";
 import { CardFault, type CardProblem, type RejectReason, readCardJson } from "./reject-reasons.ts";
 
@@ -20,7 +17,6 @@ export interface SignatureEntry {
   readonly entry: CardSignature;
   readonly header: JsonObject;
   readonly algorithm: string;
-  /** `kid` of the protected header; undefined when it names none. */
   readonly keyId: string | undefined;
 }
 
@@ -65,7 +61,6 @@ function readProtectedHeader(encoded: string): JsonObject | undefined {
   }
 }
 
-/** A JWS in pieces, each in base64url. */
 export interface DetachedJws {
   readonly protected: string;
   readonly payload: string;
@@ -93,7 +88,6 @@ export type CardVerdict =
     }
   | { readonly accepted: false; readonly reason: RejectReason; readonly at: string };
 
-/** A card that was read and checked, its signatures not yet verified. */
 export interface ReadCard {
   readonly card: AgentCard;
   readonly signatures: readonly CardSignature[];
@@ -103,14 +97,13 @@ export interface ReadCard {
   readonly digest: string;
 }
 
-/** Reads a card's bytes without deciding whether to trust it. */
 export function readCard(bytes: Uint8Array): ReadCard | CardProblem {
   try {
     const { payload, signatures, problems } = checkCard(readCardJson(bytes));
     const [problem] = problems;
     if (problem !== undefined) return problem;
     const canonical = canonicalize(payload);
-    return { card: asAgentCard(payload), signatures, canonical, digest: sha256Tagged(canonical) };
+    return { card: payload as unknown as AgentCard, signatures, canonical, digest: sha256Tagged(canonical) };
   } catch (fault) {
     if (fault instanceof CardFault) return fault.problem;
     throw fault;

@@ -1,4 +1,3 @@
-// drawbridge agent: one agent is added or removed; its identity is rotated, pinned or withdrawn.
 import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
 import { type IdentityResult, keepEvidence } from "../federation/agents/commit-identity.ts";
@@ -15,14 +14,6 @@ import { CONFIG, type DeploymentOptions, JSON_OPTION } from "./lib/options.ts";
 import { print, renderTable, short } from "./lib/output.ts";
 import { conditionText } from "./lib/step-table.ts";
 
-const IDENTITY_EXIT_CODES = `
-
-Exit codes:
-  0  changed, and every condition was observed to hold
-  2  unknown partner or agent, or a configuration that is wrong; nothing was changed
-  4  a guard refused, named in brackets, or the head is refused; nothing was changed
-  5  changed, and something was not observed yet: do what it names, and run the same command again`;
-
 async function changeIdentity(
   options: DeploymentOptions,
   change: (federation: Federation, parts: ReturnType<typeof agentParts>) => Promise<IdentityResult>,
@@ -36,19 +27,12 @@ async function changeIdentity(
 
 const OLD_CARD = { parse: (file: string) => readOldCard(file) } as const;
 const PATH = { parse: (file: string) => resolve(file) } as const;
-/** The argument of commands that concern an agent of ours or of a partner. */
 const PARTNER_OR_US = [
   "<partner>",
   "server name, or name of the registry file; our own server for an agent of ours",
 ] as const;
 
-const DONE = {
-  rotate: "rotated",
-  pin: "pinned",
-  withdraw: "withdrawn",
-  add: "added",
-  remove: "removed",
-} as const;
+const DONE = { rotate: "rotated", pin: "pinned", withdraw: "withdrawn", add: "added", remove: "removed" };
 
 function textOf(result: IdentityResult, evidence: string): string {
   const { act, agent, partner, committed, revision, keyId, oldKeyId, untouched, conditions } = result;
@@ -86,8 +70,7 @@ The card is fetched and verified by the key. Then one commit writes the agent in
 card plane is brought into force: the bridge verifies the agent and registers its ghost, which people invite and ask.
 All users of this organisation and of every admitted partner may ask it; edit allowedServers and allowedSenders of the
 entry to admit fewer, and credentials where it demands a token. Guards: agent_present, unverified_card, retired_key,
-private_jwk.${IDENTITY_EXIT_CODES}
-  3  there is no card at the address; nothing was changed`,
+private_jwk.`,
   run([agent], options) {
     const identity = readPublicIdentity(options.jwks, options.keyId);
     const { cardUrl, displayName, allowedOrigin } = options;
@@ -103,7 +86,7 @@ export const removeCommand = defineCommand({
   options: [CONFIG.federation, JSON_OPTION],
   help: `
 Its entry goes, and the bridge carries it no more; its ghost stays in its rooms and answers that the agent is no longer
-offered. Its key is not retired: it may be added again. For a key that must never be trusted again: agent withdraw.${IDENTITY_EXIT_CODES}`,
+offered. Its key is not retired: it may be added again. For a key that must never be trusted again: agent withdraw.`,
   run: ([agent], options) =>
     changeIdentity(options, (context, parts) => withdrawAgent(context, parts, { agent, keepsKey: true })),
 });
@@ -126,7 +109,7 @@ The old private key is removed, the card is signed by the new one, and the regis
 public key, our own pins of it, the retired list. Restart the agent when it keeps its card in memory, and give the
 partners the new public key by another way than the card. It is proved: a card by the old key fails against the
 new pin, also in the new key's name, and the card that is served verifies. Guards: missing_key, other_key,
-nothing_to_rotate, pinned_jwk, staged_key, retired_key, in_version_control.${IDENTITY_EXIT_CODES}`,
+nothing_to_rotate, pinned_jwk, staged_key, retired_key, in_version_control.`,
   run([agent], options) {
     const { keyId, newKey: newKeyFile, oldCard } = options;
     return changeIdentity(options, (context, parts) =>
@@ -164,7 +147,7 @@ brought into force, and it is proved: the card that is served verifies by the ne
 the bridge has verified the target. Until then the target is quarantined: a question gets that answer, and
 later questions are answered. The old identity is shown to fail by the last card of the old key: the one that is
 still served, or that the last pin has kept, or --old-card. Guards: pinned_jwk (a pin is replaced only by name),
-retired_key, private_jwk.${IDENTITY_EXIT_CODES}`,
+retired_key, private_jwk.`,
   run([partner, agent], options) {
     const identity = readPublicIdentity(options.jwk, options.keyId);
     const { replaces, oldCard } = options;
@@ -183,7 +166,7 @@ export const withdrawCommand = defineCommand({
   help: `
 An agent that our bridge carries: its entry goes, its pin is retired, and the bridge quarantines it at once.
 An agent of ours: the partner may invoke it no more (its authorization, and the card where nobody else consumes
-it). Everything else of the partner, and planes 1 to 3, stay as they are.${IDENTITY_EXIT_CODES}`,
+it). Everything else of the partner, and planes 1 to 3, stay as they are.`,
   run: ([partner, agent], options) =>
     changeIdentity(options, (context, parts) => withdrawAgent(context, parts, { partner, agent })),
 });

@@ -16,9 +16,8 @@ import { readSecret } from "../runtime/secrets.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { createFile, readIfPresent, replacePrivateFile, requireAbsent } from "../runtime/write-file.ts";
 import { defineCommand } from "./lib/command.ts";
-import { httpUrl, parser } from "./lib/option-values.ts";
-import { CONFIG, fromConfigFile, JSON_OPTION, startingOptions } from "./lib/options.ts";
-import { print, printData, printText, say } from "./lib/output.ts";
+import { CONFIG, fromConfigFile, httpUrl, JSON_OPTION, parser, startingOptions } from "./lib/options.ts";
+import { print, printText, say } from "./lib/output.ts";
 
 export const command = defineCommand({
   options: [CONFIG.bridge],
@@ -74,7 +73,6 @@ export const initCommand = defineCommand({
   },
 });
 
-/** @param database the variable that holds the database's URL */
 function nextSteps(directory: string, database: string): string {
   const config = join(directory, "bridge.yaml");
   return `
@@ -90,7 +88,7 @@ Next:
 export const registrationCommand = defineCommand({
   options: [
     CONFIG.bridge,
-    ["-o, --output <file>", "where to write it, - for standard output"],
+    ["-o, --output <file>", "where to write it; beside the configuration when absent"],
     ["--force", "replace a registration that has other tokens"],
   ],
   run(_, options) {
@@ -100,10 +98,6 @@ export const registrationCommand = defineCommand({
       hsToken: readSecret(config.appservice.hsToken, config.directory),
     };
     const rendered = renderRegistration(config, tokens);
-    if (options.output === "-") {
-      printData(rendered);
-      return;
-    }
     const file = resolve(options.output ?? join(config.directory, "registration.yaml"));
     if (options.force !== true && !isSafeToReplace(file, tokens)) {
       throw new DrawbridgeError("usage", `${file} holds another registration`, {
@@ -116,7 +110,6 @@ export const registrationCommand = defineCommand({
   },
 });
 
-/** Whether there is no file, or one with the same tokens. */
 function isSafeToReplace(file: string, tokens: AppserviceTokens): boolean {
   try {
     const text = readIfPresent(file);

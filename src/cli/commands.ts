@@ -1,10 +1,8 @@
 // The list of the CLI's commands, by product. Invariant: only a summary stands here; a command's code is loaded when
 // it is called, so that `--help` and every other command start without it.
-
 import type { CamelCase, CommandModule } from "./lib/command.ts";
 
 export interface CommandEntry {
-  /** The words of the command, such as `["card", "verify"]`. */
   readonly path: readonly [string, ...string[]];
   readonly summary: string;
   readonly load: () => Promise<CommandModule>;
@@ -40,7 +38,6 @@ function group<Verb extends string>(
   return { words: path, summary, commands };
 }
 
-/** Groups by the heading under which `--help` lists them. */
 export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
   "The bridge:": [
     group("bridge", "run the bridge of one organisation, or prepare it", () => import("./bridge.ts"), {
@@ -120,7 +117,6 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       () => import("./offboarding/record.ts"),
       {
         open: "begin the private record of a removal, open its run",
-        show: "show a private record, and what it lacks",
       },
     ),
     group("offboarding", "", () => import("./offboarding/status.ts"), {
@@ -129,10 +125,8 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       waive: "accept that something could not be reached",
       abort: "end a removal without completing it",
     }),
-    group("offboarding", "", () => import("./offboarding/run.ts"), {
-      run: "do every step that needs nobody else",
-    }),
     group("offboarding", "", () => import("./offboarding/steps.ts"), {
+      run: "do every step that needs nobody else",
       next: "close the next plane, and show that it is closed",
       sign: "sign what was shown here or stated by the other",
       export: "write what is signed here for the other one",
@@ -177,7 +171,6 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
     group("card", "signed Agent Cards", () => import("./card.ts"), {
       verify: "verify cards against trusted keys, a line a card",
       sign: "sign a card with an ES256 key",
-      lint: "check that every known verifier would agree on a card",
       fetch: "fetch a card and show what pinning it would mean",
       keygen: "make a key pair to sign cards with",
     }),

@@ -1,4 +1,3 @@
-// drawbridge delegation: the questions that a bridge has taken, and what each waits for.
 import type { OpenDelegation } from "../bridge/ledger/operator-commands.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { defineCommand } from "./lib/command.ts";
@@ -7,7 +6,6 @@ import { print } from "./lib/output.ts";
 import { changing, delegationTable, inJson, onLedger, type Subject, showing } from "./lib/waiting-work.ts";
 
 const LIST = "drawbridge delegation list";
-/** @throws DrawbridgeError `usage` */
 function delegationId(text: string): string {
   if (/^[0-9]{1,18}$/.test(text)) return text;
   throw new DrawbridgeError("usage", "a delegation is named by its number", {

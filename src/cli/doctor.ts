@@ -1,4 +1,3 @@
-// drawbridge doctor: what is wrong with a bridge, and the hint of each.
 import { examineBridge, type Finding } from "../bridge/doctor/doctor.ts";
 import { systemClock } from "../domain/clock.ts";
 import { defineCommand } from "./lib/command.ts";

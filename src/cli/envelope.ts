@@ -1,4 +1,3 @@
-// drawbridge envelope: encrypted events that wait for their keys.
 import type { OpenEnvelope } from "../bridge/ledger/operator-commands.ts";
 import { defineCommand } from "./lib/command.ts";
 import { CONFIG, JSON_OPTION } from "./lib/options.ts";

@@ -1,4 +1,3 @@
-// drawbridge gateway: runs the gateway of one organisation, or writes Envoy's files to read them or to compare.
 import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
 import { placeFile } from "../gateway/envoy-files.ts";

@@ -1,4 +1,3 @@
-// drawbridge ghost device: of each ghost's device whether it takes part, and why not; and a new one in its place.
 import { loadBridgeConfig } from "../bridge/config.ts";
 import { DEVICE_STOP_HINTS } from "../bridge/crypto/device-checks.ts";
 import { type DeviceAdmin, type DeviceReport, withDeviceAdmin } from "../bridge/device-admin.ts";

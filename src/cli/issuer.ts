@@ -1,4 +1,3 @@
-// drawbridge issuer: runs the one-machine token issuer, or makes its signing keys.
 import { once } from "node:events";
 import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";

@@ -1,13 +1,11 @@
 // Builds the command line from the list of commands.
 // Invariant: only the command that is called is loaded.
-
 import { Command, Help, type Option } from "commander";
 import manifest from "../../package.json" with { type: "json" };
 import { type CommandEntry, commandsOf, PRODUCTS } from "./commands.ts";
 import { EXIT_CODES_HELP } from "./lib/exit-codes.ts";
 import { printError, printText } from "./lib/output.ts";
 
-/** The words that the commands about partners use without defining them each time. */
 const WORDS_HELP = `
 Words:
   partner    another organisation, by its server name or the name of its file in registry/partners
@@ -41,7 +39,6 @@ function describeOption(option: Option): string {
   return option.mandatory ? `${said} (required)` : said;
 }
 
-/** Adds the command of these words, and the groups above it, unless they are there. */
 function commandAt(program: Command, words: readonly string[], summary: string): Command {
   return words.reduce((parent, word, index) => {
     const known = parent.commands.find((one) => one.name() === word);
@@ -52,7 +49,6 @@ function commandAt(program: Command, words: readonly string[], summary: string):
   }, program);
 }
 
-/** The program for one command line. @param words the arguments after the program's name */
 export async function buildProgram(words: readonly string[], products = PRODUCTS): Promise<Command> {
   const program = new Command("drawbridge")
     .description(

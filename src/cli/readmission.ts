@@ -1,4 +1,3 @@
-// drawbridge readmission: a removed partner comes back, as a new one: opened, planned, one plane after the other, status.
 import { resolve } from "node:path";
 import { shellWord } from "../domain/printable.ts";
 import { planeLabel } from "../federation/plane-order.ts";
@@ -44,7 +43,6 @@ async function openReadmission(options: DeploymentOptions): Promise<WorkflowCont
   };
 }
 
-/** Prints what was done (as JSON, and for people), where the re-admission stands, and the command that goes on. */
 function printDone(
   options: DeploymentOptions,
   readmission: Readmission,
@@ -76,19 +74,13 @@ export const openCommand = defineCommand({
   ],
   help: `
 The partnership is new: everything that the partner's file pinned goes on its retired list and is refused from now
-on, the new identities come in its place, and one record with the approval is committed. No plane is opened. The
-file of new identities:
+on, the new identities come in its place, and one record with the approval is committed. No plane is opened. Guards:
+not_removed, removal_open, retired_key, retired_client, fresh_secret, unknown_agent. The file of new identities:
   version: 1
   azp: org-b-bridge-2
   clientSecret: {file: client-secrets/org-b-bridge-2}
   serverKeys: ["ed25519:a_9z8Y"]
-  agents: {org-b-docs-qa: {cardIdentity: {keyId: org-b-card-2, jwk: {kty: EC, crv: P-256, x: …, y: …}}}}
-
-Exit codes:
-  0  opened, or open already with this approval and these identities
-  2  unknown partner, or a file that is wrong or not the one it was opened with; nothing was changed
-  4  a guard refused, named in brackets (not_removed, removal_open, retired_key, retired_client, fresh_secret,
-     unknown_agent), or the head is refused; nothing was changed`,
+  agents: {org-b-docs-qa: {cardIdentity: {keyId: org-b-card-2, jwk: {kty: EC, crv: P-256, x: …, y: …}}}}`,
   async run([partner], options) {
     const identities = loadYaml(NewIdentities, resolve(options.newIdentities));
     const context = await openReadmission(options);
@@ -116,13 +108,7 @@ export const nextCommand = defineCommand({
 In the order 1 transport, 2 rooms, 3 border, 4 card, 5 gateway: the plane is opened in one commit, brought into
 force, and observed until its parts say that the partner is let in. Before plane 2 the rooms it touches are shown
 with what becomes of them: new rooms stand for kept ones unless --rooms reopen is given; a room whose memberships
-cannot be repaired is replaced either way. A run that was cut off goes on where it stopped.
-
-Exit codes:
-  0  the plane was observed to be open, or there was nothing left to do
-  2  unknown partner, or a configuration that is wrong; nothing was done
-  4  a guard refused, or the head is refused; nothing was done
-  5  something was not observed yet: do what it names, and run the same command again`,
+cannot be repaired is replaced either way. A run that was cut off goes on where it stopped.`,
   async run([partner], options) {
     const context = await openReadmission(options);
     const result = await nextStep(context, { partner, rooms: options.rooms });
@@ -158,12 +144,6 @@ function invitationLines({ rooms, touched }: ReadmissionStepResult["readmission"
 export const statusCommand = defineCommand({
   arguments: [PARTNER],
   options: [CONFIG.federation, JSON_OPTION],
-  help: `
-Exit codes:
-  0  complete
-  2  unknown partner, or none was opened
-  4  the head is refused, and no head was accepted before
-  5  not complete yet; the command that goes on is printed`,
   async run([partner], options) {
     const federation = await openForCommand(options.config);
     const { registry, revision } = (await acceptedState(federation)).desired;

@@ -1,5 +1,3 @@
-// drawbridge reconcile: brings every plane to what the organisation's repository says, once or for as long as
-// it runs.
 import process from "node:process";
 import type { Logger } from "pino";
 import { DrawbridgeError } from "../domain/errors.ts";
@@ -101,10 +99,9 @@ function jsonOf({ head, revision, direction, refusal, planes }: PassResult): unk
 }
 
 async function service(options: Options): Promise<never> {
-  for (const name of ["plane", "allowNonFastForward", "json"] as const) {
-    if (options[name] === undefined) continue;
-    const flag = name === "allowNonFastForward" ? "--allow-non-fast-forward" : `--${name}`;
-    throw new DrawbridgeError("usage", `${flag} needs --once`, { hint: "Add --once, or leave it out." });
+  if ((options.plane ?? options.allowNonFastForward ?? options.json) !== undefined) {
+    const what = "--plane, --allow-non-fast-forward and --json need --once";
+    throw new DrawbridgeError("usage", what, { hint: "Add --once, or leave them out." });
   }
   const log = serviceLog("reconcile");
   const federation = await openForCommand(options.config, logReporter(log));

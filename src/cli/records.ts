@@ -1,5 +1,4 @@
-// drawbridge records keygen: makes the key pair that an organisation signs offboarding records with.
-import { createKeyPair } from "../records/sign/key-pair.ts";
+import { createKeyPair } from "../records/sign/signer.ts";
 import { defineCommand } from "./lib/command.ts";
 import { print } from "./lib/output.ts";
 

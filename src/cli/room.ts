@@ -1,4 +1,3 @@
-// drawbridge room: rooms with open questions, what each waits for, since when, and behind what.
 import { defineCommand } from "./lib/command.ts";
 import { CONFIG, JSON_OPTION } from "./lib/options.ts";
 import { print } from "./lib/output.ts";

@@ -1,7 +1,5 @@
 // drawbridge verify: does this record prove that one organisation was removed from another?
 // Invariant: it contacts no server; the record file and the trust file are all that it reads.
-import { existsSync } from "node:fs";
-import { DrawbridgeError } from "../domain/errors.ts";
 import { loadTrust } from "../records/format/trust.ts";
 import type { RecordOutcome } from "../records/verify/report.ts";
 import { verifyRecord } from "../records/verify/verify-record.ts";
@@ -29,7 +27,7 @@ Exit codes:
   5  everything that the two manage is closed, and they do not manage every part; what is left is named
   6  unilateral: the remover's side is closed, and the partner has shown nothing closed`,
   run([file], options) {
-    const report = verifyRecord(readRecord(file), loadTrust(options.trust));
+    const report = verifyRecord(readInput(file, ABSENT, "usage"), loadTrust(options.trust));
     print(options, report, () => renderReport(report));
     return EXIT_CODES[report.outcome];
   },
@@ -42,9 +40,5 @@ const EXIT_CODES: Readonly<Record<RecordOutcome, ExitCode>> = {
   not_verified: ExitCode.failed,
 };
 
-function readRecord(file: string): Buffer {
-  if (existsSync(file)) return readInput(file, undefined, "usage");
-  throw new DrawbridgeError("usage", `there is no ${file}`, {
-    hint: "If it was moved, name it where it is now; if it was deleted, the other organisation holds the same record, or restore it from a backup. If this removal has not ended yet, there is none: a record is written once both organisations have signed the completion, and drawbridge offboarding status says what is left.",
-  });
-}
+const ABSENT =
+  "If it was moved, name it where it is now; if it was deleted, the other organisation holds the same record, or restore it from a backup. If this removal has not ended yet, there is none: a record is written once both organisations have signed the completion, and drawbridge offboarding status says what is left.";

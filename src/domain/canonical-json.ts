@@ -6,10 +6,8 @@ import { isList, type Json } from "./json.ts";
 const PLAIN = /^[ !#-[\]-~]*$/;
 
 /**
- * The canonical text of a value (JSON Canonicalization Scheme, RFC 8785); its canonical bytes are this text in UTF-8.
- * ECMAScript serializes strings and numbers as the RFC prescribes (3.2.2); what is left to do is the order of members
- * (3.2.3, by UTF-16 code units, which is what sort() compares).
- * @throws RangeError for what has no canonical form: a number that is not finite, a lone surrogate
+ * The canonical text (RFC 8785). ECMAScript serializes strings and numbers as 3.2.2 prescribes; members are ordered by
+ * UTF-16 code units (3.2.3), as sort() compares. @throws RangeError for a number that is not finite, a lone surrogate
  */
 export function canonicalize(value: Json): string {
   if (value === null || typeof value === "boolean") return String(value);

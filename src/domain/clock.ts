@@ -8,7 +8,6 @@ export interface Clock {
   sleep(delayMs: number, signal?: AbortSignal): Promise<void>;
 }
 
-/** A source of randomness; `bytes(n)` returns n unpredictable bytes. */
 export interface Random {
   bytes(length: number): Buffer;
 }
@@ -33,16 +32,4 @@ export const systemClock: Clock = {
     }),
 };
 
-// Asking the system for a few bytes at a time costs far more than the bytes; a block serves many callers.
-const BLOCK_BYTES = 4_096;
-let block = Buffer.alloc(0);
-
-export const systemRandom: Random = {
-  bytes: (length) => {
-    if (length > BLOCK_BYTES / 4) return randomBytes(length);
-    if (block.length < length) block = randomBytes(BLOCK_BYTES);
-    const bytes = Buffer.from(block.subarray(0, length));
-    block = block.subarray(length);
-    return bytes;
-  },
-};
+export const systemRandom: Random = { bytes: randomBytes };

@@ -4,7 +4,6 @@ import { z } from "zod";
 
 const TAG = "sha256:";
 
-/** A digest as records and policies write it. */
 export const Sha256Digest = z
   .string()
   .regex(/^sha256:[0-9a-f]{64}$/, { error: "must be sha256:<64 hex digits>" });
@@ -13,12 +12,10 @@ export function sha256(data: string | Uint8Array): Buffer {
   return hash("sha256", data, "buffer");
 }
 
-/** `sha256:…` of the data. */
 export function sha256Tagged(data: string | Uint8Array): string {
   return `${TAG}${hash("sha256", data, "hex")}`;
 }
 
-/** The hexadecimal digits of a digest that is written as `sha256:…`. */
 export function hexOfDigest(digest: string): string {
   return digest.slice(TAG.length);
 }

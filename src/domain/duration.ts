@@ -1,21 +1,13 @@
 // Durations as configuration writes them ("30s", "15m", "24h") and as code uses them (milliseconds).
 import { z } from "zod";
 
-const UNITS_MS: Readonly<Record<string, number>> = {
-  ms: 1,
-  s: 1_000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-};
+const UNITS_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 const FORM = /^([0-9]{1,9})(ms|s|m|h|d)$/;
 
 /** Milliseconds of a duration such as `250ms`, `30s`, `15m`, `24h` or `7d`; undefined if it is none. */
 export function parseDurationMs(text: string): number | undefined {
-  const match = FORM.exec(text);
-  if (match === null) return undefined;
-  const unit = UNITS_MS[match[2] ?? ""];
-  return unit === undefined ? undefined : Number(match[1]) * unit;
+  const [, count, unit] = FORM.exec(text) ?? [];
+  return count === undefined ? undefined : Number(count) * UNITS_MS[unit as keyof typeof UNITS_MS];
 }
 
 /** A configuration value: written as a duration, at least `min`, and read as milliseconds. */

@@ -27,7 +27,6 @@ export type ErrorCode =
   | "internal";
 
 export interface ErrorOptions {
-  /** What the operator should do about it, as a sentence. */
   readonly hint?: string;
   readonly cause?: unknown;
 }
@@ -41,7 +40,6 @@ export function errorName(error: unknown): string {
   );
 }
 
-/** Whether a write was refused because another process holds the lease by now. */
 export function isLeaseLost(error: unknown): boolean {
   return error instanceof DrawbridgeError && error.code === "lease_lost";
 }

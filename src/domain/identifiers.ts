@@ -37,7 +37,6 @@ export function parseServerName(value: unknown): ServerName | undefined {
   return typeof value === "string" && SERVER_NAME.test(value) ? (value as ServerName) : undefined;
 }
 
-/** A server's name in a file. */
 export const ServerNameField = z.string().refine((value) => parseServerName(value) !== undefined, {
   error: "must be a server name, its port included where it has one",
 });
@@ -67,7 +66,6 @@ export function parseAgentId(value: unknown): AgentId | undefined {
   return typeof value === "string" && AGENT_ID.test(value) ? (value as AgentId) : undefined;
 }
 
-/** An agent's name in a file. */
 export const AgentName = z.string().refine((value) => parseAgentId(value) !== undefined, {
   error: "an agent's name has lower-case letters, digits, '.', '_' and '-', at most 64",
 });
@@ -80,9 +78,8 @@ export function serverOf(user: UserId): ServerName {
 const VISIBLE_MAX = 512;
 
 /**
- * An identifier in visible ASCII, as records hold it. Homeservers take part in rooms, and with users, whose IDs have
- * spaces and other characters that the grammar excludes; those are percent-encoded, as in a path, and `%` is as well.
- * What would be longer than a record's field is given by its digest.
+ * An identifier in visible ASCII, as records hold it: what the grammar excludes and homeservers allow is percent-encoded,
+ * and `%` is as well. What would be longer than a record's field is given by its digest.
  */
 export function visibleId(id: string): string {
   const visible = id.replaceAll(/[^\x21-\x24\x26-\x7e]+/gu, (part) =>
@@ -96,12 +93,10 @@ export function roomOfVisibleId(visible: string): RoomId | undefined {
   return visible.startsWith("!") ? (decodeURIComponent(visible) as RoomId) : undefined;
 }
 
-/** The localpart of a user ID, without the sigil. */
 export function localpartOf(user: UserId): string {
   return user.slice(1, user.indexOf(":"));
 }
 
-/** The ghost that stands for an agent on a homeserver. */
 export function ghostOf(prefix: string, agent: AgentId, server: ServerName): GhostMxid {
   return `@${prefix}${agent}:${server}` as GhostMxid;
 }

@@ -6,7 +6,6 @@ export interface JsonObject {
   readonly [name: string]: Json;
 }
 
-/** An object of whose members nothing is known yet. */
 export type UnknownObject = Readonly<Record<string, unknown>>;
 
 export function isObject(value: unknown): value is UnknownObject {
@@ -28,7 +27,6 @@ export function pointer(parent: string, step: string | number): string {
   return `${parent}/${String(step).replaceAll("~", "~0").replaceAll("/", "~1")}`;
 }
 
-/** A file of one JSON value: indented, with a final line break. */
 export function jsonText(value: unknown): string {
   return `${JSON.stringify(value, null, 2)}\n`;
 }

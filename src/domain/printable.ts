@@ -32,7 +32,6 @@ export function visibleLine(text: string): string {
     .trim();
 }
 
-/** A number of things in words: `1 server`, `2 servers`. */
 export function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? "" : "s"}`;
 }

@@ -2,24 +2,19 @@
 // Invariants: plain UTF-8 only; duplicate names are refused at every level, escapes resolved; strings are
 // well-formed and free of U+0000; numbers are finite doubles; size and depth are bounded; nothing follows
 // the value. This is I-JSON (RFC 7493) as RFC 8785 demands it of its input.
-import { emptyObject, type Json, parseJson } from "./json.ts";
+import { emptyObject, isList, isObject, type Json, parseJson } from "./json.ts";
 
 export const JSON_DEPTH_MAX = 128;
 
-/** Why a text is not taken as JSON: a closed set of stable codes. */
 export const JSON_FAULTS = [
-  /** Larger than the reader's bound. */
   "too_large",
   /** Not plain UTF-8: another encoding, a byte order mark, or invalid bytes. */
   "not_utf8",
-  /** Not one JSON value (RFC 8259), or something after it. */
   "not_json",
-  /** Nested deeper than JSON_DEPTH_MAX. */
   "too_deep",
   "duplicate_key",
   /** A string that is not well-formed Unicode, or that holds U+0000. */
   "bad_string",
-  /** A number that a double cannot hold. */
   "bad_number",
 ] as const;
 export type JsonFaultReason = (typeof JSON_FAULTS)[number];
@@ -38,22 +33,11 @@ export class JsonFault extends Error {
   }
 }
 
-const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
-const WHITE_SPACE: ReadonlySet<number> = new Set([0x20, 0x09, 0x0a, 0x0d]);
-// biome-ignore lint/suspicious/noControlCharactersInRegex: a string must escape them
-const UNESCAPED = /[^"\\\u0000-\u001f]*/y;
-const HEX4 = /[0-9A-Fa-f]{4}/y;
-const ESCAPES: Readonly<Record<string, string>> = {
-  '"': '"',
-  "\\": "\\",
-  "/": "/",
-  b: "\b",
-  f: "\f",
-  n: "\n",
-  r: "\r",
-  t: "\t",
-};
-const LITERALS = Object.entries<Json>({ true: true, false: false, null: null });
+/**
+ * The tokens that are checked: strings, with the colon behind a name; brackets; numbers. A string without an end goes
+ * up to the end of the text, so that no text takes more than a step for each character.
+ */
+const TOKENS = /"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\\?$)(\s*:)?|[{}[\]]|-?[0-9][0-9.eE+-]*/g;
 
 /** Decodes and parses a whole document. @throws JsonFault */
 export function parseStrictJson(bytes: Uint8Array, bytesMax: number): Json {
@@ -66,7 +50,46 @@ export function parseStrictJson(bytes: Uint8Array, bytesMax: number): Json {
     throw new JsonFault("not_utf8", "offset 0");
   }
   if (text.startsWith("\ufeff")) throw new JsonFault("not_utf8", "offset 0");
-  return new Reader(text).document();
+  try {
+    checkTokens(text);
+    return withoutPrototypes(JSON.parse(text) as Json);
+  } catch (error) {
+    throw error instanceof JsonFault ? error : new JsonFault("not_json", "offset 0");
+  }
+}
+
+/** Refuses what `JSON.parse` would accept. Of a text that is no JSON nothing is shown: that is refused afterwards. */
+function checkTokens(text: string): void {
+  /** What is open: the names of an object so far; undefined for a list. */
+  const open: (Set<string> | undefined)[] = [];
+  for (const { 0: token, 1: colon, index } of text.matchAll(TOKENS)) {
+    const fault = (reason: JsonFaultReason) => new JsonFault(reason, `offset ${index}`);
+    if (token === "{" || token === "[") {
+      if (open.push(token === "{" ? new Set() : undefined) > JSON_DEPTH_MAX) throw fault("too_deep");
+    } else if (token === "}" || token === "]") {
+      open.pop();
+    } else if (!token.startsWith('"')) {
+      if (Math.abs(Number(token)) === Number.POSITIVE_INFINITY) throw fault("bad_number");
+    } else {
+      const written = token.slice(0, token.length - (colon?.length ?? 0));
+      const isPlain = !written.includes("\\");
+      const value = isPlain ? written.slice(1, -1) : parseJson(written);
+      if (typeof value !== "string") throw fault("not_json");
+      // A lone surrogate and U+0000 are only ever written as escapes: UTF-8 has no surrogates, a JSON string no controls.
+      if (!isPlain && (!value.isWellFormed() || value.includes("\0"))) throw fault("bad_string");
+      const names = colon === undefined ? undefined : open.at(-1);
+      if (names?.has(value)) throw fault("duplicate_key");
+      names?.add(value);
+    }
+  }
+}
+
+function withoutPrototypes(value: Json): Json {
+  if (isList(value)) return value.map(withoutPrototypes);
+  if (!isObject(value)) return value;
+  const members = emptyObject();
+  for (const [name, member] of Object.entries(value)) members[name] = withoutPrototypes(member);
+  return members;
 }
 
 /** The same for bytes of which nothing is presumed; undefined for anything else than such a document. */
@@ -75,137 +98,6 @@ export function strictJsonIn(bytes: Uint8Array, bytesMax: number): Json | undefi
     return parseStrictJson(bytes, bytesMax);
   } catch {
     return undefined;
-  }
-}
-
-class Reader {
-  readonly #text: string;
-  #at = 0;
-  #depth = 0;
-
-  constructor(text: string) {
-    this.#text = text;
-  }
-
-  document(): Json {
-    const value = this.#value();
-    this.#skipWhiteSpace();
-    if (this.#at < this.#text.length) throw this.#fault("not_json");
-    return value;
-  }
-
-  #fault(reason: JsonFaultReason): JsonFault {
-    return new JsonFault(reason, `offset ${this.#at}`);
-  }
-
-  #match(pattern: RegExp): string | undefined {
-    pattern.lastIndex = this.#at;
-    if (!pattern.test(this.#text)) return undefined;
-    const from = this.#at;
-    this.#at = pattern.lastIndex;
-    return this.#text.slice(from, this.#at);
-  }
-
-  #skipWhiteSpace(): void {
-    while (WHITE_SPACE.has(this.#text.charCodeAt(this.#at))) this.#at += 1;
-  }
-
-  /** Takes one character if it is the next one. */
-  #take(character: string): boolean {
-    if (this.#text[this.#at] !== character) return false;
-    this.#at += 1;
-    return true;
-  }
-
-  #value(): Json {
-    this.#skipWhiteSpace();
-    switch (this.#text[this.#at]) {
-      case "{":
-        return this.#nested(() => this.#object());
-      case "[":
-        return this.#nested(() => this.#array());
-      case '"':
-        return this.#string();
-      default:
-        return this.#scalar();
-    }
-  }
-
-  #nested<T>(read: () => T): T {
-    this.#depth += 1;
-    if (this.#depth > JSON_DEPTH_MAX) throw this.#fault("too_deep");
-    this.#at += 1;
-    const value = read();
-    this.#depth -= 1;
-    return value;
-  }
-
-  #object(): Json {
-    const members = emptyObject();
-    this.#skipWhiteSpace();
-    if (this.#take("}")) return members;
-    for (;;) {
-      this.#skipWhiteSpace();
-      const name = this.#string();
-      if (Object.hasOwn(members, name)) throw this.#fault("duplicate_key");
-      this.#skipWhiteSpace();
-      if (!this.#take(":")) throw this.#fault("not_json");
-      members[name] = this.#value();
-      this.#skipWhiteSpace();
-      if (this.#take("}")) return members;
-      if (!this.#take(",")) throw this.#fault("not_json");
-    }
-  }
-
-  #array(): Json {
-    const elements: Json[] = [];
-    this.#skipWhiteSpace();
-    if (this.#take("]")) return elements;
-    for (;;) {
-      elements.push(this.#value());
-      this.#skipWhiteSpace();
-      if (this.#take("]")) return elements;
-      if (!this.#take(",")) throw this.#fault("not_json");
-    }
-  }
-
-  #string(): string {
-    if (!this.#take('"')) throw this.#fault("not_json");
-    let value = "";
-    for (;;) {
-      value += this.#match(UNESCAPED) ?? "";
-      if (this.#take('"')) break;
-      if (!this.#take("\\")) throw this.#fault("not_json");
-      value += this.#escape();
-    }
-    if (!value.isWellFormed() || value.includes("\0")) throw this.#fault("bad_string");
-    return value;
-  }
-
-  #escape(): string {
-    if (this.#take("u")) {
-      const digits = this.#match(HEX4);
-      if (digits === undefined) throw this.#fault("not_json");
-      return String.fromCharCode(Number.parseInt(digits, 16));
-    }
-    const character = ESCAPES[this.#text[this.#at] ?? ""];
-    if (character === undefined) throw this.#fault("not_json");
-    this.#at += 1;
-    return character;
-  }
-
-  #scalar(): Json {
-    for (const [word, value] of LITERALS) {
-      if (this.#text.startsWith(word, this.#at)) {
-        this.#at += word.length;
-        return value;
-      }
-    }
-    const digits = this.#match(NUMBER);
-    if (digits === undefined) throw this.#fault("not_json");
-    const number = Number(digits);
-    if (!Number.isFinite(number)) throw this.#fault("bad_number");
-    return number;
   }
 }
 

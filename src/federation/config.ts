@@ -6,8 +6,7 @@ import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { GitRevision } from "../records/format/fields.ts";
-import { ListenAddress } from "../runtime/listen-address.ts";
-import { loadYaml } from "../runtime/load-yaml.ts";
+import { ListenAddress, loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
 const Url = z.url({ protocol: /^https?$/ });

@@ -4,8 +4,7 @@ import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { plainUrl } from "../rendered-files/gateway-files.ts";
-import { ListenAddress } from "../runtime/listen-address.ts";
-import { parseYaml } from "../runtime/load-yaml.ts";
+import { ListenAddress, parseYaml } from "../runtime/load-yaml.ts";
 
 /** The schema of the file. @param directory where relative paths start */
 export function gatewayConfigFile(directory: string) {

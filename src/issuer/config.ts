@@ -3,8 +3,7 @@ import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { TOKEN_LIFE_S } from "../rendered-files/issuer-clients.ts";
-import { ListenAddress } from "../runtime/listen-address.ts";
-import { loadYaml } from "../runtime/load-yaml.ts";
+import { ListenAddress, loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
 /** The `iss` is compared as a string everywhere, so it is kept as written: an origin without a path. */

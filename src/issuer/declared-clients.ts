@@ -3,7 +3,6 @@
 // Invariants: a disabled client or a rotated secret takes effect at the next request; a secret is never logged.
 import { dirname } from "node:path";
 import type { Logger } from "pino";
-import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { ClientsFile } from "../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../runtime/load-yaml.ts";
@@ -16,12 +15,11 @@ export class DeclaredClients {
   readonly #file: ReloadedFile<ClientsFile>;
 
   /** @throws ConfigError, DrawbridgeError `config_unreadable` when there is no good file to start with */
-  constructor(file: string, clock: Clock, log: Logger) {
+  constructor(file: string, log: Logger) {
     this.#directory = dirname(file);
     this.#log = log;
     this.#file = new ReloadedFile({
       file,
-      clock,
       parse: (text) => parseYaml(ClientsFile, text, file),
       onLoaded: ({ clients }) =>
         log.info({ event: "clients_reloaded", clients: clients.length }, "the clients were read again"),

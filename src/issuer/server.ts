@@ -77,7 +77,7 @@ export type RunningIssuer = Awaited<ReturnType<typeof startIssuer>>;
 /** @throws ConfigError, DrawbridgeError when its keys or clients cannot be read */
 export async function startIssuer(config: IssuerConfig, log: Logger, clock: Clock) {
   const keys = parseSigningKeys(readSecret(config.signingKeys, config.directory));
-  const clients = new DeclaredClients(resolve(config.directory, config.clientsFile), clock, log);
+  const clients = new DeclaredClients(resolve(config.directory, config.clientsFile), log);
   const provider = createProvider(config, keys, clients);
   provider.on("grant.success", (ctx) => {
     log.info({ event: "token_issued", clientId: ctx.oidc?.client?.clientId });

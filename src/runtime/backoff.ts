@@ -1,17 +1,11 @@
-// How long to wait before the next try of something that failed.
 import type { Random } from "../domain/clock.ts";
 
 export interface Backoff {
-  /** The wait after the first failure. */
   readonly firstMs: number;
   readonly maxMs: number;
 }
 
-/**
- * Doubling waits up to a longest one.
- * @param attempts failures before this one; 0 gives `firstMs`
- * @param askedMs the least that the other side asked for, such as by `Retry-After`
- */
+/** Doubling waits. @param attempts failures before this one. @param askedMs the least wait, such as by `Retry-After` */
 export function backoffMs(backoff: Backoff, attempts: number, askedMs = 0): number {
   const doubled = backoff.firstMs * 2 ** Math.min(Math.max(attempts, 0), 30);
   return Math.max(askedMs, Math.min(doubled, backoff.maxMs));

@@ -1,4 +1,3 @@
-// Asynchronous work within a bound: at most so many at a time, one after another, several at once, or for so long.
 import type { Clock } from "../domain/clock.ts";
 
 /** Made once: a reason that `abort` makes by itself captures a stack each time. */
@@ -48,14 +47,12 @@ export async function mapConcurrent<Item, Result>(
 export class Serial {
   #last: Promise<unknown> = Promise.resolve();
 
-  /** Runs `work` when everything requested before has ended. */
   run<T>(work: () => Promise<T>): Promise<T> {
     const result = this.#last.then(work);
     this.#last = result.catch(() => undefined);
     return result;
   }
 
-  /** Resolves when everything requested so far has ended. */
   async ended(): Promise<void> {
     await this.#last;
   }
@@ -79,7 +76,6 @@ export class KeyedSerial<Key> {
 
 /** Work on several items at once: those that come while a batch is worked on make the next one. */
 export class Batches<Item, Result> {
-  /** Returns the results in the order of the items. */
   readonly #work: (items: readonly Item[]) => Promise<readonly Result[]>;
   #waiting: { readonly item: Item; readonly done: PromiseWithResolvers<Result> }[] = [];
   #isWorking = false;
@@ -88,7 +84,6 @@ export class Batches<Item, Result> {
     this.#work = work;
   }
 
-  /** Rejects when the batch that the item was in failed. */
   run(item: Item): Promise<Result> {
     const done = Promise.withResolvers<Result>();
     this.#waiting.push({ item, done });

@@ -1,7 +1,6 @@
 // Changes single values of a YAML file that people write.
 // Invariants: the file's meaning afterwards is its meaning before with exactly these values changed, else nothing is
 // returned; comments, order, quotes and line ends stay as somebody wrote them; a JSON file stays JSON.
-
 import { isDeepStrictEqual } from "node:util";
 import { type Document, isMap, isScalar, type Pair, parseDocument, type YAMLMap } from "yaml";
 import { DrawbridgeError } from "../domain/errors.ts";
@@ -48,7 +47,6 @@ function editText(text: string, { path, value, after = [] }: YamlEdit): string |
   return `${text.slice(0, node.range[0])}${value}${text.slice(node.range[1])}`;
 }
 
-/** @param keys the new key, and those below it that lead to the value */
 function withNewKey(
   text: string,
   map: YAMLMap,
@@ -78,7 +76,6 @@ function itemOf(map: YAMLMap, name: string): Pair | undefined {
   return map.items.find(({ key }) => isScalar(key) && key.value === name);
 }
 
-/** The text with lines after the one that `offset` is in. */
 function withLinesAfter(text: string, offset: number, lines: readonly string[]): string {
   const newline = text.indexOf("\n", offset);
   const lineEnd = text.includes("\r\n") ? "\r\n" : "\n";
@@ -87,7 +84,6 @@ function withLinesAfter(text: string, offset: number, lines: readonly string[]):
   return `${text.slice(0, newline + 1)}${added}${text.slice(newline + 1)}`;
 }
 
-/** The whole document written anew, with its comments. */
 function rewrite(text: string, edits: readonly YamlEdit[]): string {
   const document = parseDocument(text);
   for (const { path, value } of edits) {

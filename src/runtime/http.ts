@@ -23,7 +23,6 @@ export async function readBoundedBytes(body: Body, bytesMax: number): Promise<Bu
   return Buffer.concat(chunks);
 }
 
-/** The body as text; undefined when it is longer than the bound. */
 export async function readBounded(body: Body, bytesMax: number): Promise<string | undefined> {
   return (await readBoundedBytes(body, bytesMax))?.toString("utf8");
 }
@@ -37,7 +36,6 @@ export async function readBoundedValue(body: Body, bytesMax = BODY_BYTES_MAX): P
 
 export interface JsonRequest {
   readonly method?: "GET" | "PUT" | "POST" | "DELETE";
-  /** Sent as `Bearer`. */
   readonly token?: string;
   readonly headers?: Readonly<Record<string, string>>;
   /** Plain data, sent as JSON; or a text that `headers` names the type of. */

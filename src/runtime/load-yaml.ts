@@ -1,9 +1,8 @@
 // Configuration files: YAML checked by a schema that refuses unknown keys.
 // Invariant: all errors of a file are reported at once, each with file, line and hint; a secret's value
 // never appears in one.
-
 import { type Document, isNode, LineCounter, parseDocument } from "yaml";
-import type { z } from "zod";
+import { z } from "zod";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { readInput } from "./read-input.ts";
 
@@ -95,7 +94,6 @@ export function parseYaml<Schema extends z.ZodType>(
   );
 }
 
-/** Whether a required key is absent. */
 export function isMissing(issue: z.core.$ZodIssue): boolean {
   return issue.message.endsWith("received undefined");
 }
@@ -104,3 +102,9 @@ export function isMissing(issue: z.core.$ZodIssue): boolean {
 export function loadYaml<Schema extends z.ZodType>(schema: Schema, file: string): z.output<Schema> {
   return parseYaml(schema, readInput(file).toString("utf8"), file);
 }
+
+/** An address to listen on, as configuration files write it. */
+export const ListenAddress = z.strictObject({
+  host: z.string().default("127.0.0.1"),
+  port: z.int().min(1).max(65_535),
+});

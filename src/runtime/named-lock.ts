@@ -14,7 +14,6 @@ function socketOf(name: string): string {
   return `\0drawbridge-${sha256(name).toString("hex").slice(0, 40)}`;
 }
 
-/** Takes the lock if it is free. */
 export function tryNamedLock(name: string): Promise<NamedLock | undefined> {
   const path = socketOf(name);
   return new Promise((resolve, reject) => {

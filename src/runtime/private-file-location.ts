@@ -6,30 +6,20 @@ import { basename, dirname, join, resolve } from "node:path";
 import process from "node:process";
 
 export interface LocationProblem {
-  readonly rule:
-    | "in_work_tree"
-    | "in_repository"
-    | "not_a_file"
-    | "permissions"
-    | "hard_link"
-    | "owner"
-    | "folder_writable";
+  readonly rule: string;
   readonly message: string;
   readonly hint: string;
 }
 
 export interface FileLocation {
-  /** The file itself, symbolic links resolved. */
   readonly file: string;
   readonly exists: boolean;
   readonly problems: readonly LocationProblem[];
 }
 
-/** What makes a folder the top of something under version control. */
 const CONTROL_FOLDERS = [".git", ".hg", ".svn", ".jj", ".bzr", "_darcs", ".pijul", ".fslckout", "CVS"];
 const ELSEWHERE = "Keep the file outside every work tree, in a folder of its owner's alone.";
 
-/** Where the file lies, and every problem of that location. */
 export function inspectLocation(path: string): FileLocation {
   const file = realPath(resolve(path));
   const stats = statsOf(() => lstatSync(file));
@@ -59,7 +49,6 @@ export function versionControlProblems(path: string): LocationProblem[] {
   });
 }
 
-/** The path with every symbolic link resolved, as far as it exists. */
 function realPath(path: string): string {
   try {
     return realpathSync(path);
@@ -78,7 +67,7 @@ function fileProblems(stats: Stats): LocationProblem[] {
   const isFile = stats.isFile();
   const mode = stats.mode & 0o777;
   const user = process.getuid?.();
-  const checks: readonly (readonly [boolean, LocationProblem["rule"], message: string, hint: string])[] = [
+  const checks: readonly (readonly [boolean, rule: string, message: string, hint: string])[] = [
     [!isFile, "not_a_file", "is no regular file", ELSEWHERE],
     [
       isFile && (mode & 0o177) !== 0,
@@ -111,7 +100,6 @@ function folderProblems(folder: string): LocationProblem[] {
   }));
 }
 
-/** Undefined when there is no such file, or it cannot be looked at. */
 function statsOf(read: () => Stats): Stats | undefined {
   try {
     return read();

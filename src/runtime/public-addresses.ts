@@ -3,32 +3,20 @@
 import { lookup as resolve } from "node:dns";
 import { BlockList, isIP, type LookupFunction } from "node:net";
 
-/** Networks that are not the public internet's (IANA special-purpose address registries), and multicast. */
-const NOT_PUBLIC: readonly (readonly [string, number, "ipv4" | "ipv6"])[] = [
-  ["0.0.0.0", 8, "ipv4"],
-  ["10.0.0.0", 8, "ipv4"],
-  ["100.64.0.0", 10, "ipv4"],
-  ["127.0.0.0", 8, "ipv4"],
-  ["169.254.0.0", 16, "ipv4"],
-  ["172.16.0.0", 12, "ipv4"],
-  ["192.0.0.0", 24, "ipv4"],
-  ["192.0.2.0", 24, "ipv4"],
-  // Relays to 6to4, until they were withdrawn.
-  ["192.88.99.0", 24, "ipv4"],
-  ["192.168.0.0", 16, "ipv4"],
-  ["198.18.0.0", 15, "ipv4"],
-  ["198.51.100.0", 24, "ipv4"],
-  ["203.0.113.0", 24, "ipv4"],
-  ["224.0.0.0", 3, "ipv4"],
-  ["2001::", 23, "ipv6"],
-  ["2001:db8::", 32, "ipv6"],
-  // 6to4: each stands for an IPv4 address, which may be any.
-  ["2002::", 16, "ipv6"],
-  ["3fff::", 20, "ipv6"],
-];
+/**
+ * Networks that are not the public internet's (IANA special-purpose address registries), and multicast; 6to4 addresses and
+ * their relays among them, since each stands for an IPv4 address, which may be any.
+ */
+const NOT_PUBLIC = [
+  "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24",
+  "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/3",
+  "2001::/23 2001:db8::/32 2002::/16 3fff::/20",
+].flatMap((networks) => networks.split(" "));
 
 const blocked = new BlockList();
-for (const [network, prefix, family] of NOT_PUBLIC) blocked.addSubnet(network, prefix, family);
+for (const [network = "", prefix] of NOT_PUBLIC.map((one) => one.split("/"))) {
+  blocked.addSubnet(network, Number(prefix), network.includes(":") ? "ipv6" : "ipv4");
+}
 
 /** The IPv6 addresses assigned to the public internet, and those that stand for an IPv4 address and are judged as it. */
 const mayBePublic = new BlockList();

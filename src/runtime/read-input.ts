@@ -1,4 +1,3 @@
-// Reading the files that an operator names, on the command line or in a configuration.
 import { readFileSync } from "node:fs";
 import { DrawbridgeError, type ErrorCode } from "../domain/errors.ts";
 

@@ -7,7 +7,6 @@ import { printableText } from "../domain/printable.ts";
 
 export type LogLevel = "debug" | "info" | "warn" | "error";
 
-/** A program's log, to standard output or to a file that is appended to. */
 export function serviceLog(program: string, options: { level?: LogLevel; file?: string } = {}): Logger {
   return pino(
     {

@@ -1,20 +1,14 @@
-// The loop every worker of the bridge runs: look for due work, do it, look again when woken or after a while.
-// Invariants:
-// - one round at a time; a wake during a round is not lost, it starts the next round at once;
-// - a round that throws is reported and retried after a back-off; it never ends the loop or spins it;
-// - drain() resolves when the round in flight has ended, and no round starts after it.
+// The loop every worker of the bridge runs: look for due work, do it, look again when woken or after a while. Invariants:
+// one round at a time; a wake during a round starts the next one at once; a round that throws is reported and retried
+// after a back-off; drain() resolves when the round in flight has ended, and no round starts after it.
 import type { Clock } from "../domain/clock.ts";
 import { isLeaseLost } from "../domain/errors.ts";
 import { backoffMs } from "./backoff.ts";
 
 export interface WorkLoopOptions {
   readonly clock: Clock;
-  /**
-   * One round. Returns true when more work may be due at once (it claimed a full batch), anything else to wait.
-   * The signal aborts when the loop is draining: finish what is in hand, claim nothing more.
-   */
+  /** One round; true when more may be due at once. The signal aborts when the loop drains: claim nothing more then. */
   readonly round: (signal: AbortSignal) => Promise<unknown>;
-  /** Told of a round that threw. */
   readonly onError: (error: unknown) => void;
   readonly pollIntervalMs?: number;
 }
@@ -38,18 +32,15 @@ export class WorkLoop {
     this.#pollIntervalMs = options.pollIntervalMs ?? 1_000;
   }
 
-  /** Starts the loop; a second call does nothing. */
   start(): void {
     this.#running ??= this.#run();
   }
 
-  /** Work may be due now: the next round starts as soon as the one in flight has ended. */
   wake(): void {
     this.#woken = true;
     this.#interrupt?.();
   }
 
-  /** Starts no further round; resolves when the one in flight has ended. */
   async drain(): Promise<void> {
     this.#draining.abort();
     this.#interrupt?.();
@@ -99,21 +90,16 @@ export async function allEnded(work: readonly Promise<void>[]): Promise<void> {
   if (failed !== undefined) throw failed.reason;
 }
 
-// Work that a store hands out under leases: claimed when it is due, done side by side, claimed again when a slot is
-// free, when woken, or after a while. Invariants: never more than `concurrency` items in progress; an item waits for no
-// other item, so that one that hangs delays only itself; an item that another process holds by now is dropped without a
-// word; any other failure of an item is reported and leaves it to its lease; a claim that fails backs the next ones off;
-// nothing is claimed after a drain began.
+// Work that a store hands out under leases, claimed when due, when a slot is free, when woken. Invariants: never more than
+// `concurrency` items in progress; an item waits for no other; one that another process holds by now is dropped without a
+// word; any other failure is reported and leaves the item to its lease; nothing is claimed after a drain began.
 
 export interface WorkQueueOptions<Item> {
   readonly clock: Clock;
-  /** Items in progress at a time. */
   readonly concurrency: number;
-  /** Claims items that are due, `limit` at most. */
   readonly claim: (limit: number) => Promise<readonly Item[]>;
   /** Does one item. The signal aborts when the queue drains: end requests in flight, and give back what is not done. */
   readonly work: (item: Item, draining?: AbortSignal) => Promise<void>;
-  /** Told of a claim, or an item, that failed. */
   readonly onError: (error: unknown) => void;
   /** Gives back items that a claim brings after the drain began. Without it they are begun, under an aborted signal. */
   readonly giveBack?: (items: readonly Item[]) => Promise<void>;
@@ -133,17 +119,14 @@ export class WorkQueue<Item> {
     });
   }
 
-  /** Starts claiming; a second call does nothing. */
   start(): void {
     this.#loop.start();
   }
 
-  /** Something may be due: claim at once. */
   wake(): void {
     this.#loop.wake();
   }
 
-  /** Claims nothing more; resolves when nothing is in progress. */
   async drain(): Promise<void> {
     await this.#loop.drain();
     await Promise.all(this.#inProgress);

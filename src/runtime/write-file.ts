@@ -1,7 +1,6 @@
 // Writing files that other programs read meanwhile, and files that hold secrets. Invariants: a file is whole or absent,
 // never half written; a file that holds a secret has mode 0600 from its first byte; what was written survives a loss of
-// power once the function has returned (file and folder are flushed); two processes that write the same file do not spoil each other's staging copy; a copy that a killed
-// process has left is removed by the first write of a later process in the same folder.
+// power once the function has returned; two processes that write the same file do not spoil each other's staging copy.
 import {
   closeSync,
   existsSync,
@@ -10,14 +9,12 @@ import {
   linkSync,
   mkdirSync,
   openSync,
-  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
-  statSync,
   writeSync,
 } from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { dirname } from "node:path";
 import process from "node:process";
 import { DrawbridgeError } from "../domain/errors.ts";
 
@@ -40,7 +37,6 @@ export function writeWhole(file: string, text: string | Buffer, mode: number): v
   writeStaged(file, text, mode, renameSync);
 }
 
-/** @param place gives the written copy the file's name, in one step */
 function writeStaged(file: string, text: string | Buffer, mode: number, place: typeof renameSync): void {
   const folder = dirname(file);
   mkdirSync(folder, { recursive: true });
@@ -61,30 +57,9 @@ function writeStaged(file: string, text: string | Buffer, mode: number, place: t
   } finally {
     rmSync(staging, { force: true });
   }
-  removeLeftBehind(resolve(folder));
   flushFolder(folder);
 }
 
-/** A write takes moments: a copy that is an hour older than the file itself has no writer any more. */
-const LEFT_BEHIND_MS = 3_600_000;
-/** Folders that were searched already: one may hold a file for each of ten thousand partners, all written in turn. */
-const searched = new Set<string>();
-
-function removeLeftBehind(folder: string): void {
-  if (searched.has(folder)) return;
-  searched.add(folder);
-  for (const copy of readdirSync(folder)) {
-    const file = /^(.+)\.[0-9]+\.new$/.exec(copy)?.[1];
-    if (file === undefined) continue;
-    const [made, now] = [copy, file].map(
-      (name) => statSync(join(folder, name), { throwIfNoEntry: false })?.mtimeMs,
-    );
-    if (made === undefined || now === undefined || now - made <= LEFT_BEHIND_MS) continue;
-    rmSync(join(folder, copy), { force: true });
-  }
-}
-
-/** The text of a file; undefined when there is none. */
 export function readIfPresent(file: string): string | undefined {
   try {
     return readFileSync(file, "utf8");

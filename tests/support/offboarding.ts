@@ -13,7 +13,7 @@ import { openRun } from "../../src/federation/offboarding/run/run-file.ts";
 import type { OutOfReach } from "../../src/federation/planes/plane.ts";
 import { type Federation, openFederation, type Reporter } from "../../src/federation/reconcile/context.ts";
 import type { Kind, Trigger } from "../../src/records/format/stages.ts";
-import { createKeyPair } from "../../src/records/sign/key-pair.ts";
+import { createKeyPair } from "../../src/records/sign/signer.ts";
 import { controlConfig, makeBareRepository, rendered } from "./control-repository.ts";
 import { A, B, fromOutsideOf, scriptedPlanes, type World } from "./offboarding-planes.ts";
 import { writeFile } from "./temporary.ts";

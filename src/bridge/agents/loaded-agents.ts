@@ -55,7 +55,6 @@ export class WatchedAgentDirectory {
     const { file, clock, log } = options;
     this.#file = new ReloadedFile({
       file,
-      clock,
       parse: (text) => this.#parse(text),
       onLoaded: (agents) => this.#loaded(agents),
       onRefused: (error) => this.#refused(error),

@@ -1,4 +1,3 @@
-// drawbridge federation contain and restore: one commit, then the planes in the safe order.
 import { resolve } from "node:path";
 import { shellWord } from "../../domain/printable.ts";
 import {
@@ -19,7 +18,7 @@ import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, type DeploymentOptions, JSON_OPTION, PARTNER } from "../lib/options.ts";
 import { print, printJson, printText, say, short } from "../lib/output.ts";
-import { planeWords, progressReporter, type WorkflowReporter, workflowReporter } from "../lib/progress.ts";
+import { planeWords, progressReporter, workflowReporter } from "../lib/progress.ts";
 import { planText } from "../lib/step-table.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
@@ -46,7 +45,6 @@ Exit codes:
   5  with --apply: something is not observed to be so yet, and is named`,
 };
 
-/** What is printed of an act; a containment closes planes, a restore opens them. */
 const WORDS = {
   contain: {
     verb: "close",
@@ -98,8 +96,7 @@ export async function performAndPrint(
   name: string,
   { config, apply, json }: Options,
 ): Promise<ExitCode> {
-  const reporter = workflowReporter();
-  const federation = await openForCommand(config, apply === true ? reporter : progressReporter);
+  const federation = await openForCommand(config, apply === true ? workflowReporter : progressReporter);
   const { config: deployment } = federation;
   const result = await performAct(federation, act, name);
   const { serverName } = result.partner.partner;
@@ -107,7 +104,7 @@ export async function performAndPrint(
   reportAct(result, resolve(deployment.directory, deployment.repository.path));
   if (act === "restore" && json !== true) write(limitLines(act, serverName));
   const onPlane = json === true ? say : (text: string) => write([text]);
-  const results = apply === true ? await applySteps(act, result, federation, reporter, onPlane) : undefined;
+  const results = apply === true ? await applySteps(act, result, federation, onPlane) : undefined;
   const gateway = results?.find(({ plane, done }) => plane === "gateway" && done);
   // What was put right since may have been open until then.
   const closedAt = gateway?.repairedAt ?? gateway?.at ?? null;
@@ -127,7 +124,6 @@ async function applySteps(
   act: Act,
   result: ActResult,
   federation: Parameters<typeof applyPlanes>[0],
-  reporter: WorkflowReporter,
   write: (text: string) => void,
 ): Promise<readonly PlaneResult[]> {
   const order = PROCEDURES[act].steps.map(({ plane }) => planeWords(plane)).join(", ");
@@ -136,17 +132,13 @@ async function applySteps(
   const reportOnce = (one: PlaneResult) => {
     const text = planeLines(act, one).join("\n");
     if (reported.get(one.plane) !== text) write(text);
-    reporter.planeReported();
     reported.set(one.plane, text);
   };
   const results = await applyPlanes(federation, act, result.partner, reportOnce);
   for (const one of results) reportOnce(one);
-  const waits = reporter.waits();
-  if (waits !== undefined) say(waits);
   return results;
 }
 
-/** @param repository where the record can be read */
 function reportAct(result: ActResult, repository: string): void {
   const { act, partner, record, recordPath, revision, setAside } = result;
   const who = `${partner.partner.serverName} (${partner.name})`;

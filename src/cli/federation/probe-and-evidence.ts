@@ -1,4 +1,3 @@
-// drawbridge federation probe and evidence: whether a partner is as the registry says, and an evidence pack about it.
 import { join, resolve } from "node:path";
 import { systemClock } from "../../domain/clock.ts";
 import { parseDurationMs } from "../../domain/duration.ts";
@@ -6,14 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseJson } from "../../domain/json.ts";
 import { counted } from "../../domain/printable.ts";
 import { assemblePack, packProblems } from "../../federation/evidence/pack.ts";
-import type { Window } from "../../federation/evidence/record-streams.ts";
-import {
-  CLOSING_ORDER,
-  PLANE_NAMES,
-  PLANE_NUMBERS,
-  type PlaneName,
-  planeLabel,
-} from "../../federation/plane-order.ts";
+import { CLOSING_ORDER, PLANE_NAMES } from "../../federation/plane-order.ts";
 import { judge, PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
@@ -23,21 +15,11 @@ import { probePartner } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "../lib/options.ts";
 import { print, renderJson, renderTable, say } from "../lib/output.ts";
 
-/** Planes by name or number; all of them, in closing order, when none is named. */
-function planesOf(named: string | undefined): readonly PlaneName[] {
-  if (named === undefined) return CLOSING_ORDER;
-  const plane = PLANE_NAMES.find((name) => name === named || String(PLANE_NUMBERS[name]) === named);
-  if (plane !== undefined) return [plane];
-  throw new DrawbridgeError("usage", `${JSON.stringify(named)} is no plane`, {
-    hint: `Name one of ${PLANE_NAMES.map(planeLabel).join(", ")}.`,
-  });
-}
-
 export const probeCommand = defineCommand({
   arguments: [PARTNER],
   options: [
     CONFIG.federation,
-    ["--plane <plane>", "only this plane, by name or number"],
+    ["--plane <name>", "only this plane", { choices: PLANE_NAMES }],
     PROBE_CONFIG,
     JSON_OPTION,
   ],
@@ -52,7 +34,7 @@ Exit codes:
   1  something was found otherwise, could not be decided, or a closed plane was not shown closed
   2  unknown partner, or a configuration that is wrong; nothing was tried`,
   async run([name], options) {
-    const planes = planesOf(options.plane);
+    const planes = options.plane === undefined ? CLOSING_ORDER : [options.plane];
     const { current, partner, inside, outside } = await probePartner(name, { ...options, planes });
     const judgement = judge([...inside, ...outside], current.desired, partner, planes);
     const { holds, unproven, items } = judgement;
@@ -73,7 +55,6 @@ Exit codes:
 const PACK_OPTIONS = [
   CONFIG.federation,
   ["--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago"],
-  ["--until <time>", "up to when; now when absent"],
   PROBE_CONFIG,
   ["--output <folder>", "where the pack is written"],
   ["--verify <file>", "check every digest of a pack that was made"],
@@ -104,11 +85,13 @@ export async function writePack(
   options: Pick<PackOptions, "config"> & Partial<PackOptions>,
 ): Promise<ExitCode> {
   if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
-  const window = windowOf(options.since, options.until);
+  if (options.since === undefined)
+    throw usage("--since is missing", "Say from when on, such as --since 24h.");
+  const since = timeOf(options.since, systemClock.now());
   const probed = await probePartner(partner, { ...options, planes: CLOSING_ORDER });
-  const now = systemClock.now();
-  const ended = Date.parse(window.until) > now ? { ...window, until: new Date(now).toISOString() } : window;
-  const pack = await assemblePack({ ...probed, window: ended, clock: systemClock });
+  // What the probes themselves leave in the streams belongs to the pack.
+  const window = { since, until: new Date(systemClock.now()).toISOString() };
+  const pack = await assemblePack({ ...probed, window, clock: systemClock });
   const fileName = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}.json`;
   const file = join(resolve(options.output), fileName);
   writeWhole(file, renderJson(pack), PRIVATE);
@@ -127,25 +110,13 @@ function usage(message: string, hint: string): DrawbridgeError {
   return new DrawbridgeError("usage", message, { hint });
 }
 
-/** A time as ISO 8601, or how long ago, such as `2h`. */
-function timeOf(option: string, text: string, nowMs: number): number {
+function timeOf(text: string, nowMs: number): string {
   const ago = parseDurationMs(text);
-  if (ago !== undefined) return nowMs - ago;
-  const at = /^\d{4}-\d{2}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
-  if (Number.isFinite(at)) return at;
+  const at =
+    ago !== undefined ? nowMs - ago : /^\d{4}-\d{2}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
+  if (Number.isFinite(at)) return new Date(at).toISOString();
   const hint = "Write 2026-01-31T03:00:00Z, or 2h for two hours ago.";
-  throw usage(`--${option} ${JSON.stringify(text)} is no time`, hint);
-}
-
-function windowOf(since: string | undefined, until: string | undefined): Window {
-  const now = systemClock.now();
-  if (since === undefined) throw usage("--since is missing", "Say from when on, such as --since 24h.");
-  const from = timeOf("since", since, now);
-  const to = until === undefined ? undefined : timeOf("until", until, now);
-  if (to !== undefined && to < from) throw usage("--until is before --since", "Exchange them.");
-  // Without an end, what the probes themselves leave in the streams belongs to the pack.
-  const open = "9999-12-31T23:59:59.999Z";
-  return { since: new Date(from).toISOString(), until: to === undefined ? open : new Date(to).toISOString() };
+  throw usage(`--since ${JSON.stringify(text)} is no time`, hint);
 }
 
 function verify(file: string, options: Pick<PackOptions, "json">): ExitCode {

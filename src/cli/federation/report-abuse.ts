@@ -1,5 +1,3 @@
-// drawbridge federation report-abuse: takes in what another organisation reports, by references alone.
-
 import { dirname, join, resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { shellWord } from "../../domain/printable.ts";
@@ -134,10 +132,7 @@ function evidenceFolder(config: string): string {
   return join(dirname(resolve(config)), "evidence");
 }
 
-/**
- * Contains, then files, then makes a pack; each whatever became of the one before. Containment leaves a good head, on
- * which the report is filed. @throws what filing throws, at the end
- */
+/** Contains, files, makes a pack, each whatever became of the one before. @throws what filing throws, at the end */
 async function containFirst(filing: Filing, name: string, config: string): Promise<ExitCode> {
   const contained = await codeOf(() => performAndPrint("contain", name, { config, apply: true }));
   const [filed] = await Promise.allSettled([fileAndPrint(filing)]);

@@ -1,4 +1,3 @@
-// drawbridge federation status: who is contained or not admitted, and what is in force on every plane.
 import { type FederationStatus, federationStatus } from "../../federation/containment/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand } from "../lib/command.ts";

@@ -1,6 +1,3 @@
-// drawbridge federation init, render, check: the folder that an organisation starts from, and its work tree, without any
-// server.
-
 import { resolve } from "node:path";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { shellWord } from "../../domain/printable.ts";
@@ -55,14 +52,10 @@ Next:
 });
 
 export const renderCommand = defineCommand({
-  options: [
-    ["-d, --directory <worktree>", "work tree of the organisation's repository", { default: "." }],
-    ["--check", "write nothing; exit 1 and list the files that differ from the registry"],
-  ],
+  options: [["-d, --directory <worktree>", "work tree of the organisation's repository", { default: "." }]],
   help: `
 Exit codes:
-  0  written, or nothing was to do; with --check: every file is what the registry renders
-  1  with --check: the files that are listed differ
+  0  written, or nothing was to do
   2  there is no registry, or it is invalid; nothing was written`,
   run(_, options) {
     const directory = resolve(options.directory);
@@ -77,18 +70,12 @@ Exit codes:
     ]);
     const changes = compareRendered(found, rendered);
     for (const { change, path } of changes) printText(`${change.padEnd(8)} ${path}\n`);
-    if (options.check === true) {
-      if (changes.length === 0) return ExitCode.ok;
-      say("These files are not what the registry says; run `drawbridge federation render`.");
-      return ExitCode.failed;
-    }
     writeRendered(directory, rendered, changes);
     say(
       changes.length === 0
         ? "Everything is rendered already."
         : `${changes.length} files brought up to date. Review and commit them.`,
     );
-    return ExitCode.ok;
   },
 });
 

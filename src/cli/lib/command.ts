@@ -4,7 +4,6 @@ import process from "node:process";
 import { type Command, Option } from "commander";
 import type { ExitCode } from "./exit-codes.ts";
 
-/** A command: `verbCommand` of `src/cli/<group>.ts` or of a file in that folder, listed in commands.ts. */
 export interface CommandModule {
   register(command: Command): void;
 }
@@ -16,7 +15,6 @@ interface OptionSettings {
   readonly required?: true;
   readonly default?: string | number;
   readonly choices?: readonly string[];
-  /** @throws InvalidArgumentError */
   readonly parse?: (text: string) => unknown;
 }
 
@@ -54,15 +52,11 @@ type OptionValue<Spec extends OptionSpec> = Spec[2] extends { readonly parse: (t
         ? string | undefined
         : boolean | undefined;
 
-/** The values of options, each under the name of its long flag in camel case. */
 export type OptionValues<Specs extends readonly OptionSpec[]> = {
   readonly [Spec in Specs[number] as CamelCase<LongName<Spec[0]>>]: OptionValue<Spec>;
 };
 
-/**
- * Defines a command. `run` throws DrawbridgeError when it fails, and returns another exit code than 0 when its answer is
- * no; `help` is what `--help` prints after the options.
- */
+/** Defines a command. `run` throws DrawbridgeError when it fails, and returns another exit code than 0 for a no. */
 export function defineCommand<
   const Arguments extends readonly ArgumentSpec[] = readonly [],
   const Options extends readonly OptionSpec[] = readonly [],

@@ -2,7 +2,6 @@
 // need not read text.
 import { DrawbridgeError, type ErrorCode } from "../../domain/errors.ts";
 
-/** What each means stands in the help below. */
 export const ExitCode = {
   ok: 0,
   failed: 1,
@@ -26,7 +25,8 @@ Exit codes:
   6  a record of a removal to which the partner has contributed nothing
   7  all that can be done now is done; the other organisation has to act`;
 
-const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
+/** Of the codes that do not just mean that the command failed. */
+const EXIT_BY_ERROR: Readonly<Partial<Record<ErrorCode, ExitCode>>> = {
   config_invalid: ExitCode.usage,
   config_unreadable: ExitCode.usage,
   secret_unavailable: ExitCode.usage,
@@ -42,19 +42,10 @@ const EXIT_BY_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   device_unavailable: ExitCode.unavailable,
   head_refused: ExitCode.refused,
   guard_refused: ExitCode.refused,
-  offboarding_blocked: ExitCode.failed,
-  lease_lost: ExitCode.failed,
-  card_rejected: ExitCode.failed,
-  state_unreadable: ExitCode.failed,
-  unsafe_acl: ExitCode.failed,
-  record_refused: ExitCode.failed,
-  not_running: ExitCode.failed,
-  program_failed: ExitCode.failed,
-  internal: ExitCode.failed,
 };
 
 export function exitCodeOf(error: unknown): ExitCode {
-  return error instanceof DrawbridgeError ? EXIT_BY_ERROR[error.code] : ExitCode.failed;
+  return (error instanceof DrawbridgeError ? EXIT_BY_ERROR[error.code] : undefined) ?? ExitCode.failed;
 }
 
 /** An error as the operator sees it, with its hint; a defect of the program keeps its stack. */

@@ -1,4 +1,3 @@
-// How the commands of federation control open a deployment, and how they probe a partner from inside and outside.
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { loadFederationConfig } from "../../federation/config.ts";
 import { outsideProbe } from "../../federation/evidence/observe-from-outside.ts";
@@ -11,7 +10,6 @@ import { type DeploymentOptions, fromConfigFile } from "./options.ts";
 import { say, short } from "./output.ts";
 import { progressReporter } from "./progress.ts";
 
-/** Opens the deployment of a configuration file; progress goes to standard error. */
 export async function openForCommand(
   file: string,
   reporter: Reporter = progressReporter,

@@ -1,4 +1,3 @@
-// What the commands of a removal share: how they open a deployment, name a run, and report its status.
 import { resolve } from "node:path";
 import { printableLine, shellWord } from "../../domain/printable.ts";
 import { residualReport } from "../../federation/offboarding/duties/residual.ts";
@@ -18,7 +17,6 @@ import { print, say } from "./output.ts";
 
 const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
 export const RUN_OPTIONS = [CONFIG.federation, RUN_ID, JSON_OPTION] as const;
-/** Of a command about one run that may probe from outside. */
 export const PROBING_RUN_OPTIONS = [CONFIG.federation, RUN_ID, PROBE_CONFIG, JSON_OPTION] as const;
 
 interface RunOptions extends DeploymentOptions {
@@ -56,7 +54,6 @@ export function writeExport(file: string, text: string): string {
   return path;
 }
 
-/** What keeps a step from being done, a paragraph each. */
 export function blockLines(blocks: readonly Block[]): readonly string[] {
   return blocks.flatMap(({ plane, condition, probe, found, hint }) => [
     `  ${condition}${plane === null ? "" : ` (plane ${planeLabel(plane)})`}`,
@@ -66,7 +63,6 @@ export function blockLines(blocks: readonly Block[]): readonly string[] {
   ]);
 }
 
-/** The exact command that comes next here; or what is waited for. */
 export function nextLine({ next, waiting, ended }: RunStatus, options: RunOptions): string {
   const { config, probeConfig, runId } = options;
   if (ended?.how === "aborted") return `The run was aborted at ${ended.at} (${ended.reason}).`;

@@ -3,8 +3,9 @@
 // help and the error both say so.
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
+import { InvalidArgumentError } from "commander";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { httpUrl, serverName } from "./option-values.ts";
+import { parseServerName } from "../../domain/identifiers.ts";
 
 export const PARTNER = ["<partner>", "server name, or name of the registry file"] as const;
 export const JSON_OPTION = ["--json", "print JSON"] as const;
@@ -20,14 +21,24 @@ export const CONFIG = {
   issuer: ["-c, --config <file>", "the issuer's configuration", { default: "issuer.yaml" }],
 } as const;
 
-/** What a command about a deployment may be given. */
+export function parser<Value>(what: string, parse: (text: string) => Value | undefined) {
+  return (text: string): Value => {
+    const value = parse(text);
+    if (value === undefined) throw new InvalidArgumentError(`It is no ${what}.`);
+    return value;
+  };
+}
+
+export const httpUrl = parser("http or https URL", (text) =>
+  /^https?:$/.test(URL.parse(text)?.protocol ?? "") ? text : undefined,
+);
+
 export interface DeploymentOptions {
   readonly config: string;
   readonly probeConfig?: string | undefined;
   readonly json?: boolean | undefined;
 }
 
-/** Of a command that writes the folder a program starts from. @param by who reaches the homeserver */
 export function startingOptions(by: string) {
   return [
     ["-d, --directory <directory>", "the folder to write", { required: true }],
@@ -35,7 +46,7 @@ export function startingOptions(by: string) {
     ["--homeserver-url <url>", `its client-server API as ${by} reaches it`, REQUIRED_URL],
   ] as const;
 }
-const REQUIRED_SERVER = { required: true, parse: serverName } as const;
+const REQUIRED_SERVER = { required: true, parse: parser("Matrix server name", parseServerName) } as const;
 const REQUIRED_URL = { required: true, parse: httpUrl } as const;
 
 /** What `load` makes of a configuration file. @throws DrawbridgeError `config_unreadable` when there is no such file */

@@ -27,7 +27,6 @@ export function print(
   else printText(text());
 }
 
-/** Text for people, to standard output. */
 export function printText(text: string): void {
   process.stdout.write(printableText(text));
 }
@@ -36,22 +35,18 @@ export function printJson(value: unknown): void {
   process.stdout.write(renderJson(value));
 }
 
-/** Data that another program reads byte by byte, to standard output. */
 export function printData(data: string | Uint8Array): void {
   process.stdout.write(data);
 }
 
-/** Text for people, to standard error. */
 export function printError(text: string): void {
   process.stderr.write(printableText(text));
 }
 
-/** A line about progress, to standard error. */
 export function say(text: string): void {
   printError(`${text}\n`);
 }
 
-/** Rows in aligned columns under a header line; without trailing blanks. */
 export function renderTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [header, ...rows.map((row) => row.map(printableLine))];
   const widths = header.map((_, column) => Math.max(...all.map((row) => (row[column] ?? "").length)));
@@ -59,7 +54,6 @@ export function renderTable(header: readonly string[], rows: readonly (readonly 
   return lines.map((line) => `${line.trimEnd()}\n`).join("");
 }
 
-/** The table, or an empty text where there is no row. */
 export function renderTableIfAny(...[header, rows]: Parameters<typeof renderTable>): string {
   return rows.length === 0 ? "" : renderTable(header, rows);
 }
@@ -69,7 +63,6 @@ export function renderJson(value: unknown): string {
   return `${printableText(JSON.stringify(value, null, 2))}\n`;
 }
 
-/** The first digits of a revision or a digest, enough for a table. */
 export function short(id: string | null | undefined): string {
   return id === null || id === undefined ? "-" : id.replace(/^sha256:/, "").slice(0, 12);
 }

@@ -1,5 +1,4 @@
 // How the steps of a procedure are printed, whichever procedure it is: where each stands, and its conditions.
-
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { Plan, PlannedStep } from "../../federation/workflow/plan.ts";
 import type { StepStatus } from "../../federation/workflow/procedure.ts";
@@ -12,7 +11,6 @@ const MARKS: Readonly<Record<Verdict, string>> = {
   ...{ met: "ok", not_applicable: "-", unmanaged: "unmanaged", not_met: "NO", unknown: "?" },
 };
 
-/** A line a step; with the other organisation's part where it has one. */
 export function stepTable(steps: readonly StepStatus[]): string {
   const isShared = steps.some(({ other }) => other !== null);
   const theirs = isShared ? ["THEIRS", "SINCE"] : [];
@@ -25,7 +23,6 @@ export function stepTable(steps: readonly StepStatus[]): string {
   return renderTable(["", "STEP", "PLANE", "OURS", "SINCE", ...theirs, "COMMIT"], rows);
 }
 
-/** A line a condition, and the hints of those that do not hold. */
 export function conditionText(conditions: readonly JudgedCondition[]): string {
   if (conditions.length === 0) return "";
   const rows = conditions.map(({ condition, verdict, found }) => [MARKS[verdict], condition, found]);

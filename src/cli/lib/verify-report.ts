@@ -10,7 +10,6 @@ const LINES_MAX = 8;
 const PLACES_MAX = 3;
 /** Items of one paragraph. More are found in a hostile record, or where very many servers share rooms. */
 const PARAGRAPH_MAX = 40;
-const WIDTH = 120;
 
 export function renderReport(report: RecordReport): string {
   const lines = [
@@ -85,7 +84,7 @@ function stageLines<One extends RecordReport["unmanaged"][number]>(
   });
 }
 
-function seenFrom(proved: RecordReport["proved"]): string {
+function seenFrom(proved: readonly RecordReport["proved"][number][]): string {
   const seen = groupBy(
     proved.flatMap((proof) => Object.entries(proof.seen)),
     ([vantage]) => vantage,
@@ -94,27 +93,15 @@ function seenFrom(proved: RecordReport["proved"]): string {
   return ` (${counts.join(", ")})`;
 }
 
-/** All of them, those of one stage and organisation in one paragraph. */
 function attestedLines(attested: RecordReport["attested"]): string[] {
   const headOf = ({ organisation, stage }: RecordReport["attested"][number]) =>
     `${stage === null ? "" : `${STAGE_NAMES.indexOf(stage) + 1} ${stage} `}${organisation ?? "both"}: `;
-  return [...groupBy(attested, headOf)].flatMap(([head, all]) => {
+  return [...groupBy(attested, headOf)].map(([head, all]) => {
     const items = all.map(({ what }) => what);
     const rest = items.length - PARAGRAPH_MAX;
-    return wrapped(head, rest > 0 ? [...items.slice(0, PARAGRAPH_MAX), `${rest} more; see --json`] : items);
+    const shown = rest > 0 ? [...items.slice(0, PARAGRAPH_MAX), `${rest} more; see --json`] : items;
+    return `  ${head}${shown.join("; ")}`;
   });
-}
-
-/** Items, with semicolons, on lines of at most about `WIDTH` characters; a longer item has a line of its own. */
-function wrapped(head: string, items: readonly string[]): string[] {
-  const lines = [`  ${head}`];
-  for (const [index, item] of items.entries()) {
-    const line = lines.at(-1) ?? "";
-    const text = index < items.length - 1 ? `${item};` : item;
-    if (index > 0 && line.length + text.length >= WIDTH) lines.push(`    ${text}`);
-    else lines[lines.length - 1] = index === 0 ? line + text : `${line} ${text}`;
-  }
-  return lines;
 }
 
 function cut(lines: readonly string[]): string[] {

@@ -1,4 +1,3 @@
-// What the commands about waiting work share: how they open the ledger, and how they show and change what waits.
 import { loadBridgeConfig } from "../../bridge/config.ts";
 import { onDatabase } from "../../bridge/database.ts";
 import {
@@ -15,7 +14,6 @@ import { ExitCode } from "./exit-codes.ts";
 import { CONFIG, fromConfigFile, JSON_OPTION } from "./options.ts";
 import { print, renderTable } from "./output.ts";
 
-/** Runs `work` on the ledger of the bridge that the file configures. @throws DrawbridgeError */
 export async function onLedger<T>(
   configFile: string,
   work: (operations: Operations, now: number) => Promise<T>,
@@ -26,14 +24,12 @@ export async function onLedger<T>(
   );
 }
 
-/** @throws DrawbridgeError `usage` when there is nothing */
 export function found<T>(value: T | undefined, what: string, list: string): T {
   if (value !== undefined) return value;
   throw new DrawbridgeError("usage", `there is no ${what}`, { hint: `Name one that \`${list}\` lists.` });
 }
 
 export interface Subject<T> {
-  /** Such as `["<id>", "the delegation's number"]`. */
   readonly argument: readonly [name: `<${string}>`, description: string];
   readonly what: string;
   readonly list: string;
@@ -78,7 +74,6 @@ const time = (at: number | undefined) =>
   at === undefined ? "-" : `${new Date(at).toISOString().slice(0, 19)}Z`;
 const words = (text: string | undefined) => (text ?? "-").replaceAll("_", " ");
 
-/** Times as they are written in JSON. */
 export function inJson<T extends object>(value: T): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(value).map(([name, field]) => [

@@ -1,5 +1,3 @@
-// drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
-
 import { shellWord } from "../../domain/printable.ts";
 import {
   dryRun,
@@ -22,15 +20,14 @@ export const purgeCommand = defineCommand({
   arguments: [["<partner>", "server name, name of the registry file, or ID of the run"]],
   options: [
     CONFIG.federation,
-    ["--dry-run", "show what would go; this is the default"],
     ["--confirm <digest>", "purge what the dry run of this digest has shown"],
     ["--residual", "show what remains of the partnership instead: counts and times"],
     JSON_OPTION,
   ],
   help: `
 What the record's duties.purge says is purged: cached files of the partner, and rooms with their history.
-A dry run comes first and ends with a digest; --confirm takes it, and refuses if something else would go by now. A
-purge that was cut off goes on where it was when it is run again.
+Without --confirm it shows what would go, and a digest; --confirm takes it, and refuses if something else would go now.
+A purge that was cut off goes on where it was when it is run again.
 
 Exit codes:
   0  shown; with --confirm: purged and verified
@@ -47,7 +44,7 @@ Exit codes:
       print(options, report, () => residualText(report));
       return ExitCode.ok;
     }
-    if (options.confirm !== undefined && options.dryRun !== true) {
+    if (options.confirm !== undefined) {
       const state = await runPurge(context, found, options.confirm);
       print(options, resultOf(state), () => resultText(state));
       return leftOf(state).length > 0 ? ExitCode.incomplete : ExitCode.ok;
@@ -96,7 +93,6 @@ function planText({ media, rooms, staying }: PurgePlan): string {
   ]);
 }
 
-/** Lines and tables, without those that are empty. */
 function textOf(parts: readonly string[]): string {
   const lines = parts.filter((part) => part !== "").map((part) => `${part.trimEnd()}\n`);
   return lines.join("");

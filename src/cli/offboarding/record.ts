@@ -1,4 +1,3 @@
-// drawbridge offboarding open and show: the private record is made and shown; `open` opens the run once it is complete.
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -20,37 +19,15 @@ import { defineCommand, type OptionValues } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
-import { print, printJson, renderTable, say } from "../lib/output.ts";
-
-const RECORD_OPTION = [
-  "--record <file>",
-  "the private record, outside version control",
-  { required: true },
-] as const;
-
-function recordTable({ values }: Pick<PrivateRecordFile, "values">): string {
-  return renderTable(
-    ["FIELD", "VALUE"],
-    RECORD_FIELDS.map(({ path, says, isOptional }) => {
-      const value = valueAt(values, path.split("."));
-      if (value == null) return [path, isOptional ? "-" : `MISSING: ${says}`];
-      return [path, textOf(value)];
-    }),
-  );
-}
-
-function textOf(value: unknown): string {
-  return Array.isArray(value) ? value.join(" ") || "(none)" : String(value);
-}
+import { print, printJson, say } from "../lib/output.ts";
 
 function reportMissing(file: string, missing: readonly string[]): void {
-  if (missing.length === 0) return;
   say(`${missing.length} ${missing.length === 1 ? "field is" : "fields are"} missing in ${file}:`);
   for (const { path, says } of RECORD_FIELDS) if (missing.includes(path)) say(`  ${path}: ${says}`);
 }
 
 const OPTIONS = [
-  RECORD_OPTION,
+  ["--record <file>", "the private record, outside version control", { required: true }],
   CONFIG.federation,
   ["--kind <kind>", "full, partial or emergency"],
   ["--trigger <trigger>", "planned_departure, contract_end or suspected_compromise"],
@@ -64,13 +41,7 @@ export const openCommand = defineCommand({
   options: OPTIONS,
   help: `
 Makes the record where there is none, with what the registry knows; opens the run once the record is complete
-and agrees with the registry. Opening again changes nothing. The run's ID is printed.
-
-Exit codes:
-  0  the run is open
-  2  refused: where the record lies, who may read it, or what it holds; every reason is named
-  4  the head is refused; an emergency is opened by the one that was accepted last
-  5  the record lacks fields, and they are named; no run was opened`,
+and agrees with the registry. Opening again changes nothing. The run's ID is printed.`,
   async run([name], options) {
     const path = resolve(options.record);
     const federation = await openForCommand(options.config);
@@ -103,7 +74,6 @@ Exit codes:
   },
 });
 
-/** What the flags say, by field of the record. */
 function flagsOf({ kind, trigger }: Options): ReadonlyMap<string, string> {
   const given = Object.entries({ "revocation.kind": kind, "revocation.trigger": trigger });
   return new Map(given.flatMap(([field, value]) => (value === undefined ? [] : [[field, value]])));
@@ -151,20 +121,3 @@ function report(opened: Run, path: string, options: Options): void {
   say(`Run ${id} is open (${kind}, ${trigger}): ${remover} removes ${partner}. Nothing was touched.`);
   say(`Next: drawbridge offboarding plan --config ${shellWord(options.config)}`);
 }
-
-export const showCommand = defineCommand({
-  options: [RECORD_OPTION, JSON_OPTION],
-  help: `
-Exit codes:
-  0  the record is complete
-  2  it is refused: where it lies, who may read it, or what it holds; every reason is named
-  5  fields are missing, and are named`,
-  run(_, options) {
-    const found = readRecordFile(options.record);
-    const { missing, values, file } = found;
-    const complete = missing.length === 0;
-    print(options, { file, complete, missing, record: values }, () => recordTable(found));
-    if (options.json !== true) reportMissing(options.record, missing);
-    return complete ? ExitCode.ok : ExitCode.incomplete;
-  },
-});

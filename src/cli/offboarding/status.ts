@@ -1,4 +1,3 @@
-// drawbridge offboarding status, plan, waive, abort: where a removal is, and what becomes of it.
 import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { counterpartyIn, findRun, listRuns } from "../../federation/offboarding/run/run-file.ts";
 import { planRemoval, type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
@@ -14,11 +13,7 @@ import { planText, stepTable } from "../lib/step-table.ts";
 export const statusCommand = defineCommand({
   options: [...RUN_OPTIONS, ["--all", "every run, the oldest first"]],
   help: `
-Read from this organisation's own files; no server is asked.
-
-Exit codes:
-  0  the run is complete, or nothing is in the way
-  5  an exit condition does not hold, or something is out of reach and waived by nobody`,
+Read from this organisation's own files; no server is asked.`,
   async run(_, options) {
     const { config, state } = await openForCommand(options.config);
     const trust = trustOf(config);
@@ -79,11 +74,7 @@ export const waiveCommand = defineCommand({
   ],
   help: `
 Only what a stage that is not signed yet lists as out of reach can be waived; what is open cannot. The statement names
-the record's owner as the one who answers for it.
-
-Exit codes:
-  0  waived; it stands in the statement of the stage once that is signed
-  2  nothing out of reach is called so; nothing was changed`,
+the record's owner as the one who answers for it.`,
   async run([subject], options) {
     const context = await openOffboarding(options);
     const { reason, runId } = options;

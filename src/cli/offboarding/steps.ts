@@ -1,11 +1,17 @@
-// drawbridge offboarding next, sign, export, import, complete: the steps of a removal, each by itself.
+import { statSync } from "node:fs";
 import { counterpartyIn } from "../../federation/offboarding/run/run-file.ts";
 import { complete } from "../../federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../federation/offboarding/steps/exchange.ts";
-import { type NextResult, next } from "../../federation/offboarding/steps/run-until-blocked.ts";
+import {
+  type NextResult,
+  next,
+  type RunEnd,
+  runSteps,
+} from "../../federation/offboarding/steps/run-until-blocked.ts";
 import { sign } from "../../federation/offboarding/steps/sign.ts";
 import type { RunStatus } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
+import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { stateOf } from "../federation/contain.ts";
 import { defineCommand } from "../lib/command.ts";
@@ -19,6 +25,7 @@ import {
   shownWords,
   writeExport,
 } from "../lib/offboarding.ts";
+import { parser } from "../lib/options.ts";
 import { print, say, short } from "../lib/output.ts";
 
 export const nextCommand = defineCommand({
@@ -32,12 +39,7 @@ export const nextCommand = defineCommand({
   help: `
 Closes the stage whose turn it is (one commit), brings its plane to the head, and observes whether the exit
 conditions hold. Run it again after anything: what is done is found, and not done twice. An emergency closes
-planes 5, 4, 2 and 3 at once first.
-
-Exit codes:
-  0  the stage is shown closed, or it is not this organisation's turn (and what is waited for is said)
-  4  the head is refused
-  5  an exit condition does not hold yet, and is named with its probe, what it got and what to do`,
+planes 5, 4, 2 and 3 at once first.`,
   async run(_, options) {
     const context = await openOffboarding(options);
     const result = await next(context, {
@@ -84,12 +86,7 @@ export const signCommand = defineCommand({
   options: PROBING_RUN_OPTIONS,
   help: `
 Signs every stage of one's own that was shown closed, and countersigns what was imported. Before a completion
-is countersigned, every plane is probed again (with --probe-config from outside as well). Nothing is signed twice.
-
-Exit codes:
-  0  signed
-  1  something does not hold and is named, or there is nothing to sign
-  2  the signing key cannot be used`,
+is countersigned, every plane is probed again (with --probe-config from outside as well). Nothing is signed twice.`,
   async run(_, options) {
     const context = await openOffboarding(options);
     const { run, signed, countersigned } = await sign(context, options.runId);
@@ -104,12 +101,7 @@ export const exportCommand = defineCommand({
   arguments: [["<file>", "where to write it"]],
   options: RUN_OPTIONS,
   help: `
-The file holds statements, signatures and content-free evidence; it may travel by any channel, and be sent again.
-
-Exit codes:
-  0  written
-  1  nothing is signed yet; nothing was written
-  2  the file cannot be written`,
+The file holds statements, signatures and content-free evidence; it may travel by any channel, and be sent again.`,
   async run([file], options) {
     const { run, text, statements } = await exportStatements(await openOffboarding(options), options.runId);
     const path = writeExport(file, text);
@@ -124,12 +116,7 @@ export const importCommand = defineCommand({
   options: RUN_OPTIONS,
   help: `
 Every statement is verified against the other organisation's pinned key before anything is taken in. Importing
-a file again changes nothing.
-
-Exit codes:
-  0  taken in
-  1  refused, with every reason; nothing was changed
-  2  the file cannot be read; nothing was changed`,
+a file again changes nothing.`,
   async run([file], options) {
     const hint = "Check the path and that this user may read the file; nothing was changed.";
     const bytes = readInput(file, hint, "usage");
@@ -146,14 +133,76 @@ export const completeCommand = defineCommand({
   help: `
 For the organisation that decided, once both have signed all six stages. Every plane is probed again without
 being brought in order, so that one which was opened by hand is noticed; the static tests are run. The partner
-then imports, and signs.
-
-Exit codes:
-  0  stated and signed; complete once the partner has signed as well
-  1  something is in the way, and each is named with its probe, what it got and what to do`,
+then imports, and signs.`,
   async run(_, options) {
     const context = await openOffboarding(options);
     const { run, recordFile } = await complete(context, options.runId);
     printDone(context, run, options, {}, () => (recordFile === null ? ["The completion is signed."] : []));
   },
 });
+
+const seconds = parser("number of seconds", (text) => {
+  const value = Number(text);
+  return Number.isFinite(value) && value >= 0 ? value : undefined;
+});
+
+export const runCommand = defineCommand({
+  options: [
+    ...PROBING_RUN_OPTIONS,
+    ["--import <file>", "take in the other organisation's file, whenever it is there or changes"],
+    ["--export <file>", "write everything that is signed, for the other organisation"],
+    [
+      "--wait <seconds>",
+      "how long to wait for the other organisation's file",
+      { default: 0, parse: seconds },
+    ],
+    ["--before <stage>", "end before this stage is opened", { choices: STAGE_NAMES }],
+  ],
+  help: `
+Does what next, sign, export, import and complete do, as often as they can: it closes and shows every stage, signs and
+countersigns, and completes. It ends where a person has to decide (a purge, a waiver), where a stage is not shown
+closed in half a minute, or where the other organisation has to act. Run it again after anything.
+
+Exit codes:
+  0  complete; with --before: everything up to that stage is done
+  1  something that was signed for is open, or a statement does not hold; each is named
+  2  a file, a key or the configuration is wrong
+  4  the head is refused
+  5  a stage is not shown closed, and is named with its probe, what it got and what to do
+  7  everything that can be done now is done; the other organisation, which is named, has to act`,
+  async run(_, options) {
+    const context = await openOffboarding(options);
+    const { import: inbox, export: outbox } = options;
+    const { run, end } = await runSteps(context, {
+      run: options.runId,
+      takeIn: inbox === undefined ? undefined : whenChanged(inbox),
+      passOn: outbox === undefined ? undefined : (text) => void writeExport(outbox, text),
+      waitMs: options.wait * 1_000,
+      before: options.before,
+    });
+    printDone(context, run, options, { end }, ({ steps }) => {
+      const blocked = end === "blocked" ? steps.filter(({ blocks }) => blocks.length > 0) : [];
+      return blocked.flatMap(({ step, blocks }) => [`${step}: NOT SHOWN CLOSED YET`, ...blockLines(blocks)]);
+    });
+    return EXIT_BY_END[end];
+  },
+});
+
+const EXIT_BY_END: Readonly<Record<RunEnd, ExitCode>> = {
+  completed: ExitCode.ok,
+  paused: ExitCode.ok,
+  blocked: ExitCode.incomplete,
+  waiting: ExitCode.waiting,
+};
+
+/** Reads a file when it is there and is not the one that was read last. */
+function whenChanged(file: string): () => Uint8Array | undefined {
+  let last = "";
+  return () => {
+    const found = statSync(file, { throwIfNoEntry: false });
+    const now = found === undefined ? "" : `${found.ino} ${found.size} ${found.mtimeMs}`;
+    if (now === last) return undefined;
+    last = now;
+    return found === undefined ? undefined : readInput(file, undefined, "usage");
+  };
+}

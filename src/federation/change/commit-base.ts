@@ -1,8 +1,6 @@
-// What a change of the registry is built on: the branch's head, if it may be accepted. A containment must work although
-// another partner's file is invalid, and must not take in a commit by somebody who may not commit.
-// Invariants: a good head is built on as it is; of a head whose registry is invalid, only the files that are broken go
-// back to the last good revision; of a head that may not be accepted, nothing is kept; nothing is admitted that the last
-// good revision does not admit.
+// What a change of the registry is built on. A containment must work although another partner's file is invalid, and must
+// not take in a commit by somebody who may not commit. Invariants: a good head is built on as it is; of one whose registry
+// is invalid, the broken files alone go back to the last good revision; of one that may not be accepted, nothing is kept.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { assessBranch, assessInPlace, type HeadContext } from "../reconcile/accept-head.ts";
 import { type RevisionFiles, readRevision, registryOf } from "../reconcile/desired-state.ts";
@@ -13,7 +11,6 @@ import type { Revision } from "../repository/repository.ts";
 /** How many commits are searched for a valid registry where no revision was ever accepted. */
 const HISTORY_MAX = 100;
 
-/** What a change is made to. */
 export interface ChangeBase {
   readonly head: Revision;
   /** The revision that is built on: the head, or the last good one where the head is refused. */
@@ -24,13 +21,11 @@ export interface ChangeBase {
   readonly isRendered: boolean;
   /** What of the head is set aside, and why; undefined for a good head. */
   readonly setAside: SetAside | undefined;
-  /** The text of a file of the registry; empty where there is no such file. */
   textOf(file: string): Promise<string>;
 }
 
 export interface SetAside {
   readonly reason: "head_refused" | "registry_invalid";
-  /** The revision that is gone back to. */
   readonly lastGood: Revision;
   /** Files that go back to it; empty when the whole tree does. */
   readonly paths: readonly string[];
@@ -72,7 +67,6 @@ export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "r
   return whole(accepted, true, undefined, { reason: "head_refused", lastGood: accepted, paths: [] });
 }
 
-/** The head's registry with its broken files as they are in the last good revision. */
 async function withoutBrokenFiles(
   context: HeadContext,
   head: Revision,
@@ -132,7 +126,6 @@ async function lastValid(
   return undefined;
 }
 
-/** What a commit's message says of what was set aside. */
 export function setAsideLines({ setAside }: ChangeBase): readonly string[] {
   if (setAside === undefined) return [];
   return setAside.reason === "head_refused"

@@ -17,9 +17,7 @@ import { type ChangeBase, changeBase, type OnBadHead } from "./commit-base.ts";
 export type CommitContext = HeadContext & Pick<Federation, "author" | "signingKeyFile" | "onWait">;
 
 export interface Proposal {
-  /** Files of the registry by path, as they are to be. */
   readonly edits: ReadonlyMap<string, string>;
-  /** Further files of the commit, such as a record. */
   readonly records?: ReadonlyMap<string, string>;
   readonly message: string;
 }
@@ -34,7 +32,6 @@ export async function proposeEdit(
   return { edits: new Map([[file, editYaml(await base.textOf(file), edits)]]), message };
 }
 
-/** A proposal worked out: what the commit would hold. */
 export interface Change {
   readonly before: ChangeBase;
   readonly after: Registry;
@@ -43,7 +40,6 @@ export interface Change {
 }
 
 export interface ChangeOptions {
-  /** Said in the branch's log. */
   readonly reason: string;
   /** `refuse` when absent. */
   readonly onBadHead?: OnBadHead;
@@ -68,7 +64,6 @@ export function commitChange(context: CommitContext, options: ChangeOptions): Pr
   return untilCommitted(context, () => tryChange(context, options));
 }
 
-/** Undefined when the branch moved meanwhile. */
 async function tryChange(
   context: CommitContext,
   { propose, examine, intend, reason, onBadHead }: ChangeOptions,
@@ -112,15 +107,11 @@ interface BranchChange extends Pick<NewCommit, "changes" | "message"> {
   readonly parent: Revision;
   /** A refused head, which a merge leaves out: the branch does not go back, and none of its commits is signed for. */
   readonly setAside?: Revision | undefined;
-  /** What the branch's log says. */
   readonly reason: string;
   readonly intend?: (revision: Revision) => void;
 }
 
-/**
- * Tries until an attempt is not overtaken by somebody else's commit; it is then undefined.
- * @throws DrawbridgeError `repository_unusable`
- */
+/** Tries until no other commit overtakes the attempt, which is then undefined. @throws DrawbridgeError `repository_unusable` */
 export async function untilCommitted<Result>(
   context: CommitContext,
   attempt: () => Promise<Result | undefined>,

@@ -9,16 +9,13 @@ export function setContained(text: string, contained: boolean): string {
   return editYaml(text, [{ path: ["contained"], value: contained, after: ["classification"] }]);
 }
 
-/** Opens or closes one plane in `planes`. */
 export function setPlane(text: string, plane: PlaneName, state: PlaneState): string {
   return editYaml(text, [{ path: ["planes", plane], value: state, after: ["contained", "classification"] }]);
 }
 
 /**
- * Retires every identity that the entry pins: they stay in it, and may be used by no plane any more.
- * @param pinnedElsewhere thumbprints of keys that other entries pin: such a key is retired for this partner alone, so
- *   that nobody's removal waits for another entry
- * @param applicants clients of the organisation's with which the partner had applied
+ * Retires every identity that the entry pins. @param applicants clients of the organisation's with which it had applied
+ * @param pinnedElsewhere thumbprints that other entries pin: such a key is retired for this partner alone
  */
 export function setRetired(
   text: string,

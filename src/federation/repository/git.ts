@@ -1,7 +1,7 @@
 // The `git` program, run with fixed arguments. Invariants: no shell; nothing of the caller's environment or
 // of the machine's git configuration reaches it; no hook, pager, editor, prompt, fetch or replacement object;
 // a repository that belongs to another user is usable, because its path was configured by the operator.
-import { spawn } from "node:child_process";
+import { execFile } from "node:child_process";
 import process from "node:process";
 import { DrawbridgeError } from "../../domain/errors.ts";
 
@@ -53,7 +53,6 @@ function environment(more: Readonly<Record<string, string>>): NodeJS.ProcessEnv 
 }
 
 export interface GitCall {
-  /** The folder that git is run in. */
   readonly cwd: string;
   readonly input?: string | Buffer;
   readonly env?: Readonly<Record<string, string>>;
@@ -68,78 +67,47 @@ export interface GitAnswer {
   readonly stderr: string;
 }
 
-/**
- * Runs git to its end, whatever its exit code.
- * @throws DrawbridgeError `repository_unusable` when there is no git, or it does not end
- */
+/** Runs git, whatever its exit code. @throws DrawbridgeError `repository_unusable` when there is none, or it does not end */
 export function git(args: readonly string[], call: GitCall): Promise<GitAnswer> {
+  const settings = (call.settings ?? []).flatMap((setting) => ["-c", setting]);
+  const limits = { timeout: TIMEOUT_MS, killSignal: "SIGKILL", maxBuffer: OUTPUT_BYTES_MAX } as const;
   return new Promise((resolve, reject) => {
-    const settings = (call.settings ?? []).flatMap((setting) => ["-c", setting]);
-    const child = spawn("git", ["--no-pager", ...SETTINGS, ...settings, ...args], {
-      cwd: call.cwd,
-      env: environment(call.env ?? {}),
-      stdio: ["pipe", "pipe", "pipe"],
-    });
-    const stdout: Buffer[] = [];
-    let bytes = 0;
-    let stderr = "";
-    let overrun: string | undefined;
-    const end = (reason: string) => {
-      overrun ??= reason;
-      child.kill("SIGKILL");
-    };
-    const timer = setTimeout(() => end(`did not end within ${TIMEOUT_MS / 1_000} s`), TIMEOUT_MS);
-    child.stdout.on("data", (chunk: Buffer) => {
-      stdout.push(chunk);
-      bytes += chunk.length;
-      if (bytes > OUTPUT_BYTES_MAX) end(`printed more than ${OUTPUT_BYTES_MAX} bytes`);
-    });
-    child.stderr.on("data", (chunk: Buffer) => {
-      if (stderr.length < 65_536) stderr += chunk.toString("utf8");
-    });
-    // A git that ends without reading all of its input says why by its exit code.
-    child.stdin.on("error", () => undefined);
-    child.once("error", (cause: NodeJS.ErrnoException) => {
-      clearTimeout(timer);
-      const missing = cause.code === "ENOENT";
-      reject(
-        new DrawbridgeError(
-          "repository_unusable",
-          `cannot run git in ${call.cwd}: ${cause.code ?? "failed"}`,
-          {
-            hint: missing
+    const child = execFile(
+      "git",
+      ["--no-pager", ...SETTINGS, ...settings, ...args],
+      { ...limits, cwd: call.cwd, env: environment(call.env ?? {}), encoding: "buffer" },
+      (cause, stdout, stderr) => {
+        const { code = 0, killed = false } = cause ?? {};
+        if (killed || code === "ERR_CHILD_PROCESS_STDIO_MAXBUFFER") {
+          const bounds = `${TIMEOUT_MS / 1_000} s and ${OUTPUT_BYTES_MAX} bytes`;
+          reject(gitFailure(args, `did not end within ${bounds}`));
+        } else if (typeof code === "string") {
+          const message = `cannot run git in ${call.cwd}: ${code}`;
+          const hint =
+            code === "ENOENT"
               ? "Check that the folder exists, and install git 2.38 or later."
-              : "Check the rights of the folder.",
-            cause,
-          },
-        ),
-      );
-    });
-    child.once("close", (code) => {
-      clearTimeout(timer);
-      if (overrun !== undefined) reject(gitFailure(args, overrun));
-      else resolve({ code: code ?? 128, stdout: Buffer.concat(stdout), stderr });
-    });
-    child.stdin.end(call.input ?? "");
+              : "Check the rights of the folder.";
+          reject(new DrawbridgeError("repository_unusable", message, { hint, cause }));
+        } else resolve({ code: code ?? 128, stdout, stderr: stderr.toString("utf8") });
+      },
+    );
+    // A git that ends without reading all of its input says why by its exit code.
+    child.stdin?.on("error", () => undefined);
+    child.stdin?.end(call.input ?? "");
   });
 }
 
-/**
- * Runs git, which must succeed.
- * @throws DrawbridgeError `repository_unusable`
- */
+/** Runs git, which must succeed. @throws DrawbridgeError `repository_unusable` */
 export async function gitOk(args: readonly string[], call: GitCall): Promise<Buffer> {
   const answer = await git(args, call);
   if (answer.code !== 0) throw gitFailure(args, answer.stderr.trim() || `exit code ${answer.code}`);
   return answer.stdout;
 }
 
-/** One line of output. */
 export async function gitLine(args: readonly string[], call: GitCall): Promise<string> {
   return (await gitOk(args, call)).toString("utf8").trim();
 }
 
-/** What a failure of git means to the operator. */
 export function gitFailure(args: readonly string[], why: string): DrawbridgeError {
   const verb = args.find((argument) => !argument.startsWith("-")) ?? "";
   const locked = why.includes(".lock': File exists");

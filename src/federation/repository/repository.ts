@@ -10,12 +10,10 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { type GitCall, git, gitFailure, gitLine, gitOk } from "./git.ts";
 
 declare const brand: unique symbol;
-/** The ID of a commit: 40 or 64 hexadecimal digits. */
 export type Revision = string & { readonly [brand]: "Revision" };
 
 /** Texts that are kept, in UTF-16 code units; each ID counts as that much more. */
 const KEPT_TEXTS = 8 << 20;
-/** Listings of revisions that are kept. */
 const KEPT_LISTINGS = 16;
 const KEPT_COMMITS = 10_000;
 
@@ -32,12 +30,10 @@ export function blobIdOf(text: string, beside: Revision): string {
   return digest.update(`blob ${bytes.length}\0`).update(bytes).digest("hex");
 }
 
-/** What a revision has at a path that is not a folder: a file, a symbolic link or a submodule. */
 export interface TreeEntry {
   readonly path: string;
   /** Of a submodule the ID of a commit of another repository. */
   readonly blobId: string;
-  /** As git writes it: `100644` is a plain file. */
   readonly mode: string;
 }
 
@@ -50,7 +46,6 @@ export function isFile({ mode }: Pick<TreeEntry, "mode">): boolean {
   return mode === "100644" || mode === "100755";
 }
 
-/** What never changes of a commit. */
 export interface CommitFacts {
   /** When it was committed, by its committer's clock: seconds since the Unix epoch. */
   readonly at: number;
@@ -58,10 +53,8 @@ export interface CommitFacts {
 }
 
 export class Repository {
-  /** As configured. */
   readonly path: string;
   readonly branch: string;
-  readonly #gitDirectory: string;
   readonly #texts = new LRUCache<string, string>({
     maxSize: KEPT_TEXTS,
     sizeCalculation: (text, id) => text.length + id.length,
@@ -69,68 +62,39 @@ export class Repository {
   readonly #listings = new LRUCache<string, readonly TreeEntry[]>({ max: KEPT_LISTINGS });
   readonly #commits = new LRUCache<Revision, CommitFacts>({ max: KEPT_COMMITS });
 
-  private constructor(path: string, branch: string, gitDirectory: string) {
+  private constructor(path: string, branch: string) {
     this.path = path;
     this.branch = branch;
-    this.#gitDirectory = gitDirectory;
   }
 
-  /**
-   * @throws DrawbridgeError `repository_unusable` when `path` is not the top of a repository, or the branch is
-   *   checked out: a commit that this machine makes would not reach that work tree
-   */
+  /** @throws DrawbridgeError `repository_unusable` unless it is bare: a work tree would not follow commits made here */
   static async open(path: string, branch: string): Promise<Repository> {
+    const refused = (what: string, cause?: unknown) =>
+      new DrawbridgeError("repository_unusable", what, {
+        hint: "Name a bare repository without linked work trees (git clone --bare), and edit in clones of it.",
+        cause,
+      });
     let real: string;
     try {
       real = realpathSync(path);
     } catch (cause) {
-      throw new DrawbridgeError("repository_unusable", `there is no repository at ${path}`, {
-        hint: "Correct `repository.path`, or make the repository with git init.",
-        cause,
-      });
+      throw refused(`there is no repository at ${path}`, cause);
     }
     // Without the ceiling, git would take a folder inside another repository for that repository.
     const call = { cwd: real, env: { GIT_CEILING_DIRECTORIES: dirname(real) } };
-    const request = ["rev-parse", "--path-format=absolute", "--git-common-dir", "--is-bare-repository"];
-    const answer = await git(request, call);
-    if (answer.code !== 0) {
-      throw new DrawbridgeError("repository_unusable", `${path} is not the top of a git repository`, {
-        hint: "Correct `repository.path`: a bare repository, or the folder that holds .git.",
-      });
+    const answer = await git(["rev-parse", "--is-bare-repository"], call);
+    if (answer.stdout.toString("utf8") !== "true\n" || existsSync(join(real, "worktrees"))) {
+      throw refused(`${path} is no bare git repository, or has work trees`);
     }
-    const [, gitDirectory = "", isBare] =
-      /^(.*)\n(true|false)\n$/s.exec(answer.stdout.toString("utf8")) ?? [];
-    const repository = new Repository(real, branch, gitDirectory);
-    // A bare repository without linked work trees has nowhere to check a branch out.
-    const mayHaveWorkTrees = isBare !== "true" || existsSync(join(gitDirectory, "worktrees"));
-    if (mayHaveWorkTrees) await repository.#refuseCheckedOut();
-    return repository;
-  }
-
-  async #refuseCheckedOut(): Promise<void> {
-    const listed = await gitOk(["worktree", "list", "--porcelain", "-z"], this.call());
-    const entries = listed
-      .toString("utf8")
-      .split("\0\0")
-      .map((entry) => entry.split("\0"));
-    // A bare repository is listed as well, and has no checked-out files.
-    const found = entries.find((lines) => !lines.includes("bare") && lines.includes(`branch ${this.ref}`));
-    const folder = found?.find((line) => line.startsWith("worktree "))?.slice("worktree ".length);
-    if (folder === undefined) return;
-    throw new DrawbridgeError(
-      "repository_unusable",
-      `the branch ${this.branch} is checked out in ${folder}, which would not follow commits made here`,
-      { hint: "Name a bare repository (git clone --bare), and edit in clones of it." },
-    );
+    return new Repository(real, branch);
   }
 
   get ref(): string {
     return `refs/heads/${this.branch}`;
   }
 
-  /** How git is called on this repository's objects and branches. */
   call(more: Omit<GitCall, "cwd"> = {}): GitCall {
-    return { cwd: this.path, ...more, env: { ...more.env, GIT_DIR: this.#gitDirectory } };
+    return { cwd: this.path, ...more, env: { ...more.env, GIT_DIR: this.path } };
   }
 
   /** The commit that the branch points at; undefined when there is no such branch. */
@@ -141,13 +105,10 @@ export class Repository {
     return parseRevision(answer.stdout.toString("utf8").trim());
   }
 
-  /**
-   * The branch as git's file of it says; undefined where git keeps it elsewhere. The head is read at every step, and
-   * starting git takes far longer than reading a file.
-   */
+  /** The branch as git's file has it, since starting git takes far longer; undefined where git keeps it elsewhere. */
   #looseHead(): Revision | undefined {
     try {
-      return parseRevision(readFileSync(join(this.#gitDirectory, this.ref), "latin1").trimEnd());
+      return parseRevision(readFileSync(join(this.path, this.ref), "latin1").trimEnd());
     } catch {
       return undefined;
     }
@@ -170,7 +131,6 @@ export class Repository {
     return answer.code === 0;
   }
 
-  /** Keeps what is known of a commit that was written here, since that is asked for next. */
   keep(revision: Revision, facts: CommitFacts): void {
     this.#commits.set(revision, facts);
   }
@@ -183,17 +143,14 @@ export class Repository {
     return printed.split("\n").map(Number);
   }
 
-  /** The first parents of a commit, itself first, at most `limit`. */
   async history(revision: Revision, limit: number): Promise<readonly Revision[]> {
     const args = ["rev-list", "--first-parent", `--max-count=${limit}`, revision];
     return (await gitLine(args, this.call())).split("\n").flatMap((line) => parseRevision(line) ?? []);
   }
 
   /**
-   * The commits from a revision back to another one that have changed anything below a folder; each with the files that
-   * it has written there.
-   * @param since absent: the whole history
-   * @param along the first parents of each, or also what merges bring by the others
+   * The commits since another one, or ever, that have changed anything below a folder, each with the files that it has
+   * written there. @param along the first parents of each, or also what merges bring by the others
    */
   async changesSince(
     since: Revision | undefined,
@@ -221,7 +178,6 @@ export class Repository {
     return changes;
   }
 
-  /** Everything that a revision has at or below the given paths, submodules included. */
   async list(revision: Revision, folders: readonly string[]): Promise<readonly TreeEntry[]> {
     const args = ["ls-tree", "-r", "-z", "--full-tree", revision, "--", ...folders];
     const request = args.join("\0");
@@ -266,17 +222,13 @@ export class Repository {
     return texts;
   }
 
-  /** Every file of a revision below the given folders, by path. */
   async read(revision: Revision, folders: readonly string[]): Promise<ReadonlyMap<string, string>> {
     const entries = (await this.list(revision, folders)).filter((entry) => !isSubmodule(entry));
     const texts = await this.blobs(entries.map(({ blobId }) => blobId));
     return new Map(entries.map(({ path, blobId }) => [path, texts.get(blobId) ?? ""]));
   }
 
-  /**
-   * Moves the branch from one commit to another.
-   * @returns false when the branch is not, or no longer, at `from`
-   */
+  /** Moves the branch; false when it is not, or no longer, at `from`. */
   async advance(from: Revision, to: Revision, reason: string): Promise<boolean> {
     const args = ["update-ref", "-m", reason, this.ref, to, from];
     const answer = await git(args, this.call());

@@ -10,7 +10,6 @@ import { gitLine } from "./git.ts";
 import { parseRevision, type Repository, type Revision } from "./repository.ts";
 
 export interface SigningPolicy {
-  /** OpenSSH allowed signers (ssh-keygen(1)). */
   readonly allowedSignersFile: string;
   /** `first_parent`: whoever signs a merge answers for the commits that it brings. */
   readonly signedCommits: "every" | "first_parent";
@@ -25,18 +24,13 @@ const VERIFIED_KEPT = 100_000;
 /** Commits with an allowed signature, by the digest of the list of signers: a signature once good stays so. */
 const verified = new LRUCache<string, true>({ max: VERIFIED_KEPT });
 
-/** A commit that a head brings and for which the head is refused. */
 export interface RefusedCommit {
   readonly revision: Revision;
   /** Its date counts before its signature, because that is judged by it. */
   readonly why: "backdated" | "postdated" | "unsigned";
 }
 
-/**
- * The commits for which a head is refused, its own side first. @throws DrawbridgeError `repository_unusable`
- * @param accepted without one, the whole history up to the trusted base is examined
- * @param nowMs milliseconds since the Unix epoch
- */
+/** The commits for which a head is refused; without an accepted one, of the whole history. @param nowMs Unix epoch */
 export async function refusedCommits(
   repository: Repository,
   head: Revision,
@@ -83,7 +77,6 @@ export async function unsignedAmong(
 
 interface Commit {
   readonly tree: string;
-  /** When it was committed, by its committer's clock: seconds since the Unix epoch. */
   readonly at: number;
   readonly parents: readonly string[];
   /** False for the last commits that were trusted before. */
@@ -100,7 +93,6 @@ export function isDatedInFuture(at: number, nowMs: number): boolean {
 
 type WrongDate = Exclude<RefusedCommit["why"], "unsigned">;
 
-/** Each commit that is brought, and what is wrong with its date. */
 async function broughtBy(
   repository: Repository,
   head: Revision,

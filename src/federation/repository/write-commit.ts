@@ -24,7 +24,6 @@ export interface NewCommit {
   readonly author: CommitAuthor;
   /** Milliseconds since the Unix epoch; the youngest parent's date where that is a little later. */
   readonly at: number;
-  /** Private SSH key that it is signed with. */
   readonly signingKeyFile?: string | undefined;
 }
 

@@ -19,7 +19,6 @@ import { writeCommit } from "../repository/write-commit.ts";
 
 export interface StartingOptions {
   readonly serverName: string;
-  /** The client-server API as this machine reaches it. */
   readonly homeserverUrl: string;
   /** The bridge's folder; undefined where this organisation runs no bridge. */
   readonly bridge: string | undefined;
@@ -31,10 +30,7 @@ const REPOSITORY = "control.git";
 const STATUS_TOKEN = "secrets/border-status-token";
 const TOKEN_BYTES = 24;
 
-/**
- * Writes the folder, and returns the paths of what was made. @throws DrawbridgeError `usage` when something of it is
- * there already; `config_unreadable`, `config_invalid` when the bridge's agents cannot be taken over
- */
+/** Returns what was made. @throws DrawbridgeError `usage` when it is there; `config_*` when agents cannot be taken over */
 export async function makeStartingFolder(
   directory: string,
   options: StartingOptions,
@@ -91,7 +87,6 @@ quotas:
 `;
 }
 
-/** The entries of a bridge's agents as they are written there. */
 function agentsOf(file: string): unknown {
   const text = readInput(file, "Name the folder of bridge.yaml with --bridge.").toString("utf8");
   parseYaml(AgentsFile, text, file);

@@ -30,7 +30,6 @@ interface CheckResult {
   readonly name: string;
   /** `unknown`: it could not be made because another one failed. */
   readonly result: "ok" | "failed" | "unknown";
-  /** What was found, one line each; content-free. */
   readonly found: readonly string[];
 }
 

@@ -22,7 +22,6 @@ export function readRegistryFolder(directory: string): ReadonlyMap<string, strin
   });
 }
 
-/** The files where renders belong: everything below rendered/ and kubernetes/. */
 export function readRenderedFiles(directory: string): ReadonlyMap<string, string> {
   return new Map([...readFolder(directory, "rendered"), ...readFolder(directory, "kubernetes")]);
 }
@@ -31,7 +30,6 @@ export function readReadmissions(directory: string): ReadonlyMap<string, string>
   return readFolder(directory, READMISSIONS);
 }
 
-/** How the tree would have to change to hold exactly what is rendered, by path. */
 export function compareRendered(
   found: ReadonlyMap<string, string>,
   rendered: ReadonlyMap<string, string>,

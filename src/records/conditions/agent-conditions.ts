@@ -16,7 +16,6 @@ function ofAgent(name: string, part: Part, observed: Observation, more: Partial<
 
 const OPTIONAL = { optional: true } as const;
 
-/** What is in force for the program names the agent no more. */
 function withdrawn(probe: string, layer: string, ...reasons: readonly string[]): Condition {
   return ofAgent("agent_withdrawn", "homeserver", byOperator(probe, answer("closed", [layer], reasons)));
 }

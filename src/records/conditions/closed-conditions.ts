@@ -11,15 +11,14 @@ import {
   inForce,
   LEFT,
   NO_AGENT_CONSUMED,
-  NO_AGENT_OFFERED,
   NO_ROOM_SHARED,
   need,
+  ofAgents,
 } from "./condition-builders.ts";
 
 type Reasons = readonly (string | null)[];
 type Statuses = readonly (number | null)[];
 
-/** An answer that stops the partner. */
 function closed(layer: string, reasons: Reasons, statuses?: Statuses): Answer {
   return answer("closed", [layer], reasons, statuses);
 }
@@ -60,22 +59,19 @@ const GATEWAY: readonly Condition[] = [
     ),
     need("clients", seen("live_tokens", "issuer", ["no_new_tokens"]), OPTIONAL),
   ),
-  {
-    ...atGateway(
-      "invoke_refused",
-      need(
-        "agents",
-        asPartner(
-          "invoke",
-          closed("gateway", ["no_route"], [404]),
-          closed("gateway", ["jwt_missing", "jwt_expired", "jwt_refused", "unauthorized"], [401]),
-          closed("gateway", ["rbac_access_denied", "jwt_refused", "forbidden"], [403]),
-        ),
-        ATTEMPT,
+  ofAgents(
+    "invoke_refused",
+    need(
+      "agents",
+      asPartner(
+        "invoke",
+        closed("gateway", ["no_route"], [404]),
+        closed("gateway", ["jwt_missing", "jwt_expired", "jwt_refused", "unauthorized"], [401]),
+        closed("gateway", ["rbac_access_denied", "jwt_refused", "forbidden"], [403]),
       ),
+      ATTEMPT,
     ),
-    ...NO_AGENT_OFFERED,
-  },
+  ),
 ];
 
 /** A card is public for everybody or for nobody: one that others consume stays, and its use is refused. */
@@ -83,17 +79,14 @@ const STAYS = answer("open", ["gateway"], ["published_always", "consumed_by_othe
 
 const CARD: readonly Condition[] = [
   inForce("closed", ["gateway", "bridge"]),
-  {
-    ...atGateway(
-      "card_gone_or_refused",
-      need("agents", [
-        seen("card_fetch", "gateway", ["card_withdrawn", "never_published"], [404]),
-        byOperator("card_fetch", STAYS, { with: seen("card_use", "gateway", ["use_refused"]) }),
-      ]),
-      need("agents", asPartner("card_fetch", closed("gateway", ["no_route"], [404])), OPTIONAL),
-    ),
-    ...NO_AGENT_OFFERED,
-  },
+  ofAgents(
+    "card_gone_or_refused",
+    need("agents", [
+      seen("card_fetch", "gateway", ["card_withdrawn", "never_published"], [404]),
+      byOperator("card_fetch", STAYS, { with: seen("card_use", "gateway", ["use_refused"]) }),
+    ]),
+    need("agents", asPartner("card_fetch", closed("gateway", ["no_route"], [404])), OPTIONAL),
+  ),
   {
     ...atBridge(
       "agent_card_untrusted",
@@ -124,7 +117,6 @@ const NOT_TAKEN_IN: readonly Answer[] = [
   closed("not_seen", ["not_arrived"]),
 ];
 
-/** Of each room, unless our own people have left it. */
 function ofRooms(name: string, observation: Observation): Condition {
   return {
     ...atHomeserver(name, need("rooms", [observation, LEFT], WAIVABLE)),

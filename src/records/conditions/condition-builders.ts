@@ -1,4 +1,3 @@
-// How the conditions of the table are written: answers and observations that more than one of them has.
 import type { Part } from "../format/fields.ts";
 import type { Answer, Condition, Direction, Observation, Requirement } from "./condition.ts";
 
@@ -27,7 +26,6 @@ export const atHomeserver = condition.bind(undefined, "homeserver");
 export const atBridge = condition.bind(undefined, "bridge");
 export const atGateway = condition.bind(undefined, "gateway");
 
-/** What must be observed for each of the subjects: one of some observations. */
 export function need(
   subjects: Requirement["subjects"],
   observed: Observation | readonly Observation[],
@@ -47,16 +45,19 @@ export function inForce(
   return { name: "in_force", parts, requirements: [{ subjects: "none", anyOf, ...more }] };
 }
 
-/** Our own people have left the room, or it was replaced. */
 export const LEFT = byOperator(
   "room_left",
   answer("closed", ["homeserver"], ["retired", "left", "replaced"], [200]),
 );
 
-/** There is nothing that a condition could be about. */
 export function absent(probe: string, layer: string, reason: string): Pick<Condition, "absence"> {
   return { absence: { observation: byOperator(probe, answer("closed", [layer], [reason])) } };
 }
-export const NO_AGENT_OFFERED = absent("agents_offered", "registry", "no_agent_offered");
 export const NO_AGENT_CONSUMED = absent("agents_consumed", "registry", "no_agent_consumed");
 export const NO_ROOM_SHARED = absent("rooms_shared", "homeserver", "no_room_in_scope");
+
+/** Of the agents that are offered to the partner, where there is any. */
+export function ofAgents(name: string, ...requirements: readonly Requirement[]): Condition {
+  const absence = absent("agents_offered", "registry", "no_agent_offered");
+  return { ...atGateway(name, ...requirements), ...absence };
+}

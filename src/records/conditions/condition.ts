@@ -6,16 +6,13 @@ import type { PlaneName } from "../format/stages.ts";
 
 /** `closed`: the partner is kept out; `open`: it is let in. */
 export type Direction = "closed" | "open";
-/** Whether a change is about a whole partner, or about the identity of one agent. */
 export type Extent = "partner" | "agent";
 
-/** The subjects that a requirement must be shown for, each of them. */
 export type Subjects =
   /** The item names no subject. */
   | "none"
   /** One item is enough, whatever it is about. */
   | "any"
-  /** The organisation's own server, and the counterparty's. */
   | "self"
   | "partner"
   /** The counterparty's client, and those with which it had applied. */
@@ -28,17 +25,13 @@ export type Subjects =
   /** Rooms of the scope alone: those that were kept and are to be open again. */
   | "kept";
 
-/** A property of an item's references, compared with the circumstances. */
 export type Check =
   /** Names the revision and the render that the stage states. */
   | "names_revision"
-  /** Nobody of the counterparty is in the room. */
   | "nobody_present"
   /** Names a border policy, and not the one that was in force before. */
   | "another_policy"
-  /** The homeserver's process is the one that ran before. */
   | "same_process"
-  /** Decided about the key that is pinned now. */
   | "current_pin";
 
 /** An answer that counts. A field that is absent here may hold anything, except that a status is null unless named. */
@@ -61,7 +54,6 @@ export interface Observation {
 
 export interface Requirement {
   readonly subjects: Subjects;
-  /** For each subject one of these. */
   readonly anyOf: readonly Observation[];
   /** Must agree where it was observed, and need not be observed. */
   readonly optional?: true;
@@ -73,7 +65,6 @@ export interface Requirement {
   readonly byAttempt?: true;
 }
 
-/** How it is shown that there is nothing which the condition could be about. */
 export interface Absence {
   readonly observation: Observation;
   /** Takes the place of the requirements although they have subjects, as a waiver does. */
@@ -92,19 +83,16 @@ export interface Condition {
 
 export type Verdict = "met" | "not_met" | "unknown" | "not_applicable" | "unmanaged";
 
-/** Something that a condition lacks, or that contradicts it. */
 export interface Lack {
   readonly probe: string;
   readonly vantage: Vantage;
   readonly subject: string | null;
-  /** The item that was looked at; undefined when there is none. */
   readonly item: EvidenceItem | undefined;
 }
 
 export interface Evaluated {
   readonly condition: string;
   readonly verdict: Verdict;
-  /** Digests of the items that the verdict rests on. */
   readonly evidence: readonly string[];
   /** Those among them that show nothing: what they are about is out of reach, and to be waived by name. */
   readonly excused: readonly string[];

@@ -8,7 +8,6 @@ import type { Condition, Evaluated } from "./condition.ts";
 import { evaluate } from "./evaluate.ts";
 import { conditionsOf } from "./select-conditions.ts";
 
-/** What is evaluated of a stage: the fields of its statement that the conditions are compared with. */
 export type StageWork = Omit<
   StagePredicate,
   "schema" | "run" | "position" | "evidence" | "attested" | "previous" | "out_of_reach"

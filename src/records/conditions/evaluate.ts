@@ -37,7 +37,6 @@ export function isSettled({ verdict }: Pick<Evaluated, "verdict">): boolean {
   return verdict === "met" || verdict === "not_applicable" || verdict === "unmanaged";
 }
 
-/** Whether an item stands for a probe that was not tried at all. */
 export function wasNotTried({ reason }: Pick<EvidenceItem, "reason">): boolean {
   return reason !== null && /^not_(?:configured|applicable):/.test(reason);
 }
@@ -135,7 +134,6 @@ function match(requirement: Requirement, items: readonly EvidenceItem[], circums
   return { requirement, subjects, shows: shown, excused, lawful, lacks };
 }
 
-/** Stands for whatever subject there is. */
 const ANY = Symbol("any subject");
 type CoveredSubject = string | null | typeof ANY;
 
@@ -155,7 +153,6 @@ const SUBJECTS: Readonly<Record<Requirement["subjects"], SubjectsOf>> = {
   rooms: ({ scope }, items) => [...(scope.rooms ?? []), ...items.filter(isOwnRoom).map((one) => one.subject)],
 };
 
-/** Whether the operator says something of one room. */
 export function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {
   return vantage === "operator" && probe.startsWith("room_") && subject !== null;
 }
@@ -261,7 +258,6 @@ function isAnswer(item: EvidenceItem, { verdict, layers, statuses = [null], reas
 
 const STARTED = "started_at=";
 
-/** When the homeserver of an item was started, if the item says so. */
 export function startedAtOf({ references }: Pick<EvidenceItem, "references">): string | null {
   return references.find((one) => one.startsWith(STARTED))?.slice(STARTED.length) ?? null;
 }
@@ -285,7 +281,6 @@ function lackOf({ probe, vantage }: Observation, subject: string | null): Lack {
   return { probe, vantage, subject, item: undefined };
 }
 
-/** What was observed of a subject nearest to what is needed; else the first observation that would show it. */
 function lackIn(
   anyOf: readonly Observation[],
   subject: CoveredSubject,

@@ -6,15 +6,14 @@ import {
   answer,
   asPartner,
   atBridge,
-  atGateway,
   atHomeserver,
   byOperator,
   inForce,
   LEFT,
   NO_AGENT_CONSUMED,
-  NO_AGENT_OFFERED,
   NO_ROOM_SHARED,
   need,
+  ofAgents,
 } from "./condition-builders.ts";
 
 const open = answer.bind(undefined, "open");
@@ -40,7 +39,6 @@ const TRUSTED = byOperator("card_trust", open(["bridge"], ["agent_card_verified"
   checks: ["current_pin"],
 });
 const PUBLIC = open(["gateway"], undefined, [200]);
-/** An agent whose card is published for nobody. */
 const NEVER = answer("closed", ["gateway"], ["never_published"], [404]);
 
 export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
@@ -90,25 +88,19 @@ export const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> 
   card: [
     inForce("open", ["gateway", "bridge"]),
     { ...atBridge("agent_card_verified", need("pins", TRUSTED)), ...NO_AGENT_CONSUMED },
-    {
-      ...atGateway(
-        "card_published",
-        need("agents", [byOperator("card_fetch", PUBLIC), byOperator("card_fetch", NEVER)]),
-        tried("agents", "card_fetch", PUBLIC, { ...NEVER, reasons: ["no_route"] }),
-      ),
-      ...NO_AGENT_OFFERED,
-    },
+    ofAgents(
+      "card_published",
+      need("agents", [byOperator("card_fetch", PUBLIC), byOperator("card_fetch", NEVER)]),
+      tried("agents", "card_fetch", PUBLIC, { ...NEVER, reasons: ["no_route"] }),
+    ),
   ],
   gateway: [
     inForce("open", ["gateway"]),
-    {
-      ...atGateway(
-        "may_invoke",
-        need("caller", byOperator("callers_in_force", open(["gateway"], ["azp_admitted"]))),
-        need("caller", byOperator("issuer_client", open(["issuer"], ["client_enabled"]))),
-        tried("caller", "token_request", open(["issuer"], ["token_issued"], [200])),
-      ),
-      ...NO_AGENT_OFFERED,
-    },
+    ofAgents(
+      "may_invoke",
+      need("caller", byOperator("callers_in_force", open(["gateway"], ["azp_admitted"]))),
+      need("caller", byOperator("issuer_client", open(["issuer"], ["client_enabled"]))),
+      tried("caller", "token_request", open(["issuer"], ["token_issued"], [200])),
+    ),
   ],
 };

@@ -36,7 +36,6 @@ export function preAuthenticationEncoding(payloadType: string, payload: Uint8Arr
   return Buffer.concat([Buffer.from(head, "utf8"), payload]);
 }
 
-/** The DSSE envelope with one more signature, in its place. */
 export function withSignature(envelope: DsseEnvelope, signature: DsseSignature): DsseEnvelope {
   const signatures = [...envelope.signatures, signature].sort((left, right) =>
     left.keyid < right.keyid ? -1 : 1,

@@ -8,14 +8,10 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 export interface RecordKey {
   /** Lower-case hexadecimal SHA-256 of the key's one DER form. */
   readonly keyId: string;
-  /** Whether a DER signature is of these bytes and by this key. */
   readonly verifies: (data: Uint8Array, signature: Uint8Array) => boolean;
 }
 
-/**
- * Reads a PEM `PUBLIC KEY`; a private key has no business where trust is kept.
- * @throws DrawbridgeError `config_invalid` when it is no P-256 public key in the one form
- */
+/** Reads a PEM `PUBLIC KEY`. @throws DrawbridgeError `config_invalid` when it is no P-256 public key in the one form */
 export function readPublicKey(pem: string, source: string): RecordKey {
   let key: KeyObject | undefined;
   try {
@@ -45,7 +41,6 @@ function isSignature(data: Uint8Array, key: KeyObject, signature: Uint8Array): b
   }
 }
 
-/** Of a P-256 public key, in whatever form it was read. */
 export function keyIdOf(key: KeyObject): string {
   return sha256(oneForm(key)).toString("hex");
 }
@@ -62,23 +57,13 @@ function oneForm(key: KeyObject): Buffer {
 const ORDER = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
 const HALF = ORDER / 2n;
 
-/** The two numbers of a strictly encoded signature; undefined for anything else, such as raw r‖s. */
+/** The two numbers of a strictly encoded signature, which is what encoding them gives; undefined for anything else. */
 function parse(der: Uint8Array): { readonly r: bigint; readonly s: bigint } | undefined {
-  if (der[0] !== 0x30 || der[1] !== der.length - 2 || der.length > 72) return undefined;
-  const first = integer(der, 2);
-  const second = first === undefined ? undefined : integer(der, first.end);
-  if (first === undefined || second === undefined || second.end !== der.length) return undefined;
-  return { r: first.value, s: second.value };
-}
-
-function integer(der: Uint8Array, at: number): { readonly value: bigint; readonly end: number } | undefined {
-  const length = der[at + 1] ?? 0;
-  const body = der.subarray(at + 2, at + 2 + length);
-  const [head = 0, next = 0] = body;
-  if (der[at] !== 0x02 || length === 0 || body.length !== length || head >= 0x80) return undefined;
-  if (head === 0 && next < 0x80) return undefined; // Not the shortest form, or zero.
-  const value = numberOf(body);
-  return value < ORDER ? { value, end: at + 2 + length } : undefined;
+  if (der.length < 8 || der.length > 72) return undefined;
+  const end = 4 + (der[3] ?? 0);
+  const [r, s] = [numberOf(der.subarray(4, end)), numberOf(der.subarray(end + 2))];
+  const areInRange = r > 0n && r < ORDER && s > 0n && s < ORDER;
+  return areInRange && encode(r, s).equals(der) ? { r, s } : undefined;
 }
 
 /** Whether a signature is in the one form. It says nothing about whether it verifies. */
@@ -87,7 +72,6 @@ export function isInOneForm(der: Uint8Array): boolean {
   return found !== undefined && found.s <= HALF;
 }
 
-/** A DER signature in the one form; undefined when it is no DER signature. */
 export function inOneForm(der: Uint8Array): Buffer | undefined {
   const found = parse(der);
   if (found === undefined) return undefined;
@@ -102,7 +86,7 @@ export function inOneFormFromAny(signature: Uint8Array): Buffer | undefined {
 }
 
 function numberOf(bytes: Uint8Array): bigint {
-  return BigInt(`0x${Buffer.from(bytes).toString("hex")}`);
+  return BigInt(`0x0${Buffer.from(bytes).toString("hex")}`);
 }
 
 function encode(r: bigint, s: bigint): Buffer {

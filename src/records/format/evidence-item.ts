@@ -15,20 +15,15 @@ export type Vantage = z.output<typeof Vantage>;
 export const EvidenceItemBody = z.strictObject({
   schema: z.literal("svc.federation.evidence_item.v1"),
   plane: z.enum(PLANE_NAMES),
-  /** Server name of the partner it is about. */
   partner: Identifier,
-  /** What was tried: `token_request`, `invoke`, `card_fetch`, `federation_send`, `whitelist`, … */
   probe: Word,
   vantage: Vantage,
   /** What it was tried on: a room ID, an agent, a client ID, a server name; null when it says itself. */
   subject: Identifier.nullable(),
   /** `closed`: the partner was stopped; `open`: it passed; `unknown`: nothing can be said, and why is in `reason`. */
   verdict: z.enum(["closed", "open", "unknown"]),
-  /** The layer that answered, such as `gateway`, `issuer`, `homeserver`, `border`, `room_acl`. */
   layer: Word,
-  /** HTTP status; null where none was received. */
   status: z.int().min(100).max(599).nullable(),
-  /** The code that came with it, such as `M_FORBIDDEN`, `invalid_client`, `server_not_allowed`. */
   reason: Word.nullable(),
   /** Identifiers that the observation rests on: event IDs, policy digests, key IDs, revisions. */
   references: z.array(Identifier).max(256),
@@ -86,12 +81,10 @@ export function showsPurge({ probe, verdict, vantage, reason }: EvidenceItem): b
   return DELETIONS.has(probe) && verdict === "closed" && vantage !== "nobody" && reason !== KEPT_BY_CONTRACT;
 }
 
-/** Whether an item belongs to a purge: what was deleted, what was kept, and the counts before and after. */
 export function isOfPurge({ probe }: EvidenceItem): boolean {
   return DELETIONS.has(probe) || ACCOUNTS.has(probe);
 }
 
-/** Who attests for an organisation, as its own statement of the data duties says; undefined when it does not. */
 export function ownerAttested(attested: readonly string[]): string | undefined {
   return attested.find((word) => word.startsWith(OWNER_WORD))?.slice(OWNER_WORD.length);
 }

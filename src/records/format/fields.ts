@@ -10,7 +10,6 @@ export const Word = z.string().regex(/^[A-Za-z0-9._:-]{1,128}$/, {
   error: "must be 1 to 128 letters, digits and . _ : -",
 });
 
-/** An identifier as protocols write them. */
 export const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/, {
   error: "must be 1 to 512 visible characters",
 });
@@ -18,10 +17,8 @@ export const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/, {
 /** Lower-case hexadecimal SHA-256 of a public key's DER form. */
 export const KeyId = z.string().regex(/^[0-9a-f]{64}$/, { error: "must be 64 hex digits" });
 
-/** One removal, random. */
 export const RunId = z.string().regex(/^[0-9a-f]{32}$/, { error: "must be 32 hex digits" });
 
-/** An organisation is known by its homeserver's name. */
 export const OrganisationName = z
   .string()
   .refine((text) => parseServerName(text) !== undefined, { error: "must be a server name" });
@@ -40,7 +37,6 @@ export const CLOCK_SKEW_MS = 300_000;
 
 /** Statements of stages: a removal has twelve; more are read so that a forged one is reported by its reason. */
 export const RECORD_STAGES_MAX = 64;
-/** Items of evidence; a completion names each. */
 export const RECORD_EVIDENCE_MAX = 200_000;
 /** A record of ten thousand rooms has some 20 MB. */
 export const RECORD_BYTES_MAX = 256 * 1024 * 1024;
@@ -50,7 +46,6 @@ export const STATEMENT_BYTES_MAX = 64 * 1024 * 1024;
 // What the evidence of a stage has to cover, as it was when the work on it began. Bound into each signed stage, so
 // that a verifier can see offline whether a room, an agent or a client was left out.
 
-/** The programs of an organisation that its planes are enforced by. */
 export const PARTS = ["homeserver", "bridge", "gateway"] as const;
 export type Part = (typeof PARTS)[number];
 

@@ -25,27 +25,22 @@ export const OutOfReachEntry = z.strictObject({
   reason: Word,
   /** Role or staff number of who waives it; null until it is waived. */
   waived_by: Identifier.nullable(),
-  /** Why it may be waived, as a code or a reference to where the reason stands. */
   waiver: Word.nullable(),
 });
 export type OutOfReachEntry = z.output<typeof OutOfReachEntry>;
 
-/** What every statement of one removal repeats. */
 const REMOVAL_FIELDS = {
   run: RunId,
   kind: z.enum(KINDS),
-  /** The organisation that decided. */
   remover: OrganisationName,
   partner: OrganisationName,
 } as const;
 
 export const STAGE_PREDICATE_TYPE = "urn:drawbridge:offboarding:stage:v1";
 
-/** What an organisation states about one stage of a removal, on its own deployment. */
 export const StagePredicate = z.strictObject({
   schema: z.literal("svc.federation.offboarding_stage.v1"),
   ...REMOVAL_FIELDS,
-  /** Whose part it is: the remover or the partner. */
   organisation: OrganisationName,
   stage: z.enum(STAGE_NAMES),
   position: z.int().min(1).max(STAGE_NAMES.length),
@@ -91,7 +86,6 @@ const PlaneRevision = z.strictObject({
 
 const StaticTest = z.strictObject({
   organisation: OrganisationName,
-  /** Such as `check:federation`. */
   command: Word,
   passed: z.literal(true),
   at: Instant,
@@ -108,7 +102,6 @@ const Duties = z.strictObject({
   purge: z.strictObject({
     state: z.enum(["done", "waived"]),
     evidence: z.array(Sha256Digest).max(10_000),
-    /** Why nothing is purged; null when it is done. */
     waiver: Word.nullable(),
   }),
   retention: z.strictObject({
@@ -126,7 +119,6 @@ const Residual = z.strictObject({
   rooms: z.array(z.strictObject({ room: Identifier, events: z.int().min(0) })).max(100_000),
   /** The last moment at which a token issued before the stop is accepted. */
   tokens_live_until: Instant.nullable(),
-  /** Servers that still share rooms with the partner and with us. */
   third_servers: z.array(z.strictObject({ server: OrganisationName, rooms: z.int().min(1) })).max(100_000),
 });
 
@@ -137,7 +129,6 @@ const Readmission = z.strictObject({
   conditions: z.array(Word).max(256),
 });
 
-/** What both organisations state at the end of a removal: the six parts that make it complete. */
 export const CompletionPredicate = z.strictObject({
   schema: z.literal("svc.federation.offboarding_completion.v1"),
   ...REMOVAL_FIELDS,
@@ -166,7 +157,6 @@ function subject(name: string, digest: string): Subject {
   return { name, digest: { sha256: hexOfDigest(digest) } };
 }
 
-/** `evidence/` and the first 16 digits of its digest. */
 function evidenceSubject(digest: string): Subject {
   return subject(`evidence/${hexOfDigest(digest).slice(0, 16)}`, digest);
 }

@@ -20,7 +20,6 @@ export const RecordFile = z.strictObject({
 });
 export type RecordFile = z.output<typeof RecordFile>;
 
-/** The one text of a file that has canonical form. */
 export function fileText(value: unknown): string {
   return `${canonicalize(value as Json)}\n`;
 }
@@ -30,7 +29,6 @@ export const EXCHANGE_SCHEMA = "svc.federation.offboarding_exchange.v1";
 export const ExchangeFile = z.strictObject({
   schema: z.literal(EXCHANGE_SCHEMA),
   run: RunId,
-  /** Who hands it over. */
   from: OrganisationName,
   envelopes: z.array(DsseEnvelope).max(RECORD_STAGES_MAX),
   evidence: z.array(EvidenceItem).max(RECORD_EVIDENCE_MAX),

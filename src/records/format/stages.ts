@@ -11,11 +11,9 @@ export const STAGE_NAMES = [
 ] as const;
 export type StageName = (typeof STAGE_NAMES)[number];
 
-/** The names of the planes, as evidence and revisions have them. */
 export const PLANE_NAMES = ["transport", "rooms", "border", "card", "gateway"] as const;
 export type PlaneName = (typeof PLANE_NAMES)[number];
 
-/** The plane that a stage closes; none for the duties that follow. */
 export const PLANE_OF_STAGE: Readonly<Record<StageName, PlaneName | null>> = {
   a2a_stop: "gateway",
   a2a_discovery: "card",
@@ -28,7 +26,6 @@ export const PLANE_OF_STAGE: Readonly<Record<StageName, PlaneName | null>> = {
 export const KINDS = ["full", "partial", "emergency"] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** Why the partnership, or a part of it, ends. */
 export const TRIGGERS = ["planned_departure", "contract_end", "suspected_compromise"] as const;
 export type Trigger = (typeof TRIGGERS)[number];
 
@@ -53,7 +50,6 @@ export function counterpartyOf(
   return self === removal.remover ? removal.partner : removal.remover;
 }
 
-/** 1 to 6. */
 export function positionOf(stage: StageName): number {
   return STAGE_NAMES.indexOf(stage) + 1;
 }

@@ -7,7 +7,6 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import type { Json } from "../../domain/json.ts";
 
 export const STATEMENT_TYPE = "https://in-toto.io/Statement/v1";
-/** The DSSE payload type of every in-toto statement. */
 export const STATEMENT_PAYLOAD_TYPE = "application/vnd.in-toto+json";
 
 const Sha256Hex = z.string().regex(/^[0-9a-f]{64}$/);
@@ -38,7 +37,6 @@ export interface Statement<Predicate = Json> {
   readonly predicate: Predicate;
 }
 
-/** The exact bytes that are signed. */
 export function statementBytes(statement: Statement<unknown>): Buffer {
   return Buffer.from(canonicalize(statement as unknown as Json), "utf8");
 }
@@ -46,7 +44,6 @@ export function statementBytes(statement: Statement<unknown>): Buffer {
 /** A statement does not change once it is made. */
 const digests = new WeakMap<Statement<unknown>, string>();
 
-/** The tagged SHA-256 by which other statements refer to this one. */
 export function statementDigest(statement: Statement<unknown>): string {
   const digest = digests.get(statement) ?? sha256Tagged(statementBytes(statement));
   digests.set(statement, digest);

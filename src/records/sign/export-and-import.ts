@@ -14,13 +14,12 @@ import {
 } from "../format/record-file.ts";
 import { counterpartyOf } from "../format/stages.ts";
 import type { Trust } from "../format/trust.ts";
-import { readEvidence } from "../verify/evidence-integrity.ts";
 import { addProblems, type Problem } from "../verify/reasons.ts";
 import { strayProblems } from "../verify/stage-sequence.ts";
 import { completionProblems, evidenceOf, keyProblems } from "../verify/verify-completion.ts";
 import { fieldOf } from "../verify/verify-dsse-envelope.ts";
 import { surplusEvidence, verifyRecord } from "../verify/verify-record.ts";
-import { inOrder, stageProblems } from "../verify/verify-stage.ts";
+import { inOrder, readEvidence, stageProblems } from "../verify/verify-stage.ts";
 import {
   byDigest,
   type HeldStatements,
@@ -38,10 +37,7 @@ import {
 
 const REFUSED = "the exchange file is refused, and nothing of it was taken in";
 
-/**
- * The text of a file with these envelopes, and the evidence that they rest on, for the other organisation.
- * @throws RecordRefused (`record_refused`) when that one would refuse a DSSE envelope
- */
+/** The text of a file for the other organisation. @throws RecordRefused when that one would refuse an envelope of it */
 export function exportExchange(
   removal: OwnRemoval,
   envelopes: readonly DsseEnvelope[],
@@ -60,7 +56,6 @@ export function exportExchange(
   return fileText(file);
 }
 
-/** The items of these digests, in a file's order. */
 function among(items: readonly EvidenceItem[], digests: ReadonlySet<string>): EvidenceItem[] {
   const found = items.filter(({ digest }) => digests.has(digest));
   return found.sort((left, right) => (left.digest < right.digest ? -1 : 1));

@@ -17,7 +17,6 @@ import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { placeOf } from "../verify/verify-stage.ts";
 
 export interface OwnRemoval extends Removal {
-  /** This organisation: the remover or the partner. */
   readonly self: string;
   /** Both parties with their pinned keys; own ones as well, so that what comes back can be checked. */
   readonly parties: readonly TrustedParty[];
@@ -54,7 +53,6 @@ export function isCompletion(statement: AnyStatement): statement is CompletionSt
   return statement.predicateType === COMPLETION_PREDICATE_TYPE;
 }
 
-/** What a statement is about; an organisation may state it once. */
 export function placeOfStatement(statement: AnyStatement): string {
   return isCompletion(statement) ? "completion" : placeOf(statement.predicate);
 }
@@ -95,7 +93,6 @@ export function byDigest(items: readonly EvidenceItem[]): ReadonlyMap<string, Ev
   return new Map(items.map((item) => [item.digest, item]));
 }
 
-/** One line a problem; the hint is that of the first. */
 export class RecordRefused extends DrawbridgeError {
   readonly problems: readonly Problem[];
 

@@ -22,7 +22,6 @@ import { type Evidence, placeOf, stageProblems } from "../verify/verify-stage.ts
 import { RecordRefused, refuseUnlessClean } from "./held-statements.ts";
 
 interface StageInput extends Omit<StagePredicate, "schema" | "position" | "previous"> {
-  /** The same organisation's statement about the stage before; null for the first. */
   readonly previous: Statement<StagePredicate> | null;
 }
 
@@ -59,13 +58,9 @@ function stated<S extends z.ZodType>(
   throw new RecordRefused(what, [{ reason: "not_a_statement", where: "statement", detail }]);
 }
 
-/** What the owners say; the rest is computed. */
 type CompletionInput = Omit<CompletionPredicate, "schema" | "revisions" | "stages" | "evidence">;
 
-/**
- * States the completion of all stages, which are in the order of a record.
- * @throws RecordRefused (`record_refused`) with every reason why the record would not be complete
- */
+/** States the completion of all stages, in a record's order. @throws RecordRefused with every reason against it */
 export function completionStatement(
   input: CompletionInput,
   stages: readonly Statement<StagePredicate>[],

@@ -38,9 +38,8 @@ export interface Kept {
 }
 
 /**
- * The signed DSSE envelope of a statement of this organisation's own. @param make called when nothing is kept yet
- * @throws RecordRefused (`record_refused`) when it is not this organisation's to make, or names another key;
- *   DrawbridgeError `state_unreadable`; `program_failed` or `secret_unavailable`, which leave it kept, unsigned
+ * The signed envelope of a statement of this organisation's own; `make` is called when nothing is kept yet. @throws
+ * RecordRefused; DrawbridgeError `state_unreadable`; `program_failed` or `secret_unavailable`, which leave it unsigned
  */
 export async function signOnce(
   kept: Kept,
@@ -52,10 +51,7 @@ export async function signOnce(
   return draft.signatures.length > 0 ? draft : keep(kept, await addSignature(draft, signer));
 }
 
-/**
- * The other organisation's envelope with this one's signature besides. @throws as `countersign` and `signOnce` do;
- * RecordRefused `statement_conflicts` when another statement is kept there
- */
+/** The other's envelope with this one's signature. @throws as `countersign` and `signOnce`; RecordRefused on a conflict */
 export async function countersignOnce(
   kept: Kept,
   envelope: DsseEnvelope,
@@ -103,9 +99,8 @@ function readKept({ read }: Kept): DsseEnvelope | undefined {
 }
 
 /**
- * Adds this organisation's signature to a statement of the other one, once that has been verified and holds by the
- * evidence here. @param held what came with it and before it
- * @throws RecordRefused (`record_refused`) with every reason why it must not be signed
+ * Adds this organisation's signature to a statement of the other one, once that holds by the evidence here.
+ * @param held what came with it and before it. @throws RecordRefused with every reason why it must not be signed
  */
 export async function countersign(
   envelope: DsseEnvelope,

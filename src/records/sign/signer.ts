@@ -2,9 +2,18 @@
 // Invariants: a private key is read when it signs and never kept; what a program returns is checked against the public
 // key; a signature is added to exactly the bytes that the first one is over, in the one form that records have.
 import { spawn } from "node:child_process";
-import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
-import { readFileSync } from "node:fs";
+import {
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  type KeyObject,
+  sign,
+  verify,
+} from "node:crypto";
+import { readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { createFile, PUBLIC } from "../../runtime/write-file.ts";
 import {
   type DsseEnvelope,
   type DsseSignature,
@@ -15,10 +24,7 @@ import { inOneForm, inOneFormFromAny, keyIdOf, type RecordKey } from "../format/
 
 export interface Signer {
   readonly keyId: string;
-  /**
-   * An ECDSA P-256 signature with SHA-256 over `data`, in DER form (RFC 3279, section 2.2.3). It verifies.
-   * @throws DrawbridgeError `program_failed` or `secret_unavailable`
-   */
+  /** A DER signature (ECDSA P-256, SHA-256) that verifies. @throws DrawbridgeError `program_failed`, `secret_unavailable` */
   sign(data: Uint8Array): Promise<Buffer>;
 }
 
@@ -144,4 +150,19 @@ export async function dsseSignature(
     });
   }
   return { keyid: signer.keyId, sig: sig.toString("base64") };
+}
+
+/** Makes a PKCS #8 file, and a public one; both or none. @throws DrawbridgeError `usage` when one is there or not writable */
+export function createKeyPair(folder: string) {
+  const privateKeyFile = join(folder, "records-key.pem");
+  const publicKeyFile = join(folder, "records-key.pub.pem");
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
+  createFile(privateKeyFile, privateKey.export({ type: "pkcs8", format: "pem" }).toString());
+  try {
+    createFile(publicKeyFile, publicKey.export({ type: "spki", format: "pem" }).toString(), PUBLIC);
+  } catch (error) {
+    rmSync(privateKeyFile, { force: true });
+    throw error;
+  }
+  return { keyId: keyIdOf(publicKey), privateKeyFile, publicKeyFile };
 }

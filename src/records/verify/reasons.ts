@@ -6,7 +6,6 @@ type Part = 1 | 2 | 3 | 4 | 5 | 6;
 export interface Reason {
   readonly sentence: string;
   readonly hint: string;
-  /** Something is absent, rather than wrong. */
   readonly isMissing: boolean;
   readonly part: Part | undefined;
 }
@@ -24,18 +23,15 @@ const FORGED =
   "Ask both organisations for their own copy; if theirs verifies, this one was altered on its way.";
 const COMPLETE_AGAIN =
   "Make the completion again from the statements and evidence that were signed, and sign it.";
+const PROBE_AGAIN =
+  "Close what is open, compare with docs/reference/conditions.md, probe again, and state the stage with what was found.";
+const OTHER_RECORD = "Look for the record of the removal that is meant.";
 const SIGN_AGAIN = "Have the organisation state this stage anew for this run, and both sign it.";
 
 export const REASONS = {
   // The file.
-  record_unreadable: wrong(
-    "the file is not valid, unambiguous JSON (duplicate names, bad text, too large)",
-    ORIGINAL,
-  ),
-  record_too_many: wrong(
-    "the file has more statements or items of evidence than a record can have; none was read",
-    ORIGINAL,
-  ),
+  record_unreadable: wrong("the file is no valid, unambiguous JSON, or is too large", ORIGINAL),
+  record_too_many: wrong("the file has more statements or items than a record can have", ORIGINAL),
   record_malformed: wrong("the file is no offboarding record, version 1", ORIGINAL),
   record_reformatted: wrong(
     "the file says what a record says, but not in a record's one form",
@@ -50,14 +46,8 @@ export const REASONS = {
     "the trust file gives one key to two organisations, so it identifies neither",
     "Find out whose key it is, and get the other organisation's.",
   ),
-  parties_not_expected: wrong(
-    "the record is about other organisations than the trust file expects",
-    "Look for the record of the removal that is meant.",
-  ),
-  run_not_expected: wrong(
-    "the record is of another run than the trust file expects, such as an earlier removal",
-    "Look for the record of the run that is meant.",
-  ),
+  parties_not_expected: wrong("the record is about other organisations than expected", OTHER_RECORD),
+  run_not_expected: wrong("the record is of another run than expected, such as an earlier one", OTHER_RECORD),
   // DSSE envelopes.
   not_an_envelope: wrong("this is no DSSE envelope, or not in its one form", ORIGINAL),
   wrong_payload_type: wrong("the DSSE envelope does not carry an in-toto statement", FORGED),
@@ -86,16 +76,8 @@ export const REASONS = {
   other_run: wrong("the statement is of another run", SIGN_AGAIN),
   other_parties: wrong("the statement is about another remover or partner", SIGN_AGAIN),
   other_kind: wrong("the statement names another kind of removal than the completion", SIGN_AGAIN),
-  kind_contradicts_trigger: wrong(
-    "an emergency is one only when a compromise is suspected",
-    COMPLETE_AGAIN,
-    2,
-  ),
-  trigger_differs: wrong(
-    "an organisation has stated another trigger in its first stage than the completion names",
-    COMPLETE_AGAIN,
-    2,
-  ),
+  kind_contradicts_trigger: wrong("an emergency needs a suspected compromise", COMPLETE_AGAIN, 2),
+  trigger_differs: wrong("an organisation's first stage names another trigger", COMPLETE_AGAIN, 2),
   not_a_party: wrong("an organisation is named that is neither remover nor partner", COMPLETE_AGAIN),
   // Stages.
   stage_missing: missing(
@@ -105,38 +87,20 @@ export const REASONS = {
   ),
   stage_repeated: wrong("there are two statements by one organisation about one stage", FORGED),
   stage_out_of_place: wrong("a stage is not where the order of stages puts it", FORGED),
-  chain_broken: wrong(
-    "the statement does not follow on from the same organisation's stage before it",
-    SIGN_AGAIN,
-  ),
+  chain_broken: wrong("the statement does not follow on from the stage before it", SIGN_AGAIN),
   stage_not_closed: missing(
     "a stage that this kind of removal closes is said not to apply",
     "Close that plane and sign the stage, or make it a removal of another kind.",
     4,
   ),
-  scope_malformed: wrong(
-    "the stage's scope leaves out what every stage of its kind has, or has what it cannot have",
-    SIGN_AGAIN,
-  ),
+  scope_malformed: wrong("the scope lacks what its stage needs, or has what it cannot have", SIGN_AGAIN),
   scope_differs: wrong(
     "the stage covers other programs, agents or clients than the same organisation's stage before it",
     "Open the removal again when what it has to cover has changed.",
   ),
-  condition_unproved: missing(
-    "the evidence does not show a condition of the stage: an item is missing, or is not the answer that shows it",
-    "Compare with docs/reference/conditions.md; probe it again, and state the stage with what was found.",
-    4,
-  ),
-  condition_refuted: wrong(
-    "an item says the opposite of a condition of the stage",
-    "Close it, probe again, and state the stage with what was found.",
-    4,
-  ),
-  revision_missing: missing(
-    "a plane was closed without naming the reviewed revision and its render",
-    SIGN_AGAIN,
-    3,
-  ),
+  condition_unproved: missing("the evidence does not show a condition of the stage", PROBE_AGAIN, 4),
+  condition_refuted: wrong("an item says the opposite of a condition of the stage", PROBE_AGAIN, 4),
+  revision_missing: missing("a closed plane names no reviewed revision and render", SIGN_AGAIN, 3),
   duties_have_no_plane: wrong("the duties that follow name a revision or a render", SIGN_AGAIN),
   // Evidence.
   evidence_malformed: wrong("an item is no content-free evidence, version 1", FORGED),
@@ -148,49 +112,23 @@ export const REASONS = {
     4,
   ),
   evidence_extra: wrong("the record holds an item that no stage rests on", FORGED),
-  evidence_about_another: wrong(
-    "an item is about another organisation than the one that this stage closes out",
-    SIGN_AGAIN,
-  ),
+  evidence_about_another: wrong("an item is not about the organisation that is closed out", SIGN_AGAIN),
   evidence_of_another_plane: wrong("an item is about another plane than its stage", SIGN_AGAIN),
-  evidence_out_of_time: wrong(
-    "an item was observed before the stage was opened or after it was closed",
-    "Probe again while the stage is open, and state it with what was found.",
-  ),
-  evidence_shows_nothing: wrong(
-    "an item shows no condition of its stage: its probe, vantage, subject, answer or references are not those required",
-    "Compare with docs/reference/conditions.md; probe again, and state the stage with what was found.",
-    4,
-  ),
+  evidence_out_of_time: wrong("an item is from before or after the work on its stage", PROBE_AGAIN),
+  evidence_shows_nothing: wrong("an item shows no condition of its stage", PROBE_AGAIN, 4),
   // What could not be reached.
-  out_of_reach_dropped: missing(
-    "a stage lists something as out of reach that the completion does not list",
-    COMPLETE_AGAIN,
-  ),
+  out_of_reach_dropped: missing("what a stage lists as out of reach is not listed", COMPLETE_AGAIN),
   out_of_reach_not_waived: missing(
     "something was out of reach, and is not waived with a reason",
     "Reach it, or have the owner waive it with a reason, and make the completion again.",
   ),
   // What the completion binds.
-  stage_not_bound: wrong(
-    "the completion does not name this stage statement, or names another in its place",
-    COMPLETE_AGAIN,
-  ),
-  stage_bound_but_absent: missing(
-    "the completion names a stage statement that the record does not hold",
-    COMPLETE_AGAIN,
-  ),
+  stage_not_bound: wrong("the completion names another statement of this stage, or none", COMPLETE_AGAIN),
+  stage_bound_but_absent: missing("a statement that the completion names is absent", COMPLETE_AGAIN),
   evidence_not_bound: wrong("a stage rests on an item that the completion does not name", COMPLETE_AGAIN),
   evidence_bound_but_absent: wrong("the completion names an item that no stage rests on", COMPLETE_AGAIN),
-  revisions_differ: wrong(
-    "the completion's revisions are not exactly those of the stages",
-    COMPLETE_AGAIN,
-    3,
-  ),
-  bound_out_of_order: wrong(
-    "the completion does not list stages and evidence in their order, each once",
-    COMPLETE_AGAIN,
-  ),
+  revisions_differ: wrong("the completion's revisions are not those of the stages", COMPLETE_AGAIN, 3),
+  bound_out_of_order: wrong("stages or evidence are not listed in order, each once", COMPLETE_AGAIN),
   // Of both organisations.
   unilateral: missing(
     "the partner has shown nothing closed on any plane: the record is the remover's alone",
@@ -215,27 +153,11 @@ export const REASONS = {
     "Run `drawbridge federation check` there, and make the completion again.",
     3,
   ),
-  purge_not_shown: missing(
-    "the purge is said to be done, but not shown by evidence of the data duties",
-    COMPLETE_AGAIN,
-    5,
-  ),
-  purge_of_another_kind: missing(
-    "the purge is said to be shown by an item that is of no purge, or by nothing of the partner that was deleted",
-    COMPLETE_AGAIN,
-    5,
-  ),
+  purge_not_shown: missing("no evidence of the data duties shows the purge", COMPLETE_AGAIN, 5),
+  purge_of_another_kind: missing("no item shows a purge of the partner's data", COMPLETE_AGAIN, 5),
   purge_not_waived: missing("the purge is neither done nor waived with a reason", COMPLETE_AGAIN, 5),
-  retention_undecided: missing(
-    "a duty to keep data needs its last day, and one that has ended has none",
-    COMPLETE_AGAIN,
-    5,
-  ),
-  readmission_undecided: missing(
-    "the partnership may resume, but nobody owns that or no condition is named",
-    COMPLETE_AGAIN,
-    6,
-  ),
+  retention_undecided: missing("a duty to keep has no last day, or an ended one has", COMPLETE_AGAIN, 5),
+  readmission_undecided: missing("a re-admission without owner or conditions", COMPLETE_AGAIN, 6),
   times_out_of_order: wrong(
     "the times contradict the order in which it must have happened",
     "Look at the clocks of both organisations; state again what was stated with a wrong time.",
@@ -269,10 +191,8 @@ export interface Problem {
   readonly detail?: string;
 }
 
-/** Reports a problem; at the place of the check where no other is named. */
 export type Report = (reason: ReasonCode, detail?: string, where?: string) => void;
 
-/** The problems that a check reports. @param place where they are unless they say otherwise */
 export function problemsOf(place: string, check: (report: Report) => void): Problem[] {
   const problems: Problem[] = [];
   check((reason, detail, where = place) =>

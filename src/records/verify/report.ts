@@ -1,7 +1,6 @@
 // What a verified record says to an auditor: what is proved and who observed it, what is only attested, what is
 // missing. Invariant: only statements that verified by themselves are drawn on; the lists say nothing about
 // the whole, `verified` does.
-
 import type { Evaluated } from "../conditions/condition.ts";
 import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
 import type { CompletionPredicate, StagePredicate } from "../format/predicates.ts";
@@ -9,10 +8,9 @@ import type { StageName } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import { type Problem, REASONS } from "./reasons.ts";
 import type { Removal } from "./stage-sequence.ts";
+import type { Signature } from "./verify-dsse-envelope.ts";
 import { type JudgedStage, placeOf } from "./verify-stage.ts";
-import type { Signature } from "./who-must-sign.ts";
 
-/** The six parts of a complete record. */
 const PARTS = [
   "named owners of both organisations attest",
   "kind, trigger, change and rollback references",
@@ -28,38 +26,15 @@ const PARTS = [
  */
 export type RecordOutcome = "verified" | "incomplete" | "unilateral" | "not_verified";
 
-export interface RecordReport {
-  readonly outcome: RecordOutcome;
-  readonly verified: boolean;
-  /** Of the file's bytes, tagged. */
-  readonly digest: string;
-  /** What the record says it is about; null when nothing of it verified. */
-  readonly removal:
-    | (Removal & { readonly trigger: string | null; readonly completedAt: string | null })
-    | null;
-  /** Whose keys signed how many of the statements. */
-  readonly signers: readonly (Signature & { readonly statements: number })[];
-  readonly statements: number;
-  readonly parts: readonly { readonly part: number; readonly title: string; readonly complete: boolean }[];
-  readonly proved: readonly Proof[];
-  /** Conditions about which nothing was shown, because the organisation does not manage the part. */
-  readonly unmanaged: readonly Omit<Proof, "seen">[];
-  readonly attested: readonly Attested[];
-  readonly missing: readonly Missing[];
-  readonly problems: readonly (Problem & { readonly sentence: string; readonly hint: string })[];
-}
-
-/** A condition that the evidence shows. */
-export interface Proof {
+interface Proof {
   readonly organisation: string;
   readonly stage: StageName;
   readonly condition: string;
-  /** How many observations from where said closed. */
   readonly seen: Readonly<Partial<Record<Vantage, number>>>;
 }
 
 /** Something that is said and signed, and shown by nothing. */
-export interface Attested {
+interface Attested {
   /** Null: both. */
   readonly organisation: string | null;
   /** Null: in the completion. */
@@ -84,11 +59,12 @@ interface Found {
   readonly judged: readonly JudgedStage[];
   readonly items: ReadonlyMap<string, EvidenceItem>;
   readonly signers: readonly Signature[];
-  /** Whether the auditor has said which run is meant. */
   readonly isRunExpected: boolean;
 }
 
-export function reportOf(found: Found): RecordReport {
+export type RecordReport = ReturnType<typeof reportOf>;
+
+export function reportOf(found: Found) {
   const { digest, problems, completion, judged, items, signers, isRunExpected } = found;
   const faulty = new Set(problems.map(({ where }) => where));
   const sound = judged.flatMap(({ predicate, conditions }) =>
@@ -140,7 +116,7 @@ function aboutOf({ run, kind, remover, partner }: Removal, completion: Completio
   return { run, kind, trigger, remover, partner, completedAt };
 }
 
-function countSigners(signers: readonly Signature[]): RecordReport["signers"] {
+function countSigners(signers: readonly Signature[]) {
   const counted = new Map<string, Signature & { statements: number }>();
   for (const { organisation, keyId } of signers) {
     const id = `${organisation} ${keyId}`;

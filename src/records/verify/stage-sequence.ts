@@ -9,7 +9,6 @@ import { placeOf } from "./verify-stage.ts";
 
 type StageStatement = Statement<StagePredicate>;
 
-/** Where all statements of a record must agree. */
 export interface Removal {
   readonly run: string;
   readonly kind: string;
@@ -17,7 +16,6 @@ export interface Removal {
   readonly partner: string;
 }
 
-/** What is of another removal than this one. */
 export function strayProblems(removal: Removal, { predicate }: Statement<Removal>, where: string): Problem[] {
   const { run, kind, remover, partner } = predicate;
   return problemsOf(where, (report) => {

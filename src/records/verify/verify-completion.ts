@@ -1,5 +1,4 @@
 // Does the completion bind exactly what was signed, and is it complete in all six parts?
-
 import { isDeepStrictEqual } from "node:util";
 import {
   type EvidenceItem,
@@ -16,14 +15,12 @@ import {
 } from "../format/predicates.ts";
 import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
 import { type Statement, statementDigest } from "../format/statement.ts";
-import { isAscending } from "./evidence-integrity.ts";
 import { type Problem, problemsOf, type Report } from "./reasons.ts";
-import { type Evidence, inOrder, placeOf } from "./verify-stage.ts";
-import type { Signature } from "./who-must-sign.ts";
+import type { Signature } from "./verify-dsse-envelope.ts";
+import { type Evidence, inOrder, isAscending, placeOf } from "./verify-stage.ts";
 
 type StageStatement = Statement<StagePredicate>;
 
-/** What is wrong with the completion by itself. */
 export function completionProblems({ subject, predicate }: Statement<CompletionPredicate>): Problem[] {
   return problemsOf("completion", (report) => {
     if (predicate.remover === predicate.partner) report("one_party");
@@ -75,7 +72,6 @@ export function bindingProblems(
   });
 }
 
-/** A completion with the stages that it has to bind. */
 interface Bound extends CompletionPredicate {
   readonly bound: readonly StageStatement[];
   readonly items: Evidence;
@@ -138,7 +134,6 @@ export function evidenceOf(stages: readonly StageStatement[]): ReadonlySet<strin
   return new Set(stages.flatMap(({ predicate }) => predicate.evidence));
 }
 
-/** The revisions that a completion of these stages must name, in its order. */
 export function revisionsOf(stages: readonly StageStatement[]): CompletionPredicate["revisions"] {
   return stages.flatMap(({ predicate: { organisation, stage, revision, render } }) => {
     const plane = PLANE_OF_STAGE[stage];

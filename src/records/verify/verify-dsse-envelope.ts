@@ -9,7 +9,6 @@ import { STATEMENT_BYTES_MAX } from "../format/fields.ts";
 import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../format/statement.ts";
 import type { TrustedParty } from "../format/trust.ts";
 import { type Problem, printable } from "./reasons.ts";
-import { type Signature, type SignatureRule, signatureProblems } from "./who-must-sign.ts";
 
 /** A record is verified once per process: compiling its schemas would cost more than it saves. */
 export const PARSE_ONCE = { jitless: true } as const;
@@ -98,4 +97,29 @@ export function fieldOf(error: z.ZodError): string {
   if (issue === undefined) return "";
   const names = issue.code === "unrecognized_keys" ? [...issue.path, issue.keys[0] ?? ""] : issue.path;
   return printable(names.map(String).join("."));
+}
+
+export interface Signature {
+  readonly organisation: string;
+  readonly keyId: string;
+}
+
+/** Of a record both must have signed; of what one passes on that one, and the other one may have signed it before. */
+interface SignatureRule {
+  readonly must: readonly string[];
+  readonly may: readonly string[];
+}
+
+function signatureProblems(signers: readonly Signature[], { must, may }: SignatureRule): DsseProblem[] {
+  const missing = must
+    .filter((name) => !signers.some(({ organisation }) => organisation === name))
+    .map((name) => ({ reason: "signature_missing", detail: name }) as const);
+  const extra = signers
+    .filter(
+      ({ organisation }, index) =>
+        !may.includes(organisation) ||
+        signers.findIndex((other) => other.organisation === organisation) !== index,
+    )
+    .map(({ keyId }) => ({ reason: "signature_extra", detail: keyId }) as const);
+  return [...missing, ...extra];
 }

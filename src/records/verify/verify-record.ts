@@ -1,7 +1,6 @@
 // Is this the whole, unaltered record of one removal, signed by both organisations?
 // Invariants: nothing but the file and the trust file is read; everything that is wrong is reported at once,
 // except what only follows from something else that is wrong; a record verifies only if nothing is wrong.
-
 import type { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
@@ -13,14 +12,12 @@ import { RECORD_SCHEMA, RecordFile } from "../format/record-file.ts";
 import { PLANE_NAMES, PLANE_OF_STAGE } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
-import { readEvidence } from "./evidence-integrity.ts";
 import { addProblems, type Problem, problemsOf, type ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { type Removal, sequenceProblems, strayProblems } from "./stage-sequence.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./verify-completion.ts";
-import { verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
-import { type JudgedStage, judgeStage, placeOf } from "./verify-stage.ts";
-import type { Signature } from "./who-must-sign.ts";
+import { type Signature, verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
+import { type JudgedStage, judgeStage, placeOf, readEvidence } from "./verify-stage.ts";
 
 /** Verifies a record file's bytes against whom the auditor trusts; it never throws for what the file holds. */
 export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {

@@ -1,11 +1,10 @@
 // Does one stage statement hold by itself: its place, and what its evidence shows? Its conditions are evaluated from the
 // evidence, by the table of conditions; nothing that a signer says of them is read.
 // Invariant: the same checks run where a stage is built, imported, countersigned and audited.
-
 import type { Evaluated } from "../conditions/condition.ts";
 import { isSettled } from "../conditions/evaluate.ts";
 import { evaluateStage, evidenceIn, isLeftOpen } from "../conditions/evaluate-stage.ts";
-import type { EvidenceItem } from "../format/evidence-item.ts";
+import { EvidenceItem, isIntact } from "../format/evidence-item.ts";
 import { type StagePredicate, sameSubjects, stageSubjects } from "../format/predicates.ts";
 import {
   counterpartyOf,
@@ -16,8 +15,8 @@ import {
   statementOrder,
 } from "../format/stages.ts";
 import type { Statement } from "../format/statement.ts";
-import { isAscending } from "./evidence-integrity.ts";
-import { type Problem, problemsOf, type Report } from "./reasons.ts";
+import { type Problem, printable, problemsOf, type Report } from "./reasons.ts";
+import { fieldOf, PARSE_ONCE } from "./verify-dsse-envelope.ts";
 
 /** Items by digest, each checked against it. */
 export type Evidence = ReadonlyMap<string, EvidenceItem>;
@@ -26,7 +25,6 @@ export function placeOf({ organisation, stage }: Pick<StagePredicate, "organisat
   return `${organisation}/${stage}`;
 }
 
-/** The statements of a removal that are at hand, in the order of a record. */
 export function inOrder<Stated>(
   { remover, partner }: Pick<StagePredicate, "remover" | "partner">,
   byPlace: ReadonlyMap<string, Stated>,
@@ -38,7 +36,6 @@ export interface JudgedStage {
   readonly predicate: StagePredicate;
   readonly problems: readonly Problem[];
   readonly conditions: readonly Evaluated[];
-  /** Whether every item that it rests on was at hand. */
   readonly isWhole: boolean;
 }
 
@@ -134,4 +131,38 @@ function checkItems(
     else if (!used.has(digest) && !isLeftOpen(item, listed))
       report("evidence_shows_nothing", `${item.probe} ${digest}`);
   }
+}
+
+/** Reads a list of which nothing is presumed: whole items by digest, and the digests of those that are not whole. */
+export function readEvidence(values: readonly unknown[]) {
+  const items = new Map<string, EvidenceItem>();
+  const unusable = new Set<string>();
+  const problems: Problem[] = [];
+  const digests: string[] = [];
+  for (const [index, value] of values.entries()) {
+    const claimed = (value as { readonly digest?: unknown } | null)?.digest;
+    const digest = typeof claimed === "string" ? claimed : "";
+    digests.push(digest);
+    const parsed = EvidenceItem.safeParse(value, PARSE_ONCE);
+    if (parsed.success && isIntact(parsed.data)) {
+      items.set(digest, parsed.data);
+      continue;
+    }
+    unusable.add(digest);
+    problems.push({
+      reason: parsed.success ? "evidence_altered" : "evidence_malformed",
+      where: `evidence[${index}]`,
+      detail: parsed.success ? printable(digest) : fieldOf(parsed.error),
+    });
+  }
+  if (!isAscending(digests)) problems.push({ reason: "evidence_out_of_order", where: "evidence" });
+  return { items, unusable, problems };
+}
+
+/** Whether each value is greater than the one before, so that none stands twice. */
+export function isAscending<T extends string | number>(values: readonly T[]): boolean {
+  return values.every((value, index) => {
+    const before = values[index - 1];
+    return before === undefined || before < value;
+  });
 }

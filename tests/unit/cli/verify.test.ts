@@ -187,6 +187,9 @@ describe("drawbridge verify", () => {
     const folder = temporaryFolder(t);
     const ended = await verify(folder);
     assert.deepEqual([ended.code, ended.stdout], [2, ""]);
-    assert.match(ended.stderr, /^error: there is no .*record\.json\nhint: .*drawbridge offboarding status/);
+    assert.match(
+      ended.stderr,
+      /^error: cannot read .*record\.json: ENOENT\nhint: .*drawbridge offboarding status/,
+    );
   });
 });

@@ -74,8 +74,8 @@ describe("git repository", () => {
     writeFileSync(join(folder, "registry/partners/org-c.yaml"), Buffer.from([0x61, 0xff, 0xfe, 0x0a]));
     operatorGit(folder, "add", "--all");
     operatorGit(folder, "commit", "--quiet", "--message=Binary");
-    operatorGit(folder, "switch", "--quiet", "--detach");
-    const repository = await Repository.open(folder, "main");
+    operatorGit(folder, "clone", "--quiet", "--bare", ".", `${folder}.git`);
+    const repository = await Repository.open(`${folder}.git`, "main");
     const files = await repository.read(await repository.requireHead(), ["registry/partners"]);
     assert.match(files.get("registry/partners/org-c.yaml") ?? "", /^\0/);
   });
@@ -145,7 +145,8 @@ describe("git repository", () => {
     for (const path of ["absent", "control/registry", "."]) {
       await assert.rejects(Repository.open(join(folder, path), "main"), { code: "repository_unusable" });
     }
-    const other = await Repository.open(join(folder, "control"), "absent");
+    const { path: bare } = await bareRepository(join(folder, "control.git"), FILES);
+    const other = await Repository.open(bare, "absent");
     assert.equal(await other.head(), undefined);
     await assert.rejects(other.requireHead(), { code: "repository_unusable" });
   });
@@ -209,16 +210,17 @@ describe("git repository", () => {
     assert.equal(await repository.head(), head);
   });
 
-  it("a repository whose branch is checked out, in its own work tree or a linked one, is refused", async (t) => {
+  it("a repository with a work tree, its own or a linked one, is refused", async (t) => {
     const folder = temporaryFolder(t);
     workTree(join(folder, "clone"), FILES);
-    const isCheckedOut = { code: "repository_unusable", message: /is checked out in / };
-    await assert.rejects(Repository.open(join(folder, "clone"), "main"), isCheckedOut);
+    const isRefused = {
+      code: "repository_unusable",
+      message: /is no bare git repository, or has work trees/,
+    };
+    await assert.rejects(Repository.open(join(folder, "clone"), "main"), isRefused);
     const { path } = await bareRepository(join(folder, "control.git"), FILES);
-    operatorGit(path, "worktree", "add", "--quiet", "-b", "other", join(folder, "other"));
-    await Repository.open(path, "main");
     operatorGit(path, "worktree", "add", "--quiet", join(folder, "main"), "main");
-    await assert.rejects(Repository.open(path, "main"), isCheckedOut);
+    await assert.rejects(Repository.open(path, "main"), isRefused);
   });
 
   it("knows of commits that it has written what git knows of them: their parents and dates", async (t) => {

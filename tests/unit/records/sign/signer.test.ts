@@ -7,8 +7,7 @@ import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { isInOneForm, readPublicKey } from "../../../../src/records/format/ecdsa-p256.ts";
 import { STATEMENT_TYPE } from "../../../../src/records/format/statement.ts";
-import { createKeyPair } from "../../../../src/records/sign/key-pair.ts";
-import { commandSigner, fileSigner } from "../../../../src/records/sign/signer.ts";
+import { commandSigner, createKeyPair, fileSigner } from "../../../../src/records/sign/signer.ts";
 import { signStatement } from "../../../support/removal.ts";
 import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";
 
