@@ -48,7 +48,9 @@ export async function fetchCard(url: string, options: FetchOptions): Promise<Fet
   try {
     if (dispatcher !== undefined) assertPublicHost(url);
     const response = get(url, ended.signal, dispatcher);
-    return (await resultWithin(options.clock, options.timeoutMs ?? TIMEOUT_MS, response)) ?? failed("timed_out");
+    return (
+      (await resultWithin(options.clock, options.timeoutMs ?? TIMEOUT_MS, response)) ?? failed("timed_out")
+    );
   } catch (error) {
     const isPrivate = (error as NodeJS.ErrnoException).code === NOT_PUBLIC_CODE;
     return failed(isPrivate ? "address_not_public" : "unreachable");
