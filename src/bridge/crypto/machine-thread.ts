@@ -106,55 +106,47 @@ export interface ThreadDependencies extends ThreadData {
   readonly threadEntry?: URL;
 }
 
-export class ReplacedThread {
-  readonly #deps: ThreadDependencies;
-  readonly #on: ThreadEvents;
-  /** For what might end the thread, with nothing else of the kind beside it. */
-  readonly alone = new Serial();
-  readonly #closing = new AbortController();
-  #thread: Promise<MachineThread>;
-  #startedAt = 0;
-  #waitMs = 0;
+export type ReplacedThread = ReturnType<typeof createReplacedThread>;
 
-  constructor(deps: ThreadDependencies, on: ThreadEvents) {
-    this.#deps = deps;
-    this.#on = on;
-    this.#thread = Promise.resolve(this.#start());
-  }
+export function createReplacedThread(deps: ThreadDependencies, on: ThreadEvents) {
+  const { databaseUrl, policy, clock, threadEntry } = deps;
+  const closing = new AbortController();
+  let startedAt = 0;
+  let waitMs = 0;
 
-  #start(): MachineThread {
-    const { databaseUrl, policy, clock, threadEntry } = this.#deps;
-    this.#startedAt = clock.now();
+  function start(): MachineThread {
+    startedAt = clock.now();
     const ended = () => {
-      this.#thread = this.#replace();
+      thread = replace();
       // Whoever calls meanwhile gets the rejection.
-      this.#thread.catch(() => undefined);
-      this.#on.ended();
+      thread.catch(() => undefined);
+      on.ended();
     };
-    return startMachineThread({ databaseUrl, policy }, clock, { lost: this.#on.lost, ended }, threadEntry);
+    return startMachineThread({ databaseUrl, policy }, clock, { lost: on.lost, ended }, threadEntry);
   }
 
-  async #replace(): Promise<MachineThread> {
-    const { clock } = this.#deps;
-    const lived = clock.now() - this.#startedAt;
-    this.#waitMs =
-      lived >= HEALTHY_AFTER_MS ? 0 : Math.min(Math.max(RESTART_FIRST_MS, 2 * this.#waitMs), RESTART_MS_MAX);
-    await clock.sleep(this.#waitMs, this.#closing.signal);
-    return this.#start();
+  async function replace(): Promise<MachineThread> {
+    const isHealthy = clock.now() - startedAt >= HEALTHY_AFTER_MS;
+    waitMs = isHealthy ? 0 : Math.min(Math.max(RESTART_FIRST_MS, 2 * waitMs), RESTART_MS_MAX);
+    await clock.sleep(waitMs, closing.signal);
+    return start();
   }
 
-  async ask(message: WithoutId<ToThread>): Promise<unknown> {
-    const thread = await this.#thread.catch(() => {
-      throw new ThreadEnded("the threads are closed");
-    });
-    return thread.ask(message);
-  }
-
-  async close(): Promise<void> {
-    this.#closing.abort();
-    const thread = await this.#thread.catch(() => undefined);
-    await thread?.stop();
-  }
+  let thread = Promise.resolve(start());
+  return {
+    /** For what might end the thread, with nothing else of the kind beside it. */
+    alone: new Serial(),
+    ask: async (message: WithoutId<ToThread>): Promise<unknown> => {
+      const present = await thread.catch(() => {
+        throw new ThreadEnded("the threads are closed");
+      });
+      return present.ask(message);
+    },
+    close: async () => {
+      closing.abort();
+      await (await thread.catch(() => undefined))?.stop();
+    },
+  };
 }
 
 export interface ThreadData {

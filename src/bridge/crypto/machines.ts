@@ -12,9 +12,10 @@ import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import {
+  createReplacedThread,
   type MachineCall,
   type MachineCalls,
-  ReplacedThread,
+  type ReplacedThread,
   type ThreadDependencies,
   ThreadEnded,
   type ThreadErrorKind,
@@ -95,7 +96,7 @@ export class Machines {
     this.#pool = createStorePool(deps.databaseUrl, "drawbridge-stores");
     const threadDeps = { ...deps, policy: { senderDevices, verifiedIdentities } };
     this.#threads = Array.from({ length: deps.threads }, () => {
-      const thread: ReplacedThread = new ReplacedThread(threadDeps, {
+      const thread: ReplacedThread = createReplacedThread(threadDeps, {
         lost: (ghost, why) => this.#lost(ghost, thread, why),
         ended: () => this.#reopenAll(thread),
       });
