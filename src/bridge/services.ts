@@ -6,7 +6,7 @@ import { WorkLoop } from "../runtime/work-loop.ts";
 import { CardRefresh } from "./agents/refresh-cards.ts";
 import { CardTrustGate } from "./agents/trust.ts";
 import { AuditExporter } from "./audit/exporter.ts";
-import { Catchup } from "./catchup/catchup.ts";
+import { type Catchup, createCatchup } from "./catchup/catchup.ts";
 import { capacityOf } from "./config.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
@@ -233,7 +233,7 @@ function createIntake(
     if (transaction.roomStateChanged) wakeups.wake("notices", "memberships");
     if (transaction.mail > 0) wakeups.wake("inbox");
   };
-  const catchup: Catchup = new Catchup({
+  const catchup: Catchup = createCatchup({
     homeserver: parts.homeserverOptions,
     ghosts,
     agents,

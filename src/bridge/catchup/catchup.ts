@@ -48,135 +48,118 @@ const AGAIN = { firstMs: 250, maxMs: 8_000 };
 const ATTEMPTS_MAX = 7;
 const NO_GHOST_MS = 5_000;
 
-export class Catchup {
-  readonly #options: CatchupOptions;
-  readonly #api: SyncApi;
-  readonly #rooms: ReturnType<typeof createRoomCatchup>;
-  readonly #watch: HomeserverWatch;
-  readonly #quiet: WorkLoop;
-  readonly #ending = new AbortController();
+export type Catchup = ReturnType<typeof createCatchup>;
+
+export function createCatchup(options: CatchupOptions) {
+  const { agents, rooms, isTurn, catchup, clock, log, metrics, quietMs = QUIET_MS } = options;
+  const api = new SyncApi(options.homeserver);
+  const watched = { ...options, api };
+  const roomCatchup = createRoomCatchup({ ...options, api });
+  const aftermathMs = Math.min(AFTERMATH_ROUND_MS, quietMs);
+  const quiet = new WorkLoop({ clock, round: quietRound, onError: noteFailure, pollIntervalMs: aftermathMs });
+  const ending = new AbortController();
+  const { signal } = ending;
   /** Until it is resolved transactions wait, within a bound. */
-  #gate = Promise.withResolvers<void>();
-  #passed: Promise<unknown> | undefined;
-  #running: Promise<void> | undefined;
+  let gate = Promise.withResolvers<void>();
+  let passed: Promise<unknown> | undefined;
+  let running: Promise<void> | undefined;
   /** When transactions last waited for a catchup to its end; undefined while one is due. */
-  #caughtUpAt: number | undefined;
-  #quietAt = 0;
+  let caughtUpAt: number | undefined;
+  let quietAt = 0;
 
-  constructor(options: CatchupOptions) {
-    const { clock, quietMs = QUIET_MS } = options;
-    this.#options = options;
-    this.#api = new SyncApi(options.homeserver);
-    this.#rooms = createRoomCatchup({ ...options, api: this.#api });
-    this.#watch = new HomeserverWatch({ ...options, api: this.#api });
-    const aftermathMs = Math.min(AFTERMATH_ROUND_MS, quietMs);
-    this.#quiet = new WorkLoop({
-      clock,
-      round: (signal) =>
-        this.#quietRound(aftermathMs, quietMs, AbortSignal.any([signal, this.#ending.signal])),
-      onError: (error) => this.#noteFailure(error),
-      pollIntervalMs: aftermathMs,
-    });
-  }
-
-  start(): void {
-    const { rooms, catchup } = this.#options;
+  function start(): void {
     if (!rooms && catchup === undefined) {
-      this.#gate.resolve();
+      gate.resolve();
       return;
     }
-    this.#running ??= this.#run();
-    if (rooms) this.#quiet.start();
+    running ??= run();
+    if (rooms) quiet.start();
   }
 
-  async drain(): Promise<void> {
-    this.#ending.abort();
-    this.#gate.resolve();
-    await Promise.all([this.#api.close(), this.#quiet.drain(), this.#running]);
+  async function drain(): Promise<void> {
+    ending.abort();
+    gate.resolve();
+    await Promise.all([api.close(), quiet.drain(), running]);
   }
 
-  async ready(): Promise<void> {
+  async function ready(): Promise<void> {
     // The first that waits sets the bound for all.
-    this.#passed ??= resultWithin(this.#options.clock, GATE_MS_MAX, this.#gate.promise);
-    await this.#passed;
+    passed ??= resultWithin(clock, GATE_MS_MAX, gate.promise);
+    await passed;
   }
 
-  async #run(): Promise<void> {
-    const { signal } = this.#ending;
+  async function run(): Promise<void> {
     let cause: CatchupCause = "start";
     while (!signal.aborted) {
       try {
-        await this.#untilStopped(cause);
+        await runUntilStopped(cause);
         cause = "homeserver_back";
       } catch (error) {
         if (signal.aborted) return;
-        this.#noteFailure(error);
-        await this.#options.clock.sleep(AGAIN.firstMs, signal).catch(() => undefined);
+        noteFailure(error);
+        await clock.sleep(AGAIN.firstMs, signal).catch(() => undefined);
       }
     }
   }
 
-  async #untilStopped(cause: CatchupCause): Promise<void> {
-    const { clock, log, metrics } = this.#options;
-    const { signal } = this.#ending;
-    await this.#watch.back(signal);
+  async function runUntilStopped(cause: CatchupCause): Promise<void> {
+    await untilServing(watched, signal);
     metrics.homeserverUp(true);
-    await this.#catchUp(cause);
-    this.#gate.resolve();
-    this.#caughtUpAt = this.#quietAt = clock.now();
-    this.#quiet.wake();
-    let ghosts = await this.#ghosts();
-    for (; ghosts.length === 0; ghosts = await this.#ghosts()) await clock.sleep(NO_GHOST_MS, signal);
-    await this.#watch.stopped(ghosts, signal);
-    this.#gate = Promise.withResolvers();
-    this.#passed = undefined;
-    this.#caughtUpAt = undefined;
+    await catchUp(cause);
+    gate.resolve();
+    caughtUpAt = quietAt = clock.now();
+    quiet.wake();
+    let ghosts = await currentGhosts();
+    for (; ghosts.length === 0; ghosts = await currentGhosts()) await clock.sleep(NO_GHOST_MS, signal);
+    await untilStopped(watched, ghosts, signal);
+    gate = Promise.withResolvers();
+    passed = undefined;
+    caughtUpAt = undefined;
     metrics.homeserverUp(false);
     log.warn({ event: "homeserver_away" }, "the homeserver has stopped, or is out of reach");
   }
 
   /** Runs the catchup until it is complete, a few times at most. */
-  async #catchUp(cause: CatchupCause): Promise<void> {
-    const { clock, rooms, catchup, metrics } = this.#options;
-    const { signal } = this.#ending;
+  async function catchUp(cause: CatchupCause): Promise<void> {
     for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
       signal.throwIfAborted();
       try {
-        const ghosts = await this.#ghosts();
+        const ghosts = await currentGhosts();
         await Promise.allSettled(ghosts.map((ghost) => catchup?.(ghost, signal)));
         if (!rooms) return;
-        const result = await this.#rooms.afterDowntime(ghosts, signal);
+        const result = await roomCatchup.afterDowntime(ghosts, signal);
         metrics.catchup(cause, result);
         if (result.complete) return;
       } catch (error) {
-        this.#noteFailure(error);
+        noteFailure(error);
       }
       await clock.sleep(backoffMs(AGAIN, attempts), signal);
     }
   }
 
-  async #quietRound(aftermathMs: number, quietMs: number, signal: AbortSignal): Promise<void> {
-    const now = this.#options.clock.now();
-    if (!this.#options.isTurn() || this.#caughtUpAt === undefined || now < this.#quietAt) return;
-    const ghosts = await this.#ghosts();
-    const intervalMs = now - this.#caughtUpAt < AFTERMATH_MS ? aftermathMs : quietMs;
-    this.#quietAt = now + Math.max(intervalMs, ghosts.length * QUIET_MS_PER_GHOST);
-    this.#options.metrics.catchup("quiet", await this.#rooms.quietly(ghosts, signal));
+  async function quietRound(round: AbortSignal): Promise<void> {
+    const now = clock.now();
+    if (!isTurn() || caughtUpAt === undefined || now < quietAt) return;
+    const ghosts = await currentGhosts();
+    const intervalMs = now - caughtUpAt < AFTERMATH_MS ? aftermathMs : quietMs;
+    quietAt = now + Math.max(intervalMs, ghosts.length * QUIET_MS_PER_GHOST);
+    metrics.catchup("quiet", await roomCatchup.quietly(ghosts, AbortSignal.any([round, signal])));
   }
 
-  async #ghosts(): Promise<readonly GhostMxid[]> {
-    return [...(await this.#options.agents.current()).byGhost.keys()].sort();
+  async function currentGhosts(): Promise<readonly GhostMxid[]> {
+    return [...(await agents.current()).byGhost.keys()].sort();
   }
 
-  #noteFailure(error: unknown): void {
-    const { log, metrics } = this.#options;
+  function noteFailure(error: unknown): void {
     metrics.failed();
     // A database error's message may hold a row's values.
     log.warn({ err: errorName(error) }, "the catchup failed");
   }
+
+  return { start, drain, ready };
 }
 
-export interface HomeserverWatchOptions {
+export interface WatchOptions {
   readonly api: Pick<SyncApi, "position" | "wait" | "isServing">;
   readonly ghosts: Pick<Ghosts, "readyGhost">;
   readonly clock: Clock;
@@ -188,54 +171,48 @@ const BACK_POLL = { firstMs: 100, maxMs: 500 };
 const REFUSED_PAUSE_MS = 5_000;
 
 /**
- * Detects that the homeserver has stopped, and when it is back. A request is always held open while it counts as up, but for
- * a pause far shorter than any start of a homeserver; so every stop is detected, however short.
+ * Resolves when the homeserver has stopped, or may have, by a request held open as the first ghost that is not refused. It
+ * is held but for a pause far shorter than any start of a homeserver, so every stop is detected, however short.
+ * @throws the signal's reason
  */
-export class HomeserverWatch {
-  readonly #options: HomeserverWatchOptions;
-
-  constructor(options: HomeserverWatchOptions) {
-    this.#options = options;
-  }
-
-  /**
-   * Resolves when the homeserver has stopped, or may have, by a request held open as the first ghost that is not refused.
-   * @throws the signal's reason
-   */
-  async stopped(ghosts: readonly GhostMxid[], signal: AbortSignal): Promise<void> {
-    const { api, clock } = this.#options;
-    let since: string | undefined;
-    for (let refusals = 0; ; ) {
+export async function untilStopped(
+  { api, ghosts, clock }: WatchOptions,
+  among: readonly GhostMxid[],
+  signal: AbortSignal,
+): Promise<void> {
+  let since: string | undefined;
+  for (let refusals = 0; ; ) {
+    signal.throwIfAborted();
+    const ghost = among[refusals % among.length];
+    if (ghost === undefined) throw new TypeError("there is no ghost to watch as");
+    const ready = await ghosts.readyGhost(ghost, signal);
+    const reader = { ghost, signal };
+    let outcome: Outcome<string>;
+    if (ready.kind !== "ok") outcome = ready;
+    else if (since === undefined) outcome = await api.position(reader);
+    else outcome = await api.wait(reader, since);
+    if (outcome.kind === "ok") {
+      const isFirst = since === undefined;
+      since = outcome.value;
+      if (!isFirst) await clock.sleep(PAUSE_MS, signal);
+    } else if (meansStopped(outcome)) {
       signal.throwIfAborted();
-      const ghost = ghosts[refusals % ghosts.length];
-      if (ghost === undefined) throw new TypeError("there is no ghost to watch as");
-      const ready = await this.#options.ghosts.readyGhost(ghost, signal);
-      const reader = { ghost, signal };
-      let outcome: Outcome<string>;
-      if (ready.kind !== "ok") outcome = ready;
-      else if (since === undefined) outcome = await api.position(reader);
-      else outcome = await api.wait(reader, since);
-      if (outcome.kind === "ok") {
-        const isFirst = since === undefined;
-        since = outcome.value;
-        if (!isFirst) await clock.sleep(PAUSE_MS, signal);
-      } else if (meansStopped(outcome)) {
-        signal.throwIfAborted();
-        return;
-      } else {
-        since = undefined;
-        refusals += 1;
-        await clock.sleep(REFUSED_PAUSE_MS, signal);
-      }
+      return;
+    } else {
+      since = undefined;
+      refusals += 1;
+      await clock.sleep(REFUSED_PAUSE_MS, signal);
     }
   }
+}
 
-  /** Resolves when the homeserver serves. @throws the signal's reason */
-  async back(signal: AbortSignal): Promise<void> {
-    const { api, clock } = this.#options;
-    for (let attempts = 0; !(await api.isServing()); attempts++) {
-      await clock.sleep(backoffMs(BACK_POLL, attempts), signal);
-    }
+/** Resolves when the homeserver serves. @throws the signal's reason */
+export async function untilServing(
+  { api, clock }: Pick<WatchOptions, "api" | "clock">,
+  signal: AbortSignal,
+): Promise<void> {
+  for (let attempts = 0; !(await api.isServing()); attempts++) {
+    await clock.sleep(backoffMs(BACK_POLL, attempts), signal);
   }
 }
 

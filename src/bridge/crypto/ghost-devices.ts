@@ -16,7 +16,7 @@ import type { EventContent } from "../matrix/send-once.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import { encryptForRoom, encryptionOf, shareWithRoom } from "./encrypt-for-room.ts";
 import { type DeviceStatus, GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";
-import { KeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery-check.ts";
+import { createKeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery-check.ts";
 import type { Machines } from "./machines.ts";
 
 const CHECK_INTERVAL_MS = 5_000;
@@ -44,13 +44,13 @@ export class GhostDevices {
   readonly #inbox: WorkLoop;
   readonly #encrypting = new KeyedSerial<string>();
   readonly #loop: WorkLoop;
-  readonly #delivery: KeyDeliveryCheck;
+  readonly #delivery: ReturnType<typeof createKeyDeliveryCheck>;
 
   constructor(deps: GhostDevicesDependencies) {
     this.#deps = deps;
     this.#machines = deps.machines((ghost) => this.#devices.get(ghost)?.lost());
     this.#deviceDeps = { ...deps, machines: this.#machines, api: deps.homeserver.devices };
-    this.#delivery = new KeyDeliveryCheck({
+    this.#delivery = createKeyDeliveryCheck({
       ...deps,
       send: (ghost, type, content) => {
         const deviceId = this.#of(ghost).deviceId ?? "*";

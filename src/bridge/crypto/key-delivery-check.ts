@@ -30,61 +30,58 @@ export interface KeyDeliveryDependencies {
   readonly send: (ghost: GhostMxid, eventType: string, content: UnknownObject) => Promise<Outcome<undefined>>;
 }
 
-export class KeyDeliveryCheck {
-  readonly #deps: KeyDeliveryDependencies;
-  #state: KeyDeliveryState = { result: "unknown", since: undefined, observedAt: undefined };
-  #missing = 0;
-  #sent: { readonly ghost: GhostMxid; readonly nonce: string; readonly at: number } | undefined;
+export function createKeyDeliveryCheck({ clock, random, send }: KeyDeliveryDependencies) {
+  let state: KeyDeliveryState = { result: "unknown", since: undefined, observedAt: undefined };
+  let missing = 0;
+  let expected: { readonly ghost: GhostMxid; readonly nonce: string; readonly at: number } | undefined;
 
-  constructor(deps: KeyDeliveryDependencies) {
-    this.#deps = deps;
-  }
-
-  get state(): KeyDeliveryState {
-    return this.#state;
-  }
-
-  received(changes: ReadonlyMap<GhostMxid, DeviceChanges>): void {
-    const sent = this.#sent;
-    const change = sent === undefined ? undefined : changes.get(sent.ghost);
-    if (sent === undefined || change === undefined) return;
+  function received(changes: ReadonlyMap<GhostMxid, DeviceChanges>): void {
+    const { ghost, nonce } = expected ?? {};
+    const change = ghost && changes.get(ghost);
+    if (change === undefined) return;
     const isThere = change.toDevice.some(
       ({ type, sender, content }) =>
         type === CHECK_TYPE &&
-        sender === sent.ghost &&
-        (content as { nonce?: unknown } | undefined)?.nonce === sent.nonce,
+        sender === ghost &&
+        (content as { nonce?: unknown } | undefined)?.nonce === nonce,
     );
     if (!isThere) return;
-    this.#sent = undefined;
-    this.#missing = 0;
+    expected = undefined;
+    missing = 0;
     // The counts of the ghost's keys come with whatever comes for it.
     const isCounted = change.oneTimeKeyCounts !== undefined || change.unusedFallbackKeys !== undefined;
-    this.#found(isCounted ? "works" : "no_key_counts");
+    found(isCounted ? "works" : "no_key_counts");
   }
 
   /** Sends the message when a check is due, and counts one that did not come in time. */
-  async check(ghost: GhostMxid): Promise<void> {
-    const { clock, random, send } = this.#deps;
+  async function check(ghost: GhostMxid): Promise<void> {
     const now = clock.now();
-    if (this.#sent === undefined) {
-      const validMs = this.#state.result === "works" ? VALID_MS : AGAIN_AFTER_MS;
-      if (this.#state.observedAt !== undefined && now - this.#state.observedAt < validMs) return;
+    if (expected === undefined) {
+      const validMs = state.result === "works" ? VALID_MS : AGAIN_AFTER_MS;
+      if (state.observedAt !== undefined && now - state.observedAt < validMs) return;
     } else {
-      if (now - this.#sent.at < (this.#missing < MISSING_MIN ? ARRIVES_WITHIN_MS : AGAIN_AFTER_MS)) return;
-      this.#missing += 1;
-      if (this.#missing >= MISSING_MIN) this.#found("no_to_device");
+      if (now - expected.at < (missing < MISSING_MIN ? ARRIVES_WITHIN_MS : AGAIN_AFTER_MS)) return;
+      missing += 1;
+      if (missing >= MISSING_MIN) found("no_to_device");
     }
     const nonce = random.bytes(12).toString("base64url");
     // Recorded before it is sent, because it may arrive before the homeserver has answered.
     const sent = { ghost, nonce, at: now };
-    this.#sent = sent;
-    if ((await send(ghost, CHECK_TYPE, { nonce })).kind !== "ok" && this.#sent === sent)
-      this.#sent = undefined;
+    expected = sent;
+    if ((await send(ghost, CHECK_TYPE, { nonce })).kind !== "ok" && expected === sent) expected = undefined;
   }
 
-  #found(result: KeyDelivery): void {
-    const now = this.#deps.clock.now();
-    const since = this.#state.result === result ? this.#state.since : now;
-    this.#state = { result, since, observedAt: now };
+  function found(result: KeyDelivery): void {
+    const now = clock.now();
+    const since = state.result === result ? state.since : now;
+    state = { result, since, observedAt: now };
   }
+
+  return {
+    received,
+    check,
+    get state() {
+      return state;
+    },
+  };
 }

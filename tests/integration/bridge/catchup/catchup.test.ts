@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
-import { Catchup, type CatchupOptions } from "../../../../src/bridge/catchup/catchup.ts";
+import { type CatchupOptions, createCatchup } from "../../../../src/bridge/catchup/catchup.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { namedTarget } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
@@ -37,7 +37,7 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
   const side = ghostSide(t, homeserver.url);
   const positions = new Map<GhostMxid, string>();
   const taken: string[][] = [];
-  const catchup = new Catchup({
+  const catchup = createCatchup({
     homeserver: { url: homeserver.url, asToken: "t", requestTimeoutMs: 5_000, clock },
     ghosts: side.ghosts,
     agents: {

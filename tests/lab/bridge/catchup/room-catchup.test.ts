@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, describe, it, type TestContext } from "node:test";
 import { isDeepStrictEqual } from "node:util";
 import { pino } from "pino";
-import { HomeserverWatch } from "../../../../src/bridge/catchup/catchup.ts";
+import { untilServing, untilStopped } from "../../../../src/bridge/catchup/catchup.ts";
 import {
   type FoundBounds,
   FoundBudget,
@@ -235,8 +235,8 @@ describe("the catchup of rooms on a real homeserver", () => {
   });
 
   it("a stop of the homeserver is detected at once, and so is its return [INT-8]", async (t) => {
-    const watch = new HomeserverWatch({ api, ghosts: side.ghosts, clock: systemClock });
-    const stopped = watch.stopped([GHOST], signal);
+    const watched = { api, ghosts: side.ghosts, clock: systemClock };
+    const stopped = untilStopped(watched, [GHOST], signal);
     let isStopped = false;
     void stopped.then(() => {
       isStopped = true;
@@ -250,7 +250,7 @@ describe("the catchup of rooms on a real homeserver", () => {
     await stopped;
     t.diagnostic(`noticed ${systemClock.now() - begun} ms after the signal`);
     await ending;
-    const back = watch.back(signal);
+    const back = untilServing(watched, signal);
     await synapse.start();
     await back;
   });

@@ -3,7 +3,10 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { deviceReadiness } from "../../../../src/bridge/crypto/device-checks.ts";
 import type { DeviceStatus } from "../../../../src/bridge/crypto/ghost-device.ts";
-import { type KeyDelivery, KeyDeliveryCheck } from "../../../../src/bridge/crypto/key-delivery-check.ts";
+import {
+  createKeyDeliveryCheck,
+  type KeyDelivery,
+} from "../../../../src/bridge/crypto/key-delivery-check.ts";
 import type { DeviceChanges } from "../../../../src/bridge/matrix/device-changes.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
@@ -15,7 +18,7 @@ const SECOND_MS = 1_000;
 function fixture(outcome: "ok" | "retry" = "ok") {
   const clock = new ManualClock(Date.UTC(2026, 0, 1));
   const sent: { type: string; content: Readonly<Record<string, unknown>> }[] = [];
-  const check = new KeyDeliveryCheck({
+  const check = createKeyDeliveryCheck({
     clock,
     random: systemRandom,
     send: async (_ghost, type, content) => {
