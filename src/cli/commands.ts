@@ -156,12 +156,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
     ),
   ],
   "Servers that federation control writes files for:": [
-    group(
-      "gateway",
-      "run the A2A gateway of one organisation, or render its files",
-      () => import("./gateway.ts"),
-      { render: "write Envoy's files without running it", ...OWN },
-    ),
+    group("gateway", "run the A2A gateway of one organisation", () => import("./gateway.ts"), OWN),
     group("issuer", "run the one-machine token issuer, or make its keys", () => import("./issuer.ts"), {
       keygen: "make the issuer's signing keys",
       ...OWN,

@@ -1,15 +1,10 @@
 import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
-import { placeFile } from "../gateway/envoy-files.ts";
-import { mergeAccessRules } from "../gateway/merge-access-files.ts";
-import { render } from "../gateway/render/render.ts";
 import { serve } from "../gateway/serve.ts";
-import { loadSources } from "../gateway/source-files.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { defineCommand } from "./lib/command.ts";
 import type { ExitCode } from "./lib/exit-codes.ts";
 import { CONFIG, fromConfigFile } from "./lib/options.ts";
-import { printText } from "./lib/output.ts";
 
 export const command = defineCommand({
   options: [CONFIG.gateway],
@@ -27,18 +22,5 @@ is in force stands in the state file. Standard output is a log, one JSON object 
       stop: stopSignal(),
     });
     return exitCode as ExitCode;
-  },
-});
-
-export const renderCommand = defineCommand({
-  options: [CONFIG.gateway, ["-o, --output <directory>", "where to write them", { required: true }]],
-  run(_, { config, output }) {
-    const directory = resolve(output);
-    const { gateway, publication, invocation } = loadSources(fromConfigFile(config, "gateway", resolve));
-    const { files } = render(gateway.value, mergeAccessRules(publication, invocation), directory);
-    for (const path of Object.keys(files).sort()) {
-      placeFile(directory, path, files[path] ?? "");
-      printText(`${path}\n`);
-    }
   },
 });

@@ -42,11 +42,11 @@ function needsRestart(current: GatewayConfig, next: GatewayConfig): string | und
 }
 
 /** Merges, renders and has Envoy validate; nothing is in force yet. @throws ConfigError, DrawbridgeError */
-export async function prepare(sources: Sources, binary: string, current?: InForce): Promise<InForce> {
+export async function prepare(sources: Sources, current?: InForce): Promise<InForce> {
   const config = sources.gateway.value;
   const merged = mergeAccessRules(sources.publication, sources.invocation);
   const intent = current === undefined ? merged : keepQuotas(current.intent, merged);
-  const { directory } = config.envoy;
+  const { binary, directory } = config.envoy;
   const rendered = render(config, intent, directory);
   mkdirSync(dirname(config.accessLog), { recursive: true });
   placeFile(directory, TWIN_FILE, rendered.files[TWIN_FILE] ?? "");
@@ -64,7 +64,6 @@ export function placeQuotas({ sources, intent }: InForce): void {
 async function bringIntoForce(
   current: InForce,
   sources: Sources,
-  binary: string,
   admin: EnvoyAdmin,
   signal: AbortSignal,
 ): Promise<InForce> {
@@ -73,7 +72,7 @@ async function bringIntoForce(
     const problem = `${sources.gateway.file}: ${key} cannot change while the gateway runs`;
     throw new DrawbridgeError("usage", problem, { hint: "Restart the gateway, or put the old value back." });
   }
-  const next = await prepare(sources, binary, current);
+  const next = await prepare(sources, current);
   const { directory } = current.sources.gateway.value.envoy;
   placeQuotas(next);
   try {
@@ -94,7 +93,6 @@ async function bringIntoForce(
 export async function applyChanges(
   current: InForce,
   readings: Readings,
-  binary: string,
   admin: EnvoyAdmin,
   signal: AbortSignal,
 ): Promise<{ readonly inForce: InForce; readonly refused: readonly RefusedFile[] }> {
@@ -106,7 +104,7 @@ export async function applyChanges(
     const sources = { ...inForce.sources };
     for (const name of chosen) Object.assign(sources, { [name]: wanted[name] });
     try {
-      inForce = await bringIntoForce(inForce, sources, binary, admin, signal);
+      inForce = await bringIntoForce(inForce, sources, admin, signal);
       for (const name of chosen) refusals.delete(name);
       return true;
     } catch (error) {

@@ -6,7 +6,6 @@ import { durationMs } from "../domain/duration.ts";
 import { plainUrl } from "../rendered-files/gateway-files.ts";
 import { ListenAddress, parseYaml } from "../runtime/load-yaml.ts";
 
-/** The schema of the file. @param directory where relative paths start */
 export function gatewayConfigFile(directory: string) {
   const at = (path: string) => resolve(directory, path);
   const Text = z.string().min(1);
@@ -32,11 +31,8 @@ export function gatewayConfigFile(directory: string) {
       /** PEM bundle that an https `jwksUrl` is verified against; the system's when absent. */
       caFile: Path.optional(),
     }),
-    /** Which cards are public (plane 4). */
     publicationFile: pathOr("publication.yaml"),
-    /** Who may invoke which agent, and how often (plane 5). */
     invocationFile: pathOr("invocation.yaml"),
-    /** Written by the gateway: what it has in force. */
     stateFile: pathOr("state.json"),
     /**
      * Who counts. `local`: this gateway by itself, with bursts. `shared`: a service (envoyproxy/ratelimit) that
@@ -66,11 +62,9 @@ export function gatewayConfigFile(directory: string) {
     accessLog: pathOr("access.jsonl"),
     envoy: z
       .strictObject({
-        /** The envoy program; found in PATH when absent. A bare name is searched there too. */
-        binary: Text.transform((binary) => (binary.includes("/") ? at(binary) : binary)).optional(),
-        /** Where the rendered files are written. */
+        /** The envoy program; a bare name is searched in PATH. */
+        binary: Text.default("envoy").transform((binary) => (binary.includes("/") ? at(binary) : binary)),
         directory: pathOr("envoy"),
-        /** Worker threads. */
         concurrency: z.int().min(1).max(64).default(2),
       })
       .prefault({}),
@@ -81,7 +75,6 @@ export const GatewayConfigFile = gatewayConfigFile("/");
 /** A gateway's configuration with every path in it made absolute. */
 export type GatewayConfig = z.output<typeof GatewayConfigFile>;
 
-/** @throws ConfigError */
 export function parseGatewayConfig(text: string, file: string): GatewayConfig {
   const path = resolve(file);
   return parseYaml(gatewayConfigFile(dirname(path)), text, path);

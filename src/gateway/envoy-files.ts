@@ -41,7 +41,6 @@ export function bothClusters(old: readonly JsonObject[], next: readonly JsonObje
   return [...next, ...old.filter((cluster) => !names.has(cluster["name"]))];
 }
 
-/** Writes all files of a gateway that is not running yet. */
 export function placeAll(directory: string, rendered: RenderedGateway): void {
   for (const [path, content] of Object.entries(rendered.files)) placeFile(directory, path, content);
 }
@@ -83,7 +82,6 @@ const FILTER = `^(${[...Object.values(SCOPES), WARMING].map((scope) => scope.rep
 const POLL_INTERVAL_MS = 10;
 const TIMEOUT_MS = 15_000;
 
-/** Envoy's statistics of the three files, by name. */
 export type FileStats = ReadonlyMap<string, string>;
 /** An Envoy that has not been started has refused nothing. */
 export const NO_STATS: FileStats = new Map();

@@ -8,34 +8,25 @@ import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError, errorName } from "../domain/errors.ts";
 import type { GatewayConfig } from "./config.ts";
 
-/** How long the access log may lag behind. */
 const LOG_FLUSH_INTERVAL_MS = 200;
 const LEFTOVER_WAIT_MS = 5_000;
 const OWN_LOG_FORMAT = '{"level":"%l","time":"%Y-%m-%dT%T.%eZ","source":"envoy","msg":"%j"}';
 
 const INSTALL_HINT = "Install Envoy, or name its program in the configuration as envoy.binary.";
 
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
+/** The path of a program; undefined when there is none in PATH. */
 function inPath(name: string): string | undefined {
   const directories = (process.env["PATH"] ?? "").split(delimiter).filter((directory) => directory !== "");
-  return directories.map((directory) => join(directory, name)).find(isExecutable);
-}
-
-/** The path of the Envoy program. @throws DrawbridgeError `program_failed` when there is none */
-export function findEnvoy(configured = "envoy"): string {
-  const isPath = configured.includes("/");
-  const found = isPath ? [configured].find(isExecutable) : inPath(configured);
-  if (found !== undefined) return found;
-  const problem = isPath ? `${configured} is not a program` : `there is no program "${configured}" in PATH`;
-  throw new DrawbridgeError("program_failed", problem, { hint: INSTALL_HINT });
+  return directories
+    .map((directory) => join(directory, name))
+    .find((path) => {
+      try {
+        accessSync(path, constants.X_OK);
+        return true;
+      } catch {
+        return false;
+      }
+    });
 }
 
 /** Has Envoy validate a file. @throws DrawbridgeError `program_failed` with Envoy's words, which speak of configuration */
@@ -58,11 +49,11 @@ export async function validateFile(binary: string, file: string): Promise<void> 
 }
 
 /** Starts Envoy on a bootstrap file, and notes its process ID beside it. Its own log goes to standard error. */
-export function startEnvoy(binary: string, bootstrap: string, config: GatewayConfig): ChildProcess {
+export function startEnvoy(bootstrap: string, { binary, concurrency }: GatewayConfig["envoy"]): ChildProcess {
   const args = [
     ["--config-path", bootstrap],
     ["--reject-unknown-dynamic-fields"],
-    ["--concurrency", String(config.envoy.concurrency)],
+    ["--concurrency", String(concurrency)],
     ["--file-flush-interval-msec", String(LOG_FLUSH_INTERVAL_MS)],
     ["--log-level", "warn"],
     ["--log-format", OWN_LOG_FORMAT],
@@ -81,7 +72,6 @@ export function startEnvoy(binary: string, bootstrap: string, config: GatewayCon
 
 const pidFile = (bootstrap: string): string => join(dirname(bootstrap), "envoy.pid");
 
-/** Whether a process is an Envoy on this bootstrap file. */
 function runsOn(pid: number, bootstrap: string): boolean {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes(bootstrap);
@@ -115,7 +105,6 @@ function readPid(file: string): number | undefined {
   }
 }
 
-/** Resolves with the exit code; 128 when a signal ended it. */
 export function endOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.once("error", (cause) => {

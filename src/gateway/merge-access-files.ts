@@ -10,7 +10,6 @@ import type {
 } from "../rendered-files/gateway-files.ts";
 import { ConfigError, yamlLineOf } from "../runtime/load-yaml.ts";
 
-/** What the gateway serves of one agent. */
 export interface AgentAccess {
   readonly name: string;
   /** Absent: its card path answers 404. */
@@ -24,7 +23,6 @@ export type Quotas = InvocationFile["quotas"];
 export interface AccessRules {
   /** Sorted by name. */
   readonly agents: readonly AgentAccess[];
-  /** Those the limiter counts by. */
   readonly quotas: Quotas;
 }
 
@@ -53,7 +51,6 @@ export function mergeAccessRules(
   };
 }
 
-/** A public path, and where it is written. */
 interface Place {
   readonly file: ParsedFile<unknown>;
   readonly keys: readonly string[];
@@ -102,7 +99,6 @@ function refuseSharedPaths(
   );
 }
 
-/** Everybody who may call something. */
 export function callersOf(intent: AccessRules): ReadonlySet<string> {
   return new Set(intent.agents.flatMap(({ invocation }) => invocation?.clients ?? []));
 }

@@ -1,7 +1,6 @@
 // Running a gateway: Envoy as a child, its files following the gateway's own three.
 // Invariants: a file that cannot be used leaves the last good one serving, and log and state file say so;
 // what the state file calls in force Envoy has reported; this process ends with Envoy.
-
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Logger } from "pino";
@@ -11,7 +10,7 @@ import type { GatewayState } from "../rendered-files/gateway-files.ts";
 import { PUBLIC, writeWhole } from "../runtime/write-file.ts";
 import { applyChanges, type InForce, placeQuotas, prepare } from "./apply-changes.ts";
 import { EnvoyAdmin, NO_STATS, placeAll } from "./envoy-files.ts";
-import { endLeftover, endOf, findEnvoy, startEnvoy } from "./envoy-process.ts";
+import { endLeftover, endOf, startEnvoy } from "./envoy-process.ts";
 import { BOOTSTRAP_FILE } from "./render/render.ts";
 import { followFiles, loadSources, type RefusedFile, type Sources } from "./source-files.ts";
 
@@ -19,21 +18,18 @@ interface ServeOptions {
   readonly configFile: string;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Aborts to end the gateway. */
   readonly stop: AbortSignal;
 }
 
 /**
- * Runs until `stop` aborts or Envoy ends. Logs `event: "ready"` when Envoy serves the configuration.
- * @returns the exit code: 0 after `stop`
+ * Runs until `stop` aborts or Envoy ends; returns the exit code, 0 after `stop`.
  * @throws ConfigError, DrawbridgeError when the gateway cannot start
  */
 export async function serve(options: ServeOptions): Promise<number> {
   const { clock, log } = options;
   const sources = loadSources(options.configFile);
   const config = sources.gateway.value;
-  const binary = findEnvoy(config.envoy.binary);
-  let inForce = await prepare(sources, binary);
+  let inForce = await prepare(sources);
   const { directory } = config.envoy;
   const bootstrap = join(directory, BOOTSTRAP_FILE);
   const state = new StateFile(config.stateFile, clock);
@@ -42,7 +38,7 @@ export async function serve(options: ServeOptions): Promise<number> {
   placeAll(directory, inForce.rendered);
   placeQuotas(inForce);
 
-  const child = startEnvoy(binary, bootstrap, config);
+  const child = startEnvoy(bootstrap, config.envoy);
   const ended = new AbortController();
   const end = endOf(child).finally(() => ended.abort());
   const stop = () => child.kill("SIGTERM");
@@ -58,7 +54,7 @@ export async function serve(options: ServeOptions): Promise<number> {
     await followFiles(
       sources,
       async (readings) => {
-        const changed = await applyChanges(inForce, readings, binary, admin, over);
+        const changed = await applyChanges(inForce, readings, admin, over);
         if (over.aborted) return;
         const isNew = changed.inForce !== inForce;
         inForce = changed.inForce;
@@ -105,10 +101,7 @@ function logInForce(log: Logger, event: "ready" | "reloaded", { sources, intent,
   );
 }
 
-// Writing state.json: what is in force, for federation control and for people. Invariants: written only after Envoy
-// has reported every version; gone while no gateway runs, as far as the gateway can see to it, so that a state that
-// is read is that of a running gateway.
-
+/** state.json: what is in force, for federation control and for people; gone while no gateway runs. */
 class StateFile {
   readonly #file: string;
   readonly #clock: Clock;

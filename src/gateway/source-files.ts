@@ -1,7 +1,8 @@
-// The three files that a gateway follows: its own, which cards are public, and who may call. Each new content is
-// reported once. Invariants: content counts, not the time stamp, so that a rename, a symbolic link swap and an edit in
-// place are all noticed; a file is taken as the bytes it holds, whose digest is what the state file reports; bytes that
-// are not UTF-8, or more than 16 MiB of them, are refused before anything parses them.
+// The three files that a gateway follows: its own, which cards are public, and who may call.
+// Invariants: content counts, not the time stamp, so that a rename, a symbolic link swap and an edit in place are all
+// noticed, and each new content is reported once; its digest is what the state file reports; bytes that are not UTF-8,
+// or more than 16 MiB of them, are refused before anything parses them.
+import { isUtf8 } from "node:buffer";
 import { readFileSync, statSync } from "node:fs";
 import type { Clock } from "../domain/clock.ts";
 import { sha256Tagged } from "../domain/digest.ts";
@@ -29,15 +30,13 @@ export interface Sources {
   readonly invocation: Source<InvocationFile>;
 }
 
-/** A file's bytes as they were read, or that it could not be. */
+/** A file as it was read: without a digest when it cannot be taken, for the reason that `bytes` is then. */
 export interface Reading {
   readonly file: string;
-  /** null when there is nothing to read. */
-  readonly bytes: Buffer | null;
+  readonly bytes: Buffer | "unreadable" | "larger than 16 MiB";
   readonly digest: string | null;
 }
 
-/** A file that is not used, and why. */
 export interface RefusedFile {
   readonly file: FollowedFile;
   readonly digest: string | null;
@@ -47,33 +46,27 @@ export interface RefusedFile {
 
 function read(file: string): Reading {
   try {
-    if (statSync(file).size > MAX_BYTES) return { file, bytes: Buffer.alloc(0), digest: null };
+    if (statSync(file).size > MAX_BYTES) return { file, bytes: "larger than 16 MiB", digest: null };
     const bytes = readFileSync(file);
     return { file, bytes, digest: sha256Tagged(bytes) };
   } catch {
-    return { file, bytes: null, digest: null };
+    return { file, bytes: "unreadable", digest: null };
   }
 }
 
 /** Equal for equal content: the digest, or what stands in the way of one. */
-export function fingerprint({ bytes, digest }: Reading): string {
-  return digest ?? (bytes === null ? "unreadable" : "too large");
-}
+export const fingerprint = ({ bytes, digest }: Reading): string => digest ?? String(bytes);
 
 /** @throws DrawbridgeError `config_unreadable`, ConfigError */
-function textOf({ file, bytes, digest }: Reading): string {
-  if (bytes === null) {
+function textOf({ file, bytes }: Reading): string {
+  if (bytes === "unreadable") {
     throw new DrawbridgeError("config_unreadable", `cannot read ${file}`, {
       hint: "Check the path and that this user may read the file.",
     });
   }
-  const problem = (message: string) => new ConfigError(file, [{ line: 1, path: "", message }]);
-  if (digest === null) throw problem("larger than 16 MiB");
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-  } catch {
-    throw problem("not UTF-8");
-  }
+  if (typeof bytes !== "string" && isUtf8(bytes)) return new TextDecoder().decode(bytes);
+  const message = typeof bytes === "string" ? bytes : "not UTF-8";
+  throw new ConfigError(file, [{ line: 1, path: "", message }]);
 }
 
 function parse<T>(reading: Reading, parseText: (text: string, file: string) => T): Source<T> {
@@ -112,7 +105,6 @@ export function refused(file: FollowedFile, digest: string | null, error: unknow
 /** A revocation waits for it at most. */
 const POLL_INTERVAL_MS = 100;
 
-/** What the files hold. */
 export type Readings = Readonly<Record<FollowedFile, Reading>>;
 
 /** Calls `onChange` for each new content of these files until the signal aborts, one call at a time. */
@@ -134,7 +126,6 @@ export async function followFiles(
       reported = found;
       await onChange(readings);
     }
-    // An abort ends the wait, and so the loop.
     await clock.sleep(POLL_INTERVAL_MS, signal).catch(() => undefined);
   }
 }

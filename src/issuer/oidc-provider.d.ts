@@ -3,7 +3,6 @@ declare module "oidc-provider" {
   import type { IncomingMessage, ServerResponse } from "node:http";
 
   export interface Adapter {
-    /** Resolves to the metadata of a client. */
     find(id: string): Promise<Readonly<Record<string, unknown>> | undefined>;
   }
 

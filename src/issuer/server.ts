@@ -1,9 +1,8 @@
 // The issuer's HTTP server: the token endpoint, the key set, discovery, and nothing else.
 // Invariants: an allow-list stands in front of the library; the log names a client only when it is
-// declared, and never what a caller sent.
-
+// declared, and never what a caller sent or a secret.
 import { createServer, type IncomingMessage } from "node:http";
-import { resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 import { calculateJwkThumbprint, exportJWK, generateKeyPair } from "jose";
 import Provider, { errors } from "oidc-provider";
 import type { Logger } from "pino";
@@ -11,15 +10,16 @@ import { z } from "zod";
 import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { parseJson } from "../domain/json.ts";
+import { ClientsFile } from "../rendered-files/issuer-clients.ts";
 import { closeServer, listening } from "../runtime/http.ts";
-import { readSecret } from "../runtime/secrets.ts";
+import { parseYaml } from "../runtime/load-yaml.ts";
+import { ReloadedFile } from "../runtime/reloaded-file.ts";
+import { readRegistrySecret, readSecret } from "../runtime/secrets.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import type { IssuerConfig } from "./config.ts";
-import { DeclaredClients } from "./declared-clients.ts";
 
-// The issuer's signing keys: a private JWK set kept outside configuration and version control.
-// Invariants: ES256 on P-256 only; every key has a key ID (its RFC 7638 thumbprint when generated); the
-// first key signs and all are published, so that a new key can be known before it signs.
+// The signing keys: ES256 on P-256 only. The first key signs and all are published, so that a new one can be known
+// before it signs.
 
 const Coordinate = z.string().regex(/^[A-Za-z0-9_-]{43}$/);
 
@@ -37,7 +37,7 @@ const PrivateEs256Jwk = z.strictObject({
 const SigningKeySet = z.strictObject({ keys: z.array(PrivateEs256Jwk).min(1) });
 export type SigningKeySet = z.output<typeof SigningKeySet>;
 
-/** A set of one new key. */
+/** A set of one new key, whose ID is its RFC 7638 thumbprint. */
 export async function generateSigningKeys(): Promise<SigningKeySet> {
   const { privateKey } = await generateKeyPair("ES256", { extractable: true });
   const jwk = await exportJWK(privateKey);
@@ -77,7 +77,7 @@ export type RunningIssuer = Awaited<ReturnType<typeof startIssuer>>;
 /** @throws ConfigError, DrawbridgeError when its keys or clients cannot be read */
 export async function startIssuer(config: IssuerConfig, log: Logger, clock: Clock) {
   const keys = parseSigningKeys(readSecret(config.signingKeys, config.directory));
-  const clients = new DeclaredClients(resolve(config.directory, config.clientsFile), log);
+  const clients = declaredClients(resolve(config.directory, config.clientsFile), log);
   const provider = createProvider(config, keys, clients);
   provider.on("grant.success", (ctx) => {
     log.info({ event: "token_issued", clientId: ctx.oidc?.client?.clientId });
@@ -113,6 +113,40 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
   };
 }
 
+/**
+ * The clients that may have a token. Their file is read at each request and at an interval: otherwise a version that
+ * stood between two requests would not be the one that a broken file leaves in force.
+ * @throws ConfigError, DrawbridgeError `config_unreadable` when there is no good file to start with
+ */
+function declaredClients(file: string, log: Logger) {
+  const report = (event: string, { code, message, hint }: DrawbridgeError, fields: object = {}) =>
+    log.error({ event, ...fields, code, reason: message, hint });
+  const followed = new ReloadedFile({
+    file,
+    parse: (text) => parseYaml(ClientsFile, text, file),
+    onLoaded: ({ clients }) =>
+      log.info({ event: "clients_reloaded", clients: clients.length }, "the clients were read again"),
+    onRefused: (error) => report("clients_refused", error),
+  });
+  return {
+    refresh: () => followed.check(),
+    /** The metadata of a client; undefined when it is unknown, disabled or has no readable secret. */
+    find: (clientId: string) => {
+      followed.check();
+      const client = followed.inForce.value.clients.find((candidate) => candidate.clientId === clientId);
+      if (client?.secret === undefined || !client.enabled) return undefined;
+      try {
+        const secret = readRegistrySecret(client.secret, dirname(file));
+        return { ...METADATA, client_id: clientId, client_secret: secret };
+      } catch (error) {
+        if (!(error instanceof DrawbridgeError)) throw error;
+        report("secret_refused", error, { clientId });
+        return undefined;
+      }
+    },
+  };
+}
+
 // oidc-provider, reduced to one grant: client credentials (RFC 6749, section 4.4) for one resource (RFC 8707),
 // answered with an ES256 JWT (RFC 9068) that carries the client as `azp`. Invariants: nothing else is enabled; a
 // token names the one audience; no token is stored, because a JWT is not looked up again.
@@ -128,17 +162,15 @@ const METADATA = {
   id_token_signed_response_alg: "ES256",
 } as const;
 
-/** The provider for one configuration. */
-function createProvider(config: IssuerConfig, keys: SigningKeySet, clients: DeclaredClients): Provider {
+function createProvider(
+  config: IssuerConfig,
+  keys: SigningKeySet,
+  clients: ReturnType<typeof declaredClients>,
+): Provider {
   const lifespanSeconds = config.accessTokenLifespan / 1_000;
   const provider = new Provider(config.url, {
     // The adapter finds clients alone: no enabled feature stores anything, and a call of a missing method fails.
-    adapter: (model) => ({
-      find: async (id) => {
-        const client = model === "Client" ? clients.find(id) : undefined;
-        return client && { ...METADATA, client_id: client.clientId, client_secret: client.secret };
-      },
-    }),
+    adapter: (model) => ({ find: async (id) => (model === "Client" ? clients.find(id) : undefined) }),
     jwks: keys,
     features: {
       clientCredentials: { enabled: true },

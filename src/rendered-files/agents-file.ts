@@ -3,6 +3,8 @@
 // no cardIdentity or an empty list parses (it is how a pin is revoked) and is then never trusted.
 import { createPublicKey } from "node:crypto";
 import { z } from "zod";
+import { canonicalize } from "../domain/canonical-json.ts";
+import { sha256Tagged } from "../domain/digest.ts";
 import { durationMs } from "../domain/duration.ts";
 import { AgentName, parseServerName, parseUserId, ServerNameField } from "../domain/identifiers.ts";
 import { addressIn } from "../runtime/public-addresses.ts";
@@ -124,7 +126,6 @@ export const AgentEntry = z.strictObject({
   attachments: z
     .strictObject({
       types: z.array(z.enum(ATTACHMENT_TYPES)).min(1),
-      /** The longest one. */
       bytes: z
         .int()
         .min(1)
@@ -175,4 +176,22 @@ export function mayBePrivate(entry: Destinations, url: string): boolean {
   const { origin } = new URL(url);
   if (entry.allowedOrigins.includes(origin)) return true;
   return origin === new URL(entry.cardUrl).origin && addressIn(entry.cardUrl) !== undefined;
+}
+
+/** The fingerprint of a target: one agent at one address under one pinned key, however the file is written. */
+export function targetFingerprint(
+  agentId: string,
+  entry: Pick<AgentEntry, "cardUrl" | "cardIdentity">,
+): string {
+  const identity = entry.cardIdentity;
+  return sha256Tagged(
+    canonicalize({
+      agentId,
+      cardUrl: entry.cardUrl,
+      cardIdentity:
+        identity === undefined
+          ? null
+          : { keyId: identity.keyId, jwk: { kty: "EC", crv: "P-256", x: identity.jwk.x, y: identity.jwk.y } },
+    }),
+  );
 }

@@ -79,7 +79,6 @@ export type InvocationFile = z.output<typeof InvocationFile>;
 // Invariants: a digest stands here only after Envoy has reported every version that came of it; the file is
 // replaced whole. Published as docs/reference/schemas/gateway-state.schema.json.
 
-/** Why a file is not in force. */
 export const RefusalReason = z.enum([
   /** It is not there, or may not be read. */
   "unreadable",
@@ -100,7 +99,6 @@ export const GatewayState = z.strictObject({
   /** SHA-256, tagged, of the bytes of the file in force. */
   publication: Sha256Digest,
   invocation: Sha256Digest,
-  /** When this came into force, UTC. */
   since: z.iso.datetime(),
   /** A file that is there and not in force; the last good one is. Of several, the first by this order. */
   refused: z

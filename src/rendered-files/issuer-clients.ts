@@ -12,7 +12,6 @@ export const DeclaredClientId = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,1
 const DeclaredClient = z.strictObject({
   clientId: DeclaredClientId,
   enabled: z.boolean().default(true),
-  /** A client that is enabled has one. */
   secret: RegistrySecretReference.optional(),
   /** The partner's server name; absent for a client of the organisation itself. */
   partner: ServerNameField.optional(),

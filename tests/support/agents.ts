@@ -8,8 +8,7 @@ import {
   parseAgentId,
   type ServerName,
 } from "../../src/domain/identifiers.ts";
-import { AgentEntry, AgentsFile } from "../../src/rendered-files/agents-file.ts";
-import { targetFingerprint } from "../../src/rendered-files/target-fingerprint.ts";
+import { AgentEntry, AgentsFile, targetFingerprint } from "../../src/rendered-files/agents-file.ts";
 import { parseYaml } from "../../src/runtime/load-yaml.ts";
 import type { TestKey } from "./cards.ts";
 

@@ -26,8 +26,8 @@ import { Repository, type Revision } from "../../src/federation/repository/repos
 import { type Changes, writeCommit } from "../../src/federation/repository/write-commit.ts";
 import { type EvidenceItemBody, evidenceItem } from "../../src/records/format/evidence-item.ts";
 import { PARTS } from "../../src/records/format/fields.ts";
+import { targetFingerprint } from "../../src/rendered-files/agents-file.ts";
 import { PolicyFile, policyDigest } from "../../src/rendered-files/border-policy.ts";
-import { targetFingerprint } from "../../src/rendered-files/target-fingerprint.ts";
 import { registryFiles } from "./sample-files.ts";
 import { writeFile } from "./temporary.ts";
 

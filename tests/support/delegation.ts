@@ -156,6 +156,11 @@ export interface HarnessOptions {
 export function delegationHarness(t: TestContext, options: HarnessOptions): Harness {
   const clock = new ManualClock(T0);
   const http = createAgentHttp();
+  const tokens = createTokenSource({
+    clock,
+    baseDirectory: options.baseDirectory ?? "/nonexistent",
+    observe: (outcome) => metrics.tokenRequest(outcome),
+  });
   /** Statements and requests under way: time must not run away from them, unless they hang. */
   let underWay = 0;
   /** The statements among them. */
@@ -196,7 +201,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
     fetch: async (url, init) => {
       const response = await counted(connections.fetch(url, init));
       if (response.body === null) return response;
-      const isStream = response.headers.get("content-type")?.startsWith("text/event-stream") === true;
+      const isStream = response.headers["content-type"]?.startsWith("text/event-stream") === true;
       return { ...response, body: ReadableStream.from<Uint8Array>(countedBody(response.body, isStream)) };
     },
   });
@@ -259,12 +264,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
           return harness.trust;
         },
       },
-      tokens: createTokenSource({
-        http: countedHttp(http),
-        clock,
-        baseDirectory: options.baseDirectory ?? "/nonexistent",
-        observe: (outcome) => metrics.tokenRequest(outcome),
-      }),
+      tokens: { token: async (...asked) => await counted(tokens.token(...asked)) },
       http: countedHttp(http),
       sender: {
         send: async (send) => {
@@ -283,7 +283,6 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       log: pino({ level: "debug" }, { write: (line: string) => logged.push(line) }),
       metrics,
       limits: { ...LIMITS, ...options.limits },
-      takesReactions: async () => true,
       holder: "one",
     },
     worker: (holder = "one", limits = {}) => {

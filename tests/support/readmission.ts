@@ -18,7 +18,7 @@ import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { PinnedIdentity } from "../../src/federation/registry/retired-identities.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
 import type { StateFolder } from "../../src/federation/state/folder.ts";
-import { targetFingerprint } from "../../src/rendered-files/target-fingerprint.ts";
+import { targetFingerprint } from "../../src/rendered-files/agents-file.ts";
 import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { bytesOf, minimalCard } from "./cards.ts";
 import {

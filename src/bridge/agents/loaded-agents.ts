@@ -6,8 +6,12 @@ import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { DrawbridgeError } from "../../domain/errors.ts";
 import { type AgentId, type GhostMxid, ghostOf, type ServerName } from "../../domain/identifiers.ts";
-import { type AgentEntry, AgentsFile, type PartnerGhosts } from "../../rendered-files/agents-file.ts";
-import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
+import {
+  type AgentEntry,
+  AgentsFile,
+  type PartnerGhosts,
+  targetFingerprint,
+} from "../../rendered-files/agents-file.ts";
 import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
 import { ReloadedFile } from "../../runtime/reloaded-file.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";

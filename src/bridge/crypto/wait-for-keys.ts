@@ -114,7 +114,13 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   async function work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {
     // Every ghost has left, so none may read the event any more.
     if (ghosts.length === 0) return expire(deps, envelope, "event_unavailable");
-    const opening = await open({ envelope, ghosts }, draining);
+    const catchup = (ghost: GhostMxid) => devices.catchup(ghost, draining);
+    const opening = await openIntakeEnvelope(
+      { devices, fetchEvent, recent, catchup },
+      envelope,
+      ghosts,
+      draining,
+    );
     switch (opening.kind) {
       case "opened":
         return derive(envelope, ghosts, opening);
@@ -127,11 +133,6 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       case "missing_key":
         return missing(envelope, ghosts, opening.event);
     }
-  }
-
-  function open({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<Opening> {
-    const catchup = (ghost: GhostMxid) => devices.catchup(ghost, draining);
-    return openIntakeEnvelope({ devices, fetchEvent, recent, catchup }, envelope, ghosts, draining);
   }
 
   async function derive(

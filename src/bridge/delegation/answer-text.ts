@@ -12,7 +12,7 @@ const PART_SEPARATOR = "\n\n";
 const PART_BYTES = 64;
 const MEDIA_TYPE_CHARACTERS_MAX = 100;
 
-function rendered(part: ContentPart): string {
+function rendered(part: Exclude<ContentPart, { kind: "file" }>): string {
   switch (part.kind) {
     case "text":
       return part.text;
@@ -20,8 +20,6 @@ function rendered(part: ContentPart): string {
       return `\`\`\`json\n${part.json}\n\`\`\``;
     case "link":
       return `${label(part)}: ${part.url}`;
-    case "file":
-      return "";
   }
 }
 
@@ -30,14 +28,9 @@ function label(part: { name: string; mediaType: string }): string {
   return part.mediaType === "" ? name : `${name} (${part.mediaType})`;
 }
 
-function textOf(parts: readonly ContentPart[]): string {
-  const shown = parts.filter(({ kind }) => kind !== "file");
-  return clean(shown.map(rendered).join(PART_SEPARATOR));
-}
-
-function filesIn(parts: readonly ContentPart[]): readonly AnswerFile[] {
-  return parts.filter((part) => part.kind === "file");
-}
+const shownIn = (parts: readonly ContentPart[]) => parts.filter((part) => part.kind !== "file");
+const filesIn = (parts: readonly ContentPart[]) => parts.filter((part) => part.kind === "file");
+const textOf = (parts: readonly ContentPart[]) => clean(shownIn(parts).map(rendered).join(PART_SEPARATOR));
 
 /** What is said instead of a file that could not be passed on. */
 export function missingFile({ name, mediaType, content }: AnswerFile): string {
@@ -65,8 +58,7 @@ export function answerOf(parts: readonly ContentPart[], bytesMax: number): Answe
 
 /** The media type that all parts agree on; undefined when one is something else than text. */
 function commonMediaType(parts: readonly ContentPart[]): string | undefined {
-  const texts = parts.filter(({ kind }) => kind !== "file");
-  const types = new Set(texts.map((part) => (part.kind === "text" ? part.mediaType : "")));
+  const types = new Set(shownIn(parts).map((part) => (part.kind === "text" ? part.mediaType : "")));
   const [only] = types;
   return types.size === 1 && only !== "" ? only : undefined;
 }
@@ -77,27 +69,9 @@ function clean(text: string): string {
 }
 
 /** One artifact as it grows. Counted as it grows too: an agent may send it in very many chunks. */
-class GrowingArtifact {
-  readonly parts: ContentPart[] = [];
+interface GrowingArtifact {
+  readonly parts: ContentPart[];
   bytes: number;
-
-  constructor(artifactId: string) {
-    this.bytes = PART_BYTES + Buffer.byteLength(artifactId);
-  }
-
-  /** Adds parts; with `chunked`, a text goes on where the last one ended. */
-  add(parts: readonly ContentPart[], chunked: boolean): void {
-    for (const part of parts) {
-      this.bytes += bytesOf(part);
-      const last = this.parts.at(-1);
-      if (chunked && last?.kind === "text" && part.kind === "text") {
-        this.parts[this.parts.length - 1] = { ...last, text: last.text + part.text };
-      } else {
-        this.parts.push(part);
-        this.bytes += PART_BYTES;
-      }
-    }
-  }
 }
 
 export class AnswerAssembly {
@@ -121,15 +95,14 @@ export class AnswerAssembly {
       case "task":
         this.#artifacts.clear();
         this.#bytes = 0;
-        for (const artifact of update.task.artifacts) this.#replace(artifact, streams);
+        for (const artifact of update.task.artifacts) this.#add(artifact, false, streams);
         this.#statusParts = update.task.statusParts;
         return update.task.phase;
       case "status":
         this.#statusParts = update.parts;
         return update.phase;
       case "artifact":
-        if (update.append) this.#append(update.artifact);
-        else this.#replace(update.artifact, false);
+        this.#add(update.artifact, update.append, update.append);
         return undefined;
     }
   }
@@ -146,26 +119,24 @@ export class AnswerAssembly {
     return { text: texts.join(PART_SEPARATOR), mediaType: commonMediaType(artifacts.flat()), files };
   }
 
-  #replace({ artifactId, parts }: ArtifactView, chunked: boolean): void {
-    this.#bytes -= this.#artifacts.get(artifactId)?.bytes ?? 0;
-    this.#grow(this.#begin(artifactId), parts, chunked);
-  }
-
-  #append({ artifactId, parts }: ArtifactView): void {
-    this.#grow(this.#artifacts.get(artifactId) ?? this.#begin(artifactId), parts, true);
-  }
-
-  #begin(artifactId: string): GrowingArtifact {
-    const artifact = new GrowingArtifact(artifactId);
+  /** @param chunked a text goes on where the last one ended */
+  #add({ artifactId, parts }: ArtifactView, appends: boolean, chunked: boolean): void {
+    const known = this.#artifacts.get(artifactId);
+    const begun: GrowingArtifact = { parts: [], bytes: PART_BYTES + Buffer.byteLength(artifactId) };
+    const artifact = (appends ? known : undefined) ?? begun;
     this.#artifacts.set(artifactId, artifact);
+    this.#bytes -= known?.bytes ?? 0;
+    for (const part of parts) {
+      artifact.bytes += bytesOf(part);
+      const last = artifact.parts.at(-1);
+      if (chunked && last?.kind === "text" && part.kind === "text") {
+        artifact.parts[artifact.parts.length - 1] = { ...last, text: last.text + part.text };
+      } else {
+        artifact.parts.push(part);
+        artifact.bytes += PART_BYTES;
+      }
+    }
     this.#bytes += artifact.bytes;
-    return artifact;
-  }
-
-  #grow(artifact: GrowingArtifact, parts: readonly ContentPart[], chunked: boolean): void {
-    const before = artifact.bytes;
-    artifact.add(parts, chunked);
-    this.#bytes += artifact.bytes - before;
     if (this.#bytes > this.#bytesMax) throw new A2aFailure("too_large");
   }
 }

@@ -1,8 +1,9 @@
 // Telling an agent that nobody waits for its task any more.
 // Invariants: best effort, for the delegation ends whatever the agent answers; canceling again does no harm; an agent that
 // is no longer trusted is told nothing; a task that only the agent's list can name is looked for there.
+import type { AgentClient } from "./a2a/agent-client.ts";
 import { findTask } from "./a2a/find-task.ts";
-import { within } from "./a2a/time-limit.ts";
+import { startLimit } from "./a2a/time-limit.ts";
 import { recheck } from "./recheck-policy.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 
@@ -12,16 +13,17 @@ const CANCEL_TIMEOUT_MS = 5_000;
 export async function cancelTask(running: RunningDelegation, known: string | undefined): Promise<void> {
   if (known === undefined && !running.mayHaveTask) return;
   const { a2aMessageId, admittedAt } = running.claimed;
+  const cancel = async (client: AgentClient, signal: AbortSignal) => {
+    const found = known === undefined ? await findTask(client, a2aMessageId, admittedAt, signal) : undefined;
+    const taskId = found?.kind === "found" ? found.task.taskId : known;
+    if (taskId !== undefined) await client.cancelTask(taskId, signal);
+  };
   try {
     const cleared = await recheck(running.deps, running.claimed);
     if (cleared.kind !== "cleared") return;
     const client = running.connect(cleared);
-    await within(running.deps.clock, CANCEL_TIMEOUT_MS, running.signal, async (signal) => {
-      const found =
-        known === undefined ? await findTask(client, a2aMessageId, admittedAt, signal) : undefined;
-      const taskId = found?.kind === "found" ? found.task.taskId : known;
-      if (taskId !== undefined) await client.cancelTask(taskId, signal);
-    });
+    const limit = startLimit(running.deps.clock, CANCEL_TIMEOUT_MS, running.signal);
+    await Promise.race([cancel(client, limit.signal), limit.expired]).finally(limit.end);
   } catch {
     // The task may have ended, or the agent may be away: neither keeps the delegation open.
   }

@@ -1,7 +1,6 @@
 // What the delegation worker is given: every clock, store and connection it uses, and what it counts.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../../domain/clock.ts";
-import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
@@ -38,14 +37,9 @@ export interface DelegationDependencies {
   readonly tokens: TokenSource;
   readonly http: AgentHttp;
   readonly sender: EventSender;
-  /** Gets the file that came with a question. */
   readonly download: DownloadFile;
   /** Passes a file on. Without it the answer says that there was one. */
   readonly upload?: UploadFile;
-  /** Shows in a room that a ghost is at work, or no longer. It is tried once, and nothing waits for it. */
-  readonly typing?: (room: RoomId, ghost: GhostMxid, isTyping: boolean) => void;
-  /** Whether a reaction chooses an option of an agent's question in a room. */
-  readonly takesReactions: (room: RoomId) => Promise<boolean>;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Logger;
@@ -58,7 +52,6 @@ export interface DelegationDependencies {
   readonly holder: string;
 }
 
-/** Why a delegation was put back to be tried again. */
 export type DeferReason = TerminalReason | "flow_failed" | "task_open" | "input_open" | "reply_retry";
 
 /** What the delegation worker counts. Every label is one of a closed set; none is content. */

@@ -30,7 +30,6 @@ const UNKNOWN_WAIT_MS_MIN = 500;
 
 export interface Followed {
   readonly taskId: string;
-  /** Milliseconds since the Unix epoch. */
   readonly acceptedAt: number;
   readonly assembly: AnswerAssembly;
   /** The stream that brought the task, if one did. */
@@ -191,7 +190,6 @@ class Follower {
     return task.phase === "completed" ? { kind: "task", task } : update;
   }
 
-  /** Takes an update in; returns a verdict when it ends the task. */
   async #take(update: AgentUpdate): Promise<DelegationVerdict | undefined> {
     // Once there is a task, a message is no answer; updates of other tasks are ignored.
     if (update.kind === "message") return undefined;
@@ -253,7 +251,6 @@ class Follower {
   }
 }
 
-/** What an agent says about its work, as text. */
 function reportOf(parts: readonly ContentPart[]): string {
   const texts = parts.flatMap((part) => (part.kind === "text" ? part.text : []));
   return texts.join(" ").slice(0, REPORT_LENGTH_MAX).toWellFormed().trim();

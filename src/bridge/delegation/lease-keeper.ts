@@ -3,6 +3,7 @@
 // cannot be reached a lease counts as fresh only until its own end, so that no agent is called on a lease which
 // another process may already hold; leases that ran out meanwhile are renewed before this process claims anything.
 import type { Clock } from "../../domain/clock.ts";
+import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { Lease } from "../ledger/leases.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 
@@ -27,16 +28,18 @@ export interface LeaseKeeperOptions {
   readonly ledger: Pick<DelegationLedger, "renew">;
   readonly clock: Clock;
   readonly leaseMs: number;
-  /** Called when leases could not be renewed. */
   readonly onError: (error: unknown) => void;
 }
 
 export class LeaseKeeper {
   readonly #options: LeaseKeeperOptions;
   readonly #held = new Map<string, Held>();
+  readonly loop: WorkLoop;
 
   constructor(options: LeaseKeeperOptions) {
     this.#options = options;
+    const { clock, leaseMs, onError } = options;
+    this.loop = new WorkLoop({ clock, onError, pollIntervalMs: leaseMs / 3, round: () => this.renew() });
   }
 
   hold(lease: Lease, until: number, events: LeaseEvents): HeldLease {
@@ -50,40 +53,17 @@ export class LeaseKeeper {
     };
   }
 
-  async run(signal: AbortSignal): Promise<void> {
-    const { clock, leaseMs } = this.#options;
-    let waitMs = leaseMs / 3;
-    while (!signal.aborted) {
-      try {
-        await clock.sleep(waitMs, signal);
-      } catch {
-        return;
-      }
-      waitMs = (await this.renewAll()) ? leaseMs / 3 : leaseMs / 10;
-    }
-  }
-
-  /** Renews every lease once; false when the ledger could not be reached. */
-  async renewAll(): Promise<boolean> {
-    try {
-      await this.#renew();
-      return true;
-    } catch (error) {
-      this.#options.onError(error);
-      return false;
-    }
-  }
-
   /**
    * Where a lease ran out while the process was stopped or the ledger away, renews all: a claim would give the work in
    * progress to this process a second time. @throws what the ledger throws
    */
   async renewExpired(): Promise<void> {
     const now = this.#options.clock.now();
-    for (const { until } of this.#held.values()) if (until <= now) return await this.#renew();
+    for (const { until } of this.#held.values()) if (until <= now) return await this.renew();
   }
 
-  async #renew(): Promise<void> {
+  /** Renews every lease once. @throws what the ledger throws */
+  async renew(): Promise<void> {
     const asked = [...this.#held.values()];
     if (asked.length === 0) return;
     const until = this.#options.clock.now() + this.#options.leaseMs;

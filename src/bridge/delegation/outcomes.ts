@@ -50,7 +50,6 @@ export function endOfPhase(phase: Phase, stage: TerminalStage): DelegationOutcom
   }
 }
 
-/** What follows from a failed call. */
 export type FailureVerdict =
   | { readonly kind: "end"; readonly reason: TerminalReason }
   /** Try again; `undelivered` when the agent surely has nothing of it. */
@@ -91,12 +90,10 @@ export type DelegationVerdict =
   | { readonly kind: "finish"; readonly outcome: DelegationOutcome }
   | {
       readonly kind: "defer";
-      /** Milliseconds since the Unix epoch. */
       readonly wakeAt: number;
       readonly reason: DeferReason;
       /** The agent surely has nothing of this delegation. */
       readonly undelivered: boolean;
-      /** Of a task that is followed. */
       readonly followed?: DeferNote["followed"];
     };
 

@@ -19,7 +19,6 @@ export interface ClearedTarget {
 export type Recheck =
   | ClearedTarget
   | { readonly kind: "stopped"; readonly outcome: DelegationOutcome }
-  /** The card could not be fetched just now. */
   | { readonly kind: "unknown"; readonly retryAfterMs: number };
 
 /** While a task is followed, an agent that is gone is as untrusted as one whose pin is. */

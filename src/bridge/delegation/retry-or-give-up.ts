@@ -1,8 +1,7 @@
 // What follows a dispatch that did not succeed: another try, the end, or a look for the task of an earlier request.
-// Invariants: an undelivered question is given up at its deadline, for the reason that prevented it; one that the
-// agent may have is looked for at the deadline once more at least, and then ends; it is sent again only if the agent
-// dedupes by messageId, or its list shows that it has no such task, else it ends `outcome_unknown`
-// (docs/decisions/0005-dispatch-at-most-once.md); no wait that another side asks for is without end.
+// Invariants: an undelivered question is given up at its deadline; one that the agent may have is looked for once more
+// then, and is sent again only if the agent dedupes by messageId or its list shows no such task, else it ends
+// `outcome_unknown` (docs/decisions/0005-dispatch-at-most-once.md); no wait that another side asks for is without end.
 import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
@@ -12,10 +11,7 @@ import type { TaskView } from "./a2a/protocol.ts";
 import { type DelegationVerdict, failed, finish, SEND_VERDICTS } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 
-/**
- * A question that the agent may have is not let go before so many tries, even past
- * the deadline: a bridge that was away must not lose an answer because the agent is away for a moment.
- */
+/** Even past the deadline: a bridge that was away must not lose an answer because the agent is away for a moment. */
 const TRIES_MIN = 6;
 /** The longest wait that an agent or its issuer may ask for, before a question is sent again or its task is read again. */
 export const ASKED_WAIT_MS_MAX = 5 * 60_000;

@@ -15,7 +15,6 @@ import { cancelDelivery, sendUnsent } from "./send-reply.ts";
 /** How a run ended. `held`: interrupted by a drain; the lease is still this process's to give back. */
 export type RunEnd = "settled" | "held";
 
-/** Runs a running delegation to its end. Never rejects. */
 export async function run(running: RunningDelegation): Promise<RunEnd> {
   try {
     return await settling(running, () =>
@@ -41,7 +40,6 @@ function route(running: RunningDelegation): Promise<DelegationVerdict> {
   switch (running.claimed.resumedFrom) {
     case "queued":
     case "dispatching":
-      running.deps.typing?.(running.claimed.roomId, running.claimed.ghost, true);
       return dispatch(running);
     case "following":
       return followAccepted(running);
@@ -69,7 +67,6 @@ async function settle(running: RunningDelegation, verdict: DelegationVerdict): P
   if (verdict.kind === "finish") {
     const { state, stage } = verdict.outcome;
     const reason = await running.persist(() => ledger.finish(lease, verdict.outcome, running.now));
-    running.deps.typing?.(running.claimed.roomId, running.claimed.ghost, false);
     metrics.ended(state, stage, reason);
     traces?.ended(running.claimed, { state, stage, reason }, running.now);
     log.info({ event: "delegation_ended", delegation: lease.delegationId, state, stage, reason });

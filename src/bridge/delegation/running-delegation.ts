@@ -1,8 +1,7 @@
-// One claimed delegation while it is worked on: what its steps share.
-// Invariant: a write that must not be lost is repeated until it is written, refused by its fence, refused as wrong, or
-// the work is interrupted; every such write is fenced, except that an event was sent, which is written while the event
-// is pending, so a repetition can do no harm; a cancellation waits for a call that names the task and for an event that
-// is being sent, so that neither comes after its end.
+// One claimed delegation while it is worked on: what its steps share. Invariants: a write that must not be lost is repeated
+// until it is written or refused, or the work is interrupted, and is fenced; that an event was sent is written without a
+// fence while the event is pending, so a repetition does no harm; a cancellation waits for a call that names the task and
+// for an event that is being sent, so that neither comes after its end.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { AgentId, ServerName } from "../../domain/identifiers.ts";
 import { jitteredBackoffMs } from "../../runtime/backoff.ts";
@@ -13,7 +12,6 @@ import { AgentClient } from "./a2a/agent-client.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import type { HeldLease } from "./lease-keeper.ts";
 import type { ClearedTarget } from "./recheck-policy.ts";
-import type { TracedStep } from "./traces.ts";
 
 const BACKOFF = { firstMs: 500, maxMs: 30_000 };
 /** How long a cancellation waits for the answer to a call that names the task. */
@@ -22,15 +20,7 @@ const NAMING_MS_MAX = 10_000;
 const LASTING = /^(22|23|42)[0-9A-Z]{3}$/;
 
 /** Why the work on a delegation is stopped from outside. */
-export class Interrupt extends Error {
-  readonly why: "lost" | "drain" | "canceled";
-
-  constructor(why: Interrupt["why"]) {
-    super(`the delegation's running was interrupted: ${why}`);
-    this.name = "Interrupt";
-    this.why = why;
-  }
-}
+type Interruption = "lost" | "drain" | "canceled";
 
 /** What a running delegation needs of the worker that runs it. */
 export interface DelegationHost {
@@ -49,20 +39,17 @@ export class RunningDelegation {
   readonly deps: DelegationDependencies;
   readonly host: DelegationHost;
   readonly claimedAt: number;
-  /** The agent's task, as soon as it is known. */
   taskId: string | undefined;
   stage: "dispatch" | "follow" | "reply" = "dispatch";
   /** The agent may have a task of the question, whether it is known or not. */
   mayHaveTask: boolean;
   /** The task is followed on a stream, which some agents do not survive the end of. */
   holdsStream = false;
-  /** An attachment is being downloaded, for as long as the homeserver of its sender lets it take. */
+  /** It takes as long as the homeserver of the attachment's sender lets it. */
   isDownloading = false;
-  /** Set by the worker before the work runs. */
   lease: HeldLease | undefined;
   #controller = new AbortController();
-  #interrupted: Interrupt["why"] | undefined;
-  /** What a cancellation waits for. */
+  #interrupted: Interruption | undefined;
   #inFlight: "naming" | "sending" | undefined;
 
   constructor(claimed: ClaimedDelegation, deps: DelegationDependencies, host: DelegationHost) {
@@ -95,19 +82,23 @@ export class RunningDelegation {
     return this.stage === "follow" && !this.holdsStream;
   }
 
-  get interrupted(): Interrupt["why"] | undefined {
+  get interrupted(): Interruption | undefined {
     return this.#interrupted;
   }
 
-  interrupt(why: Interrupt["why"]): void {
+  interrupt(why: Interruption): void {
     // A redaction is acted on once; a lost lease or a drain ends whatever runs.
     if (why === "canceled" && this.#interrupted !== undefined) return;
     this.#interrupted = why;
-    const abort = () => this.#controller.abort(new Interrupt(why));
+    const abort = () => this.#abort(why);
     if (why !== "canceled" || this.#inFlight === undefined) abort();
     // An agent that does not answer must not hold up the cancellation for as long as a request may take.
     else if (this.#inFlight === "naming")
       void this.deps.clock.sleep(NAMING_MS_MAX, this.signal).then(abort, () => undefined);
+  }
+
+  #abort(why: Interruption): void {
+    this.#controller.abort(new Error(`the delegation's running was interrupted: ${why}`));
   }
 
   /** Makes a call whose answer names the task: a cancellation waits for it a while, because it has to name the task. */
@@ -124,7 +115,7 @@ export class RunningDelegation {
       return await call();
     } finally {
       this.#inFlight = undefined;
-      if (this.#interrupted === "canceled" && !isCanceling) this.#controller.abort(new Interrupt("canceled"));
+      if (this.#interrupted === "canceled" && !isCanceling) this.#abort("canceled");
     }
   }
 
@@ -149,8 +140,8 @@ export class RunningDelegation {
 
   /** @throws A2aFailure `protocol` when the card offers no interface that the bridge speaks */
   connect({ card, target: { entry } }: ClearedTarget): AgentClient {
-    const { http, tokens, clock, limits, metrics } = this.deps;
-    return AgentClient.to(
+    const { http, tokens, clock, limits, metrics, traces } = this.deps;
+    return new AgentClient(
       {
         http,
         tokens,
@@ -161,7 +152,8 @@ export class RunningDelegation {
         observe: (operation, outcome, ms) => {
           metrics.agentCall(operation, outcome, ms);
           const to = this.now;
-          this.#trace({ name: `a2a ${operation}`, from: to - ms, to, outcome, isError: outcome !== "ok" });
+          const step = { from: to - ms, to, outcome, isError: outcome !== "ok" };
+          traces?.step(this.claimed, { name: `a2a ${operation}`, ...step });
         },
       },
       { card, entry },
@@ -185,12 +177,9 @@ export class RunningDelegation {
     const from = this.now;
     const result = await this.deps.sender.send(event);
     const { kind } = result;
-    this.#trace({ name: "matrix send", from, to: this.now, outcome: kind, isError: kind !== "sent" });
+    const step = { from, to: this.now, outcome: kind, isError: kind !== "sent" };
+    this.deps.traces?.step(this.claimed, { name: "matrix send", ...step });
     return result;
-  }
-
-  #trace(step: TracedStep): void {
-    this.deps.traces?.step(this.claimed, step);
   }
 
   /** Milliseconds to wait before the next try: of this delegation, or of something tried so often already. */

@@ -1,9 +1,7 @@
-// From an answer to events in the room. Invariants: the parts are persisted with their transaction IDs
-// before the first is sent, and sent in order; the last one's event ID is recorded by the statement that
-// ends the delegation, so no crash can leave an answered question open for long or answer it twice; a
-// holder whose lease may have run out between two parts sends no more of them; an answer that cannot be delivered is
-// given up at the reply deadline, which begins when it is recorded; one that is in the room ends as answered, canceled
-// or not: a part whose sending was begun may be there, so that a cancellation sends it again and begins no other.
+// From an answer to events in the room. Invariants: the parts are persisted with their transaction IDs before the first is
+// sent, in order; the last one's event ID is recorded by the statement that ends the delegation; whoever may have lost the
+// lease between two parts sends no more; an answer is given up at the reply deadline, which begins when it is recorded; a
+// part whose sending was begun may be in the room, so that a cancellation sends it again and begins no other.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { PendingSend, ReplyPart } from "../ledger/replies.ts";
@@ -14,12 +12,10 @@ import { missingFile } from "./answer-text.ts";
 import { canceled, type DelegationVerdict, failed, finish } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 
-/** Files of one answer that are passed on. */
 const FILES_MAX = 10;
 /** Whoever has waited so long has probably turned to something else. */
 const MENTION_AFTER_MS = 30_000;
 
-/** Persists an answer and sends it. */
 export async function recordAndSend(
   running: RunningDelegation,
   found: Answer,

@@ -14,7 +14,7 @@ import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/sta
 type Traced = Pick<ClaimedDelegation, "traceparent" | "agentId" | "admittedAt" | "lease">;
 
 /** A call to the agent or an event that was sent. Times are milliseconds since 1970. */
-export interface TracedStep {
+interface TracedStep {
   readonly name: `a2a ${string}` | "matrix send";
   readonly from: number;
   readonly to: number;
@@ -23,18 +23,13 @@ export interface TracedStep {
   readonly isError: boolean;
 }
 
-export interface TracedOutcome {
+interface TracedOutcome {
   readonly state: TerminalState;
   readonly stage: TerminalStage;
   readonly reason: TerminalReason;
 }
 
-export interface Traces {
-  step(delegation: Traced, step: TracedStep): void;
-  ended(delegation: Traced, outcome: TracedOutcome, at: number): void;
-  /** Exports what still waits, for a few seconds at most. Never rejects. */
-  close(): Promise<void>;
-}
+export type Traces = ReturnType<typeof createTraces>;
 
 const EXPORT_TIMEOUT_MS = 5_000;
 const SCOPE = { name: manifest.name, version: manifest.version };
@@ -43,7 +38,7 @@ const SCOPE = { name: manifest.name, version: manifest.version };
  * Exports by OTLP over HTTP (protobuf's JSON form). Headers come from the environment: OTEL_EXPORTER_OTLP_HEADERS.
  * @param url where the collector takes traces, such as http://127.0.0.1:4318/v1/traces
  */
-export function createTraces(url: string, serverName: string, random: Random): Traces {
+export function createTraces(url: string, serverName: string, random: Random) {
   const resource = resourceFromAttributes({
     "service.name": "drawbridge-bridge",
     "service.version": manifest.version,
@@ -69,7 +64,7 @@ export function createTraces(url: string, serverName: string, random: Random): T
       droppedLinksCount: 0,
     });
   return {
-    step: (delegation, { name, from, to, outcome, isError }) => {
+    step: (delegation: Traced, { name, from, to, outcome, isError }: TracedStep) => {
       const parentSpanContext = contextOf(delegation.traceparent);
       record({ ...parentSpanContext, spanId: random.bytes(8).toString("hex") }, from, to, {
         ...{ name, kind: SpanKind.CLIENT, parentSpanContext },
@@ -77,7 +72,7 @@ export function createTraces(url: string, serverName: string, random: Random): T
         attributes: { "drawbridge.agent": delegation.agentId, "drawbridge.outcome": outcome },
       });
     },
-    ended: (delegation, { state, stage, reason }, at) =>
+    ended: (delegation: Traced, { state, stage, reason }: TracedOutcome, at: number) =>
       record(contextOf(delegation.traceparent), delegation.admittedAt, at, {
         ...{ name: "delegation", kind: SpanKind.CONSUMER },
         status: { code: state === "failed" ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
@@ -89,6 +84,7 @@ export function createTraces(url: string, serverName: string, random: Random): T
           "drawbridge.reason": reason,
         },
       }),
+    /** Exports what still waits, for a few seconds at most. Never rejects. */
     close: () => processor.shutdown().catch(() => undefined),
   };
 }

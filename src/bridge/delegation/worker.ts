@@ -1,9 +1,7 @@
-// The delegation worker: claims delegations that are due and runs each as a running delegation of its own.
-// Invariants: never more flows than `limits.concurrency`, of one agent than its share of them (so that one that hangs does
-// not keep others waiting), and no more than half of either on streams, which last, or of an agent's share on downloads of
-// attachments: the others are requests, or polls of tasks, and end soon; leases are renewed while flows run; a drain leaves every
-// delegation finished or given back, and ends in its time: what a database that does not answer keeps, its lease
-// gives back.
+// The delegation worker: claims delegations that are due and runs each as a running delegation of its own. Invariants:
+// never more flows than `limits.concurrency`, of one agent than its share of them, and no more than half of either on
+// streams, or of an agent's share on downloads, because both last; leases are renewed while flows run; a drain leaves
+// every delegation finished or given back, or to the end of its lease where the database does not answer.
 import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
@@ -22,16 +20,14 @@ interface Claim {
   readonly leaseUntil: number;
 }
 
-export class DelegationWorker {
+export class DelegationWorker implements DelegationHost {
   readonly #deps: DelegationDependencies;
   readonly #keeper: LeaseKeeper;
   readonly #queue: WorkQueue<Claim>;
-  readonly #host: DelegationHost;
   readonly #active = new Map<string, RunningDelegation>();
-  readonly #keeping = new AbortController();
-  #isStarted = false;
   #claimedAt = Number.NEGATIVE_INFINITY;
-  #upSince = Number.NEGATIVE_INFINITY;
+  /** Of {@link DelegationHost}. */
+  upSince = Number.NEGATIVE_INFINITY;
 
   constructor(deps: DelegationDependencies) {
     this.#deps = deps;
@@ -49,22 +45,11 @@ export class DelegationWorker {
       giveBack: (claims) => this.#giveBack(claims.map(({ claimed }) => claimed.lease)),
       onError: () => deps.log.warn({ event: "delegations_not_claimed" }),
     });
-    const upSince = () => this.#upSince;
-    this.#host = {
-      wake: () => this.#queue.wake(),
-      mayStream: (agent) => this.#mayStream(agent),
-      mayDownload: (agent, server) => this.#mayDownload(agent, server),
-      get upSince() {
-        return upSince();
-      },
-    };
   }
 
   start(): void {
-    if (this.#isStarted) return;
-    this.#isStarted = true;
     this.#queue.start();
-    void this.#keeper.run(this.#keeping.signal);
+    this.#keeper.loop.start();
   }
 
   wake(): void {
@@ -101,26 +86,26 @@ export class DelegationWorker {
     for (const running of this.#active.values()) running.interrupt("drain");
     await Promise.race([drained, end]);
     timer.abort();
-    this.#keeping.abort();
+    void this.#keeper.loop.drain();
   }
 
-  /** How many slots of this process are used for what. */
   get slots(): { readonly request: number; readonly stream: number; readonly free: number } {
     const stream = [...this.#active.values()].filter(({ holdsStream }) => holdsStream).length;
     const free = Math.max(0, this.#deps.limits.concurrency - this.#active.size);
     return { request: this.#active.size - stream, stream, free };
   }
 
-  #mayStream(agent: AgentId): boolean {
-    const ofAgent = [...this.#active.values()].filter(
-      ({ claimed, holdsStream }) => holdsStream && claimed.agentId === agent,
+  mayStream(agent: AgentId): boolean {
+    const streaming = [...this.#active.values()].filter(({ holdsStream }) => holdsStream);
+    const ofAgent = streaming.filter(({ claimed }) => claimed.agentId === agent);
+    return (
+      ofAgent.length < Math.floor(this.#shareOfAgent / 2) &&
+      streaming.length < Math.floor(this.#deps.limits.concurrency / 2)
     );
-    const isOver = ofAgent.length >= Math.floor(this.#shareOfAgent / 2);
-    return !isOver && this.slots.stream < Math.floor(this.#deps.limits.concurrency / 2);
   }
 
   /** Half of an agent's share for all senders, and a quarter of it for those of one server. */
-  #mayDownload(agent: AgentId, server: ServerName): boolean {
+  mayDownload(agent: AgentId, server: ServerName): boolean {
     const downloading = [...this.#active.values()].filter(({ isDownloading }) => isDownloading);
     const ofAgent = downloading.filter(({ claimed }) => claimed.agentId === agent);
     const ofServer = downloading.filter(({ claimed }) => serverOf(claimed.sender) === server);
@@ -128,7 +113,6 @@ export class DelegationWorker {
     return ofAgent.length < part(2) && ofServer.length < part(4);
   }
 
-  /** The most slots that one agent's delegations take. */
   get #shareOfAgent(): number {
     const { concurrency, agentConcurrency = Math.ceil(concurrency / 4) } = this.#deps.limits;
     return agentConcurrency;
@@ -150,7 +134,7 @@ export class DelegationWorker {
     const leaseUntil = now + limits.lease;
     const share = { most: this.#shareOfAgent, inProgress: this.#inProgressByAgent() };
     const claimed = await ledger.claim({ holder, limit, now, leaseUntil, share });
-    if (now - this.#claimedAt > GAP_MS) this.#upSince = now;
+    if (now - this.#claimedAt > GAP_MS) this.upSince = now;
     this.#claimedAt = now;
     return claimed.map((one) => ({ claimed: one, leaseUntil }));
   }
@@ -158,7 +142,7 @@ export class DelegationWorker {
   async #work({ claimed, leaseUntil }: Claim): Promise<void> {
     const { lease } = claimed;
     const { delegationId } = lease;
-    const running = new RunningDelegation(claimed, this.#deps, this.#host);
+    const running = new RunningDelegation(claimed, this.#deps, this);
     running.lease = this.#keeper.hold(lease, leaseUntil, {
       lost: () => running.interrupt("lost"),
       canceled: () => running.interrupt("canceled"),

@@ -1,7 +1,5 @@
-// A transaction in: keys first, then read, open, derive, commit. When `handle` returns, all of it is durable
-// and may be acknowledged; when it throws, nothing of its events was kept and the homeserver comes again.
-// What came for machines of other processes is committed with the events, and so are the encrypted events that only those
-// can read, as intake envelopes.
+// A transaction in: keys first, then read, open, derive, commit. When `handle` returns, all of it is durable, what came for
+// machines of other processes included; when it throws, nothing of its events was kept and the homeserver comes again.
 // Invariants: no cryptographic machine is called while the database transaction is open; a machine that does not answer
 // delays nothing, for what it missed is still at the homeserver and is fetched by a catchup.
 import type { Clock } from "../../domain/clock.ts";
@@ -33,7 +31,6 @@ import { readDevicePart } from "./transaction-extensions.ts";
 export interface IntakeDevices extends Decryptor {
   /** Resolves when what came for the devices is durable. */
   receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>): Promise<unknown>;
-  /** Whether this process owns the ghost's machine. */
   owns(ghost: GhostMxid): boolean;
   /** The devices of all ghosts, whichever process owns their machines. */
   known(): ReadonlyMap<GhostMxid, string>;
@@ -71,13 +68,11 @@ export interface HandledTransaction extends Admitted {
   readonly roomStateChanged: boolean;
   /** To-device messages and other parts for devices that could not be read, or are for nobody here. */
   readonly ignoredForDevices: number;
-  /** What was left for the machines of other processes. */
   readonly mail: number;
   readonly opened: number;
 }
 
 export interface TransactionExtras {
-  /** The transaction's fields besides `events`. */
   readonly extensions?: UnknownObject;
   /** Of events that a catchup found: the order of their rooms. A catchup does not wait for `ready`. */
   readonly recovered?: RoomOrder;

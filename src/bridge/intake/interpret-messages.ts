@@ -1,8 +1,7 @@
 // From events to delegations: which message asks which ghost. Pure.
-// Invariants: only a person's text or file asks an agent; notices, messages marked as automated, messages of ghosts (the
-// bridge's own and those of partners' bridges), edits, and messages redacted in the same transaction never do; what stands
-// in plain text in an encrypted room counts only where the configuration allows it, and what cannot be opened yet keeps its
-// position there as an intake envelope.
+// Invariants: only a person's text or file asks an agent; edits, notices, messages marked as automated, of ghosts (own and
+// partners') or redacted in the same transaction never do; plain text in an encrypted room counts only where the
+// configuration allows it; what cannot be opened yet keeps its position there as an intake envelope.
 import {
   type EventId,
   type GhostMxid,
@@ -42,9 +41,8 @@ import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, questionTextOf } from "./question-text.ts";
 import type { MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
-import { answerByReaction, answerIn, endedQuestion } from "./replies-to-agents.ts";
+import { answerIn, endedQuestion } from "./replies-to-agents.ts";
 
-/** What a ghost answers by a notice of its bridge. */
 const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([
   ["!agents", "agent_directory"],
   ["!help", "help"],
@@ -88,7 +86,6 @@ export function candidatesOf(
   const candidates = events.flatMap((event) => {
     if (event.type !== "message" && event.type !== "encrypted" && event.type !== "reaction") return [];
     if (event.isAutomated) return [];
-    if (event.type !== "reaction" && event.isEdit) return [];
     if (event.type === "message" && !couldAsk(event)) return [];
     if (isPartnerGhost(partnerGhosts, event.sender)) return [];
     if (namespace.isOwn(event.sender) || redacted.has(inRoom(event.room, event.event))) return [];
@@ -103,10 +100,10 @@ export function candidatesOf(
   };
 }
 
-/** Whether a message is of the kind that can ask: text or a file, no edit, and not marked as automated. */
+/** Whether a message is of the kind that can ask: text or a file, and not marked as automated. */
 export function couldAsk(message: MessageEvent): boolean {
   const isSaid = message.msgtype === "m.text" || message.attachment !== undefined;
-  return isSaid && !message.isEdit && !message.isAutomated;
+  return isSaid && !message.isAutomated;
 }
 
 /** The questions of agents among the events of own ghosts. */
@@ -170,7 +167,6 @@ export interface Asked {
   readonly candidates: readonly MessageEvent[];
   readonly reactions: readonly ReactionEvent[];
   readonly waiting: readonly WaitingEvent[];
-  /** Until when an intake envelope waits. */
   readonly deadline: number;
   /** Whether plain text in an encrypted room is answered: where the sender's device need not be known. */
   readonly plainInEncrypted: boolean;
@@ -178,7 +174,6 @@ export interface Asked {
   readonly contextSince: number;
 }
 
-/** A mention and the command. */
 const CANCEL_LENGTH_MAX = 512;
 
 /** The command may follow a ghost's mention. Only a short text is compared: anybody may mention thousands. */
@@ -196,7 +191,6 @@ function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
   );
 }
 
-/** Derives what the events lead to, in their order. */
 export function interpretMessages(
   { candidates, reactions, waiting, deadline, plainInEncrypted, contextSince }: Asked,
   known: KnownFacts,
@@ -223,17 +217,12 @@ export function interpretMessages(
     }
   };
   for (const reaction of reactions) {
-    // A reaction is not encrypted, so that it counts as an answer where plain text does.
-    const isPlainTaken = plainInEncrypted || !known.encryptedRooms.has(reaction.room);
-    const answer = isPlainTaken ? answerByReaction(reaction, known.openQuestions, answers) : undefined;
-    const result = answer === undefined ? cancelByReaction(reaction, known.subjects) : undefined;
-    if (answer !== undefined) answers.push(answer);
-    else if (result !== undefined) cancel(result, reaction);
+    const result = cancelByReaction(reaction, known.subjects);
+    if (result !== undefined) cancel(result, reaction);
   }
   const envelopes = waiting
     .filter(({ room }) => mayHoldGhost(room, known))
-    .map((one): NewIntakeEnvelope => {
-      const { position, event, room, sender, originServerTs, fingerprint } = one;
+    .map(({ position, event, room, sender, originServerTs, fingerprint }): NewIntakeEnvelope => {
       return { position, event, room, sender, originServerTs, fingerprint, deadline };
     });
   for (const message of candidates) {

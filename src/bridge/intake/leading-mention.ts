@@ -5,7 +5,6 @@ import type { UnknownObject } from "../../domain/json.ts";
 
 export interface LeadingMention {
   readonly user: UserId;
-  /** As the text has it. */
   readonly name: string;
 }
 

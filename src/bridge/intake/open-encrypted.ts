@@ -19,7 +19,6 @@ import {
   readDecrypted,
 } from "./read-events.ts";
 
-/** All tries of one transaction together. */
 const BUDGET_MS = 2_000;
 /** Of a room that nothing is known of, so many ghosts are tried. */
 const UNKNOWN_ROOM_GHOSTS_MAX = 16;
@@ -48,7 +47,6 @@ export interface OpenedEvents {
   readonly malformed: readonly MalformedEvent[];
   /** To be tried again: their key is missing, or their sender's device is not trusted yet. */
   readonly waiting: readonly WaitingEvent[];
-  /** How many opened, messages or not. */
   readonly opened: number;
   /** Their rooms: keys are not missing there any more. */
   readonly decryptedIn: readonly RoomId[];

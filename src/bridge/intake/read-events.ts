@@ -41,8 +41,6 @@ export interface MessageEvent extends RoomEvent {
   readonly threadRoot: EventId | undefined;
   /** The event replied to, unless it only stands there for clients that know no threads. */
   readonly inReplyTo: EventId | undefined;
-  readonly isEdit: boolean;
-  /** It says that a program sent it. */
   readonly isAutomated: boolean;
   /** The transaction ID that a ghost's event carries. */
   readonly sentAs: TransactionId | undefined;
@@ -66,17 +64,14 @@ export interface MembershipEvent extends RoomEvent {
 
 export interface EncryptedEvent extends RoomEvent {
   readonly type: "encrypted";
-  /** The event as the homeserver gave it. */
   readonly raw: UnknownObject;
-  /** Relations are outside the ciphertext, so that an edit is recognised without a key. */
-  readonly isEdit: boolean;
   /** The marks of automated messages stand outside too. */
   readonly isAutomated: boolean;
   /** So does the transaction ID that a ghost's event carries. */
   readonly sentAs: TransactionId | undefined;
 }
 
-/** An event the bridge has no use for. */
+/** An event the bridge has no use for, such as an edit: it neither asks anything nor changes what was asked. */
 interface OtherEvent extends RoomEvent {
   readonly type: "other";
 }
@@ -156,7 +151,7 @@ function readMentions(content: UnknownObject): UserId[] {
   return users.map((user) => required(parseUserId(user), "mentions"));
 }
 
-function readRelations(content: UnknownObject): Pick<MessageEvent, "threadRoot" | "inReplyTo" | "isEdit"> {
+function readRelations(content: UnknownObject): Pick<MessageEvent, "threadRoot" | "inReplyTo"> {
   const { "m.relates_to": relation = {} } = content;
   if (!isObject(relation)) throw new Malformed("relates_to");
   const relType = relation["rel_type"];
@@ -172,7 +167,6 @@ function readRelations(content: UnknownObject): Pick<MessageEvent, "threadRoot" 
   return {
     threadRoot,
     inReplyTo: inThread && relation["is_falling_back"] === true ? undefined : inReplyTo,
-    isEdit: "m.new_content" in content || relType === "m.replace",
   };
 }
 
@@ -182,13 +176,18 @@ function relationOf(content: UnknownObject, type: string): UnknownObject | undef
   return isObject(relation) && relation["rel_type"] === type ? relation : undefined;
 }
 
+/** Of an encrypted event the relation stands outside the ciphertext, so that an edit is recognised without a key. */
+function isEdit(content: UnknownObject): boolean {
+  return "m.new_content" in content || relationOf(content, "m.replace") !== undefined;
+}
+
 function readMessage(
   common: RoomEvent,
   content: UnknownObject,
   isEncrypted: boolean,
 ): MessageEvent | OtherEvent {
   // A redacted message has no content left, and is not malformed.
-  if (Object.keys(content).length === 0) return { ...common, type: "other" };
+  if (Object.keys(content).length === 0 || isEdit(content)) return { ...common, type: "other" };
   const { msgtype, body } = content;
   if (typeof msgtype !== "string") throw new Malformed("msgtype");
   if (typeof body !== "string") throw new Malformed("body");
@@ -243,11 +242,9 @@ function readEncrypted(
   content: UnknownObject,
 ): EncryptedEvent | OtherEvent {
   // A redacted one has no ciphertext left.
-  if (Object.keys(content).length === 0) return { ...common, type: "other" };
-  const isEdit = relationOf(content, "m.replace") !== undefined;
+  if (Object.keys(content).length === 0 || isEdit(content)) return { ...common, type: "other" };
   const isAutomated = isMarkedAutomated(content);
-  const sentAs = transactionIdIn(content);
-  return { ...common, type: "encrypted", raw, isEdit, isAutomated, sentAs };
+  return { ...common, type: "encrypted", raw, isAutomated, sentAs: transactionIdIn(content) };
 }
 
 function readEvent(raw: unknown, position: number): ReadableEvent {
@@ -313,14 +310,13 @@ export function readDecrypted(
   inside: Inside,
 ): { readonly message?: MessageEvent; readonly malformed?: MalformedEvent } {
   if (inside.type !== "m.room.message") return {};
-  const { raw: _raw, isEdit, isAutomated, type: _type, ...common } = event;
+  const { raw: _raw, isAutomated, type: _type, ...common } = event;
   try {
     const read = readMessage(common, inside.content, true);
     if (read.type !== "message") return {};
     return {
       message: {
         ...read,
-        isEdit: read.isEdit || isEdit,
         isAutomated: read.isAutomated || isAutomated,
         indexDigest: inside.indexDigest,
       },

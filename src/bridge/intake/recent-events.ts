@@ -11,7 +11,6 @@ const KEPT_MS = 10_000;
 
 export class RecentEvents {
   readonly #clock: Pick<Clock, "now">;
-  /** The oldest first. */
   readonly #kept = new Map<EventId, { readonly raw: UnknownObject; readonly until: number }>();
 
   constructor(clock: Pick<Clock, "now">) {

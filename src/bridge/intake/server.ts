@@ -18,7 +18,6 @@ export interface IntakeObserver {
   transaction(outcome: "committed" | "replayed" | "malformed" | "not_recorded" | "too_large"): void;
   /** From a transaction's arrival to its acknowledgement. */
   acknowledged(durationMs: number): void;
-  /** Events were recorded, by a transaction or by a catchup. */
   recorded(handled: HandledTransaction): void;
 }
 

@@ -5,9 +5,8 @@
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
-import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
-import { EN } from "../texts/en.ts";
+import { TEXTS } from "../texts.ts";
 import type { AnswerFile } from "./files.ts";
 import { renderCode, renderMarkdownPieces, withoutRoomMention } from "./markdown.ts";
 
@@ -41,7 +40,7 @@ export interface AnswerSource {
 export async function answerParts(answer: Answer, source: AnswerSource, clock: Clock): Promise<ReplyPart[]> {
   const { mentionsAsker = true } = source;
   const text = withoutRoomMention(answer.text.toWellFormed());
-  const whole = splitText(text.trim() === "" ? EN.answer.empty : text, BODY_BYTES_MAX);
+  const whole = splitText(text.trim() === "" ? TEXTS.answer.empty : text, BODY_BYTES_MAX);
   // In a thread there is room for all of it.
   const isLong = text.length > LONG_LENGTH && source.threadRoot === undefined;
   const pieces = isLong ? [shortForm(text, answer.mediaType), ...whole] : whole;
@@ -68,7 +67,7 @@ function shortForm(text: string, mediaType: string | undefined): string {
   const [beginning = ""] = splitText(text.slice(0, SHORT_BYTES_MAX + 1), SHORT_BYTES_MAX);
   const fences = beginning.match(/^ {0,3}(?:```|~~~)/gm)?.length ?? 0;
   const closed = fences % 2 === 1 && mediaType !== "text/plain" ? "\n```" : "";
-  return `${beginning.trimEnd()}${closed}\n\n… ${EN.answer.continued}`;
+  return `${beginning.trimEnd()}${closed}\n\n… ${TEXTS.answer.continued}`;
 }
 
 const PLAIN = "text/plain";
@@ -99,20 +98,11 @@ export function relatesTo(
   return { rel_type: "m.thread", event_id: threadRoot, is_falling_back: continued, ...inReplyTo };
 }
 
-/** The events of an agent's question. @param source `takesReactions`: whether a reaction chooses an option there */
-export function questionParts(
-  question: Answer,
-  options: readonly QuestionOption[],
-  source: AnswerSource & { readonly takesReactions: boolean },
-  clock: Clock,
-): Promise<ReplyPart[]> {
-  const { empty, howToAnswer, howToChoose } = EN.question;
+/** The events of a question of an agent. */
+export function questionParts(question: Answer, source: AnswerSource, clock: Clock): Promise<ReplyPart[]> {
+  const { empty, howToAnswer } = TEXTS.question;
   const text = question.text.trim() === "" ? empty : question.text;
-  const bullet = typeOf(question.mediaType) === PLAIN ? "" : "- ";
-  const list = options.map(({ key, value }) => `${bullet}${key} ${value}`);
-  const hint = options.length > 0 && source.takesReactions ? howToChoose : howToAnswer;
-  const whole = [text, ...(list.length > 0 ? [list.join("\n")] : []), hint].join("\n\n");
-  return answerParts({ ...question, text: whole }, source, clock);
+  return answerParts({ ...question, text: `${text}\n\n${howToAnswer}` }, source, clock);
 }
 
 /** The end of what fits, from `start`, into `bytesMax` bytes inside a JSON string (canonical JSON escapes the same). */

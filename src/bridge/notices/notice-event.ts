@@ -7,7 +7,7 @@ import type { ClaimedNotice } from "../ledger/notices.ts";
 import type { NoticeKind } from "../ledger/states.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { escapeHtml, plainLine, renderMarkdown } from "../matrix/markdown.ts";
-import { EN, fill } from "../texts/en.ts";
+import { TEXTS } from "../texts.ts";
 
 export type NoticeFacts = Pick<ClaimedNotice, "kind" | "reason" | "sourceEventId" | "threadRoot">;
 
@@ -30,12 +30,12 @@ function bodiesOf(
 ): Readonly<Record<string, string>> {
   if (kind === "agent_directory") return directoryBodies(directory);
   if (kind === "help") {
-    const body = EN.help.map((line) => `- ${line}`).join("\n");
+    const body = TEXTS.help.map((line) => `- ${line}`).join("\n");
     return { body, format: "org.matrix.custom.html", formatted_body: renderMarkdown(body) };
   }
-  const opening = kind === "keys_missing" && !readsEncrypted ? EN.noLongerRead : EN.openings[kind];
+  const opening = kind === "keys_missing" && !readsEncrypted ? TEXTS.noLongerRead : TEXTS.openings[kind];
   const isWhole = reason === undefined || COMPLETE.has(kind);
-  return { body: isWhole ? opening : `${opening} ${EN.reasons[reason]}` };
+  return { body: isWhole ? opening : `${opening} ${TEXTS.reasons[reason]}` };
 }
 
 export function noticeContent(notice: NoticeFacts, context: NoticeContext): UnknownObject {
@@ -65,7 +65,7 @@ interface Skill {
   readonly examples?: readonly string[];
 }
 
-const words = EN.directory;
+const words = TEXTS.directory;
 const LISTED_MAX = 50;
 const SKILLS_MAX = 6;
 const NAME_CHARACTERS_MAX = 80;
@@ -82,7 +82,7 @@ function directoryBodies(lines: readonly DirectoryLine[]): Readonly<Record<strin
   const sorted = lines.toSorted((left, right) => (left.ghost < right.ghost ? -1 : 1));
   const [first] = sorted;
   if (first === undefined) return { body: words.none };
-  const howToAsk = fill(words.howToAsk, { server: serverOf(first.ghost) });
+  const howToAsk = words.howToAsk(serverOf(first.ghost));
   const entries: Entry[] = [];
   let bytes = 0;
   for (const line of sorted.slice(0, LISTED_MAX)) {
@@ -92,7 +92,7 @@ function directoryBodies(lines: readonly DirectoryLine[]): Readonly<Record<strin
     entries.push(entry);
   }
   const left = sorted.length - entries.length;
-  const more = left > 0 ? [fill(words.more, { count: left })] : [];
+  const more = left > 0 ? [words.more(left)] : [];
   return {
     body: [howToAsk, ...entries.map(({ plain }) => plain), ...more].join("\n"),
     format: "org.matrix.custom.html",
@@ -129,10 +129,10 @@ function skillEntry({ name, description, examples = [] }: Skill): Entry {
   const title = plainLine(name, NAME_CHARACTERS_MAX);
   const text = plainLine(description, TEXT_CHARACTERS_MAX);
   const sample = plainLine(examples[0] ?? "", TEXT_CHARACTERS_MAX);
-  const example = sample === "" ? "" : ` ${fill(words.example, { example: sample })}`;
-  const html = sample === "" ? "" : ` <em>${escapeHtml(fill(words.example, { example: sample }))}</em>`;
+  const example = sample === "" ? "" : words.example(sample);
+  const html = sample === "" ? "" : ` <em>${escapeHtml(example)}</em>`;
   return {
-    plain: `${title}: ${text}${example}`,
+    plain: `${title}: ${text} ${example}`.trimEnd(),
     html: `<strong>${escapeHtml(title)}</strong>: ${escapeHtml(text)}${html}`,
   };
 }

@@ -7,11 +7,11 @@ import type { UnknownObject } from "../../domain/json.ts";
 import type { ClaimedStatus } from "../ledger/status-messages.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { plainLine, renderMarkdown } from "../matrix/markdown.ts";
-import { EN } from "../texts/en.ts";
+import { TEXTS } from "../texts.ts";
 
 export const REPORT_CHARACTERS_MAX = 400;
 
-const words = EN.status;
+const words = TEXTS.status;
 
 export interface StatusText {
   readonly body: string;

@@ -7,7 +7,7 @@ import { jsonText } from "../../domain/json.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type EvidenceItem, operatorItem } from "../../records/format/evidence-item.ts";
 import type { Part, Scope } from "../../records/format/fields.ts";
-import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
+import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import { type Committed, commitChange, type Proposal } from "../change/commit-change.ts";

@@ -7,7 +7,7 @@ import { evaluate, isSettled } from "../../records/conditions/evaluate.ts";
 import { conditionsOf, fromInside } from "../../records/conditions/select-conditions.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { Scope } from "../../records/format/fields.ts";
-import { targetFingerprint } from "../../rendered-files/target-fingerprint.ts";
+import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { probeFromInside } from "../probes/from-inside.ts";
 import { isPublicForOthers } from "../probes/read-answers.ts";

@@ -34,7 +34,6 @@ function cluster(name: string, url: URL, more: JsonObject = {}): JsonObject {
   };
 }
 
-/** How an upstream is spoken to. */
 function protocol(options: JsonObject): JsonObject {
   const type = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
   return { typed_extension_protocol_options: { [type]: typed(type, options) } };
@@ -86,7 +85,6 @@ function limiterClusters({ limiter }: GatewayConfig): JsonObject[] {
   ];
 }
 
-/** All clusters, agents in the order of their names. */
 export function renderClusters(config: GatewayConfig, intent: AccessRules): JsonObject[] {
   return [
     issuerCluster(config.issuer),

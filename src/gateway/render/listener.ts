@@ -1,8 +1,7 @@
-// The listener, its connection manager and its HTTP filters, in the one order that is safe: who the caller is
-// (jwt_authn), whether it may (rbac), how often (the limiter), the router.
-// Invariants: the access log holds no path, query, header, body or token (HTTP+JSON paths carry task
-// IDs); what a client says of its own request ID or caller name is dropped before anything reads it; rbac denies
-// unless a route names the caller, so a request without an `azp` never reaches the limiter.
+// The listener and its HTTP filters, in the one order that is safe: who the caller is (jwt_authn), whether it may (rbac),
+// how often (the limiter), the router. Invariants: the access log holds no path, query, header, body or token; what a
+// client says of its own request ID or caller name is dropped before anything reads it; rbac denies unless a route names
+// the caller, so a request without an `azp` never reaches the limiter.
 import type { JsonObject } from "../../domain/json.ts";
 import type { GatewayConfig } from "../config.ts";
 import type { Quotas } from "../merge-access-files.ts";

@@ -8,7 +8,6 @@ import type { Quotas } from "../merge-access-files.ts";
 import { LIMITER_CLUSTER } from "./clusters.ts";
 import { extension } from "./resource.ts";
 
-/** The filter that verifies the token. */
 export const JWT_FILTER = "envoy.filters.http.jwt_authn";
 /** Where it leaves the verified payload in the dynamic metadata. */
 export const PAYLOAD_KEY = "p";

@@ -18,7 +18,6 @@ export type LiveFile = keyof typeof LIVE_FILES;
 export interface RenderedGateway {
   /** Content by path below `directory`. */
   readonly files: Readonly<Record<string, string>>;
-  /** The version each live file carries. */
   readonly versions: Readonly<Record<LiveFile, string>>;
   /** The resources of cds.json, for the step in which old and new clusters stand side by side. */
   readonly clusters: readonly JsonObject[];

@@ -9,12 +9,10 @@ export function typed(type: string, fields: JsonObject = {}): JsonObject {
   return { "@type": `type.googleapis.com/${type}`, ...fields };
 }
 
-/** An extension by name with its typed configuration. */
 export function extension(name: string, type: string, fields: JsonObject = {}): JsonObject {
   return { name, typed_config: typed(type, fields) };
 }
 
-/** Where something listens, or is reached. */
 export function socketAddress(host: string, port: number): JsonObject {
   return { socket_address: { address: host, port_value: port } };
 }
@@ -24,7 +22,6 @@ export function versionOf(resources: readonly JsonObject[]): string {
   return sha256Tagged(JSON.stringify(resources));
 }
 
-/** A discovery response as a `path_config_source` file holds it. */
 export function discoveryResponse(resources: readonly JsonObject[]): JsonObject {
   return { version_info: versionOf(resources), resources };
 }

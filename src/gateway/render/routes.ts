@@ -28,7 +28,6 @@ function method(name: string): JsonObject {
   return { name: ":method", string_match: { exact: name } };
 }
 
-/** Admits exactly these callers. */
 function onlyCallers(clients: readonly string[]): JsonObject {
   const principals = [...new Set(clients)].sort().map((client) => ({
     sourced_metadata: {

@@ -149,33 +149,4 @@ describe("the gateway's process", () => {
     const { code } = await run(process.execPath, [MAIN, "gateway", "--config", join(folder, "gateway.yaml")]);
     assert.notEqual(code, 0);
   });
-
-  it("`gateway render` writes the files that run would use", async (t) => {
-    const folder = temporaryFolder(t);
-    const gateway = await started(t);
-    const file = join(gateway.folder, "gateway.yaml");
-    const { code, stdout } = await run(process.execPath, [
-      MAIN,
-      "gateway",
-      "render",
-      "--config",
-      file,
-      "--output",
-      folder,
-    ]);
-    assert.equal(code, 0);
-    assert.deepEqual(stdout.trim().split("\n"), [
-      "bootstrap.json",
-      "live/cds.json",
-      "live/lds.json",
-      "live/rds.json",
-      "validate.json",
-    ]);
-    for (const path of ["live/cds.json", "live/rds.json"]) {
-      assert.equal(
-        readFileSync(join(folder, path), "utf8"),
-        readFileSync(join(gateway.folder, "envoy", path), "utf8"),
-      );
-    }
-  });
 });

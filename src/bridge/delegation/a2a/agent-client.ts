@@ -19,7 +19,7 @@ import {
   type TaskView,
   taskView,
 } from "./protocol.ts";
-import { startLimit, within } from "./time-limit.ts";
+import { startLimit } from "./time-limit.ts";
 import { TokenFailure, type TokenSource } from "./token-cache.ts";
 import {
   type ChosenInterface,
@@ -38,7 +38,6 @@ export interface AgentClientOptions {
   /** Limit on a request, and on a stream's first update. */
   readonly requestTimeoutMs: number;
   readonly answerBytesMax: number;
-  /** Sent with each request. */
   readonly traceparent?: string;
   readonly observe?:
     | ((operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void)
@@ -62,7 +61,10 @@ export class AgentClient {
   readonly #entry: AgentPeer["entry"];
   #prepared: string | undefined;
 
-  private constructor(options: AgentClientOptions, peer: AgentPeer, chosen: ChosenInterface) {
+  /** @throws A2aFailure `protocol` when the card offers no interface that the bridge speaks */
+  constructor(options: AgentClientOptions, peer: AgentPeer) {
+    const chosen = chooseInterface(peer.card, peer.entry);
+    if (chosen === undefined) throw new A2aFailure("protocol");
     this.#options = options;
     this.#chosen = chosen;
     this.#entry = peer.entry;
@@ -71,13 +73,6 @@ export class AgentClient {
     this.streams = isLegible && peer.card.capabilities.streaming === true;
     this.dedupes =
       peer.card.capabilities.extensions?.some(({ uri }) => uri === MESSAGE_ID_IDEMPOTENCY) === true;
-  }
-
-  /** @throws A2aFailure `protocol` when the card offers no interface that the bridge speaks */
-  static to(options: AgentClientOptions, peer: AgentPeer): AgentClient {
-    const chosen = chooseInterface(peer.card, peer.entry);
-    if (chosen === undefined) throw new A2aFailure("protocol");
-    return new AgentClient(options, peer, chosen);
   }
 
   /**
@@ -170,24 +165,9 @@ export class AgentClient {
     signal: AbortSignal,
     onSent?: () => void,
   ): Promise<T> {
-    const { clock, requestTimeoutMs } = this.#options;
-    for (let rejected: string | undefined, attempt = 0; ; attempt++) {
-      const token = await this.#authorization(rejected);
-      const exchange = this.#exchange(token, onSent);
-      const startedAt = clock.now();
-      try {
-        const transport = await openTransport(this.#chosen, exchange);
-        const result = await within(clock, requestTimeoutMs, signal, (limit) =>
-          call(transport, { signal: limit }),
-        );
-        this.#options.observe?.(operation, "ok", clock.now() - startedAt);
-        return result;
-      } catch (error) {
-        const failure = this.#failure(operation, error, exchange, startedAt, signal);
-        if (!this.#mayRefresh(failure, attempt)) throw failure;
-        rejected = token;
-      }
-    }
+    const { result, limit } = await this.#begin(operation, call, signal, onSent);
+    limit.end();
+    return result;
   }
 
   async *#stream(
@@ -196,33 +176,52 @@ export class AgentClient {
     signal: AbortSignal,
     onSent?: () => void,
   ): AsyncGenerator<AgentUpdate, void> {
+    const open = async (transport: Transport, options: RequestOptions) => {
+      const events = call(transport, options);
+      const first = await nextUpdate(events);
+      if (first === undefined) throw new A2aFailure("ambiguous");
+      return { events, first };
+    };
+    const { result, limit, failed } = await this.#begin(operation, open, signal, onSent);
+    limit.stopClock();
+    try {
+      let update: AgentUpdate | undefined = result.first;
+      while (update !== undefined) {
+        yield update;
+        update = await Promise.race([nextUpdate(result.events), limit.expired]);
+      }
+    } catch (error) {
+      throw failed(error);
+    } finally {
+      limit.end();
+    }
+  }
+
+  /** The result of a call, which is repeated once with a fresh token after a 401. The caller ends its limit. */
+  async #begin<T>(
+    operation: AgentOperation,
+    call: Call<Promise<T>>,
+    signal: AbortSignal,
+    onSent: (() => void) | undefined,
+  ) {
     const { clock, requestTimeoutMs } = this.#options;
-    for (let rejected: string | undefined, attempt = 0, begun = false; ; attempt++) {
+    for (let rejected: string | undefined, attempt = 0; ; attempt++) {
       const token = await this.#authorization(rejected);
       const exchange = this.#exchange(token, onSent);
       const startedAt = clock.now();
       const limit = startLimit(clock, requestTimeoutMs, signal);
+      const failed = (error: unknown) => this.#failure(operation, error, exchange, startedAt, signal);
       try {
-        const events = call(await openTransport(this.#chosen, exchange), { signal: limit.signal });
-        for (;;) {
-          const next = await Promise.race([events.next(), limit.expired]);
-          if (next.done) break;
-          const update = streamUpdate(next.value);
-          // Whoever waits for the first update has no other limit, and a hostile agent may send other events for ever.
-          if (update === undefined) continue;
-          limit.stopClock();
-          if (!begun) this.#options.observe?.(operation, "ok", clock.now() - startedAt);
-          begun = true;
-          yield update;
-        }
-        if (!begun) throw new A2aFailure("ambiguous");
-        return;
+        const transport = await openTransport(this.#chosen, exchange);
+        const result = await Promise.race([call(transport, { signal: limit.signal }), limit.expired]);
+        this.#options.observe?.(operation, "ok", clock.now() - startedAt);
+        return { result, limit, failed };
       } catch (error) {
-        const failure = this.#failure(operation, error, exchange, startedAt, signal);
-        if (begun || !this.#mayRefresh(failure, attempt)) throw failure;
-        rejected = token;
-      } finally {
         limit.end();
+        const failure = failed(error);
+        const mayRefresh = failure.kind === "unauthenticated" && attempt === 0;
+        if (!mayRefresh || this.#entry.credentials === undefined) throw failure;
+        rejected = token;
       }
     }
   }
@@ -238,10 +237,6 @@ export class AgentClient {
     const failure = classify(error, exchange, this.#options.clock.now());
     this.#options.observe?.(operation, failure.kind, this.#options.clock.now() - startedAt);
     return failure;
-  }
-
-  #mayRefresh(failure: A2aFailure, attempt: number): boolean {
-    return failure.kind === "unauthenticated" && attempt === 0 && this.#entry.credentials !== undefined;
   }
 
   #exchange(token: string | undefined, onSent: (() => void) | undefined): Exchange {
@@ -275,5 +270,15 @@ export class AgentClient {
       if (error instanceof TokenFailure) throw new A2aFailure("unauthenticated", error.retryAfterMs);
       throw error;
     }
+  }
+}
+
+/** The next update that the bridge knows; undefined at the end of the stream. */
+async function nextUpdate(events: AsyncGenerator<StreamResponse, void>): Promise<AgentUpdate | undefined> {
+  for (;;) {
+    const next = await events.next();
+    if (next.done) return undefined;
+    const update = streamUpdate(next.value);
+    if (update !== undefined) return update;
   }
 }

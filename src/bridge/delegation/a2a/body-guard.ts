@@ -1,6 +1,7 @@
 // Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one event of a
 // stream, are kept; each byte is looked at a fixed number of times, however slowly it comes; only whole events of valid
-// JSON pass, so that the SDK neither prints nor half-reads an agent's text; nothing nested too deep passes; the connection is dropped at the first fault.
+// JSON that is not nested too deep pass, so that the SDK neither prints nor half-reads an agent's text; the connection is
+// dropped at the first fault.
 import { isTooDeep, parseUntrustedJson } from "../../../domain/strict-json.ts";
 
 /** Why a body ended early: over its bound, not what was promised, or cut off by the connection. */

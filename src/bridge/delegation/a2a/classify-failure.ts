@@ -38,7 +38,6 @@ export type A2aFailureKind = (typeof A2A_FAILURES)[number];
 
 export class A2aFailure extends Error {
   readonly kind: A2aFailureKind;
-  /** Milliseconds the other side asked to wait, if it did. */
   readonly retryAfterMs: number | undefined;
 
   constructor(kind: A2aFailureKind, retryAfterMs?: number) {
@@ -76,14 +75,9 @@ const BY_REASON: Readonly<Record<string, A2aFailureKind>> = {
   UNSUPPORTED_OPERATION: "unsupported",
 };
 
-/** The facts of an exchange that decide its outcome. */
 export type ExchangeFacts = Pick<Exchange, "status" | "retryAfter" | "fault" | "networkCode">;
 
-/**
- * @param error what the SDK threw; only its class and codes are used
- * @param facts what the exchange observed
- * @param now milliseconds since the Unix epoch, for a `Retry-After` that is a date
- */
+/** @param error what the SDK threw; only its class and codes are used */
 export function classify(error: unknown, facts: ExchangeFacts, now: number): A2aFailure {
   if (error instanceof A2aFailure) return error;
   return new A2aFailure(kindOf(error, facts), retryAfterMs(facts.retryAfter, now));

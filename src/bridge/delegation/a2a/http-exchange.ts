@@ -1,9 +1,9 @@
-// The connections to agents and issuers, and one HTTP request to an agent, made for the SDK's transports, with its result.
-// Invariants: the token goes to the chosen interface only (no redirect is followed); bodies are bounded; a
-// refusal by the gateway is recognised by its status before anything reads its body. One exchange serves
-// one request, so nothing is shared between calls; a connection to an address that is not public is made, and used, only for a
-// request that may go there.
+// The connections to agents and issuers, and one HTTP request to an agent for the SDK's transports, with its result.
+// Invariants: the token goes to the chosen interface only (no redirect is followed); bodies are bounded; a refusal by the
+// gateway is recognised by its status before anything reads its body; an exchange serves one request; a connection to an
+// address that is not public is made, and used, only for a request that may go there.
 import { lookup } from "node:dns";
+import type { IncomingHttpHeaders } from "node:http";
 import { Agent, request } from "undici";
 import { assertPublicHost, publicLookup } from "../../../runtime/public-addresses.ts";
 import { type BodyFault, boundedBody, boundedEvents } from "./body-guard.ts";
@@ -14,7 +14,6 @@ const NOT_THE_AGENTS = new Set([401, 403, 408, 429, 502, 503, 504]);
 export interface ExchangeOptions {
   readonly http: AgentHttp;
   readonly headers: Readonly<Record<string, string>>;
-  /** Whether the agent may be at a private, loopback or link-local address. */
   readonly mayBePrivate: boolean;
   readonly bytesMax: number;
   readonly isSoundEvent: (data: unknown) => boolean;
@@ -23,11 +22,8 @@ export interface ExchangeOptions {
 }
 
 export class Exchange {
-  /** The response's status; undefined while there is none. */
   status: number | undefined;
-  /** The `Retry-After` header as it came. */
   retryAfter: string | undefined;
-  /** Why the body ended early, if it did. */
   fault: BodyFault | undefined;
   /** What the connection failed with before a response, such as `ECONNREFUSED`. */
   networkCode: string | undefined;
@@ -38,33 +34,25 @@ export class Exchange {
   }
 
   readonly fetch: typeof fetch = async (input, init) => {
-    const headers: Record<string, string> = {};
-    new Headers(init?.headers).forEach((value, name) => {
-      headers[name] = value;
-    });
     this.#options.onSent?.();
     const response = await this.#request(String(input), {
       method: init?.method ?? "GET",
-      headers: { ...headers, ...this.#options.headers },
+      headers: { ...Object.fromEntries(new Headers(init?.headers)), ...this.#options.headers },
       body: typeof init?.body === "string" ? init.body : null,
       signal: init?.signal ?? null,
       mayBePrivate: this.#options.mayBePrivate,
     });
     this.status = response.status;
-    this.retryAfter = response.headers.get("retry-after") ?? undefined;
+    // A header that is sent twice is an array, whatever its type says.
+    const [after, type] = [response.headers["retry-after"], String(response.headers["content-type"] ?? "")];
+    this.retryAfter = after && String(after);
     if (NOT_THE_AGENTS.has(response.status) || (response.status >= 300 && response.status < 400)) {
       await response.body?.cancel().catch(() => undefined);
       throw new Error(`refused with status ${response.status}`);
     }
-    const announced = Number(response.headers.get("content-length") ?? 0);
-    if (announced > this.#options.bytesMax) {
-      this.fault = "too_large";
-      await response.body?.cancel().catch(() => undefined);
-      throw new Error("the response is too large");
-    }
-    return new Response(this.#guard(response), {
+    return new Response(this.#guard(response, type), {
       status: response.status,
-      headers: { "content-type": response.headers.get("content-type") ?? "" },
+      headers: { "content-type": type },
     });
   };
 
@@ -77,13 +65,13 @@ export class Exchange {
     }
   }
 
-  #guard(response: AgentHttpResponse) {
+  #guard(response: AgentHttpResponse, type: string) {
     if (response.body === null || response.status === 204) return null;
     const onFault = (fault: BodyFault) => {
       this.fault = fault;
     };
     const { bytesMax, isSoundEvent } = this.#options;
-    return response.headers.get("content-type")?.startsWith("text/event-stream")
+    return type.startsWith("text/event-stream")
       ? boundedEvents(response.body, bytesMax, isSoundEvent, onFault)
       : boundedBody(response.body, bytesMax, onFault);
   }
@@ -111,15 +99,11 @@ interface AgentHttpInit {
 
 interface AgentHttpResponse {
   readonly status: number;
-  readonly headers: Headers;
+  readonly headers: IncomingHttpHeaders;
   readonly body: ReadableStream<Uint8Array> | null;
 }
 
-export interface AgentHttp {
-  /** Makes one request. Rejects with the connection's error, whose `code` says what happened. */
-  fetch(url: string, init: AgentHttpInit): Promise<AgentHttpResponse>;
-  close(): Promise<void>;
-}
+export type AgentHttp = ReturnType<typeof createAgentHttp>;
 
 const CONNECT_TIMEOUT_MS = 10_000;
 
@@ -127,21 +111,23 @@ const CONNECT_TIMEOUT_MS = 10_000;
  * Real connections. Time limits on an exchange are its caller's, who knows what is streamed.
  * @param resolve how names are looked up
  */
-export function createAgentHttp(resolve: typeof lookup = lookup): AgentHttp {
+export function createAgentHttp(resolve: typeof lookup = lookup) {
   const connect = { timeout: CONNECT_TIMEOUT_MS };
   const unlimited = { headersTimeout: 0, bodyTimeout: 0 };
   const anywhere = new Agent({ ...unlimited, connect });
   const publicOnly = new Agent({ ...unlimited, connect: { ...connect, lookup: publicLookup(resolve) } });
   return {
-    async fetch(url, { method, headers, body, signal, mayBePrivate }) {
+    /** Makes one request. Rejects with the connection's error, whose `code` says what happened. */
+    async fetch(url: string, init: AgentHttpInit): Promise<AgentHttpResponse> {
+      const { mayBePrivate, ...asked } = init;
       if (!mayBePrivate) assertPublicHost(url);
       const dispatcher = mayBePrivate ? anywhere : publicOnly;
-      const response = await request(url, { method, headers, body, signal, dispatcher });
+      const response = await request(url, { ...asked, dispatcher });
       // A connection may break before the body is read; its reader gets the error, and no other listener is needed.
       response.body.on("error", () => undefined);
       return {
         status: response.statusCode,
-        headers: headersOf(response.headers),
+        headers: response.headers,
         body: ReadableStream.from<Uint8Array>(response.body),
       };
     },
@@ -149,13 +135,4 @@ export function createAgentHttp(resolve: typeof lookup = lookup): AgentHttp {
       await Promise.all([anywhere.destroy(), publicOnly.destroy()]);
     },
   };
-}
-
-function headersOf(raw: Readonly<Record<string, string | string[] | undefined>>): Headers {
-  const headers = new Headers();
-  for (const [name, value] of Object.entries(raw)) {
-    for (const each of Array.isArray(value) ? value : [value])
-      if (each !== undefined) headers.append(name, each);
-  }
-  return headers;
 }

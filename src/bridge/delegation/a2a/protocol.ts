@@ -1,6 +1,6 @@
-// A2A messages and the bridge's own terms: a question as the SDK sends it, a task as the SDK reads it.
+// A question as the SDK sends it, a task as the SDK reads it (A2A 1.0, sections 3 and 4.1).
 // Invariants: a task's identifiers are bounded and printable, so that the ledger can hold them; an update has a bounded
-// number of parts, empty ones included; states that the bridge does not know count as still open. Protocol: A2A 1.0, sections 3 and 4.1.
+// number of parts, empty ones included; states that the bridge does not know count as still open.
 import {
   type Message,
   type Part,
@@ -28,27 +28,14 @@ export interface Question {
 
 const ACCEPTED_OUTPUT_MODES = ["text/markdown", "text/plain", "application/json"];
 
-function textPart(text: string): Part {
-  return {
-    content: { $case: "text", value: text },
-    metadata: undefined,
-    filename: "",
-    mediaType: "text/plain",
-  };
-}
-
-function filePart({ name, mediaType, content }: FilePart): Part {
-  return {
-    content: { $case: "raw", value: Buffer.from(content) },
-    metadata: undefined,
-    filename: name,
-    mediaType,
-  };
-}
-
 function partsToSend({ text, file }: Question): Part[] {
-  if (file === undefined) return [textPart(text)];
-  return text === "" ? [filePart(file)] : [textPart(text), filePart(file)];
+  const part = (content: Part["content"], filename: string, mediaType: string): Part => {
+    return { content, metadata: undefined, filename, mediaType };
+  };
+  const said = part({ $case: "text", value: text }, "", "text/plain");
+  if (file === undefined) return [said];
+  const sent = part({ $case: "raw", value: Buffer.from(file.content) }, file.name, file.mediaType);
+  return text === "" ? [sent] : [said, sent];
 }
 
 /** SendMessage or SendStreamingMessage: returns as soon as a task stands, with no history in it. */
@@ -76,28 +63,17 @@ export function sendRequest(question: Question): SendMessageRequest {
   };
 }
 
-/** Where a task stands. `open` is everything that may still change without anybody's help. */
-export type Phase =
-  | "open"
-  | "completed"
-  | "failed"
-  | "rejected"
-  | "canceled"
-  | "input_required"
-  | "auth_required";
-
 export type ContentPart =
   | { readonly kind: "text"; readonly text: string; readonly mediaType: string }
   | { readonly kind: "data"; readonly json: string }
   | { readonly kind: "link"; readonly name: string; readonly mediaType: string; readonly url: string }
-  | {
-      readonly kind: "file";
-      readonly name: string;
-      readonly mediaType: string;
-      readonly content: Uint8Array;
-    };
+  | ({ readonly kind: "file" } & FilePart);
 
-export type FilePart = Omit<Extract<ContentPart, { kind: "file" }>, "kind">;
+export interface FilePart {
+  readonly name: string;
+  readonly mediaType: string;
+  readonly content: Uint8Array;
+}
 
 export interface ArtifactView {
   readonly artifactId: string;
@@ -140,14 +116,18 @@ export type AgentUpdate =
       readonly append: boolean;
     };
 
-const PHASES: ReadonlyMap<TaskState | undefined, Phase> = new Map([
+const ENDS = [
   [TaskState.TASK_STATE_COMPLETED, "completed"],
   [TaskState.TASK_STATE_FAILED, "failed"],
   [TaskState.TASK_STATE_REJECTED, "rejected"],
   [TaskState.TASK_STATE_CANCELED, "canceled"],
   [TaskState.TASK_STATE_INPUT_REQUIRED, "input_required"],
   [TaskState.TASK_STATE_AUTH_REQUIRED, "auth_required"],
-]);
+] as const;
+const PHASES: ReadonlyMap<TaskState | undefined, Phase> = new Map(ENDS);
+
+/** Where a task stands. `open` is everything that may still change without anybody's help. */
+export type Phase = "open" | (typeof ENDS)[number][1];
 
 const IDENTIFIER = /^[\x21-\x7e]{1,512}$/;
 
@@ -211,8 +191,7 @@ function partsOf(parts: readonly Part[] | undefined): ContentPart[] {
 
 /** What names one status of a task among the others: its message, else its time. */
 function statusKeyOf(status: TaskStatus | undefined): string | undefined {
-  const candidates = [status?.message?.messageId, status?.timestamp];
-  return candidates.find(isIdentifier);
+  return [status?.message?.messageId, status?.timestamp].find(isIdentifier);
 }
 
 /** @throws A2aFailure `protocol`, or `too_large` for too many parts */
@@ -246,33 +225,29 @@ export function streamUpdate(event: StreamResponse): AgentUpdate | undefined {
   const payload = event.payload;
   switch (payload?.$case) {
     case "task":
-      return { kind: "task", task: taskView(payload.value) };
     case "message":
-      return {
-        kind: "message",
-        contextId: contextIdOf(payload.value.contextId),
-        parts: partsOf(payload.value.parts),
-      };
-    case "statusUpdate":
+      return sendResult(payload.value);
+    case "statusUpdate": {
+      const { taskId, contextId, status } = payload.value;
       return {
         kind: "status",
-        taskId: taskIdOf(payload.value.taskId),
-        contextId: contextIdOf(payload.value.contextId),
-        phase: PHASES.get(payload.value.status?.state) ?? "open",
-        parts: partsOf(payload.value.status?.message?.parts),
-        statusKey: statusKeyOf(payload.value.status),
+        taskId: taskIdOf(taskId),
+        contextId: contextIdOf(contextId),
+        phase: PHASES.get(status?.state) ?? "open",
+        parts: partsOf(status?.message?.parts),
+        statusKey: statusKeyOf(status),
       };
-    case "artifactUpdate":
+    }
+    case "artifactUpdate": {
+      const { taskId, contextId, artifact, append } = payload.value;
       return {
         kind: "artifact",
-        taskId: taskIdOf(payload.value.taskId),
-        contextId: contextIdOf(payload.value.contextId),
-        artifact: {
-          artifactId: textIn(payload.value.artifact?.artifactId ?? ""),
-          parts: partsOf(payload.value.artifact?.parts),
-        },
-        append: payload.value.append,
+        taskId: taskIdOf(taskId),
+        contextId: contextIdOf(contextId),
+        artifact: { artifactId: textIn(artifact?.artifactId ?? ""), parts: partsOf(artifact?.parts) },
+        append,
       };
+    }
     default:
       return undefined;
   }

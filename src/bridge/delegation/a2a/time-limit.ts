@@ -2,7 +2,7 @@
 // and the exchange's signal is aborted, so no connection outlives its call.
 import type { Clock } from "../../../domain/clock.ts";
 
-/** Thrown (as the abort reason) when the time is up. */
+/** The reason of the abort when the time is up. */
 export class TimeUp extends Error {
   constructor() {
     super("the time limit of the exchange has passed");
@@ -12,24 +12,6 @@ export class TimeUp extends Error {
 
 /** Made once: a reason that `abort` makes by itself captures a stack each time. */
 const OVER = new DOMException("the exchange is over", "AbortError");
-
-/**
- * Runs `exchange` with a signal that aborts after `limitMs`, or when `parent` does.
- * @throws TimeUp, the parent's reason, or what the exchange throws
- */
-export async function within<T>(
-  clock: Clock,
-  limitMs: number,
-  parent: AbortSignal | undefined,
-  exchange: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
-  const limit = startLimit(clock, limitMs, parent);
-  try {
-    return await Promise.race([exchange(limit.signal), limit.expired]);
-  } finally {
-    limit.end();
-  }
-}
 
 export interface TimeLimit {
   readonly signal: AbortSignal;

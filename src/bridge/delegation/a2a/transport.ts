@@ -1,7 +1,7 @@
 // Which of a card's interfaces the bridge calls, and the SDK's client transport for one call of it.
-// Invariants: JSON-RPC and HTTP+JSON only, protocol 1.0 before 0.3, the card's own order otherwise; never an
-// origin that is neither the card's own nor listed by the operator, never a URL with credentials in it, and never plain HTTP for an agent whose card came by HTTPS, where the bearer token would
-// travel in the clear; a transport serves one call, and its `fetch` is that call's exchange.
+// Invariants: JSON-RPC and HTTP+JSON only, protocol 1.0 before 0.3, the card's own order otherwise; only URLs that
+// `mayRequest` allows, so that no token goes to another origin or in the clear; a transport serves one call, and its
+// `fetch` is that call's exchange.
 import { AgentCard as SdkAgentCard, StreamResponse } from "@a2a-js/sdk";
 import {
   JsonRpcTransportFactory,
@@ -13,7 +13,6 @@ import type { AgentCard } from "../../../cards/card-fields.ts";
 import { type Destinations, mayRequest } from "../../../rendered-files/agents-file.ts";
 import type { Exchange } from "./http-exchange.ts";
 
-/** What the bridge reads of a verified card. */
 export type PeerCard = Pick<AgentCard, "supportedInterfaces" | "capabilities">;
 
 export interface ChosenInterface {
@@ -28,20 +27,16 @@ function versionOf(declared: string): ChosenInterface["version"] | undefined {
   return /^0\.3(\.[0-9]{1,3})?$/.test(declared) ? "0.3" : undefined;
 }
 
-function bindingOf(declared: string): ChosenInterface["binding"] | undefined {
-  const upper = declared.toUpperCase();
-  return upper === "JSONRPC" || upper === "HTTP+JSON" ? upper : undefined;
-}
-
 /** The interface to call; undefined when the card offers none that the bridge speaks. */
 export function chooseInterface(card: PeerCard, entry: Destinations): ChosenInterface | undefined {
-  const usable: ChosenInterface[] = [];
-  for (const offered of card.supportedInterfaces) {
-    const binding = bindingOf(offered.protocolBinding);
-    const version = versionOf(offered.protocolVersion);
-    if (binding === undefined || version === undefined || !mayRequest(entry, offered.url)) continue;
-    usable.push({ url: offered.url, binding, version, tenant: offered.tenant ?? "" });
-  }
+  const usable = card.supportedInterfaces.flatMap(
+    ({ url, protocolBinding, protocolVersion, tenant = "" }): ChosenInterface[] => {
+      const binding = protocolBinding.toUpperCase();
+      const version = versionOf(protocolVersion);
+      if (binding !== "JSONRPC" && binding !== "HTTP+JSON") return [];
+      return version !== undefined && mayRequest(entry, url) ? [{ url, binding, version, tenant }] : [];
+    },
+  );
   return usable.find((offered) => offered.version === "1.0") ?? usable[0];
 }
 

@@ -240,21 +240,26 @@ describe("encrypted events at intake", () => {
     );
   });
 
-  it("an edit of an open question neither changes it nor waits for its key [INT-6] [ENC-3]", async (t) => {
+  it("an encrypted edit changes no question, asks nothing and takes no place, also as a copy without its relation [INT-6] [ENC-9]", async (t) => {
     const fixture = await setUp(t);
-    const edit = (id: string, session: string) => {
-      const inside = { body: "* what?", "m.new_content": { msgtype: "m.text", body: "what?" } };
+    const edit = (id: string, session?: string) => {
+      const inside = { body: "* which?", "m.new_content": { msgtype: "m.text", body: "which?" } };
       const event = sealed(id, {}, inside, session);
       const relation = { "m.relates_to": { rel_type: "m.replace", event_id: "$q" } };
       return { ...event, content: { ...event.content, ...relation } };
     };
-    await fixture.put("t1", JSON.stringify({ events: [sealed("q"), edit("e1", "session-1")], ...keyFor() }));
-    await fixture.events("t2", edit("e2", "session-1"), edit("e3", "session-2"));
+    await fixture.put("t1", JSON.stringify({ events: [sealed("q"), edit("e1")], ...keyFor() }));
+    const { ciphertext } = edit("e1").content;
+    await fixture.events("t2", edit("e2"), edit("keyless", "session-2"), {
+      ...sealed("copy"),
+      content: { ...sealed("copy").content, ciphertext },
+    });
     assert.deepEqual(await envelopes(fixture), []);
     const claimed = await fixture.claim({ now: Date.now() + 3_600_000 });
     assert.deepEqual(
       claimed.map(({ sourceEventId, prompt }) => [sourceEventId, prompt?.text]),
       [["$q", "question q"]],
     );
+    assert.equal((await delegations(fixture)).length, 1);
   });
 });

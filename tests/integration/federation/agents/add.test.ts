@@ -4,8 +4,7 @@ import { describe, it } from "node:test";
 import { type AddOptions, addAgent } from "../../../../src/federation/agents/pin.ts";
 import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import { AgentsFile } from "../../../../src/rendered-files/agents-file.ts";
-import { targetFingerprint } from "../../../../src/rendered-files/target-fingerprint.ts";
+import { AgentsFile, targetFingerprint } from "../../../../src/rendered-files/agents-file.ts";
 import { parseYaml } from "../../../../src/runtime/load-yaml.ts";
 import { cardBy, cardKey, identities } from "../../../support/readmission.ts";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { LeaseKeeper } from "../../../../src/bridge/delegation/lease-keeper.ts";
 import type { Lease } from "../../../../src/bridge/ledger/leases.ts";
-import { ManualClock } from "../../../support/manual-clock.ts";
+import { ManualClock, settled } from "../../../support/manual-clock.ts";
 
 const LEASE_MS = 30_000;
 const lease = (delegationId: string): Lease => ({ delegationId, holder: "one", fence: "1" });
@@ -11,11 +11,10 @@ function keeper() {
   const clock = new ManualClock(0);
   const asked: string[][] = [];
   const answers = { lost: new Set<string>(), canceled: new Set<string>(), isAway: false };
-  const errors: unknown[] = [];
   const subject = new LeaseKeeper({
     clock,
     leaseMs: LEASE_MS,
-    onError: (error) => errors.push(error),
+    onError: () => {},
     ledger: {
       renew: async (leases) => {
         if (answers.isAway) throw new Error("away");
@@ -31,14 +30,14 @@ function keeper() {
       lost: () => told.push(`lost ${id}`),
       canceled: () => told.push(`canceled ${id}`),
     });
-  return { subject, clock, asked, answers, errors, told, hold };
+  return { subject, clock, asked, answers, told, hold };
 }
 
 describe("lease keeper", () => {
   it("leases are renewed together at a third of their length [DEL-9]", async () => {
     const { subject, clock, asked, hold } = keeper();
-    const stop = new AbortController();
-    const running = subject.run(stop.signal);
+    subject.loop.start();
+    await settled();
     hold("1");
     const second = hold("2");
     await clock.advance(9_999);
@@ -48,8 +47,7 @@ describe("lease keeper", () => {
     second.drop();
     await clock.advance(10_000);
     assert.deepEqual(asked.at(-1), ["1"]);
-    stop.abort();
-    await running;
+    await subject.loop.drain();
   });
 
   it("leases are renewed before a claim where one ran out, and only there [DEL-9]", async () => {
@@ -73,8 +71,8 @@ describe("lease keeper", () => {
     hold("1");
     hold("2");
     answers.lost.add("1");
-    await subject.renewAll();
-    await subject.renewAll();
+    await subject.renew();
+    await subject.renew();
     assert.deepEqual(told, ["lost 1"]);
     assert.deepEqual(asked.at(-1), ["2"]);
   });
@@ -83,24 +81,23 @@ describe("lease keeper", () => {
     const { subject, answers, told, hold } = keeper();
     hold("1");
     answers.canceled.add("1");
-    await subject.renewAll();
+    await subject.renew();
     assert.deepEqual(told, ["canceled 1"]);
   });
 
   it("a lease is fresh only until its own end while the ledger is away", async () => {
-    const { subject, clock, answers, errors, told, hold } = keeper();
+    const { subject, clock, answers, told, hold } = keeper();
     const held = hold("1");
     await clock.advance(LEASE_MS - 1);
-    assert.equal(await subject.renewAll(), true);
+    await subject.renew();
     assert.equal(held.isFresh(), true);
     answers.isAway = true;
     await clock.advance(LEASE_MS);
-    assert.equal(await subject.renewAll(), false);
+    await assert.rejects(subject.renew(), /away/);
     assert.equal(held.isFresh(), false);
-    assert.equal(errors.length, 1);
     assert.deepEqual(told, []);
     answers.isAway = false;
-    await subject.renewAll();
+    await subject.renew();
     assert.equal(held.isFresh(), true);
   });
 
@@ -108,7 +105,7 @@ describe("lease keeper", () => {
     const { subject, answers, told, hold } = keeper();
     const held = hold("1");
     answers.lost.add("1");
-    const renewing = subject.renewAll();
+    const renewing = subject.renew();
     held.drop();
     await renewing;
     assert.deepEqual(told, []);

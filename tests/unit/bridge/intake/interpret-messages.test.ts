@@ -57,7 +57,7 @@ describe("deriving from a message", () => {
       const message: MessageEvent = {
         ...{ type: "message", msgtype: "m.text", event: event("q"), room: room("r"), position: 0 },
         ...{ sender: "@mallory:b.test" as MessageEvent["sender"], originServerTs: T0, mentions },
-        ...{ threadRoot: undefined, inReplyTo: undefined, isEdit: false },
+        ...{ threadRoot: undefined, inReplyTo: undefined },
         ...{ isAutomated: false, sentAs: undefined, indexDigest: undefined, attachment: undefined },
         get body() {
           reads += 1;

@@ -53,12 +53,11 @@ describe("the event of a notice", () => {
 
   it("a directory names the server whose agents it lists, because each bridge in a room answers for its own [NOT-1]", () => {
     const partner = "@agent_docs:b.test" as DirectoryLine["ghost"];
-    const bodies = [ghost("docs"), partner].map(
-      (one) =>
-        String(directory([{ ghost: one, name: "Docs", available: true }])["body"]).split("\n")[0] ?? "",
+    const [own, others] = [ghost("docs"), partner].map(
+      (one) => String(directory([{ ghost: one, name: "Docs", available: true }])["body"]).split("\n")[0],
     );
-    assert.match(bodies[0] ?? "", /\ba\.test:$/);
-    assert.match(bodies[1] ?? "", /\bb\.test:$/);
+    assert.match(own ?? "", /\ba\.test:$/);
+    assert.match(others ?? "", /\bb\.test:$/);
   });
 
   it("a directory lists each agent, whether it takes questions, and who can repair it otherwise [NOT-1]", () => {

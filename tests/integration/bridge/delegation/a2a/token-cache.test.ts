@@ -3,7 +3,6 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { createAgentHttp } from "../../../../../src/bridge/delegation/a2a/http-exchange.ts";
 import {
   type Credentials,
   createTokenSource,
@@ -17,16 +16,12 @@ import { writeFile } from "../../../../support/temporary.ts";
 async function source(t: TestContext) {
   const issuer = await startTestIssuer(t);
   const directory = mkdtempSync(join(tmpdir(), "drawbridge-tokens-"));
-  const http = createAgentHttp();
-  t.after(async () => {
-    await http.close();
-    rmSync(directory, { recursive: true });
-  });
+  t.after(() => rmSync(directory, { recursive: true }));
   const writeSecret = (secret: string) =>
     writeFile(join(directory, "client-secrets/agent"), `${secret}\n`, 0o600);
   writeSecret(issuer.secret);
   const clock = new ManualClock(0);
-  const tokens = createTokenSource({ http, clock, baseDirectory: directory });
+  const tokens = createTokenSource({ clock, baseDirectory: directory });
   const credentials: Credentials = {
     tokenEndpoint: issuer.tokenEndpoint,
     clientId: "client/of org-a",

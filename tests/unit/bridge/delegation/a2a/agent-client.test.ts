@@ -27,7 +27,7 @@ function clientOf(
   clock: Clock = systemClock,
 ): AgentClient {
   const card = cardOf("http://127.0.0.1:1", { binding: binding[0], version: binding[1], streaming: true });
-  return AgentClient.to(
+  return new AgentClient(
     {
       clock,
       requestTimeoutMs: 5_000,
@@ -37,7 +37,7 @@ function clientOf(
         close: async () => {},
         fetch: async () => ({
           status,
-          headers: new Headers({ "content-type": type }),
+          headers: { "content-type": type },
           body: new Response(body).body,
         }),
       },

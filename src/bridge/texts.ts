@@ -1,8 +1,8 @@
-// What the bridge says in rooms.
-// Invariants: `{name}` stands for a value; no text holds anything of a question, an answer or an error.
-import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
+// What the bridge says in rooms: every text that there is.
+// Invariant: none holds anything of a question, an answer or an error.
+import type { NoticeKind, NoticeReason } from "./ledger/states.ts";
 
-export const EN = {
+export const TEXTS = {
   /** What happened, by kind of notice. */
   openings: {
     policy_denied: "I did not pass this question on.",
@@ -103,10 +103,11 @@ export const EN = {
     "rooms.",
   directory: {
     none: "No agents are offered here at the moment. Whoever runs this bridge can add some.",
-    howToAsk: "Invite an agent to a room and mention it with your question. Agents of {server}:",
+    howToAsk: (server: string) =>
+      `Invite an agent to a room and mention it with your question. Agents of ${server}:`,
     unavailable: "not available now: its identity is not verified; whoever runs this bridge can repair that",
-    example: "For example: {example}",
-    more: "… and {count} more.",
+    example: (example: string) => `For example: ${example}`,
+    more: (count: number) => `… and ${count} more.`,
   },
   help: [
     "Mention an agent with your question, or reply to what it said.",
@@ -118,7 +119,6 @@ export const EN = {
   question: {
     empty: "I need more information to go on.",
     howToAnswer: "Reply to this message to answer.",
-    howToChoose: "Reply to this message, or react to it with one of these, to answer.",
   },
   /** Of the status message of a question that takes long; `waiting` is followed by the reason. */
   status: {
@@ -140,8 +140,3 @@ export const EN = {
     continued: "The whole answer is in the thread of the question.",
   },
 };
-
-/** A text with its values: `fill("… and {count} more.", {count: 3})`. */
-export function fill(text: string, values: Readonly<Record<string, string | number>>): string {
-  return text.replaceAll(/\{([a-z]+)\}/g, (whole, name: string) => String(values[name] ?? whole));
-}
