@@ -3,6 +3,7 @@
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { exportJWK } from "jose";
+import { stringify } from "yaml";
 import { fetchCard } from "../cards/fetch.ts";
 import { importJwkSet, type PinnedKey } from "../cards/pinned-keys.ts";
 import { CARD_BYTES_MAX, REJECT_REASONS } from "../cards/reject-reasons.ts";
@@ -123,7 +124,6 @@ export const keygenCommand = defineCommand({
 
 type Signature = Pick<SignatureEntry, "keyId" | "algorithm">;
 type Verdict = Awaited<ReturnType<typeof verify>>;
-type Jwk = Readonly<Record<"x" | "y", string>>;
 
 async function fetchBytes(url: string): Promise<Uint8Array> {
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
@@ -151,35 +151,20 @@ async function verify(bytes: Uint8Array, pinned: readonly PinnedKey[]) {
   return { accepted: true, keyId: verdict.keyId } as const;
 }
 
-async function publicJwk(pinned: readonly PinnedKey[], keyId: string): Promise<Jwk | undefined> {
+async function publicJwk(pinned: readonly PinnedKey[], keyId: string) {
   const found = pinned.find((candidate) => candidate.keyId === keyId);
   if (found === undefined) return undefined;
   const { x = "", y = "" } = await exportJWK(found.key);
   return { x, y };
 }
 
-/** An agents.yaml to start from. Texts from the card are quoted; no server and no sender is allowed yet. */
-function renderEntry(url: string, read: ReadCard, keyId: string, jwk: Jwk | undefined): string {
+/** An agents.yaml to start from, in which no server and no sender is allowed yet. */
+function renderEntry(url: string, read: ReadCard, keyId: string, jwk = { x: "FILL IN", y: "FILL IN" }) {
   const slug = read.card.name.toLowerCase().replace(/[^a-z0-9]+/g, "-");
   const agentId = slug.replace(/^-+/, "").slice(0, 64).replace(/-+$/, "") || "agent";
-  const point = jwk ?? { x: "FILL IN", y: "FILL IN" };
-  const origin = jwk === undefined ? " # from the agent's operator, by another way than this card" : "";
-  return [
-    "version: 1",
-    "agents:",
-    `  ${agentId}:`,
-    `    cardUrl: ${quoted(url)}`,
-    "    cardIdentity:",
-    `      keyId: ${quoted(keyId)}`,
-    `      jwk:${origin}`,
-    "        kty: EC",
-    "        crv: P-256",
-    `        x: ${quoted(point.x)}`,
-    `        y: ${quoted(point.y)}`,
-    "    allowedServers: [] # whose users may ask, such as [example.org]",
-    '    allowedSenders: [] # and which of them, such as ["*:example.org"]',
-    "",
-  ].join("\n");
+  const cardIdentity = { keyId, jwk: { kty: "EC", crv: "P-256", ...jwk } };
+  const entry = { cardUrl: url, cardIdentity, allowedServers: [], allowedSenders: [] };
+  return stringify({ version: 1, agents: { [agentId]: entry } }, { lineWidth: 0 });
 }
 
 function renderFacts(

@@ -23,10 +23,9 @@ import { planText } from "../lib/step-table.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
   contain: `
-PARTNER is a server name, or the name of a file in registry/partners. The flag, the re-render and one record
-are committed together; then the runtime steps are printed in the safe order, or done with --apply. Containing
-a partner that is contained already changes nothing. A plane is closed when its parts were observed closed; one
-whose part this organisation does not run is named as not managed, and never as closed.
+The flag, the re-render and one record are committed together; then the runtime steps are printed in the safe
+order, or done with --apply. A plane is closed when its parts were observed closed; one whose part this
+organisation does not run is named as not managed, and never as closed.
 
 Exit codes:
   0  contained; with --apply: every plane that is managed here is closed
