@@ -36,7 +36,10 @@ async function runAll(words: readonly string[]): Promise<number> {
   });
   if (border !== undefined && files.length === 0) return await border;
   const needsServer = files.some((file) => file.startsWith("tests/integration"));
-  const server = needsServer && !process.env[TEST_POSTGRES_URL] ? await startTestServer() : undefined;
+  const [bundle, server] = await Promise.all([
+    filters.length > 0 ? undefined : bundleForTests(),
+    needsServer && !process.env[TEST_POSTGRES_URL] ? startTestServer() : undefined,
+  ]);
   try {
     const code = await runTests({
       folders: FOLDERS,
@@ -48,7 +51,7 @@ async function runAll(words: readonly string[]): Promise<number> {
         ...(server === undefined ? {} : { [TEST_POSTGRES_URL]: server.url }),
         ...(runs === undefined ? {} : { [MODEL_RUNS]: runs }),
         ...(seed === undefined ? {} : { [ORDERS_SEED]: seed }),
-        ...(filters.length > 0 ? {} : { [CLI_VARIABLE]: await bundleForTests() }),
+        ...(bundle === undefined ? {} : { [CLI_VARIABLE]: bundle }),
       },
     });
     return (await border) || code;

@@ -30,21 +30,32 @@ function collect(name: keyof Printed): void {
 
 let last: Promise<unknown> = Promise.resolve();
 
-/** Runs the CLI as `runCli` does, in this process, with its environment. */
-export function runCliHere(words: readonly string[]): Promise<Finished> {
-  const finished = last.then(() => runOne(words));
+interface Surroundings {
+  /** This process's own when absent. */
+  readonly cwd?: string;
+  /** Beside this process's own. */
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** Runs the CLI as `runCli` does, in this process. */
+export function runCliHere(words: readonly string[], surroundings: Surroundings = {}): Promise<Finished> {
+  const finished = last.then(() => runOne(words, surroundings));
   last = finished.catch(() => undefined);
   return finished;
 }
 
-async function runOne(words: readonly string[]): Promise<Finished> {
+async function runOne(words: readonly string[], { cwd, env = {} }: Surroundings): Promise<Finished> {
   const printed: Printed = { stdout: "", stderr: "" };
-  const before = process.exitCode;
+  const before = { exitCode: process.exitCode, cwd: process.cwd() };
   process.exitCode = undefined;
   try {
+    if (cwd !== undefined) process.chdir(cwd);
+    Object.assign(process.env, env);
     const ended = await printedBy.run(printed, () => runWords(buildProgram, words));
     return { ...printed, code: ended ?? Number(process.exitCode ?? 0), signal: null };
   } finally {
-    process.exitCode = before;
+    for (const name of Object.keys(env)) delete process.env[name];
+    process.chdir(before.cwd);
+    process.exitCode = before.exitCode;
   }
 }

@@ -1,38 +1,18 @@
 // The card commands, run as an operator runs them.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
-import { fileURLToPath } from "node:url";
 import { AgentsFile } from "../../../src/rendered-files/agents-file.ts";
 import { parseYaml } from "../../../src/runtime/load-yaml.ts";
 import { bytesOf, fixture, fullCard, minimalCard, signedCard, testKey } from "../../support/cards.ts";
+import { runCliHere } from "../../support/cli-in-process.ts";
 import { httpServer, json } from "../../support/http-server.ts";
 
-const BIN = fileURLToPath(new URL("../../../bin/drawbridge", import.meta.url));
-
-interface Result {
-  readonly code: number | null;
-  readonly out: string;
-  readonly err: string;
-}
-
-function run(cwd: string, ...words: string[]): Promise<Result> {
-  const child = spawn(process.execPath, [BIN, "card", ...words], { cwd, stdio: ["ignore", "pipe", "pipe"] });
-  let [out, err] = ["", ""];
-  child.stdout.on("data", (chunk: Buffer) => {
-    out += chunk.toString();
-  });
-  child.stderr.on("data", (chunk: Buffer) => {
-    err += chunk.toString();
-  });
-  return new Promise((resolve, reject) => {
-    child.on("error", reject);
-    child.on("close", (code) => resolve({ code, out, err }));
-  });
+async function run(cwd: string, ...words: string[]) {
+  const { code, stdout, stderr } = await runCliHere(["card", ...words], { cwd });
+  return { code, out: stdout, err: stderr };
 }
 
 async function folder(t: TestContext) {

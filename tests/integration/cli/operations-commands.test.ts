@@ -3,18 +3,23 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { ExitCode } from "../../../src/cli/lib/exit-codes.ts";
+import { runCliHere } from "../../support/cli-in-process.ts";
 import { arrivals, envelope, event, job, ledgerFixture, room } from "../../support/ledger.ts";
-import { runCli, temporaryFolder } from "../../support/temporary.ts";
+import { temporaryFolder } from "../../support/temporary.ts";
+
+const INIT = [
+  ...["bridge", "init", "--server-name", "a.test", "--homeserver-url", "http://127.0.0.1:8008"],
+  ...["--database-env", "TEST_LEDGER_URL"],
+];
 
 describe("drawbridge delegation, envelope and room", () => {
   it("list, explain, cancel and retry what waits, and never print content [OPS-1]", async (t) => {
     const { url, admit, rows } = await ledgerFixture(t);
     const folder = join(temporaryFolder(t), "bridge");
-    const given = ["--server-name", "a.test", "--homeserver-url", "http://127.0.0.1:8008"];
-    await runCli(["bridge", "init", "--directory", folder, ...given, "--database-env", "TEST_LEDGER_URL"]);
+    await runCliHere([...INIT, "--directory", folder]);
     const config = join(folder, "bridge.yaml");
     const drawbridge = (...words: string[]) =>
-      runCli([...words, "--config", config], { env: { ...process.env, TEST_LEDGER_URL: url } });
+      runCliHere([...words, "--config", config], { env: { TEST_LEDGER_URL: url } });
     await admit([], arrivals(envelope("e1"), job("q2", { prompt: "the content" })));
 
     const listed = await drawbridge("delegation", "list", "--json");
@@ -58,11 +63,10 @@ describe("drawbridge delegation, envelope and room", () => {
   it("say whether the database is away or refuses the connection, and by which code [OPS-1]", async (t) => {
     const { url } = await ledgerFixture(t);
     const folder = join(temporaryFolder(t), "bridge");
-    const given = ["--server-name", "a.test", "--homeserver-url", "http://127.0.0.1:8008"];
-    await runCli(["bridge", "init", "--directory", folder, ...given, "--database-env", "TEST_LEDGER_URL"]);
+    await runCliHere([...INIT, "--directory", folder]);
     const withUrl = (change: Partial<URL>) =>
-      runCli(["room", "list", "--config", join(folder, "bridge.yaml")], {
-        env: { ...process.env, TEST_LEDGER_URL: Object.assign(new URL(url), change).href },
+      runCliHere(["room", "list", "--config", join(folder, "bridge.yaml")], {
+        env: { TEST_LEDGER_URL: Object.assign(new URL(url), change).href },
       });
     const other = await withUrl({ pathname: "/no_such_database" });
     assert.equal(other.code, ExitCode.unavailable);

@@ -7,6 +7,7 @@ import { ExitCode, exitCodeOf, renderError } from "../../../src/cli/lib/exit-cod
 import { renderTable } from "../../../src/cli/lib/output.ts";
 import { buildProgram, entryOf } from "../../../src/cli/program.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import { runCliHere } from "../../support/cli-in-process.ts";
 import { ROOT, run } from "../../support/temporary.ts";
 
 const LAUNCHER = join(ROOT, "bin", "drawbridge");
@@ -48,7 +49,7 @@ describe("command line", () => {
 
   it("help marks required options, lists exit codes and defines the words of federation control", async () => {
     const helpOf = async (...words: string[]) =>
-      (await run(LAUNCHER, [...words, "--help"])).stdout.replaceAll(/\s+/g, " ");
+      (await runCliHere([...words, "--help"])).stdout.replaceAll(/\s+/g, " ");
     const init = await helpOf("bridge", "init");
     assert.match(init, /--directory <directory> the folder to write \(required\)/);
     assert.doesNotMatch(await helpOf("doctor"), /default: false|--json [^-]*\(required\)/);

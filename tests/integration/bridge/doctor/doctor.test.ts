@@ -13,8 +13,9 @@ import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import { readSecret } from "../../../../src/runtime/secrets.ts";
 import { agentsYaml } from "../../../support/agents.ts";
 import { bytesOf, fullCard, signedCard, testKey } from "../../../support/cards.ts";
+import { runCliHere } from "../../../support/cli-in-process.ts";
 import { httpServer, json, type Script, scriptedHomeserver } from "../../../support/http-server.ts";
-import { runCli, temporaryFolder, writeFile } from "../../../support/temporary.ts";
+import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 // Nothing listens there: the doctor reads the URL and connects to nothing.
 process.env["DATABASE_URL"] = "postgresql://bridge@127.0.0.1:1/bridge";
@@ -152,7 +153,7 @@ describe("doctor", () => {
     const bridge = await scriptedHomeserver(t, () => ({ body: { checks: checks() } }));
     const made = await fixture(t, Number(new URL(bridge.url).port));
     const doctor = async (...args: readonly string[]) =>
-      await runCli(["doctor", "--config", made.config, ...args]);
+      await runCliHere(["doctor", "--config", made.config, ...args]);
     return { ...made, doctor };
   }
 
@@ -203,13 +204,13 @@ describe("doctor", () => {
   it("the error names the default file and the option when no configuration exists", async (t) => {
     const cwd = temporaryFolder(t);
     for (const words of [["doctor"], ["ghost", "device", "status"], ["bridge", "registration"], ["bridge"]]) {
-      const ended = await runCli(words, { cwd });
+      const ended = await runCliHere(words, { cwd });
       assert.deepEqual([ended.code, ended.stdout], [ExitCode.usage, ""], words.join(" "));
       assert.match(
         ended.stderr,
         /^error: there is no .*\/bridge\.yaml\nhint: Name .* with --config FILE.*bridge\.yaml/,
       );
-      const help = await runCli([...words, "--help"], { cwd });
+      const help = await runCliHere([...words, "--help"], { cwd });
       assert.match(
         help.stdout,
         /-c, --config <file> +the bridge's configuration \(default: "bridge\.yaml"\)/,
