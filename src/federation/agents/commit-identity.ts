@@ -1,6 +1,5 @@
-// What rotating, pinning and withdrawing an identity share: one commit, the planes that it changes brought into force,
-// and the result. Invariants: a change that would reach planes 1 to 3 is refused before it is committed; a change that
-// is committed already is not committed again.
+// What rotating, pinning and withdrawing an identity share: one commit, the planes that it changes brought into force, and
+// the result. Invariant: a change that would reach planes 1 to 3 is refused before it is committed.
 
 import { sha256Tagged } from "../../domain/digest.ts";
 import { jsonText } from "../../domain/json.ts";
@@ -39,7 +38,6 @@ export interface IdentityResult {
   readonly untouched: Untouched;
   readonly items: readonly EvidenceItem[];
   readonly conditions: readonly JudgedCondition[];
-  /** Whether every condition is met, does not apply, or is about a part that is not managed here. */
   readonly complete: boolean;
 }
 
@@ -70,7 +68,6 @@ export async function commitIdentity(
 
 interface ChangedIdentity extends Pick<IdentityResult, "act" | "agent" | "keyId" | "oldKeyId"> {
   readonly procedure: typeof PIN;
-  /** Server name: whose agent it is. */
   readonly partner: string;
   /** The programs that can confirm it: our bridge, where one carries the agent. */
   readonly parts: readonly Part[];

@@ -1,6 +1,5 @@
-// An agent's private key and its card as they lie on this machine. Invariants: a private key is never under
-// version control, never shown and never kept anywhere but in its own file, of mode 0600; public keys that
-// somebody hands over are read strictly, and refused when anything private is in them.
+// An agent's private key and its card as they lie on this machine. Invariants: a private key is never shown, and never kept
+// but in its own file, of mode 0600; public keys are read strictly, and refused when anything private is in them.
 import { createPrivateKey, createPublicKey } from "node:crypto";
 import { chmodSync } from "node:fs";
 import { importSigningKey } from "../../cards/sign.ts";

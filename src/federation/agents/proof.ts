@@ -1,6 +1,5 @@
-// Proves that one identity of an agent fails and the other verifies: by verification against the pins, by the card that
-// is served, and by what the bridge has decided. Invariants: what could not be observed is unknown and proves nothing; a
-// decision of the bridge counts only for the very target that is pinned now.
+// Proves that one identity of an agent fails and the other verifies. Invariants: what could not be observed is unknown and
+// proves nothing; a decision of the bridge counts only for the very target that is pinned now.
 
 import { resolve } from "node:path";
 import { type Fetched, fetchCard } from "../../cards/fetch.ts";

@@ -1,6 +1,5 @@
-// Takes one agent away between us and one partner: its entry here, so that our bridge carries it no more; or,
-// for an agent of ours, the partner's right to invoke it (planes 4 and 5). Planes 1 to 3 stay as they are.
-// Invariants: nothing else of the partner changes; a pin that goes is retired, unless the agent is merely removed.
+// Takes one agent away between us and one partner: its entry here; or, for an agent of ours, the partner's right to invoke
+// it. Invariants: nothing else of the partner changes; a pin that goes is retired, unless the agent is merely removed.
 
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";

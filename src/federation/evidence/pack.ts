@@ -28,7 +28,6 @@ import {
 
 const Time = z.iso.datetime();
 
-/** What no closing of planes brings about, as every pack says it. */
 export const LIMITS = {
   replicated_history:
     "Removing a server from an ACL or a whitelist does not retract history that was replicated to it before.",
@@ -105,7 +104,6 @@ interface PackInput {
   readonly clock: Clock;
 }
 
-/** @throws DrawbridgeError `repository_unusable` */
 export async function assemblePack(input: PackInput): Promise<EvidencePack> {
   const { config, current, partner: entry, window, inside, outside, clock } = input;
   const { partner } = entry;

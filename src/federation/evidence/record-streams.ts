@@ -1,7 +1,6 @@
-// The schemas of the lines of each record stream, what of a line goes into an evidence pack, and how a stream is read.
-// Invariants: a line is included only if it fits its schema exactly: no field is free text, and an unknown field
-// refuses the whole line, which is counted; memory stays bounded however long the file or a line is; the digest covers
-// exactly the bytes that were read.
+// The lines of each record stream, what of a line goes into an evidence pack, and how a stream is read. Invariants: a line is
+// included only if it fits its schema exactly: no field is free text, and an unknown field refuses the whole line, which is
+// counted; memory stays bounded however long the file or a line is; the digest covers exactly the bytes that were read.
 
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";

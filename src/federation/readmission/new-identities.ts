@@ -1,5 +1,4 @@
-// The new identities of a re-admitted partner: its client, its keys. A file that the operator writes from what
-// the partner has handed over by another way than Matrix.
+// The new identities of a re-admitted partner: a file that the operator writes from what it has handed over.
 // Invariants: unknown keys are refused; secrets are references; what was retired is refused here already.
 // Published as docs/reference/schemas/readmission-identities.schema.json.
 

@@ -35,15 +35,9 @@ export interface ReadmissionRooms {
   replace(desired: DesiredState, partner: string, rooms: readonly string[]): Promise<readonly TouchedRoom[]>;
 }
 
-interface Sources {
-  readonly clock: Clock;
-  readonly state: StateFolder;
-  readonly note: (text: string) => void;
-}
-
 export function readmissionRooms(
   config: FederationConfig,
-  { clock, state, note }: Sources,
+  { clock, state, note }: { clock: Clock; state: StateFolder; note: (text: string) => void },
 ): ReadmissionRooms {
   const folder = join(resolve(config.directory, config.state), "rooms");
   const work = <T>(desired: DesiredState, writes: boolean, act: (session: RoomsSession) => Promise<T>) =>

@@ -4,7 +4,7 @@ import { isIpLiteral, parseServerName, parseUserId, serverHost, serverOf } from 
 import type { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { type OfferedAgent, ORGANISATION_FILE, type Organisation } from "./organisation.ts";
 import { consumptions, type Registry } from "./partner.ts";
-import type { CrossProblem } from "./problems.ts";
+import { broken, type CrossProblem, type CrossRule } from "./problems.ts";
 import { checkRetired } from "./retired-identities-checks.ts";
 
 export function crossCheck(registry: Registry): CrossProblem[] {
@@ -21,33 +21,12 @@ export function crossCheck(registry: Registry): CrossProblem[] {
 
 type Path = CrossProblem["path"];
 
-const HINTS = {
-  own_server: "Name the partner's server instead.",
-  duplicate_server: "Keep one file a partner; the other one may say something else.",
-  server_case: "Write the name exactly as that homeserver's own server_name is.",
-  server_host: "Give one of the two servers a host name of its own.",
-  ip_literal: "Name the server by a host name.",
-  ambiguous_name: "Rename one of the files: a partner is called by its server name or its file's name.",
-  duplicate_azp: "Give each client an ID of its own: whoever shares one shares its access.",
-  duplicate_agent: "Name it once.",
-  agent_not_offered: "Offer the agent, or remove it here.",
-  path_collision: "Give each card and each agent a public path of its own.",
-  agent_collision: "Name it after its organisation, such as org-b-docs-qa.",
-  unknown_server: "Correct the name (ports count), or register the partner first.",
-  secret_of_caller: "Name the secret that the endpoint's operator gave us, in a file or variable of its own.",
-  secret_endpoint: "Name a secret of this endpoint's own, or correct the endpoint.",
-} as const;
-
-function broken(rule: keyof typeof HINTS, file: string, path: Path, message: string): CrossProblem {
-  return { file, path, rule, message, hint: HINTS[rule] };
-}
-
 function checkServers({ organisation, partners }: Registry): CrossProblem[] {
   const problems: CrossProblem[] = [];
   const names = new Map(partners.map(({ name, file }) => [name, file]));
   const hosts = new Map<string, { server: string; file: string }>();
   const add = (server: string, file: string, name?: string) => {
-    const problem = (rule: keyof typeof HINTS, message: string) =>
+    const problem = (rule: CrossRule, message: string) =>
       problems.push(broken(rule, file, ["serverName"], message));
     const host = serverHost(server);
     const other = hosts.get(host);
@@ -191,7 +170,7 @@ function checkCredentials(registry: Registry): CrossProblem[] {
   for (const { entry, file, path } of consumptions(registry)) {
     if (entry.credentials === undefined) continue;
     const { clientSecret, tokenEndpoint } = entry.credentials;
-    const add = (rule: keyof typeof HINTS, key: string, message: string) =>
+    const add = (rule: CrossRule, key: string, message: string) =>
       problems.push(broken(rule, file, [...path, "credentials", key], message));
     const named = secretName(clientSecret);
     const caller = callers.get(named);

@@ -1,6 +1,4 @@
-// What can be wrong in a registry, reported all at once.
-// Invariants: every problem names its file, line, rule and hint; a value that may be a secret is never
-// repeated in one.
+// What can be wrong in a registry, reported all at once. Invariant: a value that may be a secret is never repeated.
 import { DrawbridgeError } from "../../domain/errors.ts";
 
 export interface RegistryProblem {
@@ -17,6 +15,39 @@ export interface RegistryProblem {
 /** A problem between files, whose line is still to be found. */
 export interface CrossProblem extends Omit<RegistryProblem, "line" | "path"> {
   readonly path: readonly (string | number)[];
+}
+
+/** What the operator does about each rule that is broken between files. */
+const HINTS = {
+  own_server: "Name the partner's server instead.",
+  duplicate_server: "Keep one file a partner; the other one may say something else.",
+  server_case: "Write the name exactly as that homeserver's own server_name is.",
+  server_host: "Give one of the two servers a host name of its own.",
+  ip_literal: "Name the server by a host name.",
+  ambiguous_name: "Rename one of the files: a partner is called by its server name or its file's name.",
+  duplicate_azp: "Give each client an ID of its own: whoever shares one shares its access.",
+  duplicate_agent: "Name it once.",
+  agent_not_offered: "Offer the agent, or remove it here.",
+  path_collision: "Give each card and each agent a public path of its own.",
+  agent_collision: "Name it after its organisation, such as org-b-docs-qa.",
+  unknown_server: "Correct the name (ports count), or register the partner first.",
+  secret_of_caller: "Name the secret that the endpoint's operator gave us, in a file or variable of its own.",
+  secret_endpoint: "Name a secret of this endpoint's own, or correct the endpoint.",
+  retired_card_key: "Pin a fresh key: have the agent's operator rotate it, and give you the new public JWK.",
+  retired_server_key:
+    "Take the key ID from its operator again: after a removal, nothing of before is trusted.",
+  retired_client: "Declare a client with an ID and a secret of its own, which were never used before.",
+  retired_partner: "Close it, and re-admit the partner as a new one: drawbridge readmission open.",
+} as const;
+export type CrossRule = keyof typeof HINTS;
+
+export function broken(
+  rule: CrossRule,
+  file: string,
+  path: CrossProblem["path"],
+  message: string,
+): CrossProblem {
+  return { file, path, rule, message, hint: HINTS[rule] };
 }
 
 /** A problem as two lines of text: where and what, then what to do. */

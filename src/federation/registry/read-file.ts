@@ -1,6 +1,5 @@
-// Reads one YAML file of the registry: bounded, whole, and with every problem in it.
-// Invariants: hostile input ends in problems and never in an exception, a crash or a long wait: size and
-// depth are bounded before the parser sees the text, aliases are refused; no value is repeated in a message.
+// Reads one YAML file of the registry, with every problem in it. Invariants: hostile input ends in problems: size and depth
+// are bounded before the parser sees the text, aliases are refused; no value is repeated in a message.
 import {
   type Document,
   isMap,

@@ -4,7 +4,7 @@
 import { PLANE_NAMES } from "../plane-order.ts";
 import { ORGANISATION_FILE } from "./organisation.ts";
 import { applicantsOf, consumptions, type PartnerEntry, type Registry } from "./partner.ts";
-import type { CrossProblem } from "./problems.ts";
+import { broken, type CrossProblem } from "./problems.ts";
 import { readmissionRecordsIn } from "./readmission-record.ts";
 import { type Retired, type RetiredOwn, thumbprintOf, withCardKeys } from "./retired-identities.ts";
 
@@ -49,12 +49,12 @@ export function checkRetired(registry: Registry): CrossProblem[] {
   const keys = cardKeysIn(registry).flatMap(({ identity: { keyId, jwk }, file, path, unused }) => {
     const owner = keyOwners.get(thumbprintOf(jwk)) ?? (keyIds.get(file)?.has(keyId) ? file : undefined);
     if (owner === undefined || (unused && owner === file)) return [];
-    return [problem(file, path, "retired_card_key", `pins a key that ${owner} has retired`, CARD)];
+    return [broken("retired_card_key", file, path, `pins a key that ${owner} has retired`)];
   });
   const client = (clientId: string, file: string, path: Path, unused: boolean): CrossProblem[] => {
     const owner = clientOwners.get(clientId);
     if (owner === undefined || (unused && owner === file)) return [];
-    return [problem(file, path, "retired_client", `is a client that ${owner} has retired`, CLIENT)];
+    return [broken("retired_client", file, path, `is a client that ${owner} has retired`)];
   };
   // An applicant's client stays declared and disabled, as the partner's own client does.
   const closing = new Map(
@@ -81,19 +81,17 @@ function partnerProblems({ file, partner: { azp, keyIds, planes, retired } }: Pa
   const open = PLANE_NAMES.find((plane) => planes[plane] === "open");
   const isRemoved = planes.gateway === "closed" && retired.clients.includes(azp);
   const opens = "opens a plane to a partner that was removed";
-  const named = (which: "server" | "card", gone: readonly string[], rule: string) =>
-    keyIds[which].flatMap((id, index) =>
-      gone.includes(id)
-        ? [problem(file, ["keyIds", which, index], rule, "names a key ID that is retired", KEY_ID)]
-        : [],
-    );
+  const named = (which: "server" | "card", gone: readonly string[]) =>
+    keyIds[which].flatMap((id, index) => {
+      const message = "names a key ID that is retired";
+      const at = ["keyIds", which, index] as const;
+      return gone.includes(id) ? [broken(`retired_${which}_key`, file, at, message)] : [];
+    });
   const cardKeyIds = retired.cardKeys.map(({ keyId }) => keyId);
   return [
-    ...(isRemoved && open !== undefined
-      ? [problem(file, ["planes", open], "retired_partner", opens, REMOVED)]
-      : []),
-    ...(planes.transport === "closed" ? [] : named("server", retired.serverKeys, "retired_server_key")),
-    ...(planes.card === "closed" ? [] : named("card", cardKeyIds, "retired_card_key")),
+    ...(isRemoved && open !== undefined ? [broken("retired_partner", file, ["planes", open], opens)] : []),
+    ...(planes.transport === "closed" ? [] : named("server", retired.serverKeys)),
+    ...(planes.card === "closed" ? [] : named("card", cardKeyIds)),
   ];
 }
 
@@ -148,13 +146,4 @@ function holdsAll(now: Retired, before: Retired): boolean {
     before.clients.every((client) => now.clients.includes(client)) &&
     before.serverKeys.every((keyId) => now.serverKeys.includes(keyId))
   );
-}
-
-const CARD = "Pin a fresh key: have the agent's operator rotate it, and give you the new public JWK.";
-const CLIENT = "Declare a client with an ID and a secret of its own, which were never used before.";
-const REMOVED = "Close it, and re-admit the partner as a new one: drawbridge readmission open.";
-const KEY_ID = "Take the key ID from its operator again: after a removal, nothing of before is trusted.";
-
-function problem(file: string, path: Path, rule: string, message: string, hint: string): CrossProblem {
-  return { file, path, rule, message, hint };
 }

@@ -1,6 +1,5 @@
 // Identities that were pinned once and may never be again: keys of card signers, clients, servers' key IDs.
-// Invariants: public identifiers alone, never a secret; a key is retired by its thumbprint for everybody and by
-// its key ID for the organisation that used it; where a plane is closed, its unused pins in the entry are left alone.
+// Invariant: a key is retired by its thumbprint for everybody, and by its key ID for the organisation that used it.
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";

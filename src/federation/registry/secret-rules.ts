@@ -1,6 +1,5 @@
-// What a file of the registry may not hold, because it is a secret or resembles one.
-// Invariants: each rule has a name; a finding says the rule and the line and never the value; the raw text is
-// searched, comments and broken YAML included, and the parsed values besides.
+// What a file of the registry may not hold, because it is a secret or resembles one. Invariants: a finding says the rule and
+// the line and never the value; the raw text is searched, comments and broken YAML included, and the parsed values besides.
 import { isMap, isNode, isScalar, isSeq, type LineCounter } from "yaml";
 import type { RegistryProblem } from "./problems.ts";
 

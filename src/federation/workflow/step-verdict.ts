@@ -1,5 +1,4 @@
-// The verdict of a step: the conditions of its plane, evaluated from what was observed, with what was found and what to do.
-// The only type of verdict that procedures have. Pure.
+// The verdict of a step, of any procedure: its conditions, evaluated, with what was found and what to do. Pure.
 // Invariant: nothing holds here that an auditor would refuse; a finding besides the table only ever takes a verdict away.
 import { z } from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";

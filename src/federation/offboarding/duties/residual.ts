@@ -16,7 +16,6 @@ export interface ResidualReport {
   readonly unknown: Readonly<Record<string, string>>;
 }
 
-/** @throws DrawbridgeError as the homeserver does */
 export function residualReport(context: DutiesContext, run: Run): Promise<ResidualReport> {
   return withDuties(context, run, (session) => residualOf(session, tokensLiveUntil(context, run)));
 }

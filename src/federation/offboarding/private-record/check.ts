@@ -1,6 +1,5 @@
-// Checks the text of a private record, and reports every problem and every missing field at once.
-// Invariants: a text with a problem yields no record; a text without one may still lack fields, which are then
-// named; hostile input ends in problems; a problem names its field, rule and hint and never repeats the value.
+// Checks the text of a private record, and reports every problem and every missing field at once. Invariants: a text with a
+// problem yields no record; hostile input ends in problems; a problem names field, rule and hint, and never the value.
 import { type Document, isMap, isScalar, isSeq, type LineCounter, visit } from "yaml";
 import type { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
@@ -35,7 +34,6 @@ function renderRecordProblem(file: string, { rule, field, line, message, hint }:
 
 export interface CheckedRecord {
   readonly record: PrivateRecord | undefined;
-  /** Paths of the fields that are still to be filled in, in the schema's order. */
   readonly missing: readonly string[];
   readonly problems: readonly RecordProblem[];
   /** The plain values, checked or not; empty when the text has a problem. */

@@ -100,7 +100,6 @@ export function recordFacts(run: RecordedRun) {
     owner: attestation.own,
     references: { change: change.reference, rollback: change.rollback },
     retention: { state: retention.state, until: retention.until ?? null },
-    /** The day by which backups have expired, `YYYY-MM-DD`. */
     backupsExpireBy: backups.expireBy,
     /** Why nothing is purged, as a code; null when it is. */
     purgeWaiver: duties.purge.waiver ?? null,

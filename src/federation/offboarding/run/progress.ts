@@ -1,6 +1,5 @@
-// What an organisation remembers of a run's stages before it states them: its progress, the evidence of its data
-// duties, and what it has waived. Invariants: a stage's file is written before anything is changed; a proof may be
-// replaced until a statement is made from it, and never afterwards; no item of evidence is ever replaced.
+// What an organisation remembers of a run's stages before it states them. Invariants: a stage's file is written before
+// anything is changed; a proof may be replaced until a statement is made from it; no item of evidence is ever replaced.
 
 import { z } from "zod";
 import { Sha256Digest } from "../../../domain/digest.ts";

@@ -126,7 +126,6 @@ export function findRun(state: StateFolder, named?: string): Run {
 }
 
 interface OpenRunOptions extends Pick<RunFile, "kind" | "trigger"> {
-  /** The counterparty: its server name, or the name of its file in the registry. */
   readonly partner: string;
   readonly privateRecordFile: string;
   /** The ID that the other organisation has chosen: this one then joins its run, as the partner. */

@@ -1,7 +1,6 @@
 // Where a run stands, and whose turn it is, from the run's files alone.
-// Invariants: a state is never stored, it follows from a stage's progress, a commit, a proof and signatures; a stage
-// is opened only after both have signed the one before it, or, where somebody gives a reason to skip the
-// countersignature, after every one before it was shown closed here; who waits is shown for what and since when.
+// Invariants: a state is never stored; a stage is opened only after both have signed the one before it, or, where somebody
+// gives a reason to skip the countersignature, after every one before it was shown closed here.
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
