@@ -9,8 +9,8 @@ import { GitRevision } from "../records/format/fields.ts";
 import { ListenAddress, loadYaml } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
-const Url = z.url({ protocol: /^https?$/ });
-const Path = z.string().min(1);
+export const Url = z.url({ protocol: /^https?$/ });
+export const Path = z.string().min(1);
 
 const Homeserver = z.strictObject({
   url: Url,

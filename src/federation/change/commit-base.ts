@@ -51,7 +51,7 @@ export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "r
     return baseOf({ tree, files, registry: known ?? registryOf(files, cache), isRendered, setAside });
   };
   if (assessment.good) return whole(head, true, assessment.desired.registry);
-  const { reason, detail, hint } = assessment;
+  const { reason, detail, hint } = assessment.refusal;
   const refused = () => new DrawbridgeError("head_refused", `${detail}; nothing was changed`, { hint });
   if (onBadHead === "refuse") throw refused();
   if (reason === "render_differs") return whole(head, false);
@@ -59,7 +59,7 @@ export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "r
     const repaired = await withoutBrokenFiles(context, head, accepted);
     const left = await assessInPlace(head, repaired.files, context);
     // Otherwise the files that are not broken may not be accepted either, and nor may what is built on them.
-    if (left.good || left.reason === "render_differs") {
+    if (left.good || left.refusal.reason === "render_differs") {
       return baseOf({ tree: head, ...repaired, isRendered: false });
     }
   }

@@ -20,9 +20,7 @@ export async function federationStatus(context: ReconcileContext) {
   const assessment = await assess(head, context);
   const stored = accepted && (await stateAt(context, accepted).catch(() => undefined));
   const partners = (assessment.good ? assessment.desired : stored)?.registry.partners ?? [];
-  const refused = assessment.good
-    ? null
-    : { reason: assessment.reason, detail: assessment.detail, hint: assessment.hint };
+  const refused = assessment.good ? null : assessment.refusal;
   return {
     head: head ?? null,
     accepted: accepted ?? null,

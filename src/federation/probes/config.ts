@@ -7,9 +7,7 @@ import { durationMs } from "../../domain/duration.ts";
 import { ServerNameField } from "../../domain/identifiers.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
-
-const Url = z.url({ protocol: /^https?$/ });
-const Path = z.string().min(1);
+import { Path, Url } from "../config.ts";
 
 /** As homeservers accept one, which is wider than the grammar: the server follows the first colon. */
 const USER_ID = /^@[^:]*:[^\s]+$/;

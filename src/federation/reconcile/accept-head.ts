@@ -33,7 +33,7 @@ export interface Refusal {
 
 export type Assessment =
   | { readonly good: true; readonly desired: DesiredState }
-  | ({ readonly good: false } & Refusal);
+  | { readonly good: false; readonly refusal: Refusal };
 
 /** What a revision is judged with; the state holds the revision accepted last. */
 export type HeadContext = Pick<ReconcileContext, "repository" | "state" | "cache" | "clock" | "signing">;
@@ -92,7 +92,7 @@ export async function assess(
   const { path, branch } = context.repository;
   if (revision === undefined) return refused("branch_missing", `${path} has no branch ${branch}`);
   const refusal = await assessOrigin(revision, context, options);
-  if (refusal !== undefined) return { good: false, ...refusal };
+  if (refusal !== undefined) return { good: false, refusal };
   const files = await readRevision(context.repository, revision, context.cache);
   return assessFiles(revision, files, context, await retiredBefore(revision, context, options));
 }
@@ -193,7 +193,7 @@ const HINTS = {
 } as const;
 
 function refused(reason: keyof typeof HINTS, detail: string): Assessment {
-  return { good: false, reason, detail, hint: HINTS[reason] };
+  return { good: false, refusal: { reason, detail, hint: HINTS[reason] } };
 }
 
 /** Judges the head against what was accepted before. @throws DrawbridgeError `repository_unusable`, also without a branch */
@@ -210,15 +210,16 @@ export async function acceptedState(
   const { repository } = context;
   const { accepted, assessment } = await assessBranch(context);
   if (assessment.good) return { repository, desired: assessment.desired, refusal: undefined };
-  const { reason, detail, hint } = assessment;
-  if (accepted === undefined) throw new DrawbridgeError("head_refused", detail, { hint });
-  return { repository, desired: await stateAt(context, accepted), refusal: { reason, detail, hint } };
+  const { refusal } = assessment;
+  if (accepted === undefined)
+    throw new DrawbridgeError("head_refused", refusal.detail, { hint: refusal.hint });
+  return { repository, desired: await stateAt(context, accepted), refusal };
 }
 
 export async function goodState(context: HeadContext): Promise<CurrentState> {
   const { assessment } = await assessBranch(context);
   if (assessment.good) return { repository: context.repository, desired: assessment.desired };
-  const { detail, hint } = assessment;
+  const { detail, hint } = assessment.refusal;
   throw new DrawbridgeError("head_refused", `${detail}; nothing was changed`, { hint });
 }
 

@@ -109,8 +109,10 @@ async function acceptHead(
         const { revision } = assessment.desired;
         writeHead(state, { version: 1, accepted: { revision, at }, refused: null });
       }
-    } else if (before.refused?.revision !== (head ?? null) || before.refused.reason !== assessment.reason) {
-      const { reason } = assessment;
+      return false;
+    }
+    const { reason } = assessment.refusal;
+    if (before.refused?.revision !== (head ?? null) || before.refused.reason !== reason) {
       writeHead(state, { ...before, refused: { revision: head ?? null, reason, at } });
     }
     return false;
@@ -120,8 +122,7 @@ async function acceptHead(
     const isNew = accepted !== assessment.desired.revision;
     return { desired: assessment.desired, refusal: undefined, isNew };
   }
-  const { reason, detail, hint } = assessment;
-  const refusal = { reason, detail, hint };
+  const { refusal } = assessment;
   reporter.event({ event: "head_refused", revision: head ?? null, ...refusal, inForce: accepted ?? null });
   return { desired: accepted === undefined ? undefined : await stateOf(accepted), refusal, isNew: false };
 }

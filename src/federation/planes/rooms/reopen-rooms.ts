@@ -52,7 +52,7 @@ export async function reopenRooms(
     const restorable = records.filter((record) => !ended.includes(record));
     const states: RoomState[] = [];
     await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
-      const room = await reopenAcl(session, partner, record);
+      const room = await withActor(session, partner, record, reopenAcl);
       if (room.changed) changed = true;
       if (room.obstacle !== undefined) miss(record.room, room.obstacle);
       if (room.state !== undefined) states.push(room.state);
@@ -66,7 +66,7 @@ export async function reopenRooms(
     const blocked = new Set(outOfReach.map(({ subject }) => subject));
     await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
       if (blocked.has(visibleId(record.room))) return;
-      const room = await reopenMembers(session, partner, record);
+      const room = await withActor(session, partner, record, reopenMembers);
       if (room.changed) changed = true;
       if (room.obstacle !== undefined) miss(record.room, room.obstacle);
       else if (room.state !== undefined) back.push([record, room.state]);
@@ -114,65 +114,55 @@ export async function markRemoved(session: RoomsSession): Promise<void> {
 // Takes back in one room what was done because of one partner. Invariants: exactly the bans that this plane made are
 // lifted, never one that somebody else made since; what another closing partner still needs stays.
 
-interface ReopenedRoom {
-  readonly state: RoomState | undefined;
-  readonly obstacle?: RoomReason | undefined;
+interface Reopening {
+  readonly session: RoomsSession;
+  readonly partner: ServerName;
+  readonly record: RoomRecord;
+  readonly state: RoomState;
+  readonly acting: ActingUser;
+}
+
+interface Reopened {
+  readonly obstacle?: RoomReason;
   readonly changed: boolean;
 }
 
 /** The first half: the ACL. Its enforcement is checked before anything else is lifted. */
-async function reopenAcl(
-  session: RoomsSession,
-  partner: ServerName,
-  record: RoomRecord,
-): Promise<ReopenedRoom> {
-  return withActor(session, partner, record, async (state, acting) => {
-    const content = restoredAcl(session, state, partner, record);
-    if (content === undefined) return { changed: false };
-    if (!maySend(state.power, acting.userId, "m.room.server_acl"))
-      return { changed: false, obstacle: "no_power" };
-    if (deniedRetained(state, content, session.intent).length > 0) {
-      return { changed: false, obstacle: "would_deny_retained" };
-    }
-    await acting.putState(state.roomId, "m.room.server_acl", "", { ...content });
-    return { changed: true };
-  });
+async function reopenAcl({ session, partner, record, state, acting }: Reopening): Promise<Reopened> {
+  const content = restoredAcl(session, state, partner, record);
+  if (content === undefined) return { changed: false };
+  if (!maySend(state.power, acting.userId, "m.room.server_acl"))
+    return { changed: false, obstacle: "no_power" };
+  if (deniedRetained(state, content, session.intent).length > 0) {
+    return { changed: false, obstacle: "would_deny_retained" };
+  }
+  await acting.putState(state.roomId, "m.room.server_acl", "", { ...content });
+  return { changed: true };
 }
 
 /** The second half: bans, invite level, read-only. Users who were banned are outside the room afterwards. */
-async function reopenMembers(
-  session: RoomsSession,
-  partner: ServerName,
-  record: RoomRecord,
-): Promise<ReopenedRoom> {
-  return withActor(session, partner, record, async (state, acting) => {
-    let changed = false;
-    for (const [user, ban] of record.bans) {
-      const member = state.members.get(user);
-      if (member === undefined || !isOurBan(member, ban)) continue;
-      if (!mayBan(state.power, acting.userId, user)) return { changed, obstacle: "no_power" };
-      await acting.setMembership(state.roomId, user, "leave");
-      changed = true;
-    }
-    const levels = restoredLevels(session, state, partner, record);
-    if (levels !== undefined) {
-      if (!maySend(state.power, acting.userId, "m.room.power_levels"))
-        return { changed, obstacle: "no_power" };
-      await acting.putState(state.roomId, "m.room.power_levels", "", levels);
-      changed = true;
-    }
-    return { changed };
-  });
+async function reopenMembers({ session, partner, record, state, acting }: Reopening): Promise<Reopened> {
+  let changed = false;
+  for (const [user, ban] of record.bans) {
+    const member = state.members.get(user);
+    if (member === undefined || !isOurBan(member, ban)) continue;
+    if (!mayBan(state.power, acting.userId, user)) return { changed, obstacle: "no_power" };
+    await acting.setMembership(state.roomId, user, "leave");
+    changed = true;
+  }
+  const levels = restoredLevels(session, state, partner, record);
+  if (levels === undefined) return { changed };
+  if (!maySend(state.power, acting.userId, "m.room.power_levels")) return { changed, obstacle: "no_power" };
+  await acting.putState(state.roomId, "m.room.power_levels", "", levels);
+  return { changed: true };
 }
-
-type Work = (state: RoomState, acting: ActingUser) => Promise<Omit<ReopenedRoom, "state">>;
 
 async function withActor(
   session: RoomsSession,
   partner: ServerName,
   record: RoomRecord,
-  work: Work,
-): Promise<ReopenedRoom> {
+  work: (reopening: Reopening) => Promise<Reopened>,
+): Promise<Reopened & { readonly state: RoomState | undefined }> {
   const state = await readRoom(session, record.room);
   if (state === undefined) {
     await journalOf(session, partner).append({ act: "lifted", room: record.room });
@@ -184,7 +174,7 @@ async function withActor(
     const acting = await session.tokens.as(actor);
     if (acting === undefined) continue;
     try {
-      const done = await work(state, acting);
+      const done = await work({ session, partner, record, state, acting });
       return { ...done, state: done.changed ? await readRoom(session, record.room) : state };
     } catch (error) {
       if (!isRefusal(error)) throw error;

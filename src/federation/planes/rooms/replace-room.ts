@@ -6,7 +6,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { serverAcl } from "./acl.ts";
 import type { ClosingPartner } from "./render.ts";
 import type { RoomReason } from "./room-reasons.ts";
-import { byLevel, joinedByServer, levelOf, presencesOf, type RoomState } from "./room-state.ts";
+import { byLevel, joinedByServer, levelOf, presenceOf, presentOf, type RoomState } from "./room-state.ts";
 import { announce, isRefusal, type RoomsSession, readRoom, recordOf } from "./session.ts";
 import type { JournalEntry, RoomRecord } from "./undo-journal.ts";
 
@@ -54,7 +54,8 @@ export async function replaceRoom(
       known?.replace === undefined ? await whoReplaces(session, state, existing) : known.replace.creator;
     if (known?.replace === undefined) {
       await announce(session, partners, (partner) => {
-        return { act: "replace", room: state.roomId, creator, users: presencesOf(state, partner) };
+        const users = presentOf(state, partner).map((user) => ({ user, before: presenceOf(state, user) }));
+        return { act: "replace", room: state.roomId, creator, users };
       });
     }
     let moved = { moved: 0, invited: 0 };

@@ -201,13 +201,6 @@ export function formerOf(room: RoomState, server: string, own: string): readonly
 
 export type Presence = Exclude<Membership, "ban">;
 
-export function presencesOf(
-  room: RoomState,
-  server: string,
-): { readonly user: UserId; readonly before: Presence }[] {
-  return presentOf(room, server).map((user) => ({ user, before: presenceOf(room, user) }));
-}
-
 export function presenceOf(room: RoomState, user: UserId): Presence {
   const membership = room.members.get(user)?.membership;
   return membership === undefined || membership === "ban" ? "invite" : membership;
