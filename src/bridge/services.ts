@@ -3,16 +3,16 @@
 import { resolve } from "node:path";
 import type { GhostMxid, UserId } from "../domain/identifiers.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
-import { CardRefresh } from "./agents/refresh-cards.ts";
-import { CardTrustGate } from "./agents/trust.ts";
-import { AuditExporter } from "./audit/exporter.ts";
+import { createCardRefresh } from "./agents/refresh-cards.ts";
+import { createCardTrustGate } from "./agents/trust.ts";
+import { createAuditExporter } from "./audit/exporter.ts";
 import { type Catchup, createCatchup } from "./catchup/catchup.ts";
 import { capacityOf } from "./config.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
-import { RestoreGuard } from "./health/restore-guard.ts";
+import { createRestoreGuard } from "./health/restore-guard.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace } from "./intake/namespace.ts";
 import { throughFailover } from "./intake/retry-after-failover.ts";
@@ -81,7 +81,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     ...{ homeserver, ghosts, clock },
     encryptEvent: encryption?.encryptEvent ?? plainRoomsOnly(ledger.memberships),
   };
-  const audit = new AuditExporter({
+  const audit = createAuditExporter({
     outbox: ledger.audit,
     clock,
     log,
@@ -89,8 +89,8 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     isTurn: () => ownership.owns("audit"),
     onError: () => metrics.workerErrors.inc({ worker: "audit" }),
   });
-  const trust = new CardTrustGate({ ledger, clock, log });
-  const profiles = new CardRefresh({
+  const trust = createCardTrustGate({ ledger, clock, log });
+  const profiles = createCardRefresh({
     directory: agents,
     gate: trust,
     setProfile: (...profile) => ghosts.setProfile(...profile),
@@ -126,7 +126,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
   const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups, ownership });
   const retention = createRetentionLoop(ledger, options, ownership, metrics);
 
-  const restoreGuard = new RestoreGuard({
+  const restoreGuard = createRestoreGuard({
     marker: ledger.marker,
     homeserver,
     user: `@${config.appservice.senderLocalpart}:${config.homeserver.serverName}` as UserId,

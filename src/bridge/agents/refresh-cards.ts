@@ -41,61 +41,34 @@ interface SyncState {
   dueAt: number;
 }
 
-export class CardRefresh {
-  readonly #options: CardRefreshOptions;
-  readonly #states = new Map<GhostMxid, SyncState>();
-  readonly #loop: WorkLoop;
+export function createCardRefresh({ directory, gate, setProfile, clock, log, onError }: CardRefreshOptions) {
+  const states = new Map<GhostMxid, SyncState>();
   /** Whether the targets that an earlier process recorded were compared with agents.yaml. */
-  #recordedChecked = false;
-  #unsubscribe: (() => void) | undefined;
+  let recordedChecked = false;
+  let unsubscribe: (() => void) | undefined;
+  const loop = new WorkLoop({ clock, round: syncDue, onError: failed, pollIntervalMs: POLL_MS });
 
-  constructor(options: CardRefreshOptions) {
-    this.#options = options;
-    this.#loop = new WorkLoop({
-      clock: options.clock,
-      round: (signal) => this.syncDue(signal),
-      onError: (error) => this.#failed(error),
-      pollIntervalMs: POLL_MS,
-    });
-  }
-
-  start(): void {
-    this.#unsubscribe ??= this.#options.directory.onChange(() => this.wake());
-    this.#loop.start();
-  }
-
-  wake(): void {
-    this.#loop.wake();
-  }
-
-  async drain(): Promise<void> {
-    this.#unsubscribe?.();
-    await this.#loop.drain();
-  }
-
-  async syncDue(signal?: AbortSignal): Promise<void> {
-    const { directory, gate, clock } = this.#options;
+  async function syncDue(signal?: AbortSignal): Promise<void> {
     const { byGhost } = await directory.current();
-    if (!this.#recordedChecked) {
+    if (!recordedChecked) {
       await gate.revokeMissing(byGhost);
-      this.#recordedChecked = true;
+      recordedChecked = true;
     }
-    for (const [ghost, { target }] of [...this.#states]) {
+    for (const [ghost, { target }] of [...states]) {
       if (byGhost.has(ghost)) continue;
       await gate.revoke(target);
-      this.#states.delete(ghost);
+      states.delete(ghost);
     }
     const due = [...byGhost.values()].filter((target) => {
-      const state = this.#states.get(target.ghost);
+      const state = states.get(target.ghost);
       return state === undefined || clock.now() >= state.dueAt || !isSame(state.target, target);
     });
     while (due.length > 0 && signal?.aborted !== true) {
-      await Promise.all(due.splice(0, CONCURRENCY).map((target) => this.#sync(target, signal)));
+      await Promise.all(due.splice(0, CONCURRENCY).map((target) => sync(target, signal)));
     }
   }
 
-  async #sync(target: AgentTarget, signal?: AbortSignal): Promise<void> {
-    const { gate, setProfile, clock } = this.#options;
+  async function sync(target: AgentTarget, signal?: AbortSignal): Promise<void> {
     let nextMs = RETRY_MS;
     try {
       const decision = await gate.refresh(target);
@@ -107,19 +80,30 @@ export class CardRefresh {
         if (profile.kind === "ok") nextMs = REFRESH_MS;
       }
     } catch (error) {
-      this.#failed(error, target);
+      failed(error, target);
     }
-    this.#states.set(target.ghost, { target, dueAt: clock.now() + nextMs });
+    states.set(target.ghost, { target, dueAt: clock.now() + nextMs });
   }
 
   /** Logs the error's name and code alone: its message may quote content. */
-  #failed(error: unknown, target?: AgentTarget): void {
-    const { log, onError } = this.#options;
+  function failed(error: unknown, target?: AgentTarget): void {
     const code = error instanceof DrawbridgeError ? error.code : undefined;
     const name = error instanceof Error ? error.name : typeof error;
     log.error({ event: "card_refresh_failed", agent: target?.agentId, error: name, code });
     onError?.(error);
   }
+
+  return {
+    syncDue,
+    start(): void {
+      unsubscribe ??= directory.onChange(() => loop.wake());
+      loop.start();
+    },
+    async drain(): Promise<void> {
+      unsubscribe?.();
+      await loop.drain();
+    },
+  };
 }
 
 /** Whether nothing changed that trust or the name depends on. */

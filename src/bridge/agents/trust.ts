@@ -64,75 +64,34 @@ interface TargetState {
   inFlight: Promise<TrustDecision> | undefined;
 }
 
-export class CardTrustGate {
-  readonly #options: TrustGateOptions;
-  readonly #states = new Map<GhostMxid, TargetState>();
+export type CardTrustGate = ReturnType<typeof createCardTrustGate>;
 
-  constructor(options: TrustGateOptions) {
-    this.#options = options;
-  }
+export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: TrustGateOptions) {
+  const states = new Map<GhostMxid, TargetState>();
 
-  async check(target: AgentTarget): Promise<TrustDecision> {
-    const state = this.#stateOf(target);
-    const remainingMs = state.validUntil - this.#options.clock.now();
-    if (state.decision === undefined || remainingMs <= 0) return await this.#decide(target, state);
-    return state.decision.trust === "unknown"
-      ? { trust: "unknown", retryAfterMs: remainingMs }
-      : state.decision;
-  }
-
-  /** Decides anew, cache or not, and records it. A card that cannot be fetched leaves a valid decision. */
-  async refresh(target: AgentTarget): Promise<TrustDecision> {
-    return await this.#decide(target, this.#stateOf(target));
-  }
-
-  /** The card that was verified last for the target's present pin, as this process has seen it. */
-  verifiedCard(target: AgentTarget): AgentCard | undefined {
-    const { decision } = this.#stateOf(target);
-    return decision?.trust === "verified" ? decision.card : undefined;
-  }
-
-  /** The target's entry is gone from agents.yaml: its pin is revoked. */
-  async revoke(target: AgentTarget): Promise<void> {
-    this.#states.delete(target.ghost);
-    await this.#record(target, { decision: QUARANTINED, why: "removed" });
-  }
-
-  /** Revokes each recorded target that agents.yaml no longer names; one that was quarantined stays as it is recorded. */
-  async revokeMissing(named: ReadonlyMap<GhostMxid, unknown>): Promise<void> {
-    const { ledger } = this.#options;
-    for (const record of await ledger.targets.list()) {
-      if (named.has(record.ghost)) continue;
-      const { ghost, agentId, targetFingerprint } = record;
-      // What its pin was is no longer known: its entry is gone.
-      const unknown = { cardDigest: undefined, agentVersion: undefined, keyId: undefined, origin: undefined };
-      await this.#write({ ghost, agentId, targetFingerprint, trust: "quarantined", ...unknown }, "removed");
-    }
-  }
-
-  #stateOf(target: AgentTarget): TargetState {
+  function stateOf(target: AgentTarget): TargetState {
     const pin = isPinned(target.entry) ? target.fingerprint : "none";
-    let state = this.#states.get(target.ghost);
+    let state = states.get(target.ghost);
     if (state === undefined || state.pin !== pin) {
       state = { pin, decision: undefined, validUntil: 0, failures: 0, inFlight: undefined };
-      this.#states.set(target.ghost, state);
+      states.set(target.ghost, state);
     }
     return state;
   }
 
   /** One evaluation of a pin at a time; concurrent callers share its result. */
-  #decide(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
-    state.inFlight ??= this.#settle(target, state).finally(() => {
+  function decide(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
+    state.inFlight ??= settle(target, state).finally(() => {
       state.inFlight = undefined;
     });
     return state.inFlight;
   }
 
-  async #settle(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
-    const evaluation = await this.#evaluate(target, state);
+  async function settle(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
+    const evaluation = await evaluate(target, state);
     const { decision } = evaluation;
-    if (this.#states.get(target.ghost) !== state) return OVERTAKEN;
-    const now = this.#options.clock.now();
+    if (states.get(target.ghost) !== state) return OVERTAKEN;
+    const now = clock.now();
     if (decision.trust === "unknown") {
       state.failures += 1;
       if (state.decision?.trust === "verified" && now < state.validUntil) return state.decision;
@@ -140,17 +99,16 @@ export class CardTrustGate {
       state.validUntil = now + decision.retryAfterMs;
       return decision;
     }
-    await this.#record(target, evaluation);
+    await record(target, evaluation);
     state.failures = 0;
     state.decision = decision;
     state.validUntil = now + (decision.trust === "verified" ? VERIFIED_MS : QUARANTINED_MS);
     return decision;
   }
 
-  async #evaluate(target: AgentTarget, state: TargetState): Promise<Evaluation> {
+  async function evaluate(target: AgentTarget, state: TargetState): Promise<Evaluation> {
     const { entry } = target;
     if (!isPinned(entry)) return { decision: QUARANTINED, why: "not_pinned" };
-    const { clock, log, fetch = fetchCard } = this.#options;
     const options = { clock, mayBePrivate: mayBePrivate(entry, entry.cardUrl) };
     const fetched = await fetch(entry.cardUrl, options);
     if (!fetched.fetched) {
@@ -168,7 +126,7 @@ export class CardTrustGate {
     return { decision: { trust: "verified", card, agentVersion }, cardDigest: digest };
   }
 
-  async #record(target: AgentTarget, { decision, cardDigest, why }: Evaluation): Promise<void> {
+  async function record(target: AgentTarget, { decision, cardDigest, why }: Evaluation): Promise<void> {
     if (decision.trust === "unknown") return;
     const { ghost, agentId, fingerprint: targetFingerprint, entry } = target;
     const agentVersion = decision.trust === "verified" ? decision.agentVersion : undefined;
@@ -178,16 +136,56 @@ export class CardTrustGate {
       keyId: entry.cardIdentity?.keyId,
       origin: originOf(entry.cardUrl),
     };
-    await this.#write({ ghost, agentId, targetFingerprint, trust: decision.trust, ...card }, why);
+    await write({ ghost, agentId, targetFingerprint, trust: decision.trust, ...card }, why);
   }
 
-  async #write(record: Omit<TargetDecision, "checkedAt">, why: Why): Promise<void> {
-    const { ledger, clock, log } = this.#options;
-    if (!(await ledger.targets.record({ ...record, checkedAt: clock.now() }))) return;
-    const { trust, agentId, targetFingerprint: fingerprint, cardDigest } = record;
+  async function write(decided: Omit<TargetDecision, "checkedAt">, why: Why): Promise<void> {
+    if (!(await ledger.targets.record({ ...decided, checkedAt: clock.now() }))) return;
+    const { trust, agentId, targetFingerprint: fingerprint, cardDigest } = decided;
     const event = trust === "verified" ? "agent_card_verified" : "agent_card_untrusted";
     log.info({ event, agent: agentId, fingerprint, cardDigest, why });
   }
+
+  return {
+    async check(target: AgentTarget): Promise<TrustDecision> {
+      const state = stateOf(target);
+      const remainingMs = state.validUntil - clock.now();
+      if (state.decision === undefined || remainingMs <= 0) return await decide(target, state);
+      return state.decision.trust === "unknown"
+        ? { trust: "unknown", retryAfterMs: remainingMs }
+        : state.decision;
+    },
+
+    /** Decides anew, cache or not, and records it. A card that cannot be fetched leaves a valid decision. */
+    refresh: async (target: AgentTarget): Promise<TrustDecision> => await decide(target, stateOf(target)),
+
+    /** The card that was verified last for the target's present pin, as this process has seen it. */
+    verifiedCard(target: AgentTarget): AgentCard | undefined {
+      const { decision } = stateOf(target);
+      return decision?.trust === "verified" ? decision.card : undefined;
+    },
+
+    /** The target's entry is gone from agents.yaml: its pin is revoked. */
+    async revoke(target: AgentTarget): Promise<void> {
+      states.delete(target.ghost);
+      await record(target, { decision: QUARANTINED, why: "removed" });
+    },
+
+    /** Revokes each recorded target that agents.yaml no longer names; one that was quarantined stays as it is recorded. */
+    async revokeMissing(named: ReadonlyMap<GhostMxid, unknown>): Promise<void> {
+      for (const { ghost, agentId, targetFingerprint } of await ledger.targets.list()) {
+        if (named.has(ghost)) continue;
+        // What its pin was is no longer known: its entry is gone.
+        const unknown = {
+          cardDigest: undefined,
+          agentVersion: undefined,
+          keyId: undefined,
+          origin: undefined,
+        };
+        await write({ ghost, agentId, targetFingerprint, trust: "quarantined", ...unknown }, "removed");
+      }
+    },
+  };
 }
 
 /** Host and port of a card's address, the scheme's own port included; undefined if it is no plain host. */

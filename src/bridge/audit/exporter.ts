@@ -39,57 +39,54 @@ export interface AuditExporterOptions {
   readonly onError?: () => void;
 }
 
-export class AuditExporter {
-  readonly #options: AuditExporterOptions;
-  readonly loop: WorkLoop;
-  #handle: FileHandle | undefined;
-  /** Written but perhaps not yet marked: what a crash between the two leaves behind. */
-  #written = new Set<string>();
+export type AuditExporter = ReturnType<typeof createAuditExporter>;
 
-  constructor(options: AuditExporterOptions) {
-    this.#options = options;
-    mkdirSync(dirname(options.file), { recursive: true });
-    this.loop = new WorkLoop({
-      clock: options.clock,
-      round: () => this.round(),
-      onError: () => {
-        options.onError?.();
-        options.log.warn({ event: "audit_not_exported" }, "audit records wait in the database");
-      },
-    });
-  }
+export function createAuditExporter({ outbox, clock, log, file, isTurn, onError }: AuditExporterOptions) {
+  mkdirSync(dirname(file), { recursive: true });
+  let handle: FileHandle | undefined;
+  /** Written but perhaps not yet marked: what a crash between the two leaves behind. */
+  let written = new Set<string>();
+  const loop = new WorkLoop({
+    clock,
+    round,
+    onError: () => {
+      onError?.();
+      log.warn({ event: "audit_not_exported" }, "audit records wait in the database");
+    },
+  });
 
   /** One round; returns true when there may be more to export at once. */
-  async round(): Promise<boolean> {
-    const { outbox, clock, file, isTurn } = this.#options;
+  async function round(): Promise<boolean> {
     if (!isTurn()) {
       // Another process may write the file meanwhile: it is read again before the next write.
-      await this.close();
+      await close();
       return false;
     }
-    if (this.#handle === undefined) {
-      this.#handle = await open(file, "a+", 0o600);
-      this.#written = await repairTail(this.#handle);
+    if (handle === undefined) {
+      handle = await open(file, "a+", 0o600);
+      written = await repairTail(handle);
     }
-    const handle = this.#handle;
-    const exported = await outbox.export(BATCH, (records) => this.#append(handle, records), clock.now());
+    const to = handle;
+    const exported = await outbox.export(BATCH, (records) => append(to, records), clock.now());
     // Marked for good. Others that were written stay known until they are.
-    for (const { id } of exported) this.#written.delete(id);
+    for (const { id } of exported) written.delete(id);
     return exported.length === BATCH;
   }
 
-  async #append(handle: FileHandle, records: readonly AuditRow[]): Promise<void> {
-    const missing = records.filter(({ id }) => !this.#written.has(id));
+  async function append(to: FileHandle, records: readonly AuditRow[]): Promise<void> {
+    const missing = records.filter(({ id }) => !written.has(id));
     if (missing.length === 0) return;
     const lines = missing.map(({ id, record }) => `${JSON.stringify({ audit_id: id, ...record })}\n`);
-    await handle.appendFile(lines.join(""));
-    await handle.datasync();
+    await to.appendFile(lines.join(""));
+    await to.datasync();
     // Should marking them fail now, the next round finds them again and knows they are written.
-    for (const { id } of missing) this.#written.add(id);
+    for (const { id } of missing) written.add(id);
   }
 
-  async close(): Promise<void> {
-    await this.#handle?.close();
-    this.#handle = undefined;
+  async function close(): Promise<void> {
+    await handle?.close();
+    handle = undefined;
   }
+
+  return { loop, round, close };
 }

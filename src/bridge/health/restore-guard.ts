@@ -26,86 +26,73 @@ const EVERY_MS = 60_000;
 /** A drain waits no longer for a database or a homeserver that hangs. */
 const DRAIN_MS_MAX = 2_000;
 
-export class RestoreGuard {
-  readonly #options: RestoreGuardOptions;
-  readonly #loop: WorkLoop;
-  readonly #wentBack = Promise.withResolvers<never>();
-  #seen: DatabaseMarker | undefined;
-  #isBack = false;
+export type RestoreGuard = ReturnType<typeof createRestoreGuard>;
 
-  constructor(options: RestoreGuardOptions) {
-    this.#options = options;
-    // Only whoever waits for it is to be told.
-    this.#wentBack.promise.catch(() => undefined);
-    this.#loop = new WorkLoop({
-      clock: options.clock,
-      round: () => this.round(),
-      onError: () => undefined,
-      pollIntervalMs: EVERY_MS,
-    });
-  }
-
-  /** Rejects when the database goes back while the process runs. */
-  get wentBack(): Promise<never> {
-    return this.#wentBack.promise;
-  }
-
-  start(): void {
-    this.#loop.start();
-  }
-
-  /** Tells the homeserver once more, so that a restore to before this moment is recognised. */
-  async drain(): Promise<void> {
-    const told = this.#loop.drain().then(() => this.round());
-    await resultWithin(this.#options.clock, DRAIN_MS_MAX, told).catch(() => undefined);
-  }
-
-  /**
-   * Resolves when the database is known not to have been put back, or `stop` aborts.
-   * @param onWait called once when the homeserver does not answer
-   * @throws DrawbridgeError `database_unavailable`
-   */
-  async check(stop: AbortSignal, onWait: () => void): Promise<void> {
-    const { marker, homeserver, user, clock, log } = this.#options;
-    for (let waits = 0; !stop.aborted; waits++) {
-      const known = await homeserver.databaseMarker(user);
-      if (known.kind !== "retry") {
-        const copy = known.kind === "ok" ? known.value : undefined;
-        if (known.kind === "refused")
-          log.warn({ errcode: known.errcode }, "no copy of the database's marker");
-        const own = await marker.read();
-        if (isBehind(own, copy)) {
-          this.#isBack = true;
-          throw putBack();
-        }
-        this.#seen = own;
-        return;
-      }
-      if (waits === 0) onWait();
-      await clock.sleep(known.afterMs, stop).catch(() => undefined);
-    }
-  }
+export function createRestoreGuard({ marker, homeserver, user, isTurn, clock, log }: RestoreGuardOptions) {
+  const wentBack = Promise.withResolvers<never>();
+  // Only whoever waits for it is to be told.
+  wentBack.promise.catch(() => undefined);
+  let seen: DatabaseMarker | undefined;
+  let isBack = false;
+  const loop = new WorkLoop({ clock, round, onError: () => undefined, pollIntervalMs: EVERY_MS });
 
   /** Looks at the database; the process whose turn it is also advances the marker, and tells the homeserver. */
-  async round(): Promise<void> {
-    const { marker, homeserver, user, isTurn, log } = this.#options;
-    if (this.#isBack) return;
+  async function round(): Promise<void> {
+    if (isBack) return;
     const tells = isTurn();
     // The copy is read first: the database is never behind it.
     const known = tells ? await homeserver.databaseMarker(user) : undefined;
     const own = await marker.read();
-    if (isBehind(own, this.#seen) || (known?.kind === "ok" && isBehind(own, known.value))) {
+    if (isBehind(own, seen) || (known?.kind === "ok" && isBehind(own, known.value))) {
       log.error({ event: "database_went_back" }, "the database has lost what was committed");
-      this.#isBack = true;
-      this.#wentBack.reject(putBack());
+      isBack = true;
+      wentBack.reject(putBack());
       return;
     }
-    this.#seen = own;
+    seen = own;
     const advanced = tells ? await marker.advance(own) : undefined;
     if (advanced === undefined) return;
-    this.#seen = advanced;
+    seen = advanced;
     await homeserver.setDatabaseMarker(user, advanced);
   }
+
+  return {
+    round,
+    start: () => loop.start(),
+
+    /** Rejects when the database goes back while the process runs. */
+    wentBack: wentBack.promise,
+
+    /** Tells the homeserver once more, so that a restore to before this moment is recognised. */
+    async drain(): Promise<void> {
+      await resultWithin(clock, DRAIN_MS_MAX, loop.drain().then(round)).catch(() => undefined);
+    },
+
+    /**
+     * Resolves when the database is known not to have been put back, or `stop` aborts.
+     * @param onWait called once when the homeserver does not answer
+     * @throws DrawbridgeError `database_unavailable`
+     */
+    async check(stop: AbortSignal, onWait: () => void): Promise<void> {
+      for (let waits = 0; !stop.aborted; waits++) {
+        const known = await homeserver.databaseMarker(user);
+        if (known.kind !== "retry") {
+          const copy = known.kind === "ok" ? known.value : undefined;
+          if (known.kind === "refused")
+            log.warn({ errcode: known.errcode }, "no copy of the database's marker");
+          const own = await marker.read();
+          if (isBehind(own, copy)) {
+            isBack = true;
+            throw putBack();
+          }
+          seen = own;
+          return;
+        }
+        if (waits === 0) onWait();
+        await clock.sleep(known.afterMs, stop).catch(() => undefined);
+      }
+    },
+  };
 }
 
 const isBehind = (own: DatabaseMarker, known: DatabaseMarker | undefined): boolean =>

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import type { AgentTarget } from "../../../../src/bridge/agents/loaded-agents.ts";
-import { CardRefresh } from "../../../../src/bridge/agents/refresh-cards.ts";
-import { CardTrustGate } from "../../../../src/bridge/agents/trust.ts";
+import { createCardRefresh } from "../../../../src/bridge/agents/refresh-cards.ts";
+import { createCardTrustGate } from "../../../../src/bridge/agents/trust.ts";
 import { AgentCardAudit } from "../../../../src/bridge/audit/records.ts";
 import type { TargetDecision } from "../../../../src/bridge/ledger/target-trust.ts";
 import { agentTarget } from "../../../support/agents.ts";
@@ -27,7 +27,7 @@ async function gateFixture(t: TestContext) {
   const clock = new ManualClock(T0);
   const told = recordedLog();
   const options = { ledger, clock, log: told.log };
-  const gate = new CardTrustGate(options);
+  const gate = createCardTrustGate(options);
   const target = agentTarget(key, { cardUrl: `${server.url}/card` });
   const audits = async () =>
     (await rows("SELECT record FROM bridge_audit ORDER BY id")).map(
@@ -171,14 +171,14 @@ describe("card trust gate", () => {
     const { ledger, gate, options, target, audits } = await gateFixture(t);
     await gate.check(target);
     const restarted = () =>
-      new CardRefresh({
+      createCardRefresh({
         ...options,
         directory: {
           current: async () => ({ byGhost: new Map(), partnerGhosts: [], revision: 1 }),
           onChange: () => () => {},
           close: async () => {},
         },
-        gate: new CardTrustGate(options),
+        gate: createCardTrustGate(options),
         setProfile: async () => ({ kind: "ok" }),
       });
     for (let start = 0; start < 2; start++) await restarted().syncDue();
@@ -271,7 +271,7 @@ describe("card trust gate", () => {
           down ? Promise.reject(new Error("down")) : ledger.targets.record(decision),
       },
     };
-    const gate = new CardTrustGate({ ...options, ledger: flaky });
+    const gate = createCardTrustGate({ ...options, ledger: flaky });
     await assert.rejects(gate.check(target), /down/);
     down = false;
     assert.equal((await gate.check(target)).trust, "verified");

@@ -5,7 +5,11 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import { z } from "zod";
-import { AuditExporter, type AuditExporterOptions } from "../../../../src/bridge/audit/exporter.ts";
+import {
+  type AuditExporter,
+  type AuditExporterOptions,
+  createAuditExporter,
+} from "../../../../src/bridge/audit/exporter.ts";
 import {
   AgentCardAudit,
   DelegationAudit,
@@ -45,7 +49,7 @@ function exporter(
   more: Partial<AuditExporterOptions> = {},
 ): AuditExporter {
   const log = pino({ level: "silent" });
-  return new AuditExporter({
+  return createAuditExporter({
     outbox: ledger.audit,
     clock: systemClock,
     log,

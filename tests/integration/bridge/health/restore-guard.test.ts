@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import { RestoreGuard } from "../../../../src/bridge/health/restore-guard.ts";
+import { createRestoreGuard, type RestoreGuard } from "../../../../src/bridge/health/restore-guard.ts";
 import { acceptDatabase } from "../../../../src/bridge/ledger/database-marker.ts";
 import { openProcessConnection } from "../../../../src/bridge/ledger/processes.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";
@@ -46,7 +46,7 @@ async function guarded(t: TestContext) {
     },
   };
   const guard = (isTurn = true) =>
-    new RestoreGuard({
+    createRestoreGuard({
       ...{ marker: fixture.ledger.marker, homeserver, user: "@drawbridge:a.test" as UserId },
       ...{ isTurn: () => isTurn, clock, log: pino({ level: "silent" }) },
     });

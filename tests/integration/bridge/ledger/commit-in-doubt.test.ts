@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import { AuditExporter } from "../../../../src/bridge/audit/exporter.ts";
+import { createAuditExporter } from "../../../../src/bridge/audit/exporter.ts";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import type { HandledTransaction } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { throughFailover } from "../../../../src/bridge/intake/retry-after-failover.ts";
@@ -165,7 +165,7 @@ describe("a commit in doubt", () => {
     await direct.admit([job("q1")]);
     for (const one of await direct.claim()) await proceed(direct.ledger, one, new Set());
     const file = join(temporaryFolder(t), "audit.jsonl");
-    const exporter = new AuditExporter({
+    const exporter = createAuditExporter({
       ...{ outbox: ledger.audit, clock: systemClock, log: pino({ level: "silent" }), file },
       isTurn: () => true,
     });

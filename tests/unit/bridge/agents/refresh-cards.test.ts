@@ -5,7 +5,7 @@ import type {
   AgentsSnapshot,
   AgentTarget,
 } from "../../../../src/bridge/agents/loaded-agents.ts";
-import { CardRefresh, ghostName } from "../../../../src/bridge/agents/refresh-cards.ts";
+import { createCardRefresh, ghostName } from "../../../../src/bridge/agents/refresh-cards.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
 import type { AgentCard } from "../../../../src/cards/card-fields.ts";
 import { agentTarget } from "../../../support/agents.ts";
@@ -48,7 +48,7 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
     },
     close: async () => {},
   };
-  const sync = new CardRefresh({
+  const sync = createCardRefresh({
     directory,
     gate: {
       refresh: async (target) => {
