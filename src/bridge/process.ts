@@ -7,7 +7,7 @@ import type { FastifyInstance } from "fastify";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { closeServer } from "../runtime/http.ts";
 import { readSecret } from "../runtime/secrets.ts";
-import { WatchedAgentDirectory } from "./agents/loaded-agents.ts";
+import { watchAgentsFile } from "./agents/loaded-agents.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { migrateWhenReachable, openDatabase } from "./database.ts";
 import { createObserveServer, databaseReadiness, UNCHECKED, untilWell } from "./health/health-server.ts";
@@ -26,7 +26,7 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     keys: ContentKeys.parse(secret(config.contentKeys)),
   };
   const metrics = createMetrics();
-  const agents = new WatchedAgentDirectory({
+  const agents = watchAgentsFile({
     file: resolve(config.directory, config.agentsFile),
     serverName: config.homeserver.serverName,
     ghostPrefix: config.appservice.ghostPrefix,

@@ -46,71 +46,22 @@ const REJECTED_HINT =
 
 type Agents = Omit<AgentsSnapshot, "revision">;
 
-export class WatchedAgentDirectory {
-  readonly #options: WatchedDirectoryOptions;
-  readonly #listeners = new Set<(snapshot: AgentsSnapshot) => void>();
-  readonly #loop: WorkLoop;
-  readonly #file: ReloadedFile<Agents>;
-  #snapshot: AgentsSnapshot;
+export type WatchedAgentDirectory = ReturnType<typeof watchAgentsFile>;
 
-  /** @throws ConfigError or DrawbridgeError `config_unreadable` when the file cannot be used at the start */
-  constructor(options: WatchedDirectoryOptions) {
-    this.#options = options;
-    const { file, clock, log } = options;
-    this.#file = new ReloadedFile({
-      file,
-      parse: (text) => this.#parse(text),
-      onLoaded: (agents) => this.#loaded(agents),
-      onRefused: (error) => this.#refused(error),
-    });
-    this.#snapshot = { ...this.#file.inForce.value, revision: 1 };
-    this.#loop = new WorkLoop({
-      clock,
-      round: async () => this.#file.check(),
-      onError: (error) => log.error({ event: "agents_file_check_failed", err: error }),
-    });
-    this.#loop.start();
-  }
+/** @throws ConfigError or DrawbridgeError `config_unreadable` when the file cannot be used at the start */
+export function watchAgentsFile(options: WatchedDirectoryOptions) {
+  const { file, serverName, ghostPrefix, clock, log, onRejected } = options;
+  const listeners = new Set<(snapshot: AgentsSnapshot) => void>();
+  const watched = new ReloadedFile<Agents>({ file, parse, onLoaded, onRefused });
+  let snapshot: AgentsSnapshot = { ...watched.inForce.value, revision: 1 };
+  const loop = new WorkLoop({
+    clock,
+    round: async () => watched.check(),
+    onError: (error) => log.error({ event: "agents_file_check_failed", err: error }),
+  });
+  loop.start();
 
-  /** The agents as the file says now; those of its last good version when it cannot be used. */
-  async current(): Promise<AgentsSnapshot> {
-    this.#file.check();
-    return this.#snapshot;
-  }
-
-  /** SHA-256, tagged, of the text in force, after a check of the file. */
-  digest(): string {
-    this.#file.check();
-    return sha256Tagged(this.#file.inForce.text);
-  }
-
-  /** Calls the listener after each change; returns how to stop that. */
-  onChange(listener: (snapshot: AgentsSnapshot) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
-  }
-
-  async close(): Promise<void> {
-    this.#listeners.clear();
-    await this.#loop.drain();
-  }
-
-  #loaded(agents: Agents): void {
-    const { log } = this.#options;
-    this.#snapshot = { ...agents, revision: this.#snapshot.revision + 1 };
-    const { revision, byGhost } = this.#snapshot;
-    log.info({ event: "agents_file_loaded", revision, agents: byGhost.size });
-    for (const listener of this.#listeners) {
-      try {
-        listener(this.#snapshot);
-      } catch (error) {
-        log.error({ event: "agents_listener_failed", err: error });
-      }
-    }
-  }
-
-  #parse(text: string): Agents {
-    const { file, ghostPrefix, serverName } = this.#options;
+  function parse(text: string): Agents {
     const byGhost = new Map<GhostMxid, AgentTarget>();
     const { agents, partnerGhosts } = parseYaml(AgentsFile, text, file);
     for (const [name, entry] of Object.entries(agents)) {
@@ -121,8 +72,20 @@ export class WatchedAgentDirectory {
     return { byGhost, partnerGhosts };
   }
 
-  #refused(error: DrawbridgeError): void {
-    const { log, file, onRejected } = this.#options;
+  function onLoaded(agents: Agents): void {
+    snapshot = { ...agents, revision: snapshot.revision + 1 };
+    const { revision, byGhost } = snapshot;
+    log.info({ event: "agents_file_loaded", revision, agents: byGhost.size });
+    for (const listener of listeners) {
+      try {
+        listener(snapshot);
+      } catch (error) {
+        log.error({ event: "agents_listener_failed", err: error });
+      }
+    }
+  }
+
+  function onRefused(error: DrawbridgeError): void {
     onRejected?.();
     const why =
       error instanceof ConfigError
@@ -130,4 +93,29 @@ export class WatchedAgentDirectory {
         : { code: error.code, hint: error.hint ?? REJECTED_HINT };
     log.error({ event: "agents_file_rejected", file, ...why });
   }
+
+  return {
+    /** The agents as the file says now; those of its last good version when it cannot be used. */
+    async current(): Promise<AgentsSnapshot> {
+      watched.check();
+      return snapshot;
+    },
+
+    /** SHA-256, tagged, of the text in force, after a check of the file. */
+    digest(): string {
+      watched.check();
+      return sha256Tagged(watched.inForce.text);
+    },
+
+    /** Calls the listener after each change; returns how to stop that. */
+    onChange(listener: (snapshot: AgentsSnapshot) => void): () => void {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+
+    async close(): Promise<void> {
+      listeners.clear();
+      await loop.drain();
+    },
+  };
 }

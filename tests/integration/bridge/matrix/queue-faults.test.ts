@@ -281,6 +281,13 @@ describe("memberships and notices with a faulty homeserver", () => {
     await memberships.drain();
   });
 
+  it("an invitation of a ghost that no agent has any more is declined", async (t) => {
+    const { server, rows, common } = await fixture(t, () => ({ body: {} }));
+    await createMembershipQueue({ ...common, agents: testDirectory({}) }).round();
+    assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "leave" }]);
+    assert.deepEqual([calls(server.seen, "/leave"), calls(server.seen, "/join/")], [1, 0]);
+  });
+
   it("a round that is stopped before its work begins makes no request", async (t) => {
     const { server, memberships, notices } = await fixture(t, () => ({}));
     await memberships.round(AbortSignal.abort());

@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { Registry as MetricsRegistry } from "prom-client";
-import { WatchedAgentDirectory } from "../../../../src/bridge/agents/loaded-agents.ts";
+import { watchAgentsFile } from "../../../../src/bridge/agents/loaded-agents.ts";
 import { createObserveServer } from "../../../../src/bridge/health/health-server.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
@@ -196,7 +196,7 @@ function readIfThere(file: string): string {
 async function bridgeHealth(t: Pick<TestContext, "after">, file: string): Promise<string> {
   mkdirSync(join(file, ".."), { recursive: true });
   writeFileSync(file, "version: 1\nagents: {}\n");
-  const directory = new WatchedAgentDirectory({
+  const directory = watchAgentsFile({
     file,
     serverName: OWN as ServerName,
     ghostPrefix: "agent_",

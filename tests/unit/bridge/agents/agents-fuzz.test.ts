@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
-import { WatchedAgentDirectory } from "../../../../src/bridge/agents/loaded-agents.ts";
+import { watchAgentsFile } from "../../../../src/bridge/agents/loaded-agents.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { agentsYaml } from "../../../support/agents.ts";
@@ -22,7 +22,7 @@ const ONE = "@agent_one:a.test";
 function followed(t: TestContext, text: string | Buffer = GOOD) {
   const file = join(temporaryFolder(t), "agents.yaml");
   writeFileSync(file, text);
-  const directory = new WatchedAgentDirectory({
+  const directory = watchAgentsFile({
     ...{ file, serverName: "a.test" as ServerName, ghostPrefix: "agent_", log: recordedLog().log },
     ...{ clock: new ManualClock(Date.UTC(2100, 0)), onRejected: () => undefined },
   });

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import type { AgentDirectory } from "../../../../src/bridge/agents/loaded-agents.ts";
-import { WatchedAgentDirectory } from "../../../../src/bridge/agents/loaded-agents.ts";
+import { watchAgentsFile } from "../../../../src/bridge/agents/loaded-agents.ts";
 import { type Clock, systemClock } from "../../../../src/domain/clock.ts";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
@@ -30,7 +30,7 @@ function temporaryFile(t: TestContext, text = ONE): string {
 function open(t: TestContext, file: string, clock: Clock = new ManualClock(Date.UTC(2100, 0))) {
   const told = recordedLog();
   let rejected = 0;
-  const directory = new WatchedAgentDirectory({
+  const directory = watchAgentsFile({
     file,
     serverName: "a.test" as ServerName,
     ghostPrefix: "agent_",
