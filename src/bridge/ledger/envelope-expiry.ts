@@ -54,18 +54,12 @@ interface ExpiryNotice {
   readonly reason: NoticeReason | undefined;
 }
 
-/** The notice that the room gets when an intake envelope expires for this reason. */
-const NOTICES: Readonly<Record<ExpiryReason, ExpiryNotice | undefined>> = {
+/** The notice that the room gets when an intake envelope expires for this reason; for the others it gets none. */
+const NOTICES: Readonly<Partial<Record<ExpiryReason, ExpiryNotice>>> = {
   key_wait_elapsed: { kind: "keys_missing", reason: undefined },
   key_requests_exhausted: { kind: "keys_missing", reason: undefined },
   key_withheld: { kind: "keys_missing", reason: undefined },
   device_not_trusted: { kind: "policy_denied", reason: "sender_device_untrusted" },
-  source_redacted: undefined,
-  event_unavailable: undefined,
-  event_changed: undefined,
-  sender_mismatch: undefined,
-  undecryptable: undefined,
-  operator_canceled: undefined,
 };
 
 const NO_NOTICE = [null, null, null, null, null, null, null] as const;

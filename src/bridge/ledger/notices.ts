@@ -36,31 +36,25 @@ export interface NoticeBound {
   readonly since: Date | null;
 }
 
-/** The shortest time between two such notices; undefined for one that a person waits for, or that is sent only once. */
+/** Kinds that a person waits for, or that are sent only once. */
+const WITHOUT_INTERVAL: ReadonlySet<NoticeKind> = new Set([
+  "encrypted_room_refused",
+  "delegation_failed",
+  "delegation_canceled",
+  "answer_refused",
+]);
+
+/** The shortest time between two such notices, if there is one. */
 function minimumIntervalMs(
   kind: NoticeKind,
   stage: TerminalStage | undefined,
   configuredMs: number,
 ): number | undefined {
-  switch (kind) {
-    case "encrypted_room_refused":
-    case "delegation_failed":
-    case "delegation_canceled":
-    case "answer_refused":
-      return undefined;
-    case "delegation_stopped":
-      // A card that is not trusted stops whatever is asked.
-      return stage === "agent_card" ? configuredMs : undefined;
-    case "agent_directory":
-    case "help":
-      return Math.min(configuredMs, DIRECTORY_INTERVAL_MS);
-    case "policy_denied":
-    case "rate_limited":
-    case "capacity_exceeded":
-    case "keys_missing":
-    case "cancel_refused":
-      return configuredMs;
-  }
+  // A card that is not trusted stops whatever is asked.
+  const isAlone = kind === "delegation_stopped" && stage !== "agent_card";
+  if (isAlone || WITHOUT_INTERVAL.has(kind)) return undefined;
+  const isList = kind === "agent_directory" || kind === "help";
+  return isList ? Math.min(configuredMs, DIRECTORY_INTERVAL_MS) : configuredMs;
 }
 
 export function encryptedRoomMarker(room: RoomId): string {
