@@ -12,6 +12,7 @@ import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
+import type { DelegationWorker } from "./delegation/worker.ts";
 import { createRestoreGuard } from "./health/restore-guard.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace } from "./intake/namespace.ts";
@@ -123,7 +124,10 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
   });
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
   const expiry = readsEncrypted ? [] : [createIntakeEnvelopeExpiry({ ledger, clock, log, observe })];
-  const { intake, catchup } = createIntake(options, context, { ...base, encryption, wakeups, ownership });
+  const { intake, catchup } = createIntake(options, context, {
+    ...base,
+    ...{ encryption, wakeups, ownership, delegations },
+  });
   const retention = createRetentionLoop(ledger, options, ownership, metrics);
 
   const restoreGuard = createRestoreGuard({
@@ -212,9 +216,10 @@ function createIntake(
     readonly encryption: Encryption | undefined;
     readonly wakeups: Wakeups;
     readonly ownership: Ownership;
+    readonly delegations: DelegationWorker;
   },
 ) {
-  const { ledger, ghosts, namespace, encryption, wakeups } = parts;
+  const { ledger, ghosts, namespace, encryption, wakeups, ownership, delegations } = parts;
   const { limits } = config;
   const observe = intakeMetrics(metrics);
   const handle = createTransactionHandler({
@@ -225,6 +230,11 @@ function createIntake(
     capacity: capacityOf(limits),
     noticeIntervalMs: limits.noticeInterval,
     contextLifetimeMs: limits.contextLifetime,
+    slotFor: ({ agent, ghost }, isEncrypted) => {
+      const { claimant } = ownership;
+      const isServed = claimant !== undefined && (!isEncrypted || claimant.ghosts?.includes(ghost) !== false);
+      return isServed ? delegations.reserve(agent, claimant.holder) : undefined;
+    },
     encryption: encryption?.intake,
     ready: () => catchup.ready(),
   });
@@ -250,7 +260,7 @@ function createIntake(
       wakeups.wake("memberships");
     },
     rooms: config.catchup.rooms,
-    isTurn: () => parts.ownership.owns("catchup"),
+    isTurn: () => ownership.owns("catchup"),
     catchup: encryption && ((ghost, signal) => encryption.devices.catchup(ghost, signal)),
     clock,
     log,

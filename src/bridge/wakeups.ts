@@ -37,7 +37,8 @@ export class Wakeups {
   /** Intake, or the derivation of an intake envelope, committed. */
   readonly admitted = (admitted: Admitted): void => {
     const parts: Part[] = [];
-    if (admitted.admitted + admitted.answers > 0) parts.push("delegations");
+    const claimed = admitted.claimed === undefined ? 0 : 1;
+    if (admitted.admitted - claimed + admitted.answers > 0) parts.push("delegations");
     if (admitted.notices > 0) parts.push("notices");
     if (admitted.envelopes > 0) parts.push("envelopes");
     this.wake(...parts);

@@ -109,6 +109,8 @@ export class WorkQueue<Item> {
   readonly #options: WorkQueueOptions<Item>;
   readonly #loop: WorkLoop;
   readonly #inProgress = new Set<Promise<void>>();
+  #isOpen = false;
+  #isClaiming = false;
 
   constructor(options: WorkQueueOptions<Item>) {
     this.#options = options;
@@ -120,6 +122,7 @@ export class WorkQueue<Item> {
   }
 
   start(): void {
+    this.#isOpen = true;
     this.#loop.start();
   }
 
@@ -128,8 +131,21 @@ export class WorkQueue<Item> {
   }
 
   async drain(): Promise<void> {
+    this.#isOpen = false;
     await this.#loop.drain();
     await Promise.all(this.#inProgress);
+  }
+
+  /**
+   * Takes a slot for an item that the caller is about to claim itself, and returns what uses it, or without an item gives
+   * it up. Undefined when no slot is free, or a claim may be about to take it.
+   */
+  reserve(): ((item: Item | undefined) => void) | undefined {
+    const { concurrency, work } = this.#options;
+    if (!this.#isOpen || this.#isClaiming || this.#inProgress.size >= concurrency) return undefined;
+    const { promise, resolve } = Promise.withResolvers<Item | undefined>();
+    this.#begin(promise.then((item) => (item === undefined ? undefined : work(item))));
+    return resolve;
   }
 
   /** Does what is due once; true when more may be due. @throws the first failure of an item, once all have ended */
@@ -142,19 +158,21 @@ export class WorkQueue<Item> {
 
   /** Fills the free slots. Each item that ends wakes the loop, so more is never due at once. */
   async #fill(draining: AbortSignal): Promise<false> {
-    const { claim, concurrency, giveBack } = this.#options;
+    const { claim, concurrency, giveBack, work } = this.#options;
     const limit = concurrency - this.#inProgress.size;
     if (limit <= 0) return false;
-    const claimed = await claim(limit);
+    this.#isClaiming = true;
+    const claimed = await claim(limit).finally(() => {
+      this.#isClaiming = false;
+    });
     if (draining.aborted && giveBack !== undefined) await giveBack(claimed);
-    else for (const item of claimed) this.#begin(item, draining);
+    else for (const item of claimed) this.#begin(work(item, draining));
     return false;
   }
 
-  #begin(item: Item, draining: AbortSignal): void {
-    const { work, onError } = this.#options;
-    const ended = unlessLost(work(item, draining))
-      .catch(onError)
+  #begin(work: Promise<void>): void {
+    const ended = unlessLost(work)
+      .catch(this.#options.onError)
       .finally(() => {
         this.#inProgress.delete(ended);
         this.wake();

@@ -19,6 +19,8 @@ export interface Failpoint {
   readonly when: "before" | "after";
   /** Which calls count; all of them when absent. */
   readonly counts?: (args: Args, method: string) => boolean;
+  /** What each call gets while it is armed. */
+  readonly given?: (args: Args, method: string) => Args;
   /** At which of the calls that count while it is armed, from 1; the first when absent. */
   readonly call?: number;
   /** The call waits until the homeserver has the acknowledgement of what people said. */
@@ -44,9 +46,12 @@ export const FAILPOINTS = {
   ledger_committed_pre_ack: { of: "intake", methods: ["admit"], when: "after", counts: spoken },
   /** The homeserver will not repeat the question, and nobody works on it. */
   acknowledged_pre_claim: {
-    of: "delegations",
-    methods: ["claim"],
+    of: ["delegations", "intake"],
+    methods: ["claim", "admit"],
     when: "before",
+    counts: (_args, method) => method === "claim",
+    // As if no slot were free: the question would else be claimed as it is admitted.
+    given: (args, method) => (method === "admit" ? [{ ...(args[0] as object), slotFor: undefined }] : args),
     afterAcknowledgement: true,
   },
   /** The agent has made a task, and that is not recorded. */
@@ -203,9 +208,11 @@ function replace(
     if (++calls >= (point.call ?? 1) && (await kills.take(name, point))) await dead();
   };
   Reflect.set(target, method, async function (this: unknown, ...args: unknown[]) {
-    if (kills.left(name) === 0 || point.counts?.(args, method) === false) return member.apply(this, args);
+    if (kills.left(name) === 0) return member.apply(this, args);
+    const given = [...(point.given?.(args, method) ?? args)];
+    if (point.counts?.(args, method) === false) return member.apply(this, given);
     if (point.when === "before") await dieIfDue();
-    const result = await member.apply(this, args);
+    const result = await member.apply(this, given);
     if (point.when === "after") await dieIfDue();
     return result;
   });

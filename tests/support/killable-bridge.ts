@@ -1,6 +1,6 @@
 // Loaded before the bridge's program (`node --import`), in each of its threads: the bridge as it is, but for the methods at
 // which a failpoint is (failpoints.ts). The program gets its ledger from here.
-// Invariant: nothing of what the methods do is changed.
+// Invariant: nothing of what the methods do is changed, apart from what a failpoint declares.
 import { registerHooks } from "node:module";
 import { isMainThread } from "node:worker_threads";
 import type { GhostMachine } from "../../src/bridge/crypto/machine.ts";

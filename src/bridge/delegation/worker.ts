@@ -4,6 +4,7 @@
 // every delegation finished or given back, or to the end of its lease where the database does not answer.
 import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
+import type { ClaimSlot } from "../ledger/admission-types.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";
@@ -25,6 +26,8 @@ export class DelegationWorker implements DelegationHost {
   readonly #keeper: LeaseKeeper;
   readonly #queue: WorkQueue<Claim>;
   readonly #active = new Map<string, RunningDelegation>();
+  /** The agents of questions that are being admitted and claimed. */
+  readonly #reserved = new Set<{ readonly agent: AgentId }>();
   #claimedAt = Number.NEGATIVE_INFINITY;
   /** Of {@link DelegationHost}. */
   upSince = Number.NEGATIVE_INFINITY;
@@ -54,6 +57,22 @@ export class DelegationWorker implements DelegationHost {
 
   wake(): void {
     this.#queue.wake();
+  }
+
+  /** A slot for a question to this agent that is being admitted, as long as the agent has half of its share left. */
+  reserve(agent: AgentId, holder: string): ClaimSlot | undefined {
+    const inProgress = this.#inProgressByAgent().get(agent) ?? 0;
+    const begin = 2 * inProgress < this.#shareOfAgent ? this.#queue.reserve() : undefined;
+    if (begin === undefined) return undefined;
+    const leaseUntil = this.#deps.clock.now() + this.#deps.limits.lease;
+    const reserved = { agent };
+    this.#reserved.add(reserved);
+    const end = (claimed: ClaimedDelegation | undefined) => {
+      begin(claimed && { claimed, leaseUntil });
+      // By then the work has begun.
+      queueMicrotask(() => this.#reserved.delete(reserved));
+    };
+    return { holder, leaseUntil, end };
   }
 
   /** All leases are lost, or about to be: what runs ends now, so that its slots are free for what is claimed next. */
@@ -120,9 +139,9 @@ export class DelegationWorker implements DelegationHost {
 
   #inProgressByAgent(): Map<AgentId, number> {
     const counts = new Map<AgentId, number>();
-    for (const { claimed } of this.#active.values()) {
-      counts.set(claimed.agentId, (counts.get(claimed.agentId) ?? 0) + 1);
-    }
+    const add = (agent: AgentId) => counts.set(agent, (counts.get(agent) ?? 0) + 1);
+    for (const { claimed } of this.#active.values()) add(claimed.agentId);
+    for (const { agent } of this.#reserved) add(agent);
     return counts;
   }
 

@@ -7,7 +7,7 @@ import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
-import type { Admitted, Capacity, MalformedEvent } from "../ledger/admission-types.ts";
+import type { Admission, Admitted, Capacity, MalformedEvent } from "../ledger/admission-types.ts";
 import type { DeviceMail } from "../ledger/device-inbox.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -56,6 +56,7 @@ export interface IntakeOptions {
   readonly noticeIntervalMs: number;
   /** How long an agent's conversation may be continued. */
   readonly contextLifetimeMs: number;
+  readonly slotFor?: Admission["slotFor"];
   /** Absent when `encryption.mode` is `refuse`. */
   readonly encryption?: EncryptedIntake | undefined;
   /** What a transaction waits for, for five seconds at most: a catchup that comes before it in order. */
@@ -163,6 +164,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       derive: (known) => interpretMessages(asked, known, byGhost, namespace),
       capacity: options.capacity,
       noticeIntervalMs: options.noticeIntervalMs,
+      slotFor: options.slotFor,
     });
     return {
       ...admitted,

@@ -11,6 +11,7 @@ import type {
 } from "../../domain/identifiers.ts";
 import type { DeviceMail } from "./device-inbox.ts";
 import type { RoomOrder } from "./late-events.ts";
+import type { ClaimedDelegation } from "./leases.ts";
 import type { Attachment } from "./prompts.ts";
 import type { NoticeKind, NoticeReason, SendPurpose, TerminalReason } from "./states.ts";
 
@@ -281,6 +282,16 @@ export interface Admission {
   readonly derive: (known: KnownFacts) => Derived;
   readonly capacity: Capacity;
   readonly noticeIntervalMs: number;
+  /** A slot of this process for the question, if one is free and the process can answer in such a room. */
+  readonly slotFor?: ((question: NewDelegation, isEncrypted: boolean) => ClaimSlot | undefined) | undefined;
+}
+
+/** A worker's slot for a question that is claimed as it is admitted. */
+export interface ClaimSlot {
+  readonly holder: string;
+  readonly leaseUntil: number;
+  /** Begins the work on what was claimed; without it, gives the slot up. */
+  end(claimed: ClaimedDelegation | undefined): void;
 }
 
 export interface Admitted {
@@ -301,6 +312,8 @@ export interface Admitted {
   readonly canceled: readonly string[];
   /** How many notices the transaction caused; some may be suppressed by their interval. */
   readonly notices: number;
+  /** The question that this process has claimed at once. */
+  readonly claimed?: ClaimedDelegation | undefined;
 }
 
 export const NOTHING_ADMITTED: Admitted = {

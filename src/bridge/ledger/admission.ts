@@ -2,7 +2,8 @@
 // Invariants: an event is handled once, whichever process it comes to and however often, because the transaction that
 // handles it inserts its row; a room's places have no gaps; no remote call is made meanwhile; everything of a transaction
 // is committed, or nothing. What its events mean is decided by `derive`, a pure function of the events and of the facts
-// that are known at that moment.
+// that are known at that moment. A single question whose turn it is at once is claimed as it is admitted, for a slot that
+// its process keeps for it.
 import type { Pool, PoolClient } from "pg";
 import type { EventId } from "../../domain/identifiers.ts";
 import {
@@ -18,10 +19,12 @@ import {
 import {
   type Admission,
   type Admitted,
+  type ClaimSlot,
   type Derived,
   type NewDelegation,
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
+import { admitAndClaim } from "./admit-and-claim.ts";
 import { recordAnswers, recordPosted } from "./agent-questions.ts";
 import { cancelDelegations, cancelRedacted } from "./cancellation.ts";
 import { countOpen } from "./capacity.ts";
@@ -29,9 +32,11 @@ import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
 import { keysFound } from "./envelope-expiry.ts";
 import { firstLaterPlaces, reorder } from "./late-events.ts";
+import type { ClaimedDelegation } from "./leases.ts";
 import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
 import {
   isFirstUse,
+  type Placed,
   type PlacedIntakeEnvelope,
   place,
   roomTotals,
@@ -114,6 +119,7 @@ async function admitOn(
   keys: ContentKeys,
   refuseEncryptedRooms: boolean,
   admission: Admission,
+  slotFor: NonNullable<Admission["slotFor"]>,
 ): Promise<Work<Admitted>> {
   const time = toTime(admission.receivedAt);
   const all = admission.events.map(({ event }) => event);
@@ -159,35 +165,6 @@ async function admitOn(
   const { jobs, envelopes } = placed;
   const denied = jobs.filter((entry) => entry.denied !== null).length;
   const envelopesDenied = envelopes.filter((entry) => entry.denied !== null).length;
-  const totals = roomTotals(placed);
-  const roomIds = totals.map(({ room }) => room);
-  // Each room and target is sent once; the rows refer to it by its position in the array, counted from 1.
-  const targets = [...new Map(jobs.map(({ job }) => [job.ghost, job])).values()];
-  const sent = rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
-    time,
-    jobs.length - denied,
-    roomIds,
-    totals.map(({ places }) => places),
-    totals.map(({ slots }) => slots),
-    targets.map((job) => job.ghost),
-    targets.map((job) => job.agent),
-    targets.map((job) => job.targetFingerprint),
-    jobs.map(({ job }) => job.event),
-    jobs.map(({ job }) => 1 + targets.findIndex((target) => target.ghost === job.ghost)),
-    jobs.map(({ job }) => 1 + roomIds.indexOf(job.room)),
-    jobs.map(({ job }) => job.sender),
-    jobs.map(({ job }) => job.originServerTs),
-    jobs.map(({ job }) => job.threadRoot ?? null),
-    jobs.map(({ job, denied: refused }) => (refused === null ? (sealed.get(job) ?? seal(job)) : null)),
-    jobs.map(({ seq }) => seq),
-    jobs.map(({ ordinal }) => ordinal),
-    jobs.map(({ siblings }) => siblings),
-    jobs.map(({ denied: refused }) => refused),
-    totals.map(({ gate }) => gate),
-    admission.ingress,
-    jobs.map(({ job }) => job.agentTurn),
-    jobs.map(({ job }) => job.contextId ?? null),
-  ]);
   const speakers = speakersOf(row);
   const notices = [
     ...derived.notices,
@@ -205,7 +182,21 @@ async function admitOn(
     malformed: admission.malformed.length,
     canceled: [...canceled, ...done.canceled],
     notices: notices.length,
+    claimed: undefined as ClaimedDelegation | undefined,
   };
+  const sealedOf = (job: NewDelegation) => sealed.get(job) ?? seal(job);
+  const [first] = jobs;
+  const isAlone = jobs.length === 1 && denied + envelopes.length + later.size === 0;
+  const isEncrypted = (row.rooms ?? []).some(([room, encrypted]) => encrypted && room === first?.job.room);
+  const slot = isAlone && first !== undefined ? slotFor(first.job, isEncrypted) : undefined;
+  const sent =
+    first !== undefined && slot !== undefined
+      ? admitAndClaim(client, keys, admission, { ...first, sealedPrompt: sealedOf(first.job) }, slot).then(
+          (claimed) => {
+            result.claimed = claimed;
+          },
+        )
+      : writeJobs(client, admission, placed, sealedOf);
   const further = admission.malformed.length + notices.length + envelopes.length + later.size;
   if (further === 0 && done.uses.every(({ indexDigest }) => indexDigest === undefined))
     return { result, sent };
@@ -241,6 +232,46 @@ export async function changeAsked(
     ...{ uses, indices, canceled: marked, notices: [...tooLate, ...notices] },
     answers: own.length - tooLate.length,
   };
+}
+
+function writeJobs(
+  client: PoolClient,
+  { receivedAt, ingress }: Admission,
+  placed: Placed,
+  sealedOf: (job: NewDelegation) => Buffer,
+): Promise<unknown> {
+  const { jobs } = placed;
+  const time = toTime(receivedAt);
+  const denied = jobs.filter((entry) => entry.denied !== null).length;
+  const totals = roomTotals(placed);
+  const roomIds = totals.map(({ room }) => room);
+  // Each room and target is sent once; the rows refer to it by its position in the array, counted from 1.
+  const targets = [...new Map(jobs.map(({ job }) => [job.ghost, job])).values()];
+  return rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
+    time,
+    jobs.length - denied,
+    roomIds,
+    totals.map(({ places }) => places),
+    totals.map(({ slots }) => slots),
+    targets.map((job) => job.ghost),
+    targets.map((job) => job.agent),
+    targets.map((job) => job.targetFingerprint),
+    jobs.map(({ job }) => job.event),
+    jobs.map(({ job }) => 1 + targets.findIndex((target) => target.ghost === job.ghost)),
+    jobs.map(({ job }) => 1 + roomIds.indexOf(job.room)),
+    jobs.map(({ job }) => job.sender),
+    jobs.map(({ job }) => job.originServerTs),
+    jobs.map(({ job }) => job.threadRoot ?? null),
+    jobs.map(({ job, denied: refused }) => (refused === null ? sealedOf(job) : null)),
+    jobs.map(({ seq }) => seq),
+    jobs.map(({ ordinal }) => ordinal),
+    jobs.map(({ siblings }) => siblings),
+    jobs.map(({ denied: refused }) => refused),
+    totals.map(({ gate }) => gate),
+    ingress,
+    jobs.map(({ job }) => job.agentTurn),
+    jobs.map(({ job }) => job.contextId ?? null),
+  ]);
 }
 
 async function writeEnvelopes(
@@ -282,9 +313,17 @@ export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms
      */
     async admit(admission: Admission): Promise<Admitted> {
       const roomIds = [...admission.events, ...admission.redacted].map(({ room }) => room);
-      const admitted = await inRooms(pool, roomIds, (client) =>
-        admitOn(client, keys, refuseEncryptedRooms, admission),
-      );
+      let slot: ClaimSlot | undefined;
+      let admitted: Admitted | undefined;
+      // The transaction may be made again.
+      const slotFor: Admission["slotFor"] = (...question) => (slot ??= admission.slotFor?.(...question));
+      try {
+        admitted = await inRooms(pool, roomIds, (client) =>
+          admitOn(client, keys, refuseEncryptedRooms, admission, slotFor),
+        );
+      } finally {
+        slot?.end(admitted?.claimed);
+      }
       if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
       return admitted;
     },

@@ -104,14 +104,15 @@ export interface DeferNote {
   };
 }
 
-type DelegationRow = Omit<ClaimedDelegation, "lease" | "prompt" | "a2aMessageId"> & {
+export type DelegationRow = Omit<ClaimedDelegation, "lease" | "prompt" | "a2aMessageId"> & {
   readonly id: string;
   readonly fence: string;
   readonly sealedPrompt: Buffer | undefined;
   readonly answerEventId: EventId | undefined;
 };
 
-const COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sourceEventId", d.sender_mxid AS sender,
+/** Of delegation `d`, as {@link toClaimed} takes them, apart from `resumedFrom`. */
+export const CLAIMED_COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_event_id AS "sourceEventId", d.sender_mxid AS sender,
   d.ghost_mxid AS ghost, d.agent_id AS "agentId", d.target_fingerprint AS "targetFingerprint",
   d.thread_root AS "threadRoot", d.prompt AS "sealedPrompt", d.answer_event_id AS "answerEventId", d.asked,
   d.question_key AS "questionKey", d.input_until AS "inputUntil", d.a2a_task_id AS "a2aTaskId",
@@ -149,7 +150,7 @@ const CLAIM_HEADS = statement("claim_heads")`
       state = 'dispatching', lease_holder = $1, lease_until = $4, fence = d.fence + 1,
       tried_at = COALESCE(d.tried_at, $3)
     FROM heads h WHERE d.id = h.id AND h.state IN ('queued', 'dispatching')
-    RETURNING ${COLUMNS}, h.state AS "resumedFrom"
+    RETURNING ${CLAIMED_COLUMNS}, h.state AS "resumedFrom"
   )
   SELECT (SELECT count(*)::int FROM stepped_over) AS "steppedOver", c.*
   FROM (SELECT set_config('synchronous_commit', 'off', true)) one LEFT JOIN claimed c ON true`;
@@ -165,7 +166,7 @@ const CLAIM_DUE = statement("claim_due")`
                  ELSE d.state END,
     lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1, tried_at = COALESCE(d.tried_at, $3)
   FROM due WHERE d.id = due.id
-  RETURNING ${COLUMNS}, CASE WHEN due.state = 'awaiting_input' AND NOT due.is_accepted THEN 'dispatching'
+  RETURNING ${CLAIMED_COLUMNS}, CASE WHEN due.state = 'awaiting_input' AND NOT due.is_accepted THEN 'dispatching'
     ELSE due.state END AS "resumedFrom"`;
 
 // Sets the due time of rooms whose heads are among the delegations in the CTE `held` to $4. Their rooms, and those in
@@ -219,7 +220,7 @@ const RELEASE = statement("release")`
   )
   SELECT count(*)::int AS touched FROM held`;
 
-function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
+export function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
   const { id, fence, sealedPrompt, answerEventId, ...fields } = row;
   const { sourceEventId, ghost } = fields;
   return {

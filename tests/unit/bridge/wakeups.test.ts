@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { NOTHING_ADMITTED } from "../../../src/bridge/ledger/admission-types.ts";
+import type { ClaimedDelegation } from "../../../src/bridge/ledger/leases.ts";
 import { Wakeups } from "../../../src/bridge/wakeups.ts";
 
 describe("Wakeups", () => {
@@ -23,5 +25,16 @@ describe("Wakeups", () => {
     assert.equal(told.length, 2);
     wakeups.wake("inbox");
     assert.deepEqual(told.slice(2), ["inbox"]);
+  });
+
+  it("looks for delegations when something was admitted or answered that is not claimed yet", () => {
+    const wakeups = new Wakeups({ now: () => 0, sleep: async () => undefined });
+    const told: string[] = [];
+    wakeups.tell = (message) => told.push(message);
+    const claimed = { ...NOTHING_ADMITTED, admitted: 1, claimed: {} as ClaimedDelegation };
+    wakeups.admitted(claimed);
+    assert.deepEqual(told, []);
+    wakeups.admitted({ ...claimed, answers: 1 });
+    assert.deepEqual(told, ["delegations"]);
   });
 });

@@ -72,4 +72,25 @@ describe("work queue", () => {
     ends.get(1)?.resolve();
     await drained;
   });
+
+  it("keeps a slot for what its owner claims itself, while no claim may take it", async () => {
+    const { queue: running, due, ends, begun } = queue([]);
+    assert.equal(running.reserve(), undefined, "before the start");
+    running.start();
+    assert.equal(running.reserve(), undefined, "during a claim");
+    await settled();
+    const [first, second] = [running.reserve(), running.reserve()];
+    assert.equal(running.reserve(), undefined, "without a free slot");
+    due.push(2);
+    running.wake();
+    await settled();
+    assert.deepEqual(begun(), []);
+    second?.(undefined);
+    first?.(1);
+    await settled();
+    assert.deepEqual(begun(), [1, 2]);
+    for (const { resolve } of ends.values()) resolve();
+    await running.drain();
+    assert.equal(running.reserve(), undefined, "after the end");
+  });
 });

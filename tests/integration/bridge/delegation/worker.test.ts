@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import type { AgentId } from "../../../../src/domain/identifiers.ts";
+import { namedTarget } from "../../../support/agents.ts";
 import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 import { ghost, job, room } from "../../../support/ledger.ts";
@@ -92,6 +93,24 @@ describe("delegation worker", () => {
     await harness.until(async () => (await count("agent_id = 'other' AND terminal_at IS NOT NULL")) === 1, 0);
     assert.equal(agent.seenOf("send").length, 2);
     assert.equal(await count("agent_id = 'docs' AND lease_holder IS NOT NULL"), 2);
+  });
+
+  it("a question that is claimed as it is admitted takes a slot, as long as half of its agent's share is left", async (t) => {
+    const { agent, fixture, harness, count } = await setUp(t);
+    agent.fault("send", { kind: "hang" }, 100);
+    const worker = harness.worker("one", { agentConcurrency: 4 });
+    assert.equal(worker.reserve("docs" as AgentId, "one"), undefined, "it does not run yet");
+    worker.start();
+    await harness.until(() => harness.returned.includes("claim"), 0);
+    const ask = (name: string) =>
+      fixture.admit([job(name, { room: room(name), targetFingerprint: namedTarget("docs").fingerprint })], {
+        slotFor: ({ agent: of }) => worker.reserve(of, "one"),
+      });
+    const claimed = await harness.during(Promise.all([ask("q1"), ask("q2"), ask("q3")]));
+    assert.deepEqual(claimed.map((one) => one.claimed !== undefined).sort(), [false, true, true]);
+    await harness.until(() => agent.seenOf("send").length === 2, 0);
+    assert.equal(worker.slots.free, 6);
+    assert.equal(await count("lease_holder = 'one' AND a2a_attempted"), 2);
   });
 
   it("one agent takes a quarter of the slots when nothing is said", async (t) => {

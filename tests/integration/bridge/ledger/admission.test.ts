@@ -1,16 +1,19 @@
 // Admission: what is committed, recognised and refused when the homeserver repeats or a connection breaks.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { KnownFacts } from "../../../../src/bridge/ledger/admission-types.ts";
-import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
+import type { KnownFacts, NewDelegation } from "../../../../src/bridge/ledger/admission-types.ts";
+import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
+import type { AgentId, EventId, UserId } from "../../../../src/domain/identifiers.ts";
 import {
   arrivals,
   asking,
+  BUCKET,
   claimEnvelopes,
   envelope,
   event,
   ghost,
   job,
+  LEASE_MS,
   ledgerFixture,
   room,
   T0,
@@ -122,6 +125,49 @@ describe("admission", () => {
         { agent: "stuck", server: "a.test", state: "server_capacity_exceeded", count: 1 },
       ],
     );
+  });
+
+  it("claims a single question whose turn it is at once, for a slot that its process has for it [DEL-1]", async (t) => {
+    const { delegations, admit, claim, claimOne } = await ledgerFixture(t);
+    const ended: (EventId | undefined)[] = [];
+    const slotFor = (asked: NewDelegation, isEncrypted: boolean) => ({
+      holder: isEncrypted ? "none" : asked.agent,
+      leaseUntil: T0 + LEASE_MS,
+      end: (claimed: ClaimedDelegation | undefined) => ended.push(claimed?.sourceEventId),
+    });
+    const { claimed } = await admit([job("q1")], { slotFor });
+    assert.ok(claimed);
+    assert.deepEqual(
+      [claimed.lease.holder, claimed.resumedFrom, claimed.triedAt, claimed.prompt?.text],
+      ["docs", "queued", T0, "prompt of q1"],
+    );
+    // It stands behind another one, comes with another one, or is known.
+    for (const jobs of [
+      [job("q2")],
+      [job("q3", { room: room("a") }), job("q4", { room: room("b") })],
+      [job("q1")],
+    ])
+      assert.equal((await admit(jobs, { slotFor })).claimed, undefined);
+    assert.deepEqual(ended, [event("q1"), undefined]);
+    assert.deepEqual((await claim()).map((one) => one.sourceEventId).sort(), [event("q3"), event("q4")]);
+    assert.equal(await delegations.beginDispatch(claimed.lease, BUCKET, T0), "begun");
+    await delegations.finish(claimed.lease, FAILED, T0);
+    assert.equal((await claimOne()).sourceEventId, event("q2"));
+    // Its process ended: the next holder has a higher fence.
+    const { claimed: lost } = await admit([job("q5", { room: room("empty") })], { slotFor });
+    assert.equal((await claim()).length, 0);
+    const again = await claim({ now: T0 + LEASE_MS });
+    const next = again.find((one) => one.sourceEventId === event("q5"));
+    assert.equal(Number(next?.lease.fence), 1 + Number(lost?.lease.fence));
+  });
+
+  it("gives the slot for a question up when nothing was committed [DEL-1]", async (t) => {
+    const { pool, admit } = await ledgerFixture(t);
+    await pool.query("ALTER TABLE bridge_delegations ADD CHECK (state <> 'dispatching')");
+    const ended: unknown[] = [];
+    const slotFor = () => ({ holder: "one", leaseUntil: T0, end: (claimed: unknown) => ended.push(claimed) });
+    await assert.rejects(admit([job("q1")], { slotFor }), { code: "23514" });
+    assert.deepEqual(ended, [undefined]);
   });
 
   it("admissions of one room wait for one another, and those of other rooms do not [DEL-9]", async (t) => {

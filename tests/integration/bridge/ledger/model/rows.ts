@@ -187,7 +187,7 @@ export class ModelRows {
     });
   }
 
-  protected isHead = (one: Delegation): boolean => this.room(one.room).line[0] === one;
+  isHead = (one: Delegation): boolean => this.room(one.room).line[0] === one;
 
   openIn(where: (one: Delegation) => boolean): number {
     return [...this.delegations.values()].filter((one) => isOpen(one) && where(one)).length;

@@ -73,6 +73,7 @@ const COMMANDS = fc.oneof(
     room: fc.nat(ROOMS.length - 1),
     sender: fc.nat(1),
     what: fc.array(fc.constantFrom(0, 1, 1, 2), { minLength: 1, maxLength: 3 }),
+    claims: fc.boolean(),
   }),
   of(1, "repeat", { which }, false),
   of(3, "answer", { which, isRepeated: fc.boolean() }),

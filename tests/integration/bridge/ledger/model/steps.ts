@@ -28,7 +28,7 @@ import {
 } from "./world.ts";
 
 export interface Steps {
-  admit: { room: number; sender: number; what: readonly number[]; fault?: Fault };
+  admit: { room: number; sender: number; what: readonly number[]; claims?: boolean; fault?: Fault };
   repeat: { which: number };
   answer: { which: number; isRepeated: boolean; fault?: Fault };
   redact: { which: number; fault?: Fault };
@@ -62,7 +62,8 @@ function pick(w: World, which: number, ...states: readonly DelegationState[]): C
   return recent(lost.length > 0 && which % 4 === 2 ? lost : usable, which);
 }
 
-function admitArrivals(w: World, found: readonly Arrival[], fault?: Fault) {
+/** @param holder who claims a single question as it is admitted */
+async function admitArrivals(w: World, found: readonly Arrival[], fault?: Fault, holder?: string) {
   const events = found.flatMap(
     ({ event, room: where, sender, ghosts }): (NewDelegation | NewIntakeEnvelope)[] => {
       const at = { room: where as RoomId, sender: sender as UserId };
@@ -72,8 +73,14 @@ function admitArrivals(w: World, found: readonly Arrival[], fault?: Fault) {
     },
   );
   const { room, global, ...shares } = LIMITS;
-  const options = { ...arrivals(...events), receivedAt: w.now, capacity: { room, global, ...shares } };
-  return w.perform(
+  const capacity = { room, global, ...shares };
+  const leaseUntil = w.now + LEASE_MS;
+  const end = (claimed: ClaimedDelegation | undefined) => {
+    if (claimed !== undefined) w.claims.push(claimed);
+  };
+  const slotFor = () => (holder === undefined ? undefined : { holder, leaseUntil, end });
+  const options = { ...arrivals(...events), receivedAt: w.now, capacity, slotFor };
+  const done = await w.perform(
     fault,
     async () => {
       const { admitted, replayed } = await w.admit([], options);
@@ -81,6 +88,14 @@ function admitArrivals(w: World, found: readonly Arrival[], fault?: Fault) {
     },
     () => w.model.admit(found, w.now, KEY_WAIT_MS),
   );
+  if (holder === undefined) return done;
+  for (const { key, fence } of (await w.read()).delegations) {
+    const one = w.model.delegations.get(key);
+    if (one?.fence !== fence - 1) continue;
+    assert.ok(w.model.isHead(one), `${key} was claimed, and its turn has not come`);
+    w.model.claimed(key, holder, w.now, leaseUntil);
+  }
+  return done;
 }
 
 /** A transaction of one event that asks nobody. */
@@ -172,7 +187,7 @@ function assertClaimed(found: ClaimedDelegation, one: Delegation): void {
 }
 
 export const STEPS: { [Kind in keyof Steps]: (w: World, step: Steps[Kind]) => Promise<unknown> } = {
-  admit: async (w, { room: r, sender, what, fault }) => {
+  admit: async (w, { room: r, sender, what, claims = false, fault }) => {
     const at = { room: ROOMS[r] as string, sender: SENDERS[sender] as string };
     const found = what.map((count): Arrival => {
       const isEncrypted = count === 0 && r !== 2;
@@ -183,7 +198,7 @@ export const STEPS: { [Kind in keyof Steps]: (w: World, step: Steps[Kind]) => Pr
       };
     });
     w.transactions.push(found);
-    await admitArrivals(w, found, fault);
+    await admitArrivals(w, found, fault, claims ? "worker 0" : undefined);
   },
   repeat: async (w, { which }) => {
     const found = recent(w.transactions, which);
