@@ -171,9 +171,9 @@ async function call(
   const begin = async (): Promise<AgentUpdate> => {
     if (!client.streams) return await client.send(question, running.signal, onSent);
     live = new LiveStream(deps.clock, running.signal, (signal) => client.stream(question, signal, onSent));
-    const step = await live.next();
-    if (step.kind !== "update") throw new A2aFailure("ambiguous");
-    return step.update;
+    const update = await live.next();
+    if (typeof update === "string") throw new A2aFailure("ambiguous");
+    return update;
   };
   try {
     const update = await running.naming(begin);

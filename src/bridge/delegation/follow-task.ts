@@ -129,12 +129,12 @@ class Follower {
 
   async #read(live: LiveStream, client: AgentClient): Promise<DelegationVerdict | undefined> {
     try {
-      const step = await live.next(Math.min(RECHECK_MS, this.#deadline - this.#running.now));
-      if (step.kind === "update") {
+      const update = await live.next(Math.min(RECHECK_MS, this.#deadline - this.#running.now));
+      if (typeof update !== "string") {
         this.#lastEventAt = this.#running.now;
-        return await this.#take(await this.#withoutGap(step.update, client));
+        return await this.#take(await this.#withoutGap(update, client));
       }
-      if (step.kind === "quiet") {
+      if (update === "quiet") {
         if (!this.#isDue(this.#lastEventAt, SILENCE_MS)) return undefined;
         this.#lastEventAt = this.#running.now;
         return await this.#take({ kind: "task", task: await this.#getTask(client) });

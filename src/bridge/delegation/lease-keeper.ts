@@ -7,11 +7,8 @@ import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { Lease } from "../ledger/leases.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 
-export interface LeaseEvents {
-  /** Another holder has it, or it is terminal. */
-  lost(): void;
-  canceled(): void;
-}
+/** Told once: another holder has the lease, or its delegation is terminal; or it is to be canceled. */
+type Told = (why: "lost" | "canceled") => void;
 
 export interface HeldLease {
   isFresh(): boolean;
@@ -20,7 +17,7 @@ export interface HeldLease {
 
 interface Held {
   readonly lease: Lease;
-  readonly events: LeaseEvents;
+  readonly tell: Told;
   until: number;
 }
 
@@ -42,8 +39,8 @@ export class LeaseKeeper {
     this.loop = new WorkLoop({ clock, onError, pollIntervalMs: leaseMs / 3, round: () => this.renew() });
   }
 
-  hold(lease: Lease, until: number, events: LeaseEvents): HeldLease {
-    const held: Held = { lease, events, until };
+  hold(lease: Lease, until: number, tell: Told): HeldLease {
+    const held: Held = { lease, tell, until };
     this.#held.set(lease.delegationId, held);
     return {
       isFresh: () => this.#options.clock.now() < held.until,
@@ -78,9 +75,9 @@ export class LeaseKeeper {
       if (held.has(id)) each.until = until;
       else {
         this.#held.delete(id);
-        each.events.lost();
+        each.tell("lost");
       }
-      if (canceled.has(id)) each.events.canceled();
+      if (canceled.has(id)) each.tell("canceled");
     }
   }
 }

@@ -49,7 +49,7 @@ export class RunningDelegation {
   isDownloading = false;
   lease: HeldLease | undefined;
   #controller = new AbortController();
-  #interrupted: Interruption | undefined;
+  interrupted: Interruption | undefined;
   #inFlight: "naming" | "sending" | undefined;
 
   constructor(claimed: ClaimedDelegation, deps: DelegationDependencies, host: DelegationHost) {
@@ -82,14 +82,10 @@ export class RunningDelegation {
     return this.stage === "follow" && !this.holdsStream;
   }
 
-  get interrupted(): Interruption | undefined {
-    return this.#interrupted;
-  }
-
   interrupt(why: Interruption): void {
     // A redaction is acted on once; a lost lease or a drain ends whatever runs.
-    if (why === "canceled" && this.#interrupted !== undefined) return;
-    this.#interrupted = why;
+    if (why === "canceled" && this.interrupted !== undefined) return;
+    this.interrupted = why;
     const abort = () => this.#abort(why);
     if (why !== "canceled" || this.#inFlight === undefined) abort();
     // An agent that does not answer must not hold up the cancellation for as long as a request may take.
@@ -109,13 +105,13 @@ export class RunningDelegation {
 
   async #whileInFlight<T>(what: "naming" | "sending", call: () => Promise<T>): Promise<T> {
     this.signal.throwIfAborted();
-    const isCanceling = this.#interrupted === "canceled";
+    const isCanceling = this.interrupted === "canceled";
     this.#inFlight = what;
     try {
       return await call();
     } finally {
       this.#inFlight = undefined;
-      if (this.#interrupted === "canceled" && !isCanceling) this.#abort("canceled");
+      if (this.interrupted === "canceled" && !isCanceling) this.#abort("canceled");
     }
   }
 

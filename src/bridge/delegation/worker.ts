@@ -162,10 +162,7 @@ export class DelegationWorker implements DelegationHost {
     const { lease } = claimed;
     const { delegationId } = lease;
     const running = new RunningDelegation(claimed, this.#deps, this);
-    running.lease = this.#keeper.hold(lease, leaseUntil, {
-      lost: () => running.interrupt("lost"),
-      canceled: () => running.interrupt("canceled"),
-    });
+    running.lease = this.#keeper.hold(lease, leaseUntil, (why) => running.interrupt(why));
     // A row whose lease ran out unnoticed can be claimed again: what still runs on the old one is over.
     this.#active.get(delegationId)?.interrupt("lost");
     this.#active.set(delegationId, running);

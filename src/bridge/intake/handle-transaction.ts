@@ -8,7 +8,6 @@ import type { UnknownObject } from "../../domain/json.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { Admission, Admitted, Capacity, MalformedEvent } from "../ledger/admission-types.ts";
-import type { DeviceMail } from "../ledger/device-inbox.ts";
 import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
@@ -95,9 +94,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
   const { ledger, agents, namespace, clock, encryption } = options;
 
   /** Makes durable what came for own machines; returns the rest, and how much was for none. */
-  const receive = async (
-    extensions: UnknownObject,
-  ): Promise<{ readonly mail: readonly DeviceMail[]; readonly ignored: number }> => {
+  const receive = async (extensions: UnknownObject) => {
     if (encryption === undefined || Object.keys(extensions).length === 0) return { mail: [], ignored: 0 };
     const { devices } = encryption;
     const { changes, ignored } = readDevicePart(extensions, namespace, devices.known());

@@ -4,11 +4,6 @@ import type { Clock } from "../../../domain/clock.ts";
 import { resultWithin } from "../../../runtime/concurrency.ts";
 import type { AgentUpdate } from "./protocol.ts";
 
-export type StreamStep =
-  | { readonly kind: "update"; readonly update: AgentUpdate }
-  | { readonly kind: "ended" }
-  | { readonly kind: "quiet" };
-
 export class LiveStream {
   readonly #updates: AsyncGenerator<AgentUpdate, void>;
   readonly #controller = new AbortController();
@@ -25,16 +20,16 @@ export class LiveStream {
     this.#updates = open(AbortSignal.any([parent, this.#controller.signal]));
   }
 
-  /** The next step; `quiet` when there is none within `waitMs` (without a limit when undefined). */
-  async next(waitMs?: number): Promise<StreamStep> {
+  /** The next update; `quiet` when there is none within `waitMs` (without a limit when undefined). */
+  async next(waitMs?: number): Promise<AgentUpdate | "ended" | "quiet"> {
     this.#pending ??= this.#updates.next();
     try {
       const next = await (waitMs === undefined
         ? this.#pending
         : resultWithin(this.#clock, waitMs, this.#pending));
-      if (next === undefined) return { kind: "quiet" };
+      if (next === undefined) return "quiet";
       this.#pending = undefined;
-      return next.done ? { kind: "ended" } : { kind: "update", update: next.value };
+      return next.done ? "ended" : next.value;
     } catch (error) {
       this.#pending = undefined;
       throw error;

@@ -3,12 +3,7 @@
 import type { Clock } from "../../../domain/clock.ts";
 
 /** The reason of the abort when the time is up. */
-export class TimeUp extends Error {
-  constructor() {
-    super("the time limit of the exchange has passed");
-    this.name = "TimeUp";
-  }
-}
+export class TimeUp extends Error {}
 
 /** Made once: a reason that `abort` makes by itself captures a stack each time. */
 const OVER = new DOMException("the exchange is over", "AbortError");

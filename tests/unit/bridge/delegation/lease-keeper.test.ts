@@ -26,10 +26,7 @@ function keeper() {
   });
   const told: string[] = [];
   const hold = (id: string) =>
-    subject.hold(lease(id), clock.now() + LEASE_MS, {
-      lost: () => told.push(`lost ${id}`),
-      canceled: () => told.push(`canceled ${id}`),
-    });
+    subject.hold(lease(id), clock.now() + LEASE_MS, (why) => told.push(`${why} ${id}`));
   return { subject, clock, asked, answers, told, hold };
 }
 
