@@ -15,7 +15,6 @@ export type Revision = string & { readonly [brand]: "Revision" };
 /** Texts that are kept, in UTF-16 code units; each ID counts as that much more. */
 const KEPT_TEXTS = 8 << 20;
 const KEPT_LISTINGS = 16;
-const KEPT_COMMITS = 10_000;
 
 const OBJECT_ID = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
 
@@ -46,12 +45,6 @@ export function isFile({ mode }: Pick<TreeEntry, "mode">): boolean {
   return mode === "100644" || mode === "100755";
 }
 
-export interface CommitFacts {
-  /** When it was committed, by its committer's clock: seconds since the Unix epoch. */
-  readonly at: number;
-  readonly parents: readonly Revision[];
-}
-
 export class Repository {
   readonly path: string;
   readonly branch: string;
@@ -60,7 +53,6 @@ export class Repository {
     sizeCalculation: (text, id) => text.length + id.length,
   });
   readonly #listings = new LRUCache<string, readonly TreeEntry[]>({ max: KEPT_LISTINGS });
-  readonly #commits = new LRUCache<Revision, CommitFacts>({ max: KEPT_COMMITS });
 
   private constructor(path: string, branch: string) {
     this.path = path;
@@ -126,19 +118,12 @@ export class Repository {
   /** Whether `ancestor` is `descendant` or one of its ancestors; false also when it is unknown here. */
   async isAncestor(ancestor: Revision, descendant: Revision): Promise<boolean> {
     if (ancestor === descendant) return true;
-    if (this.#commits.get(descendant)?.parents.includes(ancestor) === true) return true;
     const answer = await git(["merge-base", "--is-ancestor", ancestor, descendant], this.call());
     return answer.code === 0;
   }
 
-  keep(revision: Revision, facts: CommitFacts): void {
-    this.#commits.set(revision, facts);
-  }
-
-  /** When commits were made, in seconds since the Unix epoch and in any order, by one call of git at most. */
+  /** When commits were made, in seconds since the Unix epoch and in any order. */
   async datesOf(revisions: readonly Revision[]): Promise<readonly number[]> {
-    const kept = revisions.map((revision) => this.#commits.get(revision)?.at);
-    if (!kept.includes(undefined)) return kept.flatMap((at) => at ?? []);
     const printed = await gitLine(["log", "--no-walk", "--format=%ct", ...revisions], this.call());
     return printed.split("\n").map(Number);
   }

@@ -46,7 +46,6 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
     const id = await gitLine(["commit-tree", ...sign, ...parents, tree], call);
     const revision = parseRevision(id);
     if (revision === undefined) throw new DrawbridgeError("internal", "git commit-tree printed no commit");
-    repository.keep(revision, { at: seconds, parents: commit.parents });
     return revision;
   } finally {
     rmSync(folder, { recursive: true, force: true });
