@@ -9,7 +9,7 @@ import {
   operatorItem,
 } from "../../records/format/evidence-item.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
-import type { PlaneName } from "../plane-order.ts";
+import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { type PartnerEntry, planeState, type Registry } from "../registry/partner.ts";
 
 /** Text by path below `rendered/` (one machine) or `kubernetes/`, such as `border/policy.json`. */
@@ -76,16 +76,17 @@ export type PlaneOutcome =
   | { readonly state: "incomplete"; readonly changed: boolean; readonly outOfReach: readonly OutOfReach[] }
   | { readonly state: "deferred"; readonly reason: string; readonly retryAfterMs: number };
 
-export interface Drift {
-  readonly plane: PlaneName;
-  readonly subject: string;
+export const Drift = z.strictObject({
+  plane: z.enum(PLANE_NAMES),
+  /** A file, a room ID, a client ID. */
+  subject: z.string(),
   /** `edited`, `missing`, `extra`, … */
-  readonly kind: string;
+  kind: z.string(),
   /** SHA-256, tagged, of what was found; null when nothing was. */
-  readonly found: string | null;
-  /** A file whose text the reconciler keeps before the plane overwrites it; absent for anything but a file. */
-  readonly file?: string;
-}
+  found: z.string().nullable(),
+});
+/** With a file whose text the reconciler keeps before the plane overwrites it; absent for anything but a file. */
+export type Drift = z.output<typeof Drift> & { readonly file?: string };
 
 export interface PlaneRuntime {
   readonly name: PlaneName;

@@ -13,7 +13,7 @@ import {
 } from "../registry/retired-identities-checks.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 import { canReadSigners, type RefusedCommit, refusedCommits } from "../repository/signatures.ts";
-import { type RefusalReason, readHead } from "../state/plane-records.ts";
+import { type Refusal, readHead } from "../state/plane-records.ts";
 import type { ReconcileContext } from "./context.ts";
 import {
   type DesiredState,
@@ -24,12 +24,6 @@ import {
   renderedChanges,
   stateAt,
 } from "./desired-state.ts";
-
-export interface Refusal {
-  readonly reason: RefusalReason;
-  readonly detail: string;
-  readonly hint: string;
-}
 
 export type Assessment =
   | { readonly good: true; readonly desired: DesiredState }

@@ -11,7 +11,7 @@ import type { SigningPolicy } from "../repository/signatures.ts";
 import type { CommitAuthor } from "../repository/write-commit.ts";
 import type { DriftRecord } from "../state/drift-records.ts";
 import { StateFolder } from "../state/folder.ts";
-import type { Applied, RefusalReason } from "../state/plane-records.ts";
+import type { Applied, Refusal } from "../state/plane-records.ts";
 
 export interface ReconcileContext {
   readonly repository: Repository;
@@ -81,16 +81,12 @@ export type ReconcileEvent =
       /** Of the planes; null where one plane alone is applied. */
       readonly order: "closing" | "opening" | null;
     }
-  /** The branch's head is not accepted; the last good revision stays in force. */
-  | {
+  /** The branch's head is not accepted; the last good revision stays in force, or none was ever accepted. */
+  | ({
       readonly event: "head_refused";
       readonly revision: string | null;
-      readonly reason: RefusalReason;
-      readonly detail: string;
-      readonly hint: string;
-      /** What stays in force; null when nothing was ever accepted. */
       readonly inForce: string | null;
-    }
+    } & Refusal)
   | { readonly event: "plane_begun"; readonly plane: PlaneName; readonly revision: string }
   | ({
       readonly event: "plane_ended";

@@ -5,8 +5,8 @@
 import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { clientsInForce, planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
-import { readHead, readPlane, writeHead } from "../state/plane-records.ts";
-import { assess, type Refusal } from "./accept-head.ts";
+import { type Refusal, readHead, readPlane, writeHead } from "../state/plane-records.ts";
+import { assess } from "./accept-head.ts";
 import { type AppliedPlane, type ApplyPlaneOptions, stepPlane } from "./apply-plane.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
 import { type DesiredState, stateAt } from "./desired-state.ts";

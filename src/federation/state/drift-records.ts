@@ -7,8 +7,7 @@ import { z } from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import { jsonText } from "../../domain/json.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
-import { PLANE_NAMES } from "../plane-order.ts";
-import type { Drift } from "../planes/plane.ts";
+import { Drift } from "../planes/plane.ts";
 import type { StateFolder } from "./folder.ts";
 
 const KEPT_MAX = 1_000;
@@ -17,10 +16,7 @@ const KEPT_FILE_BYTES_MAX = 16 * 1_048_576;
 export const DriftRecord = z.strictObject({
   schema: z.literal("svc.federation.drift.v1"),
   at: z.iso.datetime(),
-  plane: z.enum(PLANE_NAMES),
-  subject: z.string(),
-  kind: z.string(),
-  found: z.string().nullable(),
+  ...Drift.shape,
   revision: z.string(),
   /** Where the text is kept, below the state folder; null when there was none to keep. */
   kept: z.string().nullable(),

@@ -57,7 +57,13 @@ export const RefusalReason = z.enum([
   "readmission_missing",
   "render_differs",
 ]);
-export type RefusalReason = z.output<typeof RefusalReason>;
+
+/** Why a head is not accepted. */
+export interface Refusal {
+  readonly reason: z.output<typeof RefusalReason>;
+  readonly detail: string;
+  readonly hint: string;
+}
 
 const HeadRecord = z.strictObject({
   version: z.literal(1),

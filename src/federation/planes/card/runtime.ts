@@ -133,12 +133,8 @@ interface ProbeOptions {
   readonly clock: Clock;
 }
 
-type Observe = (
-  probe: string,
-  layer: string,
-  subject: string,
-  find: () => Promise<OperatorFinding> | OperatorFinding,
-) => Promise<EvidenceItem>;
+type Find = Parameters<typeof observeInside>[2];
+type Observe = (probe: string, layer: string, subject: string, find: Find) => Promise<EvidenceItem>;
 
 export async function cardEvidence(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
   const partner = options.partner.partner.serverName;
@@ -200,10 +196,9 @@ async function theirCards(options: ProbeOptions, observe: Observe): Promise<Evid
     isClosed && isDesired
       ? await decisionsOnceRejected(audit, agents, options.clock)
       : await lastCardDecisions(audit);
-  const items: EvidenceItem[] = [];
-  for (const agent of agents) {
-    items.push(
-      await observe("card_trust", "bridge", agent, () => {
+  return Promise.all(
+    agents.map((agent) =>
+      observe("card_trust", "bridge", agent, () => {
         if (decisions === undefined) return { verdict: "unknown", reason: "audit_unreadable" };
         const decision = decisions.get(agent);
         const references = inForce !== undefined && isDesired ? [inForce] : [];
@@ -213,9 +208,8 @@ async function theirCards(options: ProbeOptions, observe: Observe): Promise<Evid
           ? { verdict: "closed", reason: "not_in_agents_file", references }
           : { verdict: "unknown", reason: "never_decided", references };
       }),
-    );
-  }
-  return items;
+    ),
+  );
 }
 
 /** Whether the agents.yaml that the bridge has in force lets the partner's users ask any agent. */
