@@ -58,7 +58,8 @@ export async function planPurge(
   const rooms: PlannedRoom[] = [];
   const staying: PurgePlan["staying"] = [];
   const known = new Set(found.map(({ room }) => visibleId(room)));
-  for (const subject of purge.rooms) {
+  const named = new Set(purge.rooms);
+  for (const subject of named) {
     // It was purged before, was never the partner's, or is mistyped.
     const reason = "not_a_room_of_the_partner_here";
     if (!known.has(subject)) staying.push({ subject, reason, events: null });
@@ -66,7 +67,7 @@ export async function planPurge(
   await mapConcurrent(found, ROOMS_AT_ONCE, async (one) => {
     const room = visibleId(one.room);
     const events = await homeserver.countEvents(one.room, own, partner);
-    if (!purge.rooms.includes(room)) {
+    if (!named.has(room)) {
       staying.push({ subject: room, reason: "not_named_in_the_record", events: events.partner });
       return;
     }

@@ -82,7 +82,7 @@ function requireWithinRun(run: Run, { envelopes }: HeldStatements, nowMs: number
     if (Date.parse(at) < from) return [{ ...problem, detail: "closed before the run was opened" }];
     return Date.parse(at) > until ? [{ ...problem, detail: "closed in the future" }] : [];
   });
-  refuseUnlessClean("the exchange file is refused, and nothing of it was taken in", problems);
+  refuseUnlessClean(REFUSED, problems);
 }
 
 /** The completion, which both sign, names one trigger: a difference is reported at the first stage, not at the last. */
