@@ -7,7 +7,7 @@ import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { DelegationOutcome, LimiterBucket, LimiterRefusal } from "../ledger/delegations.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
-import { LiveStream } from "./a2a/live-stream.ts";
+import { type LiveStream, liveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate, FilePart, Question } from "./a2a/protocol.ts";
 import { ask } from "./agent-question.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
@@ -170,7 +170,7 @@ async function call(
   let live: LiveStream | undefined;
   const begin = async (): Promise<AgentUpdate> => {
     if (!client.streams) return await client.send(question, running.signal, onSent);
-    live = new LiveStream(deps.clock, running.signal, (signal) => client.stream(question, signal, onSent));
+    live = liveStream(deps.clock, running.signal, (signal) => client.stream(question, signal, onSent));
     const update = await live.next();
     if (typeof update === "string") throw new A2aFailure("ambiguous");
     return update;

@@ -4,8 +4,8 @@
 // a poll; an agent that is away is called with a back-off; the wait for an answer has an end.
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
-import { LiveStream } from "./a2a/live-stream.ts";
-import type { AgentUpdate, ContentPart, Phase } from "./a2a/protocol.ts";
+import { type LiveStream, liveStream } from "./a2a/live-stream.ts";
+import type { AgentUpdate, ContentPart } from "./a2a/protocol.ts";
 import { type AskedBack, ask } from "./agent-question.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
@@ -27,6 +27,7 @@ const REPORT_LENGTH_MAX = 2_000;
 export const FAULTS_MAX = 5;
 /** The least wait for a card that cannot be fetched. */
 const UNKNOWN_WAIT_MS_MIN = 500;
+const POLL_MS_MIN = 500;
 
 export interface Followed {
   readonly taskId: string;
@@ -51,203 +52,164 @@ export function followAccepted(running: RunningDelegation): Promise<DelegationVe
 
 export async function follow(running: RunningDelegation, followed: Followed): Promise<DelegationVerdict> {
   running.stage = "follow";
-  const follower = new Follower(running, followed);
-  try {
-    for (;;) {
-      const verdict = await follower.step();
-      if (verdict !== undefined) return verdict;
-    }
-  } finally {
-    follower.close();
-  }
-}
-
-class Follower {
-  readonly #running: RunningDelegation;
-  readonly #followed: Followed;
-  readonly #deadline: number;
-  #live: LiveStream | undefined;
-  #streamsOpened: number;
-  /** Polls in a row in which the agent broke the rules of A2A. */
-  #faults: number;
-  #check: ClearedTarget | undefined;
-  #client: AgentClient | undefined;
-  #checkedAt = Number.NEGATIVE_INFINITY;
-  #lastEventAt: number;
+  const { claimed, deps, host } = running;
+  const { taskId, assembly } = followed;
+  const deadline = followed.acceptedAt + deps.limits.answerDeadline;
+  let live = host.mayStream(claimed.agentId) ? followed.live : undefined;
+  if (live === undefined) followed.live?.close();
+  running.holdsStream = live !== undefined;
   /** Updates may have been missed: the task was taken up late, or its stream broke. */
-  #hasGap: boolean;
-  #isBroken = false;
-  #reported = "";
-  #reportedAt = Number.NEGATIVE_INFINITY;
+  let hasGap = live === undefined;
+  let isBroken = false;
+  let streamsOpened = claimed.streamsOpened + (followed.live === undefined ? 0 : 1);
+  /** Polls in a row in which the agent broke the rules of A2A. */
+  let { faults } = claimed;
+  let check: ClearedTarget | undefined;
+  let client: AgentClient | undefined;
+  let checkedAt = Number.NEGATIVE_INFINITY;
+  let lastEventAt = running.now;
+  let reported = "";
+  let reportedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(running: RunningDelegation, followed: Followed) {
-    const { claimed, host } = running;
-    this.#running = running;
-    this.#followed = followed;
-    this.#deadline = followed.acceptedAt + running.deps.limits.answerDeadline;
-    this.#lastEventAt = running.now;
-    this.#streamsOpened = claimed.streamsOpened + (followed.live === undefined ? 0 : 1);
-    this.#faults = claimed.faults;
-    if (host.mayStream(claimed.agentId)) this.#live = followed.live;
-    else followed.live?.close();
-    this.#hasGap = this.#live === undefined;
-    running.holdsStream = this.#live !== undefined;
-  }
+  const isDue = (since: number, afterMs: number) => running.now - since >= afterMs;
+  const getTask = (from: AgentClient) => from.getTask(taskId, running.signal);
 
-  close(): void {
-    this.#live?.close();
-    this.#live = undefined;
-    this.#running.holdsStream = false;
-    this.#hasGap = true;
-  }
+  const close = () => {
+    live?.close();
+    live = undefined;
+    running.holdsStream = false;
+    hasGap = true;
+  };
 
-  /** One wait or one call. Returns a verdict when the task, or the following of it, has ended. */
-  async step(): Promise<DelegationVerdict | undefined> {
-    const { taskId } = this.#followed;
-    if (this.#running.now >= this.#deadline) {
-      this.close();
-      await cancelTask(this.#running, taskId);
-      return finish(failed("follow", "answer_deadline_exceeded"));
-    }
-    if (this.#live === undefined || this.#isDue(this.#checkedAt, RECHECK_MS)) {
-      const check = await recheck(this.#running.deps, this.#running.claimed);
-      if (check.kind === "stopped") return finish(stoppedFollowing(check));
-      if (check.kind === "unknown") return this.#unknown(Math.max(check.retryAfterMs, UNKNOWN_WAIT_MS_MIN));
-      this.#check = check;
-      this.#checkedAt = this.#running.now;
-      try {
-        this.#client = this.#running.connect(check);
-      } catch (error) {
-        if (error instanceof A2aFailure) return finish(failed("follow", "agent_protocol_error"));
-        throw error;
-      }
-    }
-    const client = this.#client;
-    if (client === undefined) return undefined;
-    return this.#live === undefined ? this.#poll(client) : this.#read(this.#live, client);
-  }
+  /** Releases the delegation until its next poll, which is not later than its deadline. */
+  const later = (ms: number, hasProgressed: boolean): DelegationVerdict => {
+    const noted = { hasProgressed, streamsOpened, faults: hasProgressed ? 0 : faults };
+    const wakeAt = Math.min(running.now + ms, deadline);
+    return { kind: "defer", wakeAt, reason: "task_open", undelivered: false, followed: noted };
+  };
 
-  async #read(live: LiveStream, client: AgentClient): Promise<DelegationVerdict | undefined> {
+  /** Keeps what the agent says about its work. What comes faster than it is shown is left out. */
+  const report = async (update: Exclude<AgentUpdate, { kind: "message" }>) => {
+    if (update.kind === "artifact" || !isDue(reportedAt, REPORT_MS)) return;
+    const text = reportOf(update.kind === "task" ? update.task.statusParts : update.parts);
+    if (text === "" || text === reported) return;
+    reported = text;
+    reportedAt = running.now;
+    await running.persist(() => deps.ledger.recordReport(claimed.lease, text));
+  };
+
+  const take = async (update: AgentUpdate): Promise<DelegationVerdict | undefined> => {
+    // Once there is a task, a message is no answer; updates of other tasks are ignored.
+    if (update.kind === "message") return undefined;
+    if ((update.kind === "task" ? update.task.taskId : update.taskId) !== taskId) return undefined;
+    const phase = assembly.take(update, check?.card.capabilities.streaming === true) ?? "open";
+    if (phase === "open") await report(update);
+    if (phase === "open" || isAnswered(update, claimed.questionKey)) return undefined;
+    close();
+    if (phase === "completed") return recordAndSend(running, assembly.answer(), check?.agentVersion);
+    if (phase === "input_required") return ask(running, askedIn(update, check?.agentVersion));
+    if (phase === "auth_required") await cancelTask(running, taskId);
+    const ended = endOfPhase(phase, "follow");
+    return ended === undefined ? undefined : finish(ended);
+  };
+
+  /** A stream that was joined late may lack artifacts, so the whole task is read before its answer is sent. */
+  const withoutGap = async (update: AgentUpdate, from: AgentClient): Promise<AgentUpdate> => {
+    const isEnd = update.kind === "status" && update.phase === "completed";
+    if (!isEnd || !hasGap || update.taskId !== taskId) return update;
+    const task = await getTask(from);
+    // The store of some agents lags behind their stream; then the stream counts.
+    return task.phase === "completed" ? { kind: "task", task } : update;
+  };
+
+  const read = async (stream: LiveStream, from: AgentClient): Promise<DelegationVerdict | undefined> => {
     try {
-      const update = await live.next(Math.min(RECHECK_MS, this.#deadline - this.#running.now));
+      const update = await stream.next(Math.min(RECHECK_MS, deadline - running.now));
       if (typeof update !== "string") {
-        this.#lastEventAt = this.#running.now;
-        return await this.#take(await this.#withoutGap(update, client));
+        lastEventAt = running.now;
+        return await take(await withoutGap(update, from));
       }
       if (update === "quiet") {
-        if (!this.#isDue(this.#lastEventAt, SILENCE_MS)) return undefined;
-        this.#lastEventAt = this.#running.now;
-        return await this.#take({ kind: "task", task: await this.#getTask(client) });
+        if (!isDue(lastEventAt, SILENCE_MS)) return undefined;
+        lastEventAt = running.now;
+        return await take({ kind: "task", task: await getTask(from) });
       }
     } catch (error) {
       if (!(error instanceof A2aFailure)) throw error;
       if (error.kind === "too_large") return finish(failed("follow", "answer_too_large"));
     }
-    this.close();
-    this.#isBroken = true;
+    close();
+    isBroken = true;
     return undefined;
-  }
+  };
 
-  async #poll(client: AgentClient): Promise<DelegationVerdict | undefined> {
+  const pollFailed = (failure: A2aFailure): DelegationVerdict => {
+    const verdict = FOLLOW_VERDICTS[failure.kind];
+    if (failure.kind === "protocol") faults++;
+    const isTolerated = failure.kind === "protocol" && faults < FAULTS_MAX;
+    if (verdict.kind === "end" && !isTolerated) return finish(failed("follow", verdict.reason));
+    const asked = Math.min(failure.retryAfterMs ?? 0, ASKED_WAIT_MS_MAX);
+    const backoffMs = running.backoff(claimed.resumedFrom === "following" ? claimed.attempts : 0);
+    return later(Math.max(backoffMs, asked), false);
+  };
+
+  const poll = async (from: AgentClient): Promise<DelegationVerdict | undefined> => {
     try {
-      const task = await this.#getTask(client);
-      const verdict = await this.#take({ kind: "task", task });
+      const verdict = await take({ kind: "task", task: await getTask(from) });
       if (verdict !== undefined) return verdict;
     } catch (error) {
       if (!(error instanceof A2aFailure)) throw error;
-      return this.#failed(error);
+      return pollFailed(error);
     }
     // The first poll after a claim leads to a stream at once; after a broken stream there is a pause.
-    const streams = client.streams && !this.#isBroken && this.#streamsOpened < STREAM_TRIES;
-    if (!streams || !this.#running.host.mayStream(this.#running.claimed.agentId))
-      return this.#later(this.#pollIntervalMs(), true);
-    this.#streamsOpened++;
-    this.#lastEventAt = this.#running.now;
-    this.#live = new LiveStream(this.#running.deps.clock, this.#running.signal, (signal) =>
-      client.subscribe(this.#followed.taskId, signal),
-    );
-    this.#running.holdsStream = true;
-    return undefined;
-  }
-
-  #failed(failure: A2aFailure): DelegationVerdict {
-    const verdict = FOLLOW_VERDICTS[failure.kind];
-    if (failure.kind === "protocol") this.#faults++;
-    const isTolerated = failure.kind === "protocol" && this.#faults < FAULTS_MAX;
-    if (verdict.kind === "end" && !isTolerated) return finish(failed("follow", verdict.reason));
-    const asked = Math.min(failure.retryAfterMs ?? 0, ASKED_WAIT_MS_MAX);
-    const { resumedFrom, attempts } = this.#running.claimed;
-    const backoffMs = this.#running.backoff(resumedFrom === "following" ? attempts : 0);
-    return this.#later(Math.max(backoffMs, asked), false);
-  }
-
-  /** A stream that was joined late may lack artifacts, so the whole task is read before its answer is sent. */
-  async #withoutGap(update: AgentUpdate, client: AgentClient): Promise<AgentUpdate> {
-    const isEnd = update.kind === "status" && update.phase === "completed";
-    if (!isEnd || !this.#hasGap || update.taskId !== this.#followed.taskId) return update;
-    const task = await this.#getTask(client);
-    // The store of some agents lags behind their stream; then the stream counts.
-    return task.phase === "completed" ? { kind: "task", task } : update;
-  }
-
-  async #take(update: AgentUpdate): Promise<DelegationVerdict | undefined> {
-    // Once there is a task, a message is no answer; updates of other tasks are ignored.
-    if (update.kind === "message") return undefined;
-    const taskId = update.kind === "task" ? update.task.taskId : update.taskId;
-    if (taskId !== this.#followed.taskId) return undefined;
-    const phase: Phase =
-      this.#followed.assembly.take(update, this.#check?.card.capabilities.streaming === true) ?? "open";
-    if (phase === "open") await this.#report(update);
-    if (phase === "open" || isAnswered(update, this.#running.claimed.questionKey)) return undefined;
-    this.close();
-    if (phase === "completed") {
-      return recordAndSend(this.#running, this.#followed.assembly.answer(), this.#check?.agentVersion);
+    const streams = from.streams && !isBroken && streamsOpened < STREAM_TRIES;
+    if (!streams || !host.mayStream(claimed.agentId)) {
+      return later(Math.max(POLL_MS_MIN, check?.target.entry.pollInterval ?? 0), true);
     }
-    if (phase === "input_required") return ask(this.#running, askedIn(update, this.#check?.agentVersion));
-    if (phase === "auth_required") await cancelTask(this.#running, taskId);
-    const ended = endOfPhase(phase, "follow");
-    return ended === undefined ? undefined : finish(ended);
-  }
-
-  /** Keeps what the agent says about its work. What comes faster than it is shown is left out. */
-  async #report(update: Exclude<AgentUpdate, { kind: "message" }>): Promise<void> {
-    if (update.kind === "artifact" || !this.#isDue(this.#reportedAt, REPORT_MS)) return;
-    const text = reportOf(update.kind === "task" ? update.task.statusParts : update.parts);
-    if (text === "" || text === this.#reported) return;
-    this.#reported = text;
-    this.#reportedAt = this.#running.now;
-    const { deps, claimed } = this.#running;
-    await this.#running.persist(() => deps.ledger.recordReport(claimed.lease, text));
-  }
-
-  #getTask(client: AgentClient) {
-    return client.getTask(this.#followed.taskId, this.#running.signal);
-  }
-
-  #pollIntervalMs(): number {
-    return Math.max(500, this.#check?.target.entry.pollInterval ?? 0);
-  }
-
-  #isDue(since: number, afterMs: number): boolean {
-    return this.#running.now - since >= afterMs;
-  }
-
-  /** The card cannot be fetched just now. A stream is kept meanwhile, because some agents do not survive its end. */
-  async #unknown(waitMs: number): Promise<DelegationVerdict | undefined> {
-    if (this.#live === undefined) return this.#later(waitMs, false);
-    await this.#running.deps.clock.sleep(
-      Math.min(waitMs, this.#deadline - this.#running.now),
-      this.#running.signal,
-    );
+    streamsOpened++;
+    lastEventAt = running.now;
+    live = liveStream(deps.clock, running.signal, (signal) => from.subscribe(taskId, signal));
+    running.holdsStream = true;
     return undefined;
-  }
+  };
 
-  /** Releases the delegation until its next poll, which is not later than its deadline. */
-  #later(ms: number, hasProgressed: boolean): DelegationVerdict {
-    const wakeAt = Math.min(this.#running.now + ms, this.#deadline);
-    const faults = hasProgressed ? 0 : this.#faults;
-    const followed = { hasProgressed, streamsOpened: this.#streamsOpened, faults };
-    return { kind: "defer", wakeAt, reason: "task_open", undelivered: false, followed };
+  /** One wait or one call. Returns a verdict when the task, or the following of it, has ended. */
+  const step = async (): Promise<DelegationVerdict | undefined> => {
+    if (running.now >= deadline) {
+      close();
+      await cancelTask(running, taskId);
+      return finish(failed("follow", "answer_deadline_exceeded"));
+    }
+    if (live === undefined || isDue(checkedAt, RECHECK_MS)) {
+      const checked = await recheck(deps, claimed);
+      if (checked.kind === "stopped") return finish(stoppedFollowing(checked));
+      if (checked.kind === "unknown") {
+        const waitMs = Math.max(checked.retryAfterMs, UNKNOWN_WAIT_MS_MIN);
+        if (live === undefined) return later(waitMs, false);
+        // A stream is kept meanwhile, because some agents do not survive its end.
+        await deps.clock.sleep(Math.min(waitMs, deadline - running.now), running.signal);
+        return undefined;
+      }
+      check = checked;
+      checkedAt = running.now;
+      try {
+        client = running.connect(checked);
+      } catch (error) {
+        if (error instanceof A2aFailure) return finish(failed("follow", "agent_protocol_error"));
+        throw error;
+      }
+    }
+    if (client === undefined) return undefined;
+    return live === undefined ? poll(client) : read(live, client);
+  };
+
+  try {
+    for (;;) {
+      const verdict = await step();
+      if (verdict !== undefined) return verdict;
+    }
+  } finally {
+    close();
   }
 }
 

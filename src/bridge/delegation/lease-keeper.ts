@@ -15,69 +15,68 @@ export interface HeldLease {
   drop(): void;
 }
 
+export type LeaseKeeper = ReturnType<typeof createLeaseKeeper>;
+
 interface Held {
   readonly lease: Lease;
   readonly tell: Told;
   until: number;
 }
 
-export interface LeaseKeeperOptions {
+export function createLeaseKeeper({
+  ledger,
+  clock,
+  leaseMs,
+  onError,
+}: {
   readonly ledger: Pick<DelegationLedger, "renew">;
   readonly clock: Clock;
   readonly leaseMs: number;
   readonly onError: (error: unknown) => void;
-}
-
-export class LeaseKeeper {
-  readonly #options: LeaseKeeperOptions;
-  readonly #held = new Map<string, Held>();
-  readonly loop: WorkLoop;
-
-  constructor(options: LeaseKeeperOptions) {
-    this.#options = options;
-    const { clock, leaseMs, onError } = options;
-    this.loop = new WorkLoop({ clock, onError, pollIntervalMs: leaseMs / 3, round: () => this.renew() });
-  }
-
-  hold(lease: Lease, until: number, tell: Told): HeldLease {
-    const held: Held = { lease, tell, until };
-    this.#held.set(lease.delegationId, held);
-    return {
-      isFresh: () => this.#options.clock.now() < held.until,
-      drop: () => {
-        if (this.#held.get(lease.delegationId) === held) this.#held.delete(lease.delegationId);
-      },
-    };
-  }
-
-  /**
-   * Where a lease ran out while the process was stopped or the ledger away, renews all: a claim would give the work in
-   * progress to this process a second time. @throws what the ledger throws
-   */
-  async renewExpired(): Promise<void> {
-    const now = this.#options.clock.now();
-    for (const { until } of this.#held.values()) if (until <= now) return await this.renew();
-  }
+}) {
+  const all = new Map<string, Held>();
 
   /** Renews every lease once. @throws what the ledger throws */
-  async renew(): Promise<void> {
-    const asked = [...this.#held.values()];
+  const renew = async () => {
+    const asked = [...all.values()];
     if (asked.length === 0) return;
-    const until = this.#options.clock.now() + this.#options.leaseMs;
-    const { held, canceled } = await this.#options.ledger.renew(
-      asked.map(({ lease }) => lease),
-      until,
-    );
+    const until = clock.now() + leaseMs;
+    const leases = asked.map(({ lease }) => lease);
+    const { held, canceled } = await ledger.renew(leases, until);
     for (const each of asked) {
       const id = each.lease.delegationId;
       // Dropped during the renewal: the work has ended by itself.
-      if (this.#held.get(id) !== each) continue;
+      if (all.get(id) !== each) continue;
       if (held.has(id)) each.until = until;
       else {
-        this.#held.delete(id);
+        all.delete(id);
         each.tell("lost");
       }
       if (canceled.has(id)) each.tell("canceled");
     }
-  }
+  };
+
+  return {
+    renew,
+    loop: new WorkLoop({ clock, onError, pollIntervalMs: leaseMs / 3, round: renew }),
+
+    hold(lease: Lease, until: number, tell: Told): HeldLease {
+      const held: Held = { lease, tell, until };
+      all.set(lease.delegationId, held);
+      return {
+        isFresh: () => clock.now() < held.until,
+        drop: () => {
+          if (all.get(lease.delegationId) === held) all.delete(lease.delegationId);
+        },
+      };
+    },
+
+    /**
+     * Where a lease ran out while the process was stopped or the ledger away, renews all: a claim would give the work in
+     * progress to this process a second time. @throws what the ledger throws
+     */
+    async renewExpired(): Promise<void> {
+      if ([...all.values()].some(({ until }) => until <= clock.now())) await renew();
+    },
+  };
 }

@@ -7,7 +7,7 @@ import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { ClaimSlot } from "../ledger/admission-types.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
-import { LeaseKeeper } from "./lease-keeper.ts";
+import { createLeaseKeeper, type LeaseKeeper } from "./lease-keeper.ts";
 import { run } from "./run-delegation.ts";
 import { type DelegationHost, RunningDelegation } from "./running-delegation.ts";
 
@@ -34,7 +34,7 @@ export class DelegationWorker implements DelegationHost {
 
   constructor(deps: DelegationDependencies) {
     this.#deps = deps;
-    this.#keeper = new LeaseKeeper({
+    this.#keeper = createLeaseKeeper({
       ledger: deps.ledger,
       clock: deps.clock,
       leaseMs: deps.limits.lease,

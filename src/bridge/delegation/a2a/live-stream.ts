@@ -4,41 +4,36 @@ import type { Clock } from "../../../domain/clock.ts";
 import { resultWithin } from "../../../runtime/concurrency.ts";
 import type { AgentUpdate } from "./protocol.ts";
 
-export class LiveStream {
-  readonly #updates: AsyncGenerator<AgentUpdate, void>;
-  readonly #controller = new AbortController();
-  readonly #clock: Clock;
-  #pending: Promise<IteratorResult<AgentUpdate, void>> | undefined;
+export type LiveStream = ReturnType<typeof liveStream>;
 
-  /** @param open starts the stream; the signal it is given ends the connection */
-  constructor(
-    clock: Clock,
-    parent: AbortSignal,
-    open: (signal: AbortSignal) => AsyncGenerator<AgentUpdate, void>,
-  ) {
-    this.#clock = clock;
-    this.#updates = open(AbortSignal.any([parent, this.#controller.signal]));
-  }
+/** @param open starts the stream; the signal it is given ends the connection */
+export function liveStream(
+  clock: Clock,
+  parent: AbortSignal,
+  open: (signal: AbortSignal) => AsyncGenerator<AgentUpdate, void>,
+) {
+  const controller = new AbortController();
+  const updates = open(AbortSignal.any([parent, controller.signal]));
+  let pending: Promise<IteratorResult<AgentUpdate, void>> | undefined;
+  return {
+    /** The next update; `quiet` when there is none within `waitMs` (without a limit when undefined). */
+    async next(waitMs?: number): Promise<AgentUpdate | "ended" | "quiet"> {
+      pending ??= updates.next();
+      try {
+        const next = await (waitMs === undefined ? pending : resultWithin(clock, waitMs, pending));
+        if (next === undefined) return "quiet";
+        pending = undefined;
+        return next.done ? "ended" : next.value;
+      } catch (error) {
+        pending = undefined;
+        throw error;
+      }
+    },
 
-  /** The next update; `quiet` when there is none within `waitMs` (without a limit when undefined). */
-  async next(waitMs?: number): Promise<AgentUpdate | "ended" | "quiet"> {
-    this.#pending ??= this.#updates.next();
-    try {
-      const next = await (waitMs === undefined
-        ? this.#pending
-        : resultWithin(this.#clock, waitMs, this.#pending));
-      if (next === undefined) return "quiet";
-      this.#pending = undefined;
-      return next.done ? "ended" : next.value;
-    } catch (error) {
-      this.#pending = undefined;
-      throw error;
-    }
-  }
-
-  close(): void {
-    this.#controller.abort(new Error("the stream was closed"));
-    this.#pending?.catch(() => undefined);
-    this.#updates.return().catch(() => undefined);
-  }
+    close(): void {
+      controller.abort(new Error("the stream was closed"));
+      pending?.catch(() => undefined);
+      updates.return().catch(() => undefined);
+    },
+  };
 }

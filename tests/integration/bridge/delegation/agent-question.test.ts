@@ -92,13 +92,17 @@ describe("a question from the agent", () => {
     const worker = harness.worker("one", { concurrency: 1 });
     worker.start();
     await harness.until(() => [row, other].every(({ state }) => state === "awaiting_input"));
-    await harness.until(() => harness.sent.length === 2);
+    await harness.until(
+      async () => (await fixture.rows("SELECT 1 FROM bridge_sends WHERE event_id IS NOT NULL")).length === 2,
+    );
     const asked = await fixture.rows(
       `SELECT s.event_id AS event FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id ORDER BY d.id`,
     );
     await say("a2", "second", { replyTo: String(asked[1]?.["event"]) });
     await say("a1", "first", { replyTo: String(asked[0]?.["event"]) });
-    await harness.until(() => harness.sent.length === 4);
+    await harness.until(
+      async () => (await fixture.rows("SELECT 1 FROM bridge_sends WHERE event_id IS NOT NULL")).length === 4,
+    );
     const next = await fixture.rows(
       `SELECT d.matrix_event_id AS source, s.event_id AS event FROM bridge_sends s
        JOIN bridge_delegations d ON d.id = s.delegation_id WHERE s.ordinal = 1 ORDER BY d.id`,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { LeaseKeeper } from "../../../../src/bridge/delegation/lease-keeper.ts";
+import { createLeaseKeeper } from "../../../../src/bridge/delegation/lease-keeper.ts";
 import type { Lease } from "../../../../src/bridge/ledger/leases.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
 
@@ -11,7 +11,7 @@ function keeper() {
   const clock = new ManualClock(0);
   const asked: string[][] = [];
   const answers = { lost: new Set<string>(), canceled: new Set<string>(), isAway: false };
-  const subject = new LeaseKeeper({
+  const subject = createLeaseKeeper({
     clock,
     leaseMs: LEASE_MS,
     onError: () => {},
