@@ -2,17 +2,16 @@
 // which takes 3 to 24 ms by the memory in use, and tests of federation control start git thousands of times.
 // Imported for its effect. Invariants: git has the arguments, environment, folder and input that it was called with, and nothing
 // of the shell's; a shell runs one git at a time, and ends with this process.
-import childProcess, { type SpawnOptions } from "node:child_process";
-import { EventEmitter, once } from "node:events";
+import childProcess, { type ExecFileOptions } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import type { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
-import { PassThrough, Writable } from "node:stream";
+import { Writable } from "node:stream";
 
-const { spawn } = childProcess;
+const { execFile, spawn } = childProcess;
 const folder = mkdtempSync(join(tmpdir(), "drawbridge-git-"));
 process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
 
@@ -54,21 +53,19 @@ class Shell {
     this.#output.unref();
   }
 
-  kill(signal: NodeJS.Signals): void {
-    if (this.isAlive && this.#child.pid !== undefined) process.kill(-this.#child.pid, signal);
-  }
-
-  /** The code is null when the shell was killed meanwhile. */
-  async run(call: Call, input: Buffer) {
+  /** The code is null when it took longer than `timeoutMs` and was killed. */
+  async run(call: Call, input: Buffer, timeoutMs: number) {
     const [stdin, stdout, stderr] = this.#files;
     writeFileSync(stdin, input);
     const ended = new Promise<number | null>((resolve) => {
       this.#ended = resolve;
     });
+    const timer = setTimeout(() => process.kill(-(this.#child.pid ?? 0), "SIGKILL"), timeoutMs);
     this.#output.ref();
     const files = `<${quoted(stdin)} >${quoted(stdout)} 2>${quoted(stderr)}`;
     this.#child.stdin.write(`(${shellCommand(call)}) ${files}; echo $?\n`);
     const code = await ended;
+    clearTimeout(timer);
     this.#output.unref();
     return { code, stdout: readFileSync(stdout), stderr: readFileSync(stderr) };
   }
@@ -77,49 +74,41 @@ class Shell {
 const idle: Shell[] = [];
 let shells = 0;
 
-/** As much of a child process as callers of git use. */
-class Git extends EventEmitter {
-  readonly stdout = new PassThrough();
-  readonly stderr = new PassThrough();
-  readonly stdin: Writable;
-  readonly #shell = idle.pop() ?? new Shell(`${shells++}`);
+type Callback = (cause: Error | null, stdout: Buffer, stderr: Buffer) => void;
 
-  constructor(call: Call) {
-    super();
-    const input: Buffer[] = [];
-    this.stdin = new Writable({
-      write: (chunk: Buffer, _encoding, done) => {
-        input.push(chunk);
-        done();
-      },
-      final: (done) => {
-        done();
-        this.#run(call, Buffer.concat(input)).catch((error: unknown) => this.emit("error", error));
-      },
-    });
-  }
-
-  async #run(call: Call, input: Buffer): Promise<void> {
-    const { code, stdout, stderr } = await this.#shell.run(call, input);
-    if (this.#shell.isAlive) idle.push(this.#shell);
-    const read = Promise.all([once(this.stdout, "end"), once(this.stderr, "end")]);
-    this.stdout.end(stdout);
-    this.stderr.end(stderr);
-    await read;
-    this.emit("close", code, code === null ? "SIGKILL" : null);
-  }
-
-  kill(signal: NodeJS.Signals): void {
-    this.#shell.kill(signal);
-  }
+async function runGit(call: Call, input: Buffer, timeoutMs: number, callback: Callback): Promise<void> {
+  const shell = idle.pop() ?? new Shell(`${shells++}`);
+  const { code, stdout, stderr } = await shell.run(call, input, timeoutMs);
+  if (shell.isAlive) idle.push(shell);
+  const cause = code === 0 ? null : Object.assign(new Error("git failed"), { code, killed: code === null });
+  callback(cause, stdout, stderr);
 }
 
-childProcess.spawn = ((program: string, args: readonly string[] = [], options: SpawnOptions = {}) => {
-  const { cwd, env, stdio } = options;
-  const isPiped = Array.isArray(stdio) && stdio.every((one) => one === "pipe");
+function execFileOrGit(
+  program: string,
+  args: readonly string[],
+  options: ExecFileOptions,
+  callback: Callback,
+) {
+  const { cwd, env, timeout = 0 } = options;
   // What is wrong with a folder, or with where git is looked for, only the real call says.
-  const canGo = typeof cwd === "string" && existsSync(cwd) && env?.["PATH"] !== undefined;
-  if (program !== "git" || !isPiped || !canGo) return spawn(program, args, options);
-  return new Git({ args, cwd, env });
-}) as typeof spawn;
+  const canGo = typeof cwd === "string" && existsSync(cwd) && env?.["PATH"] !== undefined && timeout > 0;
+  if (program !== "git" || !canGo) {
+    return execFile(program, args, options, callback as never);
+  }
+  const input: Buffer[] = [];
+  const stdin = new Writable({
+    write: (chunk: Buffer, _encoding, done) => {
+      input.push(chunk);
+      done();
+    },
+    final: (done) => {
+      done();
+      void runGit({ args, cwd, env }, Buffer.concat(input), timeout, callback);
+    },
+  });
+  return { stdin };
+}
+
+childProcess.execFile = Object.assign(execFileOrGit, execFile) as unknown as typeof execFile;
 syncBuiltinESMExports();
