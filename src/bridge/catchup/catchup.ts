@@ -29,7 +29,6 @@ export interface CatchupOptions extends Omit<RoomCatchupOptions, "api" | "bounds
   readonly rooms: boolean;
   /** Whether the rounds in quiet times are this process's. After a downtime each process reads. */
   readonly isTurn: () => boolean;
-  /** Of a ghost's to-device messages; absent while ghosts have no keys. */
   readonly catchup?: ((ghost: GhostMxid, signal: AbortSignal) => Promise<unknown>) | undefined;
   readonly clock: Clock;
   readonly metrics: CatchupMetrics;
@@ -119,7 +118,6 @@ export function createCatchup(options: CatchupOptions) {
     log.warn({ event: "homeserver_away" }, "the homeserver has stopped, or is out of reach");
   }
 
-  /** Runs the catchup until it is complete, a few times at most. */
   async function catchUp(cause: CatchupCause): Promise<void> {
     for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
       signal.throwIfAborted();

@@ -7,7 +7,6 @@ import type { RoomOrder } from "../ledger/late-events.ts";
 
 export type RawEvent = UnknownObject;
 
-/** Where a page of a room's past begins, read backwards. */
 export interface Page {
   readonly ghost: GhostMxid;
   readonly room: RoomId;
@@ -16,7 +15,6 @@ export interface Page {
 
 export interface FoundEvent {
   readonly id: EventId;
-  /** Whose membership it is, if it is one. */
   readonly member: string | undefined;
   readonly membershipBefore: unknown;
   /** Undefined above the bound: then it is read again. */
@@ -24,7 +22,6 @@ export interface FoundEvent {
   readonly page: Page;
 }
 
-/** How much one reading of all ghosts' rooms may hold in memory. */
 export const FOUND_BOUNDS = {
   /** Of the contents, as JSON in UTF-16 units. */
   charactersMax: 32 * 1024 * 1024,

@@ -54,7 +54,6 @@ const CONCURRENCY = 4;
 export function createRoomCatchup(options: RoomCatchupOptions) {
   const { api, positions, handled, intake, catchupRoomState, log, bounds } = options;
   const holding = new Map<GhostMxid, Pick<RoomsRead, "window" | "next">>();
-  /** Each position in the ledger, as it was last known here. */
   const stored = new Map<GhostMxid, string | undefined>();
   const serial = new Serial();
 
@@ -118,10 +117,7 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
     return known;
   }
 
-  async function readAll(
-    ghosts: readonly GhostMxid[],
-    signal: AbortSignal,
-  ): Promise<{ readonly read: ReadonlyMap<GhostMxid, RoomsRead>; readonly complete: boolean }> {
+  async function readAll(ghosts: readonly GhostMxid[], signal: AbortSignal) {
     const read = new Map<GhostMxid, RoomsRead>();
     let complete = true;
     const budget = new FoundBudget(bounds);
@@ -222,7 +218,6 @@ export async function readRooms(
   return ok({ window, next: position, cut });
 }
 
-/** One answer, with the rest of those rooms of which it holds only the end. */
 async function completed(
   api: Pick<SyncApi, "pageBack">,
   reader: Reader,
@@ -275,7 +270,6 @@ function keep(window: Map<RoomId, readonly FoundEvent[]>, room: RoomId, events: 
 const EVENTS_MAX = 100;
 
 export interface MissedTransaction {
-  /** Of the events: the same ones read again are the same transaction. */
   readonly transactionId: string;
   readonly events: readonly RawEvent[];
 }
@@ -306,7 +300,6 @@ export async function* transactionsOf(
 
 const HELD_PAGES_MAX = 4;
 
-/** Reads events again whose contents were not held, a page at a time. */
 function rereading(api: RereadApi, signal: AbortSignal | undefined) {
   const pages = new LRUCache<string, ReadonlyMap<EventId, RawEvent>>({ max: HELD_PAGES_MAX });
   const pageAt = async ({ ghost, room, from }: Page): Promise<Outcome<ReadonlyMap<EventId, RawEvent>>> => {

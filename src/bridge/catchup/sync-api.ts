@@ -34,7 +34,6 @@ const TYPES = [
 ];
 const NONE = { types: [] };
 const NOTHING = JSON.stringify({ room: { rooms: [] }, presence: NONE, account_data: NONE });
-/** The fields that identify an event. */
 const FOUND_FIELDS = ["event_id", "type", "state_key", "unsigned.prev_content.membership"];
 const roomsFilter = (limit: number, fields?: readonly string[]) =>
   JSON.stringify({
@@ -108,7 +107,6 @@ export class SyncApi {
     return mapValue(outcome, ({ next_batch }) => next_batch);
   }
 
-  /** The last events of each room; above the bound, only where to read them. */
   async changes(reader: Reader, since: string): Promise<Outcome<SyncChanges>> {
     const bytesMax = this.#bounds.changesBytesMax;
     const read = (filter: string) => this.#sync("sync_rooms", reader, since, { filter, bytesMax });
@@ -138,12 +136,7 @@ export class SyncApi {
   }
 
   /** `GET /rooms/{room}/messages` from `from` back to `since`, newest first. */
-  async pageBack(
-    reader: Reader,
-    room: RoomId,
-    from: string,
-    since: string | undefined,
-  ): Promise<Outcome<{ readonly events: readonly RawEvent[]; readonly next: string | undefined }>> {
+  async pageBack(reader: Reader, room: RoomId, from: string, since: string | undefined) {
     const read = (limit: number) =>
       this.#http.request("messages_back", "GET", ["rooms", room, "messages"], {
         query: {

@@ -45,7 +45,6 @@ export type Decryption =
       readonly kind: "refused";
       readonly reason: /** The event's sender is not the owner of the device that the session came from. */
         | "sender_mismatch"
-        /** The policy on senders' devices is stricter than this device satisfies. */
         | "device_not_trusted"
         /** No Megolm event, or one that no key could ever decrypt. */
         | "undecryptable";
@@ -146,12 +145,7 @@ async function deviceWithKey(machine: OlmMachine, sender: UserId, curve25519: st
   return devices.devices().find((device) => device.curve25519Key?.toBase64() === curve25519);
 }
 
-/** Whether the user's present identity is one that somebody has compared. */
-export async function hasComparedIdentity(
-  machine: OlmMachine,
-  sender: UserId,
-  policy: DeviceTrustPolicy,
-): Promise<boolean> {
+export async function hasComparedIdentity(machine: OlmMachine, sender: UserId, policy: DeviceTrustPolicy) {
   const expected = policy.verifiedIdentities.filter(({ user }) => user === sender);
   if (expected.length === 0) return false;
   const identity = await machine.getIdentity(new SdkUserId(sender));
@@ -197,11 +191,7 @@ export class SenderDevices {
   readonly #known = new LRUCache<string, true>({ max: REMEMBERED_MAX });
   readonly #queries = new LRUCache<string, number>({ max: REMEMBERED_MAX });
 
-  async queryUnknown(
-    machine: OlmMachine,
-    sender: UserId,
-    curve25519: string,
-  ): Promise<{ readonly queried?: true }> {
+  async queryUnknown(machine: OlmMachine, sender: UserId, curve25519: string) {
     const device = `${sender} ${curve25519}`;
     const queries = this.#queries.get(device) ?? 0;
     if (this.#known.has(device) || queries >= QUERIES_MAX) return {};
@@ -213,7 +203,7 @@ export class SenderDevices {
       this.#queries.set(device, queries + 1);
       await machine.updateTrackedUsers([new SdkUserId(sender)]);
       await machine.receiveSyncChangesMsc4186("[]", new DeviceLists([new SdkUserId(sender)]), new Map());
-      return { queried: true };
+      return { queried: true } as const;
     } catch (error) {
       if (isPanic(error)) throw error;
       return {};

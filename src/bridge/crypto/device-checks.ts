@@ -13,7 +13,6 @@ const NAMED_MAX = 3;
 const FLAGS =
   "In homeserver.yaml set `experimental_features: {msc2409_to_device_messages_enabled: true, msc3202_transaction_extensions: true}`, render the registration again with `drawbridge bridge registration`, and restart the homeserver.";
 
-/** What an operator does about a stopped device. */
 export const DEVICE_STOP_HINTS: Readonly<Record<DeviceStopReason, string>> = {
   store_lost:
     "Restore the bridge's database as it was, or give the ghost a new device: `drawbridge ghost device reset`.",
@@ -82,16 +81,11 @@ export function deviceReadiness(
   return checks;
 }
 
-function deliveryReadiness({ result, since, observedAt }: KeyDeliveryState): Readiness {
+function deliveryReadiness({ result, observedAt }: KeyDeliveryState): Readiness {
   const check = { name: "keys_by_transaction", blocking: false };
-  const times =
-    since === undefined || observedAt === undefined
-      ? ""
-      : `, since ${isoTime(since)}, last observed ${isoTime(observedAt)}`;
+  const times = observedAt === undefined ? "" : `, last observed ${new Date(observedAt).toISOString()}`;
   if (result === "works") return { ...check, ok: true, found: `yes${times}; checked again once an hour` };
   const hint = DELIVERY_HINTS[result];
   if (result === "unknown") return { ...check, ok: false, known: false, found: "not known yet", hint };
   return { ...check, ok: false, found: `no${times}; checked again every five minutes`, hint };
 }
-
-const isoTime = (at: number) => new Date(at).toISOString();

@@ -21,87 +21,70 @@ export interface DeviceRequestsDependencies {
   readonly onRefused: (outcome: Refused, kind: OutgoingRequest["kind"]) => Promise<void>;
 }
 
-export class DeviceRequests {
-  readonly #deps: DeviceRequestsDependencies;
-  readonly #serial = new Serial();
-  #waits = false;
-  #isDue = false;
-  #made = 0;
+export type DeviceRequests = ReturnType<typeof createDeviceRequests>;
 
-  constructor(deps: DeviceRequestsDependencies) {
-    this.#deps = deps;
+export function createDeviceRequests(deps: DeviceRequestsDependencies) {
+  const { ghost, machines, api, log, actor, raiseEpoch, onRefused } = deps;
+  const serial = new Serial();
+  let waits = false;
+  let isDue = false;
+  let made = 0;
+
+  function drive(): Promise<Outcome<undefined>> {
+    return serial.run(driveNow);
   }
 
-  get made(): number {
-    return this.#made;
-  }
-
-  get isDue(): boolean {
-    return this.#isDue;
-  }
-
-  /** Makes the machine's requests until it wants none. */
-  drive(): Promise<Outcome<undefined>> {
-    return this.#serial.run(() => this.#drive());
-  }
-
-  driveSoon(): void {
-    if (this.#waits) return;
-    this.#waits = true;
-    const driven = this.#serial.run(() => {
-      this.#waits = false;
-      return this.#drive();
+  function driveSoon(): void {
+    if (waits) return;
+    waits = true;
+    const driven = serial.run(() => {
+      waits = false;
+      return driveNow();
     });
     void driven.catch(() => {
-      this.#isDue = true;
+      isDue = true;
     });
   }
 
   /** Makes requests that the machine gives out of turn, with no other between them, until one fails. */
-  alone(give: () => Promise<readonly OutgoingRequest[]>): Promise<Outcome<undefined>> {
-    return this.#serial.run(async () => {
+  function alone(give: () => Promise<readonly OutgoingRequest[]>): Promise<Outcome<undefined>> {
+    return serial.run(async () => {
       for (const request of await give()) {
-        const outcome = await this.#submit(request);
+        const outcome = await submit(request);
         if (outcome.kind !== "ok") return outcome;
       }
       return DONE;
     });
   }
 
-  ended(): Promise<void> {
-    return this.#serial.ended();
-  }
-
-  async #drive(): Promise<Outcome<undefined>> {
-    const { machines, ghost, actor } = this.#deps;
+  async function driveNow(): Promise<Outcome<undefined>> {
     if (actor() === undefined) return retry("device_unavailable");
     // Requests count as due until they are made, because the machine itself may fail.
-    this.#isDue = true;
+    isDue = true;
     let failure: Failure | undefined;
     for (let round = 0; round < ROUNDS_MAX && failure === undefined; round++) {
       const requests = await machines.outgoing(ghost);
       if (requests.length === 0) break;
       for (const request of requests) {
-        const outcome = await this.#submit(request);
+        const outcome = await submit(request);
         if (outcome.kind === "ok") continue;
         failure ??= outcome;
         if (outcome.kind === "retry") break;
       }
     }
-    this.#isDue = failure !== undefined;
+    isDue = failure !== undefined;
     return failure ?? DONE;
   }
 
-  async #submit(request: OutgoingRequest): Promise<Outcome<undefined>> {
-    const { api, machines, log, ghost, raiseEpoch, onRefused } = this.#deps;
-    const actor = this.#deps.actor();
-    if (actor === undefined) return retry("device_unavailable");
+  async function submit(request: OutgoingRequest): Promise<Outcome<undefined>> {
+    const device = actor();
+    if (device === undefined) return retry("device_unavailable");
     if (request.kind === "keys_upload") {
       const raised = await raiseEpoch();
       if (raised.kind !== "ok") return raised;
     }
-    const outcome = await api.submit(actor, request);
-    this.#made += 1;
+    const outcome = await api.submit(device, request);
+    made += 1;
     if (outcome.kind === "ok") {
       await machines.sent(ghost, request, outcome.value);
       return DONE;
@@ -113,4 +96,14 @@ export class DeviceRequests {
     }
     return outcome;
   }
+
+  return {
+    ...{ drive, driveSoon, alone, ended: () => serial.ended() },
+    get made() {
+      return made;
+    },
+    get isDue() {
+      return isDue;
+    },
+  };
 }

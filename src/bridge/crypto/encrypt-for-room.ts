@@ -12,15 +12,13 @@ import type { GhostDevice } from "./ghost-device.ts";
 import type { RoomEncryption } from "./machine.ts";
 import type { Machines } from "./machines.ts";
 
-const MEGOLM = "m.megolm.v1.aes-sha2";
 const ROTATION_MESSAGES = 100;
 const ROTATION_MS = 7 * 24 * 60 * 60 * 1_000;
-/** The longest rotation that a room may set. */
 const ROTATION_MESSAGES_MAX = 10_000;
 const ROTATION_MS_MAX = 10 * ROTATION_MS;
 
 const EncryptionState = z.object({
-  algorithm: z.literal(MEGOLM),
+  algorithm: z.literal("m.megolm.v1.aes-sha2"),
   rotation_period_msgs: z.int().positive().optional().catch(undefined),
   rotation_period_ms: z.int().positive().optional().catch(undefined),
 });
@@ -36,7 +34,6 @@ type Rotation = Pick<RoomEncryption, "rotationMessages" | "rotationMs">;
 /** Encryption cannot be switched off; nothing is sent into a room that seems to have done so. */
 const GONE = refused(400, "DRAWBRIDGE_ENCRYPTION_GONE");
 
-/** How the room wants its events encrypted; undefined when it does not. */
 export async function encryptionOf(
   { homeserver, ledger }: Pick<EncryptionDependencies, "homeserver" | "ledger">,
   actor: GhostActor,
@@ -54,7 +51,6 @@ export async function encryptionOf(
   });
 }
 
-/** Shares the room's session with the devices of the members that are joined now, so that an event can be encrypted. */
 export async function shareWithRoom(
   deps: EncryptionDependencies,
   device: GhostDevice,
@@ -100,7 +96,6 @@ export async function encryptForRoom(
   return ok({ eventType: "m.room.encrypted", content: outside });
 }
 
-/** Queries the members' devices, and claims the keys that writing to them needs. */
 async function prepare(
   machines: EncryptionDependencies["machines"],
   device: GhostDevice,

@@ -16,8 +16,8 @@ import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Failure, type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
-import { DeviceRequests } from "./device-requests.ts";
-import { KeyCatchup, type KeyCatchupObserver } from "./key-catchup.ts";
+import { createDeviceRequests, type DeviceRequests } from "./device-requests.ts";
+import { createKeyCatchup, type KeyCatchup, type KeyCatchupObserver } from "./key-catchup.ts";
 import { ThreadRefusal } from "./machine-thread.ts";
 import type { Machines, OpenResult } from "./machines.ts";
 
@@ -27,13 +27,11 @@ export interface DeviceStatus {
   /** `starting`: not open yet; it is tried again by itself. */
   readonly state: "starting" | "ready" | "stopped";
   readonly stopped: DeviceStopReason | undefined;
-  /** Whether the homeserver is known to have its keys, signed by the ghost's identity. */
   readonly crossSigned: boolean;
   readonly catchupFailing: boolean;
 }
 
 export interface DeviceObserver extends KeyCatchupObserver {
-  /** To-device messages of servers that no agent allows. */
   toDeviceRefused(count: number): void;
   stopped(reason: DeviceStopReason): void;
 }
@@ -65,7 +63,6 @@ export class GhostDevice {
   readonly ghost: GhostMxid;
   readonly requests: DeviceRequests;
   readonly catchup: KeyCatchup;
-  /** Rooms in which a session was begun for the next answer. */
   readonly roomsBegun = new Set<RoomId>();
   readonly #deps: GhostDeviceDependencies;
   readonly #tracked = new Set<UserId>();
@@ -85,14 +82,14 @@ export class GhostDevice {
   constructor(ghost: GhostMxid, deps: GhostDeviceDependencies) {
     this.ghost = ghost;
     this.#deps = deps;
-    this.requests = new DeviceRequests({
+    this.requests = createDeviceRequests({
       ...deps,
       ghost,
       actor: () => (this.isOpen ? this.#actor : undefined),
       raiseEpoch: () => this.raiseEpoch(),
       onRefused: (outcome, kind) => this.#refused(outcome, kind),
     });
-    this.catchup = new KeyCatchup({
+    this.catchup = createKeyCatchup({
       ...deps,
       positions: deps.ledger.toDevicePositions,
       ghost,
@@ -140,7 +137,6 @@ export class GhostDevice {
     };
   }
 
-  /** Opens it, unless that was tried and failed a moment ago. */
   ensure(): Promise<Outcome<GhostActor>> {
     if (this.#isReady && this.#actor !== undefined) return Promise.resolve(ok(this.#actor));
     const isTooSoon = this.#deps.clock.now() < this.#retryAt || this.#stopped !== undefined;
@@ -164,7 +160,6 @@ export class GhostDevice {
     }
   }
 
-  /** Tracks users' devices; true when some were not tracked before. */
   async track(users: readonly UserId[]): Promise<boolean> {
     const fresh = users.filter((user) => !this.#tracked.has(user));
     if (fresh.length === 0 || !this.isOpen) return false;
@@ -199,7 +194,6 @@ export class GhostDevice {
     this.#failed(retry("device_unavailable"));
   }
 
-  /** Ends the device's part until an operator resets it. */
   async stop(reason: DeviceStopReason): Promise<void> {
     if (this.#stopped !== undefined) return;
     const { machines, ledger, clock, log, observe } = this.#deps;
@@ -308,7 +302,6 @@ export class GhostDevice {
     return this.#publish(made.value);
   }
 
-  /** Publishes the device's keys and its cross-signing identity where the homeserver lacks them. */
   async #publish(actor: GhostActor): Promise<Outcome<GhostActor>> {
     const { ledger, clock, log } = this.#deps;
     const { ghost } = this;

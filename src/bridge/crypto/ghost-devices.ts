@@ -20,7 +20,6 @@ import { createKeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery-ch
 import type { Machines } from "./machines.ts";
 
 const CHECK_INTERVAL_MS = 5_000;
-/** The shortest wait before a device that could not be opened is tried again. */
 const CHECK_AGAIN_MS = 250;
 const CONCURRENCY = 4;
 const INBOX_BATCH = 100;
@@ -79,12 +78,10 @@ export class GhostDevices {
     });
   }
 
-  /** Opens the devices of its ghosts, and keeps them ready. */
   start(): void {
     for (const loop of [this.#loop, this.#inbox]) loop.start();
   }
 
-  /** Resolves when no work is in progress. */
   async drain(): Promise<void> {
     await Promise.all([this.#loop.drain(), this.#inbox.drain()]);
     await Promise.all([...this.#devices.values()].map((device) => device.drain()));
@@ -180,7 +177,6 @@ export class GhostDevices {
     if (await device.track(users)) device.requests.driveSoon();
   }
 
-  /** Makes an event ready for its room as it is now: unchanged, or encrypted. */
   async encryptEvent(actor: GhostActor, room: RoomId, event: EventContent): Promise<Outcome<EventContent>> {
     const { memberships } = this.#deps.ledger;
     const parts = this.#encryption;

@@ -60,7 +60,6 @@ export const ALL_KEYS: KeyRange = { from: Buffer.alloc(0), to: Buffer.of(0xff) }
 
 const justAfter = (key: Buffer) => Buffer.concat([key, Buffer.of(0)]);
 
-/** Range of keys, as the global of IndexedDB. */
 export class IDBKeyRange implements KeyRange {
   readonly from: Buffer;
   readonly to: Buffer;

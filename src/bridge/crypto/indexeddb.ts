@@ -19,7 +19,6 @@ type KeyPath = string | readonly string[];
 
 /** A machine's databases as they are kept beside its records. */
 export interface DatabaseLayout {
-  /** Of its name, behind the store's name. */
   readonly suffix: string;
   readonly version: number;
   /** Of each object store the key paths of its indices. */
@@ -51,11 +50,7 @@ abstract class Source {
 
   protected abstract find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]>;
 
-  #answer(
-    query: unknown,
-    toResult: (records: readonly CryptoRecord[]) => unknown,
-    count?: number,
-  ): IDBRequest {
+  #answer(query: unknown, toResult: (records: readonly CryptoRecord[]) => unknown, count?: number) {
     const range = toKeyRange(query);
     return this.transaction.request(async () => toResult(await this.find(range, count)));
   }
@@ -266,7 +261,6 @@ class IDBDatabase {
 class IDBCursor {}
 class IDBCursorWithValue extends IDBCursor {}
 
-/** The databases of one machine, by the suffixes of their names. */
 export class StoredDatabases {
   readonly records: StoreRecords;
   readonly #databases = new Map<string, Database>();

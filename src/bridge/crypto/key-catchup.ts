@@ -13,13 +13,11 @@ import { type Outcome, ok, type Refused, retry } from "../matrix/request-result.
 
 /** What is left after so many is read by the next catchup. */
 const PAGES_MAX = 50;
-/** How often one-time keys are counted, and what transactions lost is read. */
 const EVERY_MS = 5 * 60_000;
 const AGAIN_AFTER_FAILURE_MS = 30_000;
 
 export interface KeyCatchupObserver {
   toDevice(count: number, by: "transaction" | "catchup"): void;
-  /** To-device messages that are too large or malformed. */
   toDeviceSkipped(count: number): void;
   keyCatchupEnded(outcome: Outcome<unknown>["kind"]): void;
 }
@@ -38,51 +36,36 @@ export interface KeyCatchupDependencies {
   readonly onRefused: (outcome: Refused) => Promise<void>;
 }
 
-export class KeyCatchup {
-  readonly #deps: KeyCatchupDependencies;
-  readonly #serial = new Serial();
-  #next: Promise<Outcome<readonly RoomId[]>> | undefined;
-  #isFailing = false;
-  #dueAt = Number.POSITIVE_INFINITY;
-  #isWanted = false;
+export type KeyCatchup = ReturnType<typeof createKeyCatchup>;
 
-  constructor(deps: KeyCatchupDependencies) {
-    this.#deps = deps;
-  }
+export function createKeyCatchup(deps: KeyCatchupDependencies) {
+  const { ghost, api, positions, clock, log, observe, onNewKeys, ensure, take, onRefused } = deps;
+  const serial = new Serial();
+  let running: Promise<Outcome<readonly RoomId[]>> | undefined;
+  let isFailing = false;
+  let dueAt = Number.POSITIVE_INFINITY;
+  let isWanted = false;
 
-  get isFailing(): boolean {
-    return this.#isFailing;
-  }
-
-  get isDue(): boolean {
-    return this.#isWanted || this.#deps.clock.now() >= this.#dueAt;
-  }
-
-  soon(): void {
-    this.#isWanted = true;
+  function soon(): void {
+    isWanted = true;
   }
 
   /** Returns the rooms for which keys came. @param signal ends the requests; of several callers the first one's counts */
-  run(signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
-    this.#next ??= this.#serial.run(async () => {
-      this.#next = undefined;
-      this.#isWanted = false;
-      const outcome = await this.#read(signal).catch(() => retry("device_unavailable"));
+  function run(signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
+    running ??= serial.run(async () => {
+      running = undefined;
+      isWanted = false;
+      const outcome = await readAll(signal).catch(() => retry("device_unavailable"));
       const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
-      if (!isStopped) this.#isFailing = outcome.kind !== "ok";
-      this.#dueAt = this.#deps.clock.now() + (outcome.kind === "ok" ? EVERY_MS : AGAIN_AFTER_FAILURE_MS);
-      this.#deps.observe.keyCatchupEnded(outcome.kind);
+      if (!isStopped) isFailing = outcome.kind !== "ok";
+      dueAt = clock.now() + (outcome.kind === "ok" ? EVERY_MS : AGAIN_AFTER_FAILURE_MS);
+      observe.keyCatchupEnded(outcome.kind);
       return outcome;
     });
-    return this.#next;
+    return running;
   }
 
-  ended(): Promise<void> {
-    return this.#serial.ended();
-  }
-
-  async #read(signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
-    const { ghost, api, positions, log, observe, onNewKeys, ensure, take, onRefused } = this.#deps;
+  async function readAll(signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
     const ensured = await ensure();
     if (ensured.kind !== "ok") return ensured;
     const actor = { ...ensured.value, signal };
@@ -106,9 +89,19 @@ export class KeyCatchup {
       messages += changes.toDevice.length;
       isRead = !isFull;
     }
-    if (!isRead) this.soon();
+    if (!isRead) soon();
     observe.toDevice(messages, "catchup");
     if (rooms.size > 0) onNewKeys([...rooms]);
     return ok([...rooms]);
   }
+
+  return {
+    ...{ soon, run, ended: () => serial.ended() },
+    get isFailing() {
+      return isFailing;
+    },
+    get isDue() {
+      return isWanted || clock.now() >= dueAt;
+    },
+  };
 }

@@ -19,8 +19,6 @@ export type KeyDelivery = "unknown" | "works" | "no_to_device" | "no_key_counts"
 
 export interface KeyDeliveryState {
   readonly result: KeyDelivery;
-  /** Since when, and when last observed, by the clock. */
-  readonly since: number | undefined;
   readonly observedAt: number | undefined;
 }
 
@@ -31,7 +29,7 @@ export interface KeyDeliveryDependencies {
 }
 
 export function createKeyDeliveryCheck({ clock, random, send }: KeyDeliveryDependencies) {
-  let state: KeyDeliveryState = { result: "unknown", since: undefined, observedAt: undefined };
+  let state: KeyDeliveryState = { result: "unknown", observedAt: undefined };
   let missing = 0;
   let expected: { readonly ghost: GhostMxid; readonly nonce: string; readonly at: number } | undefined;
 
@@ -72,9 +70,7 @@ export function createKeyDeliveryCheck({ clock, random, send }: KeyDeliveryDepen
   }
 
   function found(result: KeyDelivery): void {
-    const now = clock.now();
-    const since = state.result === result ? state.since : now;
-    state = { result, since, observedAt: now };
+    state = { result, observedAt: clock.now() };
   }
 
   return {

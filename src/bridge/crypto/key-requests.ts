@@ -11,7 +11,6 @@ import type { DeviceStatus } from "./ghost-device.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 import { isId } from "./withheld-codes.ts";
 
-const REQUEST = "m.room_key_request";
 /** No more ghosts of one room send a request: the key is shared with all of them, or lost for all. */
 const GHOSTS_MAX = 3;
 const REMEMBERED_MAX = 10_000;
@@ -75,7 +74,7 @@ export function createKeyRequests({ devices, observe }: KeyRequestDependencies) 
 
   function send({ id, ghost, deviceId, session }: Request, content: UnknownObject) {
     const message = { ...content, request_id: id, requesting_device_id: deviceId };
-    return devices.sendToDevice(ghost, REQUEST, { [session.sender]: { "*": message } });
+    return devices.sendToDevice(ghost, "m.room_key_request", { [session.sender]: { "*": message } });
   }
 
   return { request, keyCame };

@@ -172,7 +172,6 @@ export type ToThread =
     };
 
 export type ThreadErrorKind =
-  /** The store is another device's, or its key does not open it. */
   | "foreign"
   | "fence_lost"
   | "database_unavailable"

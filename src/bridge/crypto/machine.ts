@@ -225,11 +225,7 @@ export class GhostMachine {
   }
 
   /** The to-device messages that share a session of the room with these users' devices. */
-  shareRoomKey(
-    room: RoomId,
-    users: readonly UserId[],
-    wanted: RoomEncryption,
-  ): Promise<readonly OutgoingRequest[]> {
+  shareRoomKey(room: RoomId, users: readonly UserId[], wanted: RoomEncryption) {
     return this.#run(async (machine) => {
       const forAllDevices = wanted.forAllDevices || this.#policy.senderDevices === "allow_all";
       const settings = { ...wanted, forAllDevices };

@@ -77,7 +77,6 @@ export class Machines {
   readonly #pool: Pool;
   readonly #threads: readonly ReplacedThread[];
   readonly #entries = new Map<GhostMxid, Entry>();
-  /** How often each event was being decrypted when a thread ended. */
   readonly #suspects = new LRUCache<string, number>({ max: SUSPECTS_MAX });
   readonly #closing = new AbortController();
   #closed: Promise<void> | undefined;

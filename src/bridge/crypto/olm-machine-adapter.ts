@@ -106,10 +106,7 @@ async function processAll(machine: OlmMachine, changes: DeviceChanges) {
   return processed;
 }
 
-export async function receiveChanges(
-  machine: OlmMachine,
-  changes: DeviceChanges,
-): Promise<readonly RoomId[]> {
+export async function receiveChanges(machine: OlmMachine, changes: DeviceChanges) {
   const rooms = new Set<RoomId>();
   for (const processed of await processAll(machine, changes)) {
     if (processed.type !== ProcessedToDeviceEventType.Decrypted) continue;

@@ -89,7 +89,6 @@ export class StoreRecords {
   /** Unique in this thread: the fence keeps an earlier machine of the same ghost apart. */
   readonly name: string;
   readonly #deps: StoreRecordsDependencies;
-  /** Another object than that of an earlier machine of the same ghost. */
   readonly #holder: StoreHolder;
   #fresh = new Map<string, CryptoRecord>();
   readonly #committing = new Map<string, CryptoRecord>();
@@ -133,7 +132,6 @@ export class StoreRecords {
     return this.#used(record);
   }
 
-  /** Notes the use of a record that is deleted by age, once in a while. */
   #used(record: CryptoRecord): Buffer | undefined {
     const { usedDay, value } = record;
     const isOld = usedDay !== undefined && usedDay + USE_NOTED_DAYS <= toDay(this.#deps.clock.now());
@@ -146,7 +144,7 @@ export class StoreRecords {
     by: "key" | "indexKey",
     range: KeyRange,
     count = RECORDS_PER_READ_MAX + 1,
-  ): Promise<readonly CryptoRecord[]> {
+  ) {
     const { pool, cache, clock } = this.#deps;
     const writes = this.#writesOf(objectStore);
     const bounds = `${range.from.toString("latin1")}..${range.to.toString("latin1")}`;
@@ -177,7 +175,6 @@ export class StoreRecords {
     return found;
   }
 
-  /** Writes a record, or deletes it; durable with the next commit. */
   write(record: Omit<CryptoRecord, "usedDay">): void {
     const { objectStore, key, value, indexKey } = record;
     const usedDay = AGING.has(objectStore) ? toDay(this.#deps.clock.now()) : undefined;
@@ -192,7 +189,6 @@ export class StoreRecords {
     }
   }
 
-  /** Resolves when everything that was written until now is committed. */
   commit(): Promise<void> {
     return this.#commit((records) => this.#deps.writer.write(this.#holder, records));
   }

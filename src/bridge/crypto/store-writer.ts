@@ -9,7 +9,6 @@ import { leaseLost, type Queryable } from "../ledger/postgres.ts";
 
 const ATTEMPTS = 4;
 const RETRY_FIRST_MS = 50;
-/** More records than this are left for the next statement. */
 const RECORDS_PER_STATEMENT = 5_000;
 
 /** Makes an idempotent query, again when the connection broke. A refusal of the ledger is final. */

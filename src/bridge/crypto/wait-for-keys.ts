@@ -204,7 +204,6 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     await ledger.envelopes.defer(envelope, isDue && !requested ? again : wakeAt, { requested });
   }
 
-  /** Whether every request that may be made was, or there was no time for that. */
   function reasonToEnd({ keyRequests: made }: ClaimedIntakeEnvelope): ExpiryReason {
     const { attempts } = keyRequests;
     return attempts > 0 && made >= attempts ? "key_requests_exhausted" : "key_wait_elapsed";

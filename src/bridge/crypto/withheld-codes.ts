@@ -8,7 +8,6 @@ import type { DeviceChanges } from "../matrix/device-changes.ts";
 
 const CODES_MAX = 10_000;
 const CODE_LENGTH_MAX = 100;
-/** As of every identifier of Matrix. */
 const ID_LENGTH_MAX = 255;
 
 export const isId = (value: unknown): value is string =>
@@ -20,7 +19,6 @@ const nameOf = (sender: unknown, room: unknown, session: unknown) => JSON.string
 export class WithheldCodes {
   readonly #codes = new LRUCache<string, string>({ max: CODES_MAX });
 
-  /** Takes the codes out of these messages; returns the others. */
   takeFrom(messages: DeviceChanges["toDevice"]): DeviceChanges["toDevice"] {
     const [withheld, others] = [messages.filter(isWithheld), messages.filter((one) => !isWithheld(one))];
     for (const { sender, content } of withheld) {

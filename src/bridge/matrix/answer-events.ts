@@ -4,7 +4,6 @@
 // 65,536 bytes of an event; only the asker is mentioned, in the first event, and in that of a question always.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { UnknownObject } from "../../domain/json.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
 import { TEXTS } from "../texts.ts";
 import type { AnswerFile } from "./files.ts";
@@ -61,7 +60,6 @@ export async function answerParts(answer: Answer, source: AnswerSource, clock: C
   });
 }
 
-/** The beginning of a long answer, and where the rest is. */
 function shortForm(text: string, mediaType: string | undefined): string {
   // One character more than fits, so that the cut falls where it does in the whole text.
   const [beginning = ""] = splitText(text.slice(0, SHORT_BYTES_MAX + 1), SHORT_BYTES_MAX);
@@ -88,11 +86,7 @@ async function formattedPieces(
  * The `m.relates_to` of an answer (Matrix client-server API, "Rich replies" and "Threading").
  * @param continued true for all but the first event of one answer: clients need not quote the question again
  */
-export function relatesTo(
-  source: EventId,
-  threadRoot: EventId | undefined,
-  continued = false,
-): UnknownObject {
+export function relatesTo(source: EventId, threadRoot: EventId | undefined, continued = false) {
   const inReplyTo = { "m.in_reply_to": { event_id: source } };
   if (threadRoot === undefined) return inReplyTo;
   return { rel_type: "m.thread", event_id: threadRoot, is_falling_back: continued, ...inReplyTo };

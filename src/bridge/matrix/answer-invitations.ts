@@ -63,7 +63,6 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
   });
 }
 
-/** Does what one ghost has to do about one room. */
 async function doTask(
   { ledger, homeserver, ghosts, agents, clock, log }: MembershipDependencies,
   membership: ClaimedMembership,
@@ -131,7 +130,6 @@ async function doTask(
   return { answer_invite: answerInvite, settle, leave }[task]();
 }
 
-/** How often a join is tried again after this refusal. */
 function refusalsMax({ status, errcode }: { readonly status: number; readonly errcode: string }): number {
   // A homeserver does not know the members of a room that it has just joined itself.
   if (status === 404) return NOT_FOUND_ATTEMPTS_MAX;

@@ -11,7 +11,6 @@ import { createKeysClaim, type createKeysQuery, readableKeys } from "./keys-quer
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
-/** The account data in which a ghost's device is recorded at the homeserver. */
 const DEVICE_RECORD_TYPE = "org.drawbridge.device";
 
 /** Leaves rooms out. A homeserver repeats an answer to the same filter for minutes: each has another limit. */
@@ -50,7 +49,6 @@ const SyncResponse = z.object({
 const DeviceRecord = z
   .object({ device_id: z.string(), epoch: z.string().regex(/^[0-9]{1,18}$/) })
   .transform(({ device_id, epoch }) => ({ deviceId: device_id, epoch: BigInt(epoch) }));
-/** Which device a ghost has, and how far its state had come, as recorded at the homeserver. */
 export type DeviceRecord = Readonly<z.output<typeof DeviceRecord>>;
 
 const OwnKeys = z.object({
@@ -72,7 +70,6 @@ export interface OutgoingRequest {
 
 export interface PublishedDevice {
   readonly identity: DeviceIdentity;
-  /** Whether the ghost's own self-signing key has signed it. */
   readonly crossSigned: boolean;
 }
 
@@ -87,7 +84,6 @@ export class DeviceApi {
     this.#keysQuery = keysQuery;
   }
 
-  /** Makes a machine's request; the value is the answer's body, as JSON. */
   async submit(actor: GhostActor, request: OutgoingRequest): Promise<Outcome<string>> {
     const { method, path } = targetOf(request);
     const body = JSON.parse(request.body) as UnknownObject;
@@ -146,7 +142,6 @@ export class DeviceApi {
     });
   }
 
-  /** `POST /keys/query` for a ghost's own device; undefined when it has no keys there. */
   async publishedDevice(ghost: GhostMxid, deviceId: string): Promise<Outcome<PublishedDevice | undefined>> {
     const outcome = await this.#http.request("own_keys", "POST", ["keys", "query"], {
       body: { device_keys: { [ghost]: [deviceId] } },

@@ -15,7 +15,6 @@ import { plainLine } from "./markdown.ts";
 import { mapValue, type Outcome } from "./request-result.ts";
 
 export interface AnswerFile {
-  /** May be empty. */
   readonly name: string;
   readonly mediaType: string;
   readonly content: Uint8Array;
@@ -30,7 +29,6 @@ export interface UploaderDependencies {
 
 const OCTETS = "application/octet-stream";
 
-/** How files of each kind begin. */
 const SIGNATURES: readonly (readonly [mediaType: string, bytes: string, bytesAt8?: string])[] = [
   ["image/png", "\x89PNG\r\n\x1a\n"],
   ["image/jpeg", "\xff\xd8\xff"],
@@ -53,7 +51,6 @@ export function verifiedType({ mediaType, content }: Pick<AnswerFile, "mediaType
 
 const NAME_CHARACTERS_MAX = 100;
 
-/** A file's name without any path. */
 export function fileName(name: string): string {
   const last = name.split(/[/\\]/).at(-1) ?? "";
   return plainLine(last, NAME_CHARACTERS_MAX).replace(/^\.+/, "") || "file";

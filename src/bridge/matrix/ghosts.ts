@@ -152,7 +152,6 @@ async function unlessStopped<T>(made: Promise<Outcome<T>>, signal?: AbortSignal)
   }
 }
 
-/** An unguessable device ID in the form homeservers use: upper-case letters. */
 export function freshDeviceId(random: Random): string {
   return [...random.bytes(DEVICE_ID_BYTES)].map((byte) => String.fromCharCode(65 + (byte % 26))).join("");
 }

@@ -44,7 +44,6 @@ const MARKER_MS_MAX = 2_000;
 
 const AnyObject = z.record(z.string(), z.unknown());
 const Nothing = z.unknown().transform(() => undefined);
-const SentEvent = z.object({ event_id: parsedBy(parseEventId) });
 const TimelineEvent = z.object({
   event_id: parsedBy(parseEventId),
   sender: parsedBy(parseUserId),
@@ -74,7 +73,6 @@ export class Homeserver {
     });
   }
 
-  /** `GET /account/whoami`, as the appservice's own user, or as a ghost's device. */
   whoami(actor?: GhostActor) {
     return this.#http.request("whoami", "GET", ["account", "whoami"], {
       as: actor,
@@ -188,7 +186,7 @@ export class Homeserver {
     content: UnknownObject,
   ): Promise<Outcome<EventId>> {
     const path = ["rooms", roomId, "send", eventType, transactionId];
-    const call = { body: content, as: actor, schema: SentEvent };
+    const call = { body: content, as: actor, schema: z.object({ event_id: parsedBy(parseEventId) }) };
     const outcome = await this.#http.request("send", "PUT", path, call);
     return mapValue(outcome, (sent) => sent.event_id);
   }
@@ -198,7 +196,6 @@ export class Homeserver {
     return this.#http.request("event", "GET", path, { as: actor, schema: AnyObject });
   }
 
-  /** The place in the timeline right after an event. */
   async timelineAfter(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<string>> {
     const outcome = await this.#http.request("context", "GET", ["rooms", roomId, "context", eventId], {
       query: { limit: "0" },
@@ -209,12 +206,7 @@ export class Homeserver {
   }
 
   /** A ghost's own events, forwards. `next` is undefined at the end of the timeline. */
-  async ownEventsFrom(
-    actor: GhostActor,
-    roomId: RoomId,
-    eventTypes: readonly string[],
-    from: string,
-  ): Promise<Outcome<{ events: readonly TimelineEvent[]; next: string | undefined }>> {
+  async ownEventsFrom(actor: GhostActor, roomId: RoomId, eventTypes: readonly string[], from: string) {
     const outcome = await this.#http.request("messages", "GET", ["rooms", roomId, "messages"], {
       query: {
         dir: "f",

@@ -20,13 +20,11 @@ export interface GhostActor {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** With its device where the request belongs to one. */
 type ActingGhost = Pick<GhostActor, "ghost" | "signal"> & { readonly deviceId?: string };
 
 type Method = "GET" | "PUT" | "POST" | "DELETE";
 
 export interface ApiCall<Schema extends z.ZodType> {
-  /** What the path begins with; `client/v3` when absent. */
   readonly base?: "client" | "client/v1" | "client/v3" | "media/v3";
   readonly query?: Readonly<Record<string, string | readonly string[]>>;
   readonly body?: unknown;
@@ -68,7 +66,6 @@ export class HomeserverHttp {
     this.#agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
   }
 
-  /** Makes one request; never throws for what the other side does. @param operation a short fixed name for metrics */
   async request<Schema extends z.ZodType = z.ZodUndefined>(
     operation: string,
     method: Method,

@@ -10,13 +10,10 @@ import { type Outcome, ok, refused } from "./request-result.ts";
 
 const BACKOFF = { firstMs: 60_000, maxMs: 60 * 60_000 };
 const ANSWERS_MAX = 4;
-/** Users, and servers, that are remembered; a hostile server has any number of them. */
 const REMEMBERED_MAX = 1_000;
 
-/** Only users whose keys are too large were asked for. */
 const TOO_LARGE = refused(413, "ORG.DRAWBRIDGE.KEYS_TOO_LARGE");
 
-/** Makes a request for some of the users that `body` names. */
 type Send = (body: UnknownObject) => Promise<Outcome<UnknownObject>>;
 
 /** `POST /keys/query` for many users. A machine asks again for whoever is missing in its answer. */
@@ -97,7 +94,6 @@ export function createKeysClaim() {
   };
 }
 
-/** The objects of several answers as one: their keys are users, and servers that failed. */
 function merged(answers: readonly UnknownObject[]): UnknownObject {
   const all: Record<string, unknown> = {};
   for (const answer of answers) {
@@ -129,11 +125,9 @@ function usableDevices(of: unknown, user: string) {
   return Object.fromEntries(inOrder.slice(0, DEVICES_MAX));
 }
 
-/** Algorithm and name (Matrix client-server API, "Key algorithms"), as clients make them. */
 const KEY_ID = /^[A-Za-z0-9_.]{1,64}:[A-Za-z0-9+/=_.-]{1,255}$/;
 const oneTimeKey = (value: unknown, id: string) => (KEY_ID.test(id) ? anyObject(value) : undefined);
 
-/** The answer to a machine's request without what the machine could not read. */
 export function readableKeys(kind: string, answer: UnknownObject): UnknownObject {
   if (kind === "keys_query") {
     return { ...answer, device_keys: members(answer["device_keys"], usableDevices) };

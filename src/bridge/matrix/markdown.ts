@@ -8,7 +8,6 @@ import { visibleLine } from "../../domain/printable.ts";
 
 const WEBSITE = /^https?:\/\//i;
 const MAIL = /^mailto:/i;
-/** Clients show a link to a user, a room or a message as a mention. */
 const MENTION_HOST = /^(?:www\.)?matrix\.to\.?$/;
 /** Elements within each other. The specification advises clients to go no deeper than 100. */
 const DEPTH_MAX = 64;
@@ -57,7 +56,6 @@ function depthOf(tokens: readonly Token[]): number {
   return most;
 }
 
-/** A text with its file names as code, in which no client looks for links. */
 function withFileNames(text: Token): Token[] {
   // Every second part is a file name, because the expression is one group.
   const parts = text.content.split(FILE_NAME);
@@ -77,7 +75,6 @@ interface OpenFence {
   readonly marker: string;
 }
 
-/** The code block that is open behind a piece. */
 function openFenceAfter(piece: string, before: OpenFence | undefined): OpenFence | undefined {
   let open = before;
   for (const line of piece.split("\n")) {
@@ -141,7 +138,6 @@ export function renderMarkdown(text: string): string {
   return renderer.render(text).trim();
 }
 
-/** A text so that HTML shows it as it is, inside an element or a quoted attribute. */
 export function escapeHtml(text: string): string {
   return renderer.utils.escapeHtml(text);
 }

@@ -62,7 +62,6 @@ class Thinner {
   #isInside = false;
   #inString = false;
   #isEscaped = false;
-  /** The object that is being read. */
   #element: Uint8Array[] | undefined;
   #elementBytes = 0;
 

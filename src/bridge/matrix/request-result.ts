@@ -11,14 +11,11 @@ export type RetryCause =
   | "timeout"
   /** No answer of the API: a proxy's page, a wrong URL. */
   | "malformed"
-  /** Longer than what is read of an answer. */
   | "too_large"
   | "unauthorized"
-  /** The ghost itself is refused, not its request. */
   | "ghost_refused"
   /** The ghost's machine is not available now, or its device is stopped. */
   | "device_unavailable"
-  /** Another process owns the ghost's machine. */
   | "device_elsewhere"
   | "stopped";
 
@@ -58,7 +55,6 @@ export function mapValue<T, U>(outcome: Outcome<T>, map: (value: T) => U): Outco
   return outcome.kind === "ok" ? ok(map(outcome.value)) : outcome;
 }
 
-/** A refusal with this error code as success without a value. */
 export function unlessRefused<T>(outcome: Outcome<T>, errcode: string): Outcome<T | undefined> {
   return outcome.kind === "refused" && outcome.errcode === errcode ? DONE : outcome;
 }
@@ -91,12 +87,7 @@ export function retry(cause: RetryCause, askedMs?: number, errcode?: string): Re
 }
 
 /** Classifies an answer that is not a success. @param body undefined when it was no JSON */
-export function classifyFailure(
-  status: number,
-  body: unknown,
-  retryAfter: string | undefined,
-  now: number,
-): Retry | Refused {
+export function classifyFailure(status: number, body: unknown, retryAfter: string | undefined, now: number) {
   const parsed = ErrorBody.safeParse(body);
   const errcode = parsed.success ? parsed.data.errcode : undefined;
   const askedMs = (parsed.success ? parsed.data.retry_after_ms : undefined) ?? retryAfterMs(retryAfter, now);

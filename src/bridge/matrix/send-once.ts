@@ -19,8 +19,6 @@ export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;
 /** Of 100 of the ghost's own events each. */
 const LOOK_BACK_PAGES_MAX = 200;
 
-const ENCRYPTED = "m.room.encrypted";
-
 export type SendResult =
   | { readonly kind: "sent"; readonly eventId: EventId }
   /** `afterMs` is 0 only when the caller's signal ended it. */
@@ -121,7 +119,12 @@ async function findEarlier(
   if (start.kind !== "ok") return start;
   let from = start.value;
   for (let page = 0; page < LOOK_BACK_PAGES_MAX; page++) {
-    const read = await homeserver.ownEventsFrom(actor, event.roomId, [event.eventType, ENCRYPTED], from);
+    const read = await homeserver.ownEventsFrom(
+      actor,
+      event.roomId,
+      [event.eventType, "m.room.encrypted"],
+      from,
+    );
     if (read.kind !== "ok") return read;
     const found = read.value.events.find(
       (own) => own.sender === event.ghost && own.content[TRANSACTION_KEY] === event.transactionId,

@@ -1,7 +1,7 @@
 // Keys read back from a homeserver that holds more for a ghost's device than anybody should have sent.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { KeyCatchup } from "../../../../src/bridge/crypto/key-catchup.ts";
+import { createKeyCatchup } from "../../../../src/bridge/crypto/key-catchup.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { scriptedHomeserver } from "../../../support/http-server.ts";
@@ -29,7 +29,7 @@ async function reading(t: TestContext, pages: readonly (readonly unknown[])[]) {
   const positions: (string | null)[] = [];
   const counted = { skipped: 0, outcomes: [] as string[] };
   const { log, text } = recordedLog();
-  const catchup = new KeyCatchup({
+  const catchup = createKeyCatchup({
     ghost: ghost(),
     api: side.homeserver.devices,
     positions: {

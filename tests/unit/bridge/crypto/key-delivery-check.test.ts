@@ -59,18 +59,17 @@ describe("KeyDeliveryCheck and deviceReadiness", () => {
     assert.equal(sent.length, 1);
   });
 
-  it("a repeated success keeps its start and renews the time of its last observation", async () => {
+  it("a repeated success renews the time of its last observation", async () => {
     const { check, arrives, sent, clock } = fixture();
-    const since = clock.now();
     await check.check(GHOST);
     arrives();
-    assert.deepEqual(check.state, { result: "works", since, observedAt: since });
+    assert.deepEqual(check.state, { result: "works", observedAt: clock.now() });
     await clock.advance(3_600 * SECOND_MS);
     await check.check(GHOST);
     assert.equal(sent.length, 2);
     assert.equal(check.state.result, "works", "until it is known otherwise");
     arrives();
-    assert.deepEqual(check.state, { result: "works", since, observedAt: clock.now() });
+    assert.deepEqual(check.state, { result: "works", observedAt: clock.now() });
   });
 
   it("a homeserver that was restarted without its flags is detected", async () => {
@@ -132,7 +131,7 @@ describe("KeyDeliveryCheck and deviceReadiness", () => {
 
   const checks = (statuses: readonly DeviceStatus[], result: KeyDelivery = "works", configured = [GHOST]) => {
     const times = result === "unknown" ? undefined : AT;
-    const delivery = () => ({ result, since: times, observedAt: times });
+    const delivery = () => ({ result, observedAt: times });
     return deviceReadiness({ statuses: () => statuses, keyDelivery: delivery }, configured);
   };
   const problems = (...of: Parameters<typeof checks>) => checks(...of).filter(({ ok }) => !ok);
@@ -162,10 +161,7 @@ describe("KeyDeliveryCheck and deviceReadiness", () => {
         ["device_keys_published", "yes, of 1 ghost"],
         ["devices_cross_signed", "yes, of 1 ghost"],
         ["key_catchup", "yes, of 1 ghost"],
-        [
-          "keys_by_transaction",
-          "yes, since 2026-01-01T00:00:00.000Z, last observed 2026-01-01T00:00:00.000Z; checked again once an hour",
-        ],
+        ["keys_by_transaction", "yes, last observed 2026-01-01T00:00:00.000Z; checked again once an hour"],
       ],
     );
     const [unknown, ...more] = problems([status()], "unknown");
