@@ -32,7 +32,6 @@ export interface RoomCatchupOptions {
   readonly ghosts: Pick<Ghosts, "readyGhost">;
   readonly positions: ReadPositions;
   readonly handled: (events: readonly EventId[]) => Promise<ReadonlySet<EventId>>;
-  /** Commits events as intake does; returns how many were new. */
   readonly intake: (
     transaction: MissedTransaction & { readonly order: RoomOrder },
   ) => Promise<{ readonly admitted: number }>;

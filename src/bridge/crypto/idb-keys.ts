@@ -88,7 +88,6 @@ export const isWithin = ({ from, to }: KeyRange, key: Buffer): boolean =>
 /** Ends the first part of a key, in object stores whose keys name a room or a device, and a session. */
 const SEPARATOR = 0x1d;
 
-/** The keys with the same first part as this one; undefined for a key that has only one. */
 export function sameFirstPart(key: Buffer): KeyRange | undefined {
   const end = key.indexOf(SEPARATOR);
   if (end === -1) return undefined;

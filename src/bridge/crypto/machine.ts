@@ -46,7 +46,6 @@ export interface ClaimedStore {
   readonly key: Uint8Array;
   readonly fence: bigint;
   readonly layout: StoreLayout;
-  /** Undefined for a new store. */
   readonly identity: DeviceIdentity | undefined;
 }
 

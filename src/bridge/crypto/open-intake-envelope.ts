@@ -29,7 +29,6 @@ export type Opening =
       readonly kind: "opened";
       readonly event: EncryptedEvent;
       readonly inside: Inside;
-      /** Whether the catchup brought the key. */
       readonly by: "catchup" | "after_wait";
     }
   | { readonly kind: "unreadable"; readonly reason: ExpiryReason }

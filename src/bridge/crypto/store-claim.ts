@@ -11,7 +11,6 @@ import { createLedgerPool } from "../ledger/postgres.ts";
 import type { ClaimedStore } from "./machine.ts";
 
 const STORE_KEY_BYTES = 32;
-/** A store changes no more often than this while it is being claimed. */
 const LOADS_MAX = 5;
 
 export interface ClaimDependencies {

@@ -92,7 +92,6 @@ export class StoreRecords {
   readonly #holder: StoreHolder;
   #fresh = new Map<string, CryptoRecord>();
   readonly #committing = new Map<string, CryptoRecord>();
-  /** How many writes each object store had. */
   readonly #writes = new Map<string, number>();
   readonly #olmSessions = new OlmSessionLimit();
   #failure: DrawbridgeError | undefined;

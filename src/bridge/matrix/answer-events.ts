@@ -40,7 +40,6 @@ export async function answerParts(answer: Answer, source: AnswerSource, clock: C
   const { mentionsAsker = true } = source;
   const text = withoutRoomMention(answer.text.toWellFormed());
   const whole = splitText(text.trim() === "" ? TEXTS.answer.empty : text, BODY_BYTES_MAX);
-  // In a thread there is room for all of it.
   const isLong = text.length > LONG_LENGTH && source.threadRoot === undefined;
   const pieces = isLong ? [shortForm(text, answer.mediaType), ...whole] : whole;
   const formatted = await formattedPieces(pieces, answer.mediaType, clock);

@@ -63,7 +63,6 @@ export interface OutgoingRequest {
   readonly id: string;
   readonly kind: keyof typeof PATHS | "to_device";
   readonly body: string;
-  /** Of `to_device`. */
   readonly eventType?: string;
   readonly transactionId?: string;
 }

@@ -36,7 +36,6 @@ const SIGNATURES: readonly (readonly [mediaType: string, bytes: string, bytesAt8
   ["image/webp", "RIFF", "WEBP"],
   ["application/pdf", "%PDF-"],
 ];
-/** Text that no browser runs. */
 const TEXTS: ReadonlySet<string> = new Set(["text/plain", "text/markdown", "text/csv", "application/json"]);
 
 export function verifiedType({ mediaType, content }: Pick<AnswerFile, "mediaType" | "content">): string {

@@ -30,7 +30,6 @@ export interface Retry {
 export interface Refused {
   readonly kind: "refused";
   readonly status: number;
-  /** `M_UNKNOWN` when the homeserver named none. */
   readonly errcode: string;
 }
 

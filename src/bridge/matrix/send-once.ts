@@ -16,7 +16,6 @@ import { DONE, type Failure, type Outcome, ok, refused } from "./request-result.
 
 /** Four hours short of how long the homeserver remembers the transaction IDs of a device. */
 export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;
-/** Of 100 of the ghost's own events each. */
 const LOOK_BACK_PAGES_MAX = 200;
 
 export type SendResult =
