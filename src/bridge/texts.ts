@@ -106,6 +106,7 @@ export const TEXTS = {
     howToAsk: (server: string) =>
       `Invite an agent to a room and mention it with your question. Agents of ${server}:`,
     unavailable: "not available now: its identity is not verified; whoever runs this bridge can repair that",
+    example: (example: string) => `For example: ${example}`,
     more: (count: number) => `… and ${count} more.`,
   },
   help: [

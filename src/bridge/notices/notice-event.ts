@@ -56,10 +56,18 @@ export interface DirectoryLine {
   readonly available: boolean;
   /** From its verified card; undefined while none is at hand. */
   readonly description?: string | undefined;
+  readonly skills?: readonly Skill[] | undefined;
+}
+
+interface Skill {
+  readonly name: string;
+  readonly description: string;
+  readonly examples?: readonly string[];
 }
 
 const words = TEXTS.directory;
 const LISTED_MAX = 50;
+const SKILLS_MAX = 6;
 const NAME_CHARACTERS_MAX = 80;
 const TEXT_CHARACTERS_MAX = 300;
 /** Bytes of both forms together: an event has 64 KiB, and encryption makes of these half as much again. */
@@ -101,13 +109,30 @@ function entryOf(line: DirectoryLine): Entry {
   const name = plainLine(line.name, NAME_CHARACTERS_MAX);
   const suffix = available ? "" : ` (${words.unavailable})`;
   const description = plainLine(line.description ?? "", TEXT_CHARACTERS_MAX);
+  const skills = (line.skills ?? []).slice(0, SKILLS_MAX).map(skillEntry);
   const link = `https://matrix.to/#/${encodeURIComponent(ghost)}`;
   return {
-    plain: `- ${name}: ${ghost}${suffix}${description === "" ? "" : `. ${description}`}`,
+    plain: [
+      `- ${name}: ${ghost}${suffix}${description === "" ? "" : `. ${description}`}`,
+      ...skills.map(({ plain }) => `  - ${plain}`),
+    ].join("\n"),
     html: [
       `<li><a href="${link}">${escapeHtml(name)}</a> <code>${escapeHtml(ghost)}</code>${suffix}`,
       description === "" ? "" : `<br>${escapeHtml(description)}`,
+      skills.length === 0 ? "" : `<ul>${skills.map(({ html }) => `<li>${html}</li>`).join("")}</ul>`,
       "</li>",
     ].join(""),
+  };
+}
+
+function skillEntry({ name, description, examples = [] }: Skill): Entry {
+  const title = plainLine(name, NAME_CHARACTERS_MAX);
+  const text = plainLine(description, TEXT_CHARACTERS_MAX);
+  const sample = plainLine(examples[0] ?? "", TEXT_CHARACTERS_MAX);
+  const example = sample === "" ? "" : words.example(sample);
+  const html = sample === "" ? "" : ` <em>${escapeHtml(example)}</em>`;
+  return {
+    plain: `${title}: ${text} ${example}`.trimEnd(),
+    html: `<strong>${escapeHtml(title)}</strong>: ${escapeHtml(text)}${html}`,
   };
 }

@@ -87,7 +87,7 @@ async function directoryLines(
       const available = isPinned(entry) && verified;
       const card = available ? cards.verifiedCard(target) : undefined;
       const name = card === undefined ? (entry.displayName ?? agentId) : ghostName(target, card);
-      return { ghost, name, available, description: card?.description };
+      return { ghost, name, available, description: card?.description, skills: card?.skills };
     }),
   );
 }

@@ -84,14 +84,19 @@ describe("the event of a notice", () => {
         name: "Docs · Organisation A",
         available: true,
         description: "Answers\n@room <b>questions</b>.",
+        skills: [{ name: "Survey", description: "Goes through all.", examples: ["Survey the documents"] }],
       },
     ]);
     assert.equal(
       body,
       "Invite an agent to a room and mention it with your question. Agents of a.test:\n" +
-        "- Docs · Organisation A: @agent_docs:a.test. Answers @\u2060room <b>questions</b>.",
+        "- Docs · Organisation A: @agent_docs:a.test. Answers @\u2060room <b>questions</b>.\n" +
+        "  - Survey: Goes through all. For example: Survey the documents",
     );
-    assert.match(String(html), /<br>Answers @\u2060room &lt;b&gt;questions&lt;\/b&gt;\.<\/li>/);
+    assert.match(
+      String(html),
+      /<br>Answers @\u2060room &lt;b&gt;questions&lt;\/b&gt;\.<ul><li><strong>Survey<\/strong>: Goes through all\. <em>/,
+    );
   });
 
   it("help is a list of what a person can write [NOT-1]", () => {
@@ -109,6 +114,7 @@ describe("the event of a notice", () => {
           name: one,
           available: false,
           description: one,
+          skills: [{ name: one, description: one, examples: [one] }],
         }));
         assert.ok(Buffer.byteLength(JSON.stringify(directory(lines))) < 64_000);
       }),
