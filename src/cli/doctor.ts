@@ -17,12 +17,7 @@ nothing.
   ok       examined, and well
   ?        could not be examined, or is not found out yet; the next line says what to do
   PROBLEM  wrong; the next line is the hint
-
-Exit codes:
-  0  everything is ok
-  1  there is a problem, an invalid configuration included
-  2  there is no configuration, or the command line is wrong
-  5  there is no problem, and something is not known`,
+Exit code 1: there is a problem, an invalid configuration included. 5: there is none, and something is not known.`,
   async run(_, options) {
     const findings = await fromConfigFile(options.config, "bridge", (file) =>
       examineBridge(file, systemClock),

@@ -55,7 +55,7 @@ export async function buildProgram(words: readonly string[], products = PRODUCTS
       "Joins Matrix rooms to A2A agents (the bridge), and admits and removes partner organisations (federation control). Each can be used without the other.",
     )
     .version(manifest.version)
-    .addHelpText("after", EXIT_CODES_HELP)
+    .addHelpText("afterAll", EXIT_CODES_HELP)
     .showHelpAfterError("hint: Run it with --help to see its usage.")
     .configureHelp({ optionDescription: describeOption })
     .configureOutput({ writeOut: printText, writeErr: printError })

@@ -26,14 +26,8 @@ export const command = defineCommand({
   options: OPTIONS,
   help: `
 Follows the branch until SIGTERM; standard output is then a log, one JSON object a line, and the line with
-"event":"ready" says that the first pass has ended. With --once it ends after one pass:
-
-Exit codes:
-  0  every managed plane is in force
-  1  a plane failed; of the service: another reconciler is at work here
-  2  a configuration that is wrong, or no such repository; nothing was done
-  4  the head is refused; the last good revision stays in force
-  5  a plane is incomplete, deferred or held, and is tried again`,
+"event":"ready" says that the first pass has ended. With --once it ends after one pass.
+Exit code 1: a plane failed; of the service: another reconciler is at work here. 5: a plane is incomplete, deferred or held.`,
   run: (_, options) => (options.once === true ? once(options) : service(options)),
 });
 

@@ -20,7 +20,7 @@ Works offline. Evaluates the evidence by the table of conditions (docs/reference
 proved and who saw it, what is only attested, what is missing; if it does not verify, every reason with its hint.
 docs/reference/offboarding-records.md explains each.
 
-Exit codes:
+The exit code of a record:
   0  verified
   1  not verified
   2  the command line, the trust file or a key is wrong, or the record cannot be read

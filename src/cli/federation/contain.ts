@@ -25,23 +25,9 @@ const HELP: Readonly<Record<Act, string>> = {
   contain: `
 The flag, the re-render and one record are committed together; then the runtime steps are printed in the safe
 order, or done with --apply. A plane is closed when its parts were observed closed; one whose part this
-organisation does not run is named as not managed, and never as closed.
-
-Exit codes:
-  0  contained; with --apply: every plane that is managed here is closed
-  1  it failed, and the reason is named; run again, it continues
-  2  unknown partner, the own server, or a configuration that is wrong; nothing was done
-  4  the head is refused; nothing was done unless it says so
-  5  with --apply: something is not closed yet, and is named`,
+organisation does not run is named as not managed, and never as closed. Run again after a failure, it continues.`,
   restore: `
-Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.
-
-Exit codes:
-  0  restored; with --apply: all four planes were observed to be as they are declared
-  1  it failed, and the reason is named; run again, it continues
-  2  unknown partner, the own server, or a configuration that is wrong; nothing was done
-  4  the head is refused; nothing was done unless it says so
-  5  with --apply: something is not observed to be so yet, and is named`,
+Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.`,
 };
 
 const WORDS = {

@@ -28,11 +28,7 @@ Asks the operator's own parts, and with --probe-config tries from outside what t
 is a content-free evidence item; what it sends into a room is a notice that names itself a probe.
   ok     as the registry says     WRONG  the opposite was found     ?  nothing can be said
   -      open, and nobody is in that room
-
-Exit codes:
-  0  everything that was tried is as the registry says, and every closed plane was shown closed
-  1  something was found otherwise, could not be decided, or a closed plane was not shown closed
-  2  unknown partner, or a configuration that is wrong; nothing was tried`,
+Exit code 1: something was found otherwise, could not be decided, or a closed plane was not shown closed.`,
   async run([name], options) {
     const planes = options.plane === undefined ? CLOSING_ORDER : [options.plane];
     const { current, partner, inside, outside } = await probePartner(name, { ...options, planes });
@@ -67,12 +63,7 @@ export const evidenceCommand = defineCommand({
   options: PACK_OPTIONS,
   help: `
 Reads the border's violations, the gateway's access log and the bridge's audit file, probes the planes, and
-writes one file, readable by this user alone. No message, prompt or answer is in it, nor can be.
-
-Exit codes:
-  0  written; with --verify: every digest is right
-  1  with --verify: something is wrong, and is named
-  2  unknown partner, or a configuration that is wrong; nothing was written`,
+writes one file, readable by this user alone. No message, prompt or answer is in it, nor can be.`,
   async run([name], options) {
     if (options.verify !== undefined) return verify(options.verify, options);
     if (name === undefined) throw usage("the partner is missing", "Name one, or a pack with --verify.");

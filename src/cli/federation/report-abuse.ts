@@ -36,17 +36,10 @@ export const reportAbuseCommand = defineCommand({
 A report refers to events, policies and keys, and quotes nothing; one that does is refused. It is kept in the
 repository below records/abuse, once however often it comes. The line that is printed is all that is logged.
 With --apply a report that asks for containment is acted on first, also where the head is refused: the subject is
-contained, then the report is filed, then the pack is made, each whatever becomes of the one before. It must be in a
+contained, then the report is filed, then the pack is made below evidence/ beside the configuration, each whatever becomes of the one before. It must be in a
 DSSE envelope that is signed by the reporter's key in \`offboarding.trustFile\`, and the reporter must be a partner that
 is neither contained nor removed, or this organisation itself. A report without a signature is filed and contains
-nobody; nor does one contain again whose subject was restored after it was filed.
-
-Exit codes:
-  0  filed, or filed before; with --apply: and contained, with a pack below evidence/ beside the configuration
-  1  with --apply: the containment or the pack failed, and is named; the others are done
-  2  the report, its subject or a configuration is wrong; nothing was filed
-  4  the head is refused
-  5  with --apply: something is not closed yet, and is named; the pack is made all the same`,
+nobody; nor does one contain again whose subject was restored after it was filed.`,
   async run([file], { config, apply, sign }) {
     const bytes = readInput(file, "Check the path.");
     const settings = loadFederationConfig(config);

@@ -10,13 +10,7 @@ import { planeWords } from "../lib/progress.ts";
 export const statusCommand = defineCommand({
   options: [CONFIG.federation, JSON_OPTION],
   help: `
-Read from records alone; no server is asked.
-
-Exit codes:
-  0  every managed plane is in force at the head
-  2  a configuration that is wrong, or a record that is damaged
-  4  the head is refused; the last good revision stays in force
-  5  a plane is behind the head, incomplete, deferred, held or failed`,
+Read from records alone; no server is asked. Exit code 5: a plane is behind the head, incomplete, deferred, held or failed.`,
   async run(_, options) {
     const federation = await openForCommand(options.config);
     const status = await federationStatus(federation);

@@ -28,11 +28,7 @@ export const initCommand = defineCommand({
   ],
   help: `
 Writes federation.yaml, the token of the border module's status, and a bare repository control.git with one commit: the
-registry of an organisation without partners, and what it renders. Nothing that is there already is touched.
-
-Exit codes:
-  0  written
-  2  something of it is there already, or the agents of the bridge cannot be read; nothing was written`,
+registry of an organisation without partners, and what it renders. Nothing that is there already is touched.`,
   async run(_, options) {
     const { serverName, homeserverUrl } = options;
     const directory = resolve(options.directory);
@@ -53,10 +49,6 @@ Next:
 
 export const renderCommand = defineCommand({
   options: [["-d, --directory <worktree>", "work tree of the organisation's repository", { default: "." }]],
-  help: `
-Exit codes:
-  0  written, or nothing was to do
-  2  there is no registry, or it is invalid; nothing was written`,
   run(_, options) {
     const directory = resolve(options.directory);
     const registry = readRegistryFolder(directory);
@@ -82,13 +74,7 @@ Exit codes:
 export const checkCommand = defineCommand({
   arguments: [["[directory]", "work tree of the organisation's repository", "."]],
   options: [["--json", "print the checks as JSON"]],
-  help: `
-Reads files alone: no server is asked, nothing is written.
-
-Exit codes:
-  0  every check holds
-  1  one does not, or could not be made
-  2  the folder holds no registry`,
+  help: "\nReads files alone: no server is asked, nothing is written. Exit code 1: a check fails, or could not be made.",
   run([folder], options) {
     const directory = resolve(folder);
     const checks = checkRepository(

@@ -28,14 +28,7 @@ export const purgeCommand = defineCommand({
 What the record's duties.purge says is purged: cached files of the partner, and rooms with their history.
 Without --confirm it shows what would go, and a digest; --confirm takes it, and refuses if something else would go now.
 A purge that was cut off goes on where it was when it is run again.
-
-Exit codes:
-  0  shown; with --confirm: purged and verified
-  1  with --confirm: something is not gone yet, and is named; run it again
-  2  refused, and nothing was purged
-  3  the homeserver could not be reached
-  4  the head is refused, and no head was accepted before
-  5  purged; what the homeserver can never delete is named`,
+Exit code 1: something is not gone yet, and is named. 5: purged; what the homeserver can never delete is named.`,
   async run([name], options) {
     const context = { ...(await openForCommand(options.config)), say };
     const found = await runOf(context, name);

@@ -162,14 +162,7 @@ export const runCommand = defineCommand({
 Does what next, sign, export, import and complete do, as often as they can: it closes and shows every stage, signs and
 countersigns, and completes. It ends where a person has to decide (a purge, a waiver), where a stage is not shown
 closed in half a minute, or where the other organisation has to act. Run it again after anything.
-
-Exit codes:
-  0  complete; with --before: everything up to that stage is done
-  1  something that was signed for is open, or a statement does not hold; each is named
-  2  a file, a key or the configuration is wrong
-  4  the head is refused
-  5  a stage is not shown closed, and is named with its probe, what it got and what to do
-  7  everything that can be done now is done; the other organisation, which is named, has to act`,
+Exit code 1: something that was signed for is open, or a statement does not hold. 5: a stage is not shown closed.`,
   async run(_, options) {
     const context = await openOffboarding(options);
     const { import: inbox, export: outbox } = options;

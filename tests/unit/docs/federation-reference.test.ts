@@ -1,19 +1,14 @@
-// The reference of federation control says what is really printed: every exit code, every reason.
+// The reference of federation control says what is really printed: every reason.
 import assert from "node:assert/strict";
-import { globSync, readFileSync, writeFileSync } from "node:fs";
+import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import type { Command } from "commander";
-import { COMMANDS } from "../../../src/cli/commands.ts";
-import { buildProgram } from "../../../src/cli/program.ts";
 import { ROOM_REASONS } from "../../../src/federation/planes/rooms/room-reasons.ts";
 import { OUTSIDE_PROBES } from "../../../src/federation/probes/read-answers.ts";
 import { OutcomeName, RefusalReason } from "../../../src/federation/state/plane-records.ts";
 import { ROOT } from "../../support/temporary.ts";
 
-const FILE = join(ROOT, "docs/reference/federation.md");
 const PAGES = ["federation", "reconciler", "rooms-plane", "border", "registry"];
-const TABLE = /(?<=<!-- exit codes -->\n)[\s\S]*(?=<!-- \/exit codes -->)/;
 
 /** Every word in backticks, and every word of what is printed, on the pages of federation control. */
 const named = new Set(
@@ -25,51 +20,7 @@ const named = new Set(
   }),
 );
 
-async function helpOf(path: readonly string[]): Promise<string> {
-  let command: Command | undefined = await buildProgram(path);
-  for (const word of path) command = command?.commands.find((one) => one.name() === word);
-  assert.ok(command !== undefined);
-  let help = "";
-  command.configureOutput({
-    writeOut: (text) => {
-      help += text;
-    },
-  });
-  command.outputHelp();
-  return help;
-}
-
-/** The exit codes of a help text: `  0  what it means`, which may go on in the next line. */
-function exitCodesOf(help: string): [code: string, meaning: string][] {
-  return [...help.matchAll(/^ {2}(\d) {2}(\S.*(?:\n {5}\S.*)*)$/gm)].map(([, code = "", meaning = ""]) => [
-    code,
-    meaning.replaceAll(/\n\s+/g, " "),
-  ]);
-}
-
 describe("federation reference", () => {
-  it("every exit code of federation control stands in its help and, in the same words, in the reference", async () => {
-    const rows = ["| command | code | means |\n|---|---|---|\n"];
-    for (const { path } of COMMANDS.filter(
-      ({ path: [first] }) => first === "federation" || first === "reconcile",
-    )) {
-      const codes = exitCodesOf(await helpOf(path));
-      assert.ok(codes.length >= 2, `${path.join(" ")} says its exit codes`);
-      for (const [index, [code, meaning]] of codes.entries()) {
-        rows.push(`| ${index === 0 ? `\`${path.join(" ")}\`` : ""} | ${code} | ${meaning} |\n`);
-      }
-    }
-    const text = readFileSync(FILE, "utf8");
-    if (process.env["UPDATE_GOLDENS"] === "1" && process.env["CI"] !== "true") {
-      writeFileSync(
-        FILE,
-        text.replace(TABLE, () => rows.join("")),
-      );
-      return;
-    }
-    assert.equal(TABLE.exec(text)?.[0], rows.join(""), "run: ./task test --update");
-  });
-
   it("the reference names every reason of the closed sets", () => {
     const closed = [
       ...RefusalReason.options,
