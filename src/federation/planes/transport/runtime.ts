@@ -4,6 +4,7 @@
 // plane is in force only when the running homeserver names exactly the declared servers.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { statSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
@@ -126,14 +127,21 @@ const Record = z.strictObject({
 });
 type RestartRecord = Omit<z.output<typeof Record>, "version">;
 
-function restartRecord({ directory, state }: FederationConfig) {
+function restartRecord({ directory, state, transport }: FederationConfig) {
   const file = join(resolve(directory, state), "transport.json");
   return {
-    /** A record that cannot be understood counts as a restart that is due, so that a closing is not held up. */
+    /**
+     * A record that cannot be understood counts as a restart that is due, and as if all restarts but one had been made
+     * when it was last written: a closing is not held up, and a loop is.
+     */
     read(): RestartRecord {
       const text = readIfPresent(file);
       if (text === undefined) return { pending: null, restarts: [] };
-      return Record.safeParse(parseJson(text)).data ?? { pending: "unknown", restarts: [] };
+      const known = Record.safeParse(parseJson(text)).data;
+      if (known !== undefined) return known;
+      const writtenAt = Math.trunc(statSync(file).mtimeMs);
+      const restarts = Array.from({ length: transport.restart.maxPerHour - 1 }, () => writtenAt);
+      return { pending: "unknown", restarts };
     },
     write(record: RestartRecord): void {
       writeWhole(file, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
