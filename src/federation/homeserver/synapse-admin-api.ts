@@ -12,6 +12,7 @@ import {
   type ServerName,
   type UserId,
 } from "../../domain/identifiers.ts";
+import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { expectSuccess, type HomeserverAccess } from "./api.ts";
 
 const CLIENT = ["_matrix", "client", "v3"] as const;
@@ -240,6 +241,7 @@ export class SynapseAdminApi {
 
 const LIFE_MS = 15 * 60_000;
 const USED_MS = 10 * 60_000;
+const RELEASED_AT_ONCE = 8;
 
 /** Tokens for acting as local users, one a user: given back at the end, and forgotten by the homeserver if we are killed. */
 export class LentTokens {
@@ -263,15 +265,24 @@ export class LentTokens {
     if (known !== undefined && now < known.since + USED_MS) return known.acting;
     const acting = this.#operator.actAs(user, now + LIFE_MS);
     this.#lent.set(user, { since: now, acting });
-    const found = await acting;
-    if (found === undefined) this.unusable.add(user);
-    await (await known?.acting)?.logout();
-    return found;
+    try {
+      const found = await acting;
+      if (found === undefined) this.unusable.add(user);
+      return found;
+    } catch (error) {
+      // No answer says nothing about the user: the next request asks again.
+      this.#lent.delete(user);
+      throw error;
+    } finally {
+      await (await known?.acting)?.logout();
+    }
   }
 
   async release(): Promise<void> {
     const lent = [...this.#lent.values()];
     this.#lent.clear();
-    await Promise.allSettled(lent.map(async ({ acting }) => (await acting)?.logout()));
+    await mapConcurrent(lent, RELEASED_AT_ONCE, async ({ acting }) => {
+      await acting.then((user) => user?.logout()).catch(() => undefined);
+    });
   }
 }
