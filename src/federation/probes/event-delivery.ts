@@ -2,6 +2,7 @@
 // Invariants: that something did not arrive is stated only if what the witness sent after receiving it did, or if
 // another refusal explains it; what the witness may have passed on is never said to have come directly.
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { mapConcurrent } from "../../runtime/concurrency.ts";
 import type { MatrixAnswer } from "../homeserver/api.ts";
 import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
 import {
@@ -99,16 +100,28 @@ export async function crossRoom(room: ProbedRoom): Promise<Crossed> {
     outsider: "observer_is_no_member",
     isBlind: async () => !(await partner.isJoined(room.id)),
   });
-  const items: EvidenceItem[] = [];
-  let eventId: string | undefined;
-  // One after another: what the witness passes on in one direction is not taken for what came directly in another.
-  for (const direction of directions) {
-    const crossed = await cross(room, direction);
-    items.push(...crossed.items);
-    eventId = crossed.eventId;
-  }
-  return { items, eventId };
+  const takers = directions.map((direction) => ({ direction, waited: reached(), looked: reached() }));
+  const crossed = await mapConcurrent(takers, takers.length, async ({ direction, ...own }) => {
+    const meet: Meet = (point) => {
+      own[point].resolve();
+      return Promise.all(takers.map((one) => one[point].promise));
+    };
+    try {
+      return await cross(room, direction, meet);
+    } finally {
+      for (const { resolve } of Object.values(own)) resolve();
+    }
+  });
+  return { items: crossed.flatMap(({ items }) => items), eventId: crossed.at(-1)?.eventId };
 }
+
+/**
+ * Waits until every direction has got as far, or has ended. All are waited for at the same time, each then looks once
+ * more, and the witness writes only when each has looked: what it passes on is not taken for what came directly.
+ */
+type Meet = (point: "waited" | "looked") => Promise<unknown>;
+
+const reached = () => Promise.withResolvers<void>();
 
 /** Why the target has not taken in what the partner's server sent it: the refusal that is nearest to the event. */
 async function whyNotInwards(room: ProbedRoom, eventId: string): Promise<Explanation | undefined> {
@@ -129,10 +142,10 @@ async function refusedByAcl(room: ProbedRoom, at: string | undefined): Promise<E
   return { layer: "room_acl", reason: "server_banned" };
 }
 
-async function cross(room: ProbedRoom, direction: Direction): Promise<Crossed> {
+async function cross(room: ProbedRoom, direction: Direction, meet: Meet): Promise<Crossed> {
   let crossing: Crossing | undefined;
   const item = await room.item(direction.probe, direction.vantage, async () => {
-    crossing = await send(room, direction);
+    crossing = await send(room, direction, meet);
     return crossing.direct;
   });
   const unsaid = room.people.witness === undefined ? notConfigured("witness") : sameOf(item);
@@ -146,7 +159,7 @@ async function cross(room: ProbedRoom, direction: Direction): Promise<Crossed> {
  * The witness writes when the direct way was waited for. Where nothing can come directly, that is only a moment after
  * the witness has the event; an event that nobody would be shown is not waited for.
  */
-async function send(room: ProbedRoom, direction: Direction): Promise<Crossing> {
+async function send(room: ProbedRoom, direction: Direction, meet: Meet): Promise<Crossing> {
   const { answer, eventId } = await direction.send();
   if (eventId === undefined) {
     const refused = await notSent(answer, direction);
@@ -173,7 +186,11 @@ async function send(room: ProbedRoom, direction: Direction): Promise<Crossing> {
   );
   if (await arrives) return { direct: arrived(eventId), viaWitness: undefined, eventId };
   await preparing;
-  const relay = await throughWitness(room, eventId, direction, isMoot, atWitness);
+  if (!isMoot) {
+    atWitness ??= await arrivalAtWitness(room, eventId);
+    await meet("waited");
+  }
+  const relay = await throughWitness(room, eventId, direction, atWitness, meet);
   if (relay.hasCome) return { direct: arrived(eventId), viaWitness: undefined, eventId };
   const isBlind = !relay.passed && (await direction.isBlind?.()) === true;
   // It is there, and may have come either way.
@@ -211,18 +228,18 @@ async function throughWitness(
   room: ProbedRoom,
   eventId: string,
   { receives }: Direction,
-  isMoot: boolean,
-  known: AtWitness | undefined,
+  atWitness: AtWitness | undefined,
+  meet: Meet,
 ): Promise<Relay> {
   const { witness } = room.people;
   if (witness === undefined) return { finding: notConfigured("witness"), hasCome: await receives(eventId) };
-  if (isMoot) {
+  if (atWitness === undefined) {
     return (await witness.isJoined(room.id)) ? {} : { finding: NO_WITNESS };
   }
-  const atWitness = known ?? (await arrivalAtWitness(room, eventId));
   if (atWitness === "absent") return { finding: NO_WITNESS, hasCome: await receives(eventId) };
   if (atWitness === "late") return { isLate: true, hasCome: await receives(eventId) };
   if (await receives(eventId)) return { hasCome: true };
+  await meet("looked");
   const { eventId: later } = await witness.send(room.id);
   if (later === undefined) return {};
   const passed = await room.within(() => receives(later));
