@@ -5,11 +5,11 @@ import { parse } from "yaml";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { readRevision, registryOf } from "../../src/federation/reconcile/desired-state.ts";
-import type { KnownPartners } from "../../src/federation/registry/load.ts";
 import { isRemoved, Partner } from "../../src/federation/registry/partner.ts";
 import { RegistryError } from "../../src/federation/registry/problems.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../src/federation/state/folder.ts";
+import { PartnerCache } from "../../src/federation/state/partner-cache.ts";
 import { readHead, readPlane } from "../../src/federation/state/plane-records.ts";
 import { BRANCH } from "../configuration/control-repository.ts";
 import { vantagesOf } from "../configuration/federation.ts";
@@ -66,7 +66,11 @@ async function branchStatus(repositoryPath: string, statePath: string): Promise<
   if (revision === undefined) return nothing;
   const state = StateFolder.open(statePath, SOURCES.random);
   const accepted = readHead(state).accepted?.revision;
-  const partners = await partnersIn(repository, [revision, ...(accepted === undefined ? [] : [accepted])]);
+  const partners = await partnersIn(
+    repository,
+    [revision, ...(accepted === undefined ? [] : [accepted])],
+    state,
+  );
   const named = (isWanted: (partner: Partner) => boolean) =>
     partners
       .filter(({ partner }) => isWanted(partner))
@@ -83,8 +87,8 @@ async function branchStatus(repositoryPath: string, statePath: string): Promise<
 }
 
 /** The partners of the first revision whose registry is valid: the reconciler accepts no other. */
-async function partnersIn(repository: Repository, revisions: readonly Revision[]) {
-  const cache: KnownPartners = new Map();
+async function partnersIn(repository: Repository, revisions: readonly Revision[], state: StateFolder) {
+  const cache = new PartnerCache(state);
   for (const revision of revisions) {
     try {
       return registryOf(await readRevision(repository, revision, cache), cache).partners;

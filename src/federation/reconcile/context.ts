@@ -5,18 +5,18 @@ import type { Part } from "../../records/format/fields.ts";
 import type { FederationConfig } from "../config.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { type PlaneRuntimes, planeRuntimes } from "../planes/runtimes.ts";
-import type { KnownPartners } from "../registry/load.ts";
 import { parseRevision, Repository } from "../repository/repository.ts";
 import type { SigningPolicy } from "../repository/signatures.ts";
 import type { CommitAuthor } from "../repository/write-commit.ts";
 import type { DriftRecord } from "../state/drift-records.ts";
 import { StateFolder } from "../state/folder.ts";
+import { PartnerCache } from "../state/partner-cache.ts";
 import type { Applied, Refusal } from "../state/plane-records.ts";
 
 export interface ReconcileContext {
   readonly repository: Repository;
   readonly state: StateFolder;
-  readonly cache: KnownPartners;
+  readonly cache: PartnerCache;
   readonly planes: PlaneRuntimes;
   /** The programs that this organisation runs: about any other, nothing is known. */
   readonly parts: readonly Part[];
@@ -55,7 +55,7 @@ export async function openFederation(
     ...{ config, random },
     repository: await Repository.open(resolve(directory, repository.path), repository.branch),
     state,
-    cache: new Map(),
+    cache: new PartnerCache(state),
     planes: options.planes ?? planeRuntimes(config, clock),
     parts: [
       "homeserver",

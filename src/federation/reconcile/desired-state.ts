@@ -4,9 +4,10 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { DesiredPlane, RenderedFiles } from "../planes/plane.ts";
 import { isRenderedPath, planeOfPath, renderAll } from "../planes/render.ts";
-import { type KnownPartners, loadRegistry, type StoredFile } from "../registry/load.ts";
+import { loadRegistry, type StoredFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
 import { blobIdOf, isFile, isSubmodule, type Repository, type Revision } from "../repository/repository.ts";
+import type { PartnerCache } from "../state/partner-cache.ts";
 
 const RENDERED = "rendered/";
 const PLAIN_FILE = "100644";
@@ -23,7 +24,7 @@ export interface RevisionFiles {
 export async function readRevision(
   repository: Repository,
   revision: Revision,
-  cache: KnownPartners,
+  cache: PartnerCache,
 ): Promise<RevisionFiles> {
   const entries = await repository.list(revision, ["registry", "rendered", "kubernetes"]);
   const registry = entries.filter(({ path }) => !isRenderedPath(path));
@@ -51,8 +52,10 @@ export async function readRevision(
 }
 
 /** The registry of a revision. @throws RegistryError with every problem of every file */
-export function registryOf(files: RevisionFiles, cache: KnownPartners): Registry {
-  return loadRegistry(files.registry, cache);
+export function registryOf(files: RevisionFiles, cache: PartnerCache): Registry {
+  const registry = loadRegistry(files.registry, cache);
+  cache.save([...files.registry.values()].map(({ blobId }) => blobId));
+  return registry;
 }
 
 /** What a revision lacks of a registry's renders: texts by path, null where a file has to go. */
@@ -95,7 +98,7 @@ export function desiredState(
 
 /** The state of a revision that was good when it was accepted. @throws RegistryError; DrawbridgeError `repository_unusable` */
 export async function stateAt(
-  { repository, cache }: { readonly repository: Repository; readonly cache: KnownPartners },
+  { repository, cache }: { readonly repository: Repository; readonly cache: PartnerCache },
   revision: Revision,
 ): Promise<DesiredState> {
   const files = await readRevision(repository, revision, cache);

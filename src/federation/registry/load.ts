@@ -23,7 +23,7 @@ export interface StoredFile {
 export type RegistryFile = string | StoredFile;
 
 /** Valid partners that were read before, by the ID of the blob. Entries are added, never removed. */
-export type KnownPartners = Map<string, Partner>;
+type KnownPartners = Map<string, Partner>;
 
 /**
  * @param files by path in the repository; what is not below `registry/` is left alone
