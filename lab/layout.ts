@@ -93,6 +93,8 @@ function organisationPaths(directory: string) {
     federationState: at("federation", "state"),
     operatorToken: at("federation", "secrets", "operator-token"),
     borderStatusToken: at("federation", "secrets", "border-status-token"),
+    /** Of a role that may only read the homeserver's database. */
+    databaseUrl: at("federation", "secrets", "homeserver-database-url"),
     /** What removals are signed with, and whose signatures are taken. */
     recordsKeys: at("federation", "records"),
     recordsPublicKey: (of: OrganisationName) => at("federation", "records", `${of}.pub.pem`),

@@ -4,6 +4,7 @@ import { createPrivateKey, createPublicKey } from "node:crypto";
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/card-fields.ts";
+import { lintCard } from "../../src/cards/lint.ts";
 import { importPinnedKey, type PinnedKey } from "../../src/cards/pinned-keys.ts";
 import { importSigningKey, signCard } from "../../src/cards/sign.ts";
 import { readCard, verifyCard } from "../../src/cards/verify.ts";
@@ -76,10 +77,11 @@ function stored(bytes: Buffer): StoredCard {
 export async function prepareCard(config: DocsQaConfig): Promise<StoredCard> {
   const plain = Buffer.from(JSON.stringify(describeAgent(config)));
   const read = readCard(plain);
-  if ("reason" in read) {
+  const [finding] = lintCard(plain);
+  if (finding !== undefined || "reason" in read) {
     throw new DrawbridgeError(
       "config_invalid",
-      `the agent's card is not sound: ${read.reason} at ${read.at}`,
+      `the agent's card is not sound: ${finding?.at} ${finding?.message}`,
       {
         hint: "Correct the values in the configuration that the card is made of.",
       },

@@ -11,7 +11,7 @@ import { PRIVATE, readIfPresent, writeWhole } from "../../src/runtime/write-file
 import { keepSecret } from "../files.ts";
 import { type Lab, SOURCES } from "../lab.ts";
 import { COMPLETE_ORGANISATIONS, type CompleteOrganisation, clientIds, partnerOf } from "../organisations.ts";
-import { bridgeDatabaseUrl } from "./databases.ts";
+import { bridgeDatabaseUrl, readerDatabaseUrl } from "./databases.ts";
 import { HOMESERVER_FILES } from "./synapse-config.ts";
 
 /** Files in a bridge's folder of secrets, as its configuration names them. */
@@ -59,6 +59,7 @@ export async function provisionCredentials(lab: Lab): Promise<void> {
       await keepSecret(paths.bridgeSecret(name), () => random.bytes(32).toString("base64"));
     }
     writeSecret(paths.bridgeSecret(BRIDGE_SECRETS.databaseUrl), await bridgeDatabaseUrl(lab, organisation));
+    writeSecret(paths.databaseUrl, await readerDatabaseUrl(lab, organisation));
     await handOverClientSecrets(lab, organisation);
   }
   await keepSecret(outsiderFiles(lab).unknownClientSecret);

@@ -7,6 +7,7 @@ import type { Lab } from "../lab.ts";
 import {
   COMPLETE_ORGANISATIONS,
   type CompleteOrganisation,
+  isComplete,
   type OrganisationName,
 } from "../organisations.ts";
 
@@ -14,6 +15,8 @@ export interface OwnedDatabase {
   /** Name of the database and of the role that owns it. */
   readonly name: string;
   readonly password: string;
+  /** A role that may only read it, where federation control counts in it. */
+  readonly reader?: { readonly name: string; readonly password: string };
 }
 
 export function synapseDatabaseName(organisation: OrganisationName): string {
@@ -28,16 +31,33 @@ function bridgePasswordFile(lab: Lab, organisation: CompleteOrganisation): strin
   return lab.paths.organisation(organisation).bridgeSecret("database-password");
 }
 
+function readerPasswordFile(lab: Lab, organisation: OrganisationName): string {
+  return `${lab.paths.organisation(organisation).databaseUrl}-password`;
+}
+
+function readerName(database: string): string {
+  return `${database}_reader`;
+}
+
 /** The password of a Synapse's role, made if need be. */
 export function synapseDatabasePassword(lab: Lab, organisation: OrganisationName): Promise<string> {
   return keepSecret(lab.paths.organisation(organisation).databasePassword);
 }
 
 /** The URL under which a bridge reaches its database: a secret. */
-export async function bridgeDatabaseUrl(lab: Lab, organisation: CompleteOrganisation): Promise<string> {
+export function bridgeDatabaseUrl(lab: Lab, organisation: CompleteOrganisation): Promise<string> {
   const name = bridgeDatabaseName(organisation);
-  const password = await keepSecret(bridgePasswordFile(lab, organisation));
-  return `postgres://${name}:${password}@127.0.0.1:${lab.ports.postgres}/${name}`;
+  return databaseUrl(lab, name, name, bridgePasswordFile(lab, organisation));
+}
+
+/** The URL under which federation control reads a homeserver's database, by a role that may not write: a secret. */
+export function readerDatabaseUrl(lab: Lab, organisation: CompleteOrganisation): Promise<string> {
+  const name = synapseDatabaseName(organisation);
+  return databaseUrl(lab, name, readerName(name), readerPasswordFile(lab, organisation));
+}
+
+async function databaseUrl(lab: Lab, name: string, role: string, passwordFile: string): Promise<string> {
+  return `postgres://${role}:${await keepSecret(passwordFile)}@127.0.0.1:${lab.ports.postgres}/${name}`;
 }
 
 /** All databases of a lab that was provisioned. */
@@ -45,8 +65,10 @@ export function databasesOf(lab: Lab): OwnedDatabase[] {
   const entry = (name: string, file: string) => ({ name, password: (readIfPresent(file) ?? "").trim() });
   return [
     ...lab.organisations.map((organisation) => {
-      const { databasePassword } = lab.paths.organisation(organisation);
-      return entry(synapseDatabaseName(organisation), databasePassword);
+      const name = synapseDatabaseName(organisation);
+      const database = entry(name, lab.paths.organisation(organisation).databasePassword);
+      if (!isComplete(organisation)) return database;
+      return { ...database, reader: entry(readerName(name), readerPasswordFile(lab, organisation)) };
     }),
     ...COMPLETE_ORGANISATIONS.map((organisation) =>
       entry(bridgeDatabaseName(organisation), bridgePasswordFile(lab, organisation)),
@@ -71,6 +93,29 @@ export async function createDatabases(adminUrl: string, databases: readonly Owne
            ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'`,
       );
     }
+  });
+  for (const { name, reader } of databases) {
+    if (reader !== undefined) await admitReader(adminUrl, name, reader);
+  }
+}
+
+/** Lets the role read the tables that the owner has made and those that it will make. */
+async function admitReader(
+  adminUrl: string,
+  database: string,
+  reader: { readonly name: string; readonly password: string },
+): Promise<void> {
+  const url = new URL(adminUrl);
+  url.pathname = `/${database}`;
+  await asAdmin(url.href, async (admin) => {
+    const [role, owner] = [admin.escapeIdentifier(reader.name), admin.escapeIdentifier(database)];
+    const known = await admin.query("SELECT 1 FROM pg_roles WHERE rolname = $1", [reader.name]);
+    if (known.rowCount === 0) await admin.query(`CREATE ROLE ${role} LOGIN`);
+    await admin.query(`ALTER ROLE ${role} PASSWORD ${admin.escapeLiteral(reader.password)}`);
+    await admin.query(`GRANT SELECT ON ALL TABLES IN SCHEMA public TO ${role}`);
+    await admin.query(
+      `ALTER DEFAULT PRIVILEGES FOR ROLE ${owner} IN SCHEMA public GRANT SELECT ON TABLES TO ${role}`,
+    );
   });
 }
 

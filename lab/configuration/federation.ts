@@ -54,6 +54,7 @@ export function federationConfig(
       signingKeyFile: at(join(paths.homeserver, HOMESERVER_FILES.signingKey)),
       federationProxy: homeserver.connectProxy,
       federationCaFile: at(lab.paths.caCertificate),
+      databaseUrl: { file: at(paths.databaseUrl) },
     },
     transport: {
       includeFile: at(paths.transportFile),

@@ -172,6 +172,7 @@ function complete(file: string, { counterparty }: Operator, { seed, now }: Openi
     "maintenance.expectedInterruption": "30s",
     "duties.retention.state": "ended",
     "duties.purge.remoteMedia": "purge",
+    "duties.purge.quarantinedMedia": "keep",
     "duties.purge.rooms": [],
     "duties.backups.owner": "backup-duty",
     "duties.backups.expireBy": day(90),

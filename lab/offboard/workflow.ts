@@ -5,7 +5,7 @@ import { rmSync } from "node:fs";
 import { z } from "zod";
 import { ExitCode } from "../../src/cli/lib/exit-codes.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
-import { NOT_PURGEABLE } from "../../src/federation/offboarding/duties/purge.ts";
+import { NOT_PURGEABLE } from "../../src/federation/offboarding/duties/purge-evidence.ts";
 import { NOT_OUR_ROOM } from "../../src/federation/offboarding/stages/observe-stage.ts";
 import type { RoomReason } from "../../src/federation/planes/rooms/room-reasons.ts";
 import type { StageName } from "../../src/records/format/stages.ts";

@@ -36,11 +36,13 @@ export async function signCard(bytes: Uint8Array, signer: CardSigner): Promise<S
   }
 }
 
+/** The card's members in the order they came, the signatures last. */
 function render(card: Json, signatures: readonly CardSignature[]): Buffer {
   const { signatures: _old, ...members } = membersOf(card);
   return Buffer.from(jsonText({ ...members, signatures }));
 }
 
+/** Makes a fresh key pair: a private JWK as JSON text, and the public one as a JWK set publishes it (RFC 7517). */
 export async function generateCardKey(keyId: string) {
   const { privateKey } = await generateKeyPair("ES256", { extractable: true });
   const { x, y, d } = await exportJWK(privateKey);
@@ -49,7 +51,10 @@ export async function generateCardKey(keyId: string) {
   return { privateJwk: jsonText({ ...publicJwk, d }), publicJwk };
 }
 
-/** Reads a private JWK, or PKCS #8 in PEM. @throws DrawbridgeError `secret_unavailable` when it is not for ES256 */
+/**
+ * Reads a private key: a JWK (RFC 7517), or PKCS #8 in PEM.
+ * @throws DrawbridgeError `secret_unavailable` when it is neither, or is not for ES256
+ */
 export async function importSigningKey(text: string): Promise<CryptoKey> {
   try {
     if (text.trimStart().startsWith("-----BEGIN")) return await importPKCS8(text.trim(), "ES256");

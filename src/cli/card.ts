@@ -1,10 +1,11 @@
-// drawbridge card: signed Agent Cards: verify, sign, fetch; and the keys that sign them.
+// drawbridge card: signed Agent Cards: verify, lint, sign, fetch; and the keys that sign them.
 // Invariants: a key to pin is never taken from the card, nor from anything the card points to; no key file is overwritten.
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { exportJWK } from "jose";
 import { stringify } from "yaml";
 import { fetchCard } from "../cards/fetch.ts";
+import { lintCard } from "../cards/lint.ts";
 import { importJwkSet, type PinnedKey } from "../cards/pinned-keys.ts";
 import { CARD_BYTES_MAX, REJECT_REASONS } from "../cards/reject-reasons.ts";
 import { generateCardKey, importSigningKey, signCard } from "../cards/sign.ts";
@@ -24,7 +25,7 @@ import { createFile, PUBLIC } from "../runtime/write-file.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
 import { parser } from "./lib/options.ts";
-import { print, printData, printText } from "./lib/output.ts";
+import { print, printData, printText, say } from "./lib/output.ts";
 
 /** A card's bytes, or undefined when it cannot be read. A file too large to be a card is cut behind the limit. */
 function readCardFile(path: string): Uint8Array | undefined {
@@ -72,6 +73,30 @@ is rejected. Reasons: ${["unreadable", ...REJECT_REASONS].join(", ")}.`,
   },
 });
 
+function findingLine(card: string, { at, rule, message }: Record<"at" | "rule" | "message", string>): string {
+  return `${card}: ${at || "/"}: ${rule}: ${message}`;
+}
+
+const UNREADABLE = { at: "", rule: "unreadable", message: "the file cannot be read" } as const;
+
+export const lintCommand = defineCommand({
+  arguments: [["<card...>", "files, each an Agent Card, signed or not"]],
+  options: [["--json", "print one JSON array instead"]],
+  help: `
+Prints "NAME ok", or a line a finding: "NAME: PLACE: RULE: what to do". Signatures are not verified.`,
+  run([cards], options) {
+    const results = cards.map((card) => {
+      const bytes = readCardFile(card);
+      return { card, findings: bytes === undefined ? [UNREADABLE] : lintCard(bytes) };
+    });
+    const lines = results.flatMap(({ card, findings }) =>
+      findings.length === 0 ? [`${card} ok`] : findings.map((one) => findingLine(card, one)),
+    );
+    print(options, results, () => lines.map((line) => `${line}\n`).join(""));
+    return results.some(({ findings }) => findings.length > 0) ? ExitCode.failed : ExitCode.ok;
+  },
+});
+
 export const signCommand = defineCommand({
   arguments: [["<card>", "the card's JSON file"]],
   options: [
@@ -81,7 +106,7 @@ export const signCommand = defineCommand({
   ],
   help: `
 A signature under the same key ID is replaced, others are kept. Serve the result byte for byte: an SDK or
-proxy that writes the card anew may break the signature.`,
+proxy that writes the card anew may break the signature. What \`card lint\` finds is printed on standard error.`,
   async run([card], options) {
     const bytes = readInput(card);
     const key = await importSigningKey(readInput(options.key).toString("utf8"));
@@ -89,9 +114,10 @@ proxy that writes the card anew may break the signature.`,
     if (!result.signed) {
       const places = result.problems.map(({ reason, at }) => `${card}: ${at || "/"}: ${reason}`);
       throw new DrawbridgeError("card_rejected", `not an A2A 1.0 card\n${places.join("\n")}`, {
-        hint: "Correct what stands at each of these places.",
+        hint: "Correct the card; `drawbridge card lint` lists everything.",
       });
     }
+    for (const finding of lintCard(bytes)) say(`warning: ${findingLine(card, finding)}`);
     if (options.output === undefined) printData(result.bytes);
     else writeFileSync(options.output, result.bytes);
   },

@@ -117,6 +117,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       () => import("./offboarding/record.ts"),
       {
         open: "begin the private record of a removal, open its run",
+        show: "show a private record, and what it lacks",
       },
     ),
     group("offboarding", "", () => import("./offboarding/status.ts"), {
@@ -166,6 +167,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
     group("card", "signed Agent Cards", () => import("./card.ts"), {
       verify: "verify cards against trusted keys, a line a card",
       sign: "sign a card with an ES256 key",
+      lint: "check that every known verifier would agree on a card",
       fetch: "fetch a card and show what pinning it would mean",
       keygen: "make a key pair to sign cards with",
     }),

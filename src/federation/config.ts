@@ -21,6 +21,8 @@ const Homeserver = z.strictObject({
   federationProxy: Url.optional(),
   /** PEM bundle for federation requests; the system's when absent. */
   federationCaFile: Path.optional(),
+  /** Connection URL of a PostgreSQL role that may only select: for counting what a purge leaves. */
+  databaseUrl: SecretReference.optional(),
 });
 
 const Restart = z.strictObject({

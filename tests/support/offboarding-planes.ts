@@ -264,6 +264,6 @@ export const probeFromOutside: typeof fromOutside.probeFromOutside = async (
 };
 
 export const residualReport: typeof residual.residualReport = async () => ({
-  statement: { rooms: [], tokens_live_until: null, third_servers: [] },
+  statement: { rooms: [], device_keys: null, tokens_live_until: null, third_servers: [] },
   unknown: {},
 });

@@ -190,7 +190,7 @@ export async function openSide(directory: string, own: string, options: SideOpti
   const context: OffboardingContext = {
     ...federation,
     facts: () => facts,
-    residual: async () => ({ rooms: [], tokens_live_until: null, third_servers: [] }),
+    residual: async () => ({ rooms: [], device_keys: null, tokens_live_until: null, third_servers: [] }),
     outside: fromOutside
       ? async (_own, entry, wanted) => fromOutsideOf(world, entry.partner, wanted)
       : undefined,

@@ -306,6 +306,7 @@ export function completionInput(run: string, first: Party, second: Party, purged
     },
     residual: {
       rooms: [{ room: "!room:a.test", events: 118 }],
+      device_keys: null,
       tokens_live_until: minute(20),
       third_servers: [{ server: "w.test", rooms: 1 }],
     },

@@ -168,7 +168,9 @@ duties:
   retention: { state: kept, until: 2031-12-31 }
   purge:
     remoteMedia: purge
-    rooms: ["!quay:harbour.example"]
+    quarantinedMedia: keep
+    rooms:
+      - { room: "!quay:harbour.example", how: room }
   backups: { owner: backup-operator, expireBy: 2026-07-31 }
 attestation: { own: security-officer, partner: security-officer }
 readmission: { possible: true, owner: head-of-operations, conditions: [new-contract, new-keys] }

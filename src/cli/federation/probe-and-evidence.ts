@@ -51,6 +51,7 @@ Exit code 1: something was found otherwise, could not be decided, or a closed pl
 const PACK_OPTIONS = [
   CONFIG.federation,
   ["--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago"],
+  ["--until <time>", "up to when; now when absent"],
   PROBE_CONFIG,
   ["--output <folder>", "where the pack is written"],
   ["--verify <file>", "check every digest of a pack that was made"],
@@ -78,10 +79,14 @@ export async function writePack(
   if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
   if (options.since === undefined)
     throw usage("--since is missing", "Say from when on, such as --since 24h.");
-  const since = timeOf(options.since, systemClock.now());
+  const { since: from, until: to } = options;
+  const since = timeOf("since", from, systemClock.now());
+  const until = to === undefined ? undefined : timeOf("until", to, systemClock.now());
+  if (until !== undefined && until < since) throw usage("--until is before --since", "Exchange them.");
   const probed = await probePartner(partner, { ...options, planes: CLOSING_ORDER });
-  // What the probes themselves leave in the streams belongs to the pack.
-  const window = { since, until: new Date(systemClock.now()).toISOString() };
+  // Without an end, what the probes themselves leave in the streams belongs to the pack.
+  const now = systemClock.now();
+  const window = { since: instant(since), until: instant(Math.min(until ?? now, now)) };
   const pack = await assemblePack({ ...probed, window, clock: systemClock });
   const fileName = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}.json`;
   const file = join(resolve(options.output), fileName);
@@ -101,13 +106,15 @@ function usage(message: string, hint: string): DrawbridgeError {
   return new DrawbridgeError("usage", message, { hint });
 }
 
-function timeOf(text: string, nowMs: number): string {
+const instant = (atMs: number) => new Date(atMs).toISOString();
+
+function timeOf(option: string, text: string, nowMs: number): number {
   const ago = parseDurationMs(text);
-  const at =
-    ago !== undefined ? nowMs - ago : /^\d{4}-\d{2}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
-  if (Number.isFinite(at)) return new Date(at).toISOString();
+  if (ago !== undefined) return nowMs - ago;
+  const at = /^\d{4}-\d{2}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
+  if (Number.isFinite(at)) return at;
   const hint = "Write 2026-01-31T03:00:00Z, or 2h for two hours ago.";
-  throw usage(`--since ${JSON.stringify(text)} is no time`, hint);
+  throw usage(`--${option} ${JSON.stringify(text)} is no time`, hint);
 }
 
 function verify(file: string, options: Pick<PackOptions, "json">): ExitCode {

@@ -1,10 +1,8 @@
+// drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
+
 import { shellWord } from "../../domain/printable.ts";
-import {
-  dryRun,
-  NOT_PURGEABLE,
-  type PurgeState,
-  runPurge,
-} from "../../federation/offboarding/duties/purge.ts";
+import { dryRun, type PurgeState, runPurge } from "../../federation/offboarding/duties/purge.ts";
+import { NOT_PURGEABLE } from "../../federation/offboarding/duties/purge-evidence.ts";
 import type { PurgePlan } from "../../federation/offboarding/duties/purge-plan.ts";
 import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
@@ -25,9 +23,9 @@ export const purgeCommand = defineCommand({
     JSON_OPTION,
   ],
   help: `
-What the record's duties.purge says is purged: cached files of the partner, and rooms with their history.
-Without --confirm it shows what would go, and a digest; --confirm takes it, and refuses if something else would go now.
-A purge that was cut off goes on where it was when it is run again.
+What the record's duties.purge says is purged: cached files of the partner, and rooms or their history.
+Without --confirm it shows what would go, and a digest; --confirm takes it, and refuses if more would go than was shown. A
+purge that was cut off goes on where it was when it is run again.
 Exit code 1: something is not gone yet, and is named. 5: purged; what the homeserver can never delete is named.`,
   async run([name], options) {
     const context = { ...(await openForCommand(options.config)), say };
@@ -63,18 +61,23 @@ async function runOf(federation: Federation, name: string): Promise<Run> {
 
 function planText({ media, rooms, staying }: PurgePlan): string {
   const { files, kept_in_quarantine: left } = media;
+  const released = files.filter(({ quarantined }) => quarantined).length;
+  const others = media.other_files ?? "an unknown number";
   return textOf([
     media.purge
-      ? `Cached files of the partner: ${files.length} go; ${left} stay in quarantine.`
+      ? `Cached files of the partner: ${files.length} go, of them ${released} out of quarantine; ${left} stay in it.`
       : "Cached files of the partner: kept, as the record says.",
     media.purge && files.length > 0
-      ? "Files of other servers that were last used before them go as well, and come again when used."
+      ? `Files of other servers that go with them, and come again when used: ${others}.`
       : "",
-    media.purge ? "Files in encrypted rooms are not known." : "",
+    media.purge && !media.is_whole
+      ? "Files in encrypted rooms are not known: homeserver.databaseUrl is not set."
+      : "",
     renderTableIfAny(
-      ["ROOM THAT GOES", "OWN", "PARTNER", "OTHERS", "OWN MEMBERS", "OTHER SERVERS"],
-      rooms.map(({ room, events, local_members, other_servers }) => [
+      ["ROOM", "WHAT GOES", "OWN", "PARTNER", "OTHERS", "OWN MEMBERS", "OTHER SERVERS"],
+      rooms.map(({ room, how, events, local_members, other_servers }) => [
         room,
+        how === "room" ? "all of it" : "others' events",
         ...[events.own, events.partner, events.others, local_members].map(String),
         other_servers.join(" ") || "-",
       ]),
@@ -86,6 +89,7 @@ function planText({ media, rooms, staying }: PurgePlan): string {
   ]);
 }
 
+/** Lines and tables, without those that are empty. */
 function textOf(parts: readonly string[]): string {
   const lines = parts.filter((part) => part !== "").map((part) => `${part.trimEnd()}\n`);
   return lines.join("");
@@ -101,6 +105,7 @@ function resultOf(state: PurgeState) {
     digest: plan.digest,
     files: plan.media.files.length,
     rooms: begun?.rooms ?? [],
+    rows: { before: begun?.before ?? null, after: done?.after ?? null },
     left: leftOf(state),
     staying: plan.staying,
     evidence: done?.items ?? [],
@@ -108,10 +113,20 @@ function resultOf(state: PurgeState) {
 }
 
 function resultText(state: PurgeState): string {
-  const { files, rooms, left } = resultOf(state);
+  const { files, rooms, rows, left } = resultOf(state);
   return textOf([
     `Purged: ${files} cached files, ${rooms.length} rooms.`,
-    ...rooms.map((room) => `  ${room}`),
+    ...rooms.map(
+      ({ room, how, before, after }) =>
+        `  ${room} (${how}): ${before} events before, ${after} of others after`,
+    ),
+    renderTableIfAny(
+      ["TABLE", "BEFORE", "AFTER"],
+      Object.keys({ ...rows.before, ...rows.after }).map((name) => [
+        name,
+        ...[rows.before?.[name], rows.after?.[name]].map((count) => String(count ?? "-")),
+      ]),
+    ),
     left.length === 0
       ? ""
       : `Nothing of the homeserver's can delete: ${left.join(" ")} (${NOT_PURGEABLE}; it has to be waived)`,
@@ -119,12 +134,12 @@ function resultText(state: PurgeState): string {
 }
 
 function residualText({ statement, unknown }: ResidualReport): string {
-  const { rooms, tokens_live_until, third_servers } = statement;
+  const { rooms, device_keys, tokens_live_until, third_servers } = statement;
   const why = (field: string) => `not known (${unknown[field] ?? "unknown"})`;
   return textOf([
     `Events of the partner that are here: ${rooms.reduce((sum, { events }) => sum + events, 0)} in ${rooms.length} rooms.`,
     "What its server has of those rooms, ours among it, is not retracted.",
-    "Device keys of its users that are cached here stay, and are not counted.",
+    `Device keys of its users that are cached here: ${device_keys ?? why("device_keys")}.`,
     `Tokens of its client end at: ${tokens_live_until ?? why("tokens_live_until")}.`,
     `Streams still open: ${why("streams")}.`,
     ...third_servers.map(({ server, rooms: n }) => `Shares ${n} rooms with us and the partner: ${server}.`),

@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { isObject } from "../../domain/json.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
 import { knownValues, registryProblems } from "../../federation/offboarding/private-record/consistency.ts";
@@ -19,7 +20,30 @@ import { defineCommand, type OptionValues } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
-import { print, printJson, say } from "../lib/output.ts";
+import { print, printJson, renderTable, say } from "../lib/output.ts";
+
+const RECORD_OPTION = [
+  "--record <file>",
+  "the private record, outside version control",
+  { required: true },
+] as const;
+
+function recordTable({ values }: Pick<PrivateRecordFile, "values">): string {
+  return renderTable(
+    ["FIELD", "VALUE"],
+    RECORD_FIELDS.map(({ path, says, isOptional }) => {
+      const value = valueAt(values, path.split("."));
+      if (value == null) return [path, isOptional ? "-" : `MISSING: ${says}`];
+      return [path, textOf(value)];
+    }),
+  );
+}
+
+function textOf(value: unknown): string {
+  if (!Array.isArray(value)) return String(value);
+  const items = value.map((item: unknown) => (isObject(item) ? Object.values(item).join("=") : String(item)));
+  return items.join(" ") || "(none)";
+}
 
 function reportMissing(file: string, missing: readonly string[]): void {
   say(`${missing.length} ${missing.length === 1 ? "field is" : "fields are"} missing in ${file}:`);
@@ -27,7 +51,7 @@ function reportMissing(file: string, missing: readonly string[]): void {
 }
 
 const OPTIONS = [
-  ["--record <file>", "the private record, outside version control", { required: true }],
+  RECORD_OPTION,
   CONFIG.federation,
   ["--kind <kind>", "full, partial or emergency"],
   ["--trigger <trigger>", "planned_departure, contract_end or suspected_compromise"],
@@ -121,3 +145,15 @@ function report(opened: Run, path: string, options: Options): void {
   say(`Run ${id} is open (${kind}, ${trigger}): ${remover} removes ${partner}. Nothing was touched.`);
   say(`Next: drawbridge offboarding plan --config ${shellWord(options.config)}`);
 }
+
+export const showCommand = defineCommand({
+  options: [RECORD_OPTION, JSON_OPTION],
+  run(_, options) {
+    const found = readRecordFile(options.record);
+    const { missing, values, file } = found;
+    const complete = missing.length === 0;
+    print(options, { file, complete, missing, record: values }, () => recordTable(found));
+    if (options.json !== true && !complete) reportMissing(options.record, missing);
+    return complete ? ExitCode.ok : ExitCode.incomplete;
+  },
+});

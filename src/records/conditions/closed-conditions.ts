@@ -204,16 +204,20 @@ export const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>
   gateway: GATEWAY,
 };
 
-/** What a purge counts as kept; it counts for nothing by itself. */
-const KEPT = byOperator("history_kept", { verdict: "closed", layers: ["homeserver"] });
-const DELETIONS = ["purge_media", "purge_room"].map((probe) => seen(probe, "homeserver", [null]));
+/** What a purge counts; it counts for nothing by itself. */
+const ACCOUNTS = ["rows_before", "rows_after", "history_kept"].map((probe) =>
+  byOperator(probe, { verdict: "closed", layers: ["database", "homeserver"] }),
+);
+const DELETIONS = ["purge_media", "purge_room", "purge_history"].map((probe) =>
+  seen(probe, "homeserver", [null]),
+);
 
 export const DUTIES_CONDITIONS: readonly Condition[] = [
   {
     ...atHomeserver(
       "deletion_recorded",
       need("any", DELETIONS),
-      need("any", [seen("purge_media", "homeserver", ["kept_by_contract"]), KEPT], OPTIONAL),
+      need("any", [seen("purge_media", "homeserver", ["kept_by_contract"]), ...ACCOUNTS], OPTIONAL),
       // Rows that no interface of the homeserver deletes: each is waived by name.
       need("any", { probe: "rows_left", vantage: "operator", answers: [] }, { ...OPTIONAL, ...WAIVABLE }),
     ),

@@ -117,6 +117,8 @@ const Duties = z.strictObject({
 /** What remains although everything is closed: counts, never content. */
 const Residual = z.strictObject({
   rooms: z.array(z.strictObject({ room: Identifier, events: z.int().min(0) })).max(100_000),
+  /** Room keys' devices of the partner that still hold keys; null where it cannot be counted. */
+  device_keys: z.int().min(0).nullable(),
   /** The last moment at which a token issued before the stop is accepted. */
   tokens_live_until: Instant.nullable(),
   third_servers: z.array(z.strictObject({ server: OrganisationName, rooms: z.int().min(1) })).max(100_000),

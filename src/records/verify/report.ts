@@ -188,7 +188,7 @@ function attestedAtTheEnd(completion: CompletionPredicate | undefined): Attested
     both(`backups have expired by ${backup_expiry.by}`),
     ...(purge.state === "waived" ? [both(`nothing is purged: ${purge.waiver ?? "no reason"}`)] : []),
     both(`${events} events in ${residual.rooms.length} rooms stay with the other organisation's server`),
-    both("device keys that stay: not counted"),
+    both(`device keys that stay: ${residual.device_keys ?? "not counted"}`),
     ...(residual.tokens_live_until === null ? [] : [both(`tokens live until ${residual.tokens_live_until}`)]),
     ...residual.third_servers.map(({ server, rooms }) => both(`${server} shares ${rooms} rooms with both`)),
     both(mayResume(readmission)),

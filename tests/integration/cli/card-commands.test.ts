@@ -87,7 +87,7 @@ describe("drawbridge card", () => {
     }
   });
 
-  it("card keygen, sign and verify work together, and the private key is readable by its owner alone", async (t) => {
+  it("card keygen, sign, verify and lint work together, and the private key is readable by its owner alone", async (t) => {
     const { path } = await folder(t);
     const made = await run(path, "keygen", "--key-id", "agent-1", "-o", "keys");
     assert.deepEqual(made, { code: 0, out: "keys/agent-1.private.jwk\nkeys/agent-1.jwks.json\n", err: "" });
@@ -105,9 +105,14 @@ describe("drawbridge card", () => {
     });
     const verify = await run(path, "verify", "--jwks", "keys/agent-1.jwks.json", "signed.json");
     assert.equal(verify.out, "signed.json accept\n");
+    assert.deepEqual(await run(path, "lint", "signed.json"), { code: 0, out: "signed.json ok\n", err: "" });
     const minimal = await run(path, "sign", ...key, "minimal.json");
     assert.equal(minimal.code, 0);
     assert.equal((JSON.parse(minimal.out) as { signatures: unknown[] }).signatures.length, 2);
+    assert.match(minimal.err, /^warning: minimal\.json: \/description: empty_string/);
+    const lint = await run(path, "lint", "minimal.json", "jwks.json");
+    assert.equal(lint.code, 1);
+    assert.match(lint.out, /minimal\.json: \/skills: empty_array: .*\njwks\.json: \/keys: unknown_field: /s);
     const refused = await run(path, "sign", ...key, "jwks.json");
     assert.equal(refused.code, 1);
     assert.match(refused.err, /\/keys: unknown_field/);

@@ -1,30 +1,27 @@
-// The homeserver as its administrator sees it, while the data duties of a run are worked on: what it reports of a
-// partner's data, and what of it can be deleted. Invariants: what passes through here is counted and never kept; nothing is
-// fetched from other servers by reading (a room is read forwards, because backwards Synapse backfills).
-import { resolve } from "node:path";
+// What the homeserver's admin interface reports of a partner's data, and what of it the interface can delete.
+// Invariants: what passes through here is counted and never kept; nothing is fetched from other servers by
+// reading (a room is read forwards, because backwards Synapse backfills).
 import { z } from "zod";
-import type { Clock } from "../../../domain/clock.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
-import {
-  parseServerName,
-  type RoomId,
-  type ServerName,
-  serverOf,
-  type UserId,
-} from "../../../domain/identifiers.ts";
-import { mapConcurrent } from "../../../runtime/concurrency.ts";
-import { readSecret } from "../../../runtime/secrets.ts";
-import { expectSuccess, HomeserverAccess } from "../../homeserver/api.ts";
-import { SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
-import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
-import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
-import type { OffboardingContext } from "../run/context.ts";
-import { counterpartyIn, type Run } from "../run/run-file.ts";
+import { type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { expectSuccess, type HomeserverAccess, refused } from "../../homeserver/api.ts";
+
+export interface EventCounts {
+  readonly own: number;
+  readonly partner: number;
+  readonly others: number;
+}
+
+export interface CachedFile {
+  readonly mediaId: string;
+  readonly isQuarantined: boolean;
+  /** Milliseconds since the epoch: when it was last used, or cached. */
+  readonly lastAccessMs: number;
+}
 
 const ADMIN = ["_synapse", "admin", "v1"] as const;
 const PAGE = 1_000;
 const Page = z.object({
-  chunk: z.array(z.object({ sender: z.string() })),
+  chunk: z.array(z.object({ sender: z.string(), origin_server_ts: z.number() })),
   end: z.string().optional(),
 });
 const Media = z.object({
@@ -35,6 +32,7 @@ const Media = z.object({
   }),
 });
 const RoomMedia = z.object({ remote: z.array(z.string()) });
+const Purge = z.object({ status: z.enum(["active", "complete", "failed"]).catch("active") });
 
 export class DutiesHomeserver {
   readonly #access: HomeserverAccess;
@@ -43,15 +41,21 @@ export class DutiesHomeserver {
     this.#access = access;
   }
 
-  /** Events in a room's timeline, by whose they are; none when the room is not known. */
-  async countEvents(room: RoomId, own: string, partner: string) {
+  /** Events in a room's timeline up to a time, by whose they are; undefined when the room is not known. */
+  async countEvents(
+    room: RoomId,
+    own: string,
+    partner: string,
+    untilMs: number,
+  ): Promise<EventCounts | undefined> {
     const counts = { own: 0, partner: 0, others: 0 };
     const path = [...ADMIN, "rooms", room, "messages"];
     for (let from: string | undefined; ; ) {
       const query = { dir: "f", limit: String(PAGE), ...(from !== undefined && { from }) };
       const page = await this.#access.find(Page, "read a room's events", path, query);
-      if (page === undefined) return { own: 0, partner: 0, others: 0 };
-      for (const { sender } of page.chunk) {
+      if (page === undefined) return undefined;
+      for (const { sender, origin_server_ts } of page.chunk) {
+        if (origin_server_ts > untilMs) continue;
         // Homeservers know users whose IDs the grammar excludes: the server is everything after the first colon.
         const server = serverOf(sender as UserId);
         counts[server === own ? "own" : server === partner ? "partner" : "others"] += 1;
@@ -68,13 +72,19 @@ export class DutiesHomeserver {
     return (found?.remote ?? []).flatMap((uri) => mediaIdIn(uri, server) ?? []);
   }
 
-  /** A cached file, and when it was last used or cached; undefined when it is not cached. */
-  async media(server: string, mediaId: string) {
+  /** A cached file; undefined when it is not cached. */
+  async media(server: string, mediaId: string): Promise<CachedFile | undefined> {
     const path = [...ADMIN, "media", server, mediaId];
     const info = (await this.#access.find(Media, "look at a file", path))?.media_info;
     if (info === undefined) return undefined;
     const lastAccessMs = info.last_access_ts ?? info.created_ts ?? 0;
     return { mediaId, isQuarantined: typeof info.quarantined_by === "string", lastAccessMs };
+  }
+
+  async releaseFromQuarantine(server: string, mediaId: string): Promise<void> {
+    const operation = "release a file from quarantine";
+    const path = [...ADMIN, "media", "unquarantine", server, mediaId];
+    expectSuccess(await this.#access.call("POST", operation, path, { body: {} }), operation);
   }
 
   /** Deletes every cached file of any server that was last used before; those in quarantine stay. */
@@ -85,6 +95,24 @@ export class DutiesHomeserver {
     expectSuccess(await this.#access.call("POST", operation, path, request), operation);
   }
 
+  /** Deletes other servers' events up to a time, but state and the last. @returns what to ask after; undefined: none */
+  async purgeHistory(room: RoomId, untilMs: number): Promise<string | undefined> {
+    const operation = "purge a room's history";
+    const body = { purge_up_to_ts: untilMs, delete_local_events: false };
+    const path = [...ADMIN, "purge_history", room];
+    const answer = await this.#access.call("POST", operation, path, { body });
+    if (answer.status === 404) return undefined;
+    const { purge_id: id } = expectSuccess(answer, operation);
+    if (typeof id !== "string") throw refused(operation, answer);
+    return id;
+  }
+
+  /** How a purge of history goes; undefined when the homeserver remembers none. */
+  async historyPurge(id: string): Promise<"active" | "complete" | "failed" | undefined> {
+    const path = [...ADMIN, "purge_history_status", id];
+    return (await this.#access.find(Purge, "read a purge's status", path))?.status;
+  }
+
   /** Whether the homeserver remembers the server as a destination, which nothing can delete. */
   async isDestination(server: string): Promise<boolean> {
     const path = [...ADMIN, "federation", "destinations", server];
@@ -92,67 +120,10 @@ export class DutiesHomeserver {
   }
 }
 
+/** The media ID of an `mxc://` URI of exactly this server. */
 export function mediaIdIn(uri: unknown, server: string): string | undefined {
   const prefix = `mxc://${server}/`;
   if (typeof uri !== "string" || !uri.startsWith(prefix)) return undefined;
   const id = uri.slice(prefix.length);
   return /^[A-Za-z0-9._~-]{1,255}$/.test(id) ? id : undefined;
-}
-
-export type DutiesContext = Pick<OffboardingContext, "config" | "clock" | "say">;
-
-export interface DutiesSession {
-  readonly own: ServerName;
-  readonly partner: ServerName;
-  readonly operator: SynapseAdminApi;
-  readonly homeserver: DutiesHomeserver;
-  readonly clock: Clock;
-  readonly say: (text: string) => void;
-}
-
-/** Runs `work` with a session, and closes it. @throws DrawbridgeError as the homeserver does */
-export async function withDuties<T>(
-  { config, clock, say }: DutiesContext,
-  run: Run,
-  work: (session: DutiesSession) => Promise<T>,
-): Promise<T> {
-  const { homeserver, directory } = config;
-  const own = parseServerName(run.self);
-  const partner = parseServerName(counterpartyIn(run));
-  if (own === undefined || partner === undefined) throw new RangeError("a run is of servers");
-  const token = readSecret(homeserver.operatorToken, resolve(directory));
-  const access = new HomeserverAccess(homeserver.url, token, clock);
-  const session = {
-    ...{ own, partner, clock, say },
-    operator: new SynapseAdminApi(access),
-    homeserver: new DutiesHomeserver(access),
-  };
-  try {
-    const operatorId = await session.operator.whoami();
-    if (!operatorId.endsWith(`:${own}`)) {
-      throw new DrawbridgeError("config_invalid", `the operator's token is not one of ${own}`, {
-        hint: "Correct homeserver.url and homeserver.operatorToken.",
-      });
-    }
-    return await work(session);
-  } finally {
-    await access.close();
-  }
-}
-
-export type PartnerRooms = Awaited<ReturnType<typeof partnerRooms>>;
-
-/** Every room that the partner takes part in or took part in, as far as the homeserver knows; sorted. */
-export async function partnerRooms({ operator, partner }: DutiesSession) {
-  const sentTo = new Set(await operator.destinationRooms(partner));
-  const listed = await operator.rooms();
-  const found: { readonly room: RoomId; readonly state: RoomState }[] = [];
-  await mapConcurrent([...new Set([...listed, ...sentTo])], ROOMS_AT_ONCE, async (room) => {
-    const events = await operator.roomState(room);
-    if (events === undefined) return;
-    const state = readRoomState(room, events);
-    const isMember = [...state.members.keys()].some((user) => serverOf(user) === partner);
-    if (isMember || sentTo.has(room)) found.push({ room, state });
-  });
-  return found.sort((left, right) => (left.room < right.room ? -1 : 1));
 }

@@ -10,15 +10,21 @@ import { Identifier, OrganisationName, RunId, Word } from "../../../records/form
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { joinedByServer } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
-import type { PrivateRecord } from "../private-record/schema.ts";
-import { type DutiesSession, mediaIdIn, type PartnerRooms, partnerRooms } from "./homeserver-data.ts";
+import { type PrivateRecord, RoomPurge } from "../private-record/schema.ts";
+import { mediaIdIn } from "./homeserver-data.ts";
+import { countEvents, type DutiesSession, type PartnerRoom, partnerRooms } from "./session.ts";
 
 const Count = z.int().min(0);
+const PlannedFile = z.strictObject({ media_id: Identifier, quarantined: z.boolean() });
 const PlannedRoom = z.strictObject({
+  /** As records name it. */
   room: Identifier,
+  how: RoomPurge.exclude(["keep"]),
+  /** Of a history: up to the time of the plan. A room that goes as a whole is counted as a whole. */
   events: z.strictObject({ own: Count, partner: Count, others: Count }),
-  /** Users of ours who are still in it; a purge takes them out. */
+  /** Users of ours who are still in it; a purge of the whole room takes them out. */
   local_members: Count,
+  /** Other servers than the partner's and ours whose users are in it. */
   other_servers: z.array(OrganisationName),
 });
 export type PlannedRoom = z.output<typeof PlannedRoom>;
@@ -27,82 +33,102 @@ export const PurgePlan = z.strictObject({
   schema: z.literal("svc.federation.purge_plan.v1"),
   run: RunId,
   partner: OrganisationName,
+  /** Of a history, what is younger is not purged. */
   at: z.iso.datetime(),
   media: z.strictObject({
     purge: z.boolean(),
-    /** Media IDs of the partner's cached files that would go; those in encrypted rooms are not known. */
-    files: z.array(Identifier),
-    /** Those that stay, because a purge leaves what is in quarantine. */
+    /** Cached files of the partner that would go. */
+    files: z.array(PlannedFile),
+    /** Those that stay, because the record keeps what is in quarantine. */
     kept_in_quarantine: Count,
     /** Everything cached from anybody and last used before goes: the homeserver cannot purge one server's. */
     before_ms: z.int().nullable(),
+    /** Files of other servers that go with them, and are fetched again when used; null where unknown. */
+    other_files: Count.nullable(),
+    /** Whether files in encrypted rooms are known too, which only the database lists. */
+    is_whole: z.boolean(),
   }),
   rooms: z.array(PlannedRoom),
+  /** What stays, and why. */
   staying: z.array(z.strictObject({ subject: Identifier, reason: Word, events: Count.nullable() })),
   digest: Sha256Digest,
 });
 export type PurgePlan = z.output<typeof PurgePlan>;
 
-/** @param shown what was shown before: its time and its bound for files count again; absent for a dry run */
+/**
+ * @param atMs of a history, what is younger is not purged
+ * @param beforeMs a bound that was shown before; computed when absent
+ */
 export async function planPurge(
   session: DutiesSession,
   run: string,
   record: PrivateRecord,
-  shown?: PurgePlan,
+  { atMs, beforeMs }: { readonly atMs: number; readonly beforeMs?: number | null },
 ): Promise<PurgePlan> {
-  const { own, partner, homeserver, clock } = session;
+  const { own, partner } = session;
   const { purge } = record.duties;
   session.say("looking for the partner's rooms");
   const found = await partnerRooms(session);
-  const media = await planMedia(session, found, purge.remoteMedia === "purge", shown?.media.before_ms);
+  const media = await planMedia(session, found, purge, beforeMs);
   const rooms: PlannedRoom[] = [];
   const staying: PurgePlan["staying"] = [];
+  const named = new Map(purge.rooms.map(({ room, how }) => [room, how]));
   const known = new Set(found.map(({ room }) => visibleId(room)));
-  const named = new Set(purge.rooms);
-  for (const subject of named) {
+  for (const { room: subject, how } of purge.rooms) {
     // It was purged before, was never the partner's, or is mistyped.
     const reason = "not_a_room_of_the_partner_here";
-    if (!known.has(subject)) staying.push({ subject, reason, events: null });
+    if (how !== "keep" && !known.has(subject)) staying.push({ subject, reason, events: null });
   }
   await mapConcurrent(found, ROOMS_AT_ONCE, async (one) => {
     const room = visibleId(one.room);
-    const events = await homeserver.countEvents(one.room, own, partner);
-    if (!named.has(room)) {
-      staying.push({ subject: room, reason: "not_named_in_the_record", events: events.partner });
+    const how = named.get(room);
+    // Deleting a room deletes what was said in it since the plan too, so those events are counted as well.
+    const events = await countEvents(session, one.room, how === "room" ? Number.MAX_SAFE_INTEGER : atMs);
+    if (how === undefined || how === "keep") {
+      const reason = how === "keep" ? "kept_by_contract" : "not_named_in_the_record";
+      staying.push({ subject: room, reason, events: events.partner });
       return;
     }
     const joined = joinedByServer(one.state);
-    const others = [...joined.keys()].filter((server) => server !== own && server !== partner);
-    const local_members = joined.get(own)?.length ?? 0;
-    rooms.push({ room, events, local_members, other_servers: others.sort() });
+    rooms.push({
+      ...{ room, how, events, local_members: joined.get(own)?.length ?? 0 },
+      other_servers: [...joined.keys()].filter((server) => server !== own && server !== partner),
+    });
   });
   rooms.sort((left, right) => (left.room < right.room ? -1 : 1));
   staying.sort((left, right) => (left.subject < right.subject ? -1 : 1));
-  const what = { run, partner, at: shown?.at ?? new Date(clock.now()).toISOString(), media, rooms };
+  const what = { run, partner, at: new Date(atMs).toISOString(), media, rooms };
   const digest = sha256Tagged(canonicalize(what));
   return { schema: "svc.federation.purge_plan.v1", ...what, staying, digest };
 }
 
 async function planMedia(
   session: DutiesSession,
-  rooms: PartnerRooms,
-  purge: boolean,
+  rooms: readonly PartnerRoom[],
+  { remoteMedia, quarantinedMedia }: PrivateRecord["duties"]["purge"],
   shownBeforeMs: number | null | undefined,
 ): Promise<PurgePlan["media"]> {
-  if (!purge) return { purge, files: [], kept_in_quarantine: 0, before_ms: null };
+  const { tables, partner } = session;
+  const isWhole = tables !== undefined;
+  const nothing = { files: [], kept_in_quarantine: 0, before_ms: null, other_files: null, is_whole: isWhole };
+  if (remoteMedia === "keep") return { purge: false, ...nothing };
   session.say("looking for the partner's cached files");
-  const all = await filesInRooms(session, rooms);
-  const going = all.filter(({ isQuarantined }) => !isQuarantined);
-  const lastMs = Math.max(...going.map(({ lastAccessMs }) => lastAccessMs));
+  const all = tables === undefined ? await filesInRooms(session, rooms) : await tables.files(partner);
+  const going = all.filter(({ isQuarantined }) => !isQuarantined || quarantinedMedia === "purge");
+  const keptInQuarantine = all.length - going.length;
+  if (going.length === 0) return { purge: true, ...nothing, kept_in_quarantine: keptInQuarantine };
+  const beforeMs = shownBeforeMs ?? Math.max(...going.map(({ lastAccessMs }) => lastAccessMs)) + 1;
   return {
-    ...{ purge, kept_in_quarantine: all.length - going.length },
-    files: going.map(({ mediaId }) => visibleId(mediaId)),
-    before_ms: going.length === 0 ? null : (shownBeforeMs ?? lastMs + 1),
+    ...{ purge: true, kept_in_quarantine: keptInQuarantine, before_ms: beforeMs, is_whole: isWhole },
+    files: going.map(({ mediaId, isQuarantined: quarantined }) => ({
+      ...{ media_id: visibleId(mediaId), quarantined },
+    })),
+    other_files: (await tables?.otherFiles(partner, beforeMs)) ?? null,
   };
 }
 
 /** Files named by messages and profiles in rooms, as far as they are cached. */
-async function filesInRooms(session: DutiesSession, rooms: PartnerRooms) {
+async function filesInRooms(session: DutiesSession, rooms: readonly PartnerRoom[]) {
   const { homeserver, operator, partner } = session;
   const ids = new Set<string>();
   await mapConcurrent(rooms, ROOMS_AT_ONCE, async ({ room }) => {
@@ -118,6 +144,43 @@ async function filesInRooms(session: DutiesSession, rooms: PartnerRooms) {
   return found.filter((file) => file !== undefined);
 }
 
+/** What would go now and was not shown, as words for a person; empty when nothing. */
+export function beyondWhatWasShown(shown: PurgePlan, now: PurgePlan): readonly string[] {
+  const files = new Map(shown.media.files.map((file) => [file.media_id, file.quarantined]));
+  const newFiles = now.media.files.filter(
+    ({ media_id, quarantined }) => !files.has(media_id) || (quarantined && files.get(media_id) === false),
+  );
+  const isMoreOfOthers = (now.media.other_files ?? 0) > (shown.media.other_files ?? 0);
+  const rooms = new Map(shown.rooms.map((room) => [room.room, room]));
+  return [
+    ...(newFiles.length > 0 ? [`${newFiles.length} cached files more, or newly in quarantine`] : []),
+    ...(isMoreOfOthers ? ["cached files of other servers"] : []),
+    ...now.rooms.filter((room) => isMore(rooms.get(room.room), room)).map(({ room }) => `room ${room}`),
+  ];
+}
+
+/** What was shown and the record no longer asks for, as words for a person; empty when nothing. */
+export function noLongerAsked(shown: PurgePlan, { duties }: PrivateRecord): readonly string[] {
+  const { remoteMedia, quarantinedMedia, rooms } = duties.purge;
+  const asked = new Map(rooms.map(({ room, how }) => [room, how]));
+  const isReleased = shown.media.files.some(({ quarantined }) => quarantined);
+  return [
+    ...(shown.media.purge && remoteMedia === "keep" ? ["cached files"] : []),
+    ...(isReleased && quarantinedMedia === "keep" ? ["files in quarantine"] : []),
+    ...shown.rooms.filter(({ room, how }) => asked.get(room) !== how).map(({ room }) => `room ${room}`),
+  ];
+}
+
+function isMore(shown: PlannedRoom | undefined, now: PlannedRoom): boolean {
+  return (
+    now.how !== shown?.how ||
+    (["own", "partner", "others"] as const).some((whose) => now.events[whose] > shown.events[whose]) ||
+    now.local_members > shown.local_members ||
+    now.other_servers.some((server) => !shown.other_servers.includes(server))
+  );
+}
+
+/** Whether a plan would delete anything, or search for anything to delete. */
 export function purgesAnything({ media, rooms }: PurgePlan): boolean {
   return media.purge || rooms.length > 0;
 }

@@ -1,33 +1,45 @@
-// Purges what a dry run has shown, and leaves counts before and after as evidence.
-// Invariants: nothing goes that was not shown; each step is remembered once it is verified, so that a purge that was cut
-// off goes on where it was; evidence is made once, when everything is verified; what the homeserver cannot delete is named
-// by one item that somebody has to answer for.
+// Purges what a dry run has shown, and proves it by counts before and after.
+// Invariants: nothing goes that was not shown; each step is remembered once it is verified, so that a purge
+// that was cut off goes on where it was; evidence is made once, when everything is verified.
 import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import {
-  EvidenceItem,
-  type EvidenceItemBody,
-  KEPT_BY_CONTRACT,
-  operatorItem,
-} from "../../../records/format/evidence-item.ts";
+import { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { recordOfRun } from "../private-record/consistency.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import { addDutiesEvidence, readStage } from "../run/progress.ts";
 import { type Run, runFile } from "../run/run-file.ts";
-import { type DutiesContext, type DutiesSession, withDuties } from "./homeserver-data.ts";
-import { type PlannedRoom, PurgePlan, planPurge, purgesAnything, roomOf } from "./purge-plan.ts";
+import { purgeEvidence, RoomResult } from "./purge-evidence.ts";
+import {
+  beyondWhatWasShown,
+  noLongerAsked,
+  type PlannedRoom,
+  PurgePlan,
+  planPurge,
+  purgesAnything,
+  roomOf,
+} from "./purge-plan.ts";
+import { countEvents, type DutiesContext, type DutiesSession, withDuties } from "./session.ts";
 
+const Counts = z.record(z.string(), z.int().min(0));
 const PurgeState = z.strictObject({
   version: z.literal(1),
+  /** What the last dry run has shown. */
   plan: PurgePlan,
+  /** Null until the purge of this plan begins. */
   begun: z
     .strictObject({
+      at: z.iso.datetime(),
+      /** The partner's rows by table; null where the database is not read. */
+      before: Counts.nullable(),
       media_done: z.boolean(),
-      /** Those that are gone. */
-      rooms: z.array(z.string()),
+      rooms: z.array(RoomResult),
+      /** Purges of history under way, by room. */
+      under_way: z.record(z.string(), z.string()),
     })
     .nullable(),
-  done: z.strictObject({ items: z.array(EvidenceItem) }).nullable(),
+  done: z
+    .strictObject({ at: z.iso.datetime(), after: Counts.nullable(), items: z.array(EvidenceItem) })
+    .nullable(),
 });
 export type PurgeState = z.output<typeof PurgeState>;
 interface BegunPurge extends PurgeState {
@@ -39,6 +51,7 @@ const POLL_MS = 200;
 const IDLE_POLLS = 10;
 const DELETIONS_MAX = 3;
 const STEP_MAX_MS = 3_600_000;
+const READ_LOG = "Read the homeserver's log at this time";
 
 export function readPurge(run: Run): PurgeState | undefined {
   return run.state.read(PurgeState, runFile(run.run, FILE));
@@ -58,7 +71,8 @@ export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePla
     // Of a purge that was cut off between its end and its evidence.
     if (known?.done != null) addDutiesEvidence(run, known.done.items);
     const record = recordOfRun(run);
-    const plan = await withDuties(context, run, (session) => planPurge(session, run.run, record));
+    const atMs = clock.now();
+    const plan = await withDuties(context, run, (session) => planPurge(session, run.run, record, { atMs }));
     write(run, { version: 1, plan, begun: null, done: null });
     return plan;
   });
@@ -102,19 +116,29 @@ export async function runPurge(context: DutiesContext, run: Run, digest: string)
   });
 }
 
+function requireNone(what: string, found: readonly string[]): void {
+  if (found.length === 0) return;
+  throw new DrawbridgeError("usage", `${what}: ${found.join(", ")}`, {
+    hint: "Run drawbridge offboarding purge without --confirm again, and read it. Nothing was purged.",
+  });
+}
+
 async function begin(
   session: DutiesSession,
   run: Run,
   record: PrivateRecord,
   known: PurgeState,
 ): Promise<BegunPurge["begun"]> {
-  const now = await planPurge(session, run.run, record, known.plan);
-  if (now.digest !== known.plan.digest) {
-    throw new DrawbridgeError("usage", "what would go is not what was shown any more", {
-      hint: "Run drawbridge offboarding purge without --confirm again, and read it. Nothing was purged.",
-    });
-  }
-  const begun = { media_done: false, rooms: [] };
+  const { plan } = known;
+  requireNone("the record no longer has this purged", noLongerAsked(plan, record));
+  const now = await planPurge(session, run.run, record, {
+    atMs: Date.parse(plan.at),
+    beforeMs: plan.media.before_ms,
+  });
+  requireNone("more would go than was shown", beyondWhatWasShown(plan, now));
+  const before = (await session.tables?.counts(session.partner)) ?? null;
+  const at = new Date(session.clock.now()).toISOString();
+  const begun = { at, before, media_done: false, rooms: [], under_way: {} };
   write(run, { ...known, begun });
   return begun;
 }
@@ -132,11 +156,16 @@ async function goOn(session: DutiesSession, run: Run, known: BegunPurge): Promis
     remember({ media_done: true });
   }
   for (const [index, planned] of plan.rooms.entries()) {
-    const { room } = planned;
-    if (begun.rooms.includes(room)) continue;
-    session.say(`room ${index + 1} of ${plan.rooms.length}: ${room}`);
-    await purgeRoom(session, planned);
-    remember({ rooms: [...begun.rooms, room] });
+    const { room, how, events } = planned;
+    if (begun.rooms.some((done) => done.room === room)) continue;
+    session.say(`room ${index + 1} of ${plan.rooms.length}: ${room} (${how})`);
+    const isBegun = (id: string) => remember({ under_way: { ...begun.under_way, [room]: id } });
+    const after =
+      how === "room"
+        ? await purgeRoom(session, planned)
+        : await purgeHistory(session, planned, Date.parse(plan.at), begun.under_way[room], isBegun);
+    const before = events.own + events.partner + events.others;
+    remember({ rooms: [...begun.rooms, { room, how, before, after }] });
   }
   return { ...known, begun };
 }
@@ -145,15 +174,22 @@ async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }
   const { files, before_ms: beforeMs } = media;
   if (!media.purge || beforeMs === null) return;
   say(`${files.length} cached files`);
+  for (const { media_id, quarantined } of files) {
+    const mediaId = decodeURIComponent(media_id);
+    // The file may have been quarantined again in the meantime, or released before a crash.
+    if (quarantined && (await homeserver.media(partner, mediaId))?.isQuarantined === true) {
+      await homeserver.releaseFromQuarantine(partner, mediaId);
+    }
+  }
   await homeserver.purgeMediaCache(beforeMs);
   let left = 0;
-  for (const file of files)
-    if ((await homeserver.media(partner, decodeURIComponent(file))) !== undefined) left += 1;
+  for (const { media_id } of files)
+    if ((await homeserver.media(partner, decodeURIComponent(media_id))) !== undefined) left += 1;
   const why = "They were used since the dry run, or are in quarantine";
   if (left > 0) throw notGone(`${left} of ${files.length} cached files`, why);
 }
 
-async function purgeRoom({ operator, clock }: DutiesSession, planned: PlannedRoom): Promise<void> {
+async function purgeRoom({ operator, clock }: DutiesSession, planned: PlannedRoom): Promise<number> {
   const room = roomOf(planned);
   const isGone = async () => (await operator.roomState(room)) === undefined;
   // A deletion fails while somebody of ours joins or speaks; the room is blocked by then, so the next goes on.
@@ -166,7 +202,34 @@ async function purgeRoom({ operator, clock }: DutiesSession, planned: PlannedRoo
       return idle >= IDLE_POLLS || (await isGone());
     });
   }
-  if (!(await isGone())) throw notGone(`room ${room}`, "Read the homeserver's log at this time");
+  if (await isGone()) return 0;
+  throw notGone(`room ${room}`, READ_LOG);
+}
+
+/** @returns how many events of others stay: state, and the room's last event */
+async function purgeHistory(
+  session: DutiesSession,
+  planned: PlannedRoom,
+  untilMs: number,
+  underWay: string | undefined,
+  begun: (id: string) => void,
+): Promise<number> {
+  const { homeserver, clock } = session;
+  const room = roomOf(planned);
+  const known = underWay === undefined ? undefined : await homeserver.historyPurge(underWay);
+  const isOver = known === undefined || known === "failed";
+  const id = isOver ? await homeserver.purgeHistory(room, untilMs) : underWay;
+  if (id !== undefined) {
+    begun(id);
+    let status: string | undefined;
+    await poll(clock, `the history of ${room}`, async () => {
+      status = await homeserver.historyPurge(id);
+      return status !== "active";
+    });
+    if (status === "failed") throw notGone(`the history of ${room}`, READ_LOG);
+  }
+  const { partner, others } = await countEvents(session, room, untilMs);
+  return partner + others;
 }
 
 async function poll(
@@ -193,63 +256,14 @@ async function finish(
   record: PrivateRecord,
   state: BegunPurge,
 ): Promise<PurgeState> {
+  const after = (await session.tables?.counts(session.partner)) ?? null;
   const isDestination = await session.homeserver.isDestination(session.partner);
-  const end = { isDestination, atMs: session.clock.now(), backups: record.duties.backups };
-  const items = purgesAnything(state.plan) ? purgeEvidence(state.plan, end) : [];
-  const done = { ...state, done: { items: [...items] } };
+  const at = new Date(session.clock.now()).toISOString();
+  const items = purgesAnything(state.plan)
+    ? purgeEvidence({ ...state, after, isDestination, at, backups: record.duties.backups })
+    : [];
+  const done = { ...state, done: { at, after, items: [...items] } };
   write(run, done);
   addDutiesEvidence(run, items);
   return done;
-}
-
-export const NOT_PURGEABLE = "rows_not_purgeable";
-
-interface PurgeEnd {
-  readonly isDestination: boolean;
-  readonly atMs: number;
-  readonly backups: PrivateRecord["duties"]["backups"];
-}
-
-function purgeEvidence(plan: PurgePlan, end: PurgeEnd): readonly EvidenceItem[] {
-  const { atMs, backups } = end;
-  const { media, partner } = plan;
-  // Rooms are where the data came from; no plane is closed by deleting it.
-  const item = (probe: string, references: readonly string[], more: Partial<EvidenceItemBody> = {}) =>
-    operatorItem(atMs, {
-      ...{ plane: "rooms", partner, subject: partner, verdict: "closed", layer: "homeserver" },
-      ...{ probe, references: [...references], ...more },
-    });
-  const mediaCounts = [`files=${media.files.length}`, `kept_in_quarantine=${media.kept_in_quarantine}`];
-  const kept = media.purge ? null : KEPT_BY_CONTRACT;
-  const items = [item("purge_media", [plan.digest, ...mediaCounts], { reason: kept })];
-  for (const { room: subject, events } of plan.rooms) {
-    const before = events.own + events.partner + events.others;
-    const counts = [`events_before=${before}`, `partner_events_before=${events.partner}`];
-    items.push(item("purge_room", [plan.digest, ...counts], { subject }));
-  }
-  const stays = plan.staying.filter(({ events }) => (events ?? 0) > 0);
-  if (stays.length > 0) {
-    const events = stays.reduce((sum, one) => sum + (one.events ?? 0), 0);
-    const counts = [`rooms=${stays.length}`, `partner_events=${events}`];
-    items.push(item("history_kept", counts, { reason: "not_named_in_the_record" }));
-  }
-  const left = { subject: NOT_PURGEABLE, verdict: "unknown", reason: "no_admin_interface" } as const;
-  // The owner attests the end of backups; nobody has observed it.
-  const attested = { vantage: "nobody", layer: "attestation", reason: "attested" } as const;
-  return [
-    ...items,
-    item("rows_left", leftOver(plan, end), left),
-    item("backup_expiry", [`owner=${backups.owner}`, `by=${backups.expireBy}`], attested),
-  ];
-}
-
-/** What stays against the record's will, or may, because nothing of the homeserver's can delete it. */
-function leftOver({ media }: PurgePlan, { isDestination }: PurgeEnd): string[] {
-  const quarantined = media.kept_in_quarantine;
-  return [
-    ...(media.purge ? ["media_of_encrypted_rooms=unknown"] : []),
-    ...(quarantined > 0 ? [`media_in_quarantine=${quarantined}`] : []),
-    "device_lists_remote_cache=unknown",
-    ...(isDestination ? ["destinations=1"] : []),
-  ];
 }

@@ -8,14 +8,16 @@ import { readPlane } from "../../state/plane-records.ts";
 import type { Residual } from "../run/context.ts";
 import { readStage } from "../run/progress.ts";
 import type { Run } from "../run/run-file.ts";
-import { type DutiesContext, type DutiesSession, partnerRooms, withDuties } from "./homeserver-data.ts";
+import { countEvents, type DutiesContext, type DutiesSession, partnerRooms, withDuties } from "./session.ts";
 
 export interface ResidualReport {
+  /** Specification 8.7, the stage of data duties: what a completion states. */
   readonly statement: Residual;
   /** Why something is null or left out, as codes, by what it is about. */
   readonly unknown: Readonly<Record<string, string>>;
 }
 
+/** @throws DrawbridgeError as the homeserver does */
 export function residualReport(context: DutiesContext, run: Run): Promise<ResidualReport> {
   return withDuties(context, run, (session) => residualOf(session, tokensLiveUntil(context, run)));
 }
@@ -24,28 +26,34 @@ async function residualOf(
   session: DutiesSession,
   tokensUntil: ReturnType<typeof tokensLiveUntil>,
 ): Promise<ResidualReport> {
-  const { partner, own, homeserver } = session;
+  const { partner, own, tables, clock } = session;
   const found = await partnerRooms(session);
+  const now = clock.now();
+  const byRoom = await tables?.eventsByRoom(partner);
   const rooms: { room: string; events: number }[] = [];
   const thirds = new Map<string, number>();
   for (const { room, state } of found) {
-    const { partner: events } = await homeserver.countEvents(room, own, partner);
+    const events =
+      byRoom === undefined ? (await countEvents(session, room, now)).partner : (byRoom.get(room) ?? 0);
     rooms.push({ room: visibleId(room), events });
     if (presentOf(state, partner).length === 0) continue;
     for (const server of joinedByServer(state).keys()) {
       if (server !== partner && server !== own) thirds.set(server, (thirds.get(server) ?? 0) + 1);
     }
   }
+  const counts = await tables?.counts(partner);
   const third_servers = [...thirds].map(([server, n]) => ({ server, rooms: n }));
   return {
     statement: {
       rooms,
+      device_keys: counts?.["device_lists_remote_cache"] ?? null,
       tokens_live_until: "until" in tokensUntil ? tokensUntil.until : null,
       third_servers: third_servers.sort((left, right) => (left.server < right.server ? -1 : 1)),
     },
     unknown: {
       // The gateway counts calls, and forgets whose a stream was once the client is gone.
       streams: "not_told_by_gateway",
+      ...(counts === undefined && { device_keys: "database_not_read" }),
       ...("reason" in tokensUntil && { tokens_live_until: tokensUntil.reason }),
     },
   };

@@ -185,6 +185,21 @@ const CONTRADICTIONS: readonly (Omit<RecordProblem, "line"> & {
     isBroken: ({ duties: { retention } }) => retention.state === "ended" && retention.until != null,
   },
   {
+    rule: "record.room_twice",
+    field: "duties.purge.rooms",
+    message: "names a room twice",
+    hint: "Say once what becomes of it.",
+    isBroken: ({ duties: { purge } }) =>
+      new Set(purge.rooms.map(({ room }) => room)).size !== purge.rooms.length,
+  },
+  {
+    rule: "record.quarantined_media",
+    field: "duties.purge.quarantinedMedia",
+    message: "cannot be purged while remoteMedia is kept",
+    hint: "Write purge for both, or keep for this one.",
+    isBroken: ({ duties: { purge } }) => purge.remoteMedia === "keep" && purge.quarantinedMedia === "purge",
+  },
+  {
     rule: "record.purge_waiver",
     field: "duties.purge.waiver",
     message: "is set although something is purged",
@@ -201,5 +216,5 @@ const REQUIRED_WHEN: Readonly<Record<string, (record: PrivateRecord) => boolean>
 };
 
 function purgesNothing({ duties: { purge } }: PrivateRecord): boolean {
-  return purge.remoteMedia === "keep" && purge.rooms.length === 0;
+  return purge.remoteMedia === "keep" && purge.rooms.every(({ how }) => how === "keep");
 }

@@ -16,6 +16,9 @@ const ITEMS_MAX = 10_000;
 /** Statements have it with a prefix (`owner:`), in a word of 128 characters. */
 const Owner = Word.refine((value) => value.length <= 120, { error: "must be 120 characters at most" });
 
+/** What becomes of a room's history here: all of it and the room, other servers' events, or nothing. */
+export const RoomPurge = z.enum(["room", "history", "keep"]);
+
 /** Each field's description says what stands there; templates and `show` print it. */
 export const PrivateRecord = z.strictObject({
   version: z.literal(1),
@@ -63,7 +66,12 @@ export const PrivateRecord = z.strictObject({
     }),
     purge: z.strictObject({
       remoteMedia: z.enum(["purge", "keep"]).describe("purge or keep cached copies of its files"),
-      rooms: z.array(Room).max(ITEMS_MAX).describe("rooms that go with their history, by ID; [] for none"),
+      /** They stay unless they are released from quarantine first. */
+      quarantinedMedia: z.enum(["purge", "keep"]).describe("purge or keep those in quarantine"),
+      rooms: z
+        .array(z.strictObject({ room: Room, how: RoomPurge }))
+        .max(ITEMS_MAX)
+        .describe("{room, how} each: room (all), history (others' events), keep; [] for none"),
       waiver: Word.nullish().describe("why nothing is purged, as a code, where nothing is"),
     }),
     backups: z.strictObject({

@@ -2,18 +2,20 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../../src/cards/card-fields.ts";
+import { lintCard } from "../../../../src/cards/lint.ts";
 import { importPinnedKey } from "../../../../src/cards/pinned-keys.ts";
 import { verifyCard } from "../../../../src/cards/verify.ts";
 import { testAgent } from "../../../support/docs-qa.ts";
 
 describe("the sample agent and the protocol", () => {
-  it("the card is signed, and is the same bytes with the same ETag after a restart", async (t) => {
+  it("the card is signed, passes the lint, and is the same bytes with the same ETag after a restart", async (t) => {
     const agent = await testAgent(t);
     const url = `${agent.url}.well-known/agent-card.json`;
     const response = await fetch(url);
     const bytes = Buffer.from(await response.arrayBuffer());
     const etag = response.headers.get("etag") ?? "";
     assert.match(response.headers.get("cache-control") ?? "", /max-age=\d+/);
+    assert.deepEqual(lintCard(bytes), []);
     const verdict = await verifyCard(bytes, [await importPinnedKey("docs-qa-1", agent.publicJwk)]);
     assert.ok(verdict.accepted);
     assert.deepEqual(

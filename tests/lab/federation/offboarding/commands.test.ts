@@ -29,6 +29,7 @@ const FILLED: Readonly<Record<string, unknown>> = {
   "maintenance.expectedInterruption": "30s",
   "duties.retention.state": "ended",
   "duties.purge.remoteMedia": "keep",
+  "duties.purge.quarantinedMedia": "keep",
   "duties.purge.rooms": [],
   "duties.purge.waiver": "no_data_kept",
   "duties.backups.owner": "operations-6",

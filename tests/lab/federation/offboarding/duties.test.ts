@@ -9,12 +9,8 @@ import pg from "pg";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import type { FederationConfig } from "../../../../src/federation/config.ts";
-import {
-  dryRun,
-  NOT_PURGEABLE,
-  readPurge,
-  runPurge,
-} from "../../../../src/federation/offboarding/duties/purge.ts";
+import { dryRun, readPurge, runPurge } from "../../../../src/federation/offboarding/duties/purge.ts";
+import { NOT_PURGEABLE } from "../../../../src/federation/offboarding/duties/purge-evidence.ts";
 import { residualReport } from "../../../../src/federation/offboarding/duties/residual.ts";
 import { readDutiesEvidence, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
 import { type Run, runFile, writeRun } from "../../../../src/federation/offboarding/run/run-file.ts";
@@ -32,7 +28,7 @@ let root: FederatedUser;
 let alice: FederatedUser;
 let bob: FederatedUser;
 let carol: FederatedUser;
-let rooms: { whole: RoomId; kept: RoomId; theirs: RoomId };
+let rooms: { whole: RoomId; history: RoomId; kept: RoomId; theirs: RoomId };
 let files: { plain: string; quarantined: string };
 
 before(async () => {
@@ -46,9 +42,10 @@ before(async () => {
     return made;
   };
   const whole = await room(alice, bob, carol);
+  const history = await room(alice, bob);
   const kept = await room(alice, bob);
   const theirs = await room(alice, carol);
-  rooms = { whole, kept, theirs };
+  rooms = { whole, history, kept, theirs };
   files = { plain: await upload(bob, "b"), quarantined: await upload(bob, "b") };
   for (const [one, media] of [
     [whole, files.plain],
@@ -61,8 +58,10 @@ before(async () => {
     });
     await bob.say(one, "the berth is free");
   }
+  for (const text of ["one", "two", "three"]) await bob.say(history, text);
+  await alice.say(history, "four");
   await carol.say(theirs, "five");
-  for (const one of [whole, kept]) {
+  for (const one of [whole, history, kept]) {
     await until(
       "B's messages",
       () => alice.heard(one),
@@ -73,6 +72,11 @@ before(async () => {
     "C's message",
     () => alice.heard(theirs),
     (heard) => heard.length >= 1,
+  );
+  await until(
+    "B's last message",
+    () => alice.heard(history),
+    (heard) => heard.length === 4,
   );
   for (const media of Object.values(files)) await download(alice, b.name, media);
   await admin("POST", `/media/quarantine/${b.name}/${files.quarantined}`);
@@ -125,10 +129,11 @@ async function admin(method: string, path: string): Promise<number> {
 }
 
 /** A deployment of A's with a run of its own, whose record says what to purge. */
-function deployment(name: string, purge: Readonly<Record<string, unknown>>) {
+function deployment(name: string, purge: Readonly<Record<string, unknown>>, countsRows: boolean) {
   const { a, b } = federation.servers;
   const directory = join(folder, name);
   writeFile(join(directory, "token"), root.accessToken, 0o600);
+  writeFile(join(directory, "database"), a.databaseUrl, 0o600);
   const private_record_file = join(directory, "private", "record.yaml");
   const text = recordWith("partner.serverName", b.name);
   writeFile(
@@ -138,7 +143,11 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>) {
   );
   const config = {
     directory,
-    homeserver: { url: a.url, operatorToken: { file: "token" } },
+    homeserver: {
+      url: a.url,
+      operatorToken: { file: "token" },
+      ...(countsRows && { databaseUrl: { file: "database" } }),
+    },
   } as unknown as FederationConfig;
   const said: string[] = [];
   const context = { config, clock: systemClock, say: (line: string) => said.push(line) };
@@ -197,32 +206,45 @@ function openStage(run: Run): void {
 
 const everything = () => ({
   remoteMedia: "purge",
-  rooms: [rooms.whole, rooms.theirs],
+  quarantinedMedia: "purge",
+  rooms: [
+    { room: rooms.whole, how: "room" },
+    { room: rooms.history, how: "history" },
+    { room: rooms.kept, how: "keep" },
+    { room: rooms.theirs, how: "room" },
+  ],
 });
 
 describe("data duties on a real homeserver", () => {
-  it("the residual statement counts the partner's events by room, and names who still shares rooms [OFF-4]", async () => {
+  it("the residual statement counts the partner's events by room, its keys, and who still shares rooms [OFF-4]", async () => {
     const { b, c } = federation.servers;
-    const { context, run } = deployment("residual", everything());
-    const { statement, unknown } = await residualReport(context, run);
-    const events = new Map(statement.rooms.map(({ room, events }) => [room, events]));
-    assert.deepEqual([...events.keys()].sort(), [rooms.whole, rooms.kept].sort());
-    // A join, and what was said.
-    assert.equal(events.get(rooms.whole), 3);
-    assert.deepEqual(statement.third_servers, [{ server: c.name, rooms: 1 }]);
-    assert.equal(statement.tokens_live_until, null);
-    assert.equal(unknown["tokens_live_until"], "no_gateway");
-    assert.ok(!JSON.stringify(statement).includes("berth"), b.name);
+    for (const countsRows of [false, true]) {
+      const { context, run } = deployment(`residual-${countsRows}`, everything(), countsRows);
+      const { statement, unknown } = await residualReport(context, run);
+      const events = new Map(statement.rooms.map(({ room, events }) => [room, events]));
+      assert.deepEqual([...events.keys()].sort(), [rooms.whole, rooms.history, rooms.kept].sort());
+      // A join, and what was said.
+      assert.equal(events.get(rooms.whole), 3);
+      assert.equal(events.get(rooms.history), 4);
+      assert.deepEqual(statement.third_servers, [{ server: c.name, rooms: 1 }]);
+      assert.equal(statement.tokens_live_until, null);
+      assert.equal(unknown["tokens_live_until"], "no_gateway");
+      assert.equal(statement.device_keys === null, !countsRows);
+      assert.ok(!JSON.stringify(statement).includes("berth"), b.name);
+    }
   });
 
   it("a dry run shows what would be purged, and deletes nothing [OFF-2]", async () => {
-    const { context, run } = deployment("dry", everything());
+    const { context, run } = deployment("dry", { ...everything(), quarantinedMedia: "keep" }, false);
     const plan = await dryRun(context, run);
-    assert.deepEqual(plan.media.files, [files.plain]);
+    assert.deepEqual(plan.media.files, [{ media_id: files.plain, quarantined: false }]);
     assert.equal(plan.media.kept_in_quarantine, 1);
     assert.deepEqual(
-      plan.rooms.map(({ room }) => room),
-      [rooms.whole],
+      plan.rooms.map(({ room, how }) => [room, how]).sort(),
+      [
+        [rooms.whole, "room"],
+        [rooms.history, "history"],
+      ].sort(),
     );
     const whole = plan.rooms.find(({ room }) => room === rooms.whole);
     assert.equal(whole?.events.partner, 3);
@@ -236,10 +258,7 @@ describe("data duties on a real homeserver", () => {
         events: null,
       },
     );
-    assert.equal(
-      plan.staying.find(({ subject }) => subject === rooms.kept)?.reason,
-      "not_named_in_the_record",
-    );
+    assert.equal(plan.staying.find(({ subject }) => subject === rooms.kept)?.reason, "kept_by_contract");
     assert.equal(await admin("GET", `/media/${federation.servers.b.name}/${files.plain}`), 200);
     assert.equal(await admin("GET", `/rooms/${encodeURIComponent(rooms.whole)}`), 200);
     await assert.rejects(runPurge(context, run, plan.digest), { code: "usage", message: /not all closed/ });
@@ -251,19 +270,19 @@ describe("data duties on a real homeserver", () => {
       () => alice.heard(rooms.whole),
       (heard) => heard.includes("one more"),
     );
+    // What was said after the dry run is not counted by it, and a newcomer is.
     await (await federation.servers.a.user("late")).join(rooms.whole);
-    await assert.rejects(runPurge(context, run, plan.digest), {
-      code: "usage",
-      message: /not what was shown/,
-    });
+    await assert.rejects(runPurge(context, run, plan.digest), { code: "usage", message: /more would go/ });
     assert.equal(await admin("GET", `/rooms/${encodeURIComponent(rooms.whole)}`), 200);
     assert.deepEqual(readDutiesEvidence(run), []);
   });
 
   it("a purge deletes exactly what was shown, continues after an interruption, and proves it by counts [OFF-2]", async () => {
     const { b } = federation.servers;
-    const { context, run } = deployment("purge", everything());
+    const { context, run } = deployment("purge", everything(), true);
     const plan = await dryRun(context, run);
+    assert.equal(plan.media.files.length, 2);
+    assert.equal(plan.media.other_files, 0);
     openStage(run);
     // Cut off as the first room begins: the files are gone, and that is remembered.
     const cut = { ...context, say: (line: string) => assert.ok(!line.startsWith("room 1"), "cut") };
@@ -271,28 +290,42 @@ describe("data duties on a real homeserver", () => {
     assert.equal(readPurge(run)?.begun?.media_done, true);
     await assert.rejects(dryRun(context, run), { code: "usage", message: /under way/ });
 
-    await runPurge(context, run, plan.digest);
-    assert.equal(await admin("GET", `/media/${b.name}/${files.plain}`), 404);
-    assert.equal(await admin("GET", `/media/${b.name}/${files.quarantined}`), 200);
+    const done = await runPurge(context, run, plan.digest);
+    for (const media of Object.values(files))
+      assert.equal(await admin("GET", `/media/${b.name}/${media}`), 404);
     assert.equal(await admin("GET", `/rooms/${encodeURIComponent(rooms.whole)}`), 404);
     assert.equal(await admin("GET", `/rooms/${encodeURIComponent(rooms.kept)}`), 200);
     assert.deepEqual(await alice.heard(rooms.theirs), ["five"]);
     assert.equal((await alice.heard(rooms.kept)).filter((text) => text === "the berth is free").length, 1);
     assert.deepEqual(await query("SELECT 1 FROM event_json WHERE room_id = $1", [rooms.whole]), []);
+    const left = await query("SELECT sender, type FROM events WHERE room_id = $1 AND sender LIKE $2", [
+      rooms.history,
+      `%:${b.name}`,
+    ]);
+    // Synapse leaves the state and the last message; the evidence counts them.
+    assert.deepEqual(left.map(({ type }) => type).sort(), ["m.room.member", "m.room.message"]);
+
+    assert.equal(done.begun?.before?.["remote_media_cache"], 2);
+    assert.equal(done.done?.after?.["remote_media_cache"], 0);
+    assert.ok((done.begun?.before?.["events"] ?? 0) > (done.done?.after?.["events"] ?? 0));
     const items = readDutiesEvidence(run);
     const probes = items.map(({ probe, verdict }) => `${probe} ${verdict}`);
     for (const one of [
       "purge_media closed",
       "purge_room closed",
-      "history_kept closed",
+      "purge_history closed",
+      "rows_before closed",
+      "rows_after closed",
       "rows_left unknown",
       "backup_expiry closed",
     ]) {
       assert.ok(probes.includes(one), `${one}: ${probes.join(", ")}`);
     }
     const stays = items.find(({ subject }) => subject === NOT_PURGEABLE)?.references ?? [];
-    for (const row of ["destinations=1", "media_in_quarantine=1"])
-      assert.ok(stays.includes(row), stays.join(" "));
+    assert.ok(
+      stays.some((row) => row.startsWith("destinations=")),
+      stays.join(" "),
+    );
     assert.ok(!JSON.stringify(items).includes("berth"));
 
     await runPurge(context, run, plan.digest);
@@ -306,12 +339,21 @@ describe("data duties on a real homeserver", () => {
   it("a purge killed at each of its steps continues, ends the same, and states its evidence once [OFF-2]", async (t) => {
     const { b } = federation.servers;
     const { shared, media } = await sharedWithB(4);
-    const [whole, second, third, kept] = shared;
-    assert.ok(whole !== undefined && second !== undefined && third !== undefined && kept !== undefined);
-    const { context, run } = deployment("killed", {
-      remoteMedia: "purge",
-      rooms: [whole, second, third],
-    });
+    const [whole, history, second, kept] = shared;
+    assert.ok(whole !== undefined && history !== undefined && second !== undefined && kept !== undefined);
+    const { context, run } = deployment(
+      "killed",
+      {
+        ...{ remoteMedia: "purge", quarantinedMedia: "keep" },
+        rooms: [
+          { room: whole, how: "room" },
+          { room: history, how: "history" },
+          { room: second, how: "room" },
+          { room: kept, how: "keep" },
+        ],
+      },
+      true,
+    );
     const { digest, rooms: planned } = await dryRun(context, run);
     assert.equal(planned.length, 3);
     openStage(run);
@@ -340,18 +382,19 @@ describe("data duties on a real homeserver", () => {
     assert.match(ended.stdout, /done\n$/);
 
     const state = readPurge(run);
-    assert.deepEqual(state?.begun?.rooms.toSorted(), [whole, second, third].sort());
+    assert.deepEqual(state?.begun?.rooms.map(({ room }) => room).sort(), [whole, history, second].sort());
     assert.equal(await admin("GET", `/media/${b.name}/${media}`), 404);
-    for (const gone of [whole, second, third])
+    for (const gone of [whole, second])
       assert.equal(await admin("GET", `/rooms/${encodeURIComponent(gone)}`), 404);
     assert.equal((await alice.heard(kept)).filter((text) => text === "one").length, 1);
+    assert.equal((await alice.heard(history)).includes("one"), false);
     const items = readDutiesEvidence(run);
     assert.deepEqual(
       items
         .filter(({ probe }) => probe.startsWith("purge_"))
         .map(({ probe }) => probe)
         .sort(),
-      ["purge_media", "purge_room", "purge_room", "purge_room"],
+      ["purge_history", "purge_media", "purge_room", "purge_room"],
     );
     assert.equal((await begin().finished).code, 0);
     assert.deepEqual(readDutiesEvidence(run), items);

@@ -48,8 +48,8 @@ function onItem(
 function mutationsOf(item: EvidenceItem, stage: StageName): readonly Partial<EvidenceItemBody>[] {
   const isAboutAny = ["violation", "invite"].includes(item.probe) || stage === "data_duties";
   const isOfDuties = stage === "data_duties";
-  // What a purge keeps is shown by what it counts, whatever words stand beside it.
-  const isAccount = item.probe === "history_kept";
+  // Accounts of a purge are shown by what they count, whatever words stand beside it.
+  const isAccount = ["rows_before", "rows_after", "history_kept"].includes(item.probe);
   return [
     { probe: "nothing_at_all" },
     { vantage: item.vantage === "operator" ? "partner" : "operator" },
@@ -67,7 +67,10 @@ function mutationsOf(item: EvidenceItem, stage: StageName): readonly Partial<Evi
   ];
 }
 
-const OPTIONAL = [...["live_tokens", "make_join", "message_to_target", "invite", "history_kept"]];
+const OPTIONAL = [
+  ...["live_tokens", "make_join", "message_to_target", "invite"],
+  ...["rows_before", "rows_after", "history_kept"],
+];
 
 function isRequired({ probe, vantage }: EvidenceItem): boolean {
   return !OPTIONAL.includes(probe) && !(probe === "card_fetch" && vantage === "partner");

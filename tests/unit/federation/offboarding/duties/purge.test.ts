@@ -4,12 +4,11 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { systemRandom } from "../../../../../src/domain/clock.ts";
 import type { FederationConfig } from "../../../../../src/federation/config.ts";
+import { dryRun, readPurge, runPurge } from "../../../../../src/federation/offboarding/duties/purge.ts";
 import {
-  dryRun,
-  NOT_PURGEABLE,
-  readPurge,
-  runPurge,
-} from "../../../../../src/federation/offboarding/duties/purge.ts";
+  beyondWhatWasShown,
+  type PurgePlan,
+} from "../../../../../src/federation/offboarding/duties/purge-plan.ts";
 import { residualReport } from "../../../../../src/federation/offboarding/duties/residual.ts";
 import { readDutiesEvidence, writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
 import { writeRun } from "../../../../../src/federation/offboarding/run/run-file.ts";
@@ -30,7 +29,6 @@ class Homeserver {
   readonly files = new Map([["blob", { quarantined: false }]]);
   room = ROOM;
   isRoomThere = true;
-  readonly members = [`@bob:${PARTNER}`, "@alice:harbour.example"];
   /** Times of events of ours besides. */
   readonly later: number[] = [];
   /** Whether purging the cache does anything. */
@@ -67,6 +65,11 @@ class Homeserver {
         for (const [id, { quarantined }] of this.files) if (!quarantined) this.files.delete(id);
       return { body: { deleted: 1 } };
     }
+    const released = /\/unquarantine\/[^/]+\/(.+)$/.exec(path)?.[1];
+    if (released !== undefined) {
+      this.files.set(released, { quarantined: false });
+      return { body: {} };
+    }
     const file = /\/v1\/media\/[^/]+\/(.+)$/.exec(path)?.[1];
     if (file !== undefined) {
       const found = this.files.get(file);
@@ -77,11 +80,7 @@ class Homeserver {
     }
     if (!this.isRoomThere) return missing;
     if (path.endsWith("/media"))
-      return {
-        body: {
-          remote: [...this.files.keys()].map((id) => `mxc://${PARTNER}/${id}`).concat("mxc://other/blob"),
-        },
-      };
+      return { body: { local: [], remote: [`mxc://${PARTNER}/blob`, "mxc://other/blob"] } };
     if (path.endsWith("/messages")) {
       const event = (sender: string, at = 1) => ({ sender, origin_server_ts: at });
       const ours = this.later.map((at) => event("@alice:harbour.example", at));
@@ -92,7 +91,7 @@ class Homeserver {
         ...{ type: "m.room.member", state_key: user, sender: user, event_id: `$${user}` },
         content: { membership: "join" },
       });
-      return { body: { state: this.members.map(member) } };
+      return { body: { state: [member(`@bob:${PARTNER}`), member("@alice:harbour.example")] } };
     }
     return missing;
   }
@@ -104,10 +103,10 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
   const directory = temporaryFolder(t);
   writeFile(join(directory, "token"), "token", 0o600);
   const private_record_file = join(directory, "record.yaml");
-  const rooms = [ROOM];
+  const rooms = [{ room: ROOM, how: "room" }];
   writeFile(
     private_record_file,
-    recordWith("duties.purge", { remoteMedia: "purge", rooms, ...purge }),
+    recordWith("duties.purge", { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...purge }),
     0o600,
   );
   const clock = new ManualClock(Date.parse(AT));
@@ -138,7 +137,7 @@ describe("runPurge", () => {
   it("runPurge reports a file that stays and states no evidence, and the next run ends it [OFF-2]", async (t) => {
     const { homeserver, run, context } = await purging(t);
     const { digest, media } = await dryRun(context, run);
-    assert.deepEqual(media.files, ["blob"]);
+    assert.deepEqual(media.files, [{ media_id: "blob", quarantined: false }]);
     homeserver.purges = false;
     await assert.rejects(runPurge(context, run, digest), {
       code: "program_failed",
@@ -152,21 +151,19 @@ describe("runPurge", () => {
     assert.ok(readDutiesEvidence(run).length > 0);
   });
 
-  it("runPurge leaves a file in quarantine, and names it among what has to be waived [OFF-2]", async (t) => {
-    const { homeserver, run, context } = await purging(t);
-    homeserver.files.set("blob", { quarantined: true });
-    const { digest, media } = await dryRun(context, run);
-    assert.deepEqual([media.files, media.kept_in_quarantine], [[], 1]);
-    await runPurge(context, run, digest);
-    assert.equal(homeserver.files.size, 1);
-    const left = readDutiesEvidence(run).find(({ subject }) => subject === NOT_PURGEABLE);
-    assert.equal(left?.verdict, "unknown");
-    assert.deepEqual(left.references, [
-      "media_of_encrypted_rooms=unknown",
-      "media_in_quarantine=1",
-      "device_lists_remote_cache=unknown",
-      "destinations=1",
-    ]);
+  it("runPurge releases a file from quarantine first, and only where the record says so [OFF-2]", async (t) => {
+    for (const quarantinedMedia of ["purge", "keep"]) {
+      const { homeserver, run, context } = await purging(t, { quarantinedMedia });
+      homeserver.files.set("blob", { quarantined: true });
+      const { digest, media } = await dryRun(context, run);
+      assert.equal(media.kept_in_quarantine, quarantinedMedia === "keep" ? 1 : 0);
+      await runPurge(context, run, digest);
+      assert.equal(
+        homeserver.seen.some((one) => one.includes("unquarantine")),
+        quarantinedMedia === "purge",
+      );
+      assert.equal(homeserver.files.size, quarantinedMedia === "purge" ? 0 : 1);
+    }
   });
 
   it("runPurge continues after a failure of the homeserver, and repeats no step [OFF-2]", async (t) => {
@@ -190,7 +187,7 @@ describe("runPurge", () => {
 
   it("a room whose ID the grammar excludes is purged, and counted among what remains [OFF-2]", async (t) => {
     const named = "!a%20quay%C3%A9:harbour.example";
-    const { homeserver, run, context } = await purging(t, { rooms: [named] });
+    const { homeserver, run, context } = await purging(t, { rooms: [{ room: named, how: "room" }] });
     homeserver.room = "!a quay\u00e9:harbour.example";
     const { statement } = await residualReport(context, run);
     assert.deepEqual(CompletionPredicate.shape.residual.parse(statement).rooms, [{ room: named, events: 1 }]);
@@ -220,7 +217,7 @@ describe("runPurge", () => {
     homeserver.later.push(later);
     await assert.rejects(runPurge(context, run, digest), {
       code: "usage",
-      message: /what would go is not what was shown/,
+      message: /more would go than was shown/,
     });
     assert.ok(homeserver.isRoomThere);
     const again = await dryRun(context, run);
@@ -229,33 +226,83 @@ describe("runPurge", () => {
     assert.ok(!homeserver.isRoomThere);
   });
 
+  it("runPurge leaves events that are younger than the dry run when only a room's history is purged [OFF-2]", async (t) => {
+    const { homeserver, run, context } = await purging(t, { rooms: [{ room: ROOM, how: "history" }] });
+    const { digest } = await dryRun(context, run);
+    homeserver.later.push(Date.parse(AT) + 60_000);
+    await runPurge(context, run, digest);
+    assert.ok(homeserver.isRoomThere);
+  });
+
   it("runPurge refuses the dry run's digest when the record has been changed to keep more [OFF-2]", async (t) => {
-    const changes = [{ rooms: [] }, { remoteMedia: "keep" }];
+    const changes = [
+      { rooms: [{ room: ROOM, how: "keep" }] },
+      { rooms: [{ room: ROOM, how: "history" }] },
+      { quarantinedMedia: "keep" },
+      { remoteMedia: "keep", quarantinedMedia: "keep" },
+    ];
     for (const change of changes) {
       const { homeserver, run, context, private_record_file } = await purging(t);
+      homeserver.files.set("blob", { quarantined: true });
       const { digest } = await dryRun(context, run);
-      const rooms = [ROOM];
-      const purge = { remoteMedia: "purge", rooms, ...change };
+      const rooms = [{ room: ROOM, how: "room" }];
+      const purge = { remoteMedia: "purge", quarantinedMedia: "purge", rooms, ...change };
       writeFile(private_record_file, recordWith("duties.purge", purge), 0o600);
-      const refused = { code: "usage", message: /what would go is not what was shown/ };
+      const refused = { code: "usage", message: /the record no longer has this purged/ };
       await assert.rejects(runPurge(context, run, digest), refused, JSON.stringify(change));
       assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);
     }
   });
 
-  it("runPurge refuses files, members and servers that the dry run has not shown [OFF-2]", async (t) => {
-    const changes: ((homeserver: Homeserver) => void)[] = [
-      ({ files }) => files.set("second", { quarantined: false }),
-      ({ members }) => members.push("@carol:harbour.example"),
-      ({ members }) => members.push("@dora:third.example"),
+  it("beyondWhatWasShown refuses more of anything, and accepts less [OFF-2]", () => {
+    const plan = (change: (plan: PurgePlan) => void = () => undefined): PurgePlan => {
+      const made: PurgePlan = {
+        ...{ schema: "svc.federation.purge_plan.v1", run: "0".repeat(32), partner: PARTNER, at: AT },
+        media: {
+          ...{ purge: true, kept_in_quarantine: 0, before_ms: 6, other_files: 3, is_whole: true },
+          files: [{ media_id: "one", quarantined: false }],
+        },
+        rooms: [
+          {
+            ...{ room: ROOM, how: "history", local_members: 1, other_servers: [] },
+            events: { own: 1, partner: 2, others: 3 },
+          },
+        ],
+        staying: [],
+        digest: `sha256:${"0".repeat(64)}`,
+      };
+      change(made);
+      return made;
+    };
+    const room = (made: PurgePlan) => made.rooms[0] as PurgePlan["rooms"][number];
+    const more: ((made: PurgePlan) => void)[] = [
+      (made) => made.media.files.push({ media_id: "two", quarantined: false }),
+      (made) => made.media.files.splice(0, 1, { media_id: "one", quarantined: true }),
+      (made) => Object.assign(made.media, { other_files: 4 }),
+      (made) => Object.assign(room(made), { how: "room" }),
+      (made) => Object.assign(room(made).events, { own: 2 }),
+      (made) => Object.assign(room(made).events, { others: 4 }),
+      (made) => Object.assign(room(made), { local_members: 2 }),
+      (made) => room(made).other_servers.push("third.example"),
+      (made) => made.rooms.push({ ...room(made), room: "!other:harbour.example" }),
     ];
-    for (const [index, change] of changes.entries()) {
-      const { homeserver, run, context } = await purging(t);
-      const { digest } = await dryRun(context, run);
-      change(homeserver);
-      const refused = { code: "usage", message: /what would go is not what was shown/ };
-      await assert.rejects(runPurge(context, run, digest), refused, String(index));
-      assert.ok(homeserver.isRoomThere && homeserver.files.has("blob"));
+    for (const [index, change] of more.entries()) {
+      assert.equal(beyondWhatWasShown(plan(), plan(change)).length, 1, String(index));
+      assert.deepEqual(beyondWhatWasShown(plan(change), plan(change)), []);
     }
+    assert.deepEqual(
+      beyondWhatWasShown(
+        plan(),
+        plan((made) => made.rooms.splice(0)),
+      ),
+      [],
+    );
+    assert.deepEqual(
+      beyondWhatWasShown(
+        plan(),
+        plan((made) => made.media.files.splice(0)),
+      ),
+      [],
+    );
   });
 });

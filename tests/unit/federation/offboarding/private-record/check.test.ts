@@ -242,7 +242,22 @@ describe("checkRecordText", () => {
       ["record.kind_contradicts_trigger", recordWith("revocation.kind", "emergency")],
       ["record.window", recordWith("maintenance.until", "2026-01-31T03:00:00Z")],
       ["record.retention", recordWith("duties.retention", { state: "ended", until: "2030-01-01" })],
+      [
+        "record.quarantined_media",
+        recordWith("duties.purge", {
+          remoteMedia: "keep",
+          quarantinedMedia: "purge",
+          rooms: [{ room: "!a:b", how: "room" }],
+        }),
+      ],
       ["record.purge_waiver", recordWith("duties.purge.waiver", "contract_14")],
+      [
+        "record.room_twice",
+        recordWith("duties.purge.rooms", [
+          { room: "!a:b", how: "room" },
+          { room: "!a:b", how: "keep" },
+        ]),
+      ],
       ["record.form", `${COMPLETE_RECORD}version: 1\n`],
       ["record.form", "- a list\n"],
       ["record.form", "partner: &a {legalEntity: x}\nsecurity: *a\n"],
@@ -277,7 +292,7 @@ describe("checkRecordText", () => {
   });
 
   it("checkRecordText requires a day, a waiver and an owner where other fields do [OFF-1]", () => {
-    const keepAll = { remoteMedia: "keep", rooms: [] };
+    const keepAll = { remoteMedia: "keep", quarantinedMedia: "keep", rooms: [{ room: "!a:b", how: "keep" }] };
     for (const [missing, text] of [
       ["duties.retention.until", recordWith("duties.retention", { state: "kept" })],
       ["duties.purge.waiver", recordWith("duties.purge", keepAll)],

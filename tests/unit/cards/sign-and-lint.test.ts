@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, it } from "node:test";
+import { lintCard } from "../../../src/cards/lint.ts";
 import { importJwkSet } from "../../../src/cards/pinned-keys.ts";
 import { generateCardKey, importSigningKey, signCard } from "../../../src/cards/sign.ts";
 import { verifyCard } from "../../../src/cards/verify.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import type { JsonObject } from "../../../src/domain/json.ts";
+import type { Json, JsonObject } from "../../../src/domain/json.ts";
 import { bytesOf, fullCard, minimalCard, testKey } from "../../support/cards.ts";
 
 async function newSigner(keyId: string) {
@@ -13,8 +14,9 @@ async function newSigner(keyId: string) {
   const pinned = await importJwkSet(bytesOf({ keys: [publicJwk] }), keyId);
   return { key: await importSigningKey(privateJwk), keyId, pinned, privateJwk };
 }
+const rules = (card: unknown) => lintCard(bytesOf(card)).map(({ at, rule }) => `${at} ${rule}`);
 
-describe("signing cards", () => {
+describe("signing and linting cards", () => {
   it("a signed card verifies, keeps its content, and names its key with typ JOSE", async () => {
     const signer = await newSigner("k1");
     for (const card of [fullCard(), minimalCard()]) {
@@ -73,6 +75,51 @@ describe("signing cards", () => {
         return true;
       });
     }
+  });
+
+  it("lint reports values that canonicalizers write differently", () => {
+    const card = fullCard();
+    assert.deepEqual(rules(card), []);
+    assert.deepEqual(rules({ ...card, description: "" }), ["/description empty_string"]);
+    assert.deepEqual(rules({ ...card, skills: [] }), ["/skills empty_array"]);
+    assert.deepEqual(rules({ ...card, capabilities: {} }), ["/capabilities empty_object"]);
+    const extension = (params: Json) => ({ ...card, capabilities: { extensions: [{ uri: "u", params }] } });
+    const at = "/capabilities/extensions/0/params";
+    assert.deepEqual(rules(extension({ a: null })), [`${at}/a null_value`]);
+    assert.deepEqual(rules(extension({ a: 2 ** 53 })), [`${at}/a large_integer`]);
+    assert.deepEqual(rules(extension({ required: false, a: 1.5, "b/c~": "" })), [
+      `${at}/b~1c~0 empty_string`,
+    ]);
+    assert.deepEqual(
+      lintCard(Buffer.from(JSON.stringify(extension({ a: 0 })).replace('"a":0', '"a":-0'))).length,
+      1,
+    );
+    const reserved = JSON.stringify(extension({ a: 0 })).replace('"a"', '"__proto__"');
+    assert.deepEqual(
+      lintCard(Buffer.from(reserved)).map(({ rule }) => rule),
+      ["reserved_name"],
+    );
+    const optional = { ...card, capabilities: { extensions: [{ uri: "u", required: false }] } };
+    assert.deepEqual(rules(optional), ["/capabilities/extensions/0/required default_value"]);
+  });
+
+  it("lint reports an invalid card, and one that cannot work", () => {
+    const card = fullCard();
+    assert.deepEqual(rules({ ...card, protocol_version: "1.0" }), ["/protocol_version unknown_field"]);
+    const [skill] = card["skills"] as Json[];
+    assert.deepEqual(rules({ ...card, skills: [skill, skill] }), ["/skills/1/id repeated_skill"]);
+    assert.deepEqual(rules({ ...card, securityRequirements: [{ schemes: { none: { list: ["x"] } } }] }), [
+      "/securityRequirements/0/schemes/none undeclared_scheme",
+    ]);
+    const supportedInterfaces = [{ url: "a.example/rpc", protocolBinding: "JSONRPC", protocolVersion: "1" }];
+    assert.deepEqual(rules({ ...card, supportedInterfaces }), [
+      "/supportedInterfaces/0/url interface_url",
+      "/supportedInterfaces/0/protocolVersion protocol_version",
+    ]);
+    assert.deepEqual(
+      lintCard(Buffer.from("{")).map(({ rule }) => rule),
+      ["not_json"],
+    );
   });
 
   it("verifying never loads signing", () => {
