@@ -86,6 +86,7 @@ function organisationPaths(directory: string) {
     agentConfig: at("agent", "docs-qa.yaml"),
     agentKey: at("agent", "secrets", "card-signing-key.json"),
     agentDocuments: at("agent", "documents"),
+    agentIcon: at("agent", "icon.png"),
     /** The control repository, and what the reconciler needs beside it. */
     federation: at("federation"),
     controlRepository: at("federation", "control.git"),

@@ -32,6 +32,9 @@ export function describeAgent(config: DocsQaConfig): object {
     description: config.description,
     version: AGENT_VERSION,
     supportedInterfaces: config.httpJson ? [at("JSONRPC"), at("HTTP+JSON")] : [at("JSONRPC")],
+    ...(config.icon !== undefined && {
+      iconUrl: `data:image/png;base64,${readFileSync(config.icon).toString("base64")}`,
+    }),
     provider: { organization: config.organisation, url: new URL(config.publicUrl).origin },
     capabilities: {
       streaming: true,

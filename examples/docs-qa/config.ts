@@ -11,6 +11,8 @@ export const DocsQaConfigFile = z.strictObject({
   name: z.string().min(1).max(100),
   description: z.string().min(1).max(1_000),
   organisation: z.string().min(1).max(100),
+  /** A PNG of a few KB. It becomes part of the signed card, so that no gateway has to let anybody fetch it. */
+  icon: z.string().min(1).optional(),
   /** The folder of Markdown it answers from. */
   documents: z.string().min(1),
   /** Where callers reach it: the gateway's invocation URL. It is part of the signed card. */
@@ -34,7 +36,7 @@ export type DocsQaConfig = z.output<typeof DocsQaConfigFile> & {
 };
 
 /**
- * Loads the agent's configuration; `documents` and `store` come back absolute.
+ * Loads the agent's configuration; `documents`, `store` and `icon` come back absolute.
  * @throws ConfigError, DrawbridgeError `config_unreadable`
  */
 export function loadDocsQaConfig(file: string): DocsQaConfig {
@@ -46,5 +48,6 @@ export function loadDocsQaConfig(file: string): DocsQaConfig {
     directory,
     documents: resolve(directory, config.documents),
     store: resolve(directory, config.store),
+    ...(config.icon !== undefined && { icon: resolve(directory, config.icon) }),
   };
 }

@@ -125,11 +125,12 @@ function probeFiles(lab: Lab, organisation: CompleteOrganisation): Configuration
   );
 }
 
-/** Copies the documents that the agent answers from, the project's own for org A, a handbook for org B. */
+/** Copies the documents that the agent answers from, the project's own for org A, a handbook for org B, and its icon. */
 function provisionDocuments(lab: Lab, organisation: CompleteOrganisation): void {
-  const { agentDocuments: target } = lab.paths.organisation(organisation);
+  const { agentDocuments: target, agentIcon } = lab.paths.organisation(organisation);
   rmSync(target, { recursive: true, force: true });
   mkdirSync(target, { recursive: true });
+  cpSync(join(CLONE, "lab", "icons", `${organisation}.png`), agentIcon);
   if (organisation === "org-b") {
     cpSync(join(CLONE, "lab", "documents", organisation), target, { recursive: true });
     return;

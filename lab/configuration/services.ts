@@ -81,6 +81,7 @@ export function agentConfig(
     name: traits.agentTitle,
     description: traits.agentDescription,
     organisation: traits.title,
+    icon: "icon.png",
     documents: "documents",
     publicUrl: endpoints.invokeUrl,
     httpJson: true,

@@ -91,6 +91,7 @@ export const BridgeConfigFile = z.strictObject({
   /** 32-byte keys, base64, one a line: the first seals prompts and replies at rest, all of them open. */
   contentKeys: SecretReference,
   agentsFile: z.string().min(1).default("agents.yaml"),
+  avatars: z.boolean().default(true),
   audit: z.strictObject({ file: z.string().min(1).default("audit.jsonl") }).prefault({}),
   log: z
     .strictObject({

@@ -1,7 +1,7 @@
 // What encrypted rooms add to the bridge, wired together: machines, devices, the intake envelope worker.
 // Invariants: with mode `refuse` there is none of it; with `devices` ghosts have devices, and take no part; the devices
 // outlive whatever may still send, and their machines end last.
-import type { GhostMxid } from "../domain/identifiers.ts";
+import type { EventId, GhostMxid } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { serversAllowed } from "./agents/sender-policy.ts";
 import { capacityOf } from "./config.ts";
@@ -99,6 +99,8 @@ export function createEncryption(options: EncryptionOptions) {
     },
     /** All ghosts that have machines, or are to have one. */
     ghosts: async () => [...new Set([...(await agents.current()).byGhost.keys(), ...devices.known().keys()])],
+    /** To be called when these events were redacted. */
+    redacted: (events: readonly EventId[]) => void worker?.redacted(events).catch(countError),
     readiness: async () =>
       deviceReadiness(devices, [...(await agents.current()).byGhost.keys()].filter(options.owns)),
     record: () => recordDevices(metrics, devices.statuses(), devices.keyDelivery().result),

@@ -8,7 +8,7 @@ import { errorName } from "../domain/errors.ts";
 import type { GhostMxid } from "../domain/identifiers.ts";
 import type { ProcessConnection } from "./ledger/processes.ts";
 
-export const ROLES = ["audit", "catchup", "retention"] as const;
+export const ROLES = ["audit", "avatars", "catchup", "retention"] as const;
 export type Role = (typeof ROLES)[number];
 
 export interface OwnershipOptions {

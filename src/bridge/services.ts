@@ -1,7 +1,7 @@
 // Everything that works in a bridge process, wired together.
 // Invariant: nothing is started here, nothing listens, and no request is made to the homeserver.
 import { resolve } from "node:path";
-import type { GhostMxid, UserId } from "../domain/identifiers.ts";
+import type { GhostMxid, RoomId, UserId } from "../domain/identifiers.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import { createCardRefresh } from "./agents/refresh-cards.ts";
 import { createCardTrustGate } from "./agents/trust.ts";
@@ -14,6 +14,7 @@ import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
 import type { DelegationWorker } from "./delegation/worker.ts";
 import { createRestoreGuard } from "./health/restore-guard.ts";
+import { redactedIn } from "./intake/cancellations.ts";
 import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
 import { createNamespace } from "./intake/namespace.ts";
 import { throughFailover } from "./intake/retry-after-failover.ts";
@@ -22,6 +23,7 @@ import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import type { ClaimRequest } from "./ledger/postgres.ts";
 import { openProcessConnection, releaseEnded } from "./ledger/processes.ts";
 import { createMembershipQueue } from "./matrix/answer-invitations.ts";
+import { createAvatars } from "./matrix/avatars.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import type { HomeserverOptions } from "./matrix/http.ts";
@@ -99,6 +101,12 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     log,
     onError: () => metrics.workerErrors.inc({ worker: "profiles" }),
   });
+  const avatars = createAvatars({
+    ...{ ledger, homeserver, ghosts, agents, cards: trust, clock, log },
+    isOn: config.avatars,
+    isTurn: () => ownership.owns("avatars"),
+    onError: () => metrics.workerErrors.inc({ worker: "avatars" }),
+  });
   const readsEncrypted = config.encryption.mode === "on";
   const notices = createNoticeQueue({
     ...sending,
@@ -111,7 +119,8 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     ...{ ledger, log },
     onError: () => metrics.workerErrors.inc({ worker: "statuses" }),
   });
-  const memberships = createMembershipQueue({ ...base, agents, clock, log });
+  const onLeft = async (ghost: GhostMxid, room: RoomId) => encryption?.devices.forgetRoom(ghost, room);
+  const memberships = createMembershipQueue({ ...base, agents, clock, log, onLeft });
   const { worker: delegations, close: closeDelegations } = createDelegationWorker({
     ...options,
     ledger: ledger.delegations,
@@ -154,7 +163,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     /** Ends the connections to agents; to be called when the workers have drained. */
     closeDelegations,
     workers: [
-      ...[restoreGuard, delegations, notices, statuses, memberships, profiles, retention],
+      ...[restoreGuard, delegations, notices, statuses, memberships, profiles, avatars.loop, retention],
       ...[catchup, ...expiry],
     ],
   };
@@ -239,7 +248,9 @@ function createIntake(
     ready: () => catchup.ready(),
   });
   const onCommitted = (transaction: HandledTransaction) => {
+    const { events } = transaction.read;
     wakeups.admitted(transaction);
+    encryption?.redacted(redactedIn(events).map(({ event }) => event));
     if (transaction.roomStateChanged) wakeups.wake("notices", "memberships");
     if (transaction.mail > 0) wakeups.wake("inbox");
   };

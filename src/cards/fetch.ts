@@ -1,6 +1,6 @@
-// Fetches a card's bytes (A2A 1.0, section 8.2) without trusting its server: what comes back is only bytes.
+// Fetches a card's bytes (A2A 1.0, section 8.2), or its icon's, without trusting its server: what comes back is only bytes.
 // Invariants: a private address is reached only if the caller allows it; one GET without credentials, no redirect followed,
-// nothing decoded; status 200 and the media type of a card, or nothing; never more read than its bound; one deadline
+// nothing decoded; status 200 and a media type of what is fetched, or nothing; never more read than its bound; one deadline
 // over the whole of it.
 import { Agent, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
@@ -33,13 +33,42 @@ export interface FetchOptions {
   readonly timeoutMs?: number;
   /** Whether the host may be at a private, loopback or link-local address; true when nothing is said. */
   readonly mayBePrivate?: boolean;
+  /** Ends the request early; the failure is then `unreachable`. */
+  readonly signal?: AbortSignal;
 }
 
+/** What is fetched of an agent. */
+interface Kind {
+  readonly accept: string;
+  readonly mediaType: RegExp;
+  readonly bytesMax: number;
+}
+
+/** Longest icon that is taken. */
+export const ICON_BYTES_MAX = 256 * 1024;
 const TIMEOUT_MS = 10_000;
-const MEDIA_TYPE = /^application\/(?:json|a2a\+json)[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?$/i;
+const CARD: Kind = {
+  accept: "application/json",
+  mediaType: /^application\/(?:json|a2a\+json)[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?$/i,
+  bytesMax: CARD_BYTES_MAX,
+};
+const ICON: Kind = {
+  accept: "image/png, image/jpeg, image/webp, image/gif",
+  mediaType: /^image\/(?:png|jpeg|webp|gif)$/i,
+  bytesMax: ICON_BYTES_MAX,
+};
 
 /** Fetches a card. Every failure is a value; nothing of the response but its status is reported. */
-export async function fetchCard(url: string, options: FetchOptions): Promise<Fetched> {
+export function fetchCard(url: string, options: FetchOptions): Promise<Fetched> {
+  return fetchKind(url, CARD, options);
+}
+
+/** Fetches an icon, as a card is fetched. That the bytes are an image is not looked at. */
+export function fetchIcon(url: string, options: FetchOptions): Promise<Fetched> {
+  return fetchKind(url, ICON, options);
+}
+
+async function fetchKind(url: string, kind: Kind, options: FetchOptions): Promise<Fetched> {
   const ended = new AbortController();
   const failed = (failure: FetchFailure): Fetched => ({ fetched: false, failure, status: undefined });
   // A connection that another request left open would not be looked up again.
@@ -47,7 +76,8 @@ export async function fetchCard(url: string, options: FetchOptions): Promise<Fet
     options.mayBePrivate === false ? new Agent({ connect: { lookup: publicLookup() } }) : undefined;
   try {
     if (dispatcher !== undefined) assertPublicHost(url);
-    const response = get(url, ended.signal, dispatcher);
+    const signals = [ended.signal, ...(options.signal === undefined ? [] : [options.signal])];
+    const response = get(url, AbortSignal.any(signals), kind, dispatcher);
     return (
       (await resultWithin(options.clock, options.timeoutMs ?? TIMEOUT_MS, response)) ?? failed("timed_out")
     );
@@ -60,10 +90,15 @@ export async function fetchCard(url: string, options: FetchOptions): Promise<Fet
   }
 }
 
-async function get(url: string, signal: AbortSignal, dispatcher: Agent | undefined): Promise<Fetched> {
+async function get(
+  url: string,
+  signal: AbortSignal,
+  { accept, mediaType, bytesMax }: Kind,
+  dispatcher: Agent | undefined,
+): Promise<Fetched> {
   const response = await request(url, {
     method: "GET",
-    headers: { accept: "application/json", "accept-encoding": "identity" },
+    headers: { accept, "accept-encoding": "identity" },
     signal,
     ...(dispatcher !== undefined && { dispatcher }),
   });
@@ -74,11 +109,11 @@ async function get(url: string, signal: AbortSignal, dispatcher: Agent | undefin
   };
   if (status >= 300 && status < 400) return failed("redirected");
   if (status !== 200) return failed("status_refused");
-  if (!MEDIA_TYPE.test(String(headers["content-type"] ?? ""))) return failed("media_type_refused");
+  if (!mediaType.test(String(headers["content-type"] ?? ""))) return failed("media_type_refused");
   const encoding = headers["content-encoding"];
   if (encoding !== undefined && encoding !== "identity") return failed("encoding_refused");
-  if (Number(headers["content-length"] ?? 0) > CARD_BYTES_MAX) return failed("too_large");
+  if (Number(headers["content-length"] ?? 0) > bytesMax) return failed("too_large");
 
-  const bytes = await readBoundedBytes(body, CARD_BYTES_MAX);
+  const bytes = await readBoundedBytes(body, bytesMax);
   return bytes === undefined ? failed("too_large") : { fetched: true, bytes };
 }

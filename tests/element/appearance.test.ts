@@ -89,7 +89,7 @@ describe("Element Web", () => {
   const isHighlighted = async (tile: Locator) =>
     (await tile.getAttribute("class"))?.includes("mx_EventTile_highlight") === true;
 
-  it("shows a quick answer without a mention, and names the agent with its organisation", async () => {
+  it("shows a quick answer without a mention, and names the agent with its organisation and its picture", async () => {
     const question = await element.ask(harbour, "Which radio channel do I call for a bridge opening?");
     const tile = await element.tile(await element.answerTo(question, harbour));
     assert.match(await element.wordsOf(tile), /VHF channel 12/);
@@ -99,6 +99,11 @@ describe("Element Web", () => {
       await element.textOf(tile.locator(".mx_DisambiguatedProfile_displayName").first()),
       `${agentTitle} · ${title}`,
     );
+    const avatar = tile.locator(".mx_EventTile_avatar img").first();
+    await avatar.waitFor();
+    await element.settle();
+    const width = await avatar.evaluate((image) => image.complete && image.naturalWidth);
+    assert.ok(Number(width) > 0, "the picture is loaded");
     await element.picture(picture("answer"));
   });
 

@@ -221,6 +221,11 @@ export class GhostDevices {
     });
   }
 
+  /** Deletes the sessions of a room that the ghost has left. Those of a device that is not open here are pruned by age. */
+  async forgetRoom(ghost: GhostMxid, room: RoomId): Promise<void> {
+    if (this.#devices.get(ghost)?.isOpen) await this.#machines.forgetRoom(ghost, room).catch(this.#logged);
+  }
+
   statuses(): readonly DeviceStatus[] {
     return [...this.#devices.values()].flatMap((device) => device.status() ?? []);
   }

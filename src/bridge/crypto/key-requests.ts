@@ -1,10 +1,10 @@
 // Requests a room key from its maker's devices (Matrix client-server API, "m.room_key_request"), and cancels the request
-// when the key has come.
+// when no event waits for the key any more.
 // Invariants: a session is requested once in an interval, however many of its events wait; its request always has the same
 // ID, so that any process that has the event can repeat or cancel it; nothing of it is logged or stored.
 import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
-import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import { membersOf, type UnknownObject } from "../../domain/json.ts";
 import type { EncryptedRoomEvent } from "./decrypt-event.ts";
 import type { DeviceStatus } from "./ghost-device.ts";
@@ -20,35 +20,56 @@ export interface KeyRequestDependencies {
   readonly observe: (outcome: "sent" | "failed" | "canceled") => void;
 }
 
+/** An event, and the ghosts that may have requested its key. */
+export interface AskedFor {
+  readonly ghosts: readonly GhostMxid[];
+  readonly event: EncryptedRoomEvent;
+}
+
 type Session = NonNullable<ReturnType<typeof sessionOf>>;
 type Request = ReturnType<typeof requestsFor>[number];
 
+interface Asked extends Request {
+  readonly at: number;
+  /** Whether it could be sent. */
+  readonly sent: Promise<boolean>;
+  /** Those that wait for the key. */
+  readonly events: Set<EventId>;
+}
+
 export function createKeyRequests({ devices, observe }: KeyRequestDependencies) {
-  const asked = new LRUCache<string, { readonly at: number; readonly sent: Promise<boolean> }>({
-    max: REMEMBERED_MAX,
-  });
+  /** By request ID. */
+  const made = new LRUCache<string, Asked>({ max: REMEMBERED_MAX });
 
   /** Requests an event's key; returns whether that was done now or within the interval. */
-  async function request(
-    ghosts: readonly GhostMxid[],
-    event: EncryptedRoomEvent,
-    now: number,
-    intervalMs: number,
-  ): Promise<boolean> {
+  async function request(asked: AskedFor, now: number, intervalMs: number): Promise<boolean> {
+    const { event } = asked.event;
     const sent = await Promise.all(
-      requestsFor(devices.statuses(), ghosts, event).map((request) => {
-        const last = asked.peek(request.id);
+      requestsFor(devices.statuses(), asked).map((request) => {
+        const last = made.peek(request.id);
+        last?.events.add(event);
         if (last !== undefined && now - last.at < intervalMs) return last.sent;
         const asking = ask(request);
-        asked.set(request.id, { at: now, sent: asking });
+        made.set(request.id, { ...request, at: now, sent: asking, events: last?.events ?? new Set([event]) });
         return asking;
       }),
     );
     return sent.some((done) => done);
   }
 
-  async function keyCame(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent): Promise<void> {
-    await Promise.all(requestsFor(devices.statuses(), ghosts, event).map((request) => cancel(request)));
+  async function keyCame(asked: AskedFor): Promise<void> {
+    await Promise.all(requestsFor(devices.statuses(), asked).map(cancel));
+  }
+
+  /**
+   * Cancels the requests for an event that waits no more though its key never came, unless another event waits for it.
+   * @param whole the event, where it could be fetched; without it only the requests of this process are canceled
+   */
+  async function ended(event: EventId, whole?: AskedFor): Promise<void> {
+    const known = [...made.values()].filter(({ events }) => events.delete(event));
+    const asked = known.length > 0 || whole === undefined ? known : requestsFor(devices.statuses(), whole);
+    const idle = asked.filter(({ id }) => (made.peek(id)?.events.size ?? 0) === 0);
+    await Promise.all(idle.map(cancel));
   }
 
   async function ask(request: Request): Promise<boolean> {
@@ -62,12 +83,12 @@ export function createKeyRequests({ devices, observe }: KeyRequestDependencies) 
     const outcome = await send(request, { action: "request", body });
     const isSent = outcome.kind === "ok";
     observe(isSent ? "sent" : "failed");
-    if (!isSent) asked.delete(request.id);
+    if (!isSent) made.delete(request.id);
     return isSent;
   }
 
   async function cancel(request: Request): Promise<void> {
-    asked.delete(request.id);
+    made.delete(request.id);
     const outcome = await send(request, { action: "request_cancellation" });
     if (outcome.kind === "ok") observe("canceled");
   }
@@ -77,15 +98,11 @@ export function createKeyRequests({ devices, observe }: KeyRequestDependencies) 
     return devices.sendToDevice(ghost, "m.room_key_request", { [session.sender]: { "*": message } });
   }
 
-  return { request, keyCame };
+  return { request, keyCame, ended };
 }
 
 /** The requests that are, or were, made for an event's session. */
-function requestsFor(
-  devices: readonly DeviceStatus[],
-  ghosts: readonly GhostMxid[],
-  event: EncryptedRoomEvent,
-) {
+function requestsFor(devices: readonly DeviceStatus[], { ghosts, event }: AskedFor) {
   const session = sessionOf(event);
   if (session === undefined) return [];
   return devices

@@ -28,9 +28,11 @@ import {
   hasComparedIdentity,
   SenderDevices,
 } from "./decrypt-event.ts";
+import { sameFirstPart } from "./idb-keys.ts";
 import { type DatabaseLayout, mounted, StoredDatabases } from "./indexeddb.ts";
 import {
   isPanic,
+  lookForSession,
   markSent,
   receiveChanges,
   sdkUsers,
@@ -260,6 +262,21 @@ export class GhostMachine {
       }
       const sealed = await machine.encryptRoomEvent(new SdkRoomId(room), eventType, JSON.stringify(content));
       return JSON.parse(sealed) as UnknownObject;
+    });
+  }
+
+  /**
+   * Deletes the sessions of a room that the ghost has left. The library has no call for this: the room's part of their
+   * keys, a keyed hash, is learned from the keys that the library asks for when it looks for a session of that room.
+   */
+  forgetRoom(room: RoomId): Promise<void> {
+    return this.#run(async (machine) => {
+      const { records } = this.#databases;
+      const asked = await records.keysAskedBy(() => lookForSession(machine, room));
+      for (const { objectStore, key } of asked) {
+        const range = sameFirstPart(key);
+        if (range !== undefined) await records.deleteRange(objectStore, range);
+      }
     });
   }
 

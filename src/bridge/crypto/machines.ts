@@ -88,6 +88,7 @@ export class Machines {
   readonly missingSessions = this.#forward("missingSessions");
   readonly shareRoomKey = this.#forward("shareRoomKey");
   readonly encrypt = this.#forward("encrypt");
+  readonly forgetRoom = this.#forward("forgetRoom");
 
   constructor(deps: MachinesDependencies) {
     const { senderDevices, verifiedIdentities } = deps.policy;

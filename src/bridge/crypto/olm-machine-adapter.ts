@@ -2,12 +2,15 @@
 // Invariants: a request keeps the ID that the machine gave it, so that its answer finds it; a to-device message that
 // the library cannot even parse is skipped alone.
 import {
+  DecryptionSettings,
   DeviceLists,
   type OlmMachine,
   ProcessedToDeviceEventType,
   RequestType,
+  RoomId as SdkRoomId,
   UserId as SdkUserId,
   ToDeviceRequest,
+  TrustRequirement,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { parseRoomId, type RoomId, type UserId } from "../../domain/identifiers.ts";
 import { membersOf } from "../../domain/json.ts";
@@ -17,6 +20,11 @@ import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 /** A panic of the library (Rust), after which nothing in the thread's instance may be called. */
 export function isPanic(error: unknown): boolean {
   return error instanceof Error && error.name === "RuntimeError";
+}
+
+/** For `catch`: undefined for what the library refused. @throws a panic */
+function undefinedUnlessPanic(error: unknown): undefined {
+  if (isPanic(error)) throw error;
 }
 
 /** The users without those whose IDs the library refuses, such as one with a port that no server can have. */
@@ -97,11 +105,8 @@ async function processAll(machine: OlmMachine, changes: DeviceChanges) {
   }
   const processed = await process(machine, { ...changes, toDevice: [] });
   for (const message of changes.toDevice) {
-    try {
-      processed.push(...(await process(machine, { ...NO_CHANGES, toDevice: [message] })));
-    } catch (error) {
-      if (isPanic(error)) throw error;
-    }
+    const one = process(machine, { ...NO_CHANGES, toDevice: [message] });
+    processed.push(...((await one.catch(undefinedUnlessPanic)) ?? []));
   }
   return processed;
 }
@@ -115,4 +120,18 @@ export async function receiveChanges(machine: OlmMachine, changes: DeviceChanges
     if (type === "m.room_key" && room !== undefined) rooms.add(room);
   }
   return [...rooms];
+}
+
+/** A ciphertext that the library can parse: version, index, an empty block, and an empty code and signature. */
+const NO_CIPHERTEXT = Buffer.concat([Buffer.of(3, 8, 0, 18, 16), Buffer.alloc(16 + 8 + 64)]).toString(
+  "base64",
+);
+
+/** Lets the machine look for a session of a room that it does not have. */
+export async function lookForSession(machine: OlmMachine, room: RoomId): Promise<void> {
+  const content = { algorithm: "m.megolm.v1.aes-sha2", ciphertext: NO_CIPHERTEXT, session_id: "none" };
+  const ids = { event_id: "$none", sender: "@none:none", origin_server_ts: 0 };
+  const event = JSON.stringify({ type: "m.room.encrypted", ...ids, content });
+  const settings = new DecryptionSettings(TrustRequirement.Untrusted);
+  await machine.decryptRoomEvent(event, new SdkRoomId(room), settings).catch(undefinedUnlessPanic);
 }

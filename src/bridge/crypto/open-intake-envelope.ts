@@ -31,10 +31,11 @@ export type Opening =
       readonly inside: Inside;
       readonly by: "catchup" | "after_wait";
     }
-  | { readonly kind: "unreadable"; readonly reason: ExpiryReason }
+  /** It never will be. With the event where it is the one that came in. */
+  | { readonly kind: "unreadable"; readonly reason: ExpiryReason; readonly event?: EncryptedEvent }
   | { readonly kind: "missing_key"; readonly event: EncryptedEvent }
   /** The sender's device may be trusted once more is known of it. */
-  | { readonly kind: "not_trusted" }
+  | { readonly kind: "not_trusted"; readonly event: EncryptedEvent }
   /** The homeserver or the machine did not answer. `afterMs` is 0 when `signal` ended the attempt. */
   | { readonly kind: "unanswered"; readonly afterMs: number };
 
@@ -129,12 +130,12 @@ async function decrypt(
       // `m.no_olm` announces that the key will come, once there is an Olm session ("m.room_key.withheld").
       return [undefined, "m.no_olm"].includes(decryption.withheld)
         ? { kind: "missing_key", event }
-        : { kind: "unreadable", reason: "key_withheld" };
+        : { kind: "unreadable", reason: "key_withheld", event };
     case "unavailable":
       return { kind: "unanswered", afterMs: UNAVAILABLE_WAIT_MS };
     case "refused":
       return decryption.reason === "device_not_trusted"
-        ? { kind: "not_trusted" }
-        : { kind: "unreadable", reason: decryption.reason };
+        ? { kind: "not_trusted", event }
+        : { kind: "unreadable", reason: decryption.reason, event };
   }
 }

@@ -11,6 +11,7 @@ import {
   type CryptoRecord,
   cryptoRecord,
   cryptoRecords,
+  deleteCryptoRecords,
   type KeyRange,
   layOutCryptoStore,
   toDay,
@@ -47,8 +48,9 @@ export interface StoreRecordsDependencies {
   readonly clock: Clock;
 }
 
-const recordName = ({ objectStore, key }: Pick<CryptoRecord, "objectStore" | "key">) =>
-  `${objectStore} ${key.toString("latin1")}`;
+type RecordKey = Pick<CryptoRecord, "objectStore" | "key">;
+
+const recordName = ({ objectStore, key }: RecordKey) => `${objectStore} ${key.toString("latin1")}`;
 
 /** The object store of Olm sessions. The first part of a key names the other device. */
 const OLM_SESSIONS = "session";
@@ -94,6 +96,8 @@ export class StoreRecords {
   readonly #committing = new Map<string, CryptoRecord>();
   readonly #writes = new Map<string, number>();
   readonly #olmSessions = new OlmSessionLimit();
+  /** The keys that are asked for, while somebody wants to know them. */
+  #asked: RecordKey[] | undefined;
   #failure: DrawbridgeError | undefined;
 
   constructor(holder: StoreHolder, deps: StoreRecordsDependencies) {
@@ -117,6 +121,7 @@ export class StoreRecords {
 
   async get(objectStore: string, key: Buffer): Promise<Buffer | undefined> {
     const { pool, cache, clock } = this.#deps;
+    this.#asked?.push({ objectStore, key });
     const name = recordName({ objectStore, key });
     const known =
       this.#fresh.get(name) ?? this.#committing.get(name) ?? cache.get(`${this.name} ${name}`)?.[0];
@@ -211,6 +216,28 @@ export class StoreRecords {
       if (this.#committing.get(name) !== record) continue;
       this.#committing.delete(name);
       this.#deps.cache.set(`${this.name} ${name}`, [record]);
+    }
+  }
+
+  /** The keys of the records that `work` asks for one by one. */
+  async keysAskedBy(work: () => Promise<unknown>): Promise<readonly RecordKey[]> {
+    const asked: RecordKey[] = [];
+    this.#asked = asked;
+    await work().finally(() => {
+      this.#asked = undefined;
+    });
+    return asked;
+  }
+
+  /** Deletes the records of a range of keys; resolves when that is committed. */
+  async deleteRange(objectStore: string, range: KeyRange): Promise<void> {
+    const { pool, cache } = this.#deps;
+    await this.commit();
+    await deleteCryptoRecords(pool, this.#holder, objectStore, range);
+    this.#writes.set(objectStore, this.#writesOf(objectStore) + 1);
+    for (const [name, [record]] of cache.entries()) {
+      const isOurs = name.startsWith(`${this.name} ${objectStore} `) && record !== undefined;
+      if (isOurs && isWithin(range, record.key)) cache.delete(name);
     }
   }
 }

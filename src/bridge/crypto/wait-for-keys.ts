@@ -6,23 +6,23 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { WorkQueue } from "../../runtime/work-loop.ts";
+import { allEnded, WorkQueue } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { BridgeConfig } from "../config.ts";
 import { aboutOf, couldAsk, interpretMessages } from "../intake/interpret-messages.ts";
 import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
-import { type EncryptedEvent, readDecrypted } from "../intake/read-events.ts";
+import { readDecrypted } from "../intake/read-events.ts";
 import type { Admitted, Capacity } from "../ledger/admission-types.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/envelope-claims.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
-import { createKeyRequests } from "./key-requests.ts";
+import { type AskedFor, createKeyRequests } from "./key-requests.ts";
 import { type Opening, type OpeningDependencies, openIntakeEnvelope } from "./open-intake-envelope.ts";
 
 const BATCH = 32;
@@ -87,6 +87,11 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     if (rooms.length > 0 && (await ledger.envelopes.wake(rooms, clock.now())) > 0) queue.wake();
   }
 
+  /** To be called when these events were redacted: their key requests are canceled. */
+  async function redacted(events: readonly EventId[]): Promise<void> {
+    await allEnded(events.map((event) => requests.ended(event)));
+  }
+
   async function claim(limit: number): Promise<readonly Claim[]> {
     const now = clock.now();
     const claimed = await ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
@@ -113,7 +118,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
 
   async function work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {
     // Every ghost has left, so none may read the event any more.
-    if (ghosts.length === 0) return expire(deps, envelope, "event_unavailable");
+    if (ghosts.length === 0) return giveUp(envelope, "event_unavailable");
     const catchup = (ghost: GhostMxid) => devices.catchup(ghost, draining);
     const opening = await openIntakeEnvelope(
       { devices, fetchEvent, recent, catchup },
@@ -125,13 +130,13 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       case "opened":
         return derive(envelope, ghosts, opening);
       case "unreadable":
-        return expire(deps, envelope, opening.reason);
+        return giveUp(envelope, opening.reason, opening.event && { ghosts, event: opening.event });
       case "not_trusted":
-        return distrusted(envelope);
+        return distrusted(envelope, { ghosts, event: opening.event });
       case "unanswered":
         return unanswered(envelope, opening.afterMs);
       case "missing_key":
-        return missing(envelope, ghosts, opening.event);
+        return missing(envelope, { ghosts, event: opening.event });
     }
   }
 
@@ -167,13 +172,23 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     observe.ended(end);
     observe.derived(admitted);
     note(log, envelope, "derived", { by: end, delegations: admitted.admitted });
-    if (envelope.keyRequests > 0) await requests.keyCame(ghosts, event);
+    if (envelope.keyRequests > 0) await requests.keyCame({ ghosts, event });
   }
 
-  async function distrusted(envelope: ClaimedIntakeEnvelope): Promise<void> {
+  /** Keys that were requested for it are requested no more, unless another event waits for them. */
+  async function giveUp(
+    envelope: ClaimedIntakeEnvelope,
+    reason: ExpiryReason,
+    asked?: AskedFor,
+  ): Promise<void> {
+    await expire(deps, envelope, reason);
+    if (envelope.keyRequests > 0) await requests.ended(envelope.event, asked);
+  }
+
+  async function distrusted(envelope: ClaimedIntakeEnvelope, asked: AskedFor): Promise<void> {
     const now = clock.now();
     if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
-      return expire(deps, envelope, "device_not_trusted");
+      return giveUp(envelope, "device_not_trusted", asked);
     }
     await ledger.envelopes.defer(envelope, now + TRUST_RETRY_MS, { requested: false });
   }
@@ -181,21 +196,17 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   async function unanswered(envelope: ClaimedIntakeEnvelope, afterMs: number): Promise<void> {
     const now = clock.now();
     const end = envelope.deadline + (envelope.deadline - envelope.admittedAt);
-    if (now >= end) return expire(deps, envelope, reasonToEnd(envelope));
+    if (now >= end) return giveUp(envelope, reasonToEnd(envelope));
     const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(RETRY, envelope.attempts, afterMs));
     const prolonged = now >= envelope.deadline;
     await ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
   }
 
-  async function missing(
-    envelope: ClaimedIntakeEnvelope,
-    ghosts: readonly GhostMxid[],
-    event: EncryptedEvent,
-  ): Promise<void> {
+  async function missing(envelope: ClaimedIntakeEnvelope, asked: AskedFor): Promise<void> {
     const now = clock.now();
-    if (now >= envelope.deadline) return expire(deps, envelope, reasonToEnd(envelope));
+    if (now >= envelope.deadline) return giveUp(envelope, reasonToEnd(envelope), asked);
     const isDue = envelope.keyRequests < keyRequests.attempts && now >= requestDue(envelope, 0);
-    const requested = isDue && (await requests.request(ghosts, event, now, requestWait(envelope)));
+    const requested = isDue && (await requests.request(asked, now, requestWait(envelope)));
     const next = requested ? 1 : 0;
     const again = now + backoffMs(RETRY, envelope.attempts);
     const mayAsk = envelope.keyRequests + next < keyRequests.attempts;
@@ -221,7 +232,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     return due;
   }
 
-  return { queue, keysCame };
+  return { queue, keysCame, redacted };
 }
 
 function note(log: Logger, envelope: ClaimedIntakeEnvelope, what: string, more: UnknownObject): void {

@@ -144,3 +144,22 @@ export async function layOutCryptoStore(
     return { result: undefined, sent: writeCryptoRecords(client, [write]) };
   });
 }
+
+const DELETE_RANGE = statement("crypto_records_delete")`
+  WITH held AS (${STORE_HELD}), deleted AS (
+    DELETE FROM bridge_crypto_records AS record USING held
+    WHERE record.ghost_mxid = held.ghost_mxid AND record.object_store = $3
+      AND record.record_key >= $4 AND record.record_key < $5
+  )
+  SELECT ghost_mxid FROM held`;
+
+/** Deletes the records of a range of keys. @throws DrawbridgeError `lease_lost` */
+export async function deleteCryptoRecords(
+  on: Queryable,
+  { ghost, fence }: Pick<CryptoWrite, "ghost" | "fence">,
+  objectStore: string,
+  { from, to }: KeyRange,
+): Promise<void> {
+  const held = await rows(on, DELETE_RANGE, [[ghost], [String(fence)], objectStore, from, to]);
+  if (held.length !== 1) throw leaseLost(`the store of ${ghost}`);
+}

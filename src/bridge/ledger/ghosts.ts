@@ -17,6 +17,22 @@ export interface EnsuredDevice {
   readonly profileSetAt: number | undefined;
 }
 
+/** What a ghost's avatar was made from. */
+export interface GhostAvatar {
+  /** Of the card whose icon it is; undefined when it has none. */
+  readonly cardDigest: string | undefined;
+  /** Of the image. */
+  readonly contentDigest: string | undefined;
+}
+
+/** An image that was uploaded for a ghost and is not its avatar yet; undefined when there is none. */
+export interface AvatarUpload {
+  readonly uploadDigest: string | undefined;
+  readonly uploadUrl: string | undefined;
+  /** When the last image was uploaded, whether it is the avatar or not. */
+  readonly uploadedAt: number | undefined;
+}
+
 export interface RecordedDevice {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
@@ -43,6 +59,20 @@ const DEVICE = statement("ghost_device")`
 
 const PROFILE = statement("ghost_profile")`
   UPDATE bridge_ghosts SET profile_digest = $2, profile_set_at = $3 WHERE ghost_mxid = $1`;
+
+const AVATAR = statement("ghost_avatar")`
+  SELECT avatar_card_digest AS "cardDigest", avatar_content_digest AS "contentDigest",
+    avatar_upload_digest AS "uploadDigest", avatar_upload_url AS "uploadUrl", avatar_uploaded_at AS "uploadedAt"
+  FROM bridge_ghosts WHERE ghost_mxid = $1`;
+
+const AVATAR_SET = statement("ghost_avatar_set")`
+  UPDATE bridge_ghosts SET avatar_card_digest = $2, avatar_content_digest = $3, avatar_upload_digest = NULL,
+    avatar_upload_url = NULL
+  WHERE ghost_mxid = $1 RETURNING 1`;
+
+const AVATAR_UPLOADED = statement("ghost_avatar_uploaded")`
+  UPDATE bridge_ghosts SET avatar_upload_digest = $2, avatar_upload_url = $3, avatar_uploaded_at = $4
+  WHERE ghost_mxid = $1 RETURNING 1`;
 
 const msOf = (time: string) => `(extract(epoch FROM ${time}) * 1000)::float8`;
 const RECORDED = `
@@ -121,6 +151,19 @@ export function createGhosts(pool: Pool) {
 
     async recordProfile(ghost: GhostMxid, profileDigest: string, now: number): Promise<void> {
       await rows(pool, PROFILE, [ghost, profileDigest, toTime(now)]);
+    },
+
+    async avatar(ghost: GhostMxid): Promise<(GhostAvatar & AvatarUpload) | undefined> {
+      return (await entities<GhostAvatar & AvatarUpload>(pool, AVATAR, [ghost]))[0];
+    },
+
+    /** Called between the upload of an image and its use, so that another attempt does not upload it again. */
+    async recordAvatarUpload(ghost: GhostMxid, digest: string, url: string, now: number): Promise<void> {
+      await oneRow(pool, AVATAR_UPLOADED, [ghost, digest, url, toTime(now)]);
+    },
+
+    async recordAvatar(ghost: GhostMxid, { cardDigest, contentDigest }: GhostAvatar): Promise<void> {
+      await oneRow(pool, AVATAR_SET, [ghost, cardDigest ?? null, contentDigest ?? null]);
     },
 
     async recordedDevice(ghost: GhostMxid): Promise<RecordedDevice | undefined> {

@@ -5,7 +5,7 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import { type ServerName, serverOf } from "../../domain/identifiers.ts";
+import { type GhostMxid, type RoomId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
@@ -37,6 +37,8 @@ export interface MembershipDependencies {
   readonly agents: Pick<AgentDirectory, "current">;
   readonly clock: Clock;
   readonly log: Logger;
+  /** Called before it is recorded that a ghost is in a room no more. */
+  readonly onLeft?: (ghost: GhostMxid, room: RoomId) => Promise<void>;
 }
 
 export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
@@ -64,7 +66,7 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
 }
 
 async function doTask(
-  { ledger, homeserver, ghosts, agents, clock, log }: MembershipDependencies,
+  { ledger, homeserver, ghosts, agents, clock, log, onLeft }: MembershipDependencies,
   membership: ClaimedMembership,
   signal: AbortSignal | undefined,
 ): Promise<void> {
@@ -83,15 +85,20 @@ async function doTask(
     note("deferred", { why: reasonOf(outcome), waitMs });
   };
 
+  const recordLeft = async () => {
+    await onLeft?.(ghost, roomId);
+    await memberships.recordLeft(membership, clock.now());
+  };
+
   const leave = async () => {
     const left = await acting((actor) => homeserver.leave(actor, roomId));
     if (left.kind === "retry") return defer(left);
-    await memberships.recordLeft(membership, clock.now());
+    await recordLeft();
     note("left");
   };
 
   const isOut = async (why: UnknownObject) => {
-    await memberships.recordLeft(membership, clock.now());
+    await recordLeft();
     note("found to have ended", why);
   };
   const cannotSettle = (outcome: Failure) =>

@@ -12,8 +12,8 @@ import { type Ok, type Outcome, ok, type Refused, type Retry, refused, retry } f
 
 const DEVICE_NAME = "Drawbridge";
 const DEVICE_ID_BYTES = 10;
-/** Between two changes by an agent's card of the name, which are events in all rooms of the ghost. */
-const CARD_CHANGE_INTERVAL_MS = 60 * 60_000;
+/** Between two changes by an agent's card of the name or the avatar, which are events in all rooms of the ghost. */
+export const CARD_CHANGE_INTERVAL_MS = 60 * 60_000;
 const UNKNOWN_DEVICE = "M_UNKNOWN_DEVICE";
 
 export interface GhostsDependencies {

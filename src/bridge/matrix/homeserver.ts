@@ -53,6 +53,8 @@ const TimelineEvent = z.object({
 });
 export type TimelineEvent = z.output<typeof TimelineEvent>;
 
+type Profiled = Pick<GhostActor, "ghost" | "signal">;
+
 export class Homeserver {
   readonly #http: HomeserverHttp;
   readonly devices: DeviceApi;
@@ -112,9 +114,15 @@ export class Homeserver {
     return this.#http.request("put_device", "PUT", ["devices", actor.deviceId], call);
   }
 
-  setDisplayName({ ghost, signal }: GhostActor, displayName: string): Promise<Outcome<undefined>> {
+  setDisplayName({ ghost, signal }: Profiled, displayName: string): Promise<Outcome<undefined>> {
     const call = { body: { displayname: displayName }, as: { ghost, signal } };
     return this.#http.request("set_display_name", "PUT", ["profile", ghost, "displayname"], call);
+  }
+
+  /** @param url an `mxc:` address; empty for none */
+  setAvatar({ ghost, signal }: Profiled, url: string): Promise<Outcome<undefined>> {
+    const call = { body: { avatar_url: url }, as: { ghost, signal } };
+    return this.#http.request("set_avatar", "PUT", ["profile", ghost, "avatar_url"], call);
   }
 
   /** Room IDs of version 12 name no server, so the inviter's is passed along. */

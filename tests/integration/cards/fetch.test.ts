@@ -121,8 +121,10 @@ describe("fetchCard", () => {
     assert.deepEqual(time.wakeTimes, []);
   });
 
-  it("a closed port is reported as unreachable", async () => {
+  it("a closed port and an aborted signal are reported as unreachable", async () => {
     const closed = await fetchCard("http://127.0.0.1:1/card", { clock });
     assert.ok(!closed.fetched && closed.failure === "unreachable");
+    const aborted = await fetchCard("http://127.0.0.1:1/card", { clock, signal: AbortSignal.abort() });
+    assert.ok(!aborted.fetched && aborted.failure === "unreachable");
   });
 });

@@ -103,6 +103,14 @@ CREATE TABLE bridge_ghosts (
   -- Of the profile last set on the homeserver, and when it was set.
   profile_digest text,
   profile_set_at timestamptz,
+  -- The card whose icon is the avatar, and the image; NULL: none was set.
+  avatar_card_digest text,
+  avatar_content_digest text,
+  -- The image that was uploaded last and is not the avatar yet, and its address.
+  avatar_upload_digest text,
+  avatar_upload_url text,
+  -- When an image was last uploaded for the ghost.
+  avatar_uploaded_at timestamptz,
   created_at timestamptz NOT NULL,
   -- How far the ghost has read its to-device messages and its rooms, in catchups. A position is moved only when
   -- everything before it is durable. NULL: from the beginning.
@@ -113,7 +121,9 @@ CREATE TABLE bridge_ghosts (
     'store_lost', 'store_foreign', 'store_behind', 'device_deleted')),
   device_stopped_at timestamptz,
   CHECK ((device_stopped_reason IS NULL) = (device_stopped_at IS NULL)),
-  CHECK ((profile_digest IS NULL) = (profile_set_at IS NULL))
+  CHECK ((profile_digest IS NULL) = (profile_set_at IS NULL)),
+  CHECK ((avatar_card_digest IS NULL) = (avatar_content_digest IS NULL)),
+  CHECK ((avatar_upload_digest IS NULL) = (avatar_upload_url IS NULL))
 );
 
 CREATE TABLE bridge_ghost_rooms (

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { UserId } from "../../../../src/domain/identifiers.ts";
+import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
+import type { RoomId, UserId } from "../../../../src/domain/identifiers.ts";
 import { asEvent, GhostSide, KeyServer, machinesScene, Person } from "../../../support/crypto-world.ts";
 
 const GHOST = "@agent_docs:a.test";
@@ -354,5 +355,45 @@ describe("Machines", () => {
     const content = { ...(said.raw["content"] as object), "m.relates_to": relation };
     const decrypted = await ghost.machines.decrypt(ghost.ghost, asEvent(ROOM, ALICE, content));
     assert.deepEqual(decrypted.kind === "decrypted" && decrypted.content["m.relates_to"], relation);
+  });
+
+  it("a ghost forgets the sessions of a room that it left, and of no other [ENC-10]", async (t) => {
+    const scene = await machinesScene(t);
+    const server = new KeyServer();
+    const { machines } = scene.start();
+    const ghost = new GhostSide(server, machines, GHOST);
+    const alice = await pair(ghost, server);
+    const rooms = ["!left:a.test", "!stayed:a.test"] as const;
+    const said: EncryptedRoomEvent[] = [];
+    for (const room of rooms) {
+      for (let session = 0; session < 3; session++) {
+        await alice.machine.invalidateGroupSession(alice.room(room));
+        await alice.share(room, GHOST);
+        said.push(await alice.say(room, `session ${session}`));
+      }
+    }
+    await ghost.receive();
+    const kinds = () =>
+      Promise.all(said.map(async (event) => (await machines.decrypt(ghost.ghost, event)).kind));
+    assert.deepEqual(new Set(await kinds()), new Set(["decrypted"]));
+    const count = async () =>
+      (
+        await scene.database.pool.query(
+          "SELECT FROM bridge_crypto_records WHERE object_store LIKE 'inbound%'",
+        )
+      ).rowCount;
+    assert.equal(await count(), 6);
+    await machines.forgetRoom(ghost.ghost, rooms[0] as RoomId);
+    assert.equal(await count(), 3);
+    const expected = [...Array(3).fill("missing_key"), ...Array(3).fill("decrypted")];
+    assert.deepEqual(await kinds(), expected);
+    await machines.open(ghost.ghost, ghost.device, "load");
+    assert.deepEqual(await kinds(), expected);
+    // When it is back, it takes new keys.
+    await alice.machine.invalidateGroupSession(alice.room(rooms[0]));
+    await alice.share(rooms[0], GHOST);
+    await ghost.receive();
+    const back = await machines.decrypt(ghost.ghost, await alice.say(rooms[0], "back"));
+    assert.equal(back.kind, "decrypted");
   });
 });

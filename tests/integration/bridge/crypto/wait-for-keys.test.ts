@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { pino } from "pino";
 import { createIntakeEnvelopeExpiry } from "../../../../src/bridge/crypto/wait-for-keys.ts";
-import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import type { EventId, RoomId } from "../../../../src/domain/identifiers.ts";
 import { sealed } from "../../../support/fake-devices.ts";
 import { member, question } from "../../../support/intake.ts";
 import { ghost } from "../../../support/ledger.ts";
@@ -112,6 +112,8 @@ describe("IntakeEnvelopeWorker", () => {
     );
     assert.deepEqual(notices, [{ ghost: ghost("docs") }]);
     assert.equal(bridge.lines.filter((line) => line === "expired").length, 2);
+    await bridge.pass(60_000);
+    assert.equal(bridge.devices.sent.at(-1)?.content["action"], "request_cancellation");
   });
 
   const ENDINGS: Readonly<Record<string, (bridge: Awaited<ReturnType<typeof setUp>>) => void>> = {
@@ -128,7 +130,7 @@ describe("IntakeEnvelopeWorker", () => {
     source_redacted: ({ homeserver }) => homeserver.set("$e1", { ...sealed("e1"), content: {} }),
   };
 
-  it("the wait ends at once, with its reason, when the event can never be read [ENC-6]", async (t) => {
+  it("key requests are canceled however the wait ends [ENC-6]", async (t) => {
     for (const [reason, happens] of Object.entries(ENDINGS)) {
       const bridge = await setUp(t);
       await bridge.bring(sealed("e1"));
@@ -137,8 +139,33 @@ describe("IntakeEnvelopeWorker", () => {
       happens(bridge);
       await bridge.pass(60_000);
       assert.deepEqual(await bridge.states(), { $e1: reason });
+      assert.equal(bridge.requests().at(-1), "request_cancellation", reason);
       assert.deepEqual(bridge.reasons, [reason]);
     }
+  });
+
+  it("a key request stays while another event waits for the key, and is canceled by the redaction of the last [ENC-6]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("e1"), sealed("e2"));
+    await bridge.pass(20_000);
+    const redaction = (id: string) => ({
+      ...question(`redacts-${id}`),
+      type: "m.room.redaction",
+      redacts: `$${id}`,
+      content: { redacts: `$${id}` },
+    });
+    for (const id of ["e1", "e2"]) {
+      assert.ok(!bridge.requests().includes("request_cancellation"));
+      await bridge.bring(redaction(id));
+      await bridge.worker.redacted([`$${id}` as EventId]);
+    }
+    assert.deepEqual(await bridge.states(), { $e1: "source_redacted", $e2: "source_redacted" });
+    assert.deepEqual(
+      bridge.requests().filter((action) => action === "request_cancellation"),
+      ["request_cancellation"],
+    );
+    const [first] = bridge.devices.sent;
+    assert.equal(bridge.devices.sent.at(-1)?.content["request_id"], first?.content["request_id"]);
   });
 
   it("a fetched event counts only when it is the event that came in", async (t) => {

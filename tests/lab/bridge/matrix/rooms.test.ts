@@ -41,6 +41,11 @@ async function bridge(t: TestContext) {
   const mayMake = async (who: GhostMxid) => (await agents.current()).byGhost.has(who);
   const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom, mayMake });
   const common = { ledger, homeserver, ghosts, agents, clock, log: pino({ level: "silent" }) };
+  const left: (readonly [GhostMxid, RoomId, membership: unknown])[] = [];
+  const onLeft = async (who: GhostMxid, room: RoomId) => {
+    const [row] = await rows("SELECT membership FROM bridge_ghost_rooms WHERE room_id = $1", [room]);
+    left.push([who, room, row?.["membership"]]);
+  };
   return {
     ...side,
     ledger,
@@ -48,7 +53,8 @@ async function bridge(t: TestContext) {
     entries,
     agents,
     ghosts,
-    memberships: createMembershipQueue(common),
+    left,
+    memberships: createMembershipQueue({ ...common, onLeft }),
     notices: createNoticeQueue({ ...common, readsEncrypted: true, ...noCards }),
     roomState: (...roomState: readonly RoomStateEvent[]) => admit([], { roomState }),
     notice: (notice: NewNotice) =>
@@ -220,8 +226,8 @@ describe("ghosts' rooms", () => {
     assert.deepEqual(await rows("SELECT state FROM bridge_notices"), [{ state: "sent" }]);
   });
 
-  it("a ghost leaves a room when no person is left", async (t) => {
-    const { homeserver, ghosts, memberships, roomState, rows } = await bridge(t);
+  it("a ghost leaves a room when no person is left, and its device is told before that is recorded [ENC-10]", async (t) => {
+    const { homeserver, ghosts, memberships, roomState, rows, left } = await bridge(t);
     await ghosts.ensureGhost(ghost());
     const members = () => ghosts.acting(ghost(), (actor) => homeserver.joinedMembers(actor, room));
     const room = await alice.createRoom({ invite: [ghost()] });
@@ -234,6 +240,7 @@ describe("ghosts' rooms", () => {
     // It looks whether that is so, and leaves.
     await memberships.round();
     await memberships.round();
+    assert.deepEqual(left, [[ghost(), room, "join"]]);
     assert.partialDeepStrictEqual(await members(), { kind: "refused", errcode: "M_FORBIDDEN" });
     assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
       { membership: "leave", task: null },

@@ -20,7 +20,11 @@ describe("requests for room keys", () => {
     const requests = createKeyRequests({ devices, observe: () => undefined });
     const ask = (content: object) => {
       const asked = { event: event("q1"), room: room("r"), sender: "@alice:a.test", raw: { content } };
-      return requests.request([ghost("docs")], asked as unknown as EncryptedRoomEvent, 0, 1_000);
+      return requests.request(
+        { ghosts: [ghost("docs")], event: asked as unknown as EncryptedRoomEvent },
+        0,
+        1_000,
+      );
     };
     assert.equal(await ask({ session_id: "s".repeat(43), sender_key: "k".repeat(60_000) }), true);
     assert.equal(await ask({ session_id: "s".repeat(60_000) }), false);
