@@ -119,6 +119,7 @@ export const TEXTS = {
   question: {
     empty: "I need more information to go on.",
     howToAnswer: "Reply to this message to answer.",
+    howToChoose: "Reply to this message, or react to it with one of these, to answer.",
   },
   /** Of the status message of a question that takes long; `waiting` is followed by the reason. */
   status: {

@@ -159,7 +159,7 @@ describe("Element Web", () => {
     const back = await element.answerTo(asked, harbour);
     const question = await element.tile(back);
     assert.match(await element.wordsOf(question), /Which section do you want to read\?/);
-    assert.match(await element.wordsOf(question), /2\. Opening fee/);
+    assert.match(await element.wordsOf(question), /2\ufe0f\u20e3 Opening fee/);
     await element.picture(picture("question"));
     await element.reply(question, "2");
     const answer = await element.eventId(

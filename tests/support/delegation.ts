@@ -283,6 +283,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       log: pino({ level: "debug" }, { write: (line: string) => logged.push(line) }),
       metrics,
       limits: { ...LIMITS, ...options.limits },
+      takesReactions: async () => true,
       holder: "one",
     },
     worker: (holder = "one", limits = {}) => {

@@ -29,8 +29,8 @@ export type Plan =
   | { readonly kind: "message"; readonly text: string }
   /** Says something with its last status and has no artifact. */
   | { readonly kind: "status"; readonly state: TaskState; readonly text?: string }
-  /** Asks these questions one after another, then completes with what it was answered. */
-  | { readonly kind: "asks"; readonly questions: readonly string[] }
+  /** Asks these questions one after another, then completes with what it was answered. `options`: of each question. */
+  | { readonly kind: "asks"; readonly questions: readonly string[]; readonly options?: readonly unknown[] }
   /** Works until released, then completes. */
   | { readonly kind: "slow"; readonly text: string };
 
@@ -38,6 +38,13 @@ export const completes = (...chunks: string[]): Plan => ({ kind: "complete", art
 
 const textPart = (text: string): Part => ({
   content: { $case: "text", value: text },
+  metadata: undefined,
+  filename: "",
+  mediaType: "",
+});
+
+const dataPart = (value: unknown): Part => ({
+  content: { $case: "data", value },
   metadata: undefined,
   filename: "",
   mediaType: "",
@@ -137,7 +144,9 @@ export class Behaviour {
         artifact("a", answers.join(" and "), false);
         update(States.TASK_STATE_COMPLETED);
       } else {
-        update(States.TASK_STATE_INPUT_REQUIRED, say(next));
+        const options = plan.options === undefined ? [] : [dataPart({ options: plan.options })];
+        const message = say(next);
+        update(States.TASK_STATE_INPUT_REQUIRED, { ...message, parts: [...message.parts, ...options] });
       }
     } else if (plan.kind === "status") {
       update(plan.state, plan.text === undefined ? undefined : say(plan.text));

@@ -30,10 +30,15 @@ export function textPart(text: string, mediaType = "text/plain"): Part {
   return { content: { $case: "text", value: text }, mediaType, filename: "", metadata: undefined };
 }
 
-/** A question with its options, numbered from 1. */
-export function questionPart(text: string, options: readonly string[]): Part {
-  const list = options.map((label, index) => `${index + 1}. ${label}`).join("\n");
-  return textPart(`${text}\n\n${list}`);
+/** The options of a question, numbered from 1, as structured data beside its text. */
+export function optionsPart(options: readonly string[]): Part {
+  const value = { options: options.map((label, index) => ({ id: String(index + 1), label })) };
+  return {
+    content: { $case: "data", value },
+    mediaType: "application/json",
+    filename: "",
+    metadata: undefined,
+  };
 }
 
 /** The option that a reply names by its number or its label; undefined when it names none, or two. */

@@ -18,7 +18,7 @@ import {
 } from "@a2a-js/sdk/server";
 import type { Logger } from "pino";
 import type { Clock, Random } from "../../../src/domain/clock.ts";
-import { questionPart, type Skill, type Step, type TextFile, textPart } from "../skills/skill.ts";
+import { optionsPart, type Skill, type Step, type TextFile, textPart } from "../skills/skill.ts";
 import { callerMessages, isFinal } from "./store.ts";
 
 export interface SkillExecutorOptions {
@@ -140,7 +140,8 @@ export class SkillExecutor implements AgentExecutor {
         if (step.kind === "artifact") yield { kind: "artifact", artifact: artifactOf(step) };
         else if (step.kind === "progress") yield status(TaskState.TASK_STATE_WORKING, [textPart(step.text)]);
         else {
-          yield status(TaskState.TASK_STATE_INPUT_REQUIRED, [questionPart(step.text, step.options)]);
+          const parts = [textPart(step.text), optionsPart(step.options)];
+          yield status(TaskState.TASK_STATE_INPUT_REQUIRED, parts);
           return;
         }
       }

@@ -1,7 +1,9 @@
 // A question of the agent: posted in the room, and waited for while the delegation is released. Its answer: dispatch.ts.
 // Invariants: its events are stored with their transaction IDs before the first is sent; meanwhile the policy is applied
-// anew every half minute, and nothing is sent to the agent once it refuses; the wait and the number of questions have an
-// end.
+// anew every half minute, and nothing is sent to the agent once it refuses; the wait, the number of questions and the number
+// and lengths of options have an end; no two keys of options count as one.
+import { sameKey } from "../intake/replies-to-agents.ts";
+import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import { questionParts } from "../matrix/answer-events.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
@@ -28,19 +30,23 @@ export interface AskedBack {
 export async function ask(running: RunningDelegation, asked: AskedBack): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   running.taskId = asked.taskId;
+  const { options, rest } = optionsOf(asked.parts);
   const source = {
     eventId: claimed.sourceEventId,
     threadRoot: claimed.threadRoot,
     sender: claimed.sender,
     roomId: claimed.roomId,
+    takesReactions: await running.persist(() => deps.takesReactions(claimed.roomId)),
   };
-  const parts = await questionParts(answerOf(asked.parts, deps.limits.answerBytes), source, deps.clock);
+  const asks = answerOf(rest, deps.limits.answerBytes);
+  const parts = await questionParts(asks, options, source, deps.clock);
   if (claimed.asked + parts.length > QUESTION_EVENTS_MAX) {
     await cancelTask(running, asked.taskId);
     return finish(failed(running.stage, "questions_exceeded"));
   }
   const question = {
     parts,
+    options,
     key: asked.statusKey,
     taskId: asked.taskId,
     contextId: asked.contextId,
@@ -130,4 +136,64 @@ async function look(running: RunningDelegation, taskId: string, until: number): 
 /** Releases the delegation; an answer makes it due at once. */
 function wait(wakeAt: number): DelegationVerdict {
   return { kind: "defer", wakeAt, reason: "input_open", undelivered: false };
+}
+
+const OPTIONS_MAX = 10;
+const LABEL_CHARACTERS_MAX = 200;
+const KEY_CHARACTERS_MAX = 16;
+
+/** The keys of options that bring none: keycaps, which people can react with. */
+const keycap = (index: number) => (index === 9 ? "🔟" : `${index + 1}\u{fe0f}\u{20e3}`);
+
+/**
+ * Takes the options out of a question's parts: a data part with a list `options`, of texts or of objects with `label` and, if
+ * it wants, `key` or `id`. What is not such a list stays a part of the question.
+ */
+export function optionsOf(parts: readonly ContentPart[]): {
+  readonly options: readonly QuestionOption[];
+  readonly rest: readonly ContentPart[];
+} {
+  for (const [index, part] of parts.entries()) {
+    const options = part.kind === "data" ? readOptions(part.json) : undefined;
+    if (options !== undefined) return { options, rest: parts.toSpliced(index, 1) };
+  }
+  return { options: [], rest: parts };
+}
+
+function readOptions(json: string): readonly QuestionOption[] | undefined {
+  const data = JSON.parse(json) as { options?: unknown } | null;
+  const listed = typeof data === "object" && data !== null ? data.options : undefined;
+  if (!Array.isArray(listed) || listed.length === 0 || listed.length > OPTIONS_MAX) return undefined;
+  const options = listed.map(readOption);
+  if (!options.every((option) => option !== undefined)) return undefined;
+  const isTaken = ({ key }: QuestionOption, index: number) =>
+    options.slice(0, index).some((earlier) => sameKey(earlier.key, key));
+  return options.some(isTaken) ? undefined : options;
+}
+
+function readOption(listed: unknown, index: number): QuestionOption | undefined {
+  const {
+    id,
+    label,
+    key = id,
+  } = (typeof listed === "string" ? { label: listed } : (listed ?? {})) as {
+    id?: unknown;
+    key?: unknown;
+    label?: unknown;
+  };
+  if (!isText(label, LABEL_CHARACTERS_MAX)) return undefined;
+  if (key !== undefined && !isText(key, KEY_CHARACTERS_MAX)) return undefined;
+  // A number of the agent's own is shown as the keycap that people react with.
+  const number = /^[1-9]$/.test(key ?? "") ? Number(key) - 1 : undefined;
+  return { key: number === undefined ? (key ?? keycap(index)).trim() : keycap(number), value: label.trim() };
+}
+
+/** One line that says something. */
+function isText(value: unknown, charactersMax: number): value is string {
+  return (
+    typeof value === "string" &&
+    value.trim() !== "" &&
+    value.length <= charactersMax &&
+    !/[\p{Cc}]/u.test(value)
+  );
 }

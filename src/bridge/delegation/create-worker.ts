@@ -13,6 +13,7 @@ import { createAgentHttp } from "./a2a/http-exchange.ts";
 import { createTokenSource } from "./a2a/token-cache.ts";
 import type { DelegationObserver } from "./dependencies.ts";
 import { createTraces } from "./traces.ts";
+import { createTyping } from "./typing.ts";
 import { DelegationWorker } from "./worker.ts";
 
 export interface Delegations {
@@ -50,6 +51,14 @@ export function createDelegationWorker(options: {
     sender: createEventSender({ ...sending, ledger }),
     download: createDownloader(sending),
     upload: createUploader({ ...sending, random, ledger: rooms }),
+    typing: createTyping(clock, (room, ghost, timeoutMs) =>
+      sending.ghosts
+        .acting(ghost, (actor) => sending.homeserver.typing(actor, room, timeoutMs))
+        .catch(() => undefined),
+    ),
+    // A reaction is not encrypted.
+    takesReactions: async (room) =>
+      config.encryption.senderDevices === "allow_all" || !(await rooms.isRoomEncrypted(room)),
     limits: config.limits,
     holder: `${process.pid}-${random.bytes(8).toString("hex")}`,
   });

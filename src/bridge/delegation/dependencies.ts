@@ -1,6 +1,7 @@
 // What the delegation worker is given: every clock, store and connection it uses, and what it counts.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../../domain/clock.ts";
+import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
@@ -40,6 +41,10 @@ export interface DelegationDependencies {
   readonly download: DownloadFile;
   /** Passes a file on. Without it the answer says that there was one. */
   readonly upload?: UploadFile;
+  /** Shows in a room that a ghost is at work, or no longer. It is tried once, and nothing waits for it. */
+  readonly typing?: (room: RoomId, ghost: GhostMxid, isTyping: boolean) => void;
+  /** Whether a reaction chooses an option of an agent's question in a room. */
+  readonly takesReactions: (room: RoomId) => Promise<boolean>;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Logger;

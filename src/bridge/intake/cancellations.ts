@@ -1,10 +1,12 @@
 // Which message, reaction or redaction cancels which delegation. Pure.
 // Invariants: by a message or a reaction only the person who asked cancels; whoever else tries, or cancels what has ended,
-// gets a notice; a reaction counts on what a ghost says about a task alone, because on an answer it may be an opinion.
+// gets a notice; a reaction counts on what a ghost says about a task alone, because on an answer it may be an opinion, and
+// only where it does not choose an option of an agent's question.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { Admission, NewCancel, NewNotice, Subject } from "../ledger/admission-types.ts";
 import type { CancelRefusal, SendPurpose } from "../ledger/states.ts";
 import type { MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
+import { sameKey } from "./replies-to-agents.ts";
 
 /** The command that cancels a question, and the reaction. */
 export const CANCEL_COMMAND = "!cancel";
@@ -39,8 +41,7 @@ export function cancelByReaction(
   { room, sender, event, reactsTo, key }: ReactionEvent,
   subjects: readonly Subject[],
 ): CancelResult | undefined {
-  // Some clients add the mark of an emoji.
-  if (key !== CANCEL_REACTION && key !== `${CANCEL_REACTION}\u{fe0f}`) return undefined;
+  if (!sameKey(key, CANCEL_REACTION)) return undefined;
   const reacted = subjects.filter(
     (subject) => subject.room === room && subject.event === reactsTo && ABOUT_TASKS.includes(subject.purpose),
   );

@@ -41,7 +41,7 @@ import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, questionTextOf } from "./question-text.ts";
 import type { MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
-import { answerIn, endedQuestion } from "./replies-to-agents.ts";
+import { answerByReaction, answerIn, endedQuestion } from "./replies-to-agents.ts";
 
 const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([
   ["!agents", "agent_directory"],
@@ -217,8 +217,12 @@ export function interpretMessages(
     }
   };
   for (const reaction of reactions) {
-    const result = cancelByReaction(reaction, known.subjects);
-    if (result !== undefined) cancel(result, reaction);
+    // A reaction is not encrypted, so that it counts as an answer where plain text does.
+    const isPlainTaken = plainInEncrypted || !known.encryptedRooms.has(reaction.room);
+    const answer = isPlainTaken ? answerByReaction(reaction, known.openQuestions, answers) : undefined;
+    const result = answer === undefined ? cancelByReaction(reaction, known.subjects) : undefined;
+    if (answer !== undefined) answers.push(answer);
+    else if (result !== undefined) cancel(result, reaction);
   }
   const envelopes = waiting
     .filter(({ room }) => mayHoldGhost(room, known))

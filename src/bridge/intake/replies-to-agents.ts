@@ -1,11 +1,11 @@
-// Which message answers which question of an agent. Pure.
+// Which message or reaction answers which question of an agent. Pure.
 // Invariants: only the person who asked the agent answers its question; a reply answers the question it replies to, and a
-// message in a thread the latest open one there, unless it mentions somebody else's ghost; each
-// question is answered once; an answer to a question that has ended asks nothing new.
+// message in a thread the latest open one there, unless it mentions somebody else's ghost; a reaction chooses an option by
+// its key; each question is answered once; an answer to a question that has ended asks nothing new.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { NewAnswer, OpenQuestion, Subject } from "../ledger/admission-types.ts";
 import { promptOf } from "./question-text.ts";
-import type { MessageEvent } from "./read-events.ts";
+import type { MessageEvent, ReactionEvent } from "./read-events.ts";
 
 /** The answer that a message gives, if it does. @param answered what earlier messages of the transaction gave */
 export function answerIn(
@@ -14,13 +14,8 @@ export function answerIn(
   answered: readonly NewAnswer[],
   nameOf: (ghost: GhostMxid) => string | undefined,
 ): NewAnswer | undefined {
-  const { inReplyTo, threadRoot, sender, event, indexDigest, attachment } = message;
-  const own = open.filter(
-    (question) =>
-      question.room === message.room &&
-      question.sender === sender &&
-      !answered.some(({ delegation }) => delegation === question.delegation),
-  );
+  const { inReplyTo, threadRoot, sender } = message;
+  const own = answerable(message, open, answered);
   const replied = inReplyTo === undefined ? undefined : own.find(({ said }) => said.includes(inReplyTo));
   const inThread =
     threadRoot === undefined
@@ -32,10 +27,17 @@ export function answerIn(
         );
   const question = replied ?? inThread;
   if (question === undefined) return undefined;
-  const { delegation, source, ghost, room } = question;
-  const text = promptOf(message, ghost, nameOf(ghost));
-  const answers = { delegation, source, ghost, room, threadRoot: question.threadRoot };
-  return { ...answers, event, indexDigest, text, attachment };
+  const text = promptOf(message, question.ghost, nameOf(question.ghost));
+  return {
+    ...answerTo(question, message, chosen(question.options, text) ?? text),
+    attachment: message.attachment,
+  };
+}
+
+function answerTo(question: OpenQuestion, by: MessageEvent | ReactionEvent, text: string): NewAnswer {
+  const { delegation, source, ghost, room, threadRoot } = question;
+  const indexDigest = by.type === "message" ? by.indexDigest : undefined;
+  return { delegation, source, ghost, room, threadRoot, event: by.event, indexDigest, text };
 }
 
 /** What a message answers too late: by a reply to the agent's question, or in its thread before the wait ended. */
@@ -58,4 +60,43 @@ export function endedQuestion(message: MessageEvent, subjects: readonly Subject[
         message.mentions.every((user) => user === ghost || user === sender),
     )
   );
+}
+
+/** The answer that a reaction gives; undefined when its key chooses no option of an open question. */
+export function answerByReaction(
+  reaction: ReactionEvent,
+  open: readonly OpenQuestion[],
+  answered: readonly NewAnswer[],
+): NewAnswer | undefined {
+  const question = answerable(reaction, open, answered).find(({ said }) => said.includes(reaction.reactsTo));
+  const text = question && chosen(question.options, reaction.key);
+  return question === undefined || text === undefined ? undefined : answerTo(question, reaction, text);
+}
+
+/** The questions in the room of an event that its sender may answer. */
+function answerable(
+  { room, sender }: MessageEvent | ReactionEvent,
+  open: readonly OpenQuestion[],
+  answered: readonly NewAnswer[],
+): readonly OpenQuestion[] {
+  return open.filter(
+    (question) =>
+      question.room === room &&
+      question.sender === sender &&
+      !answered.some(({ delegation }) => delegation === question.delegation),
+  );
+}
+
+function chosen(options: OpenQuestion["options"], text: string): string | undefined {
+  return options.find(({ key }) => sameKey(key, text))?.value;
+}
+
+const LENGTH_MAX = 64;
+const EMOJI_MARKS = /[\u{fe0f}\u{20e3}]/gu;
+const plain = (key: string) => key.replace(EMOJI_MARKS, "").trim().toLowerCase();
+
+/** Whether people see two reactions as one: "1" stands for the keycap 1. A long text is no key; anybody may send one. */
+export function sameKey(left: string, right: string): boolean {
+  if (left.length > LENGTH_MAX || right.length > LENGTH_MAX) return false;
+  return plain(left) === plain(right);
 }

@@ -1,6 +1,8 @@
 // The facts that a derivation needs about rooms, and about the events that others refer to; used message indices.
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../domain/identifiers.ts";
 import type { About, KnownFacts, NewAnswer, OpenQuestion, RecentAnswer, Subject } from "./admission-types.ts";
+import { openOptions } from "./agent-questions.ts";
+import type { ContentKeys } from "./content-keys.ts";
 import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./place-or-refuse.ts";
 import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 
@@ -60,7 +62,7 @@ const KNOWN_RELATED = statement("known_related_facts")`
          AND COALESCE(d.terminal_at, 'infinity') > $3) AS answers,
     (SELECT json_agg(json_build_object('delegation', d.id::text, 'room', d.room_id, 'source', d.matrix_event_id,
          'threadRoot', d.thread_root, 'ghost', d.ghost_mxid, 'sender', d.sender_mxid,
-         'said', ARRAY (
+         'options', encode(d.options, 'base64'), 'said', ARRAY (
            SELECT s.event_id FROM bridge_sends s
            WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.event_id IS NOT NULL)) ORDER BY d.id)
        FROM bridge_delegations d
@@ -78,7 +80,12 @@ interface RelatedRow {
   readonly partners: readonly (readonly [RoomId, ServerName])[] | null;
   readonly answers: readonly (Omit<RecentAnswer, "threadRoot"> & { threadRoot: EventId | null })[] | null;
   readonly subjects: readonly Subject[] | null;
-  readonly questions: readonly (Omit<OpenQuestion, "threadRoot"> & { threadRoot: EventId | null })[] | null;
+  readonly questions:
+    | readonly (Omit<OpenQuestion, "threadRoot" | "options"> & {
+        threadRoot: EventId | null;
+        options: string | null;
+      })[]
+    | null;
 }
 
 export interface KnownRow extends KnownPlaces, Partial<RelatedRow> {
@@ -115,7 +122,7 @@ export async function readForgotten(on: Queryable): Promise<number> {
   return (await oneRow<{ before: number }>(on, FORGOTTEN, [])).before;
 }
 
-export function toFacts(row: KnownRow): KnownFacts {
+export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
   const ghostsIn = new Map<RoomId, Set<GhostMxid>>();
   const ghostsGone = new Map<RoomId, Set<GhostMxid>>();
   const directWith = new Map<RoomId, GhostMxid>();
@@ -148,6 +155,14 @@ export function toFacts(row: KnownRow): KnownFacts {
     openQuestions: (row.questions ?? []).map((question) => ({
       ...question,
       threadRoot: question.threadRoot ?? undefined,
+      options:
+        question.options === null
+          ? []
+          : openOptions(
+              keys,
+              { event: question.source, ghost: question.ghost },
+              Buffer.from(question.options, "base64"),
+            ),
     })),
   };
 }

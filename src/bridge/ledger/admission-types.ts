@@ -96,7 +96,7 @@ export interface NewAnswer {
   readonly room: RoomId;
   readonly threadRoot: EventId | undefined;
   readonly event: EventId;
-  /** As of a new delegation. */
+  /** As of a new delegation; absent of a reaction, which is not encrypted. */
   readonly indexDigest?: Buffer | undefined;
   readonly text: string;
   readonly attachment?: Attachment | undefined;
@@ -155,6 +155,14 @@ export interface RecentAnswer {
   readonly isPending: boolean;
 }
 
+/** One option of a question of an agent. */
+export interface QuestionOption {
+  /** Chooses it. */
+  readonly key: string;
+  /** What the agent gets when it is chosen. */
+  readonly value: string;
+}
+
 /** A question of an agent that nobody has answered yet. */
 export interface OpenQuestion {
   readonly delegation: string;
@@ -167,6 +175,7 @@ export interface OpenQuestion {
   readonly sender: UserId;
   /** The events of the agent's questions in this delegation, as far as the homeserver has named them. */
   readonly said: readonly EventId[];
+  readonly options: readonly QuestionOption[];
 }
 
 /** An event that concerns a delegation: one that was sent for it, its question, or the root of its thread. */

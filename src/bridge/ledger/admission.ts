@@ -128,7 +128,7 @@ async function admitOn(
   const seal = (job: NewDelegation) =>
     sealPrompt(keys, job.event, job.ghost, { text: job.prompt, attachment: job.attachment });
   const derive = (row: KnownRow) => {
-    const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row));
+    const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row, keys));
     return { row, found, sealed: new Map(found.delegations.map((job) => [job, seal(job)])) };
   };
   // Where nothing is written first, the facts are read first: the server inserts the rows while this process derives.

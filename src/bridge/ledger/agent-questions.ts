@@ -3,8 +3,8 @@
 // the transaction that handles its event, and cleared when the agent has it or the delegation ends; a wait never ends over
 // an answer that was recorded or may be unread, and whoever answers later is told so.
 import type { Pool } from "pg";
-import type { EventId } from "../../domain/identifiers.ts";
-import type { NewAnswer, NewNotice, Posted } from "./admission-types.ts";
+import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
+import type { NewAnswer, NewNotice, Posted, QuestionOption } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
 import { columnsOf, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
@@ -12,6 +12,7 @@ import { sealPrompt } from "./prompts.ts";
 import { type Said, storing } from "./replies.ts";
 
 export interface AgentQuestion extends Said {
+  readonly options: readonly QuestionOption[];
   /** Names it among the states of its task. */
   readonly key: string | undefined;
   readonly taskId: string;
@@ -23,7 +24,7 @@ const storeQuestion = storing(
   "record_question",
   "question",
   "d.state IN ('dispatching', 'following') AND d.asked = $8",
-  `state = 'awaiting_input', a2a_unsettled = false, a2a_task_id = $11, question_key = $12, input_until = $13,
+  `state = 'awaiting_input', a2a_unsettled = false, a2a_task_id = $11, question_key = $12, options = $13, input_until = $14,
       asked = $8 + cardinality($5::text[]), streams_opened = 0, faults = 0, retry_reason = NULL`,
 );
 
@@ -39,7 +40,7 @@ const RECORD_ANSWERS = statement("record_answers")`
     SELECT id FROM bridge_delegations WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
   )
   UPDATE bridge_delegations d SET
-    prompt = a.prompt, answer_event_id = a.event, tried_at = NULL, limiter_spent = false, attempts = 0,
+    prompt = a.prompt, answer_event_id = a.event, options = NULL, tried_at = NULL, limiter_spent = false, attempts = 0,
     waiting_since = $4,
     due_at = CASE WHEN d.lease_holder IS NULL THEN $4::timestamptz ELSE d.due_at END
   FROM open JOIN unnest($1::bigint[], $2::text[], $3::bytea[]) AS a (id, event, prompt) ON a.id = open.id
@@ -70,6 +71,21 @@ const RECORD_POSTED = statement("record_posted")`
   )
   UPDATE bridge_sends s SET state = 'sent', event_id = p.event, content = NULL
   FROM posted p WHERE s.id = p.id AND s.state = 'pending'`;
+
+const optionsIdentity = (event: EventId, ghost: GhostMxid) => `options\n${event}\n${ghost}`;
+
+/** The options of an open question, as they are stored; none if no key opens them, which must not stop the intake. */
+export function openOptions(
+  keys: ContentKeys,
+  { event, ghost }: { readonly event: EventId; readonly ghost: GhostMxid },
+  sealed: Buffer,
+): readonly QuestionOption[] {
+  try {
+    return JSON.parse(keys.open(sealed, optionsIdentity(event, ghost))) as QuestionOption[];
+  } catch {
+    return [];
+  }
+}
 
 export function answerRefused(
   answered: Pick<NewAnswer, "room" | "source" | "ghost" | "threadRoot">,
@@ -104,8 +120,10 @@ export async function recordPosted(on: Queryable, posted: readonly Posted[]): Pr
 export function createQuestions(pool: Pool, keys: ContentKeys) {
   return {
     recordQuestion(claimed: ClaimedDelegation, question: AgentQuestion, now: number) {
-      const { taskId, key = null, until, asked: first } = question;
-      const further = [taskId, key, toTime(until)];
+      const { options, taskId, key = null, until, asked: first } = question;
+      const identity = optionsIdentity(claimed.sourceEventId, claimed.ghost);
+      const sealed = options.length === 0 ? null : keys.seal(JSON.stringify(options), identity);
+      const further = [taskId, key, sealed, toTime(until)];
       return storeQuestion(pool, keys, claimed, question, now, first, further);
     },
 

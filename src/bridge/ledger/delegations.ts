@@ -144,7 +144,7 @@ const FINISH = statement("finish")`
     UPDATE bridge_delegations d SET
       state = $5, terminal_stage = $6, terminal_at = $4,
       terminal_reason = CASE WHEN $5 = 'canceled' THEN COALESCE(d.cancel_reason, $7) ELSE $7 END,
-      prompt = NULL, question_key = NULL, a2a_task_id = NULL,
+      prompt = NULL, options = NULL, question_key = NULL, a2a_task_id = NULL,
       lease_holder = NULL, lease_until = NULL, due_at = NULL,
       reply_event_id = (
         SELECT COALESCE(s.event_id, l.event_id) FROM bridge_sends s LEFT JOIN last_send l ON l.id = s.id

@@ -93,7 +93,7 @@ async function deriveOn(
   const place =
     own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
   const row = await readKnown(client, about, now);
-  const derived = derive(toFacts(row));
+  const derived = derive(toFacts(row, keys));
   const isOfEvent = (one: { readonly event: string }) => one.event === event;
   const given = {
     delegations: derived.delegations.filter((job) => isOfEvent(job) && job.room === envelope.room),

@@ -105,7 +105,7 @@ const storeReply = storing(
   "record_reply",
   "reply",
   "d.state IN ('dispatching', 'following', 'awaiting_input')",
-  "state = 'reply_pending', reply_at = $4",
+  "state = 'reply_pending', reply_at = $4, options = NULL",
 );
 
 const PENDING_SENDS = statement("pending_sends")`

@@ -4,6 +4,7 @@
 // 65,536 bytes of an event; only the asker is mentioned, in the first event, and in that of a question always.
 import type { Clock } from "../../domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
 import { TEXTS } from "../texts.ts";
 import type { AnswerFile } from "./files.ts";
@@ -91,11 +92,20 @@ export function relatesTo(source: EventId, threadRoot: EventId | undefined, cont
   return { rel_type: "m.thread", event_id: threadRoot, is_falling_back: continued, ...inReplyTo };
 }
 
-/** The events of a question of an agent. */
-export function questionParts(question: Answer, source: AnswerSource, clock: Clock): Promise<ReplyPart[]> {
-  const { empty, howToAnswer } = TEXTS.question;
+/** The events of an agent's question. @param source `takesReactions`: whether a reaction chooses an option there */
+export function questionParts(
+  question: Answer,
+  options: readonly QuestionOption[],
+  source: AnswerSource & { readonly takesReactions: boolean },
+  clock: Clock,
+): Promise<ReplyPart[]> {
+  const { empty, howToAnswer, howToChoose } = TEXTS.question;
   const text = question.text.trim() === "" ? empty : question.text;
-  return answerParts({ ...question, text: `${text}\n\n${howToAnswer}` }, source, clock);
+  const bullet = typeOf(question.mediaType) === PLAIN ? "" : "- ";
+  const list = options.map(({ key, value }) => `${bullet}${key} ${value}`);
+  const hint = options.length > 0 && source.takesReactions ? howToChoose : howToAnswer;
+  const whole = [text, ...(list.length > 0 ? [list.join("\n")] : []), hint].join("\n\n");
+  return answerParts({ ...question, text: whole }, source, clock);
 }
 
 /** The end of what fits, from `start`, into `bytesMax` bytes inside a JSON string (canonical JSON escapes the same). */

@@ -186,6 +186,13 @@ export class Homeserver {
     });
   }
 
+  /** @param timeoutMs how long it counts; 0 ends it */
+  typing(actor: GhostActor, roomId: RoomId, timeoutMs: number): Promise<Outcome<undefined>> {
+    const body = timeoutMs === 0 ? { typing: false } : { typing: true, timeout: timeoutMs };
+    const path = ["rooms", roomId, "typing", actor.ghost];
+    return this.#http.request("typing", "PUT", path, { body, as: actor });
+  }
+
   async sendEvent(
     actor: GhostActor,
     roomId: RoomId,

@@ -243,6 +243,8 @@ CREATE TABLE bridge_delegations (
   asked integer NOT NULL DEFAULT 0,
   -- Names the agent's last question among the states of its task.
   question_key text,
+  -- Sealed: the options of that question.
+  options bytea,
   -- Until when the task awaits input. NULL: nobody may answer any more.
   input_until timestamptz,
   -- W3C Trace Context, of random bytes alone: sent with every request to the agent.
@@ -277,7 +279,7 @@ CREATE TABLE bridge_delegations (
   CONSTRAINT terminal_is_final CHECK (
     CASE WHEN state IN ('completed', 'failed', 'canceled', 'denied')
       THEN terminal_at IS NOT NULL AND terminal_stage IS NOT NULL AND terminal_reason IS NOT NULL
-        AND prompt IS NULL AND question_key IS NULL AND a2a_task_id IS NULL
+        AND prompt IS NULL AND options IS NULL AND question_key IS NULL AND a2a_task_id IS NULL
         AND lease_holder IS NULL AND due_at IS NULL
       ELSE terminal_at IS NULL AND terminal_stage IS NULL AND terminal_reason IS NULL AND room_seq IS NOT NULL
     END)

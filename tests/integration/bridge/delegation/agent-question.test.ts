@@ -318,9 +318,22 @@ describe("a question from the agent", () => {
     harness.sendResults.length = 0;
   });
 
-  it("is sealed while it is open, and no table holds it or its answer afterwards [AUD-2]", async (t) => {
+  it("is answered by text when no key opens its options, and the intake goes on [INT-5]", async (t) => {
+    const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
+    agent.behaviour.plan = { kind: "asks", questions: ["Which?"], options: ["one", "two"] };
+    harness.worker().start();
+    await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
+    await fixture.rows("UPDATE bridge_delegations SET options = '\\x00'");
+    assert.equal((await say("answer", "one", { replyTo: await lastSent("question") })).answers, 1);
+  });
+
+  it("is sealed while it is open, and no table holds it, its options or its answer afterwards [AUD-2]", async (t) => {
     const { agent, harness, row, say, lastSent, fixture, isPosted } = await setUp(t);
-    agent.behaviour.plan = { kind: "asks", questions: ["canary-question"] };
+    agent.behaviour.plan = {
+      kind: "asks",
+      questions: ["canary-question"],
+      options: ["canary-one", "canary-two"],
+    };
     harness.sendResults.push({ kind: "retry", afterMs: 1_000 });
     const worker = harness.worker();
     worker.start();
@@ -334,7 +347,9 @@ describe("a question from the agent", () => {
     worker.wake();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answered");
-    assert.deepEqual(await fixture.rows("SELECT prompt FROM bridge_delegations"), [{ prompt: null }]);
+    assert.deepEqual(await fixture.rows("SELECT prompt, options FROM bridge_delegations"), [
+      { prompt: null, options: null },
+    ]);
     assert.deepEqual(await fixture.rows("SELECT 1 FROM bridge_sends WHERE content IS NOT NULL"), []);
   });
 });

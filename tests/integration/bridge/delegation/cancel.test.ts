@@ -7,7 +7,11 @@ import { conversation, DOCS, lastSent } from "../../../support/conversation.ts";
 import { type DelegationSetUp, delegationSuite } from "../../../support/delegation-suite.ts";
 import { completes, type Plan } from "../../../support/fault-agent-behaviour.ts";
 
-const ASKS = { kind: "asks", questions: ["Which size?"] } as const;
+const ASKS = {
+  kind: "asks",
+  questions: ["Which size?"],
+  options: ["small", { id: "2", label: "large" }],
+} as const;
 const SLOW = { kind: "slow", text: "at last" } as const;
 const ANSWERS = completes("the answer");
 
@@ -324,6 +328,68 @@ describe("a conversation", () => {
     worker.wake();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "sender_canceled");
+  });
+
+  for (const [key, chosen] of [
+    ["1\u{fe0f}\u{20e3}", "small"],
+    ["2\u{20e3}", "large"],
+  ] as const) {
+    it(`takes the reaction ${key} for the option with this key [DEL-6]`, async (t) => {
+      const { harness, row, worker, react, asked } = await setUp(t);
+      const question = await asked();
+      assert.match(
+        String(harness.sent[0]?.content["body"]),
+        /- 1\u{fe0f}\u{20e3} small\n- 2\u{fe0f}\u{20e3} large/u,
+      );
+      assert.equal((await react("other", question, "👍")).answers, 0);
+      assert.equal((await react("bob", question, key, "@bob:a.test")).answers, 0);
+      assert.equal((await react("chosen", question, key)).answers, 1);
+      worker.wake();
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(harness.sent.at(-1)?.content["body"], chosen);
+    });
+  }
+
+  it("takes the reaction ❌ for the option with this key, where the question has one [DEL-6]", async (t) => {
+    const options = [
+      { key: "✅", label: "yes" },
+      { key: "❌", label: "no" },
+    ];
+    const { harness, row, worker, react, asked } = await setUp(t, { ...ASKS, options });
+    const question = await asked();
+    assert.equal((await react("bob", question, "❌", "@bob:a.test")).answers, 0);
+    assert.equal((await react("no", question, "❌")).answers, 1);
+    worker.wake();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual([row.outcome?.reason, harness.sent.at(-1)?.content["body"]], ["answered", "no"]);
+  });
+
+  it("offers no options of which two have what counts as one key, and takes the text as it is [DEL-6]", async (t) => {
+    const options = [
+      { key: "a", label: "small" },
+      { key: "A", label: "large" },
+    ];
+    const { harness, row, worker, say, asked } = await setUp(t, { ...ASKS, options });
+    const question = await asked();
+    assert.doesNotMatch(String(harness.sent[0]?.content["body"]), /- A large/);
+    await say("answer", "A", { replyTo: question });
+    worker.wake();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(harness.sent.at(-1)?.content["body"], "A");
+  });
+
+  it("takes a text that is the key of an option for the option, and any other text as it is [DEL-6]", async (t) => {
+    for (const [text, chosen] of [
+      ["1", "small"],
+      ["neither", "neither"],
+    ] as const) {
+      const { harness, row, worker, say, asked } = await setUp(t);
+      await say("answer", text, { replyTo: await asked() });
+      worker.wake();
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(harness.sent.at(-1)?.content["body"], chosen);
+      await worker.drain();
+    }
   });
 
   it("goes on in the agent's context by a reply or in a thread, for a limited time, and nowhere else [DEL-6]", async (t) => {

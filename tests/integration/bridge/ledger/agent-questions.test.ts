@@ -28,7 +28,7 @@ async function setUp(t: TestContext) {
   const claimed = await claimOne();
   const { lease } = claimed;
   await delegations.beginDispatch(lease, BUCKET, T0);
-  const question = { parts: [PART], key: "k", taskId: "t", asked: 0, until: T0 + 900_000 };
+  const question = { parts: [PART], options: [], key: "k", taskId: "t", asked: 0, until: T0 + 900_000 };
   const sends = await delegations.recordQuestion(
     claimed,
     { ...question, contextId: undefined, agentVersion: undefined },

@@ -97,7 +97,7 @@ describe("the sample agent", () => {
     assert.equal(answerOf(task), "");
   });
 
-  it("a question with several answers asks back with numbered options until the reply names one", async (t) => {
+  it("a question with several answers asks back with options, in words and as data, until the reply names one", async (t) => {
     const agent = await testAgent(t);
     const client = await agent.client("org-b-client");
     const reply = (text: string, messageId: string, { id, contextId }: Task) =>
@@ -106,9 +106,17 @@ describe("the sample agent", () => {
       });
     const asked = asTask(await client.sendMessage(ask("Let me choose a section about drinks", "m1")));
     assert.equal(asked.status?.state, TaskState.TASK_STATE_INPUT_REQUIRED);
-    assert.deepEqual(textsOf(asked.status.message?.parts), [
-      "Which section do you want to read?\n\n1. Filter coffee\n2. Green tea",
-    ]);
+    const [text, options] = asked.status.message?.parts ?? [];
+    assert.deepEqual(textsOf(text && [text]), ["Which section do you want to read?"]);
+    assert.deepEqual(options?.content, {
+      $case: "data",
+      value: {
+        options: [
+          { id: "1", label: "Filter coffee" },
+          { id: "2", label: "Green tea" },
+        ],
+      },
+    });
     const repeated = asTask(await client.sendMessage(ask("Let me choose a section about drinks", "m1")));
     assert.equal(repeated.id, asked.id);
 

@@ -41,7 +41,7 @@ export class LedgerModel extends ModelLeases {
         ...{ key: keyOf(event, ghost), event, ghost, room, sender, agent: agentOf(ghost), admittedAt: now },
         ...{ state: reason === null ? "queued" : "denied", reason, endedAt: reason === null ? null : now },
         ...{ holder: null, leaseUntil: null, fence: 0, dueAt: null, triedAt: null, attempts: 0 },
-        ...{ hasPrompt: reason === null, answerEvent: null, asked: 0, task: null },
+        ...{ hasPrompt: reason === null, answerEvent: null, hasOptions: false, asked: 0, task: null },
         ...{
           attempted: false,
           unsettled: false,
@@ -174,6 +174,7 @@ export class LedgerModel extends ModelLeases {
     Object.assign(one, {
       hasPrompt: true,
       answerEvent: event,
+      hasOptions: false,
       triedAt: null,
       attempts: 0,
     });
@@ -217,6 +218,7 @@ export class LedgerModel extends ModelLeases {
       state: "awaiting_input",
       task,
       unsettled: false,
+      hasOptions: true,
       isAwaited: true,
     });
     this.#taken(one, now);
@@ -229,7 +231,7 @@ export class LedgerModel extends ModelLeases {
     if (one === undefined || !["dispatching", "following", "awaiting_input"].includes(one.state))
       return "lost";
     if (one.cancel !== null) return "canceled";
-    Object.assign(one, { state: "reply_pending" });
+    Object.assign(one, { state: "reply_pending", hasOptions: false });
     this.#taken(one, now);
     return this.#send(one, "reply", 0, parts);
   }
@@ -292,7 +294,7 @@ export class LedgerModel extends ModelLeases {
   #end(one: Delegation, state: TerminalState, reason: TerminalReason, now: number, turnAt: number): void {
     this.leave(one, turnAt);
     Object.assign(one, { state, reason, endedAt: now, holder: null, leaseUntil: null, dueAt: null });
-    Object.assign(one, { hasPrompt: false, task: null });
+    Object.assign(one, { hasPrompt: false, hasOptions: false, task: null });
     for (const send of one.sends) {
       if (send.state === "pending") Object.assign(send, { state: "abandoned", hasContent: false });
     }

@@ -44,6 +44,7 @@ export interface Delegation {
   /** What is to be handed to the agent; null once the agent has it, or the delegation has ended. */
   hasPrompt: boolean;
   answerEvent: string | null;
+  hasOptions: boolean;
   asked: number;
   /** Its question may be answered. */
   isAwaited: boolean;

@@ -146,8 +146,10 @@ async function record(
     };
     await w.perform(fault, call, () => sends(w.model.reply(claim, 2, w.now)));
   } else {
+    const options = [{ key: "1", value: "one" }];
     const question = {
       parts: [PART],
+      options,
       key: `key ${asked}`,
       taskId: task,
       asked,

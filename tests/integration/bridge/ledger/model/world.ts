@@ -42,7 +42,7 @@ const READ = `SELECT json_build_object(
     SELECT matrix_event_id || ' ' || ghost_mxid AS key, state, terminal_reason AS reason, ${ms("terminal_at")} AS "endedAt",
       lease_holder AS holder, ${ms("lease_until")} AS "leaseUntil", fence, ${ms("due_at")} AS "dueAt",
       ${ms("tried_at")} AS "triedAt", attempts, prompt IS NOT NULL AS "hasPrompt", answer_event_id AS "answerEvent",
-      asked, a2a_task_id AS task, a2a_attempted AS attempted,
+      options IS NOT NULL AS "hasOptions", asked, a2a_task_id AS task, a2a_attempted AS attempted,
       a2a_unsettled AS unsettled, input_until IS NOT NULL AS "isAwaited", cancel_reason AS cancel,
       ${array(`SELECT purpose, ordinal, state, first_attempted_at IS NOT NULL AS attempted, content IS NOT NULL AS "hasContent"
         FROM bridge_sends s WHERE s.delegation_id = d.id AND s.purpose <> 'progress' ORDER BY s.id`)} AS sends

@@ -1,0 +1,12 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { sameKey } from "../../../../src/bridge/intake/replies-to-agents.ts";
+
+describe("keys of reactions", () => {
+  it("are the same with the marks of an emoji and without, and long texts are no keys [DEL-6]", () => {
+    assert.ok(sameKey("1\u{fe0f}\u{20e3}", " 1 "));
+    assert.ok(sameKey("Yes", "yes"));
+    assert.ok(!sameKey("1", "2"));
+    assert.ok(!sameKey("1", `1${"\u{fe0f}".repeat(20_000)}`));
+  });
+});
