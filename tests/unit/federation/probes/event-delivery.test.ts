@@ -112,6 +112,44 @@ describe("crossRoom", () => {
     }
   });
 
+  it("the witness writes in no direction before the slowest has looked, and each looks once more then [OFF-4]", async () => {
+    // Nothing explains that the target is shown nothing, so that its direction takes longer than the partner's.
+    for (const arrivesAt of [Infinity, TIMEOUT_MS - 200]) {
+      const { items } = await cross(undefined, [], (found, clock) => {
+        let hasWritten = false;
+        const send = async () => {
+          hasWritten = true;
+          return { answer: { status: 200 }, eventId: "$later" };
+        };
+        const sees = async () => {
+          await clock.sleep(100);
+          return hasWritten;
+        };
+        return {
+          ...found,
+          partner: { ...found.partner, holds: async () => hasWritten || clock.now() >= arrivesAt },
+          observer: { ...found.observer, sees },
+          witness: { ...found.witness, send },
+        } as unknown as RoomPeople;
+      });
+      const outwards =
+        arrivesAt === Infinity
+          ? [
+              ["message_to_partner", "closed", "no_member"],
+              ["message_to_partner_via_witness", "open", "relayed"],
+            ]
+          : [["message_to_partner", "open", "arrived"]];
+      assert.deepEqual(
+        items.map(({ probe, verdict, reason }) => [probe, verdict, reason]),
+        [
+          ["message_to_target", "unknown", "arrived_late"],
+          ["message_to_target_via_witness", "open", "relayed"],
+          ...outwards,
+        ],
+      );
+    }
+  });
+
   it("an event that arrives directly counts as direct, although an explanation speaks against it [OFF-4]", async () => {
     const { items } = await cross(DENIED, ["@bob:b.test"], (found) => {
       const arrives = async () => true;
