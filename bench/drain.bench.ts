@@ -39,7 +39,7 @@ async function ours(postgresUrl: string): Promise<{ readonly rate: number; reado
     for (const batch of batches) {
       await admit(
         batch.map((n, position) => job(`q${n}`, { room: room(roomOf(n)), position })),
-        { capacity: { room: JOBS, global: 2 * JOBS } },
+        { capacity: { roomQueue: JOBS, globalQueue: 2 * JOBS } },
       );
     }
     let ended = 0;

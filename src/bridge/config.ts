@@ -137,16 +137,6 @@ export type BridgeConfig = z.output<typeof BridgeConfigFile> & {
   readonly directory: string;
 };
 
-export const capacityOf = ({
-  roomQueue: room,
-  globalQueue: global,
-  serverQueue: server,
-  agentQueue: agent,
-  agentReserve,
-  roomEnvelopes,
-  senderEnvelopes,
-}: BridgeConfig["limits"]) => ({ room, global, server, agent, agentReserve, roomEnvelopes, senderEnvelopes });
-
 /** @throws ConfigError, DrawbridgeError `config_unreadable` */
 export function loadBridgeConfig(file: string): BridgeConfig {
   const path = resolve(file);

@@ -4,7 +4,6 @@
 import type { EventId, GhostMxid } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { serversAllowed } from "./agents/sender-policy.ts";
-import { capacityOf } from "./config.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { deviceReadiness } from "./crypto/device-checks.ts";
 import { GhostDevices } from "./crypto/ghost-devices.ts";
@@ -75,8 +74,7 @@ export function createEncryption(options: EncryptionOptions) {
         fetchEvent: (ghost, room, event, signal) =>
           options.ghosts.acting(ghost, (actor) => options.homeserver.event(actor, room, event), signal),
         observe: options.observe,
-        capacity: capacityOf(limits),
-        noticeIntervalMs: limits.noticeInterval,
+        capacity: limits,
         contextLifetimeMs: limits.contextLifetime,
         keyRequests: encryption.keyRequests,
       })

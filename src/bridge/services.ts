@@ -7,7 +7,6 @@ import { createCardRefresh } from "./agents/refresh-cards.ts";
 import { createCardTrustGate } from "./agents/trust.ts";
 import { createAuditExporter } from "./audit/exporter.ts";
 import { type Catchup, createCatchup } from "./catchup/catchup.ts";
-import { capacityOf } from "./config.ts";
 import type { BridgeContext, BridgeOptions } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
@@ -15,9 +14,12 @@ import { createDelegationWorker } from "./delegation/create-worker.ts";
 import type { DelegationWorker } from "./delegation/worker.ts";
 import { createRestoreGuard } from "./health/restore-guard.ts";
 import { redactedIn } from "./intake/cancellations.ts";
-import { createTransactionHandler, type HandledTransaction } from "./intake/handle-transaction.ts";
+import {
+  createTransactionHandler,
+  type HandledTransaction,
+  throughFailover,
+} from "./intake/handle-transaction.ts";
 import { createNamespace } from "./intake/namespace.ts";
-import { throughFailover } from "./intake/retry-after-failover.ts";
 import { createIntakeServer } from "./intake/server.ts";
 import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import type { ClaimRequest } from "./ledger/postgres.ts";
@@ -236,8 +238,7 @@ function createIntake(
     agents,
     namespace,
     clock,
-    capacity: capacityOf(limits),
-    noticeIntervalMs: limits.noticeInterval,
+    capacity: limits,
     contextLifetimeMs: limits.contextLifetime,
     slotFor: ({ agent, ghost }, isEncrypted) => {
       const { claimant } = ownership;

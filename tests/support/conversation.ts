@@ -48,8 +48,7 @@ export function conversation(options: {
     agents,
     namespace: NAMESPACE,
     clock,
-    capacity: { room: 64, global: 4_096 },
-    noticeIntervalMs: 600_000,
+    capacity: { roomQueue: 64, globalQueue: 4_096 },
     contextLifetimeMs: 86_400_000,
   });
   let transactions = 0;

@@ -1,8 +1,8 @@
 // A suite of tests of the delegation worker: a ledger that the tests share, and for each test a fault agent, a harness
 // (delegation.ts), and questions that are read anew before each check of a condition.
 import { after, before, type TestContext } from "node:test";
-import { a2aMessageId } from "../../src/bridge/ledger/a2a-message-id.ts";
 import type { DelegationOutcome } from "../../src/bridge/ledger/delegations.ts";
+import { a2aMessageId } from "../../src/bridge/ledger/prompts.ts";
 import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";
 import {

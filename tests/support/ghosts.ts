@@ -18,7 +18,7 @@ export function memoryGhostLedger(): {
     hadKeys: async () => false,
     ensureDevice: async (ghost, freshDeviceId) => {
       const none = { profileDigest: undefined, profileSetAt: undefined };
-      const device = devices.get(ghost) ?? { ghost, deviceId: freshDeviceId, ...none };
+      const device = devices.get(ghost) ?? { deviceId: freshDeviceId, ...none };
       devices.set(ghost, device);
       return device;
     },

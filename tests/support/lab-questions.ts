@@ -16,7 +16,7 @@ import {
   partnerOf,
 } from "../../lab/organisations.ts";
 import { personOf } from "../../lab/seed/seed-file.ts";
-import { a2aMessageId } from "../../src/bridge/ledger/a2a-message-id.ts";
+import { a2aMessageId } from "../../src/bridge/ledger/prompts.ts";
 import { isFor, transactionIdIn } from "../../src/bridge/ledger/transaction-ids.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId } from "../../src/domain/identifiers.ts";

@@ -13,15 +13,15 @@ import type {
   NewIntakeEnvelope,
 } from "../../src/bridge/ledger/admission-types.ts";
 import { ContentKeys } from "../../src/bridge/ledger/content-keys.ts";
-import { createCryptoStore } from "../../src/bridge/ledger/crypto-stores.ts";
-import type { LimiterBucket } from "../../src/bridge/ledger/delegations.ts";
-import type { ClaimedIntakeEnvelope } from "../../src/bridge/ledger/envelope-claims.ts";
-import type { Derivation } from "../../src/bridge/ledger/envelope-derivation.ts";
 import {
   type CryptoRecord,
+  createCryptoStore,
   cryptoRecords,
   layOutCryptoStore,
-} from "../../src/bridge/ledger/fenced-crypto-writes.ts";
+} from "../../src/bridge/ledger/crypto-stores.ts";
+import type { LimiterBucket } from "../../src/bridge/ledger/delegations.ts";
+import type { Derivation } from "../../src/bridge/ledger/envelope-derivation.ts";
+import type { ClaimedIntakeEnvelope } from "../../src/bridge/ledger/envelopes.ts";
 import type { ClaimedDelegation } from "../../src/bridge/ledger/leases.ts";
 import { createLedger, type Ledger } from "../../src/bridge/ledger/ledger.ts";
 import { sha256 } from "../../src/domain/digest.ts";
@@ -84,7 +84,7 @@ export async function ledgerFixture(
 export function ledgerOn(pool: Pool, roomGateMs: number): Omit<LedgerFixture, "url"> {
   const keys = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
   const ledger = createLedger(pool, keys, {
-    noticeIntervalMs: 600_000,
+    noticeIntervalMs: NOTICE_INTERVAL_MS,
     roomGateMs,
     isGhost: (user) => user.startsWith("@agent_"),
   });
@@ -116,8 +116,7 @@ export function ledgerOn(pool: Pool, roomGateMs: number): Omit<LedgerFixture, "u
           envelopes: [],
           notices: [],
         }),
-        capacity: { room: 64, global: 4_096 },
-        noticeIntervalMs: 600_000,
+        capacity: { roomQueue: 64, globalQueue: 4_096 },
         ...options,
       });
     },
@@ -174,13 +173,12 @@ export function arrivals(
 export function asking(
   { room: where }: Pick<ClaimedIntakeEnvelope, "room">,
   jobs: readonly NewDelegation[],
-  capacity: Derivation["capacity"] = { room: 64, global: 4_096 },
+  capacity: Derivation["capacity"] = { roomQueue: 64, globalQueue: 4_096 },
 ): Derivation {
   return {
     about: { rooms: [where], related: [] },
     derive: () => ({ delegations: jobs, answers: [], cancels: [], envelopes: [], notices: [] }),
     capacity,
-    noticeIntervalMs: NOTICE_INTERVAL_MS,
   };
 }
 

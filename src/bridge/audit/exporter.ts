@@ -55,7 +55,6 @@ export function createAuditExporter({ outbox, clock, log, file, isTurn, onError 
     },
   });
 
-  /** One round; returns true when there may be more to export at once. */
   async function round(): Promise<boolean> {
     if (!isTurn()) {
       // Another process may write the file meanwhile: it is read again before the next write.

@@ -47,8 +47,6 @@ export const DelegationAudit = z.strictObject({
   reply_event_id: EventId.nullable(),
 });
 
-export type DelegationAudit = z.output<typeof DelegationAudit>;
-
 /** svc.agent_card.v1: one record for each change of the trust in an agent's card. */
 export const AgentCardAudit = z.strictObject({
   schema: z.literal("svc.agent_card.v1"),
@@ -68,8 +66,6 @@ export const AgentCardAudit = z.strictObject({
   card_digest: Sha256Digest.nullable(),
 });
 
-export type AgentCardAudit = z.output<typeof AgentCardAudit>;
-
 /** svc.encrypted_intake.v1: one for each encrypted event that expired unread. Only its ciphertext names a target. */
 export const EncryptedIntakeAudit = z.strictObject({
   schema: z.literal("svc.encrypted_intake.v1"),
@@ -84,5 +80,3 @@ export const EncryptedIntakeAudit = z.strictObject({
   key_requests: z.int().min(0),
   admitted_at: Time,
 });
-
-export type EncryptedIntakeAudit = z.output<typeof EncryptedIntakeAudit>;

@@ -3,7 +3,7 @@
 // was not in the room; only the last membership of a user is passed on; events and their contents stay below a bound.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
-import type { RoomOrder } from "../ledger/late-events.ts";
+import type { RoomOrder } from "../ledger/room-order.ts";
 
 export type RawEvent = UnknownObject;
 

@@ -9,7 +9,7 @@ import { isLeaseLost } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { mapConcurrent, Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
-import type { RoomOrder } from "../ledger/late-events.ts";
+import type { RoomOrder } from "../ledger/room-order.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import { type Outcome, ok, reasonOf } from "../matrix/request-result.ts";
 import {

@@ -2,7 +2,7 @@
 // Invariants: bytes sort as IndexedDB sorts the keys: numbers before strings before arrays; no key is a prefix of another,
 // so that the bytes of a prefix of a string bound the strings that begin with it.
 import { membersOf } from "../../domain/json.ts";
-import type { KeyRange } from "../ledger/fenced-crypto-writes.ts";
+import type { KeyRange } from "../ledger/crypto-stores.ts";
 
 export type IdbKey = string | number | readonly IdbKey[];
 

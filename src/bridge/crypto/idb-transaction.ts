@@ -2,7 +2,7 @@
 // Invariants: a transaction starts when those before it that it conflicts with have ended; its requests are answered in
 // their order, each handler called at most once; a write counts at once, so a transaction that wrote and is aborted ends
 // its store, and so does a request that failed, because the library takes some failed reads for missing records.
-import type { CryptoRecord } from "../ledger/fenced-crypto-writes.ts";
+import type { CryptoRecord } from "../ledger/crypto-stores.ts";
 import type { StoreRecords } from "./store-records.ts";
 
 type Handler = ((event: object) => void) | null;

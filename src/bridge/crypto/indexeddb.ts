@@ -2,7 +2,7 @@
 // classes by their names as globals.
 // Invariants: values are cloned when they are put; whatever else of IndexedDB the library asks for fails.
 import { deserialize, serialize } from "node:v8";
-import type { CryptoRecord, KeyRange } from "../ledger/fenced-crypto-writes.ts";
+import type { CryptoRecord, KeyRange } from "../ledger/crypto-stores.ts";
 import {
   ALL_KEYS,
   decodeStringKey,

@@ -46,7 +46,7 @@ export interface ClaimedStore {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
   readonly key: Uint8Array;
-  readonly fence: bigint;
+  readonly fence: string;
   readonly layout: StoreLayout;
   readonly identity: DeviceIdentity | undefined;
 }

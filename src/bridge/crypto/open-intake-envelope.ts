@@ -6,7 +6,7 @@ import type { UnknownObject } from "../../domain/json.ts";
 import { eventFingerprint } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
 import type { RecentEvents } from "../intake/recent-events.ts";
-import type { ClaimedIntakeEnvelope } from "../ledger/envelope-claims.ts";
+import type { ClaimedIntakeEnvelope } from "../ledger/envelopes.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { Outcome } from "../matrix/request-result.ts";
 import type { GhostDevices } from "./ghost-devices.ts";

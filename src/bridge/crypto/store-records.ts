@@ -15,7 +15,7 @@ import {
   type KeyRange,
   layOutCryptoStore,
   toDay,
-} from "../ledger/fenced-crypto-writes.ts";
+} from "../ledger/crypto-stores.ts";
 import { isWithin, sameFirstPart } from "./idb-keys.ts";
 import { retryQuery, type StoreHolder, type StoreWriter, storeFailure } from "./store-writer.ts";
 

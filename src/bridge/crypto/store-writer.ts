@@ -4,7 +4,7 @@
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { type CryptoRecord, writeCryptoRecords } from "../ledger/fenced-crypto-writes.ts";
+import { type CryptoRecord, writeCryptoRecords } from "../ledger/crypto-stores.ts";
 import { leaseLost, type Queryable } from "../ledger/postgres.ts";
 
 const ATTEMPTS = 4;
@@ -31,7 +31,7 @@ export function storeFailure(cause: unknown, problem = "keys could not be made d
 
 export interface StoreHolder {
   readonly ghost: GhostMxid;
-  readonly fence: bigint;
+  readonly fence: string;
 }
 
 interface Pending {

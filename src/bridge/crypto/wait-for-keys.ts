@@ -17,7 +17,7 @@ import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
 import { readDecrypted } from "../intake/read-events.ts";
 import type { Admitted, Capacity } from "../ledger/admission-types.ts";
-import type { ClaimedIntakeEnvelope } from "../ledger/envelope-claims.ts";
+import type { ClaimedIntakeEnvelope } from "../ledger/envelopes.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
@@ -54,7 +54,6 @@ export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependenci
   readonly log: Logger;
   readonly observe: IntakeEnvelopeObserver;
   readonly capacity: Capacity;
-  readonly noticeIntervalMs: number;
   readonly contextLifetimeMs: number;
   /** Its times are in milliseconds. */
   readonly keyRequests: BridgeConfig["encryption"]["keyRequests"];
@@ -69,7 +68,7 @@ export type IntakeEnvelopeWorker = ReturnType<typeof createIntakeEnvelopeWorker>
 
 export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencies) {
   const { ledger, devices, recent, fetchEvent, agents, namespace, clock, log, observe } = deps;
-  const { capacity, noticeIntervalMs, contextLifetimeMs, keyRequests } = deps;
+  const { capacity, contextLifetimeMs, keyRequests } = deps;
   const requests = createKeyRequests({ devices, observe: observe.keyRequest });
   const queue = new WorkQueue<Claim>({
     clock,
@@ -164,7 +163,6 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
         about: { ...about, rooms: [envelope.room] },
         derive: (known) => interpretMessages(asked, known, byGhost, namespace),
         capacity,
-        noticeIntervalMs,
       },
       now,
     );

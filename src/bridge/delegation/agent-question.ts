@@ -2,7 +2,7 @@
 // Invariants: its events are stored with their transaction IDs before the first is sent; meanwhile the policy is applied
 // anew every half minute, and nothing is sent to the agent once it refuses; the wait, the number of questions and the number
 // and lengths of options have an end; no two keys of options count as one.
-import { sameKey } from "../intake/replies-to-agents.ts";
+import { sameKey } from "../intake/continued-exchanges.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import { questionParts } from "../matrix/answer-events.ts";

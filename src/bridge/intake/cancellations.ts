@@ -5,10 +5,9 @@
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { Admission, NewCancel, NewNotice, Subject } from "../ledger/admission-types.ts";
 import type { CancelRefusal, SendPurpose } from "../ledger/states.ts";
+import { sameKey } from "./continued-exchanges.ts";
 import type { MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
-import { sameKey } from "./replies-to-agents.ts";
 
-/** The command that cancels a question, and the reaction. */
 export const CANCEL_COMMAND = "!cancel";
 export const CANCEL_REACTION = "❌";
 
@@ -36,7 +35,6 @@ export function cancelByCommand(
   return resultOf(([awaiting, open, asked].find(({ length }) => length > 0) ?? inThread).slice(-1), by);
 }
 
-/** Undefined when the reaction is no wish to cancel. */
 export function cancelByReaction(
   { room, sender, event, reactsTo, key }: ReactionEvent,
   subjects: readonly Subject[],

@@ -1,9 +1,12 @@
-// What a message goes on with: an exchange in which nobody paused, or a conversation with an agent. Pure.
-// Invariants: only a reply to the agent's ghost, or a message in that thread, continues a conversation, and only one of the
-// same person, because the agent may tell again what was said in it, in the same room and with the agent as it was pinned.
+// What a message goes on with: an exchange in which nobody paused, a conversation with an agent, or an agent's question. Pure.
+// Invariants: only a reply to the agent's ghost, or a message in that thread, continues a conversation or answers a question,
+// and only one of the same person, because the agent may tell again what was said in it, in the same room and with the agent
+// as it was pinned; each question is answered once; an answer to a question that has ended asks nothing new.
+import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
-import type { RecentAnswer, Subject } from "../ledger/admission-types.ts";
-import type { MessageEvent } from "./read-events.ts";
+import type { NewAnswer, OpenQuestion, RecentAnswer, Subject } from "../ledger/admission-types.ts";
+import { promptOf } from "./question-text.ts";
+import type { MessageEvent, ReactionEvent } from "./read-events.ts";
 
 /** Which answer of an exchange this message asks for, from 1: a program reacts at once, again and again. */
 export function agentTurnOf(message: MessageEvent, recent: readonly RecentAnswer[]): number {
@@ -42,4 +45,101 @@ export function contextOf(
   );
   const replied = continued.findLast(({ event, purpose }) => event === inReplyTo && purpose !== undefined);
   return (replied ?? continued.findLast(({ event }) => event === threadRoot))?.contextId;
+}
+
+/**
+ * The answer that a message gives: to the question it replies to, or to the latest open one in its thread, unless it mentions
+ * somebody else's ghost. @param answered what earlier messages of the transaction gave
+ */
+export function answerIn(
+  message: MessageEvent,
+  open: readonly OpenQuestion[],
+  answered: readonly NewAnswer[],
+  nameOf: (ghost: GhostMxid) => string | undefined,
+): NewAnswer | undefined {
+  const { inReplyTo, threadRoot, sender } = message;
+  const own = answerable(message, open, answered);
+  const replied = inReplyTo === undefined ? undefined : own.find(({ said }) => said.includes(inReplyTo));
+  const inThread =
+    threadRoot === undefined
+      ? undefined
+      : own.findLast(
+          (question) =>
+            [question.threadRoot, question.source, ...question.said].includes(threadRoot) &&
+            message.mentions.every((user) => user === question.ghost || user === sender),
+        );
+  const question = replied ?? inThread;
+  if (question === undefined) return undefined;
+  const text = promptOf(message, question.ghost, nameOf(question.ghost));
+  return {
+    ...answerTo(question, message, chosen(question.options, text) ?? text),
+    attachment: message.attachment,
+  };
+}
+
+function answerTo(question: OpenQuestion, by: MessageEvent | ReactionEvent, text: string): NewAnswer {
+  const { delegation, source, ghost, room, threadRoot } = question;
+  const indexDigest = by.type === "message" ? by.indexDigest : undefined;
+  return { delegation, source, ghost, room, threadRoot, event: by.event, indexDigest, text };
+}
+
+/** What a message answers too late: by a reply to the agent's question, or in its thread before the wait ended. */
+export function endedQuestion(message: MessageEvent, subjects: readonly Subject[]): Subject | undefined {
+  const { inReplyTo, threadRoot, sender, room, originServerTs } = message;
+  const own = subjects.filter(
+    (subject) =>
+      subject.room === room &&
+      subject.sender === sender &&
+      subject.endedBy !== undefined &&
+      subject.endedBy !== "answered",
+  );
+  return (
+    own.findLast(({ event, purpose }) => event === inReplyTo && purpose === "question") ??
+    own.findLast(
+      ({ event, ghost, endedBy, endedAt = Number.POSITIVE_INFINITY }) =>
+        event === threadRoot &&
+        endedBy === "input_wait_elapsed" &&
+        originServerTs <= endedAt &&
+        message.mentions.every((user) => user === ghost || user === sender),
+    )
+  );
+}
+
+/** The answer that a reaction gives; undefined when its key chooses no option of an open question. */
+export function answerByReaction(
+  reaction: ReactionEvent,
+  open: readonly OpenQuestion[],
+  answered: readonly NewAnswer[],
+): NewAnswer | undefined {
+  const question = answerable(reaction, open, answered).find(({ said }) => said.includes(reaction.reactsTo));
+  const text = question && chosen(question.options, reaction.key);
+  return question === undefined || text === undefined ? undefined : answerTo(question, reaction, text);
+}
+
+/** The questions in the room of an event that its sender may answer. */
+function answerable(
+  { room, sender }: MessageEvent | ReactionEvent,
+  open: readonly OpenQuestion[],
+  answered: readonly NewAnswer[],
+): readonly OpenQuestion[] {
+  return open.filter(
+    (question) =>
+      question.room === room &&
+      question.sender === sender &&
+      !answered.some(({ delegation }) => delegation === question.delegation),
+  );
+}
+
+function chosen(options: OpenQuestion["options"], text: string): string | undefined {
+  return options.find(({ key }) => sameKey(key, text))?.value;
+}
+
+const LENGTH_MAX = 64;
+const EMOJI_MARKS = /[\u{fe0f}\u{20e3}]/gu;
+const plain = (key: string) => key.replace(EMOJI_MARKS, "").trim().toLowerCase();
+
+/** Whether people see two reactions as one: "1" stands for the keycap 1. A long text is no key; anybody may send one. */
+export function sameKey(left: string, right: string): boolean {
+  if (left.length > LENGTH_MAX || right.length > LENGTH_MAX) return false;
+  return plain(left) === plain(right);
 }

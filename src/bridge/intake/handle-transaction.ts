@@ -3,13 +3,15 @@
 // Invariants: no cryptographic machine is called while the database transaction is open; a machine that does not answer
 // delays nothing, for what it missed is still at the homeserver and is fetched by a catchup.
 import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { Admission, Admitted, Capacity, MalformedEvent } from "../ledger/admission-types.ts";
-import type { RoomOrder } from "../ledger/late-events.ts";
 import type { Ledger } from "../ledger/ledger.ts";
+import { isPassing } from "../ledger/postgres-servers.ts";
+import type { RoomOrder } from "../ledger/room-order.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 import { redactedIn } from "./cancellations.ts";
 import {
@@ -28,7 +30,6 @@ import { readDevicePart } from "./transaction-extensions.ts";
 
 /** The ghosts' devices, as far as intake needs them. */
 export interface IntakeDevices extends Decryptor {
-  /** Resolves when what came for the devices is durable. */
   receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>): Promise<unknown>;
   owns(ghost: GhostMxid): boolean;
   /** The devices of all ghosts, whichever process owns their machines. */
@@ -42,7 +43,6 @@ export interface EncryptedIntake {
   readonly takesPart: boolean;
   readonly plainInEncrypted: boolean;
   readonly keyWaitMs: number;
-  /** Takes the events that no machine has answered for. */
   readonly recent: Pick<RecentEvents, "keep">;
 }
 
@@ -52,11 +52,8 @@ export interface IntakeOptions {
   readonly namespace: Namespace;
   readonly clock: Clock;
   readonly capacity: Capacity;
-  readonly noticeIntervalMs: number;
-  /** How long an agent's conversation may be continued. */
   readonly contextLifetimeMs: number;
   readonly slotFor?: Admission["slotFor"];
-  /** Absent when `encryption.mode` is `refuse`. */
   readonly encryption?: EncryptedIntake | undefined;
   /** What a transaction waits for, for five seconds at most: a catchup that comes before it in order. */
   readonly ready?: () => Promise<void>;
@@ -64,7 +61,6 @@ export interface IntakeOptions {
 
 export interface HandledTransaction extends Admitted {
   readonly read: ReadEvents;
-  /** Whether ghosts' memberships changed, so that there may be something to do about rooms. */
   readonly roomStateChanged: boolean;
   /** To-device messages and other parts for devices that could not be read, or are for nobody here. */
   readonly ignoredForDevices: number;
@@ -160,7 +156,6 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       decryptedIn,
       derive: (known) => interpretMessages(asked, known, byGhost, namespace),
       capacity: options.capacity,
-      noticeIntervalMs: options.noticeIntervalMs,
       slotFor: options.slotFor,
     });
     return {
@@ -176,3 +171,36 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
 
 const isNamed = (event: MalformedEvent): event is MalformedEvent & { event: EventId; room: RoomId } =>
   event.event !== undefined && event.room !== undefined;
+
+const AGAIN_MS = 100;
+/** When the last try begins. Where a server hangs, a try takes some 25 s; Synapse gives a transaction up after a minute. */
+const BEGIN_MS_MAX = 25_000;
+
+/** Whether the database is away; a ghost's device throws only because its keys could not be committed. */
+function mayPass(error: unknown): boolean {
+  const isOfDevice = error instanceof DrawbridgeError && error.code === "device_unavailable";
+  return isOfDevice || isPassing(error);
+}
+
+/**
+ * Has a transaction wait for a database that is away for a moment, such as during a failover: the homeserver would come again
+ * by itself, but ever more rarely. Only a failure that passes is waited for, and the transaction is handled again as a whole.
+ * @param stop ends the wait: then the failure is thrown
+ */
+export function throughFailover(
+  handle: TransactionHandler,
+  clock: Clock,
+  stop: AbortSignal,
+): TransactionHandler {
+  return async (...transaction) => {
+    const until = clock.now() + BEGIN_MS_MAX;
+    for (;;) {
+      try {
+        return await handle(...transaction);
+      } catch (error) {
+        if (!mayPass(error) || stop.aborted || clock.now() + AGAIN_MS > until) throw error;
+        await clock.sleep(AGAIN_MS, stop).catch(() => undefined);
+      }
+    }
+  };
+}

@@ -6,7 +6,6 @@ import {
   type EventId,
   type GhostMxid,
   localpartOf,
-  type RoomId,
   serverOf,
   type UserId,
 } from "../../domain/identifiers.ts";
@@ -21,7 +20,6 @@ import {
   type NewAnswer,
   type NewCancel,
   type NewDelegation,
-  type NewIntakeEnvelope,
   type NewNotice,
   type Posted,
   type RoomStateEvent,
@@ -36,12 +34,11 @@ import {
   cancelRefused,
   redactedIn,
 } from "./cancellations.ts";
-import { agentTurnOf, contextOf } from "./continued-exchanges.ts";
+import { agentTurnOf, answerByReaction, answerIn, contextOf, endedQuestion } from "./continued-exchanges.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, questionTextOf } from "./question-text.ts";
 import type { MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
-import { answerByReaction, answerIn, endedQuestion } from "./replies-to-agents.ts";
 
 const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([
   ["!agents", "agent_directory"],
@@ -58,7 +55,7 @@ export function roomStateOf(
 ): RoomStateEvent[] {
   return events.flatMap((event): RoomStateEvent[] => {
     const { room } = event;
-    if (event.type === "encryption") return [{ kind: "encryption", room, event: event.event }];
+    if (event.type === "encryption") return [{ kind: "encryption", room }];
     if (event.type !== "membership" || event.membership === "knock") return [];
     const { user, membership, sender, direct, originServerTs } = event;
     if (!namespace.isGhost(user)) {
@@ -75,7 +72,6 @@ export function roomStateOf(
   });
 }
 
-/** Messages and reactions that could ask something, and encrypted events that could contain such. */
 export function candidatesOf(
   events: readonly ReadableEvent[],
   namespace: Namespace,
@@ -116,7 +112,6 @@ export function postedIn(events: readonly ReadableEvent[], namespace: Namespace)
   });
 }
 
-/** The rooms and events whose facts `derive` needs from the ledger. */
 export function aboutOf(
   candidates: readonly MessageEvent[],
   partnerGhosts: readonly PartnerGhosts[] = [],
@@ -140,7 +135,7 @@ export function aboutOf(
 }
 
 /** The ghosts a message is addressed to: by mention, in a direct room, by reply, in a thread of theirs. */
-function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namespace): Set<GhostMxid> {
+function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namespace): GhostMxid[] {
   const ghosts = new Set<GhostMxid>(message.mentions.filter((user) => namespace.isGhost(user)));
   const { inReplyTo, threadRoot, room } = message;
   for (const subject of known.subjects.filter((one) => one.room === room)) {
@@ -152,9 +147,7 @@ function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namesp
   // A ghost outside the room can neither answer nor read the message. For an unknown room (a new database) the
   // homeserver is trusted: it sends only events of rooms with a ghost.
   const present = known.ghostsIn.get(room);
-  const isKnown = present !== undefined || known.ghostsGone.has(room);
-  if (isKnown) for (const ghost of ghosts) if (!present?.has(ghost)) ghosts.delete(ghost);
-  return ghosts;
+  return [...ghosts].filter((ghost) => present === undefined || present.has(ghost)).sort();
 }
 
 /** A sender who may ask no agent gets no list of agents either. */
@@ -225,8 +218,9 @@ export function interpretMessages(
     else if (result !== undefined) cancel(result, reaction);
   }
   const envelopes = waiting
-    .filter(({ room }) => mayHoldGhost(room, known))
-    .map(({ position, event, room, sender, originServerTs, fingerprint }): NewIntakeEnvelope => {
+    // An unknown room counts as one with a ghost: the homeserver sends only events of such rooms.
+    .filter(({ room }) => known.ghostsIn.get(room)?.size !== 0)
+    .map(({ position, event, room, sender, originServerTs, fingerprint }) => {
       return { position, event, room, sender, originServerTs, fingerprint, deadline };
     });
   for (const message of candidates) {
@@ -259,7 +253,7 @@ export function interpretMessages(
       notices.push(answerRefused(ended, event));
       continue;
     }
-    for (const ghost of [...addressedBy(message, known, namespace)].sort()) {
+    for (const ghost of addressedBy(message, known, namespace)) {
       const target = targets.get(ghost);
       // A ghost whose agent was removed answers with a notice instead of silence.
       const removed = target === undefined && known.ghostsIn.get(room)?.has(ghost);
@@ -287,9 +281,4 @@ export function interpretMessages(
     }
   }
   return { delegations, answers, cancels, notices, envelopes };
-}
-
-/** An unknown room counts as one with a ghost: the homeserver sends only events of such rooms. */
-function mayHoldGhost(room: RoomId, known: KnownFacts): boolean {
-  return (known.ghostsIn.get(room)?.size ?? 0) > 0 || !known.ghostsGone.has(room);
 }

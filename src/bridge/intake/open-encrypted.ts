@@ -23,19 +23,16 @@ const BUDGET_MS = 2_000;
 /** Of a room that nothing is known of, so many ghosts are tried. */
 const UNKNOWN_ROOM_GHOSTS_MAX = 16;
 
-/** What the ghosts' devices make of an encrypted event. */
 export type Decryption =
   | ({ readonly kind: "decrypted" } & Inside)
   | { readonly kind: "missing_key" | "refused" | "unavailable" };
 
 const UNAVAILABLE: Decryption = { kind: "unavailable" };
 
-/** The ghosts' devices, as far as intake reads with them. */
 export interface Decryptor {
   decrypt(ghosts: readonly GhostMxid[], event: EncryptedEvent, timeoutMs: number): Promise<Decryption>;
 }
 
-/** An event that becomes an intake envelope. */
 export interface WaitingEvent extends EncryptedEvent {
   readonly fingerprint: Buffer;
   /** No machine of its ghosts has answered. */

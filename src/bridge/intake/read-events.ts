@@ -6,28 +6,16 @@ import {
   parseEventId,
   parseRoomId,
   parseUserId,
-  type RoomId,
   type TransactionId,
   type UserId,
 } from "../../domain/identifiers.ts";
 import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
-import type { MalformedEvent } from "../ledger/admission-types.ts";
+import type { MalformedEvent, RoomEvent } from "../ledger/admission-types.ts";
 import type { Attachment } from "../ledger/prompts.ts";
 import { transactionIdIn } from "../ledger/transaction-ids.ts";
 import { isMarkedAutomated } from "../matrix/automated.ts";
-import { type LeadingMention, leadingMention } from "./leading-mention.ts";
 import { readAttachment } from "./read-attachment.ts";
-
-/** What every event of a room has (Matrix client-server API, "Room event format"). */
-interface RoomEvent {
-  readonly event: EventId;
-  readonly room: RoomId;
-  readonly sender: UserId;
-  readonly originServerTs: number;
-  /** Its position among the events that came with it, from 0, in the homeserver's order. */
-  readonly position: number;
-}
 
 export interface MessageEvent extends RoomEvent {
   readonly type: "message";
@@ -36,13 +24,11 @@ export interface MessageEvent extends RoomEvent {
   readonly body: string;
   readonly attachment: Attachment | undefined;
   readonly mentions: readonly UserId[];
-  /** Undefined when it begins otherwise, or its sender's client writes no HTML. */
   readonly leading?: LeadingMention | undefined;
   readonly threadRoot: EventId | undefined;
   /** The event replied to, unless it only stands there for clients that know no threads. */
   readonly inReplyTo: EventId | undefined;
   readonly isAutomated: boolean;
-  /** The transaction ID that a ghost's event carries. */
   readonly sentAs: TransactionId | undefined;
   /** Of a message that stood in a ciphertext: the same for each replay of that ciphertext. */
   readonly indexDigest: Buffer | undefined;
@@ -65,9 +51,7 @@ export interface MembershipEvent extends RoomEvent {
 export interface EncryptedEvent extends RoomEvent {
   readonly type: "encrypted";
   readonly raw: UnknownObject;
-  /** The marks of automated messages stand outside too. */
   readonly isAutomated: boolean;
-  /** So does the transaction ID that a ghost's event carries. */
   readonly sentAs: TransactionId | undefined;
 }
 
@@ -168,6 +152,37 @@ function readRelations(content: UnknownObject): Pick<MessageEvent, "threadRoot" 
     threadRoot,
     inReplyTo: inThread && relation["is_falling_back"] === true ? undefined : inReplyTo,
   };
+}
+
+/** The mention that a message begins with (Matrix client-server API, "User and room mentions"), as clients write it. */
+export interface LeadingMention {
+  readonly user: UserId;
+  readonly name: string;
+}
+
+/** What a reply quotes, in front of what it says itself. */
+const QUOTED = "<mx-reply>";
+const QUOTED_END = "</mx-reply>";
+const LINK =
+  /^\s*(?:<p>)?<a href="https:\/\/matrix\.to\/#\/([^"?]{1,1000})[^">]{0,1000}">([^<]{1,1000})<\/a>/;
+const ENTITIES: Readonly<Record<string, string>> = {
+  ...{ "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": "\u00a0" },
+};
+
+export function leadingMention({ formatted_body: html }: UnknownObject): LeadingMention | undefined {
+  if (typeof html !== "string") return undefined;
+  const own = html.startsWith(QUOTED) ? html.slice(html.indexOf(QUOTED_END) + QUOTED_END.length) : html;
+  const [, link = "", name = ""] = LINK.exec(own) ?? [];
+  const user = parseUserId(decoded(link));
+  return user && { user, name: name.replace(/&[#a-z0-9]+;/g, (entity) => ENTITIES[entity] ?? entity) };
+}
+
+function decoded(part: string): string | undefined {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return undefined;
+  }
 }
 
 /** What a content says of another event by a relation of this type; undefined when it has none. */

@@ -13,7 +13,6 @@ import { membersOf, type UnknownObject } from "../../domain/json.ts";
 import { parseUntrustedJson } from "../../domain/strict-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
 
-/** What intake counts; nothing of it is content. */
 export interface IntakeObserver {
   transaction(outcome: "committed" | "replayed" | "malformed" | "not_recorded" | "too_large"): void;
   /** From a transaction's arrival to its acknowledgement. */

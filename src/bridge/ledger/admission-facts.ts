@@ -2,9 +2,10 @@
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../domain/identifiers.ts";
 import type { About, KnownFacts, NewAnswer, OpenQuestion, RecentAnswer, Subject } from "./admission-types.ts";
 import { openOptions } from "./agent-questions.ts";
+import type { KnownPlaces } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./place-or-refuse.ts";
-import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
+import { indexKey, isFirstUse, type KnownIndices } from "./place-or-refuse.ts";
+import { columnsOf, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
 
 const FORGOTTEN_BEFORE = "(extract(epoch FROM before) * 1000)::float8";
 const FORGOTTEN = statement("forgotten_before")`SELECT ${FORGOTTEN_BEFORE} AS before FROM bridge_forgotten`;
@@ -50,21 +51,21 @@ const KNOWN_RELATED = statement("known_related_facts")`
          (SELECT d.id FROM bridge_delegations d WHERE d.room_id = a.room AND d.thread_root = a.root
             AND d.ghost_mxid = a.ghost ORDER BY d.sender_mxid DESC, d.id DESC LIMIT 1)), root, NULL FROM asked a
      ) about JOIN bridge_delegations d ON d.id = about.id) AS subjects,
-    (SELECT json_agg(json_build_object('room', d.room_id, 'event', d.matrix_event_id, 'threadRoot', d.thread_root,
-         'sender', d.sender_mxid, 'agentTurn', d.agent_turn, 'isPending', d.terminal_at IS NULL, 'said', ARRAY (
+    (SELECT json_agg(json_strip_nulls(json_build_object('room', d.room_id, 'event', d.matrix_event_id,
+         'threadRoot', d.thread_root, 'sender', d.sender_mxid, 'agentTurn', d.agent_turn, 'isPending', d.terminal_at IS NULL, 'said', ARRAY (
            SELECT s.event_id FROM bridge_sends s WHERE s.delegation_id = d.id AND s.event_id IS NOT NULL
            UNION ALL SELECT n.event_id FROM bridge_notices n
              WHERE n.room_id = d.room_id AND n.kind = 'policy_denied' AND n.ghost_mxid = d.ghost_mxid
-               AND n.source_event_id = d.matrix_event_id AND n.event_id IS NOT NULL)))
+               AND n.source_event_id = d.matrix_event_id AND n.event_id IS NOT NULL))))
        FROM bridge_delegations d
        WHERE cardinality($2::text[]) > 0 AND d.room_id = ANY ($1)
          AND (d.state = 'reply_pending' OR d.terminal_reason IN ('answered', 'agent_turns_exceeded'))
          AND COALESCE(d.terminal_at, 'infinity') > $3) AS answers,
-    (SELECT json_agg(json_build_object('delegation', d.id::text, 'room', d.room_id, 'source', d.matrix_event_id,
-         'threadRoot', d.thread_root, 'ghost', d.ghost_mxid, 'sender', d.sender_mxid,
+    (SELECT json_agg(json_strip_nulls(json_build_object('delegation', d.id::text, 'room', d.room_id,
+         'source', d.matrix_event_id, 'threadRoot', d.thread_root, 'ghost', d.ghost_mxid, 'sender', d.sender_mxid,
          'options', encode(d.options, 'base64'), 'said', ARRAY (
            SELECT s.event_id FROM bridge_sends s
-           WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.event_id IS NOT NULL)) ORDER BY d.id)
+           WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.event_id IS NOT NULL))) ORDER BY d.id)
        FROM bridge_delegations d
        WHERE cardinality($2::text[]) > 0 AND d.room_id = ANY ($1) AND d.state = 'awaiting_input'
          AND d.prompt IS NULL AND d.cancel_requested_at IS NULL AND d.input_until IS NOT NULL) AS questions`;
@@ -75,24 +76,15 @@ const REACTION_MS = 30_000;
 /** How far a homeserver's clock may be ahead of the bridge's. */
 const CLOCK_SKEW_MS = 60 * 60_000;
 
-/** What is known of the events that others refer to, and of partners; absent where nothing refers to anything. */
-interface RelatedRow {
-  readonly partners: readonly (readonly [RoomId, ServerName])[] | null;
-  readonly answers: readonly (Omit<RecentAnswer, "threadRoot"> & { threadRoot: EventId | null })[] | null;
-  readonly subjects: readonly Subject[] | null;
-  readonly questions:
-    | readonly (Omit<OpenQuestion, "threadRoot" | "options"> & {
-        threadRoot: EventId | null;
-        options: string | null;
-      })[]
-    | null;
-}
-
-export interface KnownRow extends KnownPlaces, Partial<RelatedRow> {
-  /** An upper bound of what is open now. */
+/** What is known of the events that others refer to, and of partners, is absent where nothing refers to anything. */
+export interface KnownRow extends KnownPlaces {
   readonly open_global_max: number;
   readonly forgotten_before: number;
-  readonly ghosts: readonly (readonly [string, string, "invite" | "join" | "leave", boolean])[] | null;
+  readonly ghosts: readonly (readonly [RoomId, GhostMxid, "invite" | "join" | "leave", boolean])[] | null;
+  readonly partners?: readonly (readonly [RoomId, ServerName])[] | null;
+  readonly answers?: readonly RecentAnswer[] | null;
+  readonly subjects?: readonly Subject[] | null;
+  readonly questions?: readonly (Omit<OpenQuestion, "options"> & { readonly options?: string })[] | null;
 }
 
 /** @param now milliseconds since the Unix epoch: what was said long before is no recent answer */
@@ -102,17 +94,10 @@ export async function readKnown(
   now: number,
 ): Promise<KnownRow> {
   const isAlone = related.length + threads.length + partnerGhosts.length === 0;
+  const more = [toTime(now - REACTION_MS), JSON.stringify(partnerGhosts), JSON.stringify(threads)];
   const [known, about] = await Promise.all([
     oneRow<KnownRow>(on, KNOWN, [rooms]),
-    isAlone
-      ? undefined
-      : oneRow<RelatedRow>(on, KNOWN_RELATED, [
-          rooms,
-          related,
-          toTime(now - REACTION_MS),
-          JSON.stringify(partnerGhosts),
-          JSON.stringify(threads),
-        ]),
+    isAlone ? undefined : oneRow<Partial<KnownRow>>(on, KNOWN_RELATED, [rooms, related, ...more]),
   ]);
   return { ...known, ...about };
 }
@@ -123,75 +108,48 @@ export async function readForgotten(on: Queryable): Promise<number> {
 }
 
 export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
+  const ghosts = row.ghosts ?? [];
   const ghostsIn = new Map<RoomId, Set<GhostMxid>>();
-  const ghostsGone = new Map<RoomId, Set<GhostMxid>>();
   const directWith = new Map<RoomId, GhostMxid>();
-  for (const [room, ghost, membership, direct] of row.ghosts ?? []) {
-    const side = membership === "leave" ? ghostsGone : ghostsIn;
-    const set = side.get(room as RoomId) ?? new Set();
-    side.set(room as RoomId, set.add(ghost as GhostMxid));
-    if (direct && membership !== "leave") directWith.set(room as RoomId, ghost as GhostMxid);
+  for (const [room, ghost, membership, direct] of ghosts) {
+    const present = ghostsIn.get(room) ?? new Set();
+    ghostsIn.set(room, present);
+    if (membership === "leave") continue;
+    present.add(ghost);
+    if (direct) directWith.set(room, ghost);
   }
   for (const room of directWith.keys()) if ((ghostsIn.get(room)?.size ?? 0) > 1) directWith.delete(room);
   const partnersIn = new Map<RoomId, Set<ServerName>>();
   for (const [room, server] of row.partners ?? []) {
     partnersIn.set(room, (partnersIn.get(room) ?? new Set()).add(server));
   }
+  // The first ghost that is joined; one that is invited may never join: the invitation of a ghost without an agent is held.
+  const speakers = ghosts
+    .filter(([, , membership]) => membership === "join")
+    .toSorted(([, left], [, right]) => (left < right ? 1 : -1));
   return {
     forgottenBefore: row.forgotten_before + CLOCK_SKEW_MS,
     encryptedRooms: new Set(
       (row.rooms ?? []).filter(([, encrypted]) => encrypted).map(([room]) => room as RoomId),
     ),
     ghostsIn,
-    ghostsGone,
-    speakers: speakersOf(row),
+    speakers: new Map(speakers.map(([room, ghost]) => [room, ghost])),
     partnersIn,
     directWith,
     subjects: row.subjects ?? [],
-    recentAnswers: (row.answers ?? []).map((answer) => ({
-      ...answer,
-      threadRoot: answer.threadRoot ?? undefined,
-    })),
-    openQuestions: (row.questions ?? []).map((question) => ({
-      ...question,
-      threadRoot: question.threadRoot ?? undefined,
-      options:
-        question.options === null
-          ? []
-          : openOptions(
-              keys,
-              { event: question.source, ghost: question.ghost },
-              Buffer.from(question.options, "base64"),
-            ),
-    })),
-  };
-}
-
-/**
- * The first ghost of each room that is joined. One that is invited may never join: the invitation of a ghost that has no agent
- * is held.
- */
-export function speakersOf(row: KnownRow): ReadonlyMap<RoomId, GhostMxid> {
-  const joined = (row.ghosts ?? []).filter(([, , membership]) => membership === "join");
-  const inOrder = joined.toSorted(([, left], [, right]) => (left < right ? 1 : -1));
-  return new Map(inOrder.map(([room, ghost]) => [room as RoomId, ghost as GhostMxid]));
-}
-
-/** The counts that a row of facts holds. */
-export function knownOpen(row: KnownRow): {
-  readonly rooms: ReadonlyMap<string, number>;
-  readonly most: number;
-} {
-  return {
-    rooms: new Map((row.rooms ?? []).map(([room, , open]) => [room, open])),
-    most: row.open_global_max,
+    recentAnswers: row.answers ?? [],
+    openQuestions: (row.questions ?? []).map(({ options: sealed, ...question }) => {
+      const { source: event, ghost } = question;
+      const options =
+        sealed === undefined ? [] : openOptions(keys, { event, ghost }, Buffer.from(sealed, "base64"));
+      return { ...question, options };
+    }),
   };
 }
 
 const INDICES = statement("known_indices")`
-  SELECT index_digest, matrix_event_id FROM bridge_megolm_indices WHERE index_digest = ANY ($1::bytea[])`;
+  SELECT index_digest AS digest, matrix_event_id AS event FROM bridge_megolm_indices WHERE index_digest = ANY ($1::bytea[])`;
 
-/** What an event is taken for that stood in a ciphertext. */
 type IndexUse = Pick<NewAnswer, "indexDigest" | "event">;
 
 /**
@@ -205,8 +163,8 @@ export async function indexOwners(
 ): Promise<KnownIndices> {
   const digests = uses.flatMap(({ indexDigest }) => indexDigest ?? []);
   if (digests.length === 0) return new Map();
-  const found = await rows<{ index_digest: Buffer; matrix_event_id: string }>(on, INDICES, [digests]);
-  const owners = new Map(found.map((row) => [indexKey(row.index_digest), row.matrix_event_id as EventId]));
+  const found = await rows<{ digest: Buffer; event: EventId }>(on, INDICES, [digests]);
+  const owners = new Map(found.map(({ digest, event }) => [indexKey(digest), event]));
   const placeOf = new Map(order.map((event, place) => [event, place]));
   const inOrder = uses.toSorted(
     (left, right) => (placeOf.get(left.event) ?? 0) - (placeOf.get(right.event) ?? 0),
@@ -230,13 +188,7 @@ export async function recordIndices(
   owners: KnownIndices,
   now: number,
 ): Promise<void> {
-  const used = uses.flatMap(({ indexDigest, event }) =>
-    indexDigest === undefined || !isFirstUse(owners, { indexDigest, event }) ? [] : { indexDigest, event },
-  );
+  const used = uses.filter((use) => use.indexDigest !== undefined && isFirstUse(owners, use));
   if (used.length === 0) return;
-  await rows(on, RECORD_INDICES, [
-    used.map(({ indexDigest }) => indexDigest),
-    used.map(({ event }) => event),
-    toTime(now),
-  ]);
+  await rows(on, RECORD_INDICES, [...columnsOf(used, "indexDigest", "event"), toTime(now)]);
 }

@@ -9,16 +9,15 @@ import type {
   TransactionId,
   UserId,
 } from "../../domain/identifiers.ts";
+import type { BridgeConfig } from "../config.ts";
 import type { DeviceMail } from "./device-inbox.ts";
-import type { RoomOrder } from "./late-events.ts";
 import type { ClaimedDelegation } from "./leases.ts";
-import type { Attachment } from "./prompts.ts";
+import type { Attachment, Prompt } from "./prompts.ts";
+import type { RoomOrder } from "./room-order.ts";
 import type { NoticeKind, NoticeReason, SendPurpose, TerminalReason } from "./states.ts";
 
-/** How an event arrived: by transaction, or by catchup. */
 export type Ingress = "transaction" | "recovered";
 
-/** A membership event of a ghost, as intake read it. */
 export interface GhostMembershipEvent {
   readonly kind: "ghost";
   readonly room: RoomId;
@@ -28,44 +27,38 @@ export interface GhostMembershipEvent {
   readonly direct: boolean;
   /** An invitation of a ghost that no agent has is recorded, and refused, only if the ghost had one before. */
   readonly hasAgent: boolean;
-  /** Milliseconds, as the event states. */
   readonly originServerTs?: number;
 }
 
-/** A membership event of a user that is not a ghost. */
-export interface MemberEvent {
-  readonly kind: "member";
-  readonly room: RoomId;
-  readonly user: UserId;
-  readonly joined: boolean;
-}
+/** Of a user that is not a ghost: whether it joined. Encryption is never switched off again. */
+export type RoomStateEvent =
+  | GhostMembershipEvent
+  | { readonly kind: "member"; readonly room: RoomId; readonly user: UserId; readonly joined: boolean }
+  | { readonly kind: "encryption"; readonly room: RoomId };
 
-/** Encryption was switched on; it is never switched off again. */
-export interface EncryptionEvent {
-  readonly kind: "encryption";
-  readonly room: RoomId;
+/** What every event of a room has (Matrix client-server API, "Room event format"). */
+export interface RoomEvent {
   readonly event: EventId;
+  readonly room: RoomId;
+  readonly sender: UserId;
+  readonly originServerTs: number;
+  /**
+   * Its position among the events that came with it, from 0, in the homeserver's order: places in a room are given in this
+   * order.
+   */
+  readonly position: number;
 }
-
-export type RoomStateEvent = GhostMembershipEvent | MemberEvent | EncryptionEvent;
 
 /** An (event, ghost) pair that is to become a delegation. */
-export interface NewDelegation {
-  /** Index of its event in the transaction: places in the room are given in this order. */
-  readonly position: number;
-  readonly event: EventId;
-  readonly room: RoomId;
+export interface NewDelegation extends RoomEvent {
   readonly ghost: GhostMxid;
   readonly agent: AgentId;
   readonly targetFingerprint: string;
-  readonly sender: UserId;
-  readonly originServerTs: number;
   readonly threadRoot: EventId | undefined;
   /** Its number in an exchange in which nobody paused: 1 for a person's question. */
   readonly agentTurn: number;
   readonly prompt: string;
   readonly attachment?: Attachment | undefined;
-  /** The agent's conversation that it continues. */
   readonly contextId?: string | undefined;
   /** Why it is refused whatever the capacity is. */
   readonly refused?: TerminalReason | undefined;
@@ -74,13 +67,7 @@ export interface NewDelegation {
 }
 
 /** An encrypted event whose key is missing. It takes a place in its room. */
-export interface NewIntakeEnvelope {
-  /** Index of the event in the transaction. */
-  readonly position: number;
-  readonly event: EventId;
-  readonly room: RoomId;
-  readonly sender: UserId;
-  readonly originServerTs: number;
+export interface NewIntakeEnvelope extends RoomEvent {
   /** SHA-256 of the event as the homeserver gave it; the event that is fetched again later must have the same. */
   readonly fingerprint: Buffer;
   /** When it expires, milliseconds since the Unix epoch. */
@@ -88,27 +75,12 @@ export interface NewIntakeEnvelope {
 }
 
 /** What somebody answers to the question of an agent. */
-export interface NewAnswer {
-  readonly delegation: string;
-  /** The delegation's question, and the ghost it was put to. */
-  readonly source: EventId;
-  readonly ghost: GhostMxid;
-  readonly room: RoomId;
-  readonly threadRoot: EventId | undefined;
-  readonly event: EventId;
-  /** As of a new delegation; absent of a reaction, which is not encrypted. */
-  readonly indexDigest?: Buffer | undefined;
-  readonly text: string;
-  readonly attachment?: Attachment | undefined;
-}
+export interface NewAnswer extends NewCancel, Prompt, Omit<DelegationEvents, "sender"> {}
 
-/** Somebody's wish to cancel what they asked. */
-export interface NewCancel {
+/** Somebody's wish to cancel what they asked, by `event`. */
+export interface NewCancel extends Partial<Pick<NewDelegation, "indexDigest">> {
   readonly delegation: string;
-  /** The event that says so. */
   readonly event: EventId;
-  /** As of a new delegation; absent of a reaction, which is not encrypted. */
-  readonly indexDigest?: Buffer | undefined;
 }
 
 /** An event that a ghost sent, as it came back from the homeserver. */
@@ -125,7 +97,6 @@ export interface NewNotice {
   readonly room: RoomId;
   readonly ghost: GhostMxid;
   readonly source: EventId;
-  /** Who asked for the list of agents. */
   readonly asker?: UserId;
   readonly threadRoot: EventId | undefined;
   readonly reason?: NoticeReason;
@@ -144,14 +115,13 @@ export interface MalformedEvent {
 /** What a ghost said a moment ago: an answer, or that it does not answer any more. */
 export interface RecentAnswer {
   readonly room: RoomId;
-  /** The question. */
+  /** Of the question. */
   readonly event: EventId;
   readonly threadRoot: EventId | undefined;
   readonly sender: UserId;
   readonly agentTurn: number;
   /** The events in which it was said, as far as the homeserver has named them. */
   readonly said: readonly EventId[];
-  /** The answer is being sent. */
   readonly isPending: boolean;
 }
 
@@ -163,32 +133,26 @@ export interface QuestionOption {
   readonly value: string;
 }
 
-/** A question of an agent that nobody has answered yet. */
-export interface OpenQuestion {
+/** A delegation with its question `source`, and who asked that. */
+interface DelegationEvents {
   readonly delegation: string;
   readonly room: RoomId;
-  /** The event of the delegation's own question. */
   readonly source: EventId;
   readonly threadRoot: EventId | undefined;
   readonly ghost: GhostMxid;
-  /** Who asked the agent, and may answer it. */
   readonly sender: UserId;
-  /** The events of the agent's questions in this delegation, as far as the homeserver has named them. */
-  readonly said: readonly EventId[];
+}
+
+/** A question of an agent that nobody has answered yet; `said` are the events of all its questions, as far as known. */
+export interface OpenQuestion extends DelegationEvents, Pick<RecentAnswer, "said"> {
   readonly options: readonly QuestionOption[];
 }
 
 /** An event that concerns a delegation: one that was sent for it, its question, or the root of its thread. */
-export interface Subject {
+export interface Subject extends DelegationEvents {
   readonly event: EventId;
-  readonly room: RoomId;
   /** What it was sent for; undefined for what people said. */
   readonly purpose: SendPurpose | undefined;
-  readonly delegation: string;
-  readonly source: EventId;
-  readonly threadRoot: EventId | undefined;
-  readonly ghost: GhostMxid;
-  readonly sender: UserId;
   readonly targetFingerprint: string;
   readonly contextId: string | undefined;
   /** Milliseconds since the Unix epoch; undefined while it is open. */
@@ -202,10 +166,8 @@ export interface KnownFacts {
   /** Whether an event that was sent before this was handled is not remembered any more. */
   readonly forgottenBefore: number;
   readonly encryptedRooms: ReadonlySet<RoomId>;
-  /** Ghosts that are, or may be, in a room: all recorded ones that have not left. */
+  /** Ghosts that are, or may be, in a room: all recorded ones that have not left. A room without any record is missing. */
   readonly ghostsIn: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
-  /** Ghosts recorded as having left a room. */
-  readonly ghostsGone: ReadonlyMap<RoomId, ReadonlySet<GhostMxid>>;
   /** The ghost that sends what concerns no particular ghost, in each room with a joined one. */
   readonly speakers: ReadonlyMap<RoomId, GhostMxid>;
   /** Servers of partners that have a ghost of their own in a room. Known only where `About.partnerGhosts` asks for it. */
@@ -219,7 +181,6 @@ export interface KnownFacts {
    */
   readonly subjects: readonly Subject[];
   readonly recentAnswers: readonly RecentAnswer[];
-  /** In the order in which their delegations were admitted. */
   readonly openQuestions: readonly OpenQuestion[];
 }
 
@@ -248,26 +209,15 @@ export interface About {
   readonly partnerGhosts?: readonly { readonly server: string; readonly prefix: string }[];
 }
 
-/** The most that may be open. A share that is not named is unbounded. */
-export interface Capacity {
-  /** Delegations of a room. */
-  readonly room: number;
-  /** Delegations of the deployment. */
-  readonly global: number;
-  /** Delegations of the users of one server. */
-  readonly server?: number;
-  /** Delegations of one agent. */
-  readonly agent?: number;
-  /**
-   * Delegations of one agent, in all and from one server, that are taken although `global` or `server` is reached, up to
-   * twice that, so that agents which do not answer leave the others their places.
-   */
-  readonly agentReserve?: number;
-  /** Intake envelopes of a room. */
-  readonly roomEnvelopes?: number;
-  /** Intake envelopes of one sender, in all rooms. */
-  readonly senderEnvelopes?: number;
-}
+type Limits = BridgeConfig["limits"];
+
+/**
+ * The most that may be open. A share that is not named is unbounded. `agentReserve` of an agent, in all and from one server,
+ * are taken although `globalQueue` or `serverQueue` is reached, up to twice that, so that agents which do not answer leave
+ * the others their places.
+ */
+export type Capacity = Pick<Limits, "roomQueue" | "globalQueue"> &
+  Partial<Pick<Limits, "serverQueue" | "agentQueue" | "agentReserve" | "roomEnvelopes" | "senderEnvelopes">>;
 
 export interface Admission {
   readonly transactionId: string;
@@ -283,14 +233,12 @@ export interface Admission {
   readonly roomState: readonly RoomStateEvent[];
   /** Source events that the transaction's redactions name. */
   readonly redacted: readonly { readonly room: RoomId; readonly event: EventId }[];
-  /** Questions of agents among the events. */
   readonly posted?: readonly Posted[] | undefined;
   readonly about: About;
   /** Rooms in which an event was decrypted: their room keys are no longer missing. */
   readonly decryptedIn?: readonly RoomId[] | undefined;
   readonly derive: (known: KnownFacts) => Derived;
   readonly capacity: Capacity;
-  readonly noticeIntervalMs: number;
   /** A slot of this process for the question, if one is free and the process can answer in such a room. */
   readonly slotFor?: ((question: NewDelegation, isEncrypted: boolean) => ClaimSlot | undefined) | undefined;
 }
@@ -306,17 +254,12 @@ export interface ClaimSlot {
 export interface Admitted {
   /** True when every event was handled before; then nothing was written. */
   readonly replayed: boolean;
-  /** Delegations that were admitted. */
   readonly admitted: number;
-  /** Delegations that were refused. */
   readonly denied: number;
-  /** Questions of agents that were answered. */
   readonly answers: number;
   /** Intake envelopes that now await their keys. */
   readonly envelopes: number;
-  /** Intake envelopes that were refused. */
   readonly envelopesDenied: number;
-  readonly malformed: number;
   /** Delegations in workers' hands that are to be canceled. */
   readonly canceled: readonly string[];
   /** How many notices the transaction caused; some may be suppressed by their interval. */
@@ -332,7 +275,6 @@ export const NOTHING_ADMITTED: Admitted = {
   answers: 0,
   envelopes: 0,
   envelopesDenied: 0,
-  malformed: 0,
   canceled: [],
   notices: 0,
 };

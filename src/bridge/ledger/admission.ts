@@ -9,11 +9,9 @@ import type { EventId } from "../../domain/identifiers.ts";
 import {
   indexOwners,
   type KnownRow,
-  knownOpen,
   readForgotten,
   readKnown,
   recordIndices,
-  speakersOf,
   toFacts,
 } from "./admission-facts.ts";
 import {
@@ -24,26 +22,35 @@ import {
   type NewDelegation,
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
-import { admitAndClaim } from "./admit-and-claim.ts";
 import { recordAnswers, recordPosted } from "./agent-questions.ts";
 import { cancelDelegations, cancelRedacted } from "./cancellation.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
-import { keysFound } from "./envelope-expiry.ts";
-import { firstLaterPlaces, reorder } from "./late-events.ts";
-import type { ClaimedDelegation } from "./leases.ts";
-import { refusedEnvelopes, refusedJobs, writeNotices } from "./notices.ts";
+import { keysFound } from "./envelopes.ts";
+import { CLAIMED_COLUMNS, type ClaimedDelegation, type DelegationRow, toClaimed } from "./leases.ts";
+import { refusals, writeNotices } from "./notices.ts";
 import {
   isFirstUse,
   type Placed,
   type PlacedIntakeEnvelope,
+  type PlacedJob,
   place,
   roomTotals,
   STAGE_OF_DENIED,
 } from "./place-or-refuse.ts";
-import { inRooms, type Queryable, rows, statement, toTime, type Work } from "./postgres.ts";
+import {
+  columnsOf,
+  entities,
+  inRooms,
+  type Queryable,
+  rows,
+  statement,
+  toTime,
+  type Work,
+} from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
+import { firstLaterPlaces, reorder } from "./room-order.ts";
 import { applyRoomState } from "./room-state.ts";
 
 // A delegation or an intake envelope may be kept for longer than the row of its event, and its key is unique.
@@ -64,7 +71,7 @@ const ADMIT = `
   ), rooms AS (
     INSERT INTO bridge_rooms AS r (room_id, next_seq, head_at, open_count, gate_seq)
     SELECT room_id, 1 + places, CASE WHEN places > 0 AND gate IS DISTINCT FROM 1 THEN $1::timestamptz END, slots, gate
-    FROM unnest($3::text[], $4::int[], $5::int[], $20::bigint[]) AS u (room_id, places, slots, gate)
+    FROM unnest($3::text[], $4::int[], $5::int[], $6::bigint[]) AS u (room_id, places, slots, gate)
     ON CONFLICT (room_id) DO UPDATE SET
       next_seq = r.next_seq + excluded.next_seq - 1,
       open_count = r.open_count + excluded.open_count,
@@ -75,15 +82,15 @@ const ADMIT = `
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
        target_fingerprint, prompt, agent_turn, a2a_context_id, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at)
-    SELECT event, ($6::text[])[target], ($3::text[])[room], sender, ts, thread, $21, ($7::text[])[target],
-      ($8::text[])[target],
+    SELECT event, ($7::text[])[target], ($3::text[])[room], sender, ts, thread, $10, ($8::text[])[target],
+      ($9::text[])[target],
       prompt, turn, context, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       ${STAGE_OF_DENIED}, denied, $1,
       CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END
-    FROM unnest($9::text[], $10::int[], $11::int[], $12::text[], $13::bigint[], $14::text[], $15::bytea[],
-      $16::bigint[], $17::int[], $18::int[], $19::text[], $22::int[], $23::text[])
-      AS u (event, target, room, sender, ts, thread, prompt, seq, ordinal, siblings, denied, turn, context)`;
+    FROM unnest($11::int[], $12::int[], $13::bytea[], $14::text[], $15::text[], $16::bigint[], $17::text[],
+      $18::bigint[], $19::int[], $20::int[], $21::text[], $22::int[], $23::text[])
+      AS u (target, room, prompt, event, sender, ts, thread, seq, ordinal, siblings, denied, turn, context)`;
 
 const WRITE = statement("admit")`${ADMIT}) SELECT`;
 
@@ -101,14 +108,39 @@ const WRITE_ENVELOPES = statement("admit_envelopes")`
   SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, seq,
     CASE WHEN denied IS NULL THEN 'awaiting_key' ELSE 'denied' END, CASE WHEN denied IS NULL THEN $3::timestamptz END,
     $3, CASE WHEN denied IS NOT NULL THEN $3::timestamptz END, denied
-  FROM unnest($4::text[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::timestamptz[], $10::bigint[],
-    $11::text[]) AS u (event, room, sender, ts, fingerprint, deadline, seq, denied)`;
+  FROM unnest($4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bytea[], $10::bigint[],
+    $11::text[]) AS u (deadline, event, room, sender, ts, fingerprint, seq, denied)`;
 
 const WRITE_MALFORMED = statement("admit_malformed")`
   INSERT INTO bridge_malformed_events (event_sha256, transaction_id, reason, matrix_event_id, room_id, received_at)
   SELECT digest, $1, reason, event, room, $2
   FROM unnest($3::bytea[], $4::text[], $5::text[], $6::text[]) AS u (digest, reason, event, room)
   ON CONFLICT DO NOTHING`;
+
+// A single question that comes to the head of its room is claimed as it is admitted, which saves the round trip and the
+// commit of a claim before its agent is called. One that stands behind another is admitted as any other is.
+const ADMIT_AND_CLAIM = statement("admit_and_claim")`
+  WITH capacity AS (
+    UPDATE bridge_capacity SET admitted = admitted + 1
+  ), room AS (
+    INSERT INTO bridge_rooms AS r (room_id, next_seq, head_at, open_count) VALUES ($1, 2, $4, 1)
+    ON CONFLICT (room_id) DO UPDATE SET
+      next_seq = r.next_seq + 1,
+      open_count = r.open_count + 1,
+      head_at = CASE WHEN r.head_seq < r.next_seq THEN r.head_at ELSE excluded.head_at END
+    RETURNING (r.head_seq, r.head_ordinal) = ($5::bigint, 0) AS is_head
+  ), admitted AS (
+    INSERT INTO bridge_delegations AS d
+      (room_id, room_seq, room_ordinal, room_siblings, matrix_event_id, ghost_mxid, agent_id, target_fingerprint,
+       sender_mxid, origin_server_ts, thread_root, ingress, prompt, agent_turn, a2a_context_id, admitted_at,
+       state, fence, lease_holder, lease_until, tried_at)
+    SELECT $1, $5, 0, 1, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $2::timestamptz,
+      CASE WHEN is_head THEN 'dispatching' ELSE 'queued' END, is_head::int, CASE WHEN is_head THEN $3::text END,
+      CASE WHEN is_head THEN $4::timestamptz END, CASE WHEN is_head THEN $2::timestamptz END
+    FROM room
+    RETURNING ${CLAIMED_COLUMNS}, 'queued' AS "resumedFrom"
+  )
+  SELECT * FROM admitted WHERE fence > 0`;
 
 const REPLAY: Admitted = { ...NOTHING_ADMITTED, replayed: true };
 
@@ -117,6 +149,7 @@ const NOTHING: Derived = { delegations: [], answers: [], cancels: [], envelopes:
 async function admitOn(
   client: PoolClient,
   keys: ContentKeys,
+  noticeIntervalMs: number,
   refuseEncryptedRooms: boolean,
   admission: Admission,
   slotFor: NonNullable<Admission["slotFor"]>,
@@ -125,11 +158,9 @@ async function admitOn(
   const all = admission.events.map(({ event }) => event);
   const { redacted, posted = [], roomState, receivedAt, order = new Map() } = admission;
   await writeDeviceInbox(client, admission.mail ?? [], receivedAt);
-  const seal = (job: NewDelegation) =>
-    sealPrompt(keys, job.event, job.ghost, { text: job.prompt, attachment: job.attachment });
   const derive = (row: KnownRow) => {
-    const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(toFacts(row, keys));
-    return { row, found, sealed: new Map(found.delegations.map((job) => [job, seal(job)])) };
+    const known = toFacts(row, keys);
+    return { row, known, found: admission.about.rooms.length === 0 ? NOTHING : admission.derive(known) };
   };
   // Where nothing is written first, the facts are read first: the server inserts the rows while this process derives.
   const isReadAtOnce = redacted.length + posted.length + roomState.length + order.size === 0;
@@ -150,7 +181,7 @@ async function admitOn(
   const later = await firstLaterPlaces(client, order);
   // What retention deleted since the facts were read was inserted again, and is not new.
   const current = derivedAtOnce?.row.forgotten_before === forgottenBefore ? derivedAtOnce : undefined;
-  const { row, found, sealed } = current ?? derive(await readKnown(client, admission.about, receivedAt));
+  const { row, known, found } = current ?? derive(await readKnown(client, admission.about, receivedAt));
   const derived: Derived = {
     delegations: found.delegations.filter(isFresh),
     answers: found.answers.filter(isFresh),
@@ -160,17 +191,17 @@ async function admitOn(
   };
   // Before the rooms are locked, as delegations are everywhere.
   const done = await changeAsked(client, keys, derived, all, receivedAt);
-  const open = await countOpen(client, knownOpen(row), derived, admission.capacity);
+  const open = await countOpen(client, row, derived, admission.capacity);
   const placed = place(derived, row, done.indices, open, admission.capacity);
   const { jobs, envelopes } = placed;
-  const denied = jobs.filter((entry) => entry.denied !== null).length;
-  const envelopesDenied = envelopes.filter((entry) => entry.denied !== null).length;
-  const speakers = speakersOf(row);
+  const denied = jobs.filter((job) => job.denied !== null).length;
+  const envelopesDenied = envelopes.filter((envelope) => envelope.denied !== null).length;
   const notices = [
     ...derived.notices,
     ...done.notices,
-    ...refusedJobs(jobs),
-    ...refusedEnvelopes(envelopes, (room) => speakers.get(room)),
+    ...refusals(jobs),
+    // An intake envelope names no ghost.
+    ...refusals(envelopes.map((envelope) => ({ ...envelope, ghost: known.speakers.get(envelope.room) }))),
   ];
   const result = {
     replayed: false,
@@ -179,24 +210,20 @@ async function admitOn(
     answers: done.answers,
     envelopes: envelopes.length - envelopesDenied,
     envelopesDenied,
-    malformed: admission.malformed.length,
     canceled: [...canceled, ...done.canceled],
     notices: notices.length,
     claimed: undefined as ClaimedDelegation | undefined,
   };
-  const sealedOf = (job: NewDelegation) => sealed.get(job) ?? seal(job);
   const [first] = jobs;
   const isAlone = jobs.length === 1 && denied + envelopes.length + later.size === 0;
-  const isEncrypted = (row.rooms ?? []).some(([room, encrypted]) => encrypted && room === first?.job.room);
-  const slot = isAlone && first !== undefined ? slotFor(first.job, isEncrypted) : undefined;
+  const isEncrypted = first !== undefined && known.encryptedRooms.has(first.room);
+  const slot = isAlone && first !== undefined ? slotFor(first, isEncrypted) : undefined;
   const sent =
     first !== undefined && slot !== undefined
-      ? admitAndClaim(client, keys, admission, { ...first, sealedPrompt: sealedOf(first.job) }, slot).then(
-          (claimed) => {
-            result.claimed = claimed;
-          },
-        )
-      : writeJobs(client, admission, placed, sealedOf);
+      ? admitAndClaim(client, keys, admission, first, slot).then((claimed) => {
+          result.claimed = claimed;
+        })
+      : writeJobs(client, keys, admission, placed);
   const further = admission.malformed.length + notices.length + envelopes.length + later.size;
   if (further === 0 && done.uses.every(({ indexDigest }) => indexDigest === undefined))
     return { result, sent };
@@ -205,7 +232,7 @@ async function admitOn(
   await recordIndices(client, done.uses, done.indices, receivedAt);
   if (admission.malformed.length > 0) await writeMalformed(client, admission);
   if (result.admitted + result.envelopes > 0) await reorder(client, order, later, receivedAt);
-  await writeNotices(client, notices, receivedAt, admission.noticeIntervalMs);
+  await writeNotices(client, notices, receivedAt, noticeIntervalMs);
   return { result };
 }
 
@@ -234,44 +261,50 @@ export async function changeAsked(
   };
 }
 
+const seal = (keys: ContentKeys, { event, ghost, prompt: text, attachment }: NewDelegation) =>
+  sealPrompt(keys, event, ghost, { text, attachment });
+
 function writeJobs(
   client: PoolClient,
+  keys: ContentKeys,
   { receivedAt, ingress }: Admission,
   placed: Placed,
-  sealedOf: (job: NewDelegation) => Buffer,
 ): Promise<unknown> {
   const { jobs } = placed;
-  const time = toTime(receivedAt);
-  const denied = jobs.filter((entry) => entry.denied !== null).length;
+  const admitted = jobs.filter(({ denied }) => denied === null).length;
   const totals = roomTotals(placed);
   const roomIds = totals.map(({ room }) => room);
   // Each room and target is sent once; the rows refer to it by its position in the array, counted from 1.
-  const targets = [...new Map(jobs.map(({ job }) => [job.ghost, job])).values()];
-  return rows(client, denied === 0 ? WRITE : WRITE_WITH_REFUSALS, [
-    time,
-    jobs.length - denied,
-    roomIds,
-    totals.map(({ places }) => places),
-    totals.map(({ slots }) => slots),
-    targets.map((job) => job.ghost),
-    targets.map((job) => job.agent),
-    targets.map((job) => job.targetFingerprint),
-    jobs.map(({ job }) => job.event),
-    jobs.map(({ job }) => 1 + targets.findIndex((target) => target.ghost === job.ghost)),
-    jobs.map(({ job }) => 1 + roomIds.indexOf(job.room)),
-    jobs.map(({ job }) => job.sender),
-    jobs.map(({ job }) => job.originServerTs),
-    jobs.map(({ job }) => job.threadRoot ?? null),
-    jobs.map(({ job, denied: refused }) => (refused === null ? sealedOf(job) : null)),
-    jobs.map(({ seq }) => seq),
-    jobs.map(({ ordinal }) => ordinal),
-    jobs.map(({ siblings }) => siblings),
-    jobs.map(({ denied: refused }) => refused),
-    totals.map(({ gate }) => gate),
+  const targets = [...new Map(jobs.map((job) => [job.ghost, job])).values()];
+  const places = ["seq", "ordinal", "siblings", "denied"] as const;
+  return rows(client, admitted === jobs.length ? WRITE : WRITE_WITH_REFUSALS, [
+    toTime(receivedAt),
+    admitted,
+    ...columnsOf(totals, "room", "places", "slots", "gate"),
+    ...columnsOf(targets, "ghost", "agent", "targetFingerprint"),
     ingress,
-    jobs.map(({ job }) => job.agentTurn),
-    jobs.map(({ job }) => job.contextId ?? null),
+    jobs.map((job) => 1 + targets.findIndex((target) => target.ghost === job.ghost)),
+    jobs.map((job) => 1 + roomIds.indexOf(job.room)),
+    jobs.map((job) => (job.denied === null ? seal(keys, job) : null)),
+    ...columnsOf(jobs, "event", "sender", "originServerTs", "threadRoot"),
+    ...columnsOf(jobs, ...places, "agentTurn", "contextId"),
   ]);
+}
+
+/** Returns the question, if it was claimed. Only under its room's lock. */
+async function admitAndClaim(
+  on: Queryable,
+  keys: ContentKeys,
+  { ingress, receivedAt }: Admission,
+  job: PlacedJob,
+  { holder, leaseUntil }: ClaimSlot,
+): Promise<ClaimedDelegation | undefined> {
+  const [claimed] = await entities<DelegationRow>(on, ADMIT_AND_CLAIM, [
+    ...[job.room, toTime(receivedAt), holder, toTime(leaseUntil), job.seq],
+    ...[job.event, job.ghost, job.agent, job.targetFingerprint, job.sender, job.originServerTs],
+    ...[job.threadRoot ?? null, ingress, seal(keys, job), job.agentTurn, job.contextId ?? null],
+  ]);
+  return claimed && toClaimed(claimed, holder, keys);
 }
 
 async function writeEnvelopes(
@@ -283,29 +316,25 @@ async function writeEnvelopes(
     transactionId,
     ingress,
     toTime(receivedAt),
-    placed.map(({ envelope }) => envelope.event),
-    placed.map(({ envelope }) => envelope.room),
-    placed.map(({ envelope }) => envelope.sender),
-    placed.map(({ envelope }) => envelope.originServerTs),
-    placed.map(({ envelope }) => envelope.fingerprint),
-    placed.map(({ envelope }) => toTime(envelope.deadline)),
-    placed.map(({ seq }) => seq),
-    placed.map(({ denied }) => denied),
+    placed.map(({ deadline }) => toTime(deadline)),
+    ...columnsOf(placed, "event", "room", "sender", "originServerTs", "fingerprint", "seq", "denied"),
   ]);
 }
 
-async function writeMalformed(client: PoolClient, admission: Admission): Promise<void> {
-  await rows(client, WRITE_MALFORMED, [
-    admission.transactionId,
-    toTime(admission.receivedAt),
-    admission.malformed.map((event) => event.sha256),
-    admission.malformed.map((event) => event.reason),
-    admission.malformed.map((event) => event.event ?? null),
-    admission.malformed.map((event) => event.room ?? null),
-  ]);
+async function writeMalformed(
+  client: PoolClient,
+  { transactionId, receivedAt, malformed }: Admission,
+): Promise<void> {
+  const events = columnsOf(malformed, "sha256", "reason", "event", "room");
+  await rows(client, WRITE_MALFORMED, [transactionId, toTime(receivedAt), ...events]);
 }
 
-export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms: boolean) {
+export function createIntake(
+  pool: Pool,
+  keys: ContentKeys,
+  noticeIntervalMs: number,
+  refuseEncryptedRooms: boolean,
+) {
   return {
     /**
      * Commits a transaction of the homeserver. When it returns, everything is durable. Safe to repeat.
@@ -319,7 +348,7 @@ export function createIntake(pool: Pool, keys: ContentKeys, refuseEncryptedRooms
       const slotFor: Admission["slotFor"] = (...question) => (slot ??= admission.slotFor?.(...question));
       try {
         admitted = await inRooms(pool, roomIds, (client) =>
-          admitOn(client, keys, refuseEncryptedRooms, admission, slotFor),
+          admitOn(client, keys, noticeIntervalMs, refuseEncryptedRooms, admission, slotFor),
         );
       } finally {
         slot?.end(admitted?.claimed);

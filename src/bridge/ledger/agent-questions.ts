@@ -13,7 +13,6 @@ import { type Said, storing } from "./replies.ts";
 
 export interface AgentQuestion extends Said {
   readonly options: readonly QuestionOption[];
-  /** Names it among the states of its task. */
   readonly key: string | undefined;
   readonly taskId: string;
   readonly asked: number;

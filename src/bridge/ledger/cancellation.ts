@@ -3,7 +3,7 @@
 // Invariants: a cancellation is a durable intent; whoever holds the lease, in whichever process, ends the delegation; who
 // asked is told by the transition that ends it.
 import type { Admission, NewNotice } from "./admission-types.ts";
-import { expireUnheld } from "./envelope-expiry.ts";
+import { expireUnheld } from "./envelopes.ts";
 import { CANCEL_NOTICES } from "./notices.ts";
 import { oneRow, type Queryable, statement, toTime } from "./postgres.ts";
 import type { CancelReason } from "./states.ts";

@@ -3,25 +3,25 @@
 // share or the deployment leave each other agent its reserve, with which no more than twice the share is open; what awaits
 // a key has limits of its own and takes nothing from delegations. Rooms are locked one by one, so that two transactions
 // which run at once may together exceed a limit other than the room's by what each of them brings.
-import { serverOf, type UserId } from "../../domain/identifiers.ts";
-import type { Capacity, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
-import { type Queryable, rows, statement } from "./postgres.ts";
+import { serverOf } from "../../domain/identifiers.ts";
+import type { Capacity, Derived, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
+import { columnsOf, type Queryable, rows, type Statement, statement } from "./postgres.ts";
 import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 
-/** What is open before an admission: by room, agent, server, and by the room and the sender of intake envelopes. */
-export interface OpenCounts {
-  readonly total: number;
-  readonly rooms: ReadonlyMap<string, number>;
-  readonly shares: ReadonlyMap<string, number>;
+/** The facts that placing needs, as the database returns them. */
+export interface KnownPlaces {
+  /** Room, encrypted, open delegations, next place. */
+  readonly rooms: readonly (readonly [string, boolean, number, number])[] | null;
 }
+
+/** What is open before an admission, by share; of the share "" everything is. */
+export type OpenCounts = ReadonlyMap<string, number>;
 
 type EnvelopeDenial = (typeof INTAKE_ENVELOPE_REASONS.denied)[number];
 
-/** The share with what is taken from agents' reserves. */
 const withReserves = (most: number) => 2 * most;
-/** What users of one server have open of one agent. */
 const pairShare = (agent: string, server: string) => `pair ${server} ${agent}`;
-const queueShare = (room: string) => `queue ${room}`;
+export const queueShare = (room: string) => `queue ${room}`;
 
 // Nothing is counted further than it may go, so that the cost does not depend on how much is open; of a pair, the open
 // rows of its agent are read. What was counted to its end becomes the upper bound of all that is open.
@@ -31,7 +31,7 @@ const COUNT_OPEN = statement("count_open")`
   ), bound AS (
     UPDATE bridge_capacity SET counted_open = open, counted_at_admitted = admitted FROM counted WHERE open < $1
   )
-  SELECT NULL AS share, open FROM counted WHERE open < $1
+  SELECT '' AS share, open FROM counted WHERE open < $1
   UNION ALL SELECT 'agent ' || agent, (SELECT count(*)::int FROM (
     SELECT FROM bridge_delegations WHERE bridge_if_open(terminal_at, agent_id) = agent LIMIT $3) one)
   FROM unnest($2::text[]) agent
@@ -52,76 +52,62 @@ const COUNT_AWAITING = statement("count_awaiting")`
 /**
  * Counts what is open, as far as a limit. Agents and servers are counted only when what is open, with what is new, might
  * exceed a share.
- * @param most an upper bound of what is open in all rooms
+ * @param known with an upper bound of what is open in all rooms
  */
 export async function countOpen(
   on: Queryable,
-  known: { readonly rooms: OpenCounts["rooms"]; readonly most: number },
-  found: { readonly delegations: readonly NewDelegation[]; readonly envelopes: readonly NewIntakeEnvelope[] },
-  capacity: Capacity,
+  { rooms: known, open_global_max: most }: KnownPlaces & { readonly open_global_max: number },
+  { delegations, envelopes }: Pick<Derived, "delegations" | "envelopes">,
+  { globalQueue, agentQueue, serverQueue, agentReserve = 0 }: Capacity,
 ): Promise<OpenCounts> {
-  const shares = new Map<string, number>();
-  const { envelopes } = found;
-  if (envelopes.length > 0) {
-    const values = [envelopes.map(({ room }) => room), envelopes.map(({ sender }) => sender)];
-    const counted = await rows<{ share: string; open: number }>(on, COUNT_AWAITING, values);
-    for (const { share, open } of counted) shares.set(share, open);
-  }
-  const { global, agent, server, agentReserve = 0 } = capacity;
-  const { most, rooms } = known;
-  const { delegations } = found;
-  const least = Math.min(global, server ?? Infinity, agent ?? Infinity);
+  const counts = new Map([["", most]]);
+  for (const [room, , open] of known ?? []) counts.set(queueShare(room), open);
+  const count = async (counting: Statement, values: readonly unknown[]) => {
+    const counted = await rows<{ share: string; open: number }>(on, counting, values);
+    for (const { share, open } of counted) counts.set(share, open);
+  };
+  if (envelopes.length > 0) await count(COUNT_AWAITING, columnsOf(envelopes, "room", "sender"));
+  const least = Math.min(globalQueue, serverQueue ?? Infinity, agentQueue ?? Infinity);
   const after = most + delegations.length;
-  if (delegations.length === 0 || after <= least) return { total: most, rooms, shares };
-  let total = most;
+  if (delegations.length === 0 || after <= least) return counts;
   const asked = delegations
     .filter(({ refused }) => refused === undefined)
-    .map(({ sender, agent }) => ({ server: serverOf(sender as UserId), agent }));
+    .map((one) => ({ server: serverOf(one.sender), agent: one.agent }));
   const pairs = [...new Map(asked.map((one) => [pairShare(one.agent, one.server), one])).values()];
-  const counted = await rows<{ share: string | null; open: number }>(on, COUNT_OPEN, [
-    after > global ? withReserves(global) : least,
+  await count(COUNT_OPEN, [
+    after > globalQueue ? withReserves(globalQueue) : least,
     [...new Set(pairs.map((one) => one.agent))],
-    Math.max(agent ?? 0, agentReserve),
+    Math.max(agentQueue ?? 0, agentReserve),
     [...new Set(pairs.map((one) => one.server))],
-    withReserves(server ?? 0),
-    pairs.map((one) => one.server),
-    pairs.map((one) => one.agent),
+    withReserves(serverQueue ?? 0),
+    ...columnsOf(pairs, "server", "agent"),
     agentReserve,
   ]);
-  for (const { share, open } of counted) {
-    if (share === null) total = open;
-    else shares.set(share, open);
-  }
-  return { total, rooms, shares };
+  return counts;
 }
 
-/** Slots while they are being assigned. */
 export class Slots {
   readonly #capacity: Capacity;
-  /** What is open, in all and by share. */
   readonly #open: Map<string, number>;
 
-  constructor({ total, rooms, shares }: OpenCounts, capacity: Capacity) {
+  constructor(open: OpenCounts, capacity: Capacity) {
     this.#capacity = capacity;
-    this.#open = new Map([...shares, ["", total]]);
-    for (const [room, open] of rooms) this.#open.set(queueShare(room), open);
+    this.#open = new Map(open);
   }
 
-  /** Takes a delegation's slot, or returns what is full. */
   take({ room, agent, sender }: NewDelegation): TerminalReason | null {
     const most = this.#capacity;
-    const server = serverOf(sender as UserId);
+    const server = serverOf(sender);
     const [ofAgent, ofPair] = [`agent ${agent}`, pairShare(agent, server)];
     return this.#take([
-      ["room_capacity_exceeded", queueShare(room), most.room],
-      ["agent_capacity_exceeded", ofAgent, most.agent],
-      ["server_capacity_exceeded", `server ${server}`, this.#limit(ofPair, most.server)],
+      ["room_capacity_exceeded", queueShare(room), most.roomQueue],
+      ["agent_capacity_exceeded", ofAgent, most.agentQueue],
+      ["server_capacity_exceeded", `server ${server}`, this.#limit(ofPair, most.serverQueue)],
       ["server_capacity_exceeded", ofPair, undefined],
-      ["global_capacity_exceeded", "", this.#limit(ofAgent, most.global)],
+      ["global_capacity_exceeded", "", this.#limit(ofAgent, most.globalQueue)],
     ]);
   }
 
-  /** Takes an intake envelope's slot, or returns what is full. */
   takeEnvelope({ room, sender }: NewIntakeEnvelope): EnvelopeDenial | null {
     const most = this.#capacity;
     return this.#take([

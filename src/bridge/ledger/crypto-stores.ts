@@ -1,12 +1,23 @@
-// The ghosts' cryptographic stores, one a ghost: their keys, their layouts and their fences.
-// Invariants: opening a store raises its fence; a finished store is never begun anew.
+// The ghosts' cryptographic stores, one a ghost: their keys, their layouts, their fences, and their records.
+// Invariants: opening a store raises its fence; a finished store is never begun anew; every write of records carries the
+// fence and locks the store's row in the statement that writes, so that it is either committed before the next process
+// reads, or touches no row; the records of a write are all written or none.
+import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { entities, type Queryable, rows, statement, toTime } from "./postgres.ts";
+import {
+  columnsOf,
+  entities,
+  inTransaction,
+  leaseLost,
+  type Queryable,
+  rows,
+  statement,
+  toTime,
+} from "./postgres.ts";
 
 /** Version, object stores and indices of a machine's databases. The ledger does not interpret it. */
 export type StoreLayout = readonly unknown[];
 
-/** Public identity keys of a ghost's device, base64. */
 export interface DeviceIdentity {
   readonly curve25519: string;
   readonly ed25519: string;
@@ -39,17 +50,16 @@ const CREATE = statement("crypto_store_create")`
   ON CONFLICT (ghost_mxid) DO UPDATE
     SET device_id = $2, sealed_key = $3, created_at = $4, fence = store.fence + 1
     WHERE store.curve25519 IS NULL
-  RETURNING fence::text`;
+  RETURNING fence`;
 
 /** Begins a new store; returns its fence, or undefined when a finished store exists. */
 export async function createCryptoStore(
   on: Queryable,
   store: { readonly ghost: GhostMxid; readonly deviceId: string; readonly sealedKey: Buffer },
   now: number,
-): Promise<bigint | undefined> {
+): Promise<string | undefined> {
   const values = [store.ghost, store.deviceId, store.sealedKey, toTime(now)];
-  const [row] = await rows<{ fence: string }>(on, CREATE, values);
-  return row === undefined ? undefined : BigInt(row.fence);
+  return (await rows<{ fence: string }>(on, CREATE, values))[0]?.fence;
 }
 
 // Returns the layout of this moment: before the fence was raised, another process may have changed it.
@@ -67,8 +77,155 @@ export async function claimCryptoStore(
   ghost: GhostMxid,
   found: Pick<CryptoStoreRow, "deviceId" | "sealedKey">,
   sealedKey: Buffer,
-): Promise<(CryptoStoreRow & { readonly fence: bigint }) | undefined> {
+): Promise<(CryptoStoreRow & { readonly fence: string }) | undefined> {
   const values = [ghost, found.deviceId, found.sealedKey, sealedKey];
-  const [store] = await entities<CryptoStoreRow & { fence: string }>(on, CLAIM, values);
-  return store && { ...store, fence: BigInt(store.fence) };
+  return (await entities<CryptoStoreRow & { fence: string }>(on, CLAIM, values))[0];
+}
+
+export interface CryptoRecord {
+  readonly objectStore: string;
+  /** Bytes that sort as the keys do. */
+  readonly key: Buffer;
+  /** Undefined: there is no such record. */
+  readonly value: Buffer | undefined;
+  /** Its key in the object store's index, where it has one. */
+  readonly indexKey: Buffer | undefined;
+  /** The day of its last use, counted from the Unix epoch; undefined for a record that is never deleted by age. */
+  readonly usedDay: number | undefined;
+}
+
+const DAY_MS = 24 * 60 * 60 * 1_000;
+
+export const toDay = (epochMs: number): number => Math.floor(epochMs / DAY_MS);
+
+export interface CryptoWrite {
+  readonly ghost: GhostMxid;
+  readonly fence: string;
+  readonly records: readonly CryptoRecord[];
+}
+
+export interface KeyRange {
+  readonly from: Buffer;
+  readonly to: Buffer;
+}
+
+const RECORD = `object_store AS "objectStore", record_key AS key, value, index_key AS "indexKey", used_day AS "usedDay"`;
+
+const GET = statement("crypto_record")`
+  SELECT ${RECORD} FROM bridge_crypto_records
+  WHERE ghost_mxid = $1 AND object_store = $2 AND record_key = $3`;
+
+export async function cryptoRecord(
+  on: Queryable,
+  ghost: GhostMxid,
+  objectStore: string,
+  key: Buffer,
+): Promise<CryptoRecord | undefined> {
+  return (await entities<CryptoRecord>(on, GET, [ghost, objectStore, key]))[0];
+}
+
+const RANGES = {
+  key: statement("crypto_records_by_key")`
+    SELECT ${RECORD} FROM bridge_crypto_records
+    WHERE ghost_mxid = $1 AND object_store = $2 AND record_key >= $3 AND record_key < $4
+    ORDER BY record_key LIMIT $5`,
+  indexKey: statement("crypto_records_by_index")`
+    SELECT ${RECORD} FROM bridge_crypto_records
+    WHERE ghost_mxid = $1 AND object_store = $2 AND index_key >= $3 AND index_key < $4
+    ORDER BY index_key, record_key LIMIT $5`,
+};
+
+export function cryptoRecords(
+  on: Queryable,
+  ghost: GhostMxid,
+  objectStore: string,
+  by: keyof typeof RANGES,
+  { from, to }: KeyRange,
+  limit: number,
+): Promise<CryptoRecord[]> {
+  return entities<CryptoRecord>(on, RANGES[by], [ghost, objectStore, from, to, limit]);
+}
+
+const STORE_HELD = `
+  SELECT store.ghost_mxid
+  FROM unnest($1::text[], $2::bigint[]) AS write (ghost_mxid, fence)
+  JOIN bridge_crypto_stores AS store USING (ghost_mxid, fence)
+  FOR SHARE OF store`;
+
+const WRITE = statement("crypto_write")`
+  WITH held AS (${STORE_HELD}), deleted AS (
+    DELETE FROM bridge_crypto_records AS record
+    USING unnest($9::int[], $10::text[], $11::bytea[]) AS gone (writer, object_store, record_key), held
+    WHERE held.ghost_mxid = ($1::text[])[gone.writer]
+      AND record.ghost_mxid = held.ghost_mxid
+      AND record.object_store = gone.object_store AND record.record_key = gone.record_key
+  ), written AS (
+    INSERT INTO bridge_crypto_records (ghost_mxid, object_store, record_key, value, index_key, used_day)
+    SELECT held.ghost_mxid, put.object_store, put.record_key, put.value, put.index_key, put.used_day
+    FROM unnest($3::int[], $4::text[], $5::bytea[], $6::bytea[], $7::bytea[], $8::int[])
+      AS put (writer, object_store, record_key, value, index_key, used_day)
+    JOIN held ON held.ghost_mxid = ($1::text[])[put.writer]
+    ON CONFLICT (ghost_mxid, object_store, record_key) DO UPDATE
+      SET value = excluded.value, index_key = excluded.index_key, used_day = excluded.used_day
+  )
+  SELECT ghost_mxid FROM held`;
+
+/**
+ * Writes the changes of several ghosts' machines in one statement; each ghost at most once.
+ * Returns the ghosts whose fence still matched; for the others nothing was written.
+ */
+export async function writeCryptoRecords(
+  on: Queryable,
+  writes: readonly CryptoWrite[],
+): Promise<ReadonlySet<string>> {
+  const all = writes.flatMap((write, index) =>
+    write.records.map((record) => ({ ...record, writer: index + 1 })),
+  );
+  const put = all.filter(({ value }) => value !== undefined);
+  const gone = all.filter(({ value }) => value === undefined);
+  const held = await rows<{ ghost_mxid: string }>(on, WRITE, [
+    ...columnsOf(writes, "ghost", "fence"),
+    ...columnsOf(put, "writer", "objectStore", "key", "value", "indexKey", "usedDay"),
+    ...columnsOf(gone, "writer", "objectStore", "key"),
+  ]);
+  return new Set(held.map((row) => row.ghost_mxid));
+}
+
+const LAY_OUT = statement("crypto_store_lay_out")`
+  UPDATE bridge_crypto_stores SET databases = $3, curve25519 = $4, ed25519 = $5
+  WHERE ghost_mxid = $1 AND fence = $2`;
+
+/** Writes a store's identity and layout with their records, which finishes it. @throws DrawbridgeError `lease_lost` */
+export async function layOutCryptoStore(
+  pool: Pool,
+  write: CryptoWrite,
+  store: { readonly layout: StoreLayout; readonly identity: DeviceIdentity },
+): Promise<void> {
+  const { ghost, fence } = write;
+  const { curve25519, ed25519 } = store.identity;
+  await inTransaction(pool, "BEGIN", async (client) => {
+    const values = [ghost, fence, JSON.stringify(store.layout), curve25519, ed25519];
+    const laidOut = await client.query({ ...LAY_OUT, values });
+    if (laidOut.rowCount !== 1) throw leaseLost(`the store of ${ghost}`);
+    return { result: undefined, sent: writeCryptoRecords(client, [write]) };
+  });
+}
+
+const DELETE_RANGE = statement("crypto_records_delete")`
+  WITH held AS (${STORE_HELD}), deleted AS (
+    DELETE FROM bridge_crypto_records AS record USING held
+    WHERE record.ghost_mxid = held.ghost_mxid AND record.object_store = $3
+      AND record.record_key >= $4 AND record.record_key < $5
+  )
+  SELECT ghost_mxid FROM held`;
+
+/** Deletes the records of a range of keys. @throws DrawbridgeError `lease_lost` */
+export async function deleteCryptoRecords(
+  on: Queryable,
+  { ghost, fence }: Pick<CryptoWrite, "ghost" | "fence">,
+  objectStore: string,
+  { from, to }: KeyRange,
+): Promise<void> {
+  const held = await rows(on, DELETE_RANGE, [[ghost], [fence], objectStore, from, to]);
+  if (held.length !== 1) throw leaseLost(`the store of ${ghost}`);
 }

@@ -7,7 +7,16 @@ import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Batches } from "../../runtime/concurrency.ts";
 import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
 import { CANCEL_NOTICES, noticeBound } from "./notices.ts";
-import { leaseLost, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
+import {
+  columnsOf,
+  entities,
+  leaseLost,
+  oneRow,
+  type Queryable,
+  rows,
+  statement,
+  toTime,
+} from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { CancelReason, NoticeKind, TerminalReason, TerminalStage, TerminalState } from "./states.ts";
 
@@ -25,7 +34,6 @@ export interface LimiterBucket {
   readonly key: string;
   readonly ratePerMinute: number;
   readonly burst: number;
-  /** What it means that it is empty; `rate_limited` when absent. */
   readonly refusal?: LimiterRefusal;
 }
 
@@ -33,7 +41,6 @@ export interface DelegationOutcome {
   readonly state: TerminalState;
   readonly stage: TerminalStage;
   readonly reason: TerminalReason;
-  /** The notice to the person who asked, if there is to be one. */
   readonly notice?: NoticeKind;
   /** The last part of the answer, just sent: recorded in the statement that ends the delegation. */
   readonly sent?: { readonly sendId: string; readonly eventId: EventId };
@@ -80,17 +87,18 @@ async function beginDispatches(pool: Pool, dispatches: readonly Dispatch[]): Pro
   const wanted = dispatches.flatMap(({ buckets }, index) =>
     buckets.map((bucket) => ({ ...bucket, place: index + 1 })),
   );
+  const leases = columnsOf(
+    dispatches.map(({ lease }) => lease),
+    "delegationId",
+    "holder",
+    "fence",
+  );
   const found = await rows<{ outcome: "begun" | "canceled" | "lost" | "refused"; bucket: string | null }>(
     pool,
     BEGIN_DISPATCHES,
     [
-      dispatches.map(({ lease }) => lease.delegationId),
-      dispatches.map(({ lease }) => lease.holder),
-      dispatches.map(({ lease }) => lease.fence),
-      wanted.map(({ place }) => place),
-      wanted.map(({ key }) => key),
-      wanted.map(({ ratePerMinute }) => ratePerMinute),
-      wanted.map(({ burst }) => burst),
+      ...leases,
+      ...columnsOf(wanted, "place", "key", "ratePerMinute", "burst"),
       toTime(Math.max(...dispatches.map(({ now }) => now))),
     ],
   );
@@ -110,9 +118,9 @@ const RECORD_ACCEPTED = statement("record_accepted")`
   SELECT count(*)::int AS touched FROM moved`;
 
 const SOURCE_OF = statement("source_of")`
-  SELECT d.matrix_event_id, d.ghost_mxid, d.room_id, d.cancel_reason FROM bridge_delegations d WHERE ${HELD}`;
+  SELECT d.matrix_event_id AS event, d.ghost_mxid AS ghost, d.room_id AS room, d.cancel_reason AS "cancelReason"
+  FROM bridge_delegations d WHERE ${HELD}`;
 
-/** The question of a delegation. */
 export interface Source {
   readonly event: EventId;
   readonly ghost: GhostMxid;
@@ -122,19 +130,9 @@ export interface Source {
 
 /** @throws DrawbridgeError `lease_lost` */
 export async function sourceOf(on: Queryable, lease: Lease): Promise<Source> {
-  const [row] = await rows<{
-    matrix_event_id: string;
-    ghost_mxid: string;
-    room_id: string;
-    cancel_reason: CancelReason | null;
-  }>(on, SOURCE_OF, heldBy(lease));
-  if (row === undefined) throw leaseLost(`delegation ${lease.delegationId}`);
-  return {
-    event: row.matrix_event_id as EventId,
-    ghost: row.ghost_mxid as GhostMxid,
-    room: row.room_id as RoomId,
-    cancelReason: row.cancel_reason ?? undefined,
-  };
+  const [source] = await entities<Source>(on, SOURCE_OF, heldBy(lease));
+  if (source === undefined) throw leaseLost(`delegation ${lease.delegationId}`);
+  return source;
 }
 
 const FINISH = statement("finish")`
@@ -192,20 +190,14 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
       return outcome;
     },
 
-    /** The agent has accepted: records its task, gives the turn to the room's next delegation, clears the prompt. */
     async recordAccepted(
       lease: Lease,
       accepted: { taskId: string; contextId: string | undefined; agentVersion: string | undefined },
       now: number,
     ): Promise<void> {
-      const row = await oneRow<{ touched: number }>(pool, RECORD_ACCEPTED, [
-        ...heldBy(lease),
-        toTime(now),
-        accepted.taskId,
-        accepted.contextId ?? null,
-        accepted.agentVersion ?? null,
-      ]);
-      assertHeld(row.touched, lease);
+      const { taskId, contextId = null, agentVersion = null } = accepted;
+      const values = [...heldBy(lease), toTime(now), taskId, contextId, agentVersion];
+      assertHeld((await oneRow<{ touched: number }>(pool, RECORD_ACCEPTED, values)).touched, lease);
     },
 
     /**
@@ -219,12 +211,8 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
         const { cancelReason = "source_redacted" } = source;
         const kind = outcome.state === "canceled" ? CANCEL_NOTICES[cancelReason] : outcome.notice;
         if (kind !== undefined) {
-          const bound = noticeBound(
-            { kind, ...source, source: source.event },
-            outcome.stage,
-            now,
-            noticeIntervalMs,
-          );
+          const facts = { kind, ...source, source: source.event };
+          const bound = noticeBound(facts, outcome.stage, now, noticeIntervalMs);
           notice = [bound.marker, kind, bound.transactionId, bound.since];
         }
       }

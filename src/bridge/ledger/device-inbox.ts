@@ -20,7 +20,6 @@ const READ = statement("read_device_inbox")`
 const DELETE = statement("delete_device_inbox")`
   DELETE FROM bridge_device_inbox WHERE id = ANY ($1::bigint[])`;
 
-/** Runs inside the transaction of an admission. */
 export async function writeDeviceInbox(
   on: Queryable,
   mail: readonly DeviceMail[],

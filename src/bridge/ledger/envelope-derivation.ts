@@ -4,20 +4,13 @@
 // denied row; without delegations its place becomes void.
 import type { Pool, PoolClient } from "pg";
 import { changeAsked } from "./admission.ts";
-import { knownOpen, readKnown, recordIndices, toFacts } from "./admission-facts.ts";
-import {
-  type About,
-  type Admitted,
-  type Capacity,
-  type Derived,
-  type KnownFacts,
-  NOTHING_ADMITTED,
-} from "./admission-types.ts";
+import { readKnown, recordIndices, toFacts } from "./admission-facts.ts";
+import { type Admission, type Admitted, NOTHING_ADMITTED } from "./admission-types.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import type { ClaimedIntakeEnvelope } from "./envelope-claims.ts";
-import { refusedJobs, writeNotices } from "./notices.ts";
-import { placeAt, STAGE_OF_DENIED } from "./place-or-refuse.ts";
+import type { ClaimedIntakeEnvelope } from "./envelopes.ts";
+import { refusals, writeNotices } from "./notices.ts";
+import { place, STAGE_OF_DENIED } from "./place-or-refuse.ts";
 import { columnsOf, inRooms, leaseLost, oneRow, rows, statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { settlePlaces } from "./room-order.ts";
@@ -71,26 +64,22 @@ const DERIVE = statement("derive_envelope")`
   )
   SELECT count(*)::int AS touched FROM ended`;
 
-export interface Derivation {
-  readonly about: About;
-  /** Derives from the decrypted event; the `envelopes` that it returns must be empty. */
-  readonly derive: (known: KnownFacts) => Derived;
-  readonly capacity: Capacity;
-  readonly noticeIntervalMs: number;
-}
+/** `derive` is of the decrypted event; the `envelopes` that it returns must be empty. */
+export type Derivation = Pick<Admission, "about" | "derive" | "capacity">;
 
 async function deriveOn(
   client: PoolClient,
   keys: ContentKeys,
   envelope: ClaimedIntakeEnvelope,
-  { about, derive, capacity, noticeIntervalMs }: Derivation,
+  { about, derive, capacity }: Derivation,
   now: number,
+  noticeIntervalMs: number,
 ): Promise<Work<Admitted>> {
   const { event, fence } = envelope;
   const lost = () => leaseLost(`the intake envelope of ${event}`);
   const [own] = await rows<{ room_seq: string | null }>(client, PLACE_OF, [event, fence]);
   if (own === undefined) throw lost();
-  const place =
+  const seq =
     own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
   const row = await readKnown(client, about, now);
   const derived = derive(toFacts(row, keys));
@@ -102,32 +91,30 @@ async function deriveOn(
   };
   const done = await changeAsked(client, keys, given, [event], now);
   const { indices } = done;
-  const open = await countOpen(
-    client,
-    knownOpen(row),
-    { delegations: given.delegations, envelopes: [] },
+  const arrived = { ...given, envelopes: [] };
+  const open = await countOpen(client, row, arrived, capacity);
+  const { jobs } = place(
+    arrived,
+    { rooms: [[envelope.room, true, 0, Number(seq)]] },
+    indices,
+    open,
     capacity,
   );
-  const jobs = placeAt(Number(place), given.delegations, indices, open, capacity);
-  const placed = jobs.map(({ job }) => job);
   const admitted = jobs.filter(({ denied }) => denied === null).length;
   const { touched } = await oneRow<{ touched: number }>(client, DERIVE, [
     event,
     fence,
     toTime(now),
     admitted,
-    ...columnsOf(placed, "ghost", "agent", "targetFingerprint", "threadRoot"),
-    jobs.map(({ job, denied }) =>
-      denied === null
-        ? sealPrompt(keys, job.event, job.ghost, { text: job.prompt, attachment: job.attachment })
-        : null,
+    ...columnsOf(jobs, "ghost", "agent", "targetFingerprint", "threadRoot"),
+    jobs.map(({ denied, ghost, prompt: text, attachment }) =>
+      denied === null ? sealPrompt(keys, event, ghost, { text, attachment }) : null,
     ),
-    ...columnsOf(jobs, "ordinal", "denied"),
-    ...columnsOf(placed, "agentTurn", "contextId"),
+    ...columnsOf(jobs, "ordinal", "denied", "agentTurn", "contextId"),
   ]);
   if (touched !== 1) throw lost();
   await recordIndices(client, done.uses, indices, now);
-  const notices = [...derived.notices, ...done.notices, ...refusedJobs(jobs)];
+  const notices = [...derived.notices, ...done.notices, ...refusals(jobs)];
   await writeNotices(client, notices, now, noticeIntervalMs);
   return {
     result: {
@@ -141,10 +128,12 @@ async function deriveOn(
   };
 }
 
-export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys) {
+export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys, noticeIntervalMs: number) {
   return {
     /** @throws DrawbridgeError `lease_lost` */
     derive: (envelope: ClaimedIntakeEnvelope, derivation: Derivation, now: number): Promise<Admitted> =>
-      inRooms(pool, [envelope.room], (client) => deriveOn(client, keys, envelope, derivation, now)),
+      inRooms(pool, [envelope.room], (client) =>
+        deriveOn(client, keys, envelope, derivation, now, noticeIntervalMs),
+      ),
   };
 }

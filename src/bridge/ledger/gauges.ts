@@ -12,7 +12,6 @@ export interface Waiting {
   /** Encrypted events without a key: which hold their rooms, whose rooms have continued, when the oldest came. */
   readonly envelopes: { readonly holding: number; readonly passed: number; readonly oldestAt: number | null };
   readonly oldestAuditAt: number | undefined;
-  /** Of the given ghosts, how many agents are quarantined. */
   readonly quarantined: number;
 }
 

@@ -10,7 +10,6 @@ import { entities, inTransaction, leaseLost, oneRow, rows, statement, toTime } f
 import type { DeviceStopReason } from "./states.ts";
 
 export interface EnsuredDevice {
-  readonly ghost: GhostMxid;
   readonly deviceId: string;
   /** Digest of the profile last set on the homeserver; undefined when none was. */
   readonly profileDigest: string | undefined;
@@ -140,13 +139,12 @@ const toDevice = ({ store, ...row }: DeviceRow): RecordedDevice => ({
 export function createGhosts(pool: Pool) {
   return {
     async ensureDevice(ghost: GhostMxid, freshDeviceId: string, now: number): Promise<EnsuredDevice> {
-      type Made = Omit<EnsuredDevice, "ghost">;
       const values = [ghost, freshDeviceId, toTime(now)];
       // When two processes insert at once, the loser sees neither row in its snapshot, and reads again.
-      const read = async () => (await entities<Made>(pool, DEVICE, values))[0];
+      const read = async () => (await entities<EnsuredDevice>(pool, DEVICE, values))[0];
       const row = (await read()) ?? (await read());
       if (row === undefined) throw new DrawbridgeError("internal", `the device of ${ghost} was not recorded`);
-      return { ghost, ...row };
+      return row;
     },
 
     async recordProfile(ghost: GhostMxid, profileDigest: string, now: number): Promise<void> {

@@ -5,11 +5,11 @@
 // over; a head whose next try comes after `limits.roomGate` gives the turn to its room's next delegation, and is tried again by a due time of its own.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { a2aMessageId } from "./a2a-message-id.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import {
   type ClaimRequest,
   canServe,
+  columnsOf,
   entities,
   leaseLost,
   oneRow,
@@ -18,7 +18,7 @@ import {
   statement,
   toTime,
 } from "./postgres.ts";
-import { openPrompt, type Prompt } from "./prompts.ts";
+import { a2aMessageId, openPrompt, type Prompt } from "./prompts.ts";
 import { advanceRoom } from "./room-order.ts";
 import { type Share, Shares } from "./shares.ts";
 import type { OpenState, TerminalReason } from "./states.ts";
@@ -62,22 +62,16 @@ export interface ClaimedDelegation {
   readonly prompt: Prompt | undefined;
   /** The A2A `messageId` of what is handed over; the same after retries and crashes. */
   readonly a2aMessageId: string;
-  /** How many events of questions from the agent were recorded. */
   readonly asked: number;
-  /** Names the agent's last question among the states of its task. */
   readonly questionKey: string | undefined;
-  /** Until when its task awaits input. */
   readonly inputUntil: number | undefined;
-  /** W3C Trace Context, for the requests to the agent. */
   readonly traceparent: string;
   readonly a2aTaskId: string | undefined;
   readonly a2aContextId: string | undefined;
-  /** Set before the first request to the agent. */
   readonly a2aAttempted: boolean;
   /** A request may have reached the agent, and its outcome is unknown. */
   readonly a2aUnsettled: boolean;
   readonly retryReason: TerminalReason | undefined;
-  /** Tries since it last made progress. */
   readonly attempts: number;
   readonly streamsOpened: number;
   /** Polls in a row in which its agent broke the rules of A2A. */
@@ -90,13 +84,10 @@ export interface ClaimedDelegation {
   readonly cancelRequested: boolean;
 }
 
-/** What the next try must know of this one. */
 export interface DeferNote {
-  /** Why a dispatch did not succeed. */
   readonly reason?: TerminalReason;
   /** The agent received nothing of this try, so the next one need not search for a task first. */
   readonly undelivered?: boolean;
-  /** Of a task that is followed. */
   readonly followed?: {
     readonly hasProgressed: boolean;
     readonly streamsOpened: number;
@@ -239,10 +230,10 @@ type HeadRow = (DelegationRow | { readonly id: undefined }) & { readonly stepped
 
 const isClaimed = (row: HeadRow): row is DelegationRow & HeadRow => row.id !== undefined;
 
-function leaseArrays(leases: readonly Lease[]): [string[], string[], string[]] {
+function leaseArrays(leases: readonly Lease[]): unknown[][] {
   // Rows are locked in ascending order, so that two processes never deadlock.
   const sorted = [...leases].sort((a, b) => (BigInt(a.delegationId) < BigInt(b.delegationId) ? -1 : 1));
-  return [sorted.map((l) => l.delegationId), sorted.map((l) => l.holder), sorted.map((l) => l.fence)];
+  return columnsOf(sorted, "delegationId", "holder", "fence");
 }
 
 /** Releases leases until a time; returns how many of them were still held. */
@@ -272,7 +263,6 @@ async function releaseUntil(
 export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) {
   let isTurnOfDue = false;
   return {
-    /** Claims up to `limit` delegations that may be worked on now: heads of rooms, and what rooms are past and is due. */
     async claim(
       request: ClaimRequest & { readonly holder: string; readonly share?: Share<AgentId> },
     ): Promise<ClaimedDelegation[]> {

@@ -12,9 +12,8 @@ import type { ContentKeys } from "./content-keys.ts";
 import { createDatabaseMarker } from "./database-marker.ts";
 import { createTransitions } from "./delegations.ts";
 import { createDeviceInbox } from "./device-inbox.ts";
-import { createIntakeEnvelopes } from "./envelope-claims.ts";
 import { createEnvelopeDerivation } from "./envelope-derivation.ts";
-import { createEnvelopeExpiry } from "./envelope-expiry.ts";
+import { createIntakeEnvelopes } from "./envelopes.ts";
 import { createGauges } from "./gauges.ts";
 import { createGhosts, createReadPositions } from "./ghosts.ts";
 import { createLeases } from "./leases.ts";
@@ -41,7 +40,7 @@ export function createLedger(
   { noticeIntervalMs, roomGateMs, isGhost, servesEncryptedRooms = false }: LedgerOptions,
 ) {
   return {
-    intake: createIntake(pool, keys, !servesEncryptedRooms),
+    intake: createIntake(pool, keys, noticeIntervalMs, !servesEncryptedRooms),
     delegations: {
       ...createLeases(pool, keys, roomGateMs),
       ...createTransitions(pool, noticeIntervalMs),
@@ -50,9 +49,8 @@ export function createLedger(
       ...createReports(pool, keys),
     },
     envelopes: {
-      ...createIntakeEnvelopes(pool, roomGateMs),
-      ...createEnvelopeDerivation(pool, keys),
-      ...createEnvelopeExpiry(pool, noticeIntervalMs),
+      ...createIntakeEnvelopes(pool, roomGateMs, noticeIntervalMs),
+      ...createEnvelopeDerivation(pool, keys, noticeIntervalMs),
     },
     notices: createNotices(pool),
     statuses: createStatuses(pool, keys),

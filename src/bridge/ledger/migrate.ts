@@ -8,7 +8,6 @@ import { ADVISORY_LOCKS } from "./postgres.ts";
 
 /** A migration may rebuild large tables, and others wait for it. */
 const MIGRATION_MS_MAX = 60 * 60_000;
-/** The SQLSTATE of a statement that the user may not make. */
 const NO_RIGHT = "42501";
 const DIRECTORY = new URL("./migrations/", import.meta.url);
 

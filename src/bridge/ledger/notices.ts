@@ -4,7 +4,6 @@
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId, UserId } from "../../domain/identifiers.ts";
 import type { NewNotice } from "./admission-types.ts";
-import type { PlacedIntakeEnvelope, PlacedJob } from "./place-or-refuse.ts";
 import {
   type ClaimRequest,
   canServe,
@@ -29,13 +28,6 @@ export const CANCEL_NOTICES = {
 
 const DIRECTORY_INTERVAL_MS = 10_000;
 
-export interface NoticeBound {
-  readonly marker: string;
-  readonly transactionId: TransactionId;
-  /** The notice is suppressed when one of its kind by that ghost in that room is newer than this. */
-  readonly since: Date | null;
-}
-
 /** Kinds that a person waits for, or that are sent only once. */
 const WITHOUT_INTERVAL: ReadonlySet<NoticeKind> = new Set([
   "encrypted_room_refused",
@@ -44,7 +36,6 @@ const WITHOUT_INTERVAL: ReadonlySet<NoticeKind> = new Set([
   "answer_refused",
 ]);
 
-/** The shortest time between two such notices, if there is one. */
 function minimumIntervalMs(
   kind: NoticeKind,
   stage: TerminalStage | undefined,
@@ -57,17 +48,18 @@ function minimumIntervalMs(
   return isList ? Math.min(configuredMs, DIRECTORY_INTERVAL_MS) : configuredMs;
 }
 
-export function encryptedRoomMarker(room: RoomId): string {
-  return `encrypted_room_refused ${room}`;
-}
+export const encryptedRoomMarker = (room: RoomId): string => `encrypted_room_refused ${room}`;
 
-/** Simultaneous causes share an interval's number in their marker; `since` excludes notices around its edge. */
+/**
+ * Simultaneous causes share an interval's number in their marker. The notice is suppressed when one of its kind by that ghost
+ * in that room is newer than `since`, which excludes notices around the interval's edge.
+ */
 export function noticeBound(
   { kind, room, ghost, source }: Pick<NewNotice, "kind" | "room" | "ghost"> & { source: EventId | undefined },
   stage: TerminalStage | undefined,
   now: number,
   configuredMs: number,
-): NoticeBound {
+) {
   const bounded = (marker: string, since: Date | null = null) => ({
     marker,
     transactionId: noticeTransactionId(marker),
@@ -99,23 +91,20 @@ const POLICY_REASONS: ReadonlySet<NoticeReason> = new Set([
   "sender_policy_rejected",
 ]);
 
-export function refusedJobs(jobs: readonly PlacedJob[]): NewNotice[] {
-  return jobs.flatMap(({ job: { room, ghost, event: source, threadRoot }, denied: reason }) => {
-    if (reason === null) return [];
+/** Without a ghost to say it there is no notice. */
+export function refusals(
+  placed: readonly {
+    readonly room: RoomId;
+    readonly event: EventId;
+    readonly ghost: GhostMxid | undefined;
+    readonly threadRoot?: EventId | undefined;
+    readonly denied: NoticeReason | null;
+  }[],
+): NewNotice[] {
+  return placed.flatMap(({ room, ghost, event: source, threadRoot, denied: reason }) => {
+    if (reason === null || ghost === undefined) return [];
     const kind = POLICY_REASONS.has(reason) ? "policy_denied" : "capacity_exceeded";
     return { kind, room, ghost, source, threadRoot, reason };
-  });
-}
-
-/** @param speakerIn the ghost that sends the notice, since an intake envelope names none; without one there is no notice. */
-export function refusedEnvelopes(
-  envelopes: readonly PlacedIntakeEnvelope[],
-  speakerIn: (room: PlacedIntakeEnvelope["envelope"]["room"]) => GhostMxid | undefined,
-): NewNotice[] {
-  return envelopes.flatMap(({ envelope: { room, event: source }, denied: reason }) => {
-    const ghost = speakerIn(room);
-    if (reason === null || ghost === undefined) return [];
-    return { kind: "capacity_exceeded", room, ghost, source, threadRoot: undefined, reason };
   });
 }
 
@@ -196,7 +185,6 @@ export function createNotices(pool: Pool) {
 
     defer: (notice: ClaimedNotice, wakeAt: number) => settle(DEFERRED, notice, toTime(wakeAt)),
 
-    /** Gives the notice up: the room cannot be reached, or the notice is out of date. */
     drop: (notice: ClaimedNotice) => settle(DROPPED, notice),
   };
 }

@@ -4,7 +4,7 @@
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { cancelDelegations } from "./cancellation.ts";
-import { expireUnheld } from "./envelope-expiry.ts";
+import { expireUnheld } from "./envelopes.ts";
 import { writeNotices } from "./notices.ts";
 import {
   entities,
@@ -201,7 +201,6 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
       return (await oneRow<{ touched: number }>(pool, RETRY_DELEGATION, [id, toTime(now)])).touched === 1;
     },
 
-    /** Ends the wait for a key; false when it has ended. */
     async cancelEnvelope(event: string, now: number): Promise<boolean> {
       const found = await envelope(event);
       if (found === undefined) return false;

@@ -1,22 +1,15 @@
 // The place of each new delegation and intake envelope in its room's queue, or the reason of its refusal. Pure.
-// Invariants: a refusal takes no place; places are given in the order of
-// the events; an exchange in which nobody pauses ends after a few turns; the delegations of one event share its place and differ in their ordinals; of the events that use one
+// Invariants: a refusal takes no place; places are given in the order of the events; an exchange in which nobody pauses ends
+// after a few turns; the delegations of one event share its place and differ in their ordinals; of the events that use one
 // message index, only the first becomes delegations.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { Capacity, Derived, NewAnswer, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
-import { type OpenCounts, Slots } from "./capacity.ts";
+import { type KnownPlaces, type OpenCounts, Slots } from "./capacity.ts";
 import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
-
-/** The facts that placing needs, as the database returns them. */
-export interface KnownPlaces {
-  /** Room, encrypted, open delegations, next place. */
-  readonly rooms: readonly (readonly [string, boolean, number, number])[] | null;
-}
 
 /** Which event each message index of these and of earlier events belongs to, by the digest in base64. */
 export type KnownIndices = ReadonlyMap<string, EventId>;
 
-/** Whether no other event used the message index. */
 export function isFirstUse(
   indices: KnownIndices,
   { indexDigest, event }: Pick<NewAnswer, "indexDigest" | "event">,
@@ -27,8 +20,7 @@ export function isFirstUse(
 
 export const indexKey = (digest: Buffer): string => digest.toString("base64");
 
-export interface PlacedJob {
-  readonly job: NewDelegation;
+export interface PlacedJob extends NewDelegation {
   seq: number | null;
   ordinal: number | null;
   siblings: number | null;
@@ -39,8 +31,7 @@ export interface PlacedJob {
 export const STAGE_OF_DENIED =
   "CASE WHEN denied = 'sender_policy_rejected' THEN 'policy' WHEN denied IS NOT NULL THEN 'intake' END";
 
-export interface PlacedIntakeEnvelope {
-  readonly envelope: NewIntakeEnvelope;
+export interface PlacedIntakeEnvelope extends NewIntakeEnvelope {
   readonly seq: number | null;
   readonly denied: (typeof INTAKE_ENVELOPE_REASONS.denied)[number] | null;
 }
@@ -53,7 +44,6 @@ export interface Placed {
 /** Answers that may follow each other in an exchange in which nobody pauses. */
 const AGENT_TURNS_MAX = 3;
 
-/** Why a delegation is refused whatever the capacity. */
 function refusalOf(job: NewDelegation, indices: KnownIndices): TerminalReason | undefined {
   if (!isFirstUse(indices, job)) return "event_replayed";
   if (job.refused !== undefined) return job.refused;
@@ -61,14 +51,13 @@ function refusalOf(job: NewDelegation, indices: KnownIndices): TerminalReason | 
 }
 
 function placeJob(job: NewDelegation, denied: TerminalReason | null, siblings: PlacedJob[], seq: number) {
-  if (denied !== null) return { job, seq: null, ordinal: null, siblings: null, denied };
-  const placed: PlacedJob = { job, seq, ordinal: siblings.length, siblings: null, denied };
+  if (denied !== null) return { ...job, seq: null, ordinal: null, siblings: null, denied };
+  const placed: PlacedJob = { ...job, seq, ordinal: siblings.length, siblings: null, denied };
   siblings.push(placed);
   for (const sibling of siblings) sibling.siblings = siblings.length;
   return placed;
 }
 
-/** Gives every new delegation and intake envelope its place, or the reason of its refusal. */
 export function place(
   { delegations, envelopes }: Pick<Derived, "delegations" | "envelopes">,
   known: KnownPlaces,
@@ -90,7 +79,7 @@ export function place(
   for (const one of arrived) {
     if (!("ghost" in one)) {
       const denied = slots.takeEnvelope(one);
-      placedEnvelopes.push({ envelope: one, seq: denied === null ? takePlace(one.room) : null, denied });
+      placedEnvelopes.push({ ...one, seq: denied === null ? takePlace(one.room) : null, denied });
       continue;
     }
     const denied = refusalOf(one, indices) ?? slots.take(one);
@@ -102,32 +91,11 @@ export function place(
   return { jobs, envelopes: placedEnvelopes };
 }
 
-/** Gives the delegations of an intake envelope its place. */
-export function placeAt(
-  seq: number,
-  delegations: readonly NewDelegation[],
-  indices: KnownIndices,
-  open: OpenCounts,
-  capacity: Capacity,
-): PlacedJob[] {
-  const slots = new Slots(open, capacity);
-  const siblings: PlacedJob[] = [];
-  return delegations.map((job) => placeJob(job, refusalOf(job, indices) ?? slots.take(job), siblings, seq));
-}
-
-/** What an admission adds to a room. */
-export interface RoomTotal {
-  readonly room: RoomId;
-  /** Places taken. */
-  readonly places: number;
-  /** Slots taken. */
-  readonly slots: number;
-  /** Which of these places is the first one of an intake envelope, counted from 1. */
-  readonly gate: number | null;
-}
-
-/** What the admission adds to each room, in ascending order of the rooms. */
-export function roomTotals({ jobs, envelopes }: Placed): RoomTotal[] {
+/**
+ * The places and slots taken in each room, in ascending order of the rooms. `gate`: which of the places is the first one of
+ * an intake envelope, counted from 1.
+ */
+export function roomTotals({ jobs, envelopes }: Placed) {
   const totals = new Map<RoomId, { places: Set<number>; slots: number; gate: number | undefined }>();
   const add = (room: RoomId, seq: number | null, isEnvelope: boolean) => {
     const total = totals.get(room) ?? { places: new Set(), slots: 0, gate: undefined };
@@ -137,8 +105,8 @@ export function roomTotals({ jobs, envelopes }: Placed): RoomTotal[] {
     if (isEnvelope) total.gate ??= seq;
     else total.slots += 1;
   };
-  for (const { job, seq } of jobs) add(job.room, seq, false);
-  for (const { envelope, seq } of envelopes) add(envelope.room, seq, true);
+  for (const { room, seq } of jobs) add(room, seq, false);
+  for (const { room, seq } of envelopes) add(room, seq, true);
   return [...totals]
     .map(([room, { places, slots, gate }]) => ({
       room,

@@ -44,7 +44,6 @@ export function createLedgerPool({ connectionString = "", ...config }: PoolConfi
 
 export type Queryable = Pick<Pool | PoolClient, "query">;
 
-/** A statement with a name, under which each connection prepares it once. */
 export interface Statement {
   readonly name: string;
   readonly text: string;
@@ -60,13 +59,8 @@ export const statement =
 /** How often what lost against another statement is made again. */
 const REPETITIONS_MAX = 3;
 
-/** One try of a transaction; open when it has begun and COMMIT was not sent. */
-interface Try {
-  isOpen: boolean;
-}
-
-/** Makes again what was surely not committed. */
-async function again<Result>(make: (one: Try) => Promise<Result>): Promise<Result> {
+/** Makes again what was surely not committed. A try is open when it has begun and COMMIT was not sent. */
+async function again<Result>(make: (one: { isOpen: boolean }) => Promise<Result>): Promise<Result> {
   for (let left = REPETITIONS_MAX; ; left--) {
     const one = { isOpen: false };
     try {
@@ -122,7 +116,7 @@ export async function entities<Entity extends object>(
   for (const row of found) {
     for (const [name, value] of Object.entries(row)) {
       if (value === null) row[name] = undefined;
-      else if (value instanceof Date) row[name] = toEpochMs(value);
+      else if (value instanceof Date) row[name] = value.getTime();
     }
   }
   return found as Entity[];
@@ -136,7 +130,6 @@ export function leaseLost(what: string): DrawbridgeError {
 }
 
 export const toTime = (epochMs: number): Date => new Date(epochMs);
-export const toEpochMs = (time: Date): number => time.getTime();
 
 export interface ClaimRequest {
   readonly limit: number;
@@ -152,7 +145,6 @@ export function dueNow(clock: Pick<Clock, "now">, limit: number, leaseMs: number
   return { limit, now, leaseUntil: now + leaseMs };
 }
 
-/** The values of a statement that claims rows: limit, now, end of the lease, holder, ghosts. */
 export const claimValues = ({ limit, now, leaseUntil, holder = "", ghosts }: ClaimRequest): unknown[] => [
   limit,
   toTime(now),
@@ -195,7 +187,7 @@ async function transaction<Result>(
   pool: Pool,
   begin: string,
   work: (client: PoolClient) => Promise<Work<Result>>,
-  one: Try,
+  one: { isOpen: boolean },
 ): Promise<Result> {
   const client = await pool.connect();
   one.isOpen = true;

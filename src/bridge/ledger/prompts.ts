@@ -1,5 +1,6 @@
 // What is to be handed to an agent: a text, and the reference to a file that came with it.
 // Invariant: both are sealed as one value for the row of their question; the file itself is never stored.
+import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid, ServerName } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./content-keys.ts";
 
@@ -35,4 +36,10 @@ export function sealPrompt(keys: ContentKeys, question: EventId, ghost: GhostMxi
 /** @throws DrawbridgeError `secret_unavailable` when no content key opens it */
 export function openPrompt(keys: ContentKeys, question: EventId, ghost: GhostMxid, sealed: Buffer): Prompt {
   return JSON.parse(keys.open(sealed, identityOf(question, ghost))) as Prompt;
+}
+
+/** The A2A `messageId` of what an event asks a ghost, or answers it: a digest, shaped as a UUID (RFC 9562, version 8). */
+export function a2aMessageId(sourceEventId: string, ghost: string): string {
+  const hex = sha256(`a2a-message\n${sourceEventId}\n${ghost}`).toString("hex");
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }

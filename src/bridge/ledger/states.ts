@@ -1,7 +1,6 @@
 // The closed sets of the tables: states and reasons of delegations, intake envelopes, outgoing events, notices, targets
 // and devices. The tables repeat these sets as CHECK constraints; a test compares the two.
 
-/** Each of them holds a capacity slot. */
 export const OPEN_STATES = ["queued", "dispatching", "following", "awaiting_input", "reply_pending"] as const;
 export const TERMINAL_STATES = ["completed", "failed", "canceled", "denied"] as const;
 

@@ -109,12 +109,6 @@ const DEFERRED = statement("status_deferred")`
 
 const ENDED = statement("status_ended")`DELETE FROM bridge_statuses ${OWN}`;
 
-export interface Shown {
-  readonly eventId: EventId;
-  readonly digest: string;
-  readonly pinned: boolean;
-}
-
 export function createStatuses(pool: Pool, keys: ContentKeys) {
   /** A report that no key opens is left out: it must not stop the status messages of other questions. */
   const reportOf = (delegationId: string, sealed: Buffer): string | undefined => {
@@ -141,10 +135,11 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
       if (touched.length !== 1) throw leaseLost(`status ${delegationId}`);
     },
 
-    /** Records what was shown, also without the right to the row. */
-    async recordShown(status: ClaimedStatus, shown: Shown, dueAt: number): Promise<void> {
-      const { delegationId, fence, sourceEventId, ghost } = status;
-      const { eventId, digest, pinned } = shown;
+    async recordShown(
+      { delegationId, fence, sourceEventId, ghost }: ClaimedStatus,
+      { eventId, digest, pinned }: { eventId: EventId; digest: string; pinned: boolean },
+      dueAt: number,
+    ): Promise<void> {
       const transactionId = replyTransactionId(sourceEventId, ghost, "progress", 0);
       const values = [delegationId, fence, eventId, digest, pinned, toTime(dueAt), transactionId];
       await rows(pool, SHOWN, values);

@@ -4,7 +4,6 @@ import type { AgentId, GhostMxid, ServerName } from "../../domain/identifiers.ts
 import { entities, oneRow, statement, toTime } from "./postgres.ts";
 import type { TargetTrust } from "./states.ts";
 
-/** The trust decision on a target's card, as last recorded. */
 export interface TargetRecord {
   readonly ghost: GhostMxid;
   readonly agentId: AgentId;

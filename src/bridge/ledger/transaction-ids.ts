@@ -16,7 +16,6 @@ export function transactionIdIn(content: UnknownObject): TransactionId | undefin
   return typeof value === "string" && value.startsWith("db1.") ? (value as TransactionId) : undefined;
 }
 
-/** Whether an ID is of an event with this purpose. */
 export function isFor(id: TransactionId, purpose: SendPurpose): boolean {
   return id.startsWith(`db1.${purpose}.`);
 }

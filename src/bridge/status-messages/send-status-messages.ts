@@ -144,7 +144,6 @@ async function again(
 
 const PINNED = "m.room.pinned_events";
 
-/** Pins a message, or takes it from the list. A ghost that may not is refused by the homeserver. */
 async function setPinned(
   homeserver: Homeserver,
   actor: GhostActor,

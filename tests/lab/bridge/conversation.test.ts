@@ -11,7 +11,7 @@ import { ghostFor } from "../../../lab/endpoints.ts";
 import { SOURCES } from "../../../lab/lab.ts";
 import { freePort } from "../../../lab/ports.ts";
 import { personOf, requireRoom } from "../../../lab/seed/seed-file.ts";
-import { a2aMessageId } from "../../../src/bridge/ledger/a2a-message-id.ts";
+import { a2aMessageId } from "../../../src/bridge/ledger/prompts.ts";
 import type { RoomId } from "../../../src/domain/identifiers.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { LAB_RUN } from "../../support/kills.ts";

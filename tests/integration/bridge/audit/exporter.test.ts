@@ -69,7 +69,9 @@ describe("audit records and their export", () => {
   it("audit records of the ledger match the published schemas [AUD-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     await someDelegations(fixture, 2);
-    await fixture.admit([job("denied", { targetFingerprint: DIGEST })], { capacity: { room: 0, global: 0 } });
+    await fixture.admit([job("denied", { targetFingerprint: DIGEST })], {
+      capacity: { roomQueue: 0, globalQueue: 0 },
+    });
     const target = {
       ghost: ghost(),
       agentId: "docs" as AgentId,
@@ -154,7 +156,7 @@ describe("audit records and their export", () => {
     const whole = readFileSync(file, "utf8");
     appendFileSync(file, '{"audit_id":"99","schema":"svc.dele');
     await fixture.admit([job("late", { room: room("late"), targetFingerprint: DIGEST })], {
-      capacity: { room: 0, global: 0 },
+      capacity: { roomQueue: 0, globalQueue: 0 },
     });
     const second = exporter(fixture, file);
     await second.round();

@@ -44,14 +44,13 @@ export async function setUp(t: TestContext) {
     ghostPrefix: "agent_",
     senderLocalpart: "drawbridge",
   });
-  const capacity = { room: 64, global: 4_096 };
+  const capacity = { roomQueue: 64, globalQueue: 4_096 };
   const common = {
     ledger: base.ledger,
     agents,
     namespace,
     clock,
     capacity,
-    noticeIntervalMs: 600_000,
     contextLifetimeMs: 86_400_000,
   };
   const handle = createTransactionHandler({

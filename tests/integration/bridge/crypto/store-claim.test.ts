@@ -4,8 +4,7 @@ import { describe, it, type TestContext } from "node:test";
 import type { Pool, QueryConfig } from "pg";
 import { createStore, loadStore } from "../../../../src/bridge/crypto/store-claim.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
-import { createCryptoStore } from "../../../../src/bridge/ledger/crypto-stores.ts";
-import { layOutCryptoStore } from "../../../../src/bridge/ledger/fenced-crypto-writes.ts";
+import { createCryptoStore, layOutCryptoStore } from "../../../../src/bridge/ledger/crypto-stores.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import { storeKey } from "../../../support/crypto-world.ts";
 import { testDatabase } from "../../../support/database.ts";
@@ -48,7 +47,7 @@ describe("claiming a store", () => {
       ghost: ghost(),
       deviceId: DEVICE,
       key,
-      fence: write.fence + 1n,
+      fence: `${Number(write.fence) + 1}`,
       layout: ["upgraded"],
       identity: IDENTITY,
     });

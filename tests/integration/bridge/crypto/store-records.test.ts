@@ -15,7 +15,7 @@ import {
   StoreRecords,
 } from "../../../../src/bridge/crypto/store-records.ts";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
-import { cryptoRecords } from "../../../../src/bridge/ledger/fenced-crypto-writes.ts";
+import { cryptoRecords } from "../../../../src/bridge/ledger/crypto-stores.ts";
 import { createRetention } from "../../../../src/bridge/ledger/retention.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { testDatabase } from "../../../support/database.ts";

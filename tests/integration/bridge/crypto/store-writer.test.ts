@@ -2,8 +2,11 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Pool } from "pg";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
-import { createCryptoStore, findCryptoStore } from "../../../../src/bridge/ledger/crypto-stores.ts";
-import { layOutCryptoStore } from "../../../../src/bridge/ledger/fenced-crypto-writes.ts";
+import {
+  createCryptoStore,
+  findCryptoStore,
+  layOutCryptoStore,
+} from "../../../../src/bridge/ledger/crypto-stores.ts";
 import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
@@ -66,7 +69,7 @@ describe("StoreWriter and the tables of stores", () => {
     const writer = new StoreWriter(pool, systemClock);
     await writer.write(old, [record("a", "old")]);
     await pool.query("UPDATE bridge_crypto_stores SET fence = fence + 1 WHERE ghost_mxid = $1", [ONE]);
-    const now = { ghost: ONE, fence: old.fence + 1n };
+    const now = { ghost: ONE, fence: `${Number(old.fence) + 1}` };
     const outcomes = await Promise.allSettled([
       writer.write(old, [record("a", "stale")]),
       writer.write(two, [record("a", "two")]),

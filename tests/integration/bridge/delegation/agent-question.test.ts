@@ -183,8 +183,7 @@ describe("a question from the agent", () => {
       {
         about: aboutOf([message]),
         derive: (known) => interpretMessages(asked, known, byGhost, NAMESPACE),
-        capacity: { room: 64, global: 4_096 },
-        noticeIntervalMs: 600_000,
+        capacity: { roomQueue: 64, globalQueue: 4_096 },
       },
       harness.clock.now(),
     );

@@ -84,7 +84,7 @@ describe("admission", () => {
 
   it("an agent that never accepts, asked in many rooms, fills its own share and not that of others [INT-4]", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
-    const capacity = { room: 2, global: 100, agent: 20, server: 60 };
+    const capacity = { roomQueue: 2, globalQueue: 100, agentQueue: 20, serverQueue: 60 };
     const asked = (agent: string, n: number) =>
       job(`${agent}${n}`, { agent: agent as AgentId, ghost: ghost(agent), room: room(`${agent} ${n % 16}`) });
     for (let n = 0; n < 32; n++) await admit([asked("stuck", n)], { capacity });
@@ -104,7 +104,7 @@ describe("admission", () => {
 
   it("agents that never accept and fill their askers' server leave the others their reserve [INT-4]", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
-    const capacity = { room: 9, global: 40, agent: 30, server: 20, agentReserve: 2 };
+    const capacity = { roomQueue: 9, globalQueue: 40, agentQueue: 30, serverQueue: 20, agentReserve: 2 };
     const asked = (agent: string, n: number, sender = "@alice:a.test") => {
       const place = { ghost: ghost(agent), room: room(`${agent} ${n}`) };
       return job(`${agent}${n}`, { agent: agent as AgentId, sender: sender as UserId, ...place });

@@ -8,7 +8,7 @@ import { pino } from "pino";
 import { createAuditExporter } from "../../../../src/bridge/audit/exporter.ts";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import type { HandledTransaction } from "../../../../src/bridge/intake/handle-transaction.ts";
-import { throughFailover } from "../../../../src/bridge/intake/retry-after-failover.ts";
+import { throughFailover } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import { createLedger, type Ledger } from "../../../../src/bridge/ledger/ledger.ts";
@@ -66,8 +66,7 @@ const admission = () => ({
   malformed: [],
   roomState: [],
   redacted: [],
-  capacity: { room: 64, global: 4_096 },
-  noticeIntervalMs: NOTICE_INTERVAL_MS,
+  capacity: { roomQueue: 64, globalQueue: 4_096 },
 });
 
 describe("a commit in doubt", () => {

@@ -196,7 +196,7 @@ describe("intake envelopes", () => {
     const { ledger, admit, rows } = fixture;
     await seat(fixture);
     const thousand = Array.from({ length: 1_000 }, (_, n) => envelope(`e${n}`));
-    const own = { room: 1, global: 2, roomEnvelopes: 64, senderEnvelopes: 100 };
+    const own = { roomQueue: 1, globalQueue: 2, roomEnvelopes: 64, senderEnvelopes: 100 };
     const admitted = await admit([], { ...arrivals(...thousand), capacity: own });
     assert.deepEqual(
       [admitted.envelopes, admitted.envelopesDenied, admitted.admitted, admitted.denied],
@@ -241,7 +241,7 @@ describe("intake envelopes", () => {
 
   it("become delegations as far as there are slots; one beyond capacity is a denied row with a notice [ENC-5]", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t);
-    const capacity = { room: 1, global: 4_096 };
+    const capacity = { roomQueue: 1, globalQueue: 4_096 };
     await admit([], { ...arrivals(envelope("e1"), envelope("e2")), capacity });
     const e1 = await claimEnvelope(ledger, "e1");
     const jobs = ["a", "b"].map((who) => job("e1", { ghost: ghost(who) }));
@@ -377,7 +377,7 @@ describe("intake envelopes", () => {
 
   it("never exceed capacity when their derivations race for one slot", async (t) => {
     const { ledger, admit, rows } = await ledgerFixture(t, 12);
-    const capacity = { room: 11, global: 4_096 };
+    const capacity = { roomQueue: 11, globalQueue: 4_096 };
     await admit([], { ...arrivals(...Array.from({ length: 10 }, (_, n) => envelope(`e${n}`))), capacity });
     const claimed = await claimEnvelopes(ledger);
     const derived = await Promise.all(

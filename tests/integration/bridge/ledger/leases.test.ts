@@ -194,7 +194,7 @@ describe("leases", () => {
       admit(
         [...names].reverse().map((name) => job(`${n}-${name}`, { room: room(name) })),
         {
-          capacity: { room: 1_000, global: 100_000 },
+          capacity: { roomQueue: 1_000, globalQueue: 100_000 },
         },
       ),
     );

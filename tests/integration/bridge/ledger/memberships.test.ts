@@ -5,7 +5,6 @@ import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { createLedger } from "../../../../src/bridge/ledger/ledger.ts";
 import type { UserId } from "../../../../src/domain/identifiers.ts";
 import {
-  event,
   ghost,
   LEASE_MS,
   ledgerFixture,
@@ -97,8 +96,7 @@ describe("memberships", () => {
       servesEncryptedRooms: true,
       isGhost: (user) => user.startsWith("@agent_"),
     });
-    const encryption = (where: string) =>
-      ({ kind: "encryption", room: room(where), event: event(`encryption-${where}`) }) as const;
+    const encryption = (where: string) => ({ kind: "encryption", room: room(where) }) as const;
     let transactions = 0;
     for (const [ledger, stage] of [
       [fixture.ledger, "a"],
@@ -117,8 +115,7 @@ describe("memberships", () => {
             redacted: [],
             about: { rooms: [], related: [] },
             derive: () => ({ delegations: [], answers: [], cancels: [], envelopes: [], notices: [] }),
-            capacity: { room: 1, global: 1 },
-            noticeIntervalMs: NOTICE_INTERVAL_MS,
+            capacity: { roomQueue: 1, globalQueue: 1 },
           });
         await admit([joined(where)]);
         if (how === "switched") await admit([encryption(where)]);

@@ -88,8 +88,7 @@ describe("a database whose tables are another role's", () => {
       malformed: [],
       roomState: [],
       redacted: [],
-      capacity: { room: 64, global: 4_096 },
-      noticeIntervalMs: NOTICE_INTERVAL_MS,
+      capacity: { roomQueue: 64, globalQueue: 4_096 },
     });
     const holder = connection.process;
     const [one] = await ledger.delegations.claim({ holder, limit: 1, now: T0, leaseUntil: T0 + LEASE_MS });

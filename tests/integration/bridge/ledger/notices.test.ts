@@ -2,7 +2,16 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
-import { ACCEPTED, BUCKET, event, job, LEASE_MS, ledgerFixture, T0 } from "../../../support/ledger.ts";
+import {
+  ACCEPTED,
+  BUCKET,
+  event,
+  job,
+  LEASE_MS,
+  ledgerFixture,
+  NOTICE_INTERVAL_MS,
+  T0,
+} from "../../../support/ledger.ts";
 
 describe("notices", () => {
   it("writes one notice for twenty simultaneous refusals in one room [NOT-1]", async (t) => {
@@ -27,11 +36,11 @@ describe("notices", () => {
 
   it("writes no second notice within the interval, also across the edge of two intervals, and one after it [NOT-1]", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
-    const interval = 600_000;
+    const interval = NOTICE_INTERVAL_MS;
     // Just before an edge, just after it, and a whole interval after the first one.
     const edge = Math.ceil(T0 / interval) * interval + interval;
     const refusedAt = (name: string, receivedAt: number) =>
-      admit([job(name)], { receivedAt, noticeIntervalMs: interval, capacity: { room: 0, global: 0 } });
+      admit([job(name)], { receivedAt, capacity: { roomQueue: 0, globalQueue: 0 } });
     await refusedAt("q1", edge - 1);
     await refusedAt("q2", edge + 1);
     const written = () => rows("SELECT source_event_id AS event FROM bridge_notices ORDER BY id");

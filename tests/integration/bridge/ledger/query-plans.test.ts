@@ -104,7 +104,7 @@ describe("query plans", () => {
 
   it("an admission reads as many rows, however many questions are open in its room, of its agent, of its server and in all [INT-2] [INT-4]", async (t) => {
     const { pool, admit } = await ledgerFixture(t, 1);
-    const capacity = { room: 1_000_000, global: 1_000_000, agent: 20, server: 20 };
+    const capacity = { roomQueue: 1_000_000, globalQueue: 1_000_000, agentQueue: 20, serverQueue: 20 };
     const fill = async (from: number, to: number) => {
       const values = [new Date(T0), from, to];
       await pool.query(
@@ -143,7 +143,7 @@ describe("query plans", () => {
       return (await rowsReadBy(pool)) - before;
     };
     // Statements are planned while the tables are empty, and keep their plans.
-    assert.equal((await admit([job("first")], { capacity: { ...capacity, agent: 0 } })).denied, 1);
+    assert.equal((await admit([job("first")], { capacity: { ...capacity, agentQueue: 0 } })).denied, 1);
     await fill(1_001, 1_100);
     await rowsRead();
     const few = await rowsRead();
@@ -192,7 +192,7 @@ describe("query plans", () => {
         read[what] = (await rowsReadBy(pool)) - before;
         return result;
       };
-      await step("admit", admit([job(name)], { capacity: { room: 1_000_000, global: 1_000_000 } }));
+      await step("admit", admit([job(name)], { capacity: { roomQueue: 1_000_000, globalQueue: 1_000_000 } }));
       const claimed = await step("claim", claimOne({ limit: 2, now }));
       assert.equal(claimed.sourceEventId, event(name));
       await step("begin", delegations.beginDispatch(claimed.lease, BUCKET, now));

@@ -2,7 +2,7 @@
 // in model.test.ts.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { ClaimedIntakeEnvelope } from "../../../../src/bridge/ledger/envelope-claims.ts";
+import type { ClaimedIntakeEnvelope } from "../../../../src/bridge/ledger/envelopes.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import {
   arrivals,
@@ -113,7 +113,7 @@ describe("rooms", () => {
     const { ledger, delegations, admit, claim } = fixture;
     const ROOMS = 6;
     const EACH = 12;
-    const wide = { room: 1_000, global: 100_000 };
+    const wide = { roomQueue: 1_000, globalQueue: 100_000 };
     const begun: string[] = [];
     let isAdmitting = true;
     const admitting = (async () => {

@@ -128,9 +128,8 @@ describe("ghosts' rooms", () => {
         ledger,
         agents,
         clock,
-        noticeIntervalMs: 600_000,
         contextLifetimeMs: 86_400_000,
-        capacity: { room: 64, global: 4_096 },
+        capacity: { roomQueue: 64, globalQueue: 4_096 },
       },
       namespace: createNamespace({
         ...{ serverName: "a.test" as ServerName, ghostPrefix: "agent_", senderLocalpart: "drawbridge" },
@@ -218,7 +217,7 @@ describe("ghosts' rooms", () => {
       await memberships.round();
       await notices.round();
     }
-    await roomState({ kind: "encryption", room, event: "$encryption" as EventId });
+    await roomState({ kind: "encryption", room });
     await notices.round();
     const said = await noticesIn(alice, room);
     assert.equal(said.length, 1);

@@ -13,7 +13,7 @@ const NAMESPACE = createNamespace({
   senderLocalpart: "drawbridge",
 });
 const NOTHING_KNOWN: KnownFacts = {
-  ...{ forgottenBefore: 0, encryptedRooms: new Set(), ghostsIn: new Map(), ghostsGone: new Map() },
+  ...{ forgottenBefore: 0, encryptedRooms: new Set(), ghostsIn: new Map() },
   ...{ speakers: new Map(), partnersIn: new Map(), directWith: new Map() },
   ...{ subjects: [], recentAnswers: [], openQuestions: [] },
 };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { leadingMention } from "../../../../src/bridge/intake/leading-mention.ts";
 import { promptOf } from "../../../../src/bridge/intake/question-text.ts";
+import { leadingMention } from "../../../../src/bridge/intake/read-events.ts";
 import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
 
 const GHOST = "@agent_docs:a.test" as GhostMxid;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { sameKey } from "../../../../src/bridge/intake/replies-to-agents.ts";
+import { sameKey } from "../../../../src/bridge/intake/continued-exchanges.ts";
 
 describe("keys of reactions", () => {
   it("are the same with the marks of an emoji and without, and long texts are no keys [DEL-6]", () => {

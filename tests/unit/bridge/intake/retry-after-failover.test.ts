@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import type { TransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
-import { throughFailover } from "../../../../src/bridge/intake/retry-after-failover.ts";
+import { throughFailover } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
 

@@ -6,13 +6,12 @@ import type {
   NewDelegation,
   NewIntakeEnvelope,
 } from "../../../../src/bridge/ledger/admission-types.ts";
-import type { OpenCounts } from "../../../../src/bridge/ledger/capacity.ts";
+import { type KnownPlaces, type OpenCounts, queueShare } from "../../../../src/bridge/ledger/capacity.ts";
 import {
   indexKey,
-  type KnownPlaces,
+  type KnownIndices,
   type Placed,
   place,
-  placeAt,
   roomTotals,
 } from "../../../../src/bridge/ledger/place-or-refuse.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
@@ -20,7 +19,7 @@ import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
 import { envelope, event, ghost, job, room } from "../../../support/ledger.ts";
 
 const NOTHING: KnownPlaces = { rooms: [] };
-const WIDE = { room: 1_000, global: 1_000 };
+const WIDE = { roomQueue: 1_000, globalQueue: 1_000 };
 type Arrived = readonly (NewDelegation | NewIntakeEnvelope)[];
 
 const isJob = (one: NewDelegation | NewIntakeEnvelope): one is NewDelegation => "ghost" in one;
@@ -29,19 +28,28 @@ const arrived = (all: Arrived) => ({
   envelopes: all.filter((one): one is NewIntakeEnvelope => !isJob(one)),
 });
 /** What is open: `total` in all, of which the rooms have what is known of them. */
-const open = (known = NOTHING, total = 0, shares: OpenCounts["shares"] = new Map()): OpenCounts => ({
-  total,
-  rooms: new Map((known.rooms ?? []).map(([room, , count]) => [room, count])),
-  shares,
-});
+const open = (known = NOTHING, total = 0, shares: OpenCounts = new Map()): OpenCounts => {
+  const rooms = (known.rooms ?? []).map(([where, , count]) => [queueShare(where), count] as const);
+  return new Map([["", total], ...rooms, ...shares]);
+};
 const placed = (all: Arrived, known = NOTHING, counts = open(known), capacity: Capacity = WIDE) =>
   place(arrived(all), known, new Map(), counts, capacity);
+
+/** The delegations of an intake envelope of room `r` that has the place 7. */
+const placedAt7 = (
+  jobs: readonly NewDelegation[],
+  used: KnownIndices,
+  counts: OpenCounts,
+  capacity: Capacity,
+) =>
+  place({ delegations: jobs, envelopes: [] }, { rooms: [[room("r"), true, 0, 7]] }, used, counts, capacity)
+    .jobs;
 
 /** Event, place and reason of each, in the order of the places. */
 function summary({ jobs, envelopes }: Placed) {
   return [
-    ...jobs.map(({ job: { event: name }, seq, ordinal, denied }) => [name, seq, ordinal, denied]),
-    ...envelopes.map(({ envelope: { event: name }, seq, denied }) => [name, seq, "envelope", denied]),
+    ...jobs.map(({ event: name, seq, ordinal, denied }) => [name, seq, ordinal, denied]),
+    ...envelopes.map(({ event: name, seq, denied }) => [name, seq, "envelope", denied]),
   ];
 }
 
@@ -79,7 +87,7 @@ describe("placement", () => {
       envelope("e3", { position: 3, sender: bob }),
       job("q4", { position: 4 }),
     ];
-    const capacity = { room: 3, global: 3, roomEnvelopes: 5, senderEnvelopes: 2 };
+    const capacity = { roomQueue: 3, globalQueue: 3, roomEnvelopes: 5, senderEnvelopes: 2 };
     const shares = new Map([
       ["room !r", 3],
       ["sender @alice:a.test", 1],
@@ -109,7 +117,7 @@ describe("placement", () => {
       ["agent docs", 1],
       ["server a.test", 1],
     ]);
-    const capacity = { room: 9, global: 5, agent: 2, server: 2 };
+    const capacity = { roomQueue: 9, globalQueue: 5, agentQueue: 2, serverQueue: 2 };
     const { jobs: result } = placed(jobs, NOTHING, open(NOTHING, 3, shares), capacity);
     assert.deepEqual(
       result.map(({ denied }) => denied),
@@ -132,22 +140,22 @@ describe("placement", () => {
       ["server a.test", stuck],
       ["pair a.test stuck", stuck],
     ]);
-    const deniedBy = (capacity: Omit<Capacity, "room">) =>
-      placed(jobs, NOTHING, open(NOTHING, stuck, shares), { room: 9, ...capacity }).jobs.map(
+    const deniedBy = (capacity: Omit<Capacity, "roomQueue">) =>
+      placed(jobs, NOTHING, open(NOTHING, stuck, shares), { roomQueue: 9, ...capacity }).jobs.map(
         ({ denied }) => denied,
       );
-    assert.deepEqual(deniedBy({ global: 100, server: stuck, agentReserve: 1 }), [
+    assert.deepEqual(deniedBy({ globalQueue: 100, serverQueue: stuck, agentReserve: 1 }), [
       ...[null, "server_capacity_exceeded", null, null, "server_capacity_exceeded"],
     ]);
-    assert.deepEqual(deniedBy({ global: stuck, agentReserve: 2 }), [
+    assert.deepEqual(deniedBy({ globalQueue: stuck, agentReserve: 2 }), [
       ...[null, null, "global_capacity_exceeded", null, "global_capacity_exceeded"],
     ]);
     const twice = stuck / 2;
-    assert.deepEqual(deniedBy({ global: 100, server: twice, agentReserve: 9 }).slice(0, 3), [
+    assert.deepEqual(deniedBy({ globalQueue: 100, serverQueue: twice, agentReserve: 9 }).slice(0, 3), [
       ...["server_capacity_exceeded", "server_capacity_exceeded", null],
     ]);
-    assert.equal(deniedBy({ global: twice, agentReserve: 9 })[0], "global_capacity_exceeded");
-    assert.deepEqual(deniedBy({ global: 100, agent: 1, agentReserve: 2 }).slice(0, 2), [
+    assert.equal(deniedBy({ globalQueue: twice, agentReserve: 9 })[0], "global_capacity_exceeded");
+    assert.deepEqual(deniedBy({ globalQueue: 100, agentQueue: 1, agentReserve: 2 }).slice(0, 2), [
       null,
       "agent_capacity_exceeded",
     ]);
@@ -155,7 +163,10 @@ describe("placement", () => {
 
   it("refuses what is refused already, without taking a slot or a place [DEL-2]", () => {
     const refused = job("q1", { position: 1, refused: "sender_policy_rejected" });
-    const result = placed([refused, job("q2", { position: 2 })], NOTHING, open(), { room: 1, global: 1 });
+    const result = placed([refused, job("q2", { position: 2 })], NOTHING, open(), {
+      roomQueue: 1,
+      globalQueue: 1,
+    });
     assert.deepEqual(summary(result), [
       [event("q1"), null, null, "sender_policy_rejected"],
       [event("q2"), 1, 0, null],
@@ -179,7 +190,7 @@ describe("placement", () => {
       ["event_replayed", "event_replayed", null],
     );
     assert.deepEqual(
-      placeAt(7, jobs.slice(0, 2), used, open(), WIDE).map(({ seq, denied }) => [seq, denied]),
+      placedAt7(jobs.slice(0, 2), used, open(), WIDE).map(({ seq, denied }) => [seq, denied]),
       [
         [null, "event_replayed"],
         [null, "event_replayed"],
@@ -191,11 +202,15 @@ describe("placement", () => {
     const known: KnownPlaces = { ...NOTHING, rooms: [[room("r"), true, 4, 10]] };
     const jobs = ["a", "b", "c"].map((who) => job("e", { ghost: ghost(who) }));
     const at = (total: number, capacity: Capacity) =>
-      placeAt(7, jobs, new Map(), open(known, total), capacity).map(({ seq, ordinal, siblings, denied }) =>
+      placedAt7(jobs, new Map(), open(known, total), capacity).map(({ seq, ordinal, siblings, denied }) =>
         denied === null ? [seq, ordinal, siblings] : denied,
       );
-    assert.deepEqual(at(4, { room: 6, global: 9 }), [[7, 0, 2], [7, 1, 2], "room_capacity_exceeded"]);
-    assert.deepEqual(at(8, { room: 9, global: 9 }), [
+    assert.deepEqual(at(4, { roomQueue: 6, globalQueue: 9 }), [
+      [7, 0, 2],
+      [7, 1, 2],
+      "room_capacity_exceeded",
+    ]);
+    assert.deepEqual(at(8, { roomQueue: 9, globalQueue: 9 }), [
       [7, 0, 1],
       "global_capacity_exceeded",
       "global_capacity_exceeded",
@@ -218,15 +233,15 @@ describe("placement", () => {
           );
         });
         const known: KnownPlaces = { ...NOTHING, rooms: [[room("r0"), false, 1, 5]] };
-        const result = placed(all, known, open(known, 1), { room: perRoom, global: inAll });
+        const result = placed(all, known, open(known, 1), { roomQueue: perRoom, globalQueue: inAll });
         const totals = roomTotals(result);
         const slots = totals.reduce((sum, total) => sum + total.slots, 0);
         assert.ok(slots <= Math.max(0, inAll - 1));
         for (const { room: where, places, slots: here, gate } of totals) {
           const first = where === room("r0") ? 5 : 1;
           assert.ok(here <= Math.max(0, perRoom - (first === 5 ? 1 : 0)));
-          const jobs = result.jobs.filter(({ job: { room: its } }) => its === where);
-          const envelopes = result.envelopes.filter(({ envelope: { room: its } }) => its === where);
+          const jobs = result.jobs.filter(({ room: its }) => its === where);
+          const envelopes = result.envelopes.filter(({ room: its }) => its === where);
           const taken = new Set([...jobs, ...envelopes].flatMap(({ seq }) => seq ?? []));
           assert.deepEqual(
             [...taken].sort((a, b) => a - b),

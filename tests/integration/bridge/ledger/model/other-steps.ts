@@ -1,6 +1,6 @@
 // The steps of a run besides those of delegations: of intake envelopes, notices, status messages, retention and time.
 import assert from "node:assert/strict";
-import type { ClaimedIntakeEnvelope } from "../../../../../src/bridge/ledger/envelope-claims.ts";
+import type { ClaimedIntakeEnvelope } from "../../../../../src/bridge/ledger/envelopes.ts";
 import type { ClaimedNotice } from "../../../../../src/bridge/ledger/notices.ts";
 import type { AgentId, EventId, UserId } from "../../../../../src/domain/identifiers.ts";
 import { asking, job, LEASE_MS } from "../../../../support/ledger.ts";

@@ -114,10 +114,10 @@ export interface Arrival {
 }
 
 export interface Limits {
-  readonly room: number;
-  readonly global: number;
-  readonly server: number;
-  readonly agent: number;
+  readonly roomQueue: number;
+  readonly globalQueue: number;
+  readonly serverQueue: number;
+  readonly agentQueue: number;
   readonly agentReserve: number;
   readonly roomEnvelopes: number;
   readonly senderEnvelopes: number;
@@ -199,16 +199,16 @@ export class ModelRows {
   }
 
   protected full({ room, sender }: Arrival, ghost: string): TerminalReason | null {
-    const { room: perRoom, agent, agentReserve, server, global } = this.limits;
+    const { roomQueue, agentQueue, agentReserve, serverQueue, globalQueue } = this.limits;
     const isOfAgent = (one: Delegation) => one.agent === agentOf(ghost);
     const isOfServer = (one: Delegation) => serverOf(one.sender) === serverOf(sender);
     const ofAgent = this.openIn(isOfAgent);
-    if (this.openIn((one) => one.room === room) >= perRoom) return "room_capacity_exceeded";
-    if (ofAgent >= agent) return "agent_capacity_exceeded";
+    if (this.openIn((one) => one.room === room) >= roomQueue) return "room_capacity_exceeded";
+    if (ofAgent >= agentQueue) return "agent_capacity_exceeded";
     const ofPair = this.openIn((one) => isOfAgent(one) && isOfServer(one));
-    if (this.openIn(isOfServer) >= (ofPair < agentReserve ? 2 * server : server))
+    if (this.openIn(isOfServer) >= (ofPair < agentReserve ? 2 * serverQueue : serverQueue))
       return "server_capacity_exceeded";
-    const most = ofAgent < agentReserve ? 2 * global : global;
+    const most = ofAgent < agentReserve ? 2 * globalQueue : globalQueue;
     return this.openIn(() => true) >= most ? "global_capacity_exceeded" : null;
   }
 

@@ -72,14 +72,12 @@ async function admitArrivals(w: World, found: readonly Arrival[], fault?: Fault,
       return ghosts.map((who) => job(name, { ...at, ghost: who as GhostMxid, agent: agentOf(who) as never }));
     },
   );
-  const { room, global, ...shares } = LIMITS;
-  const capacity = { room, global, ...shares };
   const leaseUntil = w.now + LEASE_MS;
   const end = (claimed: ClaimedDelegation | undefined) => {
     if (claimed !== undefined) w.claims.push(claimed);
   };
   const slotFor = () => (holder === undefined ? undefined : { holder, leaseUntil, end });
-  const options = { ...arrivals(...events), receivedAt: w.now, capacity, slotFor };
+  const options = { ...arrivals(...events), receivedAt: w.now, capacity: LIMITS, slotFor };
   const done = await w.perform(
     fault,
     async () => {

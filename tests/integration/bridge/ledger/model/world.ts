@@ -8,7 +8,7 @@
 import assert from "node:assert/strict";
 import type { Pool } from "pg";
 import type { DelegationOutcome } from "../../../../../src/bridge/ledger/delegations.ts";
-import type { ClaimedIntakeEnvelope } from "../../../../../src/bridge/ledger/envelope-claims.ts";
+import type { ClaimedIntakeEnvelope } from "../../../../../src/bridge/ledger/envelopes.ts";
 import type { ClaimedDelegation } from "../../../../../src/bridge/ledger/leases.ts";
 import type { ClaimedNotice } from "../../../../../src/bridge/ledger/notices.ts";
 import { createOperations } from "../../../../../src/bridge/ledger/operator-commands.ts";
@@ -353,10 +353,10 @@ export const OUTCOMES = {
 } satisfies Record<string, DelegationOutcome>;
 
 export const LIMITS = {
-  room: 3,
-  global: 6,
-  server: 5,
-  agent: 5,
+  roomQueue: 3,
+  globalQueue: 6,
+  serverQueue: 5,
+  agentQueue: 5,
   agentReserve: 1,
   roomEnvelopes: 2,
   senderEnvelopes: 3,

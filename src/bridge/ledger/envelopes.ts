@@ -1,0 +1,235 @@
+// Intake envelopes, encrypted events that wait for their keys: claimed by a worker, deferred, woken and expired.
+// Invariants: a claim raises the fence, and every write of a holder carries it in its WHERE; one that is woken while it is
+// claimed becomes due when it is deferred; it holds its place in the room until it has ended, or for `limits.roomGate`: then
+// the room continues, and what it asks is placed last. A key-loss episode of a room begins with the first expiry for want of
+// a key and ends when an event of the room is decrypted; the room gets one notice an episode, and none within the interval.
+import type { Pool } from "pg";
+import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { Ingress, NewNotice } from "./admission-types.ts";
+import { joinedGhosts } from "./memberships.ts";
+import { noticeBound } from "./notices.ts";
+import {
+  type ClaimRequest,
+  claimValues,
+  entities,
+  inRooms,
+  leaseLost,
+  oneRow,
+  type Queryable,
+  rows,
+  statement,
+  toTime,
+} from "./postgres.ts";
+import { GATE, settlePlaces } from "./room-order.ts";
+import type { CancelReason, ExpiryReason } from "./states.ts";
+
+export interface ClaimedIntakeEnvelope {
+  readonly event: EventId;
+  readonly fence: string;
+  readonly room: RoomId;
+  /** Its place in the room's queue; undefined once the room has continued without it. */
+  readonly place: number | undefined;
+  readonly sender: UserId;
+  readonly originServerTs: number;
+  readonly fingerprint: Buffer;
+  readonly ingress: Ingress;
+  readonly attempts: number;
+  readonly keyRequests: number;
+  readonly admittedAt: number;
+  readonly deadline: number;
+}
+
+const COLUMNS = `
+  e.matrix_event_id AS event, e.fence, e.room_id AS room, e.room_seq::float8 AS place,
+  e.sender_mxid AS sender, e.origin_server_ts::float8 AS "originServerTs", e.intake_fingerprint AS fingerprint,
+  e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline`;
+
+const CLAIM = statement("claim_envelopes")`
+  WITH due AS MATERIALIZED (
+    SELECT matrix_event_id FROM bridge_encrypted_intake i
+    WHERE due_at <= $2 AND ($5::text[] IS NULL OR (
+      SELECT COALESCE(bool_or(ghost_mxid = ANY ($5)), true) FROM bridge_ghost_rooms g
+      WHERE g.room_id = i.room_id AND g.membership = 'join'))
+    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
+  )
+  UPDATE bridge_encrypted_intake e SET due_at = $3, holder = $4, woken_at = NULL, fence = e.fence + 1
+  FROM due WHERE e.matrix_event_id = due.matrix_event_id
+  RETURNING ${COLUMNS}`;
+
+// The places of what still awaits its key after the time that it may hold its room. Only under the rooms' locks,
+// because it computes the room's gate.
+const GIVE_UP_PLACES = statement("give_up_places")`
+  WITH late AS MATERIALIZED (
+    SELECT matrix_event_id, room_id, int8range(room_seq, room_seq + 1) AS place FROM bridge_encrypted_intake
+    WHERE matrix_event_id = ANY ($1) AND state = 'awaiting_key' AND room_seq IS NOT NULL
+    ORDER BY matrix_event_id FOR UPDATE
+  ), given_up AS (
+    UPDATE bridge_encrypted_intake e SET room_seq = NULL FROM late o WHERE e.matrix_event_id = o.matrix_event_id
+  ), settled AS MATERIALIZED (
+    SELECT o.room_id, range_agg(o.place) AS places, range_agg(o.place) AS void, 0 AS opened, ${GATE} AS gate
+    FROM late o GROUP BY o.room_id
+  ), locked AS MATERIALIZED (
+    SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM settled) ORDER BY room_id FOR UPDATE
+  )${settlePlaces("$2")} AND r.room_id IN (SELECT room_id FROM locked)`;
+
+// $6: how long it may hold its room, in milliseconds since its admission; it is due at the end of that time.
+const DEFER = statement("defer_envelope")`
+  UPDATE bridge_encrypted_intake SET
+    due_at = LEAST($3::timestamptz, CASE WHEN NOT $5 THEN deadline END, woken_at,
+      CASE WHEN room_seq IS NOT NULL THEN admitted_at + $6 * interval '1 millisecond' END), holder = NULL,
+    attempts = attempts + 1, key_requests = key_requests + $4
+  WHERE matrix_event_id = $1 AND fence = $2 AND holder IS NOT NULL
+  RETURNING 1`;
+
+const WAKE = statement("wake_envelopes")`
+  WITH waiting AS MATERIALIZED (
+    SELECT matrix_event_id FROM bridge_encrypted_intake
+    WHERE room_id = ANY ($1) AND state = 'awaiting_key' ORDER BY matrix_event_id FOR UPDATE
+  ), woken AS (
+    UPDATE bridge_encrypted_intake e SET
+      due_at = CASE WHEN e.holder IS NOT NULL THEN e.due_at ELSE LEAST(e.due_at, $2::timestamptz) END, woken_at = $2
+    FROM waiting w WHERE e.matrix_event_id = w.matrix_event_id
+    RETURNING 1
+  )
+  SELECT count(*)::int AS woken FROM woken`;
+
+const EXPIRE = statement("expire_envelopes")`
+  WITH hit AS MATERIALIZED (
+    SELECT e.matrix_event_id FROM bridge_encrypted_intake e
+    JOIN unnest($1::text[], $2::text[]) AS u (event, room) ON e.matrix_event_id = u.event AND e.room_id = u.room
+    WHERE e.state = 'awaiting_key' AND ($3::bigint IS NULL OR e.fence = $3)
+    ORDER BY e.matrix_event_id FOR UPDATE OF e
+  ), ended AS (
+    UPDATE bridge_encrypted_intake e SET
+      state = 'expired', terminal_reason = $4, terminal_at = $5, due_at = NULL, holder = NULL
+    FROM hit WHERE e.matrix_event_id = hit.matrix_event_id
+    RETURNING e.*
+  ), own AS (
+    SELECT room_id, CASE WHEN room_seq IS NULL THEN 'empty' ELSE int8range(room_seq, room_seq + 1) END AS place
+    FROM ended
+  ), settled AS MATERIALIZED (
+    SELECT o.room_id, range_agg(o.place) AS places, range_agg(o.place) AS void, 0 AS opened, ${GATE} AS gate
+    FROM own o GROUP BY o.room_id
+  ), locked AS MATERIALIZED (
+    SELECT r.room_id, r.keys_missing_at FROM bridge_rooms r
+    WHERE r.room_id IN (SELECT room_id FROM settled) ORDER BY r.room_id FOR UPDATE
+  ), noticed AS (
+    INSERT INTO bridge_notices
+      (marker, kind, room_id, ghost_mxid, source_event_id, reason, transaction_id, created_at, due_at)
+    SELECT $6, $7, e.room_id, $8, $9, $10, $11, $5, $5 FROM ended e JOIN locked l ON l.room_id = e.room_id
+    WHERE $7::text IS NOT NULL AND ($7 <> 'keys_missing' OR l.keys_missing_at IS NULL) AND NOT EXISTS (
+      SELECT FROM bridge_notices n WHERE n.room_id = e.room_id AND n.kind = $7
+        AND (n.ghost_mxid = $8 OR $7 = 'keys_missing') AND n.created_at > $12)
+    ON CONFLICT DO NOTHING
+    RETURNING kind
+  ), rooms AS (${settlePlaces("$5", {
+    also: "keys_missing_at = CASE WHEN EXISTS (SELECT FROM noticed WHERE kind = 'keys_missing') THEN $5 ELSE r.keys_missing_at END",
+  })} AND r.room_id IN (SELECT room_id FROM locked)
+  ), audited AS (
+    INSERT INTO bridge_audit (schema, record, created_at)
+    SELECT 'svc.encrypted_intake.v1', bridge_encrypted_intake_audit(e.*::bridge_encrypted_intake), $5 FROM ended e
+  )
+  SELECT count(*)::int AS touched FROM ended`;
+
+type ExpiryNotice = Pick<NewNotice, "kind" | "reason">;
+
+const NOTICES: Readonly<Partial<Record<ExpiryReason, ExpiryNotice>>> = {
+  key_wait_elapsed: { kind: "keys_missing" },
+  key_requests_exhausted: { kind: "keys_missing" },
+  key_withheld: { kind: "keys_missing" },
+  device_not_trusted: { kind: "policy_denied", reason: "sender_device_untrusted" },
+};
+
+const NO_NOTICE = [null, null, null, null, null, null, null] as const;
+
+function noticeValues(
+  { event, room }: ClaimedIntakeEnvelope,
+  { kind, reason }: ExpiryNotice,
+  ghost: GhostMxid,
+  now: number,
+  intervalMs: number,
+) {
+  // Missing keys concern the whole room; an untrusted device concerns the sender of this event.
+  const source = kind === "keys_missing" ? undefined : event;
+  const bound = noticeBound({ kind, room, ghost, source }, "intake", now, intervalMs);
+  return [bound.marker, kind, ghost, source ?? null, reason ?? null, bound.transactionId, bound.since];
+}
+
+/** Ends intake envelopes, whoever holds them. Returns how many there were. Only under the rooms' locks. */
+export async function expireUnheld(
+  on: Queryable,
+  events: readonly EventId[],
+  rooms: readonly RoomId[],
+  reason: CancelReason,
+  now: number,
+): Promise<number> {
+  const values = [events, rooms, null, reason, toTime(now), ...NO_NOTICE];
+  return (await oneRow<{ touched: number }>(on, EXPIRE, values)).touched;
+}
+
+// Rooms are locked in ascending order, as admissions lock them.
+const KEYS_FOUND = statement("keys_found")`
+  WITH locked AS MATERIALIZED (
+    SELECT room_id FROM bridge_rooms
+    WHERE room_id = ANY ($1) AND keys_missing_at IS NOT NULL ORDER BY room_id FOR UPDATE
+  )
+  UPDATE bridge_rooms r SET keys_missing_at = NULL FROM locked l WHERE r.room_id = l.room_id`;
+
+/** Events of these rooms were decrypted, which ends their key-loss episodes. */
+export async function keysFound(on: Queryable, roomIds: readonly RoomId[]): Promise<void> {
+  await rows(on, KEYS_FOUND, [roomIds]);
+}
+
+export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeIntervalMs: number) {
+  return {
+    async claim(request: ClaimRequest): Promise<ClaimedIntakeEnvelope[]> {
+      const claimed = await entities<ClaimedIntakeEnvelope>(pool, CLAIM, claimValues(request));
+      const late = claimed.filter(
+        ({ place, admittedAt }) => place !== undefined && request.now >= admittedAt + roomGateMs,
+      );
+      if (late.length > 0) {
+        const roomIds = late.map(({ room }) => room);
+        await inRooms(pool, roomIds, async (client) => ({
+          result: undefined,
+          sent: rows(client, GIVE_UP_PLACES, [late.map(({ event }) => event), toTime(request.now)]),
+        }));
+      }
+      return claimed.sort((left, right) => (left.place ?? 0) - (right.place ?? 0));
+    },
+
+    /**
+     * Releases it until `wakeAt`, its deadline unless that has passed (`prolonged`), or the time it was woken meanwhile,
+     * whichever comes first. @throws DrawbridgeError `lease_lost`
+     */
+    async defer(
+      { event, fence }: ClaimedIntakeEnvelope,
+      wakeAt: number,
+      done: { readonly requested: boolean; readonly prolonged?: boolean },
+    ): Promise<void> {
+      const { requested, prolonged = false } = done;
+      const values = [event, fence, toTime(wakeAt), requested ? 1 : 0, prolonged, roomGateMs];
+      const touched = await rows(pool, DEFER, values);
+      if (touched.length !== 1) throw leaseLost(`the intake envelope of ${event}`);
+    },
+
+    async wake(roomIds: readonly RoomId[], now: number): Promise<number> {
+      if (roomIds.length === 0) return 0;
+      return (await oneRow<{ woken: number }>(pool, WAKE, [roomIds, toTime(now)])).woken;
+    },
+
+    /** Ends an intake envelope without delegations, with its notice. @throws DrawbridgeError `lease_lost` */
+    async expire(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, now: number): Promise<void> {
+      await inRooms(pool, [envelope.room], async (client) => {
+        const { event, room, fence } = envelope;
+        const notice = NOTICES[reason];
+        const ghost = notice && (await joinedGhosts(client, [room])).get(room)?.[0];
+        const own =
+          notice && ghost ? noticeValues(envelope, notice, ghost, now, noticeIntervalMs) : NO_NOTICE;
+        const values = [[event], [room], fence, reason, toTime(now), ...own];
+        const { touched } = await oneRow<{ touched: number }>(client, EXPIRE, values);
+        if (touched !== 1) throw leaseLost(`the intake envelope of ${event}`);
+        return { result: undefined };
+      });
+    },
+  };
+}
