@@ -6,11 +6,11 @@ import type { Partner, PlaneState } from "../registry/partner.ts";
 import { retireAll } from "../registry/retired-identities.ts";
 
 export function setContained(text: string, contained: boolean): string {
-  return editYaml(text, [{ path: ["contained"], value: contained, after: ["classification"] }]);
+  return editYaml(text, [{ path: ["contained"], value: contained }]);
 }
 
 export function setPlane(text: string, plane: PlaneName, state: PlaneState): string {
-  return editYaml(text, [{ path: ["planes", plane], value: state, after: ["contained", "classification"] }]);
+  return editYaml(text, [{ path: ["planes", plane], value: state }]);
 }
 
 /**
