@@ -2,9 +2,10 @@
 // Invariants: they come from configuration or from a file given by the operator, never from a card;
 // P-256 only; a private member of a JWK is not read.
 import { type CryptoKey, importJWK } from "jose";
+import { z } from "zod";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { membersOf } from "../domain/json.ts";
-import { readCardJson } from "./reject-reasons.ts";
+import { strictJsonIn } from "../domain/strict-json.ts";
 
 export interface PinnedKey {
   readonly keyId: string;
@@ -30,41 +31,36 @@ export async function importPinnedKey(
   }
 }
 
+/** A key of a set (RFC 7517) that verifies ES256; what else it says is not read. */
+const UsableJwk = z.object({
+  kty: z.literal("EC"),
+  crv: z.literal("P-256"),
+  kid: z.string().min(1),
+  x: z.string(),
+  y: z.string(),
+  use: z.literal("sig").optional(),
+  alg: z.literal("ES256").optional(),
+  key_ops: z
+    .array(z.unknown())
+    .refine((operations) => operations.includes("verify"))
+    .optional(),
+});
+
 /**
- * The usable keys of a JWK set (RFC 7517): EC, P-256, with a key ID, for verifying ES256. Others are skipped (section 5).
+ * The usable keys of a JWK set; others are skipped (RFC 7517, section 5).
  * @throws DrawbridgeError `config_invalid` when it is no JWK set or none of its keys is usable
  */
 export async function importJwkSet(bytes: Uint8Array, source: string): Promise<readonly PinnedKey[]> {
-  const hint = 'Give a JWK set: {"keys": [ … ]} with an EC P-256 public key that has a kid.';
-  const refused = (problem: string, cause?: unknown) =>
-    new DrawbridgeError("config_invalid", `${source} ${problem}`, { hint, cause });
-  let keys: unknown;
-  try {
-    keys = membersOf(readCardJson(bytes, JWKS_BYTES_MAX))["keys"];
-  } catch (cause) {
-    throw refused("is not strict JSON", cause);
-  }
-  if (!Array.isArray(keys)) throw refused("is no JWK set");
-
+  const keys = membersOf(strictJsonIn(bytes, JWKS_BYTES_MAX))["keys"];
   const usable: PinnedKey[] = [];
-  for (const candidate of keys.flatMap((jwk: unknown) => usableJwk(jwk) ?? [])) {
+  for (const one of Array.isArray(keys) ? keys : []) {
+    const jwk = UsableJwk.safeParse(one).data;
     // One that is not on the curve is not usable.
-    const key = await importPinnedKey(candidate.keyId, candidate).catch(() => undefined);
+    const key = jwk && (await importPinnedKey(jwk.kid, jwk).catch(() => undefined));
     if (key !== undefined) usable.push(key);
   }
   if (usable.length > 0) return usable;
-  throw refused("has no usable key");
-}
-
-function usableJwk(jwk: unknown): { keyId: string; x: string; y: string } | undefined {
-  const { kty, crv, kid, x, y, use, alg, key_ops: operations } = membersOf(jwk);
-  if (kty !== "EC" || crv !== "P-256") return undefined;
-  if (typeof kid !== "string" || kid === "") return undefined;
-  if (typeof x !== "string" || typeof y !== "string") return undefined;
-  if (use !== undefined && use !== "sig") return undefined;
-  if (alg !== undefined && alg !== "ES256") return undefined;
-  if (operations !== undefined && !(Array.isArray(operations) && operations.includes("verify"))) {
-    return undefined;
-  }
-  return { keyId: kid, x, y };
+  throw new DrawbridgeError("config_invalid", `${source} is no JWK set with a usable key`, {
+    hint: 'Give a JWK set: {"keys": [ … ]} with an EC P-256 public key that has a kid.',
+  });
 }

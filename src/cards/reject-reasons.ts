@@ -1,8 +1,7 @@
-// Why a card is rejected, and the strict reading of JSON that cards, headers of signatures and key sets share.
+// Why a card is rejected.
 // Invariants: the reasons are a closed set of stable codes; a problem carries a place in the card, never a piece of its
 // content.
-import type { Json } from "../domain/json.ts";
-import { JSON_FAULTS, JsonFault, parseStrictJson } from "../domain/strict-json.ts";
+import { JSON_FAULTS, JsonFault } from "../domain/strict-json.ts";
 
 export const REJECT_REASONS = [
   ...JSON_FAULTS,
@@ -28,24 +27,12 @@ export interface CardProblem {
 }
 
 /** Ends the reading of a card at its first problem. Never leaves src/cards. */
-export class CardFault extends Error {
-  readonly problem: CardProblem;
+export class CardFault extends JsonFault<RejectReason> {}
 
-  constructor(reason: RejectReason, at: string) {
-    super(`${reason} at ${at}`);
-    this.name = "CardFault";
-    this.problem = { reason, at };
-  }
+/** The problem that ended the reading. @throws anything else that was caught */
+export function problemOf(fault: unknown): CardProblem {
+  if (fault instanceof JsonFault) return { reason: fault.reason, at: fault.at };
+  throw fault;
 }
 
 export const CARD_BYTES_MAX = 256 * 1024;
-
-/** @throws CardFault for the first thing that strict JSON does not allow */
-export function readCardJson(bytes: Uint8Array, bytesMax: number = CARD_BYTES_MAX): Json {
-  try {
-    return parseStrictJson(bytes, bytesMax);
-  } catch (fault) {
-    if (fault instanceof JsonFault) throw new CardFault(fault.reason, fault.at);
-    throw fault;
-  }
-}

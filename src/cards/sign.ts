@@ -5,8 +5,9 @@ import { type CryptoKey, exportJWK, FlattenedSign, generateKeyPair, importJWK, i
 import { canonicalize } from "../domain/canonical-json.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { type Json, jsonText, membersOf } from "../domain/json.ts";
+import { parseStrictJson } from "../domain/strict-json.ts";
 import { type CardSignature, checkCard } from "./card-fields.ts";
-import { CardFault, type CardProblem, readCardJson } from "./reject-reasons.ts";
+import { CARD_BYTES_MAX, type CardProblem, problemOf } from "./reject-reasons.ts";
 import { readSignatureEntry } from "./verify.ts";
 
 export interface CardSigner {
@@ -21,7 +22,7 @@ export type SignedCard =
 /** Signs a card. A signature under the same key ID is replaced; others stay, as a rotation needs it. */
 export async function signCard(bytes: Uint8Array, signer: CardSigner): Promise<SignedCard> {
   try {
-    const value = readCardJson(bytes);
+    const value = parseStrictJson(bytes, CARD_BYTES_MAX);
     const { payload, signatures, problems } = checkCard(value);
     if (problems.length > 0) return { signed: false, problems };
     const kept = signatures.filter((entry, index) => readSignatureEntry(entry, index).keyId !== signer.keyId);
@@ -31,8 +32,7 @@ export async function signCard(bytes: Uint8Array, signer: CardSigner): Promise<S
     const entry: CardSignature = { protected: signature.protected ?? "", signature: signature.signature };
     return { signed: true, bytes: render(value, [...kept, entry]) };
   } catch (fault) {
-    if (fault instanceof CardFault) return { signed: false, problems: [fault.problem] };
-    throw fault;
+    return { signed: false, problems: [problemOf(fault)] };
   }
 }
 

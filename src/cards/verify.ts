@@ -6,9 +6,16 @@ import { decodeBase64url, encodeBase64url } from "../domain/base64url.ts";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { isObject, type JsonObject, pointer } from "../domain/json.ts";
+import { parseStrictJson, strictJsonIn } from "../domain/strict-json.ts";
 import { type AgentCard, type CardSignature, checkCard } from "./card-fields.ts";
 import type { PinnedKey } from "./pinned-keys.ts";
-import { CardFault, type CardProblem, type RejectReason, readCardJson } from "./reject-reasons.ts";
+import {
+  CARD_BYTES_MAX,
+  CardFault,
+  type CardProblem,
+  problemOf,
+  type RejectReason,
+} from "./reject-reasons.ts";
 
 const ES256_SIGNATURE_BYTES = 64;
 
@@ -35,39 +42,30 @@ export function readSignatureEntry(entry: CardSignature, index: number): Signatu
   return { at, entry, header, algorithm, keyId: typeof kid === "string" ? kid : undefined };
 }
 
-/** What forbids checking an entry that names a pinned key; undefined when nothing does. */
-export function entryProblem({ at, entry, header, algorithm }: SignatureEntry): CardProblem | undefined {
-  if (algorithm !== "ES256") return { reason: "algorithm_not_allowed", at };
+/** @throws CardFault when something forbids checking an entry that names a pinned key */
+function assertCheckable({ at, entry, header, algorithm }: SignatureEntry): void {
+  if (algorithm !== "ES256") throw new CardFault("algorithm_not_allowed", at);
   for (const name of ["crit", "b64"]) {
     if (Object.hasOwn(header, name) || Object.hasOwn(entry.header ?? {}, name)) {
-      return { reason: "critical_header", at };
+      throw new CardFault("critical_header", at);
     }
   }
   // RFC 7518, section 3.4: r and s, 32 bytes each; a DER signature is refused by its length.
   if (decodeBase64url(entry.signature)?.byteLength !== ES256_SIGNATURE_BYTES) {
-    return { reason: "malformed_signature", at: pointer(at, "signature") };
+    throw new CardFault("malformed_signature", pointer(at, "signature"));
   }
-  return undefined;
 }
 
 function readProtectedHeader(encoded: string): JsonObject | undefined {
   const bytes = decodeBase64url(encoded);
-  if (bytes === undefined) return undefined;
-  try {
-    const header = readCardJson(bytes);
-    return isObject(header) ? header : undefined;
-  } catch {
-    return undefined;
-  }
+  const header = bytes && strictJsonIn(bytes, CARD_BYTES_MAX);
+  return isObject(header) ? header : undefined;
 }
 
-export interface DetachedJws {
-  readonly protected: string;
-  readonly payload: string;
-  readonly signature: string;
-}
-
-export async function isSignedBy(key: CryptoKey, jws: DetachedJws): Promise<boolean> {
+export async function isSignedBy(
+  key: CryptoKey,
+  jws: Pick<CardSignature, "protected" | "signature"> & { readonly payload: string },
+): Promise<boolean> {
   // An unprotected header, were there one, is left out: it has no say.
   const { protected: header, payload, signature } = jws;
   try {
@@ -99,14 +97,13 @@ export interface ReadCard {
 
 export function readCard(bytes: Uint8Array): ReadCard | CardProblem {
   try {
-    const { payload, signatures, problems } = checkCard(readCardJson(bytes));
+    const { payload, signatures, problems } = checkCard(parseStrictJson(bytes, CARD_BYTES_MAX));
     const [problem] = problems;
     if (problem !== undefined) return problem;
     const canonical = canonicalize(payload);
     return { card: payload as unknown as AgentCard, signatures, canonical, digest: sha256Tagged(canonical) };
   } catch (fault) {
-    if (fault instanceof CardFault) return fault.problem;
-    throw fault;
+    return problemOf(fault);
   }
 }
 
@@ -119,8 +116,7 @@ export async function verifyCard(bytes: Uint8Array, pinned: readonly PinnedKey[]
     const keyId = await verifySignatures(read, pinned);
     return { accepted: true, card: read.card, keyId, digest: read.digest };
   } catch (fault) {
-    if (fault instanceof CardFault) return { accepted: false, ...fault.problem };
-    throw fault;
+    return { accepted: false, ...problemOf(fault) };
   }
 }
 
@@ -133,8 +129,7 @@ async function verifySignatures(read: ReadCard, pinned: readonly PinnedKey[]): P
     // An operator's set may hold two keys under one ID; either may have signed.
     const keys = pinned.filter((candidate) => candidate.keyId === keyId);
     if (keyId === undefined || keys.length === 0) continue;
-    const problem = entryProblem(entry);
-    if (problem !== undefined) throw new CardFault(problem.reason, problem.at);
+    assertCheckable(entry);
     const results = await Promise.all(keys.map(({ key }) => isSignedBy(key, { ...entry.entry, payload })));
     if (!results.includes(true)) throw new CardFault("signature_invalid", at);
     verifiedBy ??= keyId;

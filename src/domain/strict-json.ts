@@ -20,12 +20,12 @@ export const JSON_FAULTS = [
 export type JsonFaultReason = (typeof JSON_FAULTS)[number];
 
 /** Ends the reading at its first problem; carries a place in the text, never a piece of it. */
-export class JsonFault extends Error {
-  readonly reason: JsonFaultReason;
+export class JsonFault<Reason extends string = JsonFaultReason> extends Error {
+  readonly reason: Reason;
   /** `offset N` in the text. */
   readonly at: string;
 
-  constructor(reason: JsonFaultReason, at: string) {
+  constructor(reason: Reason, at: string) {
     super(`${reason} at ${at}`);
     this.name = "JsonFault";
     this.reason = reason;

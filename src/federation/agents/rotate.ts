@@ -5,10 +5,11 @@
 import { renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { z } from "zod";
-import { readCardJson } from "../../cards/reject-reasons.ts";
+import { CARD_BYTES_MAX } from "../../cards/reject-reasons.ts";
 import { generateCardKey, importSigningKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { isObject } from "../../domain/json.ts";
+import { strictJsonIn } from "../../domain/strict-json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { versionControlProblems } from "../../runtime/private-file-location.ts";
 import { readInput } from "../../runtime/read-input.ts";
@@ -230,14 +231,10 @@ function cardAt(file: string): Buffer {
 }
 
 function withoutSignatures(card: Uint8Array): Uint8Array {
-  try {
-    const value = readCardJson(card);
-    if (!isObject(value)) return card;
-    const { signatures: _old, ...members } = value;
-    return Buffer.from(JSON.stringify(members));
-  } catch {
-    return card;
-  }
+  const value = strictJsonIn(card, CARD_BYTES_MAX);
+  if (!isObject(value)) return card;
+  const { signatures: _old, ...members } = value;
+  return Buffer.from(JSON.stringify(members));
 }
 
 /** The card with this key's signature alone. @param file where it is read, for a message */
