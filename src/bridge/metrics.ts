@@ -50,8 +50,6 @@ export function createMetrics() {
     transactions: counter("transactions_total", "Transactions of the homeserver by outcome.", "outcome"),
     transactionSeconds: histogram("transaction_duration_seconds", "From arrival to acknowledgement."),
     eventsMalformed: counter("malformed_events_total", "Events that could not be read, by reason.", "reason"),
-    delegationsAdmitted: counter("delegations_admitted_total", "Delegations recorded for work."),
-    delegationsDenied: counter("delegations_denied_at_intake_total", "Delegations refused at admission."),
     delegationsDeferred: counter("delegations_deferred_total", "Delegations put back for later.", "reason"),
     delegationsFinished: counter(
       "delegations_finished_total",
@@ -87,7 +85,6 @@ export function createMetrics() {
     encryptedOldestSeconds: gauge("encrypted_events_oldest_wait_seconds", "How long the oldest has waited."),
     keyRequests: counter("key_requests_total", "Room keys requested from devices.", "outcome"),
     toDeviceMessages: counter("to_device_messages_total", "To-device messages taken in, by way.", "by"),
-    toDeviceIgnored: counter("to_device_ignored_total", "Unusable parts of transactions for devices."),
     toDeviceRefused: counter("to_device_refused_total", "To-device messages of servers not allowed."),
     toDeviceSkipped: counter("to_device_skipped_total", "To-device messages that a catchup skipped."),
     keyCatchups: counter("key_catchups_total", "Catchups of to-device messages.", "outcome"),
@@ -113,10 +110,7 @@ export function intakeMetrics(metrics: Metrics): IntakeObserver {
     transaction: (outcome) => metrics.transactions.inc({ outcome }),
     acknowledged: (ms) => metrics.transactionSeconds.observe(ms / 1_000),
     recorded: (handled) => {
-      metrics.toDeviceIgnored.inc(handled.ignoredForDevices);
       if (handled.replayed) return;
-      metrics.delegationsAdmitted.inc(handled.admitted);
-      metrics.delegationsDenied.inc(handled.denied);
       metrics.encryptedEvents.inc({ outcome: "at_once" }, handled.opened);
       metrics.encryptedEvents.inc({ outcome: "denied" }, handled.envelopesDenied);
       for (const { reason } of handled.read.malformed) metrics.eventsMalformed.inc({ reason });

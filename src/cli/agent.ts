@@ -57,7 +57,6 @@ export const addCommand = defineCommand({
     ["--card-url <url>", "where its signed card is served", { required: true }],
     ["--jwks <file>", "the public key that signs its card: a JWK or a JWK set", { required: true }],
     ["--key-id <id>", "which key of the set; or the kid of a JWK that has none"],
-    ["--display-name <name>", "its name in rooms; the card's own when left out"],
     [
       "--allowed-origin <origin>",
       "where its interfaces are, when that is not the card's origin, or is a private host name",
@@ -69,14 +68,14 @@ export const addCommand = defineCommand({
 The card is fetched and verified by the key. Then one commit writes the agent into registry/organisation.yaml, and the
 card plane is brought into force: the bridge verifies the agent and registers its ghost, which people invite and ask.
 All users of this organisation and of every admitted partner may ask it; edit allowedServers and allowedSenders of the
-entry to admit fewer, and credentials where it demands a token. Guards: agent_present, unverified_card, retired_key,
+entry to admit fewer, displayName for another name than its card's, and credentials where it demands a token. Guards: agent_present, unverified_card, retired_key,
 private_jwk.`,
   run([agent], options) {
     const identity = readPublicIdentity(options.jwks, options.keyId);
-    const { cardUrl, displayName, allowedOrigin } = options;
+    const { cardUrl, allowedOrigin } = options;
     const allowedOrigins = allowedOrigin === undefined ? [] : [allowedOrigin];
     return changeIdentity(options, (context, parts) =>
-      addAgent(context, parts, { agent, cardUrl, identity, displayName, allowedOrigins }),
+      addAgent(context, parts, { agent, cardUrl, identity, allowedOrigins }),
     );
   },
 });

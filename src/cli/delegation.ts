@@ -21,19 +21,14 @@ const DELEGATION: Subject<OpenDelegation> = {
 };
 
 export const listCommand = defineCommand({
-  options: [
-    CONFIG.bridge,
-    ["--room <room>", "only those of this room"],
-    ["--agent <agent>", "only those of this agent"],
-    JSON_OPTION,
-  ],
+  options: [CONFIG.bridge, ["--room <room>", "only those of this room"], JSON_OPTION],
   help: `
 The oldest come first. WAITS FOR: nothing (a bridge works on it), its turn (BEHIND names the delegation or the encrypted
 event at the head of its room), next try (after a failure, for LAST REASON), the agent (its task runs), the asker (the agent has
 asked something back), the homeserver (an answer or a question could not be delivered yet), a bridge
 (it is due, and no bridge has taken it).`,
-  async run(_, { config, room, agent, json }) {
-    const open = await onLedger(config, (operations, now) => operations.delegations(now, { room, agent }));
+  async run(_, { config, room, json }) {
+    const open = await onLedger(config, (operations, now) => operations.delegations(now, room));
     print({ json }, open.map(inJson), () => delegationTable(open));
   },
 });

@@ -21,11 +21,7 @@ export const showCommand = defineCommand({
 The columns are those of the lists of rooms, delegations and encrypted events.`,
   async run([room], options) {
     const [[first], delegations, envelopes] = await onLedger(options.config, (operations, now) =>
-      Promise.all([
-        operations.rooms(room),
-        operations.delegations(now, { room }),
-        operations.envelopes(room),
-      ]),
+      Promise.all([operations.rooms(room), operations.delegations(now, room), operations.envelopes(room)]),
     );
     const summary = found(first, "open work in that room", "drawbridge room list");
     const json = {

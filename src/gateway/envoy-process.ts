@@ -2,8 +2,8 @@
 // Invariant: the kernel ends Envoy with the process that started it; what an earlier run left behind all
 // the same is ended before a new one starts.
 import { type ChildProcess, spawn } from "node:child_process";
-import { accessSync, constants, readFileSync, writeFileSync } from "node:fs";
-import { delimiter, dirname, join } from "node:path";
+import { readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError, errorName } from "../domain/errors.ts";
 import type { GatewayConfig } from "./config.ts";
@@ -12,22 +12,8 @@ const LOG_FLUSH_INTERVAL_MS = 200;
 const LEFTOVER_WAIT_MS = 5_000;
 const OWN_LOG_FORMAT = '{"level":"%l","time":"%Y-%m-%dT%T.%eZ","source":"envoy","msg":"%j"}';
 
-const INSTALL_HINT = "Install Envoy, or name its program in the configuration as envoy.binary.";
-
-/** The path of a program; undefined when there is none in PATH. */
-function inPath(name: string): string | undefined {
-  const directories = (process.env["PATH"] ?? "").split(delimiter).filter((directory) => directory !== "");
-  return directories
-    .map((directory) => join(directory, name))
-    .find((path) => {
-      try {
-        accessSync(path, constants.X_OK);
-        return true;
-      } catch {
-        return false;
-      }
-    });
-}
+const INSTALL_HINT =
+  "Install Envoy, or name its program as envoy.binary; it is started by setpriv (util-linux).";
 
 /** Has Envoy validate a file. @throws DrawbridgeError `program_failed` with Envoy's words, which speak of configuration */
 export async function validateFile(binary: string, file: string): Promise<void> {
@@ -51,6 +37,8 @@ export async function validateFile(binary: string, file: string): Promise<void> 
 /** Starts Envoy on a bootstrap file, and notes its process ID beside it. Its own log goes to standard error. */
 export function startEnvoy(bootstrap: string, { binary, concurrency }: GatewayConfig["envoy"]): ChildProcess {
   const args = [
+    // Envoy itself asks to be ended with its parent only in hot-restart mode, which leaves a file in /dev/shm at each start.
+    ["--pdeathsig", "TERM", "--", binary, "--disable-hot-restart"],
     ["--config-path", bootstrap],
     ["--reject-unknown-dynamic-fields"],
     ["--concurrency", String(concurrency)],
@@ -58,14 +46,7 @@ export function startEnvoy(bootstrap: string, { binary, concurrency }: GatewayCo
     ["--log-level", "warn"],
     ["--log-format", OWN_LOG_FORMAT],
   ].flat();
-  const setpriv = inPath("setpriv");
-  // Envoy asks to be ended with its parent only in hot-restart mode, which leaves a file in /dev/shm at
-  // each start. setpriv asks for it without.
-  const [program, all] =
-    setpriv === undefined
-      ? [binary, [...args, "--use-dynamic-base-id"]]
-      : [setpriv, ["--pdeathsig", "TERM", "--", binary, ...args, "--disable-hot-restart"]];
-  const child = spawn(program, all, { stdio: ["ignore", "ignore", "inherit"] });
+  const child = spawn("setpriv", args, { stdio: ["ignore", "ignore", "inherit"] });
   if (child.pid !== undefined) writeFileSync(pidFile(bootstrap), `${child.pid}\n`);
   return child;
 }

@@ -32,7 +32,7 @@ export async function serve(options: ServeOptions): Promise<number> {
   let inForce = await prepare(sources);
   const { directory } = config.envoy;
   const bootstrap = join(directory, BOOTSTRAP_FILE);
-  const state = new StateFile(config.stateFile, clock);
+  const state = createStateFile(config.stateFile, clock);
   await endLeftover(bootstrap, clock);
   state.clear();
   placeAll(directory, inForce.rendered);
@@ -102,37 +102,28 @@ function logInForce(log: Logger, event: "ready" | "reloaded", { sources, intent,
 }
 
 /** state.json: what is in force, for federation control and for people; gone while no gateway runs. */
-class StateFile {
-  readonly #file: string;
-  readonly #clock: Clock;
-  #inForce = { digests: "", since: "" };
-  #refused = { key: "", at: "" };
+function createStateFile(file: string, clock: Clock) {
+  let inForce = { digests: "", since: "" };
+  let lastRefused = { key: "", at: "" };
+  return {
+    clear: () => rmSync(file, { force: true }),
 
-  constructor(file: string, clock: Clock) {
-    this.#file = file;
-    this.#clock = clock;
-  }
-
-  clear(): void {
-    rmSync(this.#file, { force: true });
-  }
-
-  /** Reports these sources as in force, and the first of these files as refused. */
-  write(sources: Sources, [refused]: readonly RefusedFile[]): void {
-    const now = new Date(this.#clock.now()).toISOString();
-    const { publication, invocation, gateway } = sources;
-    const digests = [publication.digest, invocation.digest, gateway.digest].join();
-    if (digests !== this.#inForce.digests) this.#inForce = { digests, since: now };
-    const report = refused && { file: refused.file, digest: refused.digest, reason: refused.reason };
-    const key = report === undefined ? "" : Object.values(report).join(" ");
-    if (key !== this.#refused.key) this.#refused = { key, at: now };
-    const state: GatewayState = {
-      version: 1,
-      publication: publication.digest,
-      invocation: invocation.digest,
-      since: this.#inForce.since,
-      refused: report === undefined ? null : { ...report, at: this.#refused.at },
-    };
-    writeWhole(this.#file, jsonText(state), PUBLIC);
-  }
+    /** Reports these sources as in force, and the first of these files as refused. */
+    write({ publication, invocation, gateway }: Sources, [refused]: readonly RefusedFile[]): void {
+      const now = new Date(clock.now()).toISOString();
+      const digests = [publication.digest, invocation.digest, gateway.digest].join();
+      if (digests !== inForce.digests) inForce = { digests, since: now };
+      const report = refused && { file: refused.file, digest: refused.digest, reason: refused.reason };
+      const key = report === undefined ? "" : Object.values(report).join(" ");
+      if (key !== lastRefused.key) lastRefused = { key, at: now };
+      const state: GatewayState = {
+        version: 1,
+        publication: publication.digest,
+        invocation: invocation.digest,
+        since: inForce.since,
+        refused: report === undefined ? null : { ...report, at: lastRefused.at },
+      };
+      writeWhole(file, jsonText(state), PUBLIC);
+    },
+  };
 }

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { z } from "zod";
-import { type Fetched, fetchCard } from "../../cards/fetch.ts";
+import { fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import { verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
@@ -16,6 +16,7 @@ import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { isPinned } from "../agents/sender-policy.ts";
 import { type BridgeConfig, loadBridgeConfig } from "../config.ts";
+import { Readiness } from "../health/health-server.ts";
 import { checkHomeserver } from "../health/homeserver-checks.ts";
 import { ContentKeys } from "../ledger/content-keys.ts";
 import { Homeserver } from "../matrix/homeserver.ts";
@@ -45,18 +46,7 @@ function failed(name: string, error: unknown): Finding {
 
 const PROBE_TIMEOUT_MS = 5_000;
 
-const Readyz = z.object({
-  checks: z.array(
-    z.object({
-      name: z.string(),
-      ok: z.boolean(),
-      known: z.boolean().default(true),
-      blocking: z.boolean().default(true),
-      found: z.string().optional(),
-      hint: z.string().optional(),
-    }),
-  ),
-});
+const Readyz = z.object({ checks: z.array(Readiness) });
 
 export async function examineBridge(configFile: string, clock: Clock): Promise<readonly Finding[]> {
   let config: BridgeConfig;
@@ -185,7 +175,7 @@ function examineReadiness(
   ];
 }
 
-function findingOf({ name, ok, known, found, hint }: z.output<typeof Readyz>["checks"][number]): Finding {
+function findingOf({ name, ok, known, found, hint }: z.output<typeof Readiness>): Finding {
   const label = `bridge: ${name}`;
   if (ok) return well(label, found ?? "yes");
   if (!known)
@@ -242,34 +232,28 @@ async function examineAgent(name: string, entry: AgentEntry, clock: Clock): Prom
     timeoutMs: CARD_TIMEOUT_MS,
     mayBePrivate: mayBePrivate(entry, entry.cardUrl),
   });
-  if (!fetched.fetched && fetched.failure === "address_not_public") {
-    return ill(
-      label,
-      `the host of ${entry.cardUrl} is at a private address`,
-      "If it belongs there, list its origin in allowedOrigins; else the agent is not asked.",
-    );
-  }
   if (!fetched.fetched) {
+    const { failure, status } = fetched;
+    if (failure === "address_not_public") {
+      return ill(
+        label,
+        `the host of ${entry.cardUrl} is at a private address`,
+        "If it belongs there, list its origin in allowedOrigins; else the agent is not asked.",
+      );
+    }
     return ill(
       label,
-      `no card at ${entry.cardUrl}: ${whyNot(fetched)}`,
+      `no card at ${entry.cardUrl}: ${failure}${status === undefined ? "" : `, status ${status}`}`,
       "Until it is served again the agent is not asked. Ask its operator whether it runs, whether the address is right, and whether your organisation is admitted there.",
     );
   }
-  try {
-    const { keyId, jwk } = entry.cardIdentity;
-    const verdict = await verifyCard(fetched.bytes, [await importPinnedKey(keyId, jwk)]);
-    if (verdict.accepted) return undefined;
-    return ill(
-      label,
-      `the card at ${entry.cardUrl} does not verify against its pin: ${verdict.reason}`,
-      "The agent is not asked. Ask its operator, by a way that you trust, which key signs the card now; pin no other.",
-    );
-  } catch (error) {
-    return failed(label, error);
-  }
-}
-
-function whyNot({ failure, status }: Extract<Fetched, { fetched: false }>): string {
-  return status === undefined ? failure : `${failure}, status ${status}`;
+  // A key that is no point on the curve is refused with the file.
+  const { keyId, jwk } = entry.cardIdentity;
+  const verdict = await verifyCard(fetched.bytes, [await importPinnedKey(keyId, jwk)]);
+  if (verdict.accepted) return undefined;
+  return ill(
+    label,
+    `the card at ${entry.cardUrl} does not verify against its pin: ${verdict.reason}`,
+    "The agent is not asked. Ask its operator, by a way that you trust, which key signs the card now; pin no other.",
+  );
 }

@@ -4,20 +4,22 @@
 import Fastify, { type FastifyInstance } from "fastify";
 import type { Logger } from "pino";
 import type { Registry } from "prom-client";
+import { z } from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 
-export interface Readiness {
-  readonly name: string;
-  readonly ok: boolean;
+export const Readiness = z.object({
+  name: z.string(),
+  ok: z.boolean(),
   /** False: not found out yet. It is not `ok` then, though nothing is known to be wrong. */
-  readonly known?: boolean;
-  readonly found?: string;
-  readonly hint?: string | undefined;
+  known: z.boolean().default(true),
+  found: z.string().optional(),
+  hint: z.string().optional(),
   /** False: it is shown, and the bridge is ready all the same. */
-  readonly blocking?: boolean;
-}
+  blocking: z.boolean().default(true),
+});
+export type Readiness = Readonly<z.input<typeof Readiness>>;
 
 export function createObserveServer(options: {
   readonly registry: Registry;

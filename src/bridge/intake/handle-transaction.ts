@@ -62,8 +62,6 @@ export interface IntakeOptions {
 export interface HandledTransaction extends Admitted {
   readonly read: ReadEvents;
   readonly roomStateChanged: boolean;
-  /** To-device messages and other parts for devices that could not be read, or are for nobody here. */
-  readonly ignoredForDevices: number;
   readonly mail: number;
   readonly opened: number;
 }
@@ -89,27 +87,26 @@ const NOTHING_OPENED: OpenedEvents = { messages: [], malformed: [], waiting: [],
 export function createTransactionHandler(options: IntakeOptions): TransactionHandler {
   const { ledger, agents, namespace, clock, encryption } = options;
 
-  /** Makes durable what came for own machines; returns the rest, and how much was for none. */
+  /** Makes durable what came for own machines; returns the rest. */
   const receive = async (extensions: UnknownObject) => {
-    if (encryption === undefined || Object.keys(extensions).length === 0) return { mail: [], ignored: 0 };
+    if (encryption === undefined || Object.keys(extensions).length === 0) return [];
     const { devices } = encryption;
-    const { changes, ignored } = readDevicePart(extensions, namespace, devices.known());
+    const changes = readDevicePart(extensions, namespace, devices.known());
     const own = new Map([...changes].filter(([ghost]) => devices.owns(ghost)));
     if (own.size > 0) await resultWithin(clock, RECEIVE_MS_MAX, devices.receive(own));
     // Counts of keys come with every transaction, and are not worth a row by themselves.
-    const mail = [...changes].flatMap(([ghost, change]) =>
+    return [...changes].flatMap(([ghost, change]) =>
       own.has(ghost) || change.toDevice.length + change.changedUsers.length + change.leftUsers.length === 0
         ? []
         : { ghost, changes: JSON.stringify(change) },
     );
-    return { mail, ignored };
   };
 
   return async (transactionId, rawEvents, { extensions = {}, recovered } = {}) => {
     if (recovered === undefined && options.ready !== undefined) {
       await resultWithin(clock, READY_MS_MAX, options.ready());
     }
-    const { mail, ignored: ignoredForDevices } = await receive(extensions);
+    const mail = await receive(extensions);
     const { byGhost, partnerGhosts } = await agents.current();
     const read = readEvents(rawEvents);
     const { plain, encrypted, reactions } = candidatesOf(read.events, namespace, partnerGhosts);
@@ -162,7 +159,6 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       ...admitted,
       read: { events: read.events, malformed: allMalformed },
       roomStateChanged: roomState.length > 0,
-      ignoredForDevices,
       mail: mail.length,
       opened,
     };

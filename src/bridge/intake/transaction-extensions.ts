@@ -15,15 +15,14 @@ type Changes = { -readonly [Field in keyof DeviceChanges]: DeviceChanges[Field] 
 /**
  * @param body the transaction's fields besides `events`
  * @param devices the known device of each ghost: changed device lists concern them all
- * @returns `ignored`: how many messages and members could not be read, or are for nobody here
+ * @returns what can be read, and is for a ghost of ours
  */
 export function readDevicePart(
   body: UnknownObject,
   namespace: Namespace,
   devices: ReadonlyMap<GhostMxid, string>,
-): { readonly changes: ReadonlyMap<GhostMxid, DeviceChanges>; readonly ignored: number } {
+): ReadonlyMap<GhostMxid, DeviceChanges> {
   const changes = new Map<GhostMxid, Changes>();
-  let ignored = 0;
   const of = (ghost: GhostMxid): Changes => {
     const nothing = { oneTimeKeyCounts: undefined, unusedFallbackKeys: undefined };
     const own = changes.get(ghost) ?? { toDevice: [], changedUsers: [], leftUsers: [], ...nothing };
@@ -39,14 +38,10 @@ export function readDevicePart(
 
   for (const message of listOf(body["to_device"] ?? body["de.sorunome.msc2409.to_device"])) {
     const ghost = isObject(message) ? ghostOf(message["to_user_id"]) : undefined;
-    if (!isObject(message) || ghost === undefined || !isOf(ghost, message["to_device_id"])) {
-      ignored += 1;
-      continue;
-    }
+    if (!isObject(message) || ghost === undefined || !isOf(ghost, message["to_device_id"])) continue;
     const { sender, type, content } = message;
     const isReadable = parseUserId(sender) !== undefined && typeof type === "string" && isObject(content);
-    if (!isReadable || isTooDeep(message)) ignored += 1;
-    else of(ghost).toDevice.push({ sender, type, content });
+    if (isReadable && !isTooDeep(message)) of(ghost).toDevice.push({ sender, type, content });
   }
 
   const counts =
@@ -55,16 +50,16 @@ export function readDevicePart(
   for (const { user, device, value } of perDevice(counts)) {
     const ghost = ghostOf(user);
     const read = countsOf(value);
-    if (ghost === undefined || !isOf(ghost, device) || read === undefined) ignored += 1;
+    if (ghost === undefined || !isOf(ghost, device) || read === undefined) continue;
     // An empty count means that the device has no keys yet; as a count it would have 50 more made each time.
-    else if (Object.keys(read).length > 0) of(ghost).oneTimeKeyCounts = read;
+    if (Object.keys(read).length > 0) of(ghost).oneTimeKeyCounts = read;
   }
   for (const { user, device, value } of perDevice(
     body["org.matrix.msc3202.device_unused_fallback_key_types"],
   )) {
     const ghost = ghostOf(user);
-    if (ghost === undefined || !isOf(ghost, device) || !Array.isArray(value)) ignored += 1;
-    else of(ghost).unusedFallbackKeys = value.filter((one) => typeof one === "string");
+    if (ghost === undefined || !isOf(ghost, device) || !Array.isArray(value)) continue;
+    of(ghost).unusedFallbackKeys = value.filter((one) => typeof one === "string");
   }
 
   const lists = body["org.matrix.msc3202.device_lists"] ?? body["device_lists"];
@@ -79,7 +74,7 @@ export function readDevicePart(
       }
     }
   }
-  return { changes, ignored };
+  return changes;
 }
 
 function listOf(value: unknown): readonly unknown[] {

@@ -84,7 +84,6 @@ const HEAD = `COALESCE(
     (SELECT h.id::text FROM bridge_delegations h
      WHERE h.room_id = r.room_id AND h.room_seq = r.head_seq AND h.room_ordinal = r.head_ordinal))`;
 
-// $1: a delegation, or NULL: all open ones, of the room $2 and the agent $3 if they are given.
 const delegationsWhere = (name: string, where: string) => statement(name)`
   SELECT d.id, d.matrix_event_id AS event, d.room_id AS room, d.ghost_mxid AS ghost, d.agent_id AS agent,
     d.sender_mxid AS sender, d.state, d.terminal_reason AS reason, d.attempts, d.retry_reason AS "lastReason",
@@ -100,7 +99,7 @@ const delegationsWhere = (name: string, where: string) => statement(name)`
 const DELEGATION = delegationsWhere("show_delegation", "d.id = $1");
 const OPEN_DELEGATIONS = delegationsWhere(
   "list_delegations",
-  "d.terminal_at IS NULL AND ($1::text IS NULL OR d.room_id = $1) AND ($2::text IS NULL OR d.agent_id = $2)",
+  "d.terminal_at IS NULL AND ($1::text IS NULL OR d.room_id = $1)",
 );
 
 const envelopesWhere = (name: string, where: string) => statement(name)`
@@ -178,10 +177,7 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
   const delegation = async (id: string, now: number) => (await delegations(DELEGATION, [id], now))[0];
   const envelope = async (event: string) => (await envelopes(ENVELOPE, [event]))[0];
   return {
-    delegations: (
-      now: number,
-      only: { readonly room?: string | undefined; readonly agent?: string | undefined } = {},
-    ) => delegations(OPEN_DELEGATIONS, [only.room ?? null, only.agent ?? null], now),
+    delegations: (now: number, room?: string) => delegations(OPEN_DELEGATIONS, [room ?? null], now),
     delegation,
     envelopes: (room?: string) => envelopes(OPEN_ENVELOPES, [room ?? null]),
     envelope,

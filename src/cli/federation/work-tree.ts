@@ -72,10 +72,10 @@ export const renderCommand = defineCommand({
 });
 
 export const checkCommand = defineCommand({
-  arguments: [["[directory]", "work tree of the organisation's repository", "."]],
+  arguments: [["[directory]", "work tree of the organisation's repository; the current folder when absent"]],
   options: [["--json", "print the checks as JSON"]],
   help: "\nReads files alone: no server is asked, nothing is written. Exit code 1: a check fails, or could not be made.",
-  run([folder], options) {
+  run([folder = "."], options) {
     const directory = resolve(folder);
     const checks = checkRepository(
       readRegistryFolder(directory),

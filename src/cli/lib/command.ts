@@ -9,7 +9,7 @@ export interface CommandModule {
 }
 
 /** `<name>` is needed, `<name...>` is a list of them, and `[name]` is not needed. */
-type ArgumentSpec = readonly [name: string, description: string, byDefault?: string];
+type ArgumentSpec = readonly [name: string, description: string];
 
 interface OptionSettings {
   readonly required?: true;
@@ -25,9 +25,7 @@ type ArgumentValue<Spec extends ArgumentSpec> = Spec[0] extends `<${string}...>`
   ? readonly string[]
   : Spec[0] extends `<${string}>`
     ? string
-    : Spec extends readonly [string, string, string]
-      ? string
-      : string | undefined;
+    : string | undefined;
 
 type ArgumentValues<Specs extends readonly ArgumentSpec[]> = {
   readonly [Index in keyof Specs]: ArgumentValue<Specs[Index]>;
@@ -68,9 +66,7 @@ export function defineCommand<
 }): CommandModule {
   return {
     register(command) {
-      for (const [name, description, byDefault] of definition.arguments ?? []) {
-        command.argument(name, description, byDefault);
-      }
+      for (const spec of definition.arguments ?? []) command.argument(...spec);
       for (const spec of definition.options ?? []) command.addOption(optionOf(spec));
       if (definition.help !== undefined) command.addHelpText("after", definition.help);
       command.action(async (...given: unknown[]) => {

@@ -30,13 +30,12 @@ export interface AddOptions {
   readonly identity: PinnedIdentity;
   /** Where its interfaces may be besides the card's own origin. */
   readonly allowedOrigins: readonly string[];
-  readonly displayName?: string | undefined;
 }
 
 /** What is to be committed; undefined when the agent is there already, at this address under this key. @throws DrawbridgeError */
 async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<Proposal | undefined> {
   const { registry } = base;
-  const { agent, cardUrl, identity, allowedOrigins, displayName } = options;
+  const { agent, cardUrl, identity, allowedOrigins } = options;
   const taken = consumersOf(registry).find(({ consumes }) => Object.hasOwn(consumes, agent));
   if (taken !== undefined) {
     const present = consumedAgent(taken, agent);
@@ -49,7 +48,6 @@ async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<P
     cardUrl,
     ...(allowedOrigins.length > 0 && { allowedOrigins }),
     cardIdentity: cardIdentityOf(identity),
-    ...(displayName !== undefined && { displayName }),
   };
   const edits = [{ path: ["consumes", agent], value: entry }];
   const message = `Add ${agent}\n\nKey ${identity.keyId}. Planes 1 to 3 are untouched.\n`;

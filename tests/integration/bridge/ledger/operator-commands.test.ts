@@ -36,7 +36,7 @@ describe("operations", () => {
       [event("q6"), "its_turn", event("e5")],
     ]);
     await delegations.defer(q1.lease, T0 + 8_000, AWAY);
-    const [first] = await operations.delegations(T0 + 1, { room: room("r"), agent: "docs" });
+    const [first] = await operations.delegations(T0 + 1, room("r"));
     assert.deepEqual(
       [first?.waitsFor, first?.lastReason, first?.nextAt, first?.since, first?.attempts],
       ["next_try", "agent_unavailable", T0 + 8_000, T0, 1],

@@ -19,7 +19,6 @@ async function setUp(t: Parameters<typeof identities>[0]) {
     cardUrl: CARD_URL,
     identity: key.identity,
     allowedOrigins: ["https://timetable.harbour.example:8443"],
-    displayName: "Timetable",
   };
   const { keyId, jwk } = key.identity;
   const fingerprint = targetFingerprint("timetable", {

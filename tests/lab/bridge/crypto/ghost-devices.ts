@@ -80,7 +80,7 @@ export async function deviceWorld(t: TestContext, synapse: TestSynapse): Promise
       const current = sides.at(-1);
       if (status === 200 && current !== undefined) {
         const known = new Map(current.devices.statuses().map(({ ghost, deviceId }) => [ghost, deviceId]));
-        await current.devices.receive(readDevicePart(body, namespace, known).changes);
+        await current.devices.receive(readDevicePart(body, namespace, known));
       }
       response.writeHead(status, { "content-type": "application/json" }).end("{}");
     };

@@ -30,14 +30,13 @@ const message = (changes: Record<string, unknown> = {}) => ({
 describe("device part of a transaction", () => {
   it("to-device messages reach their ghost in order, under either name of the field", () => {
     for (const field of ["de.sorunome.msc2409.to_device", "to_device"]) {
-      const { changes, ignored } = read({
+      const changes = read({
         [field]: [
           message({ type: "first" }),
           message({ to_user_id: OTHER, to_device_id: "OTHERDEVICE" }),
           message(),
         ],
       });
-      assert.equal(ignored, 0);
       assert.deepEqual(
         changes.get(DOCS)?.toDevice.map(({ type }) => type),
         ["first", "m.room.encrypted"],
@@ -52,8 +51,8 @@ describe("device part of a transaction", () => {
     }
   });
 
-  it("messages for a person, another device or nobody are left out and counted", () => {
-    const { changes, ignored } = read({
+  it("messages for a person, another device or nobody are left out", () => {
+    const changes = read({
       "de.sorunome.msc2409.to_device": [
         message({ to_user_id: "@alice:a.test" }),
         message({ to_user_id: "@agent_docs:b.test" }),
@@ -63,13 +62,12 @@ describe("device part of a transaction", () => {
         "no object",
       ],
     });
-    assert.equal(ignored, 6);
     assert.equal(changes.get(DOCS)?.toDevice.length ?? 0, 0);
   });
 
   it("key counts are read under either name, and an empty count is ignored", () => {
     for (const field of ["device_one_time_keys_count", "device_one_time_key_counts"]) {
-      const { changes } = read({
+      const changes = read({
         [`org.matrix.msc3202.${field}`]: {
           [DOCS]: { DOCSDEVICE: { signed_curve25519: 42 }, ANOTHER: { signed_curve25519: 1 } },
           [OTHER]: { OTHERDEVICE: {} },
@@ -84,7 +82,7 @@ describe("device part of a transaction", () => {
   });
 
   it("changed device lists apply to every ghost's device", () => {
-    const { changes } = read({
+    const changes = read({
       "org.matrix.msc3202.device_lists": {
         changed: ["@alice:a.test", "@alice:a.test", 7],
         left: ["@bob:b.test"],
@@ -123,7 +121,7 @@ describe("device part of a transaction", () => {
     );
     fc.assert(
       fc.property(body, (any) => {
-        for (const [ghost, { toDevice, oneTimeKeyCounts }] of read(any).changes) {
+        for (const [ghost, { toDevice, oneTimeKeyCounts }] of read(any)) {
           assert.ok(DEVICES.has(ghost) || NAMESPACE.isGhost(ghost));
           assert.ok(toDevice.every(({ content }) => typeof content === "object" && content !== null));
           assert.ok(Object.values(oneTimeKeyCounts ?? {}).every((count) => count >= 0));
