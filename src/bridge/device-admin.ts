@@ -1,12 +1,11 @@
 // The status and the reset of ghosts' devices for an operator, whether the bridge runs or not.
 // Invariants: the status changes nothing; a reset deletes the old device at the homeserver before it deletes it from the
 // ledger, so that an interrupted reset leaves a stopped device and can be repeated.
-import type { Random } from "../domain/clock.ts";
+import { systemClock, systemRandom } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { type GhostMxid, ghostOf, parseAgentId, parseUserId } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import type { BridgeConfig } from "./config.ts";
-import type { BridgeOptions } from "./context.ts";
 import { onDatabase } from "./database.ts";
 import { createGhosts, type RecordedDevice } from "./ledger/ghosts.ts";
 import type { GhostLedger } from "./ledger/ledger.ts";
@@ -20,15 +19,15 @@ type HomeserverView = "as_stored" | "no_keys" | "other_keys" | "unreachable";
 export type DeviceReport = Awaited<ReturnType<typeof reportOf>>;
 
 export function withDeviceAdmin<T>(
-  { config, clock, random }: Pick<BridgeOptions, "config" | "clock" | "random">,
+  config: BridgeConfig,
   work: (admin: DeviceAdmin) => Promise<T>,
 ): Promise<T> {
   return onDatabase(config, async (pool) => {
     const asToken = readSecret(config.appservice.asToken, config.directory);
     const { url, requestTimeout } = config.homeserver;
-    const homeserver = new Homeserver({ url, asToken, requestTimeoutMs: requestTimeout, clock });
+    const homeserver = new Homeserver({ url, asToken, requestTimeoutMs: requestTimeout, clock: systemClock });
     try {
-      return await work(createDeviceAdmin(createGhosts(pool), homeserver, config, random));
+      return await work(createDeviceAdmin(createGhosts(pool), homeserver, config));
     } finally {
       await homeserver.close();
     }
@@ -37,12 +36,7 @@ export function withDeviceAdmin<T>(
 
 export type DeviceAdmin = ReturnType<typeof createDeviceAdmin>;
 
-function createDeviceAdmin(
-  ledger: GhostLedger,
-  homeserver: Homeserver,
-  config: BridgeConfig,
-  random: Random,
-) {
+function createDeviceAdmin(ledger: GhostLedger, homeserver: Homeserver, config: BridgeConfig) {
   return {
     async status(): Promise<readonly DeviceReport[]> {
       const reports: DeviceReport[] = [];
@@ -61,7 +55,7 @@ function createDeviceAdmin(
         });
       }
       const from = recorded.deviceId;
-      const to = freshDeviceId(random);
+      const to = freshDeviceId(systemRandom);
       assertDone("delete the old device", await devices.deleteDevice(ghost, from));
       const record = async () =>
         assertDone(

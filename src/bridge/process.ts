@@ -30,7 +30,6 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     file: resolve(config.directory, config.agentsFile),
     serverName: config.homeserver.serverName,
     ghostPrefix: config.appservice.ghostPrefix,
-    clock,
     log,
     onRejected: () => metrics.agentsFileRejected.inc(),
   });
@@ -42,7 +41,6 @@ export async function runBridge(options: BridgeOptions): Promise<void> {
     });
     if (!stop.aborted) await serve(options, { agents, database, metrics, secrets });
   } finally {
-    await agents.close();
     await database.close();
   }
   log.info({ event: "stopped" }, "the bridge has ended");

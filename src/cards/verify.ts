@@ -86,16 +86,10 @@ export type CardVerdict =
     }
   | { readonly accepted: false; readonly reason: RejectReason; readonly at: string };
 
-export interface ReadCard {
-  readonly card: AgentCard;
-  readonly signatures: readonly CardSignature[];
-  /** RFC 8785 text of what is signed. */
-  readonly canonical: string;
-  /** `sha256:…` over what is signed: the same for every signature of the same card. */
-  readonly digest: string;
-}
+export type ReadCard = Exclude<ReturnType<typeof readCard>, CardProblem>;
 
-export function readCard(bytes: Uint8Array): ReadCard | CardProblem {
+/** A card, the RFC 8785 text of what is signed of it, and the digest of that, which every signature of it shares. */
+export function readCard(bytes: Uint8Array) {
   try {
     const { payload, signatures, problems } = checkCard(parseStrictJson(bytes, CARD_BYTES_MAX));
     const [problem] = problems;

@@ -1,16 +1,14 @@
 import { loadBridgeConfig } from "../bridge/config.ts";
 import { DEVICE_STOP_HINTS } from "../bridge/crypto/device-checks.ts";
 import { type DeviceAdmin, type DeviceReport, withDeviceAdmin } from "../bridge/device-admin.ts";
-import { systemClock, systemRandom } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { defineCommand } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
 import { CONFIG, fromConfigFile, JSON_OPTION } from "./lib/options.ts";
 import { print, renderTable, say } from "./lib/output.ts";
 
-async function onDevices<T>(configFile: string, work: (admin: DeviceAdmin) => Promise<T>): Promise<T> {
-  const config = fromConfigFile(configFile, "bridge", loadBridgeConfig);
-  return await withDeviceAdmin({ config, clock: systemClock, random: systemRandom }, work);
+function onDevices<T>(configFile: string, work: (admin: DeviceAdmin) => Promise<T>): Promise<T> {
+  return withDeviceAdmin(fromConfigFile(configFile, "bridge", loadBridgeConfig), work);
 }
 
 const HEADER = ["GHOST", "DEVICE", "STATE", "STORE", "AT THE HOMESERVER", "CROSS-SIGNED", "EPOCH"];

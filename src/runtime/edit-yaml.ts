@@ -1,6 +1,6 @@
 // Changes single values of a YAML file that people write.
 // Invariants: the file's meaning afterwards is its meaning before with exactly these values changed, else nothing is
-// returned; comments, order and quotes stay as somebody wrote them, indentation becomes two spaces; a JSON file stays JSON.
+// returned; where a plain value is replaced, every other byte stays; else comments, order and quotes; a JSON file stays JSON.
 import { isDeepStrictEqual } from "node:util";
 import { type Document, isMap, isScalar, parseDocument } from "yaml";
 import { DrawbridgeError } from "../domain/errors.ts";
@@ -20,10 +20,21 @@ export function editYaml(text: string, edits: readonly YamlEdit[]): string {
     const wanted = edits.reduce(withEdit, before);
     if (isDeepStrictEqual(before, wanted)) return text;
     if (parseJson(text) !== undefined) return jsonText(wanted);
+    // In the text itself where that is possible, so that the difference which people review is small.
+    const replaced = edits.reduce(withValue, text);
+    if (isDeepStrictEqual(meaningOf(replaced), wanted)) return replaced;
     const written = rewrite(text, edits);
     if (isDeepStrictEqual(meaningOf(written), wanted)) return written;
   }
   throw new DrawbridgeError("internal", "a YAML file could not be edited");
+}
+
+/** The text with one plain value in the place of another; the same text where it is not that simple. */
+function withValue(text: string, { path, value }: YamlEdit): string {
+  const isPlain = typeof value === "boolean" || (typeof value === "string" && /^[a-z][a-z_]*$/.test(value));
+  const node = parseDocument(text).getIn(path, true);
+  if (!isPlain || !isScalar(node) || !node.range) return text;
+  return `${text.slice(0, node.range[0])}${value}${text.slice(node.range[1])}`;
 }
 
 function rewrite(text: string, edits: readonly YamlEdit[]): string {

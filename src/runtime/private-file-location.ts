@@ -11,16 +11,10 @@ export interface LocationProblem {
   readonly hint: string;
 }
 
-export interface FileLocation {
-  readonly file: string;
-  readonly exists: boolean;
-  readonly problems: readonly LocationProblem[];
-}
-
 const CONTROL_FOLDERS = [".git", ".hg", ".svn", ".jj", ".bzr", "_darcs", ".pijul", ".fslckout", "CVS"];
 const ELSEWHERE = "Keep the file outside every work tree, in a folder of its owner's alone.";
 
-export function inspectLocation(path: string): FileLocation {
+export function inspectLocation(path: string) {
   const file = realPath(resolve(path));
   const stats = statsOf(() => lstatSync(file));
   const problems = [

@@ -255,8 +255,6 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       ledger: recorded,
       directory: {
         current: async () => snapshotOf(harness.target),
-        onChange: () => () => {},
-        close: async () => {},
       },
       trust: {
         check: async () => {

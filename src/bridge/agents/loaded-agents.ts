@@ -1,8 +1,7 @@
-// Which agents have a ghost: agents.yaml, read again whenever it changes.
+// Which agents have a ghost: agents.yaml, read again whenever somebody asks for them.
 // Invariants: a version that is refused is logged once with line and hint, and is counted; a snapshot never changes; a
 // fingerprint names one agent at one address under one pinned key, so that no other pin's decision is taken for this one's.
 import type { Logger } from "pino";
-import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { DrawbridgeError } from "../../domain/errors.ts";
 import { type AgentId, type GhostMxid, ghostOf, type ServerName } from "../../domain/identifiers.ts";
@@ -14,7 +13,6 @@ import {
 } from "../../rendered-files/agents-file.ts";
 import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
 import { ReloadedFile } from "../../runtime/reloaded-file.ts";
-import { WorkLoop } from "../../runtime/work-loop.ts";
 
 export interface AgentTarget {
   readonly agentId: AgentId;
@@ -30,13 +28,12 @@ export interface AgentsSnapshot {
   readonly revision: number;
 }
 
-export type AgentDirectory = Pick<WatchedAgentDirectory, "current" | "onChange" | "close">;
+export type AgentDirectory = Pick<WatchedAgentDirectory, "current">;
 
 export interface WatchedDirectoryOptions {
   readonly file: string;
   readonly serverName: ServerName;
   readonly ghostPrefix: string;
-  readonly clock: Clock;
   readonly log: Logger;
   readonly onRejected?: () => void;
 }
@@ -50,16 +47,9 @@ export type WatchedAgentDirectory = ReturnType<typeof watchAgentsFile>;
 
 /** @throws ConfigError or DrawbridgeError `config_unreadable` when the file cannot be used at the start */
 export function watchAgentsFile(options: WatchedDirectoryOptions) {
-  const { file, serverName, ghostPrefix, clock, log, onRejected } = options;
-  const listeners = new Set<(snapshot: AgentsSnapshot) => void>();
+  const { file, serverName, ghostPrefix, log, onRejected } = options;
   const watched = new ReloadedFile<Agents>({ file, parse, onLoaded, onRefused });
   let snapshot: AgentsSnapshot = { ...watched.inForce.value, revision: 1 };
-  const loop = new WorkLoop({
-    clock,
-    round: async () => watched.check(),
-    onError: (error) => log.error({ event: "agents_file_check_failed", err: error }),
-  });
-  loop.start();
 
   function parse(text: string): Agents {
     const byGhost = new Map<GhostMxid, AgentTarget>();
@@ -76,13 +66,6 @@ export function watchAgentsFile(options: WatchedDirectoryOptions) {
     snapshot = { ...agents, revision: snapshot.revision + 1 };
     const { revision, byGhost } = snapshot;
     log.info({ event: "agents_file_loaded", revision, agents: byGhost.size });
-    for (const listener of listeners) {
-      try {
-        listener(snapshot);
-      } catch (error) {
-        log.error({ event: "agents_listener_failed", err: error });
-      }
-    }
   }
 
   function onRefused(error: DrawbridgeError): void {
@@ -105,17 +88,6 @@ export function watchAgentsFile(options: WatchedDirectoryOptions) {
     digest(): string {
       watched.check();
       return sha256Tagged(watched.inForce.text);
-    },
-
-    /** Calls the listener after each change; returns how to stop that. */
-    onChange(listener: (snapshot: AgentsSnapshot) => void): () => void {
-      listeners.add(listener);
-      return () => listeners.delete(listener);
-    },
-
-    async close(): Promise<void> {
-      listeners.clear();
-      await loop.drain();
     },
   };
 }

@@ -1,5 +1,5 @@
 // Keeps each target's trust and each ghost's name as the agent's card says.
-// Invariants: a change of agents.yaml takes effect at once; every card is verified again before its last decision expires; a
+// Invariants: agents.yaml is read each second, so that a change takes effect without a question; every card is verified again before its last decision expires; a
 // target whose entry is gone has its pin revoked, even if no bridge ran; only a verified card names a ghost.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/card-fields.ts";
@@ -45,7 +45,6 @@ export function createCardRefresh({ directory, gate, setProfile, clock, log, onE
   const states = new Map<GhostMxid, SyncState>();
   /** Whether the targets that an earlier process recorded were compared with agents.yaml. */
   let recordedChecked = false;
-  let unsubscribe: (() => void) | undefined;
   const loop = new WorkLoop({ clock, round: syncDue, onError: failed, pollIntervalMs: POLL_MS });
 
   async function syncDue(signal?: AbortSignal): Promise<void> {
@@ -95,14 +94,8 @@ export function createCardRefresh({ directory, gate, setProfile, clock, log, onE
 
   return {
     syncDue,
-    start(): void {
-      unsubscribe ??= directory.onChange(() => loop.wake());
-      loop.start();
-    },
-    async drain(): Promise<void> {
-      unsubscribe?.();
-      await loop.drain();
-    },
+    start: () => loop.start(),
+    drain: () => loop.drain(),
   };
 }
 

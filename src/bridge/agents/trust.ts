@@ -129,14 +129,10 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
   async function record(target: AgentTarget, { decision, cardDigest, why }: Evaluation): Promise<void> {
     if (decision.trust === "unknown") return;
     const { ghost, agentId, fingerprint: targetFingerprint, entry } = target;
-    const agentVersion = decision.trust === "verified" ? decision.agentVersion : undefined;
-    const card = {
-      cardDigest,
-      agentVersion,
-      keyId: entry.cardIdentity?.keyId,
-      origin: originOf(entry.cardUrl),
-    };
-    await write({ ghost, agentId, targetFingerprint, trust: decision.trust, ...card }, why);
+    const { trust } = decision;
+    const agentVersion = trust === "verified" ? decision.agentVersion : undefined;
+    const pin = { keyId: entry.cardIdentity?.keyId, origin: originOf(entry.cardUrl) };
+    await write({ ghost, agentId, targetFingerprint, trust, cardDigest, agentVersion, ...pin }, why);
   }
 
   async function write(decided: Omit<TargetDecision, "checkedAt">, why: Why): Promise<void> {
@@ -176,13 +172,7 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
       for (const { ghost, agentId, targetFingerprint } of await ledger.targets.list()) {
         if (named.has(ghost)) continue;
         // What its pin was is no longer known: its entry is gone.
-        const unknown = {
-          cardDigest: undefined,
-          agentVersion: undefined,
-          keyId: undefined,
-          origin: undefined,
-        };
-        await write({ ghost, agentId, targetFingerprint, trust: "quarantined", ...unknown }, "removed");
+        await write({ ghost, agentId, targetFingerprint, trust: "quarantined" }, "removed");
       }
     },
   };

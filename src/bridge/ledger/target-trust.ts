@@ -10,15 +10,15 @@ export interface TargetRecord {
   readonly trust: TargetTrust;
   /** The pinned target that the decision is about (see `targetFingerprint`). */
   readonly targetFingerprint: string;
-  readonly cardDigest: string | undefined;
-  readonly agentVersion: string | undefined;
+  readonly cardDigest?: string | undefined;
+  readonly agentVersion?: string | undefined;
   readonly checkedAt: number;
 }
 
 /** A trust decision, with what its audit record says about the card. */
 export interface TargetDecision extends TargetRecord {
-  readonly keyId: string | undefined;
-  readonly origin: ServerName | undefined;
+  readonly keyId?: string | undefined;
+  readonly origin?: ServerName | undefined;
 }
 
 const TARGETS = statement("targets")`

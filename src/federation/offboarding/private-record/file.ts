@@ -2,7 +2,7 @@
 // refused; a file is written whole, mode 0600, and only if nothing in it is refused; setting a field keeps everything else.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { editYaml } from "../../../runtime/edit-yaml.ts";
-import { type FileLocation, inspectLocation } from "../../../runtime/private-file-location.ts";
+import { inspectLocation } from "../../../runtime/private-file-location.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import { createFile, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
 import { type CheckedRecord, checkRecordText, RecordError, type RecordProblem } from "./check.ts";
@@ -34,11 +34,13 @@ function refuseIfAny(path: string, problems: readonly RecordProblem[]): void {
   if (problems.length > 0) throw new RecordError(path, problems);
 }
 
-function locate(path: string): Pick<FileLocation, "file" | "exists"> & { problems: RecordProblem[] } {
-  const { file, exists, problems } = inspectLocation(path);
+function locate(path: string) {
+  const { problems, ...found } = inspectLocation(path);
   return {
-    ...{ file, exists },
-    problems: problems.map((one) => ({ ...one, rule: `record.${one.rule}`, field: "", line: 0 })),
+    ...found,
+    problems: problems.map(
+      (one): RecordProblem => ({ ...one, rule: `record.${one.rule}`, field: "", line: 0 }),
+    ),
   };
 }
 

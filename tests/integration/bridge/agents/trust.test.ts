@@ -175,8 +175,6 @@ describe("card trust gate", () => {
         ...options,
         directory: {
           current: async () => ({ byGhost: new Map(), partnerGhosts: [], revision: 1 }),
-          onChange: () => () => {},
-          close: async () => {},
         },
         gate: createCardTrustGate(options),
         setProfile: async () => ({ kind: "ok" }),

@@ -36,8 +36,6 @@ export async function setUp(t: TestContext) {
   const byGhost = new Map([[ghost("docs") as GhostMxid, namedTarget("docs")]]);
   const agents = {
     current: async () => ({ byGhost, partnerGhosts: [], revision: 1 }),
-    onChange: () => () => {},
-    close: async () => {},
   };
   const namespace = createNamespace({
     serverName: "a.test" as ServerName,

@@ -200,7 +200,6 @@ async function bridgeHealth(t: Pick<TestContext, "after">, file: string): Promis
     file,
     serverName: OWN as ServerName,
     ghostPrefix: "agent_",
-    clock: systemClock,
     log: recordedLog().log,
   });
   const server = createObserveServer({
@@ -209,9 +208,6 @@ async function bridgeHealth(t: Pick<TestContext, "after">, file: string): Promis
     agentsDigest: () => directory.digest(),
   });
   const url = await server.listen({ host: "127.0.0.1", port: 0 });
-  t.after(async () => {
-    await server.close();
-    await directory.close();
-  });
+  t.after(() => server.close());
   return `${url}/readyz`;
 }

@@ -12,7 +12,6 @@ import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { agentsYaml } from "../../../support/agents.ts";
 import { testKey } from "../../../support/cards.ts";
 import { anyFile, HOSTILE } from "../../../support/hostile-yaml.ts";
-import { ManualClock } from "../../../support/manual-clock.ts";
 import { recordedLog } from "../../../support/recorded-log.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
@@ -24,9 +23,8 @@ function followed(t: TestContext, text: string | Buffer = GOOD) {
   writeFileSync(file, text);
   const directory = watchAgentsFile({
     ...{ file, serverName: "a.test" as ServerName, ghostPrefix: "agent_", log: recordedLog().log },
-    ...{ clock: new ManualClock(Date.UTC(2100, 0)), onRejected: () => undefined },
+    onRejected: () => undefined,
   });
-  t.after(() => directory.close());
   /** Puts a text in its place, and says what is in force then. */
   const put = async (content: string | Buffer) => {
     writeFileSync(`${file}.new`, content);

@@ -26,8 +26,6 @@ async function check(target: AgentTarget | undefined, trust: TrustDecision, send
           revision: 1,
           byGhost: new Map(target === undefined ? [] : [[target.ghost, target]]),
         }),
-        onChange: () => () => {},
-        close: async () => {},
       },
       trust: {
         check: async () => {

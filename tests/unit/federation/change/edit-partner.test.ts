@@ -14,21 +14,18 @@ describe("setContained and setPlane", () => {
       ],
       [
         "version: 1\nclassification: internal # agreed\n\nazp: b\n",
-        "version: 1\nclassification: internal # agreed\ncontained: true\n\nazp: b\n",
+        "version: 1\nclassification: internal # agreed\n\nazp: b\ncontained: true\n",
       ],
       ["classification: internal", "classification: internal\ncontained: true\n"],
-      [
-        "version: 1\r\nclassification: internal\r\nazp: b\r\n",
-        "version: 1\r\nclassification: internal\r\ncontained: true\r\nazp: b\r\n",
-      ],
+      ["version: 1\r\ncontained: false\r\nazp: b\r\n", "version: 1\r\ncontained: true\r\nazp: b\r\n"],
       [
         "{version: 1, classification: internal, azp: b}\n",
-        "{version: 1, classification: internal, contained: true, azp: b}\n",
+        "{ version: 1, classification: internal, azp: b, contained: true }\n",
       ],
       ['"contained": no\nclassification: internal\n', '"contained": true\nclassification: internal\n'],
       [
         "classification: internal\ncard: {contained: false}\n",
-        "classification: internal\ncontained: true\ncard: {contained: false}\n",
+        "classification: internal\ncard: { contained: false }\ncontained: true\n",
       ],
     ];
     for (const [before, after] of cases) assert.equal(setContained(before, true), after);
@@ -46,7 +43,7 @@ describe("setContained and setPlane", () => {
       "# only a comment",
       "",
       "card:\n  consumes: {}",
-      "rooms: {whenRemoved: retire}",
+      "rooms: { whenRemoved: retire }",
       "keyIds:\n  - 'a: b'",
     );
     fc.assert(
@@ -81,19 +78,16 @@ describe("setContained and setPlane", () => {
       ],
       [
         "planes:\n    card: open # kept\n    rooms: open # too\nazp: 'b'\n",
-        "planes:\n    card: open # kept\n    rooms: open # too\n    gateway: closed\nazp: 'b'\n",
+        "planes:\n  card: open # kept\n  rooms: open # too\n  gateway: closed\nazp: 'b'\n",
       ],
       [
         "classification: internal # agreed\n\nazp: b\n",
-        "classification: internal # agreed\nplanes:\n  gateway: closed\n\nazp: b\n",
+        "classification: internal # agreed\n\nazp: b\nplanes:\n  gateway: closed\n",
       ],
-      [
-        "classification: internal\r\ncontained: true\r\nazp: b\r\n",
-        "classification: internal\r\ncontained: true\r\nplanes:\r\n  gateway: closed\r\nazp: b\r\n",
-      ],
+      ["planes:\r\n  gateway: open\r\nazp: b\r\n", "planes:\r\n  gateway: closed\r\nazp: b\r\n"],
       [
         "classification: internal\nplanes: {rooms: open}\n",
-        "classification: internal\nplanes: {rooms: open, gateway: closed}\n",
+        "classification: internal\nplanes: { rooms: open, gateway: closed }\n",
       ],
       ["classification: internal", "classification: internal\nplanes:\n  gateway: closed\n"],
     ];
