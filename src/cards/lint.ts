@@ -3,8 +3,9 @@
 // its own way, so a card that has none of these verifies everywhere.
 
 import { isObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
+import { parseStrictJson } from "../domain/strict-json.ts";
 import { checkCard } from "./card-fields.ts";
-import { CardFault, readCardJson } from "./reject-reasons.ts";
+import { CARD_BYTES_MAX, problemOf } from "./reject-reasons.ts";
 
 export interface LintFinding {
   /** A JSON pointer into the card, or `offset N` in its text. */
@@ -19,10 +20,9 @@ const WEB_BINDINGS: ReadonlySet<Json> = new Set(["JSONRPC", "HTTP+JSON"]);
 export function lintCard(bytes: Uint8Array): readonly LintFinding[] {
   let card: Json;
   try {
-    card = readCardJson(bytes);
+    card = parseStrictJson(bytes, CARD_BYTES_MAX);
   } catch (fault) {
-    if (!(fault instanceof CardFault)) throw fault;
-    const { reason, at } = fault.problem;
+    const { reason, at } = problemOf(fault);
     return [{ at, rule: reason, message: "it is not strict JSON; nothing else was checked" }];
   }
   const { payload, problems } = checkCard(card);
