@@ -96,13 +96,11 @@ export function candidatesOf(
   };
 }
 
-/** Whether a message is of the kind that can ask: text or a file, and not marked as automated. */
 export function couldAsk(message: MessageEvent): boolean {
   const isSaid = message.msgtype === "m.text" || message.attachment !== undefined;
   return isSaid && !message.isAutomated;
 }
 
-/** The questions of agents among the events of own ghosts. */
 export function postedIn(events: readonly ReadableEvent[], namespace: Namespace): Posted[] {
   return events.flatMap((one) => {
     if (one.type !== "message" && one.type !== "encrypted") return [];
@@ -156,7 +154,6 @@ function mayAskAnyone(targets: ReadonlyMap<GhostMxid, AgentTarget>, sender: User
 }
 
 export interface Asked {
-  /** In the homeserver's order. */
   readonly candidates: readonly MessageEvent[];
   readonly reactions: readonly ReactionEvent[];
   readonly waiting: readonly WaitingEvent[];

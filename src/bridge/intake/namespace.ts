@@ -21,7 +21,6 @@ export function createNamespace(options: {
   const sender = `@${options.senderLocalpart}:${options.serverName}`;
   return {
     isGhost,
-    /** True for ghosts and for the appservice's own user. */
     isOwn: (user: UserId) => user === sender || isGhost(user),
     /** The name in agents.yaml that a ghost stands for; undefined if no agent could have that name. */
     agentOf: (ghost: GhostMxid) => parseAgentId(localpartOf(ghost).slice(options.ghostPrefix.length)),

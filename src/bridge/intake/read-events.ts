@@ -185,7 +185,6 @@ function decoded(part: string): string | undefined {
   }
 }
 
-/** What a content says of another event by a relation of this type; undefined when it has none. */
 function relationOf(content: UnknownObject, type: string): UnknownObject | undefined {
   const relation = content["m.relates_to"];
   return isObject(relation) && relation["rel_type"] === type ? relation : undefined;

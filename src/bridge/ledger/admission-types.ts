@@ -1,5 +1,4 @@
-// The types of an admission: the events of a transaction, the facts that the ledger knows about them, what is derived
-// from both, and the result.
+// The types of an admission: its events, the facts that the ledger knows about them, what is derived from both, the result.
 import type {
   AgentId,
   EventId,
@@ -42,10 +41,7 @@ export interface RoomEvent {
   readonly room: RoomId;
   readonly sender: UserId;
   readonly originServerTs: number;
-  /**
-   * Its position among the events that came with it, from 0, in the homeserver's order: places in a room are given in this
-   * order.
-   */
+  /** Among the events that came with it, from 0, in the homeserver's order: places in a room are given in this order. */
   readonly position: number;
 }
 
@@ -74,7 +70,6 @@ export interface NewIntakeEnvelope extends RoomEvent {
   readonly deadline: number;
 }
 
-/** What somebody answers to the question of an agent. */
 export interface NewAnswer extends NewCancel, Prompt, Omit<DelegationEvents, "sender"> {}
 
 /** Somebody's wish to cancel what they asked, by `event`. */
@@ -92,13 +87,9 @@ export interface Posted {
 }
 
 /** A notice that an event causes without being refused. */
-export interface NewNotice {
+export interface NewNotice extends Pick<DelegationEvents, "room" | "ghost" | "source" | "threadRoot"> {
   readonly kind: NoticeKind;
-  readonly room: RoomId;
-  readonly ghost: GhostMxid;
-  readonly source: EventId;
   readonly asker?: UserId;
-  readonly threadRoot: EventId | undefined;
   readonly reason?: NoticeReason;
   /** The event that causes it, where that is not its source. */
   readonly event?: EventId;
@@ -127,7 +118,6 @@ export interface RecentAnswer {
 
 /** One option of a question of an agent. */
 export interface QuestionOption {
-  /** Chooses it. */
   readonly key: string;
   /** What the agent gets when it is chosen. */
   readonly value: string;
@@ -161,7 +151,6 @@ export interface Subject extends DelegationEvents {
   readonly endedBy: TerminalReason | undefined;
 }
 
-/** The facts that the ledger has about the rooms and events of a transaction. */
 export interface KnownFacts {
   /** Whether an event that was sent before this was handled is not remembered any more. */
   readonly forgottenBefore: number;
@@ -203,7 +192,6 @@ export interface About {
   readonly rooms: readonly RoomId[];
   /** Events that those reply to, and roots of their threads. */
   readonly related: readonly EventId[];
-  /** The threads that they are in, with their senders. */
   readonly threads?: readonly { readonly room: RoomId; readonly root: EventId; readonly sender: UserId }[];
   /** How the ghosts of partners are named; absent unless an event asks for what only one bridge is to answer. */
   readonly partnerGhosts?: readonly { readonly server: string; readonly prefix: string }[];
@@ -231,7 +219,6 @@ export interface Admission {
   readonly events: readonly { readonly room: RoomId; readonly event: EventId }[];
   readonly malformed: readonly MalformedEvent[];
   readonly roomState: readonly RoomStateEvent[];
-  /** Source events that the transaction's redactions name. */
   readonly redacted: readonly { readonly room: RoomId; readonly event: EventId }[];
   readonly posted?: readonly Posted[] | undefined;
   readonly about: About;
@@ -264,7 +251,6 @@ export interface Admitted {
   readonly canceled: readonly string[];
   /** How many notices the transaction caused; some may be suppressed by their interval. */
   readonly notices: number;
-  /** The question that this process has claimed at once. */
   readonly claimed?: ClaimedDelegation | undefined;
 }
 

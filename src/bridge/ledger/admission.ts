@@ -1,9 +1,7 @@
 // Admission: one homeserver transaction becomes rows, in one database transaction under the locks of its rooms.
 // Invariants: an event is handled once, whichever process it comes to and however often, because the transaction that
 // handles it inserts its row; a room's places have no gaps; no remote call is made meanwhile; everything of a transaction
-// is committed, or nothing. What its events mean is decided by `derive`, a pure function of the events and of the facts
-// that are known at that moment. A single question whose turn it is at once is claimed as it is admitted, for a slot that
-// its process keeps for it.
+// is committed, or nothing; `derive`, which decides what its events mean, is a pure function of them and of the facts.
 import type { Pool, PoolClient } from "pg";
 import type { EventId } from "../../domain/identifiers.ts";
 import {

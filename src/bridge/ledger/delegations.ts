@@ -21,10 +21,7 @@ import { advanceRoom } from "./room-order.ts";
 import type { CancelReason, NoticeKind, TerminalReason, TerminalStage, TerminalState } from "./states.ts";
 
 /** Whose tokens are used up: the agent's, the sender's, or those of the users of the sender's server. */
-export type LimiterRefusal = Extract<
-  TerminalReason,
-  "rate_limited" | "sender_rate_limited" | "server_rate_limited"
->;
+export type LimiterRefusal = "rate_limited" | "sender_rate_limited" | "server_rate_limited";
 
 /**
  * A token bucket of an agent, a sender or a server. What is handed over, a question or the answer to one of the agent,

@@ -4,8 +4,8 @@
 // the room continues, and what it asks is placed last. A key-loss episode of a room begins with the first expiry for want of
 // a key and ends when an event of the room is decrypted; the room gets one notice an episode, and none within the interval.
 import type { Pool } from "pg";
-import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import type { Ingress, NewNotice } from "./admission-types.ts";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { Ingress, NewIntakeEnvelope, NewNotice } from "./admission-types.ts";
 import { joinedGhosts } from "./memberships.ts";
 import { noticeBound } from "./notices.ts";
 import {
@@ -23,20 +23,14 @@ import {
 import { GATE, settlePlaces } from "./room-order.ts";
 import type { CancelReason, ExpiryReason } from "./states.ts";
 
-export interface ClaimedIntakeEnvelope {
-  readonly event: EventId;
+export interface ClaimedIntakeEnvelope extends Omit<NewIntakeEnvelope, "position"> {
   readonly fence: string;
-  readonly room: RoomId;
   /** Its place in the room's queue; undefined once the room has continued without it. */
   readonly place: number | undefined;
-  readonly sender: UserId;
-  readonly originServerTs: number;
-  readonly fingerprint: Buffer;
   readonly ingress: Ingress;
   readonly attempts: number;
   readonly keyRequests: number;
   readonly admittedAt: number;
-  readonly deadline: number;
 }
 
 const COLUMNS = `

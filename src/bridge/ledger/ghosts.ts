@@ -20,7 +20,6 @@ export interface EnsuredDevice {
 export interface GhostAvatar {
   /** Of the card whose icon it is; undefined when it has none. */
   readonly cardDigest: string | undefined;
-  /** Of the image. */
   readonly contentDigest: string | undefined;
 }
 

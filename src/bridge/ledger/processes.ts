@@ -106,7 +106,6 @@ export async function openProcessConnection(url: string, onNotified: (message: s
         const found = await oneRow<{ live: string[]; owners: Record<string, string> }>(client, LOOK, []);
         return { live: found.live, owners: new Map(Object.entries(found.owners)) };
       },
-      /** Takes what nobody alive owns, and returns what was taken. */
       take: async (names: readonly string[]): Promise<readonly string[]> =>
         (await rows<{ name: string }>(client, TAKE, [process, names])).map(({ name }) => name),
       async giveUp(names: readonly string[]): Promise<void> {
