@@ -10,9 +10,8 @@ import type {
   Observation,
   Requirement,
 } from "../src/records/conditions/condition.ts";
-import { ITEM_AGE_MAX_MS } from "../src/records/conditions/evaluate.ts";
-import { conditionsOfStage } from "../src/records/conditions/evaluate-stage.ts";
-import { conditionsOf } from "../src/records/conditions/select-conditions.ts";
+import { conditionsOf } from "../src/records/conditions/condition-table.ts";
+import { conditionsOfStage, ITEM_AGE_MAX_MS } from "../src/records/conditions/evaluate.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES } from "../src/records/format/stages.ts";
 import { ROOT } from "./run-program.ts";
 

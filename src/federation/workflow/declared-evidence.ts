@@ -3,8 +3,8 @@
 import type { Clock } from "../../domain/clock.ts";
 import { undefinedFor } from "../../domain/errors.ts";
 import type { Direction } from "../../records/conditions/condition.ts";
+import { conditionsOf } from "../../records/conditions/condition-table.ts";
 import { isOwnRoom, PART_MANAGED } from "../../records/conditions/evaluate.ts";
-import { conditionsOf } from "../../records/conditions/select-conditions.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,

@@ -3,8 +3,8 @@
 // each part finds what it has done before, so that a step that was cut off is run again as a whole.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
+import { conditionsOf, fromInside } from "../../records/conditions/condition-table.ts";
 import { evaluate, isSettled } from "../../records/conditions/evaluate.ts";
-import { conditionsOf, fromInside } from "../../records/conditions/select-conditions.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { Scope } from "../../records/format/fields.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";

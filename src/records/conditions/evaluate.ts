@@ -8,6 +8,8 @@
 // Invariants: unknown, absent and unmanaged are never met; every item that is about a condition must agree with it; an
 // item counts by its probe, vantage, subject, layer, status, reason and time, never by its verdict alone.
 import type { EvidenceItem } from "../format/evidence-item.ts";
+import type { StagePredicate } from "../format/predicates.ts";
+import { counterpartyOf, PLANE_OF_STAGE, STAGES_LEFT_ALONE, type StageName } from "../format/stages.ts";
 import type {
   Answer,
   Check,
@@ -19,6 +21,7 @@ import type {
   Requirement,
   Verdict,
 } from "./condition.ts";
+import { conditionsOf, DUTIES_CONDITIONS } from "./condition-table.ts";
 
 /** How old an item may be when its stage is closed: reading ten thousand rooms takes most of an hour. */
 export const ITEM_AGE_MAX_MS = 3_600_000;
@@ -289,4 +292,42 @@ function lackIn(
   const { probe = "", vantage = "operator" } = anyOf[0] ?? {};
   const item = about.find((one) => anyOf.some((wanted) => wanted.probe === one.probe));
   return { probe, vantage, subject: typeof subject === "string" ? subject : null, item };
+}
+
+export type StageWork = Omit<
+  StagePredicate,
+  "schema" | "run" | "position" | "evidence" | "attested" | "previous" | "out_of_reach"
+> & { readonly out_of_reach: readonly { readonly subject: string }[] };
+
+/** Probe of the item that says that this kind of removal leaves a plane as it is. */
+export const LEFT_ALONE = "left_alone";
+
+export function conditionsOfStage(stage: StageName): readonly Condition[] {
+  const plane = PLANE_OF_STAGE[stage];
+  return plane === null ? DUTIES_CONDITIONS : conditionsOf(plane, "closed");
+}
+
+export function evaluateStage(work: StageWork, items: readonly EvidenceItem[]): readonly Evaluated[] {
+  const { kind, stage, scope, revision, render } = work;
+  if (STAGES_LEFT_ALONE[kind].includes(stage)) {
+    const evidence = items.filter(({ probe }) => probe === LEFT_ALONE).map(({ digest }) => digest);
+    const verdict = evidence.length === 0 ? "unknown" : "not_applicable";
+    return [{ condition: LEFT_ALONE, verdict, evidence, excused: [], lacks: [] }];
+  }
+  return evaluate(conditionsOfStage(stage), items, {
+    organisation: work.organisation,
+    partner: counterpartyOf(work.organisation, work),
+    plane: PLANE_OF_STAGE[stage],
+    ...{ scope, revision, render, from: work.opened_at, until: work.closed_at },
+    outOfReach: new Set(work.out_of_reach.map(({ subject }) => subject)),
+  });
+}
+
+/** Whether an item says that the counterparty was let in, by something that the stage lists as out of reach. */
+export function isLeftOpen({ verdict, subject }: EvidenceItem, listed: ReadonlySet<string>): boolean {
+  return verdict === "open" && subject !== null && listed.has(subject);
+}
+
+export function evidenceIn(conditions: readonly Evaluated[]): readonly string[] {
+  return [...new Set(conditions.flatMap(({ evidence }) => evidence))];
 }

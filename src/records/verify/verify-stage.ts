@@ -2,8 +2,7 @@
 // evidence, by the table of conditions; nothing that a signer says of them is read.
 // Invariant: the same checks run where a stage is built, imported, countersigned and audited.
 import type { Evaluated } from "../conditions/condition.ts";
-import { isSettled } from "../conditions/evaluate.ts";
-import { evaluateStage, evidenceIn, isLeftOpen } from "../conditions/evaluate-stage.ts";
+import { evaluateStage, evidenceIn, isLeftOpen, isSettled } from "../conditions/evaluate.ts";
 import { EvidenceItem, isIntact } from "../format/evidence-item.ts";
 import { type StagePredicate, sameSubjects, stageSubjects } from "../format/predicates.ts";
 import {

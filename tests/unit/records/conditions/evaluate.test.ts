@@ -2,9 +2,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Circumstances } from "../../../../src/records/conditions/condition.ts";
-import { evaluate, ITEM_AGE_MAX_MS, isSettled } from "../../../../src/records/conditions/evaluate.ts";
-import { conditionsOfStage } from "../../../../src/records/conditions/evaluate-stage.ts";
-import { conditionsOf, fromInside } from "../../../../src/records/conditions/select-conditions.ts";
+import { conditionsOf, fromInside } from "../../../../src/records/conditions/condition-table.ts";
+import {
+  conditionsOfStage,
+  evaluate,
+  ITEM_AGE_MAX_MS,
+  isSettled,
+} from "../../../../src/records/conditions/evaluate.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { PLANE_NAMES, STAGE_NAMES, type StageName } from "../../../../src/records/format/stages.ts";
 import { circumstancesOf, REAL } from "../../../support/removal.ts";

@@ -7,8 +7,7 @@ import {
   type StageObservation,
 } from "../../../../../src/federation/offboarding/stages/observe-stage.ts";
 import { HINTS } from "../../../../../src/federation/workflow/hints.ts";
-import { isSettled } from "../../../../../src/records/conditions/evaluate.ts";
-import { conditionsOfStage } from "../../../../../src/records/conditions/evaluate-stage.ts";
+import { conditionsOfStage, isSettled } from "../../../../../src/records/conditions/evaluate.ts";
 import { evidenceItem } from "../../../../../src/records/format/evidence-item.ts";
 import { STAGE_NAMES, type StageName } from "../../../../../src/records/format/stages.ts";
 import { REAL } from "../../../../support/removal.ts";

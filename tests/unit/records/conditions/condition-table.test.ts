@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
+import { conditionsOf } from "../../../../src/records/conditions/condition-table.ts";
 import { evaluate, isSettled } from "../../../../src/records/conditions/evaluate.ts";
-import { conditionsOf } from "../../../../src/records/conditions/select-conditions.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,

@@ -1,20 +1,32 @@
-// What shows that a plane is closed to a partner, and that the data duties are done. Pure data.
+// The table of conditions: what shows that a plane is closed or open to a partner, that the data duties are done, or that
+// one agent's identity was changed. Pure data: evaluate.ts judges by it, and docs/reference/conditions.md is generated from
+// it. Invariants: a probe that an answer leaves out is no evidence; each condition of a plane has at least one requirement
+// that the organisation's own operator must have observed.
+
+import type { Part } from "../format/fields.ts";
 import type { PlaneName } from "../format/stages.ts";
-import type { Answer, Condition, Observation } from "./condition.ts";
 import {
+  type Answer,
+  absent,
   answer,
   asPartner,
   atBridge,
   atGateway,
   atHomeserver,
   byOperator,
+  type Condition,
+  condition,
+  type Direction,
+  type Extent,
   inForce,
   LEFT,
   NO_AGENT_CONSUMED,
   NO_ROOM_SHARED,
   need,
+  type Observation,
   ofAgents,
-} from "./condition-builders.ts";
+  type Requirement,
+} from "./condition.ts";
 
 type Reasons = readonly (string | null)[];
 type Statuses = readonly (number | null)[];
@@ -196,7 +208,7 @@ const TRANSPORT: readonly Condition[] = [
   ),
 ];
 
-export const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
+const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
   transport: TRANSPORT,
   rooms: ROOMS,
   border: BORDER,
@@ -229,3 +241,163 @@ export const DUTIES_CONDITIONS: readonly Condition[] = [
   atHomeserver("duties_recorded", need("none", seen("duties", "private_record", ["recorded"]))),
   atHomeserver("static_tests_pass", need("none", seen("check_federation", "registry", ["passed"]))),
 ];
+
+const open = answer.bind(undefined, "open");
+
+/** What the partner may try besides; it need not, and nothing of ours may refuse it. */
+function tried(subjects: Requirement["subjects"], probe: string, ...answers: readonly Answer[]): Requirement {
+  return need(subjects, asPartner(probe, ...answers), { optional: true, ignoresUnknown: true });
+}
+
+/** Open or closed, and not otherwise than the room's state says. */
+function eitherWay(probe: string, layer: string): Observation {
+  const answers = (["open", "closed"] as const).map((verdict) => answer(verdict, [layer], [null], [200]));
+  return { probe, vantage: "operator", answers };
+}
+
+const RETAINED: Observation = {
+  probe: "room_acl_at_retained",
+  vantage: "retained_server",
+  answers: [open(["room_acl"], [null], [200])],
+};
+
+const TRUSTED = byOperator("card_trust", open(["bridge"], ["agent_card_verified"]), {
+  checks: ["current_pin"],
+});
+const PUBLIC = open(["gateway"], undefined, [200]);
+const NEVER = answer("closed", ["gateway"], ["never_published"], [404]);
+
+const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
+  transport: [
+    inForce("open", ["homeserver"]),
+    atHomeserver(
+      "whitelist_admits_partner",
+      need("partner", byOperator("whitelist", open(["homeserver"], undefined, [200]))),
+      tried("self", "federation_send", open(["homeserver"], ["accepted"], [200])),
+    ),
+  ],
+  rooms: [
+    inForce("open", ["homeserver"]),
+    {
+      // A room's state does not show what is enforced: the homeserver's own cache is required for each room.
+      ...atHomeserver(
+        "kept_rooms_hear_it",
+        need("kept", byOperator("room_enforcement", open(["homeserver"], [null], [200]))),
+        need("kept", byOperator("room_acl", open(["room_acl"], [null], [200]))),
+        need("kept", RETAINED, { optional: true }),
+      ),
+      ...absent("rooms_kept", "journal", "no_room_kept"),
+    },
+    {
+      // Other rooms may be closed to the partner, by their owners or on purpose; what they enforce is their state.
+      ...atHomeserver(
+        "other_rooms_hear_it",
+        need("rooms", [eitherWay("room_enforcement", "homeserver"), LEFT]),
+        need("rooms", [eitherWay("room_acl", "room_acl"), LEFT]),
+        need(
+          "rooms",
+          { ...eitherWay("room_acl_at_retained", "room_acl"), vantage: "retained_server" },
+          { optional: true },
+        ),
+      ),
+      ...NO_ROOM_SHARED,
+    },
+  ],
+  border: [
+    inForce("open", ["homeserver"]),
+    atHomeserver(
+      "policy_admits_partner",
+      need("partner", byOperator("policy_check", open(["border"], [null], [200]))),
+      need("none", byOperator("policy_in_force", open(["border"], [null], [200]))),
+    ),
+  ],
+  card: [
+    inForce("open", ["gateway", "bridge"]),
+    { ...atBridge("agent_card_verified", need("pins", TRUSTED)), ...NO_AGENT_CONSUMED },
+    ofAgents(
+      "card_published",
+      need("agents", [byOperator("card_fetch", PUBLIC), byOperator("card_fetch", NEVER)]),
+      tried("agents", "card_fetch", PUBLIC, { ...NEVER, reasons: ["no_route"] }),
+    ),
+  ],
+  gateway: [
+    inForce("open", ["gateway"]),
+    ofAgents(
+      "may_invoke",
+      need("caller", byOperator("callers_in_force", open(["gateway"], ["azp_admitted"]))),
+      need("caller", byOperator("issuer_client", open(["issuer"], ["client_enabled"]))),
+      tried("caller", "token_request", open(["issuer"], ["token_issued"], [200])),
+    ),
+  ],
+};
+
+/** A card verified against a pin, by this machine: the reason is the verifier's. */
+function byPin(probe: string, verdict: "open" | "closed"): Observation {
+  return byOperator(probe, answer(verdict, ["card"]));
+}
+
+function ofAgent(name: string, part: Part, observed: Observation, more: Partial<Condition> = {}): Condition {
+  return { ...condition(part, name, need("pins", observed)), ...more };
+}
+
+function withdrawn(probe: string, layer: string, ...reasons: readonly string[]): Condition {
+  return ofAgent("agent_withdrawn", "homeserver", byOperator(probe, answer("closed", [layer], reasons)));
+}
+
+const AGENT_CONDITIONS: Readonly<
+  Record<Direction, Readonly<Partial<Record<PlaneName, readonly Condition[]>>>>
+> = {
+  open: {
+    card: [
+      inForce("open", ["homeserver"]),
+      // There is no old identity where an agent is pinned for the first time.
+      ofAgent("old_identity_fails", "homeserver", byPin("old_identity", "closed"), OPTIONAL),
+      ofAgent("new_identity_verifies", "homeserver", byPin("new_identity", "open")),
+      ofAgent("old_key_not_served", "homeserver", byPin("served_by_old_pin", "closed"), OPTIONAL),
+      ofAgent(
+        "bridge_has_verified",
+        "bridge",
+        byOperator("card_trust", answer("open", ["bridge"], ["agent_card_verified"]), {
+          checks: ["current_pin"],
+        }),
+      ),
+    ],
+  },
+  closed: {
+    gateway: [
+      inForce("closed", ["homeserver"]),
+      withdrawn("callers_of_agent", "gateway", "no_route", "azp_not_admitted"),
+    ],
+    card: [
+      inForce("closed", ["homeserver"]),
+      withdrawn("agents_file", "bridge", "not_in_agents_file"),
+      ofAgent(
+        "bridge_trusts_it_no_more",
+        "bridge",
+        byOperator(
+          "card_trust",
+          answer("closed", ["bridge"], ["agent_card_untrusted", "not_in_agents_file"]),
+        ),
+      ),
+    ],
+  },
+};
+
+/** The conditions of one plane. An agent's identity is a matter of planes 4 and 5; elsewhere there are none. */
+export function conditionsOf(
+  plane: PlaneName,
+  direction: Direction,
+  extent: Extent = "partner",
+): readonly Condition[] {
+  if (extent === "agent") return AGENT_CONDITIONS[direction][plane] ?? [];
+  return direction === "closed" ? CLOSED_CONDITIONS[plane] : OPEN_CONDITIONS[plane];
+}
+
+/** What of them the organisation's own parts show by themselves, without an attempt of the partner's. */
+export function fromInside(conditions: readonly Condition[]): readonly Condition[] {
+  return conditions.flatMap((condition) => {
+    const requirements = condition.requirements.filter(({ byAttempt }) => byAttempt !== true);
+    // What is left with optional requirements alone would be met without any evidence.
+    return requirements.every(({ optional }) => optional === true) ? [] : [{ ...condition, requirements }];
+  });
+}
