@@ -51,7 +51,6 @@ export const AbuseReport = z.strictObject({
   subject: z.strictObject({ server_name: ServerName }),
   category: z.enum(CATEGORIES),
   severity: z.enum(["low", "medium", "high", "critical"]),
-  /** `contain` maps to containment and an evidence pack. */
   requested_action: z.enum(["none", "review", "contain"]),
   evidence_refs: z
     .array(z.union([EventId, Sha256Digest, KeyId]))

@@ -1,13 +1,12 @@
 // What rotating, pinning and withdrawing an identity share: one commit, the planes that it changes brought into force, and
 // the result. Invariant: a change that would reach planes 1 to 3 is refused before it is committed.
 
+import { join } from "node:path";
 import { sha256Tagged } from "../../domain/digest.ts";
-import { jsonText } from "../../domain/json.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type EvidenceItem, operatorItem } from "../../records/format/evidence-item.ts";
 import type { Part, Scope } from "../../records/format/fields.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
-import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import { type Committed, commitChange, type Proposal } from "../change/commit-change.ts";
 import type { PlaneName } from "../plane-order.ts";
@@ -27,19 +26,7 @@ import {
   proveIdentities,
 } from "./proof.ts";
 
-export interface IdentityResult {
-  readonly act: "rotate" | "pin" | "withdraw" | "add" | "remove";
-  readonly agent: string;
-  readonly partner: string;
-  readonly revision: string;
-  readonly committed: boolean;
-  readonly keyId: string | null;
-  readonly oldKeyId: string | null;
-  readonly untouched: Untouched;
-  readonly items: readonly EvidenceItem[];
-  readonly conditions: readonly JudgedCondition[];
-  readonly complete: boolean;
-}
+export type IdentityResult = Readonly<Awaited<ReturnType<typeof proveIdentity>>>;
 
 interface CommittedIdentity extends Committed {
   readonly untouched: Untouched;
@@ -66,9 +53,13 @@ export async function commitIdentity(
   return { ...committed, untouched };
 }
 
-interface ChangedIdentity extends Pick<IdentityResult, "act" | "agent" | "keyId" | "oldKeyId"> {
-  readonly procedure: typeof PIN;
+interface ChangedIdentity {
+  readonly act: "rotate" | "pin" | "withdraw" | "add" | "remove";
+  readonly agent: string;
   readonly partner: string;
+  readonly keyId: string | null;
+  readonly oldKeyId: string | null;
+  readonly procedure: typeof PIN;
   /** The programs that can confirm it: our bridge, where one carries the agent. */
   readonly parts: readonly Part[];
   readonly fingerprint?: string;
@@ -81,7 +72,7 @@ export async function proveIdentity(
   context: Federation,
   { change, revision, untouched }: CommittedIdentity,
   { procedure, parts, fingerprint, observe, ...about }: ChangedIdentity,
-): Promise<IdentityResult> {
+) {
   const { agent, partner } = about;
   const { clock } = context;
   const items = untouched.map(({ plane, before, after }) =>
@@ -126,7 +117,7 @@ export async function provePin(
   committed: CommittedIdentity,
   parts: AgentParts,
   pinned: Omit<IdentityProofInput, "seal"> & { readonly cardUrl: string } & Pick<
-      IdentityResult,
+      ChangedIdentity,
       "act" | "agent" | "partner"
     >,
 ): Promise<IdentityResult> {
@@ -142,14 +133,12 @@ export async function provePin(
   });
 }
 
-/** Writes what was observed to a file of the state folder, and returns its path. */
 export function keepEvidence({ state, clock }: Federation, result: IdentityResult): string {
   const at = timestamp(clock.now()).replaceAll(/[-:]/g, "");
   const { act, agent, partner, revision, items, conditions, complete } = result;
-  const file = state.file("agents/evidence", `${at}-${act}-${agent}.json`);
-  const body = { version: 1, act, agent, partner, revision, complete, conditions, items };
-  writeWhole(file, jsonText(body), PRIVATE);
-  return file;
+  const name = `agents/evidence/${at}-${act}-${agent}.json`;
+  state.write(name, { version: 1, act, agent, partner, revision, complete, conditions, items });
+  return join(state.path, name);
 }
 
 const UNTOUCHED = ["transport", "rooms", "border"] as const satisfies readonly PlaneName[];

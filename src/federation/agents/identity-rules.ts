@@ -80,7 +80,6 @@ interface RotationFacts {
   readonly present: { readonly x: string; readonly y: string } | undefined;
   readonly isLost: boolean;
   readonly fresh: PinnedIdentity;
-  /** A file where the new key is to be staged, which holds something else. */
   readonly occupied: string | undefined;
   readonly inVersionControl: string | undefined;
 }
@@ -122,7 +121,6 @@ export interface Consumer {
   readonly keyIds: readonly string[];
 }
 
-/** The organisation's own entry, then those of its partners. */
 export function consumersOf({ organisation, partners }: Registry): readonly [Consumer, ...Consumer[]] {
   return [
     {

@@ -28,7 +28,6 @@ export interface AddOptions {
   readonly agent: string;
   readonly cardUrl: string;
   readonly identity: PinnedIdentity;
-  /** Where its interfaces may be besides the card's own origin. */
   readonly allowedOrigins: readonly string[];
 }
 
@@ -90,7 +89,6 @@ export interface PinOptions {
   readonly partner: string;
   readonly agent: string;
   readonly identity: PinnedIdentity;
-  /** The key ID that stands there now; needed to change a pin. */
   readonly replaces?: string | undefined;
   /** A card that the key pinned before has signed, where none was kept. */
   readonly oldCard?: Uint8Array | undefined;
@@ -119,16 +117,11 @@ async function proposePin(base: ChangeBase, options: PinOptions): Promise<Propos
 const Remembered = z.strictObject({
   version: z.literal(1),
   fresh: CardIdentity,
+  /** What was pinned before, and a card that its key has signed (base64); null once the change is proved. */
   old: CardIdentity.nullable(),
-  /** The card that the old key had signed, as served before the change; base64. */
   old_card: z.string().nullable(),
-});
-
-/** The last card that a pin has verified; the one that its key has signed once another is pinned. */
-const LastCard = z.strictObject({
-  version: z.literal(1),
-  pin: CardIdentity,
-  card: z.string(),
+  /** The last card that a pin has verified (base64): once another is pinned, its key has signed it. */
+  last_card: z.string().nullable(),
 });
 
 /** Changes a pin and proves it. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
@@ -139,16 +132,16 @@ export async function pinAgent(
 ): Promise<IdentityResult> {
   const { agent, identity, partner } = options;
   const { state } = context;
-  const target = `${encodeURIComponent(partner)}-${agent}.json`;
-  const [memory, lastCard] = [`agents/pin-${target}`, `agents/card-${target}`];
+  const memory = `agents/pin-${encodeURIComponent(partner)}-${agent}.json`;
   const kept = state.read(Remembered, memory, () => undefined);
   const known = isSameIdentity(kept?.fresh, identity) ? kept : undefined;
   let old: PinnedIdentity | undefined = known?.old ?? undefined;
   let oldCard = known?.old_card ?? null;
+  let lastCard = kept?.last_card ?? null;
   const fresh = cardIdentityOf(identity);
   const remember = () =>
     state.write(memory, {
-      ...{ version: 1, fresh, old_card: oldCard },
+      ...{ version: 1, fresh, old_card: oldCard, last_card: lastCard },
       old: old === undefined ? null : cardIdentityOf(old),
     });
   const committed = await commitIdentity(
@@ -165,10 +158,9 @@ export async function pinAgent(
   const { cardUrl } = consumedAgent(consumer, agent);
   const served = await parts.fetch(cardUrl);
   if (old !== undefined && oldCard === null) {
-    const last = state.read(LastCard, lastCard, () => undefined)?.card;
     const candidates = [
       ...(served.fetched ? [served.bytes] : []),
-      ...(last === undefined ? [] : [Buffer.from(last, "base64")]),
+      ...(lastCard === null ? [] : [Buffer.from(lastCard, "base64")]),
       ...(options.oldCard === undefined ? [] : [options.oldCard]),
     ];
     for (const card of candidates) {
@@ -184,11 +176,10 @@ export async function pinAgent(
     ...{ act: "pin", agent, partner: consumer.serverName, cardUrl },
     ...{ old, fresh: identity, oldCards, served },
   });
+  if (proved.complete) [old, oldCard] = [undefined, null];
   if (served.fetched && (await isSignedByPin(served.bytes, identity))) {
-    const card = Buffer.from(served.bytes).toString("base64");
-    // The card of the old key stays in the other file for as long as it is needed.
-    state.write(lastCard, { version: 1, pin: fresh, card });
-  }
-  if (proved.complete) state.remove(memory);
+    lastCard = Buffer.from(served.bytes).toString("base64");
+    remember();
+  } else if (proved.complete) remember();
   return proved;
 }

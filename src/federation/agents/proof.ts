@@ -24,7 +24,6 @@ export interface AgentParts {
   readonly clock: Clock;
 }
 
-/** The parts that can confirm a change of an agent which our bridge carries. */
 export function partsOf({ decision }: AgentParts): readonly Part[] {
   return decision === undefined ? ["homeserver"] : ["homeserver", "bridge"];
 }
@@ -38,7 +37,6 @@ export interface IdentityProofInput {
   readonly seal: Seal;
   readonly old: PinnedIdentity | undefined;
   readonly fresh: PinnedIdentity;
-  /** Cards that the old key has signed, as far as any is at hand. */
   readonly oldCards: readonly Uint8Array[];
   readonly served: Fetched;
 }

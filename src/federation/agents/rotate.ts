@@ -16,7 +16,7 @@ import { readInput } from "../../runtime/read-input.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
 import { type Proposal, proposeEdit } from "../change/commit-change.ts";
-import { type Federation, timestamp } from "../reconcile/context.ts";
+import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import type { Registry } from "../registry/partner.ts";
 import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired-identities.ts";
@@ -31,7 +31,6 @@ export interface RotateOptions {
   readonly agent: string;
   /** Where the agent reads its private key; the new one comes into its place. */
   readonly keyFile: string;
-  /** The card, which is signed by the new key and written back. */
   readonly cardFile: string;
   readonly keyId: string;
   /** A private key made elsewhere; a fresh one is made when absent. */
@@ -107,15 +106,13 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
   await sign(card, key, keyId, cardFile);
   // Written before the key is put there, so that what a kill leaves there is known by its public half.
   const rotation = writeRotation(context.state, {
-    ...{ version: 1, agent, step: "begun", begun_at: timestamp(context.clock.now()) },
-    ...{ fresh, old, is_lost: isLost, key_file: keyFile, card_file: cardFile },
+    ...{ version: 1, agent, step: "begun", fresh, old, key_file: keyFile, card_file: cardFile },
     old_cards: oldCards.map((bytes) => bytes.toString("base64")),
   });
   writeWhole(stagedKey(keyFile), key.text, PRIVATE);
   return writeRotation(context.state, { ...rotation, step: "staged" });
 }
 
-/** What lies where a new key is staged: an ES256 private key by its thumbprint, or something else. */
 async function readStaged(file: string): Promise<{ readonly thumbprint: string | null } | undefined> {
   try {
     const key = await readPrivateKey(file);
@@ -137,14 +134,12 @@ async function newKey(keyId: string, file: string | undefined): Promise<PrivateK
   return { text: privateJwk, x: publicJwk.x, y: publicJwk.y };
 }
 
-/** Gone before anything is signed by the new one. */
 function clearOld({ state }: Federation, rotation: Rotation): Rotation {
   rmSync(rotation.key_file, { force: true });
   flushFolder(dirname(rotation.key_file));
   return writeRotation(state, { ...rotation, step: "cleared" });
 }
 
-/** The new key comes into the old one's place, and the card carries its signature alone. */
 async function signAnew({ state }: Federation, rotation: Rotation): Promise<Rotation> {
   const { key_file: keyFile, card_file: cardFile, fresh } = rotation;
   if (readIfPresent(stagedKey(keyFile)) !== undefined) {
@@ -255,10 +250,8 @@ const Rotation = z.strictObject({
   agent: z.string(),
   /** `begun`: which key is the new one; `staged`: it lies beside the old one; `cleared`: the old one is gone; … */
   step: z.enum(STEPS),
-  begun_at: z.iso.datetime(),
   fresh: CardIdentity,
   old: z.array(CardIdentity).min(1),
-  is_lost: z.boolean(),
   /** Cards signed by an old key, which must fail from now on; base64. */
   old_cards: z.array(z.string()),
   key_file: z.string(),

@@ -134,7 +134,6 @@ function notInvoked(
   });
 }
 
-/** The file that the bridge has in force does not name it. */
 function notCarried({ planes: { card } }: DesiredState, agent: string, seal: Seal): EvidenceItem {
   const text = card.files.get(CARD_AGENTS) ?? "";
   const isOut = !Object.hasOwn(parseYaml(AgentsFile, text, `rendered/${CARD_AGENTS}`).agents, agent);

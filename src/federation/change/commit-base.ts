@@ -17,9 +17,7 @@ export interface ChangeBase {
   readonly tree: Revision;
   readonly files: RevisionFiles;
   readonly registry: Registry;
-  /** Whether everything rendered is what the registry renders. */
   readonly isRendered: boolean;
-  /** What of the head is set aside, and why; undefined for a good head. */
   readonly setAside: SetAside | undefined;
   textOf(file: string): Promise<string>;
 }
@@ -106,7 +104,6 @@ async function withoutBrokenFiles(
   }
 }
 
-/** The last revision that was accepted; or, where none ever was, the youngest whose registry is valid. */
 async function lastValid(
   { repository, cache }: HeadContext,
   head: Revision,

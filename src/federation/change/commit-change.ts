@@ -41,7 +41,6 @@ export interface Change {
 
 export interface ChangeOptions {
   readonly reason: string;
-  /** `refuse` when absent. */
   readonly onBadHead?: OnBadHead;
   /** Undefined: nothing is to be done on this base. May be called again on another one; throws to have nothing happen. */
   readonly propose: (base: ChangeBase) => Promise<Proposal | undefined>;
@@ -54,7 +53,6 @@ export interface ChangeOptions {
 export interface Committed {
   /** The commit; the branch's head where nothing was to be done. */
   readonly revision: Revision;
-  /** Undefined when nothing was to be done. */
   readonly change: Change | undefined;
   readonly base: ChangeBase;
 }
@@ -103,7 +101,6 @@ export async function changesOf(
 const ATTEMPTS_MAX = 50;
 
 interface BranchChange extends Pick<NewCommit, "changes" | "message"> {
-  /** What is built on: the branch's head, unless that is set aside. */
   readonly parent: Revision;
   /** A refused head, which a merge leaves out: the branch does not go back, and none of its commits is signed for. */
   readonly setAside?: Revision | undefined;

@@ -2,8 +2,7 @@
 // throws DrawbridgeError `internal` when the text is no such file.
 import { editYaml } from "../../runtime/edit-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
-import type { Partner, PlaneState } from "../registry/partner.ts";
-import { retireAll } from "../registry/retired-identities.ts";
+import { type Partner, type PlaneState, retireAll } from "../registry/partner.ts";
 
 export function setContained(text: string, contained: boolean): string {
   return editYaml(text, [{ path: ["contained"], value: contained }]);

@@ -12,7 +12,6 @@ const DRIFT_SHOWN = 20;
 
 export type FederationStatus = Awaited<ReturnType<typeof federationStatus>>;
 
-/** What the repository and the records say of every plane and every partner; no server is asked. */
 export async function federationStatus(context: ReconcileContext) {
   const { repository, state } = context;
   const head = await repository.head();
@@ -30,7 +29,6 @@ export async function federationStatus(context: ReconcileContext) {
       .map(({ name, partner }) => ({
         ...{ name, serverName: partner.serverName, declaredClosed: closedPlanes(partner) },
       })),
-    /** Every plane is declared closed, by a removal. */
     removed: partners
       .filter(({ partner }) => isRemoved(partner))
       .map(({ name, partner: { serverName } }) => ({ name, serverName })),
@@ -58,7 +56,6 @@ function planeStatus({ state, planes }: ReconcileContext, plane: PlaneName) {
     reason: applied?.reason ?? null,
     retryAt: applied?.retryAt ?? null,
     outOfReach: applied?.outOfReach ?? [],
-    /** Differences that the last drift check found; null when there was none, or it could not be made. */
     drift: driftCheck?.differences ?? null,
     lookedAt: driftCheck?.at ?? null,
   };

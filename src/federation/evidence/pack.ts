@@ -49,12 +49,10 @@ const EvidencePackBody = z.strictObject({
   }),
   revision: GitRevision,
   closed_planes: z.array(z.enum(PLANE_NAMES)),
-  /** Containment records of this partner in the repository, each with the SHA-256 of its file. */
   containment_records: z.array(
     z.strictObject({ path: Identifier, record: ContainmentRecord, digest: Sha256Digest }),
   ),
   inside: z.array(EvidenceItem),
-  /** Observed as the partner and by third servers, from outside; empty when nobody probed. */
   outside: z.array(EvidenceItem),
   streams: z.array(StreamSummary),
   stream_items: z.array(StreamEvidence),
@@ -80,7 +78,6 @@ export function sealPack(body: EvidencePackBody): EvidencePack {
   return { ...checked.data, digest: sha256Tagged(canonicalize(checked.data)) };
 }
 
-/** What is wrong with a pack; empty when every digest is that of what it stands for. */
 export function packProblems(value: unknown): string[] {
   const parsed = EvidencePack.safeParse(value);
   if (!parsed.success) {

@@ -78,7 +78,6 @@ const BridgeLine = z.discriminatedUnion("schema", [DelegationLine, AgentCardLine
 export const STREAM_NAMES = ["border_violations", "gateway_decisions", "bridge_audit"] as const;
 export type StreamName = (typeof STREAM_NAMES)[number];
 
-/** What of a line is included, besides its time and its digest. */
 const StreamFacts = z.discriminatedUnion("stream", [
   z.strictObject({
     stream: z.literal("border_violations"),
@@ -113,11 +112,9 @@ export const StreamSummary = z.strictObject({
   bytes: Count,
   digest: Sha256Digest.nullable(),
   lines: Count,
-  /** Lines that are the partner's and in the window. */
   matching: Count,
   /** The newest of them, which stand in the pack. */
   included: Count,
-  /** Lines outside the schema: counted, never included. */
   refused_lines: Count,
 });
 export type StreamSummary = z.output<typeof StreamSummary>;

@@ -14,12 +14,11 @@ import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/identity-rules.ts";
-import type { PartnerEntry, Registry } from "../registry/partner.ts";
-import { KeyIdentifier, retireAll } from "../registry/retired-identities.ts";
+import { type PartnerEntry, type Registry, retireAll } from "../registry/partner.ts";
+import { KeyIdentifier } from "../registry/retired-identities.ts";
 
 export const NewIdentities = z.strictObject({
   version: z.literal(1),
-  /** A client ID that was never used before. */
   azp: DeclaredClientId,
   /** Of that client; needed where the partner may invoke agents here. */
   clientSecret: RegistrySecretReference.optional(),

@@ -39,10 +39,7 @@ import {
   readmissionFile,
   refuseWhileRemoving,
   requireReadmission,
-  saveReadmission,
-  stageOf,
-  unprovedStage,
-  withStage,
+  saveStage,
 } from "./readmission.ts";
 import { blockedRooms, prepareRooms, type ReadmissionRooms } from "./rooms.ts";
 
@@ -52,23 +49,17 @@ export interface WorkflowContext extends Federation {
   readonly say: (text: string) => void;
 }
 
-export interface ReadmissionStepResult {
-  readonly readmission: Readmission;
-  /** The plane that was worked on; null when there was nothing left to do. */
-  readonly plane: PlaneName | null;
-  readonly conditions: readonly JudgedCondition[];
-  readonly proved: boolean;
-  readonly done: boolean;
-}
+export type ReadmissionStepResult = Readonly<Awaited<ReturnType<typeof nextStep>>>;
 
 /**
+ * The plane of the result is null when there was nothing left to do.
  * @param rooms what becomes of kept rooms; asked for before plane 2, `new` when not said
  * @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError
  */
 export async function nextStep(
   context: WorkflowContext,
   { partner, rooms }: { readonly partner: string; readonly rooms?: RoomsChoice | undefined },
-): Promise<ReadmissionStepResult> {
+) {
   const { state, clock, onWait } = context;
   const work = async () => {
     const base = await changeBase(context);
@@ -78,7 +69,7 @@ export async function nextStep(
     refuseIfClosed(readmission, entry);
     const step = currentStep(readmission);
     if (step !== undefined) return workOn(context, rooms, entry, readmission, step);
-    const nothing = { plane: null, conditions: [], proved: true } as const;
+    const nothing = { plane: null, conditions: [] as readonly JudgedCondition[], proved: true };
     return { ...nothing, readmission: await complete(context, readmission), done: true };
   };
   return state.locked("readmission", clock, work, onWait);
@@ -93,7 +84,7 @@ function refuseIfRemoved(state: StateFolder, readmission: Readmission, entry: Pa
 
 /** @throws DrawbridgeError `guard_refused` when what was proved open is not declared so any more */
 function refuseIfClosed({ stages }: Readmission, { name, partner }: PartnerEntry): void {
-  const proved = stages.filter(({ proved_at }) => proved_at !== null);
+  const proved = READMISSION.steps.filter(({ plane }) => stages[plane]?.proved_at != null);
   const closed = proved.find(({ plane }) => partner.planes[plane] === "closed");
   if (closed !== undefined) throw refuse("closed_again", `${closed.plane} of ${name} was closed again`);
   if (partner.contained) throw refuse("closed_again", `${name} is contained`);
@@ -105,7 +96,7 @@ async function workOn(
   entry: PartnerEntry,
   found: Readmission,
   step: PlaneStep,
-): Promise<ReadmissionStepResult> {
+) {
   const { plane } = step;
   const { id, partner } = found;
   let readmission = found;
@@ -135,9 +126,9 @@ async function workOn(
           return { message: `${title}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n` };
         },
       });
-      if (stageOf(readmission, plane)?.revision !== null) return;
-      readmission = withStage(readmission, unprovedStage(plane, revision));
-      saveReadmission(context.state, readmission);
+      if (readmission.stages[plane] !== undefined) return;
+      const unproved = { revision, proved_at: null, evidence: [], not_applicable: [] };
+      readmission = saveStage(context.state, readmission, plane, unproved);
     },
     observe,
     evaluate: (reached, seen) => {
@@ -161,22 +152,19 @@ function recordStage(
   { seen: { items }, conditions, verdict }: StepOutcome<Observed>,
 ): Readmission {
   state.write(readmissionFile(readmission.id, `evidence-${plane}.json`), { version: 1, items });
-  if (!isSettled({ verdict })) return readmission;
-  return saveReadmission(
-    state,
-    withStage(readmission, {
-      ...unprovedStage(plane, stageOf(readmission, plane)?.revision ?? null),
-      proved_at: timestamp(clock.now()),
-      evidence: items.map(({ digest }) => digest),
-      not_applicable: conditions.filter((one) => one.verdict !== "met").map(({ condition }) => condition),
-    }),
-  );
+  const stage = readmission.stages[plane];
+  if (stage === undefined || !isSettled({ verdict })) return readmission;
+  return saveStage(state, readmission, plane, {
+    revision: stage.revision,
+    proved_at: timestamp(clock.now()),
+    evidence: items.map(({ digest }) => digest),
+    not_applicable: conditions.filter((one) => one.verdict !== "met").map(({ condition }) => condition),
+  });
 }
 
-/** Commits the record of the end, with the digests of everything that was observed. */
 async function complete(context: Federation, found: Readmission): Promise<Readmission> {
   if (found.done) return found;
-  const { opened, partner, id, rooms, touched, stages } = found;
+  const { opened, partner, id, rooms, touched } = found;
   const completedAt = timestamp(context.clock.now());
   await commitChange(context, {
     reason: "drawbridge: readmission",
@@ -185,8 +173,8 @@ async function complete(context: Federation, found: Readmission): Promise<Readmi
       const record: ReadmissionRecord = {
         ...{ ...opened, act: "completed", azp, git_revision: head, timestamp: completedAt, rooms },
         rooms_replaced: (touched ?? []).filter(({ state }) => state === "replaced").length,
-        planes: stages.map(({ plane, revision, evidence, not_applicable }) => ({
-          ...{ plane, revision: revision ?? head, evidence, not_applicable },
+        planes: stepsDone(found).map(({ plane, revision, evidence, not_applicable }) => ({
+          ...{ plane, revision, evidence, not_applicable },
         })),
       };
       return {
@@ -199,8 +187,15 @@ async function complete(context: Federation, found: Readmission): Promise<Readmi
   return { ...found, completedAt, done: true };
 }
 
-function summaryOf({ stages }: Readmission): string {
-  const left = stages.flatMap(({ plane, not_applicable }) =>
+function stepsDone({ stages }: Readmission) {
+  return READMISSION.steps.flatMap(({ plane }) => {
+    const stage = stages[plane];
+    return stage === undefined ? [] : [{ plane, ...stage }];
+  });
+}
+
+function summaryOf(readmission: Readmission): string {
+  const left = stepsDone(readmission).flatMap(({ plane, not_applicable }) =>
     not_applicable.map((name) => `  ${plane} ${name}`),
   );
   return left.length === 0
@@ -241,11 +236,11 @@ function isUpToPartner({ probe, layer }: EvidenceItem): boolean {
 }
 
 export function readmissionStatus(readmission: Readmission) {
-  const { opened, stages: _, ...status } = readmission;
+  const { opened, stages, ...status } = readmission;
   return {
     ...{ ...status, approval: opened.approval },
     steps: READMISSION.steps.map((step): StepStatus<"pending" | "proving" | "proved"> => {
-      const { proved_at: provedAt = null, revision: commit = null } = stageOf(readmission, step.plane) ?? {};
+      const { proved_at: provedAt = null, revision: commit = null } = stages[step.plane] ?? {};
       const state = provedAt !== null ? "proved" : commit !== null ? "proving" : "pending";
       return {
         ...labelOf(step),
@@ -266,8 +261,8 @@ export async function planReadmission(
   const readmission = await requireReadmission(context, desired.revision, partner.serverName);
   const { id, rooms, touched } = readmission;
   const planned = await plan(context, READMISSION, named, ({ plane }) => {
-    const stage = plane === null ? undefined : stageOf(readmission, plane);
-    return stage?.proved_at != null ? "proved" : stage?.revision != null ? "committed" : "pending";
+    const stage = plane === null ? undefined : readmission.stages[plane];
+    return stage === undefined ? "pending" : stage.proved_at === null ? "committed" : "proved";
   });
   const isBefore = partner.planes.rooms === "closed";
   return {

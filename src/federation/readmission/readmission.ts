@@ -17,7 +17,7 @@ import { readStage } from "../offboarding/run/progress.ts";
 import { openRunWith, runsWith } from "../offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
-import { findPartner, isRemoved, type PartnerEntry } from "../registry/partner.ts";
+import { findPartner, isRemoved, type PartnerEntry, retireAll } from "../registry/partner.ts";
 import {
   READMISSIONS,
   type ReadmissionRecord,
@@ -25,25 +25,18 @@ import {
   readmissionRecordPath,
   readmissionRecordsIn,
 } from "../registry/readmission-record.ts";
-import { retireAll } from "../registry/retired-identities.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { type PlaneStep, READMISSION } from "../workflow/procedure.ts";
 import { type NewIdentities, newIdentitiesDigest, newIdentityEdits } from "./new-identities.ts";
 
 const Stage = z.strictObject({
-  plane: z.enum(PLANE_NAMES),
-  /** The commit that opens it; null before. */
-  revision: GitRevision.nullable(),
+  revision: GitRevision,
   proved_at: Instant.nullable(),
   evidence: z.array(Sha256Digest),
   not_applicable: z.array(Identifier).default([]),
 });
-export type Stage = z.output<typeof Stage>;
-
-export function unprovedStage(plane: PlaneName, revision: string | null): Stage {
-  return { plane, revision, proved_at: null, evidence: [], not_applicable: [] };
-}
+type Stage = z.output<typeof Stage>;
 
 const TouchedRoom = z.strictObject({
   room: Identifier,
@@ -55,13 +48,13 @@ const TouchedRoom = z.strictObject({
 });
 export type TouchedRoom = z.output<typeof TouchedRoom>;
 
-/** What this machine remembers of a re-admission besides its records on the branch. */
 export const Progress = z.strictObject({
   version: z.literal(1),
   rooms: RoomsChoice.nullable(),
   /** Rooms that the partner was closed out of, as they were found before step 2; null before. */
   touched: z.array(TouchedRoom).nullable(),
-  stages: z.array(Stage).length(PLANE_NAMES.length),
+  /** A plane that is absent was not opened yet. */
+  stages: z.partialRecord(z.enum(PLANE_NAMES), Stage),
 });
 
 export type Readmission = Readonly<ReturnType<typeof readmissionOf>>;
@@ -69,11 +62,9 @@ export type Readmission = Readonly<ReturnType<typeof readmissionOf>>;
 function readmissionOf(
   opened: ReadmissionRecord,
   completedAt: string | null,
-  { rooms, touched, stages }: z.output<typeof Progress> = {
-    ...{ version: 1, rooms: null, touched: null },
-    stages: READMISSION.steps.map(({ plane }) => unprovedStage(plane, null)),
-  },
+  progress: z.output<typeof Progress> = { version: 1, rooms: null, touched: null, stages: {} },
 ) {
+  const { rooms, touched, stages } = progress;
   const { readmission: id, server_name: partner, timestamp: openedAt } = opened;
   return { opened, id, partner, openedAt, rooms, touched, stages, completedAt, done: completedAt !== null };
 }
@@ -90,9 +81,17 @@ export function saveReadmission(state: StateFolder, readmission: Readmission): R
   return readmission;
 }
 
+export function saveStage(
+  state: StateFolder,
+  readmission: Readmission,
+  plane: PlaneName,
+  stage: Stage,
+): Readmission {
+  return saveReadmission(state, { ...readmission, stages: { ...readmission.stages, [plane]: stage } });
+}
+
 type ReadmissionContext = Pick<Federation, "repository" | "state">;
 
-/** The last one of a partner, by the records that a commit holds. */
 async function lastReadmission(
   { repository, state }: ReadmissionContext,
   revision: Revision,
@@ -122,18 +121,9 @@ export async function requireReadmission(
   });
 }
 
-export function stageOf({ stages }: Readmission, plane: PlaneName): Stage | undefined {
-  return stages.find((one) => one.plane === plane);
-}
-
 /** The step of the first plane that is not proved to be open yet; undefined after the last. */
-export function currentStep(readmission: Readmission): PlaneStep | undefined {
-  return READMISSION.steps.find(({ plane }) => stageOf(readmission, plane)?.proved_at == null);
-}
-
-export function withStage(readmission: Readmission, stage: Stage): Readmission {
-  const stages = readmission.stages.map((one) => (one.plane === stage.plane ? stage : one));
-  return { ...readmission, stages };
+export function currentStep({ stages }: Readmission): PlaneStep | undefined {
+  return READMISSION.steps.find(({ plane }) => stages[plane]?.proved_at == null);
 }
 
 /** @throws DrawbridgeError `guard_refused` while a removal of the partner has not ended */
@@ -142,7 +132,6 @@ export function refuseWhileRemoving(state: StateFolder, { name, partner }: Partn
   if (run !== undefined) throw refuse("removal_open", `the removal ${run.run} of ${name} has not ended`);
 }
 
-/** Whether the partner is out again by a removal that was begun since. */
 export function isOvertaken(
   state: StateFolder,
   { openedAt }: Readmission,

@@ -188,7 +188,6 @@ function checkCredentials(registry: Registry): CrossProblem[] {
   return problems;
 }
 
-/** What a reference names; a path has one spelling. */
 function secretName(reference: RegistrySecretReference): string {
   return "file" in reference ? `file ${reference.file}` : `env ${reference.env}`;
 }

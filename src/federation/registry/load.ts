@@ -101,7 +101,6 @@ function readPartner(file: RegistryFile, path: string, known: KnownPartners) {
   return read;
 }
 
-/** Cross-file problems with their lines, for which their files are parsed once more. */
 function locate(
   problems: readonly CrossProblem[],
   files: ReadonlyMap<string, RegistryFile>,

@@ -11,14 +11,11 @@ import { RetiredOwn } from "./retired-identities.ts";
 
 export const ORGANISATION_FILE = "registry/organisation.yaml";
 
-/** An agent of this organisation that partners may be admitted to. */
 export const OfferedAgent = z.strictObject({
   /** The agent's own JSON-RPC endpoint, reached by the gateway alone. */
   upstream: UpstreamUrl,
   upstreamCardPath: AbsolutePath.default("/.well-known/agent-card.json"),
-  /** Public path of the signed card, at the gateway. */
   cardPath: AbsolutePath,
-  /** Public path of invocation, at the gateway. */
   invokePath: AbsolutePath,
   httpJson: z.boolean().default(false),
   forwardToken: z.boolean().default(false),
@@ -65,7 +62,6 @@ export const KubernetesTarget = z.strictObject({
     url: plainUrl(/^https?$/),
     /** The `aud` of its tokens. */
     audience: z.string().min(1),
-    /** Where the gateway fetches the signing keys. */
     jwks: z.strictObject({ service: ServicePort, path: AbsolutePath }),
   }),
   /** The rate limit service (envoyproxy/ratelimit) that the gateways share. */
@@ -103,7 +99,6 @@ export const Organisation = z.strictObject({
   clients: z.array(OwnClient).default([]),
   quotas: z.strictObject({ default: Quota }),
   kubernetes: KubernetesTarget.optional(),
-  /** Keys that its own cards were signed with, and never are again. */
   retired: RetiredOwn.prefault({}),
 });
 export type Organisation = z.output<typeof Organisation>;

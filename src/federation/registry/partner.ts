@@ -11,7 +11,7 @@ import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { AgentConsumption, ORGANISATION_FILE, type Organisation, type OwnClient } from "./organisation.ts";
-import { KeyIdentifier, Retired } from "./retired-identities.ts";
+import { KeyIdentifier, Retired, retiredKeyOf, withCardKeys } from "./retired-identities.ts";
 
 export const PlaneState = z.enum(["open", "closed"]);
 export type PlaneState = z.output<typeof PlaneState>;
@@ -32,7 +32,6 @@ export const Partner = z.strictObject({
       gateway: PlaneState.default("open"),
     })
     .prefault({}),
-  /** The OIDC client identifier that this partner's tokens carry. */
   azp: DeclaredClientId,
   /** Verify-only: the issuer that this partner's own tokens come from. */
   issuer: z.url({ protocol: /^https?$/ }),
@@ -62,12 +61,10 @@ export const Partner = z.strictObject({
     .prefault({}),
   /** What the localparts of its own bridge's ghosts begin with. What they say never asks an agent of ours. */
   ghostPrefix: GhostPrefix.default("agent_"),
-  /** Its agents that our bridge carries as ghosts, by name. */
   card: z.strictObject({ consumes: z.record(AgentName, AgentConsumption).default({}) }).prefault({}),
   /** Absent: it has no client here and invokes nothing. */
   gateway: z
     .strictObject({
-      /** Agents of ours that it may invoke. */
       invokes: z.array(AgentName).default([]),
       clientSecret: RegistrySecretReference,
       quota: Quota.optional(),
@@ -146,6 +143,18 @@ export function clientsInForce(registry: Registry): readonly OwnClient[] {
   return registry.organisation.clients.map((client) =>
     disabled.has(client) ? { ...client, enabled: false } : client,
   );
+}
+
+/** All identities that a partner's entry pins or has retired; each once, in a stable order. */
+export function retireAll({ azp, card, keyIds, retired }: Partner): Retired {
+  const pinned = Object.values(card.consumes).flatMap(({ cardIdentity }) => cardIdentity ?? []);
+  const known = new Set(pinned.map(({ keyId }) => keyId));
+  const named = keyIds.card.filter((keyId) => !known.has(keyId)).map((keyId) => ({ keyId }));
+  return {
+    cardKeys: withCardKeys(retired.cardKeys, [...pinned.map(retiredKeyOf), ...named]),
+    clients: [...new Set([...retired.clients, azp])],
+    serverKeys: [...new Set([...retired.serverKeys, ...keyIds.server])],
+  };
 }
 
 export function closedPlanes(partner: Partner): readonly PlaneName[] {

@@ -17,7 +17,6 @@ export interface CrossProblem extends Omit<RegistryProblem, "line" | "path"> {
   readonly path: readonly (string | number)[];
 }
 
-/** What the operator does about each rule that is broken between files. */
 const HINTS = {
   own_server: "Name the partner's server instead.",
   duplicate_server: "Keep one file a partner; the other one may say something else.",
@@ -50,7 +49,6 @@ export function broken(
   return { file, path, rule, message, hint: HINTS[rule] };
 }
 
-/** A problem as two lines of text: where and what, then what to do. */
 export function renderProblem({ file, line, path, rule, message, hint }: RegistryProblem): string {
   return `${file}:${line}: ${path === "" ? "" : `${path}: `}${message} [${rule}]\n    hint: ${hint}`;
 }

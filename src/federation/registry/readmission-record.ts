@@ -24,9 +24,7 @@ export const ReadmissionRecord = z.strictObject({
   readmission: RunId,
   server_name: OrganisationName,
   azp: Identifier,
-  /** Where the contractual approval is filed. */
   approval: Identifier,
-  /** Digest of what the partner brought anew. */
   new_identities: Sha256Digest,
   git_revision: GitRevision,
   timestamp: Instant,

@@ -10,7 +10,6 @@ import { type Retired, type RetiredOwn, thumbprintOf, withCardKeys } from "./ret
 
 type Path = CrossProblem["path"];
 
-/** Every card key that a registry pins or publishes, with its place. */
 function cardKeysIn(registry: Registry) {
   const offered = Object.entries(registry.organisation.agents).flatMap(([agent, { cardKeys }]) =>
     cardKeys.map((identity, index) => {
@@ -105,7 +104,6 @@ export function readmitted({ partners }: Registry): readonly PartnerEntry[] {
   );
 }
 
-/** The files of those whose re-admission is not among the texts of records. */
 export function withoutReadmission(registry: Registry, records: Iterable<string>): string[] {
   const opened = new Set(
     readmissionRecordsIn(records)

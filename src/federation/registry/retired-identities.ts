@@ -16,7 +16,6 @@ export const RetiredCardKey = z.strictObject({
 });
 export type RetiredCardKey = z.output<typeof RetiredCardKey>;
 
-/** Of an organisation itself: keys that its own cards were signed with. */
 export const RetiredOwn = z.strictObject({ cardKeys: z.array(RetiredCardKey).default([]) });
 export type RetiredOwn = z.output<typeof RetiredOwn>;
 
@@ -43,26 +42,6 @@ export interface PinnedIdentity {
 
 export function retiredKeyOf({ keyId, jwk }: PinnedIdentity): RetiredCardKey {
   return { keyId, thumbprint: thumbprintOf(jwk) };
-}
-
-/** All identities that a partner's entry pins or has retired; each once, in a stable order. */
-export function retireAll(partner: {
-  readonly azp: string;
-  readonly keyIds: { readonly server: readonly string[]; readonly card: readonly string[] };
-  readonly card: {
-    readonly consumes: Readonly<Record<string, { cardIdentity?: PinnedIdentity | undefined }>>;
-  };
-  readonly retired: Retired;
-}): Retired {
-  const { retired, keyIds, azp } = partner;
-  const pinned = Object.values(partner.card.consumes).flatMap(({ cardIdentity }) => cardIdentity ?? []);
-  const known = new Set(pinned.map(({ keyId }) => keyId));
-  const named = keyIds.card.filter((keyId) => !known.has(keyId)).map((keyId) => ({ keyId }));
-  return {
-    cardKeys: withCardKeys(retired.cardKeys, [...pinned.map(retiredKeyOf), ...named]),
-    clients: [...new Set([...retired.clients, azp])],
-    serverKeys: [...new Set([...retired.serverKeys, ...keyIds.server])],
-  };
 }
 
 export function withCardKeys(

@@ -19,7 +19,6 @@ const HIGH_ENTROPY: SecretRule = {
   holds: "a value that looks like a key, a token or a generated password",
 };
 
-/** Searched in every line of the text: what a line holds where the pattern matches. */
 const TEXT_RULES: Readonly<Record<string, readonly [holds: string, pattern: RegExp]>> = {
   [PRIVATE_JWK.name]: [
     PRIVATE_JWK.holds,
@@ -135,7 +134,6 @@ const MEAN_RUN_MAX = 2.9;
 /** Identifiers, however random they are: UUIDs, and digests with the name of their algorithm. */
 const IDENTIFIER =
   /\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\bsha(?:256|384|512)[:-][A-Za-z0-9+/_=-]{43,}/gi;
-/** Everything that base64, base64url, base32 and hexadecimal are made of. */
 const WORD = /[A-Za-z0-9+/_=-]{20,}/g;
 
 /** Whether a text holds a word that a machine seems to have drawn at random. Linear in the length of the text. */

@@ -89,7 +89,6 @@ export class Repository {
     return { cwd: this.path, ...more, env: { ...more.env, GIT_DIR: this.path } };
   }
 
-  /** The commit that the branch points at; undefined when there is no such branch. */
   async head(): Promise<Revision | undefined> {
     const loose = this.#looseHead();
     if (loose !== undefined) return loose;

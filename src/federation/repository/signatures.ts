@@ -79,11 +79,9 @@ interface Commit {
   readonly tree: string;
   readonly at: number;
   readonly parents: readonly string[];
-  /** False for the last commits that were trusted before. */
   readonly isNew: boolean;
 }
 
-/** How far the clocks of two people who commit may be apart. */
 const SKEW_S = CLOCK_SKEW_MS / 1_000;
 
 /** Whether a commit's date, in seconds, is in the future; such a date says nothing of when others were made. */

@@ -8,7 +8,6 @@ import { gitLine, gitOk } from "./git.ts";
 import { parseRevision, type Repository, type Revision } from "./repository.ts";
 import { isDatedInFuture } from "./signatures.ts";
 
-/** Texts to be by path; null where a file is to go. */
 export type Changes = ReadonlyMap<string, string | null>;
 
 export interface CommitAuthor {

@@ -18,7 +18,6 @@ export const DriftRecord = z.strictObject({
   at: z.iso.datetime(),
   ...Drift.shape,
   revision: z.string(),
-  /** Where the text is kept, below the state folder; null when there was none to keep. */
   kept: z.string().nullable(),
 });
 export type DriftRecord = z.output<typeof DriftRecord>;
@@ -28,9 +27,8 @@ export function keepDrift(state: StateFolder, drift: Drift, revision: string, at
   const kept = drift.file === undefined ? null : keepText(state, drift.file);
   const schema = "svc.federation.drift.v1";
   const record: DriftRecord = { schema, at, plane, subject, kind, found, revision, kept };
-  const text = jsonText(record);
-  const name = `${at.replaceAll(":", "")}-${plane}-${sha256(text).toString("hex").slice(0, 8)}.json`;
-  writeWhole(state.file("drift", name), text, PRIVATE);
+  const digest = sha256(jsonText(record)).toString("hex").slice(0, 8);
+  state.write(`drift/${at.replaceAll(":", "")}-${plane}-${digest}.json`, record);
   forgetOldest(state, "drift");
   forgetOldest(state, "drift-texts");
   return record;

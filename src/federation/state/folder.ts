@@ -1,14 +1,14 @@
 // The folder in which federation control keeps its records and locks. Invariants: mode 0700; every file is whole
 // and flushed before the next step begins; a lock is freed by the kernel when its holder ends, however it ends.
 
-import { chmodSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { chmodSync, mkdirSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText, parseJson } from "../../domain/json.ts";
 import { type NamedLock, namedLock, tryNamedLock } from "../../runtime/named-lock.ts";
-import { createFile, flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
+import { createFile, PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 
 /** The longest wait for another pass over the same plane; replacing rooms can take minutes. */
 const LOCK_TIMEOUT_MS = 600_000;
@@ -83,11 +83,6 @@ export class StateFolder {
       if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
       throw error;
     }
-  }
-
-  remove(name: string): void {
-    rmSync(join(this.path, name), { force: true });
-    flushFolder(this.path);
   }
 
   /** A path below this folder, in a folder of mode 0700. */

@@ -21,7 +21,6 @@ const Applied = Mark.extend({
   /** When the first attempt at this state ended, which gives the order in which the planes received it. */
   firstAt: Time.nullable().default(null),
   outcome: OutcomeName,
-  /** Why it was deferred, or the code of the error that it failed with. */
   reason: z.string().nullable(),
   outOfReach: z.array(OutOfReach),
   attempts: z.int().min(0),
@@ -58,7 +57,6 @@ export const RefusalReason = z.enum([
   "render_differs",
 ]);
 
-/** Why a head is not accepted. */
 export interface Refusal {
   readonly reason: z.output<typeof RefusalReason>;
   readonly detail: string;

@@ -28,7 +28,6 @@ import { compareRendered } from "./files.ts";
 
 interface CheckResult {
   readonly name: string;
-  /** `unknown`: it could not be made because another one failed. */
   readonly result: "ok" | "failed" | "unknown";
   readonly found: readonly string[];
 }
@@ -183,7 +182,6 @@ function tooLarge(path: string, text: string): readonly string[] {
   ];
 }
 
-/** The partners to whom a plane is closed, by their server names unless `nameOf` says otherwise. */
 function closedTo(
   { partners }: Registry,
   plane: PlaneName,

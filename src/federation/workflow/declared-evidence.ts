@@ -21,7 +21,6 @@ import type { DesiredState } from "../reconcile/desired-state.ts";
 import { applicantsOf, type Partner } from "../registry/partner.ts";
 import type { Applied } from "../state/plane-records.ts";
 
-/** Probe of what the reconciler has reached on a plane. */
 export const RECONCILED = "reconciled";
 
 const NAMES_MAX = 200;
@@ -121,7 +120,6 @@ export class DeclaredEvidence {
     );
   }
 
-  /** Whether the use of cards that stay public for others was seen to be refused. */
   cardUse(
     staying: ReadonlySet<string>,
     refusals: (agent: string) => readonly EvidenceItem[],

@@ -14,7 +14,6 @@ import type { OnBadHead } from "../change/commit-base.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 
 export interface Step {
-  /** As plans and the status name it: a plane, or a stage of a removal. */
   readonly name: string;
   readonly plane: PlaneName | null;
   readonly direction: Direction;
@@ -26,7 +25,6 @@ export interface Step {
   readonly approval: "rooms" | "purge" | null;
 }
 
-/** A step of any procedure but a removal, whose data duties have no plane. */
 export interface PlaneStep extends Step {
   readonly plane: PlaneName;
 }
@@ -125,7 +123,6 @@ export interface StepStatus<Own extends string = string, Other extends string = 
   readonly other: Since<Other> | null;
   readonly commit: string | null;
   readonly openedAt: string | null;
-  /** When it was last observed to be as it should be; null before. */
   readonly provedAt: string | null;
   readonly blocks: readonly Block[];
 }

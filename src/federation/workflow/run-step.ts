@@ -31,7 +31,6 @@ export interface Reached {
   readonly desired: DesiredState;
   readonly partner: string;
   readonly applied: Applied | null;
-  /** Undefined where nothing was applied, but only observed. */
   readonly pass: PassResult | undefined;
 }
 
@@ -52,7 +51,6 @@ export interface StepRun<Seen extends Observed> {
   readonly refusalHint?: string | undefined;
   readonly observe: (reached: Reached) => Promise<Seen>;
   readonly evaluate: (reached: Reached, seen: Seen) => readonly JudgedCondition[];
-  /** How long it may take until other programs have followed; not at all when absent. */
   readonly withinMs?: number;
   readonly record?: (result: StepResult<Seen>) => void;
 }

@@ -1,11 +1,6 @@
-// Evaluates conditions from evidence. Pure, and the only judgement in the product: the operator's status, whoever signs
-// a stage, whoever countersigns it, and the offline verifier all call it with the same table. The verdicts:
-//   met             every subject in scope was observed with an answer that shows the condition
-//   not_met         an item says the opposite
-//   unknown         something was not observed, or its answer says nothing
-//   not_applicable  an item of its own shows that there is nothing to observe
-//   unmanaged       the organisation does not manage the part; nothing is said about it
-// Invariants: unknown, absent and unmanaged are never met; every item that is about a condition must agree with it; an
+// Evaluates conditions from evidence. Pure, and the only judgement in the product: the operator's status, whoever signs or
+// countersigns a stage, and the offline verifier all call it with the same table. Invariants: unknown, absent and unmanaged
+// are never met; `not_applicable` needs an item of its own; every item that is about a condition must agree with it; an
 // item counts by its probe, vantage, subject, layer, status, reason and time, never by its verdict alone.
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import type { StagePredicate } from "../format/predicates.ts";

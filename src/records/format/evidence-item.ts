@@ -42,7 +42,6 @@ export function evidenceItem(body: EvidenceItemBody): EvidenceItem {
   return { ...checked.data, digest: sha256Tagged(canonicalize(checked.data)) };
 }
 
-/** Whether the digest of an item, or of a whole pack, is that of its other fields. */
 export function isIntact({ digest, ...body }: JsonObject & { readonly digest: string }): boolean {
   return digest === sha256Tagged(canonicalize(body));
 }

@@ -54,13 +54,10 @@ const Names = z.array(Identifier).max(10_000);
 export const Scope = z.strictObject({
   /** The programs that the organisation manages. About any other, nothing is said. */
   parts: z.array(z.enum(PARTS)).min(1).max(PARTS.length),
-  /** Client ID (`azp`) of the counterparty. */
   client: Word,
   /** Clients with which the counterparty had applied, and which the organisation still declares. */
   applicants: Names,
-  /** The organisation's own agents that the counterparty may invoke. */
   agents: Names,
-  /** The counterparty's agents that the organisation's bridge carries. */
   pins: Names,
   /** Rooms that both organisations are in, or that the counterparty may enter; null outside stage `room`. */
   rooms: z.array(Identifier).max(RECORD_EVIDENCE_MAX).nullable(),

@@ -46,17 +46,14 @@ export const StagePredicate = z.strictObject({
   position: z.int().min(1).max(STAGE_NAMES.length),
   /** Of the organisation's control repository; null for duties, and where nothing applies. */
   revision: GitRevision.nullable(),
-  /** Digest over the plane's rendered files at that revision. */
   render: Sha256Digest.nullable(),
   scope: Scope,
   /** Digests of the items that show it, ascending. What they show is evaluated, and stated by nobody. */
   evidence: z.array(Sha256Digest).min(1).max(RECORD_EVIDENCE_MAX),
   out_of_reach: z.array(OutOfReachEntry).max(10_000),
-  /** What is only attested, such as `backups_expire`. */
   attested: z.array(Word).max(256),
   opened_at: Instant,
   closed_at: Instant,
-  /** Digest of the same organisation's statement about the stage before; null for the first. */
   previous: Sha256Digest.nullable(),
 });
 export type StagePredicate = z.output<typeof StagePredicate>;
@@ -66,7 +63,6 @@ export type StageStatement = z.output<typeof StageStatement>;
 
 export const COMPLETION_PREDICATE_TYPE = "urn:drawbridge:offboarding:completion:v1";
 
-/** Part 1: who answers for it. */
 const Attestation = z.strictObject({
   organisation: OrganisationName,
   /** A role or a staff number, never a personal contact. */
@@ -76,7 +72,6 @@ const Attestation = z.strictObject({
   attested_at: Instant,
 });
 
-/** Part 3: the reviewed state of one plane. */
 const PlaneRevision = z.strictObject({
   organisation: OrganisationName,
   plane: z.enum(PLANE_NAMES),
@@ -97,7 +92,6 @@ const BoundStage = z.strictObject({
   statement: Sha256Digest,
 });
 
-/** Part 5: what is owed about data that is already there. */
 const Duties = z.strictObject({
   purge: z.strictObject({
     state: z.enum(["done", "waived"]),
@@ -124,7 +118,6 @@ const Residual = z.strictObject({
   third_servers: z.array(z.strictObject({ server: OrganisationName, rooms: z.int().min(1) })).max(100_000),
 });
 
-/** Part 6: whether and how the partnership may resume. */
 const Readmission = z.strictObject({
   possible: z.boolean(),
   owner: Word.nullable(),

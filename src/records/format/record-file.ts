@@ -15,7 +15,6 @@ export const RecordFile = z.strictObject({
   completion: DsseEnvelope,
   /** Stage by stage, the remover's statement first. */
   stages: z.array(DsseEnvelope).max(RECORD_STAGES_MAX),
-  /** Ascending by digest. */
   evidence: z.array(EvidenceItem).max(RECORD_EVIDENCE_MAX),
 });
 export type RecordFile = z.output<typeof RecordFile>;

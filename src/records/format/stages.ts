@@ -36,7 +36,6 @@ export const STAGES_OF_REMOVER: Readonly<Record<Kind, readonly StageName[]>> = {
   emergency: ["room", "policy_border", "transport", "data_duties"],
 };
 
-/** Stages in which a removal of this kind closes nothing on either side. */
 export const STAGES_LEFT_ALONE: Readonly<Record<Kind, readonly StageName[]>> = {
   full: [],
   partial: ["room", "policy_border", "transport"],

@@ -41,7 +41,6 @@ export function statementBytes(statement: Statement<unknown>): Buffer {
   return Buffer.from(canonicalize(statement as unknown as Json), "utf8");
 }
 
-/** A statement does not change once it is made. */
 const digests = new WeakMap<Statement<unknown>, string>();
 
 export function statementDigest(statement: Statement<unknown>): string {

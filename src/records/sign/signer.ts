@@ -28,7 +28,6 @@ export interface Signer {
   sign(data: Uint8Array): Promise<Buffer>;
 }
 
-/** The operator may have to touch a token, or type a PIN. */
 const COMMAND_TIMEOUT_MS = 120_000;
 const SIGNATURE_BYTES_MAX = 72;
 

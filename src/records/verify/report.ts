@@ -26,28 +26,14 @@ const PARTS = [
  */
 export type RecordOutcome = "verified" | "incomplete" | "unilateral" | "not_verified";
 
-interface Proof {
-  readonly organisation: string;
-  readonly stage: StageName;
-  readonly condition: string;
-  readonly seen: Readonly<Partial<Record<Vantage, number>>>;
-}
-
 /** Something that is said and signed, and shown by nothing. */
 interface Attested {
-  /** Null: both. */
   readonly organisation: string | null;
-  /** Null: in the completion. */
   readonly stage: StageName | null;
   readonly what: string;
 }
 
-interface Missing {
-  readonly where: string;
-  readonly what: string;
-}
-
-const NO_RUN_EXPECTED: Missing = {
+const NO_RUN_EXPECTED = {
   where: "trust",
   what: "it expects no run, so an earlier removal of the same two would verify as well; compare the run above, or give it to the trust file as expect.run",
 };
@@ -140,7 +126,7 @@ function ofVerdict({ organisation, stage, conditions }: SoundStage, wanted: Eval
     .map(({ condition }) => ({ organisation, stage, condition }));
 }
 
-function proofsOf({ organisation, stage, conditions }: SoundStage, items: Found["items"]): Proof[] {
+function proofsOf({ organisation, stage, conditions }: SoundStage, items: Found["items"]) {
   return conditions
     .filter((one) => one.verdict === "met" && !isAllWaived(one))
     .map(({ condition, evidence, excused }) => {
@@ -201,14 +187,14 @@ function mayResume({ possible, owner, conditions }: CompletionPredicate["readmis
   return possible ? `a re-admission is possible${decides}${when}` : `no re-admission is possible${decides}`;
 }
 
-function notReached(completion: CompletionPredicate | undefined): Missing[] {
+function notReached(completion: CompletionPredicate | undefined) {
   return (completion?.out_of_reach ?? []).map(({ subject, reason, waived_by, waiver }) => ({
     where: subject,
     what: `out of reach (${reason}); ${waived_by === null ? "waived by nobody" : `waived by ${waived_by}: ${waiver ?? "no reason"}`}`,
   }));
 }
 
-function missingBy(problems: readonly Problem[]): Missing[] {
+function missingBy(problems: readonly Problem[]) {
   return problems
     .filter(({ reason }) => REASONS[reason].isMissing)
     .map(({ reason, where, detail }) => ({

@@ -103,7 +103,6 @@ function scopeOfRun({ kind, scope }: StagePredicate): string {
   return JSON.stringify(kind === "partial" ? [parts, client] : [parts, client, agents, pins, policy]);
 }
 
-/** One organisation's stages: each follows on from the one before, and none was closed before it. */
 function chainProblems(organisation: string, byPlace: ReadonlyMap<string, StageStatement>): Problem[] {
   const stages = STAGE_NAMES.map((stage) => byPlace.get(placeOf({ organisation, stage })));
   return stages.flatMap((statement, index) => {

@@ -17,7 +17,6 @@ import type { Statement } from "../format/statement.ts";
 import { type Problem, printable, problemsOf, type Report } from "./reasons.ts";
 import { fieldOf, PARSE_ONCE } from "./verify-dsse-envelope.ts";
 
-/** Items by digest, each checked against it. */
 export type Evidence = ReadonlyMap<string, EvidenceItem>;
 
 export function placeOf({ organisation, stage }: Pick<StagePredicate, "organisation" | "stage">): string {

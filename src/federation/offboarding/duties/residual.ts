@@ -13,7 +13,6 @@ import { countEvents, type DutiesContext, type DutiesSession, partnerRooms, with
 export interface ResidualReport {
   /** Specification 8.7, the stage of data duties: what a completion states. */
   readonly statement: Residual;
-  /** Why something is null or left out, as codes, by what it is about. */
   readonly unknown: Readonly<Record<string, string>>;
 }
 

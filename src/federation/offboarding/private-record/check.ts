@@ -158,7 +158,6 @@ function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): Rec
   });
 }
 
-/** Values that are right by themselves and contradict each other. */
 const CONTRADICTIONS: readonly (Omit<RecordProblem, "line"> & {
   readonly isBroken: (record: PrivateRecord) => boolean;
 })[] = [
@@ -208,7 +207,6 @@ const CONTRADICTIONS: readonly (Omit<RecordProblem, "line"> & {
   },
 ];
 
-/** Optional fields that a record must have because of what other fields say. */
 const REQUIRED_WHEN: Readonly<Record<string, (record: PrivateRecord) => boolean>> = {
   "duties.retention.until": ({ duties }) => duties.retention.state === "kept",
   "duties.purge.waiver": purgesNothing,

@@ -89,7 +89,6 @@ export function recordOfRun(run: RecordedRun): PrivateRecord {
   return record;
 }
 
-/** What the owners have written in the private record, as far as a signed statement holds it. */
 export type RecordFacts = Readonly<ReturnType<typeof recordFacts>>;
 
 /** @throws as `recordOfRun` */
@@ -101,7 +100,6 @@ export function recordFacts(run: RecordedRun) {
     references: { change: change.reference, rollback: change.rollback },
     retention: { state: retention.state, until: retention.until ?? null },
     backupsExpireBy: backups.expireBy,
-    /** Why nothing is purged, as a code; null when it is. */
     purgeWaiver: duties.purge.waiver ?? null,
     readmission: {
       possible: readmission.possible,

@@ -16,7 +16,6 @@ const COMMENT_LENGTH_MAX = 200;
 /** A longer text is refused for its length, so that no pattern has to search all of it. */
 const SEARCHED_MAX = 1_000;
 
-/** What a text holds where the pattern matches. */
 const TEXT_RULES: Readonly<Record<string, readonly [holds: string, pattern: RegExp]>> = {
   "personal.mail_address": [
     "a mail address",
@@ -70,7 +69,6 @@ export function brokenByText(whole: string): readonly BrokenRule[] {
   return [...brokenTextRules(text), ...brokenSecretRules(secretsInText(` # ${text}`, ""))];
 }
 
-/** The same for a comment alone, which is no place for long texts. */
 export function brokenByComment(comment: string): readonly BrokenRule[] {
   const found = brokenByText(comment);
   return comment.length <= COMMENT_LENGTH_MAX
@@ -78,7 +76,6 @@ export function brokenByComment(comment: string): readonly BrokenRule[] {
     : [...found, broken("content.free_text", `more than ${COMMENT_LENGTH_MAX} characters of comment`)];
 }
 
-/** What a value holds that may not stand in its field, or anywhere. */
 export function brokenByValue(
   value: string | number | bigint,
   path: readonly PropertyKey[],

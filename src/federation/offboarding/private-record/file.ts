@@ -9,7 +9,6 @@ import { type CheckedRecord, checkRecordText, RecordError, type RecordProblem } 
 import { type PrivateRecord, recordField } from "./schema.ts";
 
 export interface PrivateRecordFile extends Omit<CheckedRecord, "problems"> {
-  /** Its path, symbolic links resolved. */
   readonly file: string;
   readonly text: string;
 }

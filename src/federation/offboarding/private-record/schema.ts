@@ -43,7 +43,6 @@ export const PrivateRecord = z.strictObject({
     reference: Identifier.describe("change ticket or pull request"),
     rollback: Identifier.describe("reference to the rollback plan"),
   }),
-  /** What the removal touches; an empty list says that there is none. */
   affected: z.strictObject({
     rooms: z.array(Room).max(ITEMS_MAX).describe("room IDs; [] for none"),
     routes: z.array(AbsolutePath).max(ITEMS_MAX).describe("public paths at the gateway; [] for none"),
@@ -58,7 +57,6 @@ export const PrivateRecord = z.strictObject({
       .refine((value) => parseDurationMs(value) !== undefined, { error: "must be a duration, such as 30s" })
       .describe("of others, such as 30s"),
   }),
-  /** Retained copies and deletion, as the contract says. */
   duties: z.strictObject({
     retention: z.strictObject({
       state: z.enum(["ended", "kept"]).describe("ended, or kept until a day"),
@@ -93,7 +91,6 @@ export const PrivateRecord = z.strictObject({
 export type PrivateRecord = z.output<typeof PrivateRecord>;
 
 export interface RecordField {
-  /** Dotted path, such as `security.incidentOwner`. */
   readonly path: string;
   readonly says: string;
   readonly isOptional: boolean;

@@ -60,7 +60,6 @@ export interface StageBlock extends Block {
   readonly stage: StageName | null;
 }
 
-/** One line a block; the hint is that of the first. */
 export class OffboardingBlocked extends DrawbridgeError {
   readonly blocks: readonly StageBlock[];
 
@@ -75,7 +74,6 @@ export class OffboardingBlocked extends DrawbridgeError {
   }
 }
 
-/** A step that is blocked by one thing, which belongs to no plane. */
 export function blockedBy(
   what: string,
   block: Omit<StageBlock, "stage" | "plane"> & Partial<StageBlock>,

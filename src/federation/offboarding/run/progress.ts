@@ -11,7 +11,6 @@ import { counterpartyIn, type Run, runFile } from "./run-file.ts";
 
 const StageProof = z.strictObject({
   at: Instant,
-  /** The revision in force when the stage was observed; null where there is no plane. */
   revision: GitRevision.nullable(),
   render: Sha256Digest.nullable(),
   conditions: z.array(JudgedCondition),
@@ -27,7 +26,6 @@ const StageProgress = z.strictObject({
   opened_at: Instant,
   /** Why it was opened before both had signed the stage before it; null where both had. */
   countersignature_skipped: Word.nullable(),
-  /** What the stage has to cover, as it was when the stage was opened. */
   scope: Scope,
   /** The commit that closes the plane; null before it is known to be there, and where there is no plane. */
   commit: GitRevision.nullable(),

@@ -97,7 +97,6 @@ export function runsWith(state: StateFolder, counterparty: string): readonly Run
   return listRuns(state).filter((run) => counterpartyIn(run) === counterparty);
 }
 
-/** The one with this counterparty that has not ended; there is one at most. */
 export function openRunWith(state: StateFolder, counterparty: string): Run | undefined {
   return runsWith(state, counterparty).find(({ ended }) => ended === null);
 }

@@ -44,7 +44,6 @@ export interface StageObservation extends Seen {
   readonly objections: readonly Objection[];
 }
 
-/** Why a room of a third party is out of reach: this organisation may not close it. */
 export const NOT_OUR_ROOM = "not_our_room";
 
 export function judgeObservation(observation: StageObservation): readonly JudgedCondition[] {
@@ -139,7 +138,6 @@ async function observeClosed(
   });
 }
 
-/** Why a plane does not count as closed whatever its parts say; undefined when nothing speaks against it. */
 function objectionTo(
   plane: PlaneName,
   partner: Partner | undefined,
@@ -165,7 +163,6 @@ function objectionTo(
   };
 }
 
-/** What was found, and the hint, where the registry declares a plane open that must be closed. */
 export function declaredOpen(plane: string) {
   return {
     found: `the registry declares the ${plane} plane open`,
@@ -287,9 +284,7 @@ async function violationsSince(
 const STATIC_TESTS = "check_federation";
 const DUTIES = "duties";
 
-async function observeDuties(
-  context: RunContext,
-): Promise<Pick<StageObservation, "items" | "outOfReach" | "objections">> {
+async function observeDuties(context: RunContext): Promise<Found> {
   const { desired, repository } = await goodState(context);
   const { revision } = desired;
   const declared = new DeclaredEvidence(counterpartyIn(context.run), "transport", context.clock);

@@ -133,7 +133,6 @@ function ownerIn({ organisation, attested }: StagePredicate): string {
   throw unsaid("owner_named", `${organisation} has not said who attests for it`, hint);
 }
 
-/** When the other organisation's static tests passed, as it has signed itself. */
 function testedIn({ organisation, attested, closed_at }: StagePredicate): string {
   if (attested.includes(STATIC_TESTS_COMMAND)) return closed_at;
   const hint = `Its statement of stage data_duties has to attest ${STATIC_TESTS_COMMAND}, as drawbridge offboarding does.`;

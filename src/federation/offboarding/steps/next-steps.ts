@@ -84,14 +84,12 @@ export interface Waiting {
   readonly since: string | null;
 }
 
-/** Such as `countersignature of room`. */
 export function waitedFor({ what, stage }: Waiting): string {
   return `${what.replaceAll("_", " ")}${stage === null ? "" : ` of ${stage}`}`;
 }
 
 export interface Steps {
   readonly ended: "completed" | "aborted" | null;
-  /** The first four planes are closed at once, before anything else. */
   readonly contain: boolean;
   readonly work: StageName | null;
   readonly sign: readonly StageName[];
@@ -138,7 +136,6 @@ function workOf(stages: readonly StageView[], skips: boolean): StageName | null 
   return (begun ?? opens)?.stage ?? null;
 }
 
-/** Proved, and every stage before it signed or to be signed with it. */
 function signableOf(stages: readonly StageView[]): readonly StageName[] {
   const end = stages.findIndex(({ own }) => !["proved", "signed", "countersigned"].includes(own.state));
   return stages

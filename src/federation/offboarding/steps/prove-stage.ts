@@ -207,7 +207,6 @@ function trailers(run: Run, stage: StageName): readonly string[] {
   return [`Offboarding-Run: ${run.run}`, `Offboarding-Stage: ${stage}`];
 }
 
-/** The first commit of the branch that says that it is this stage of this run. */
 async function stageCommit(
   repository: Repository,
   run: Run,

@@ -9,7 +9,7 @@ import { planeLabel } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun } from "../run/context.ts";
-import { type StageProgress, writeContainedAt } from "../run/progress.ts";
+import { writeContainedAt } from "../run/progress.ts";
 import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { complete } from "./complete.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
@@ -20,7 +20,6 @@ import { wordOf } from "./waive-and-abort.ts";
 
 interface RunStepsOptions {
   readonly run?: string | undefined;
-  /** What has come from the other organisation; undefined when nothing new has. */
   readonly takeIn?: (() => Uint8Array | undefined) | undefined;
   readonly passOn?: ((text: string) => unknown) | undefined;
   /** How long the other organisation is waited for, in milliseconds, since the last step here. */
@@ -143,14 +142,7 @@ function isIn({ stages }: RunView, stage: StageName, state: StageState): boolean
   return stages.some((one) => one.stage === stage && one.own.state === state);
 }
 
-export interface NextResult {
-  readonly run: Run;
-  /** `proved`: the stage can be signed; `not_proved`: what does not hold is named; `idle`: see the status. */
-  readonly did: "contained" | "proved" | "not_proved" | "idle";
-  readonly stage: StageName | null;
-  readonly progress: StageProgress | undefined;
-  readonly planes: readonly PlaneResult[];
-}
+export type NextResult = Awaited<ReturnType<typeof next>>;
 
 /**
  * @param options `skipCountersignature`: why the next stage is opened before both have signed the one before it
@@ -159,7 +151,7 @@ export interface NextResult {
 export function next(
   context: OffboardingContext,
   options: { readonly run?: string | undefined; readonly skipCountersignature?: string | undefined } = {},
-): Promise<NextResult> {
+) {
   return withRun(context, options.run, async (context) => {
     const { run, trust } = context;
     const { parties } = trust;
@@ -170,20 +162,17 @@ export function next(
         ? null
         : wordOf("--skip-countersignature", options.skipCountersignature, SKIPPED_WORD);
     const steps = nextStepsOf(viewOf(run, parties), skipped !== null);
-    const after = (did: NextResult["did"], more: Partial<NextResult> = {}): NextResult => ({
-      ...{ run, did, stage: null, progress: undefined, planes: [] },
-      ...more,
-    });
-    if (steps.contain) return after("contained", { planes: await contain(context) });
+    const none = { run, stage: null, progress: undefined, planes: [] as readonly PlaneResult[] };
+    if (steps.contain) return { ...none, did: "contained", planes: await contain(context) } as const;
     const { work: stage } = steps;
-    if (stage === null) return after("idle");
+    if (stage === null) return { ...none, did: "idle" } as const;
     const progress = await workStage(context, stage, skipped);
-    const isProved = isIn(viewOf(run, parties), stage, "proved");
-    return after(isProved ? "proved" : "not_proved", { stage, progress });
+    // A stage that is proved can be signed; else the status names what does not hold.
+    const did = isIn(viewOf(run, parties), stage, "proved") ? "proved" : "not_proved";
+    return { ...none, did, stage, progress } as const;
   });
 }
 
-/** The emergency's first step: planes 5, 4, 2 and 3 at once, before any stage is opened. */
 async function contain(context: RunContext): Promise<readonly PlaneResult[]> {
   const { run } = context;
   const { partner } = await performAct(context, "contain", counterpartyIn(run));

@@ -183,11 +183,10 @@ describe("changing an agent's identity", () => {
     const { federation, parts, rotation, keyFile, card, own } = await identities(t);
     const begun = async (key: Key) =>
       writeRotation(federation.state, {
-        ...{ version: 1, agent: "docs-qa", step: "begun", begun_at: "2026-11-21T00:00:00.000Z" },
+        ...{ version: 1, agent: "docs-qa", step: "begun" },
         fresh: { keyId: rotation.keyId, jwk: { kty: "EC", crv: "P-256", ...key.identity.jwk } },
         old: [{ keyId: own.identity.keyId, jwk: { kty: "EC", crv: "P-256", ...own.identity.jwk } }],
         ...{
-          is_lost: false,
           old_cards: [card().toString("base64")],
           key_file: keyFile,
           card_file: rotation.cardFile,

@@ -331,7 +331,7 @@ describe("data duties on a real homeserver", () => {
     await runPurge(context, run, plan.digest);
     assert.deepEqual(readDutiesEvidence(run), items);
     // Killed between its last write and the evidence: the same items, once.
-    run.state.remove(runFile(run.run, "duties.json"));
+    rmSync(join(run.state.path, runFile(run.run, "duties.json")));
     await runPurge(context, run, plan.digest);
     assert.deepEqual(readDutiesEvidence(run), items);
   });

@@ -4,11 +4,8 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { setRetired } from "../../../../src/federation/change/edit-partner.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import {
-  retireAll,
-  thumbprintOf,
-  withCardKeys,
-} from "../../../../src/federation/registry/retired-identities.ts";
+import { retireAll } from "../../../../src/federation/registry/partner.ts";
+import { thumbprintOf, withCardKeys } from "../../../../src/federation/registry/retired-identities.ts";
 import {
   lostRetirement,
   retirementsIn,
