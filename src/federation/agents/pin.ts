@@ -53,10 +53,7 @@ async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<P
   return proposeEdit(base, ORGANISATION_FILE, edits, message);
 }
 
-/**
- * Adds an agent, and waits until the bridge has verified it.
- * @throws DrawbridgeError `guard_refused`, `agent_unavailable`, `head_refused`; RegistryError
- */
+/** Adds an agent. @throws DrawbridgeError `guard_refused`, `agent_unavailable`, `head_refused`; RegistryError */
 export async function addAgent(
   context: Federation,
   parts: AgentParts,

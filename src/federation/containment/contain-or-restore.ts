@@ -34,10 +34,7 @@ export const PROCEDURES = { contain: CONTAIN, restore: RESTORE } as const satisf
 /** `record` is undefined when the partner was contained, or restored, already; `revision` is then the branch's head. */
 export type ActResult = Readonly<Awaited<ReturnType<typeof performAct>>>;
 
-/**
- * Contains or restores the partner of this server name or file name; the real parts are the reconciler's.
- * @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`; RegistryError
- */
+/** @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`; RegistryError */
 export async function performAct(context: CommitContext, act: Act, name: string) {
   let record = undefined as ContainmentRecord | undefined;
   const [first] = PROCEDURES[act].steps;
@@ -71,10 +68,7 @@ function isWhole({ setAside, isRendered }: ChangeBase): boolean {
   return isRendered && setAside?.reason !== "registry_invalid";
 }
 
-/**
- * Brings the planes of an act into force, and observes each; `onPlane` is called as one ends.
- * @throws DrawbridgeError `head_refused` when what the branch holds is not taken up, or takes the act back
- */
+/** Tells `onPlane` of each plane. @throws DrawbridgeError `head_refused` when the act is not taken up, or taken back */
 export async function applyPlanes(
   context: ReconcileContext,
   act: Act,
@@ -169,10 +163,7 @@ function resultOf(
   };
 }
 
-/**
- * What a containment and its restore cannot do, as the operator reads it.
- * @param gatewayClosed when the gateway plane was closed; undefined when it was not seen closed yet
- */
+/** @param gatewayClosed when the gateway plane was closed; undefined when it was not seen closed yet */
 export function limitsOf(
   act: Act,
   serverName: string,

@@ -25,10 +25,7 @@ export type RegistryFile = string | StoredFile;
 /** Valid partners that were read before, by the ID of the blob. Entries are added, never removed. */
 type KnownPartners = Map<string, Partner>;
 
-/**
- * @param files by path in the repository; what is not below `registry/` is left alone
- * @throws RegistryError with every problem found
- */
+/** What is not below `registry/` is left alone. @throws RegistryError with every problem found */
 export function loadRegistry(
   files: ReadonlyMap<string, RegistryFile>,
   known: KnownPartners = new Map(),

@@ -43,10 +43,7 @@ export class DeclaredEvidence {
     return operatorItem(this.#clock.now(), { plane: this.#plane, partner: this.#partner, ...body });
   }
 
-  /**
-   * What the reconciler has reached, and what it names as not reached of this partner's.
-   * @param declared how the plane, or what was changed of it, is to be
-   */
+  /** @param declared how the plane, or what was changed of it, is to be */
   reconciled(
     applied: Applied | null,
     declared: Direction,

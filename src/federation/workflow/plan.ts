@@ -45,7 +45,6 @@ const INTERRUPTS: Readonly<Record<Direction, Readonly<Record<PlaneName, string>>
 const DUTIES_INTERRUPT = "Nothing is interrupted; what is purged is gone for good.";
 
 /**
- * @param named the partner's server name, or the name of its file
  * @param stateOf where a step stands; undefined for one that is done
  * @throws DrawbridgeError `usage`, `head_refused`; RegistryError when a step's result would be refused
  */

@@ -61,7 +61,6 @@ type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "scope">;
 
 /**
  * A stage of a removal as a step of a procedure; where nothing is applied, what was changed by hand is reported.
- * @param commit makes the stage's commit, or finds it; absent where there is none to be made
  * @throws DrawbridgeError `head_refused`, `repository_unusable`, `secret_unavailable`
  */
 export async function observeStage(

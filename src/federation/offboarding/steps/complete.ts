@@ -183,10 +183,7 @@ const FORGOTTEN = {
   hint: "Restore the run's folder below state/offboarding from a backup: every plane has to be observed again.",
 };
 
-/**
- * Observes every plane again, and repairs nothing, because what was opened by hand must be noticed.
- * @param what cannot be done if something does not hold. @throws OffboardingBlocked with everything that does not
- */
+/** Repairs nothing, because what was opened by hand must be noticed. @throws OffboardingBlocked with all that is open */
 export async function recheck(context: RunContext, what: string): Promise<void> {
   const { run } = context;
   const waivers = readWaivers(run);

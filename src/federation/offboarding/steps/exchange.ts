@@ -48,10 +48,7 @@ export function exportStatements(context: OffboardingContext, named?: string) {
   });
 }
 
-/**
- * Takes in a file of the other organisation, whole or not at all.
- * @throws RecordRefused with everything that is wrong; OffboardingBlocked when the two runs are about different things
- */
+/** Whole or not at all. @throws RecordRefused; OffboardingBlocked when the two runs are about different things */
 export function importStatements(context: OffboardingContext, bytes: Uint8Array, named?: string) {
   return withRun(context, named, async (context) => {
     const { run } = context;

@@ -28,10 +28,7 @@ import {
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { judgeObservation, observeStage, roomsIn, type StageObservation } from "../stages/observe-stage.ts";
 
-/**
- * Opens the stage if it is not open, closes its plane if it is not closed, and observes whether that holds.
- * @param skipped why it is opened before both have signed the one before it
- */
+/** @param skipped why the stage is opened before both have signed the one before it */
 export async function workStage(
   context: RunContext,
   stage: StageName,

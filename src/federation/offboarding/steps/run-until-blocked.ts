@@ -37,10 +37,7 @@ const PROVE_AGAIN_MS = 1_000;
 const LOOK_EVERY_MS = 10;
 const LOOK_AT_OWN_MS = 500;
 
-/**
- * @throws OffboardingBlocked when a plane is open that was signed for; RecordRefused when a statement does not hold;
- *   and what the single steps throw
- */
+/** @throws OffboardingBlocked when a plane is open that was signed for; RecordRefused; what the single steps throw */
 export async function runSteps(
   context: OffboardingContext,
   options: RunStepsOptions,
@@ -144,10 +141,7 @@ function isIn({ stages }: RunView, stage: StageName, state: StageState): boolean
 
 export type NextResult = Awaited<ReturnType<typeof next>>;
 
-/**
- * @param options `skipCountersignature`: why the next stage is opened before both have signed the one before it
- * @throws DrawbridgeError `usage`, `head_refused`, `repository_unusable`
- */
+/** One step of a run. @throws DrawbridgeError `usage`, `head_refused`, `repository_unusable` */
 export function next(
   context: OffboardingContext,
   options: { readonly run?: string | undefined; readonly skipCountersignature?: string | undefined } = {},

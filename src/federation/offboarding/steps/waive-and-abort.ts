@@ -17,10 +17,7 @@ export function wordOf(option: string, text: string, prefix = ""): string {
   });
 }
 
-/**
- * Waives, for the record's owner, a subject that one's own stages could not reach. The waiver counts once the stage is signed.
- * @throws DrawbridgeError `usage` when nothing out of reach is called so
- */
+/** The waiver counts once the stage is signed. @throws DrawbridgeError `usage` when nothing out of reach is called so */
 export function waive(
   context: OffboardingContext,
   subject: string,
