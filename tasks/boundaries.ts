@@ -30,7 +30,7 @@ export const INNER_LAYERS: Readonly<Record<string, readonly string[]>> = {
     "config.ts",
     "setup",
     "ledger",
-    "texts.ts",
+    "texts",
     "agents",
     "matrix",
     "health",

@@ -11,6 +11,10 @@ import { SecretReference } from "../runtime/secrets.ts";
 const MiB = 1024 * 1024;
 const bytes = (most: number) => z.int().min(1_024).default(most);
 
+/** Of what the bridge says in rooms (texts/). */
+const LANGUAGES = ["en", "de"] as const;
+export type Language = (typeof LANGUAGES)[number];
+
 /** Encrypted rooms. `devices`: ghosts have devices with keys, and still refuse the rooms. `on`: ghosts take part. */
 const Encryption = z
   .strictObject({
@@ -90,6 +94,12 @@ export const BridgeConfigFile = z.strictObject({
   database: z.strictObject({ url: SecretReference }),
   /** 32-byte keys, base64, one a line: the first seals prompts and replies at rest, all of them open. */
   contentKeys: SecretReference,
+  language: z
+    .strictObject({
+      default: z.enum(LANGUAGES).default("en"),
+      rooms: z.record(z.string().startsWith("!"), z.enum(LANGUAGES)).default({}),
+    })
+    .prefault({}),
   agentsFile: z.string().min(1).default("agents.yaml"),
   avatars: z.boolean().default(true),
   audit: z.strictObject({ file: z.string().min(1).default("audit.jsonl") }).prefault({}),

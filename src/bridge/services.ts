@@ -41,6 +41,7 @@ import {
 import { createNoticeQueue } from "./notices/send-notices.ts";
 import { Ownership } from "./ownership.ts";
 import { createStatusQueue } from "./status-messages/send-status-messages.ts";
+import { textsBy } from "./texts/language-of-room.ts";
 import { Wakeups } from "./wakeups.ts";
 
 const RETENTION_INTERVAL_MS = 10 * 60 * 1_000;
@@ -110,15 +111,16 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     onError: () => metrics.workerErrors.inc({ worker: "avatars" }),
   });
   const readsEncrypted = config.encryption.mode === "on";
+  const textsOf = textsBy(config.language);
   const notices = createNoticeQueue({
     ...sending,
-    ...{ ledger, agents, cards: trust, log, readsEncrypted },
+    ...{ ledger, agents, cards: trust, textsOf, log, readsEncrypted },
     // A notice holds no content: an encrypted room is told in plain text that it is refused.
     encryptEvent: encryption?.encryptEvent,
   });
   const statuses = createStatusQueue({
     ...sending,
-    ...{ ledger, log },
+    ...{ ledger, textsOf, log },
     onError: () => metrics.workerErrors.inc({ worker: "statuses" }),
   });
   const onLeft = async (ghost: GhostMxid, room: RoomId) => encryption?.devices.forgetRoom(ghost, room);

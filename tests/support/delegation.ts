@@ -16,6 +16,7 @@ import type {
 import { DelegationWorker } from "../../src/bridge/delegation/worker.ts";
 import type { PendingSend } from "../../src/bridge/ledger/replies.ts";
 import type { SendResult } from "../../src/bridge/matrix/send-once.ts";
+import { EN } from "../../src/bridge/texts/en.ts";
 import { type AgentCard, MESSAGE_ID_IDEMPOTENCY } from "../../src/cards/card-fields.ts";
 import type { EventId } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";
@@ -281,6 +282,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       log: pino({ level: "debug" }, { write: (line: string) => logged.push(line) }),
       metrics,
       limits: { ...LIMITS, ...options.limits },
+      textsOf: () => EN,
       takesReactions: async () => true,
       holder: "one",
     },

@@ -5,6 +5,7 @@ import type { EnsuredDevice } from "../../src/bridge/ledger/ghosts.ts";
 import type { GhostLedger } from "../../src/bridge/ledger/ledger.ts";
 import { Ghosts } from "../../src/bridge/matrix/ghosts.ts";
 import { Homeserver } from "../../src/bridge/matrix/homeserver.ts";
+import { EN } from "../../src/bridge/texts/en.ts";
 import { systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid } from "../../src/domain/identifiers.ts";
 import { ManualClock } from "./manual-clock.ts";
@@ -62,6 +63,7 @@ export function ghostSide(
   return { homeserver, ghosts: make(), clock, ledger, operations, restarted: make };
 }
 
-export const noCards = {
+export const noticeTexts = {
+  textsOf: () => EN,
   cards: { verifiedCard: () => undefined },
 };

@@ -36,6 +36,7 @@ export async function ask(running: RunningDelegation, asked: AskedBack): Promise
     threadRoot: claimed.threadRoot,
     sender: claimed.sender,
     roomId: claimed.roomId,
+    texts: deps.textsOf(claimed.roomId),
     takesReactions: await running.persist(() => deps.takesReactions(claimed.roomId)),
   };
   const asks = answerOf(rest, deps.limits.answerBytes);

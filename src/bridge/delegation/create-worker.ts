@@ -9,6 +9,7 @@ import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import { createDownloader, createUploader } from "../matrix/files.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send-once.ts";
+import { textsBy } from "../texts/language-of-room.ts";
 import { createAgentHttp } from "./a2a/http-exchange.ts";
 import { createTokenSource } from "./a2a/token-cache.ts";
 import type { DelegationObserver } from "./dependencies.ts";
@@ -56,6 +57,7 @@ export function createDelegationWorker(options: {
         .acting(ghost, (actor) => sending.homeserver.typing(actor, room, timeoutMs))
         .catch(() => undefined),
     ),
+    textsOf: textsBy(config.language),
     // A reaction is not encrypted.
     takesReactions: async (room) =>
       config.encryption.senderDevices === "allow_all" || !(await rooms.isRoomEncrypted(room)),

@@ -9,6 +9,7 @@ import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
 import type { DownloadFile, UploadFile } from "../matrix/files.ts";
 import type { EventSender } from "../matrix/send-once.ts";
+import type { TextsOf } from "../texts/language-of-room.ts";
 import type { AgentOperation } from "./a2a/agent-client.ts";
 import type { A2aFailureKind } from "./a2a/classify-failure.ts";
 import type { AgentHttp } from "./a2a/http-exchange.ts";
@@ -41,6 +42,7 @@ export interface DelegationDependencies {
   readonly download: DownloadFile;
   /** Passes a file on. Without it the answer says that there was one. */
   readonly upload?: UploadFile;
+  readonly textsOf: TextsOf;
   /** Shows in a room that a ghost is at work, or no longer. It is tried once, and nothing waits for it. */
   readonly typing?: (room: RoomId, ghost: GhostMxid, isTyping: boolean) => void;
   /** Whether a reaction chooses an option of an agent's question in a room. */

@@ -28,6 +28,7 @@ export async function recordAndSend(
     threadRoot: claimed.threadRoot,
     sender: claimed.sender,
     roomId: claimed.roomId,
+    texts: deps.textsOf(claimed.roomId),
     mentionsAsker: running.now - claimed.admittedAt >= MENTION_AFTER_MS,
   };
   const { text, parts: files } = await passOn(running, found, source);

@@ -6,7 +6,7 @@ import type { Clock } from "../../domain/clock.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
-import { TEXTS } from "../texts.ts";
+import { EN, type Texts } from "../texts/en.ts";
 import type { AnswerFile } from "./files.ts";
 import { renderCode, renderMarkdownPieces, withoutRoomMention } from "./markdown.ts";
 
@@ -32,17 +32,19 @@ export interface AnswerSource {
   readonly threadRoot: EventId | undefined;
   readonly sender: UserId;
   readonly roomId: RoomId;
+  /** English when absent. */
+  readonly texts?: Texts;
   /** True when absent. A mention colours the whole message in many clients. */
   readonly mentionsAsker?: boolean;
 }
 
 /** The events of an answer in their order, at least one. What costs too much to format stays plain. */
 export async function answerParts(answer: Answer, source: AnswerSource, clock: Clock): Promise<ReplyPart[]> {
-  const { mentionsAsker = true } = source;
+  const { texts = EN, mentionsAsker = true } = source;
   const text = withoutRoomMention(answer.text.toWellFormed());
-  const whole = splitText(text.trim() === "" ? TEXTS.answer.empty : text, BODY_BYTES_MAX);
+  const whole = splitText(text.trim() === "" ? texts.answer.empty : text, BODY_BYTES_MAX);
   const isLong = text.length > LONG_LENGTH && source.threadRoot === undefined;
-  const pieces = isLong ? [shortForm(text, answer.mediaType), ...whole] : whole;
+  const pieces = isLong ? [shortForm(text, answer.mediaType, texts), ...whole] : whole;
   const formatted = await formattedPieces(pieces, answer.mediaType, clock);
   return pieces.map((body, index) => {
     const thread = isLong && index > 0 ? source.eventId : source.threadRoot;
@@ -60,12 +62,12 @@ export async function answerParts(answer: Answer, source: AnswerSource, clock: C
   });
 }
 
-function shortForm(text: string, mediaType: string | undefined): string {
+function shortForm(text: string, mediaType: string | undefined, texts: Texts): string {
   // One character more than fits, so that the cut falls where it does in the whole text.
   const [beginning = ""] = splitText(text.slice(0, SHORT_BYTES_MAX + 1), SHORT_BYTES_MAX);
   const fences = beginning.match(/^ {0,3}(?:```|~~~)/gm)?.length ?? 0;
   const closed = fences % 2 === 1 && mediaType !== "text/plain" ? "\n```" : "";
-  return `${beginning.trimEnd()}${closed}\n\n… ${TEXTS.answer.continued}`;
+  return `${beginning.trimEnd()}${closed}\n\n… ${texts.answer.continued}`;
 }
 
 const PLAIN = "text/plain";
@@ -99,7 +101,7 @@ export function questionParts(
   source: AnswerSource & { readonly takesReactions: boolean },
   clock: Clock,
 ): Promise<ReplyPart[]> {
-  const { empty, howToAnswer, howToChoose } = TEXTS.question;
+  const { empty, howToAnswer, howToChoose } = (source.texts ?? EN).question;
   const text = question.text.trim() === "" ? empty : question.text;
   const bullet = typeOf(question.mediaType) === PLAIN ? "" : "- ";
   const list = options.map(({ key, value }) => `${bullet}${key} ${value}`);

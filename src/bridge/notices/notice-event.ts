@@ -7,11 +7,12 @@ import type { ClaimedNotice } from "../ledger/notices.ts";
 import type { NoticeKind } from "../ledger/states.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { escapeHtml, plainLine, renderMarkdown } from "../matrix/markdown.ts";
-import { TEXTS } from "../texts.ts";
+import type { Texts } from "../texts/en.ts";
 
 export type NoticeFacts = Pick<ClaimedNotice, "kind" | "reason" | "sourceEventId" | "threadRoot">;
 
 export interface NoticeContext {
+  readonly texts: Texts;
   /** Whether ghosts take part in encrypted rooms now (`encryption.mode: on`). */
   readonly readsEncrypted: boolean;
   readonly directory: readonly DirectoryLine[];
@@ -26,16 +27,16 @@ const COMPLETE: ReadonlySet<NoticeKind> = new Set([
 
 function bodiesOf(
   { kind, reason }: NoticeFacts,
-  { readsEncrypted, directory }: NoticeContext,
+  { texts, readsEncrypted, directory }: NoticeContext,
 ): Readonly<Record<string, string>> {
-  if (kind === "agent_directory") return directoryBodies(directory);
+  if (kind === "agent_directory") return directoryBodies(directory, texts.directory);
   if (kind === "help") {
-    const body = TEXTS.help.map((line) => `- ${line}`).join("\n");
+    const body = texts.help.map((line) => `- ${line}`).join("\n");
     return { body, format: "org.matrix.custom.html", formatted_body: renderMarkdown(body) };
   }
-  const opening = kind === "keys_missing" && !readsEncrypted ? TEXTS.noLongerRead : TEXTS.openings[kind];
+  const opening = kind === "keys_missing" && !readsEncrypted ? texts.noLongerRead : texts.openings[kind];
   const isWhole = reason === undefined || COMPLETE.has(kind);
-  return { body: isWhole ? opening : `${opening} ${TEXTS.reasons[reason]}` };
+  return { body: isWhole ? opening : `${opening} ${texts.reasons[reason]}` };
 }
 
 export function noticeContent(notice: NoticeFacts, context: NoticeContext): UnknownObject {
@@ -65,7 +66,8 @@ interface Skill {
   readonly examples?: readonly string[];
 }
 
-const words = TEXTS.directory;
+type Words = Texts["directory"];
+
 const LISTED_MAX = 50;
 const SKILLS_MAX = 6;
 const NAME_CHARACTERS_MAX = 80;
@@ -78,7 +80,7 @@ interface Entry {
   readonly html: string;
 }
 
-function directoryBodies(lines: readonly DirectoryLine[]): Readonly<Record<string, string>> {
+function directoryBodies(lines: readonly DirectoryLine[], words: Words): Readonly<Record<string, string>> {
   const sorted = lines.toSorted((left, right) => (left.ghost < right.ghost ? -1 : 1));
   const [first] = sorted;
   if (first === undefined) return { body: words.none };
@@ -86,7 +88,7 @@ function directoryBodies(lines: readonly DirectoryLine[]): Readonly<Record<strin
   const entries: Entry[] = [];
   let bytes = 0;
   for (const line of sorted.slice(0, LISTED_MAX)) {
-    const entry = entryOf(line);
+    const entry = entryOf(line, words);
     bytes += Buffer.byteLength(JSON.stringify(entry));
     if (bytes > LIST_BYTES_MAX) break;
     entries.push(entry);
@@ -104,12 +106,12 @@ function directoryBodies(lines: readonly DirectoryLine[]): Readonly<Record<strin
   };
 }
 
-function entryOf(line: DirectoryLine): Entry {
+function entryOf(line: DirectoryLine, words: Words): Entry {
   const { ghost, available } = line;
   const name = plainLine(line.name, NAME_CHARACTERS_MAX);
   const suffix = available ? "" : ` (${words.unavailable})`;
   const description = plainLine(line.description ?? "", TEXT_CHARACTERS_MAX);
-  const skills = (line.skills ?? []).slice(0, SKILLS_MAX).map(skillEntry);
+  const skills = (line.skills ?? []).slice(0, SKILLS_MAX).map((skill) => skillEntry(skill, words));
   const link = `https://matrix.to/#/${encodeURIComponent(ghost)}`;
   return {
     plain: [
@@ -125,7 +127,7 @@ function entryOf(line: DirectoryLine): Entry {
   };
 }
 
-function skillEntry({ name, description, examples = [] }: Skill): Entry {
+function skillEntry({ name, description, examples = [] }: Skill, words: Words): Entry {
   const title = plainLine(name, NAME_CHARACTERS_MAX);
   const text = plainLine(description, TEXT_CHARACTERS_MAX);
   const sample = plainLine(examples[0] ?? "", TEXT_CHARACTERS_MAX);

@@ -15,6 +15,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import { type SenderDependencies, sendOnce } from "../matrix/send-once.ts";
+import type { TextsOf } from "../texts/language-of-room.ts";
 import { type DirectoryLine, noticeContent } from "./notice-event.ts";
 
 const BATCH = 16;
@@ -25,6 +26,7 @@ export interface NoticeDependencies extends SenderDependencies {
   readonly ledger: Pick<Ledger, "notices" | "targets">;
   readonly agents: Pick<AgentDirectory, "current">;
   readonly cards: Pick<CardTrustGate, "verifiedCard">;
+  readonly textsOf: TextsOf;
   readonly clock: Clock;
   readonly log: Logger;
   readonly readsEncrypted: boolean;
@@ -53,7 +55,7 @@ async function sendNotice(
     deps,
     {
       ...{ roomId, ghost, transactionId, sourceEventId, firstAttemptedAt, eventType: "m.room.message" },
-      content: noticeContent(notice, { readsEncrypted, directory }),
+      content: noticeContent(notice, { texts: deps.textsOf(roomId), readsEncrypted, directory }),
       // Who was refused has to learn why. The list of agents and the help are answers.
       forAllDevices: kind !== "agent_directory" && kind !== "help",
       recordAttempt: (now) => ledger.notices.recordAttempt(notice, now),

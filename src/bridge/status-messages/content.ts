@@ -7,11 +7,9 @@ import type { UnknownObject } from "../../domain/json.ts";
 import type { ClaimedStatus } from "../ledger/status-messages.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import { plainLine, renderMarkdown } from "../matrix/markdown.ts";
-import { TEXTS } from "../texts.ts";
+import type { Texts } from "../texts/en.ts";
 
 export const REPORT_CHARACTERS_MAX = 400;
-
-const words = TEXTS.status;
 
 export interface StatusText {
   readonly body: string;
@@ -21,13 +19,13 @@ export interface StatusText {
 
 type Facts = Pick<ClaimedStatus, "state" | "isBehind" | "retryReason" | "report">;
 
-export function statusText(facts: Facts): StatusText {
-  const lines = linesOf(facts);
+export function statusText(facts: Facts, { status: words }: Texts): StatusText {
+  const lines = linesOf(facts, words);
   const body = lines.join("\n");
   return { body, html: lines.map(renderMarkdown).join(""), digest: sha256Tagged(body) };
 }
 
-function linesOf({ state, isBehind, retryReason, report }: Facts): string[] {
+function linesOf({ state, isBehind, retryReason, report }: Facts, words: Texts["status"]): string[] {
   switch (state) {
     case "queued":
     case "dispatching": {

@@ -22,6 +22,7 @@ import {
   type SendResult,
   sendOnce,
 } from "../matrix/send-once.ts";
+import type { TextsOf } from "../texts/language-of-room.ts";
 import { editContent, firstContent, statusText } from "./content.ts";
 
 const BATCH = 16;
@@ -34,6 +35,7 @@ export interface StatusDependencies extends SenderDependencies {
   readonly ledger: Pick<Ledger, "statuses">;
   /** Required, because the message shows what the agent says. */
   readonly encryptEvent: EncryptEvent;
+  readonly textsOf: TextsOf;
   readonly log: Logger;
   readonly onError: (error: unknown) => void;
 }
@@ -68,7 +70,7 @@ async function showStatus(
   if (!wasAttempted && (state === "awaiting_input" || state === "reply_pending")) {
     return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
   }
-  const text = statusText(status);
+  const text = statusText(status, deps.textsOf(status.roomId));
   const isSaid = text.digest === status.shown;
   if (isSaid && isOpen) return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
 

@@ -1,7 +1,7 @@
 // A rotation of an agent's key, as those who ask see it: nothing they ask is lost.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { TEXTS } from "../../../../src/bridge/texts.ts";
+import { EN } from "../../../../src/bridge/texts/en.ts";
 import { delegationSuite } from "../../../support/delegation-suite.ts";
 
 describe("rotation of an agent's key", () => {
@@ -22,7 +22,7 @@ describe("rotation of an agent's key", () => {
       reason: "agent_card_untrusted",
       notice: "delegation_stopped",
     });
-    assert.match(TEXTS.reasons.agent_card_untrusted, /not verified at the moment.*then ask once more/s);
+    assert.match(EN.reasons.agent_card_untrusted, /not verified at the moment.*then ask once more/s);
     assert.equal(agent.seen.length, 0, "nothing reached the agent");
 
     harness.trust = verified;

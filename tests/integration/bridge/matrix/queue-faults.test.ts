@@ -9,7 +9,7 @@ import { systemRandom } from "../../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { TransactionId, UserId } from "../../../../src/domain/identifiers.ts";
 import { testDirectory } from "../../../support/agents.ts";
-import { ghostSide, noCards } from "../../../support/ghosts.ts";
+import { ghostSide, noticeTexts } from "../../../support/ghosts.ts";
 import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { event, ghost, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 
@@ -54,7 +54,7 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
     }),
   });
   const memberships = createMembershipQueue(common);
-  const notices = createNoticeQueue({ ...common, readsEncrypted: true, ...noCards });
+  const notices = createNoticeQueue({ ...common, readsEncrypted: true, ...noticeTexts });
   /** The bridge after its process was replaced: it makes sure of its ghosts anew. */
   const restarted = () =>
     createMembershipQueue({
@@ -302,7 +302,7 @@ describe("memberships and notices with a faulty homeserver", () => {
       secret: { senders: ["@bob:a.test"] },
       partner: { servers: ["b.test"], senders: ["*:b.test"] },
     });
-    await createNoticeQueue({ readsEncrypted: true, ...noCards, ...common, agents }).round();
+    await createNoticeQueue({ readsEncrypted: true, ...noticeTexts, ...common, agents }).round();
     const said = server.seen.find(({ path }) => path.includes("/send/"));
     assert.deepEqual(new Set(JSON.stringify(said?.body).match(/@agent_\w+/g)), new Set(["@agent_docs"]));
   });
@@ -317,7 +317,7 @@ describe("memberships and notices with a faulty homeserver", () => {
     const sent: string[] = [];
     const worker = createNoticeQueue({
       readsEncrypted: true,
-      ...noCards,
+      ...noticeTexts,
       ...common,
       ledger: {
         ...common.ledger,

@@ -4,6 +4,7 @@ import { describe, it, type TestContext } from "node:test";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { plainRoomsOnly } from "../../../../src/bridge/matrix/send-once.ts";
 import { createStatusQueue } from "../../../../src/bridge/status-messages/send-status-messages.ts";
+import { EN } from "../../../../src/bridge/texts/en.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type SlowScript, scriptedHomeserver } from "../../../support/http-server.ts";
@@ -47,7 +48,7 @@ async function setUp(t: TestContext, refusesPins = false) {
   const { log } = recordedLog();
   const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
   const queue = createStatusQueue({
-    ...{ ledger, homeserver, ghosts, clock, log },
+    ...{ ledger, homeserver, ghosts, clock, log, textsOf: () => EN },
     encryptEvent: plainRoomsOnly(ledger.memberships),
     onError: (error) => {
       throw error;

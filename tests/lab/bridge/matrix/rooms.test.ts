@@ -15,7 +15,7 @@ import { createNoticeQueue } from "../../../../src/bridge/notices/send-notices.t
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
 import { type TestAgent, testDirectory } from "../../../support/agents.ts";
-import { ghostSide, noCards } from "../../../support/ghosts.ts";
+import { ghostSide, noticeTexts } from "../../../support/ghosts.ts";
 import { ghost, ledgerFixture } from "../../../support/ledger.ts";
 import { startSynapse, type TestSynapse, type TestUser } from "../../../support/synapse.ts";
 
@@ -55,7 +55,7 @@ async function bridge(t: TestContext) {
     ghosts,
     left,
     memberships: createMembershipQueue({ ...common, onLeft }),
-    notices: createNoticeQueue({ ...common, readsEncrypted: true, ...noCards }),
+    notices: createNoticeQueue({ ...common, readsEncrypted: true, ...noticeTexts }),
     roomState: (...roomState: readonly RoomStateEvent[]) => admit([], { roomState }),
     notice: (notice: NewNotice) =>
       admit([], {
@@ -288,7 +288,7 @@ describe("ghosts' rooms", () => {
       ...{ ledger, homeserver, ghosts, clock, log },
       agents: testDirectory({}),
       readsEncrypted: true,
-      ...noCards,
+      ...noticeTexts,
     });
     await assert.rejects(dying.round(), /killed/);
     assert.equal((await noticesIn(alice, room)).length, 1);

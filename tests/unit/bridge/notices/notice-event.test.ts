@@ -4,10 +4,12 @@ import fc from "fast-check";
 import { NOTICE_KINDS, NOTICE_REASONS } from "../../../../src/bridge/ledger/states.ts";
 import type { DirectoryLine } from "../../../../src/bridge/notices/notice-event.ts";
 import { noticeContent } from "../../../../src/bridge/notices/notice-event.ts";
+import { DE } from "../../../../src/bridge/texts/de.ts";
+import { EN } from "../../../../src/bridge/texts/en.ts";
 import { unicodeText } from "../../../support/arbitraries.ts";
 import { event, ghost } from "../../../support/ledger.ts";
 
-const context = { readsEncrypted: true, directory: [] } as const;
+const context = { texts: EN, readsEncrypted: true, directory: [] } as const;
 const facts = { reason: undefined, sourceEventId: undefined, threadRoot: undefined } as const;
 
 describe("the event of a notice", () => {
@@ -96,6 +98,16 @@ describe("the event of a notice", () => {
     assert.match(
       String(html),
       /<br>Answers @\u2060room &lt;b&gt;questions&lt;\/b&gt;\.<ul><li><strong>Survey<\/strong>: Goes through all\. <em>/,
+    );
+  });
+
+  it("a notice is in the language of its catalogue alone [NOT-1]", () => {
+    const said = (kind: "help" | "delegation_failed", reason?: "agent_failed") =>
+      String(noticeContent({ ...facts, kind, reason }, { ...context, texts: DE })["body"]);
+    assert.match(said("help"), /^- Erwähne einen Agenten/);
+    assert.equal(
+      said("delegation_failed", "agent_failed"),
+      `${DE.openings.delegation_failed} ${DE.reasons.agent_failed}`,
     );
   });
 

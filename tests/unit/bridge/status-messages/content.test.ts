@@ -6,11 +6,12 @@ import {
   REPORT_CHARACTERS_MAX,
   statusText,
 } from "../../../../src/bridge/status-messages/content.ts";
+import { EN } from "../../../../src/bridge/texts/en.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 
 const shown = (report: string) => {
   const facts = { state: "following", isBehind: false, retryReason: undefined, report } as const;
-  return statusText(facts);
+  return statusText(facts, EN);
 };
 
 describe("what an agent reports about its work", () => {

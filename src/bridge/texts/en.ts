@@ -1,8 +1,10 @@
-// What the bridge says in rooms: every text that there is.
+// What the bridge says in rooms, in English, and with it every text that there is.
 // Invariant: none holds anything of a question, an answer or an error.
-import type { NoticeKind, NoticeReason } from "./ledger/states.ts";
+import type { NoticeKind, NoticeReason } from "../ledger/states.ts";
 
-export const TEXTS = {
+export type Texts = typeof EN;
+
+export const EN = {
   /** What happened, by kind of notice. */
   openings: {
     policy_denied: "I did not pass this question on.",
