@@ -24,7 +24,6 @@ import {
 import { type AgentParts, isSignedByPin, verifyByPin } from "./proof.ts";
 
 export interface AddOptions {
-  /** Its name here, which becomes part of its ghost's user ID. */
   readonly agent: string;
   readonly cardUrl: string;
   readonly identity: PinnedIdentity;

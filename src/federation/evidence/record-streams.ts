@@ -113,7 +113,6 @@ export const StreamSummary = z.strictObject({
   digest: Sha256Digest.nullable(),
   lines: Count,
   matching: Count,
-  /** The newest of them, which stand in the pack. */
   included: Count,
   refused_lines: Count,
 });

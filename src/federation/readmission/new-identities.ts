@@ -29,7 +29,6 @@ export const NewIdentities = z.strictObject({
       AgentName,
       z.strictObject({
         cardIdentity: CardIdentity,
-        /** Our client at its issuer, where that is a new one too. */
         clientId: z.string().min(1).max(255).optional(),
         clientSecret: RegistrySecretReference.optional(),
       }),

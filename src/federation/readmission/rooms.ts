@@ -27,7 +27,6 @@ import type { StateFolder } from "../state/folder.ts";
 import { type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";
 
-/** Rooms are named as records name them. */
 export interface ReadmissionRooms {
   /** Rooms that the partner was closed out of. @throws DrawbridgeError */
   observe(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]>;

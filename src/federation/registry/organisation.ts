@@ -12,7 +12,6 @@ import { RetiredOwn } from "./retired-identities.ts";
 export const ORGANISATION_FILE = "registry/organisation.yaml";
 
 export const OfferedAgent = z.strictObject({
-  /** The agent's own JSON-RPC endpoint, reached by the gateway alone. */
   upstream: UpstreamUrl,
   upstreamCardPath: AbsolutePath.default("/.well-known/agent-card.json"),
   cardPath: AbsolutePath,

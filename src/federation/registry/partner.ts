@@ -39,7 +39,6 @@ export const Partner = z.strictObject({
     .strictObject({
       /** Of its homeserver, such as `ed25519:a_1x2y`. */
       server: z.array(KeyIdentifier).default([]),
-      /** Of those who sign its Agent Cards. */
       card: z.array(KeyIdentifier).default([]),
     })
     .prefault({}),

@@ -119,7 +119,6 @@ export interface StepStatus<Own extends string = string, Other extends string = 
   readonly plane: PlaneName | null;
   readonly planeNumber: number | null;
   readonly own: Since<Own>;
-  /** What is known of the other organisation's part; null where it has none. */
   readonly other: Since<Other> | null;
   readonly commit: string | null;
   readonly openedAt: string | null;

@@ -18,7 +18,6 @@ import {
 import { KINDS, PLANE_NAMES, STAGE_NAMES, TRIGGERS } from "./stages.ts";
 import { type Subject, statementOf } from "./statement.ts";
 
-/** Something that a removal could not bring about. It blocks completion until it is waived. */
 export const OutOfReachEntry = z.strictObject({
   /** What was not reached, such as a room ID or a server name; an item of evidence's subject, if it has one. */
   subject: Identifier,

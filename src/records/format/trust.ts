@@ -9,7 +9,6 @@ import { type RecordKey, readPublicKey } from "./ecdsa-p256.ts";
 import { OrganisationName, RunId } from "./fields.ts";
 
 const KeySource = z.union([
-  /** Path of a PEM file, relative to the trust file. */
   z.strictObject({ file: z.string().min(1) }),
   z.strictObject({ text: z.string().min(1) }),
 ]);

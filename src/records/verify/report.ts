@@ -26,7 +26,6 @@ const PARTS = [
  */
 export type RecordOutcome = "verified" | "incomplete" | "unilateral" | "not_verified";
 
-/** Something that is said and signed, and shown by nothing. */
 interface Attested {
   readonly organisation: string | null;
   readonly stage: StageName | null;

@@ -66,7 +66,6 @@ function placeIn(envelope: DsseEnvelope): string {
   return statement === undefined ? "" : placeOfStatement(statement);
 }
 
-/** The envelope of a place, such as `a.test/room` or `completion`. */
 export function envelopeAt({ envelopes }: HeldStatements, place: string): DsseEnvelope | undefined {
   return envelopes.find((envelope) => placeIn(envelope) === place);
 }

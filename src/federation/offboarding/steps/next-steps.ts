@@ -93,7 +93,6 @@ export interface Steps {
   readonly contain: boolean;
   readonly work: StageName | null;
   readonly sign: readonly StageName[];
-  /** Statements of the other's that wait for this organisation's signature: stages, or `completion`. */
   readonly countersign: readonly (StageName | "completion")[];
   /** The completion is to be stated; or both have signed it, and a kill has kept the record from being written. */
   readonly complete: boolean;
