@@ -95,7 +95,6 @@ export function createEncryption(options: EncryptionOptions) {
       devices.start();
       worker?.queue.start();
     },
-    /** All ghosts that have machines, or are to have one. */
     ghosts: async () => [...new Set([...(await agents.current()).byGhost.keys(), ...devices.known().keys()])],
     /** To be called when these events were redacted. */
     redacted: (events: readonly EventId[]) => void worker?.redacted(events).catch(countError),

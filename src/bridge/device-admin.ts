@@ -13,9 +13,6 @@ import { freshDeviceId } from "./matrix/ghosts.ts";
 import { Homeserver } from "./matrix/homeserver.ts";
 import { type Outcome, reasonOf } from "./matrix/request-result.ts";
 
-/** The device's keys at the homeserver, compared with the store. */
-type HomeserverView = "as_stored" | "no_keys" | "other_keys" | "unreachable";
-
 export type DeviceReport = Awaited<ReturnType<typeof reportOf>>;
 
 export function withDeviceAdmin<T>(
@@ -79,7 +76,8 @@ async function reportOf(device: RecordedDevice, homeserver: Homeserver) {
   const { ghost, deviceId, store, stopped } = device;
   const answer = await homeserver.devices.publishedDevice(ghost, deviceId);
   const published = answer.kind === "ok" ? answer.value : undefined;
-  const view = (): HomeserverView => {
+  /** The device's keys there, compared with the store. */
+  const view = () => {
     if (answer.kind !== "ok") return "unreachable";
     if (published === undefined) return "no_keys";
     return published.identity.ed25519 === store?.identity?.ed25519 ? "as_stored" : "other_keys";

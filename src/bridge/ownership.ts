@@ -36,7 +36,6 @@ const LOOK_MS = 250;
 /** How soon a connection is opened again: until then nobody answers in encrypted rooms. */
 const CONNECT_AGAIN_MS = 100;
 
-/** As whom work is claimed. */
 export interface Claimant {
   readonly holder: string;
   /** Whose work in encrypted rooms this process can do; undefined: everybody's. */

@@ -5,9 +5,7 @@ import type { Clock } from "../domain/clock.ts";
 import type { DelegationWorker } from "./delegation/worker.ts";
 import type { Admitted } from "./ledger/admission-types.ts";
 
-interface Wakeable {
-  wake(): void;
-}
+type Wakeable = { wake(): void };
 
 interface Parts {
   readonly delegations: Pick<DelegationWorker, "wake" | "cancel">;
@@ -20,7 +18,6 @@ interface Parts {
 type Part = keyof Parts;
 
 const CANCEL = "cancel:";
-/** Least time between two messages. */
 const TOLD_EVERY_MS = 100;
 
 export class Wakeups {

@@ -17,10 +17,10 @@ const JWKS_BYTES_MAX = 1024 * 1024;
 /** Imports one public key. @throws DrawbridgeError `config_invalid` when it is no point on P-256 */
 export async function importPinnedKey(
   keyId: string,
-  jwk: { readonly x: string; readonly y: string },
+  { x, y }: { readonly x: string; readonly y: string },
 ): Promise<PinnedKey> {
   try {
-    const key = await importJWK({ kty: "EC", crv: "P-256", x: jwk.x, y: jwk.y }, "ES256");
+    const key = await importJWK({ kty: "EC", crv: "P-256", x, y }, "ES256");
     if (key instanceof Uint8Array) throw new TypeError("not an asymmetric key");
     return { keyId, key };
   } catch (cause) {

@@ -10,17 +10,15 @@ import { type CardSignature, checkCard } from "./card-fields.ts";
 import { CARD_BYTES_MAX, type CardProblem, problemOf } from "./reject-reasons.ts";
 import { readSignatureEntry } from "./verify.ts";
 
-export interface CardSigner {
-  readonly key: CryptoKey;
-  readonly keyId: string;
-}
-
 export type SignedCard =
   | { readonly signed: true; readonly bytes: Buffer }
   | { readonly signed: false; readonly problems: readonly CardProblem[] };
 
 /** Signs a card. A signature under the same key ID is replaced; others stay, as a rotation needs it. */
-export async function signCard(bytes: Uint8Array, signer: CardSigner): Promise<SignedCard> {
+export async function signCard(
+  bytes: Uint8Array,
+  signer: { readonly key: CryptoKey; readonly keyId: string },
+): Promise<SignedCard> {
   try {
     const value = parseStrictJson(bytes, CARD_BYTES_MAX);
     const { payload, signatures, problems } = checkCard(value);

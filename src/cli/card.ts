@@ -37,10 +37,6 @@ function readCardFile(path: string): Uint8Array | undefined {
   }
 }
 
-function readJwkSet(path: string): Promise<readonly PinnedKey[]> {
-  return importJwkSet(readInput(path), path);
-}
-
 async function verifyFile(card: string, pinned: readonly PinnedKey[]) {
   const bytes = readCardFile(card);
   if (bytes === undefined) return { card, accepted: false, reason: "unreadable" } as const;
@@ -63,7 +59,7 @@ export const verifyCommand = defineCommand({
 Prints one line a card, in the order given: "NAME accept" or "NAME reject REASON". Exit code 1 when a card
 is rejected. Reasons: ${["unreadable", ...REJECT_REASONS].join(", ")}.`,
   async run([cards], options) {
-    const pinned = await readJwkSet(options.jwks);
+    const pinned = await importJwkSet(readInput(options.jwks), options.jwks);
     const results: Awaited<ReturnType<typeof verifyFile>>[] = [];
     for (const card of cards) results.push(await verifyFile(card, pinned));
     print(options, results, () =>
@@ -177,18 +173,11 @@ async function verify(bytes: Uint8Array, pinned: readonly PinnedKey[]) {
   return { accepted: true, keyId: verdict.keyId } as const;
 }
 
-async function publicJwk(pinned: readonly PinnedKey[], keyId: string) {
-  const found = pinned.find((candidate) => candidate.keyId === keyId);
-  if (found === undefined) return undefined;
-  const { x = "", y = "" } = await exportJWK(found.key);
-  return { x, y };
-}
-
 /** An agents.yaml to start from, in which no server and no sender is allowed yet. */
-function renderEntry(url: string, read: ReadCard, keyId: string, jwk = { x: "FILL IN", y: "FILL IN" }) {
+function renderEntry(url: string, read: ReadCard, keyId: string, point: { x: string; y: string }) {
   const slug = read.card.name.toLowerCase().replace(/[^a-z0-9]+/g, "-");
   const agentId = slug.replace(/^-+/, "").slice(0, 64).replace(/-+$/, "") || "agent";
-  const cardIdentity = { keyId, jwk: { kty: "EC", crv: "P-256", ...jwk } };
+  const cardIdentity = { keyId, jwk: { kty: "EC", crv: "P-256", ...point } };
   const entry = { cardUrl: url, cardIdentity, allowedServers: [], allowedSenders: [] };
   return stringify({ version: 1, agents: { [agentId]: entry } }, { lineWidth: 0 });
 }
@@ -227,7 +216,8 @@ export const fetchCommand = defineCommand({
     ["--json", "print the facts as JSON, without the agents.yaml entry"],
   ],
   async run([url], options) {
-    const pinned = options.jwks === undefined ? undefined : await readJwkSet(options.jwks);
+    const { jwks } = options;
+    const pinned = jwks === undefined ? undefined : await importJwkSet(readInput(jwks), jwks);
     const bytes = await fetchBytes(url);
     const read = readCard(bytes);
     if ("reason" in read) {
@@ -241,13 +231,14 @@ export const fetchCommand = defineCommand({
     const keyId = verdict?.accepted
       ? verdict.keyId
       : signatures.find((one) => one.algorithm === "ES256")?.keyId;
-    const jwk = pinned === undefined || keyId === undefined ? undefined : await publicJwk(pinned, keyId);
+    const key = pinned?.find((candidate) => candidate.keyId === keyId)?.key;
+    const { x = "FILL IN", y = "FILL IN" } = key === undefined ? {} : await exportJWK(key);
     const { name, version, supportedInterfaces } = read.card;
     const { digest } = read;
     print(options, { url, name, version, digest, supportedInterfaces, signatures, verdict }, () => {
       const facts = renderFacts(url, read, signatures, verdict);
       const isPinnable = keyId !== undefined && verdict?.accepted !== false;
-      return isPinnable ? `${facts}\n${renderEntry(url, read, keyId, jwk)}` : facts;
+      return isPinnable ? `${facts}\n${renderEntry(url, read, keyId, { x, y })}` : facts;
     });
     return verdict?.accepted === false ? ExitCode.failed : ExitCode.ok;
   },

@@ -30,7 +30,6 @@ export interface InForce {
 /** The order in which files are tried, and in which refusals are reported. */
 const ORDER: readonly FollowedFile[] = ["invocation", "publication", "gateway"];
 
-/** What only a new start can take up. */
 function needsRestart(current: GatewayConfig, next: GatewayConfig): string | undefined {
   for (const key of ["adminPort", "publicationFile", "invocationFile", "stateFile"] as const) {
     if (current[key] !== next[key]) return key;

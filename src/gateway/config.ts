@@ -43,7 +43,6 @@ export function gatewayConfigFile(directory: string) {
         z.strictObject({ mode: z.literal("local") }),
         z.strictObject({
           mode: z.literal("shared"),
-          /** Host and port of the service's gRPC. */
           address: z.string().regex(/^(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$/, {
             error: "must be host:port",
           }),

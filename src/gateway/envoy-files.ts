@@ -50,7 +50,7 @@ export async function applyLive(
   directory: string,
   current: RenderedGateway,
   next: RenderedGateway,
-  admin: Pick<EnvoyAdmin, "stats" | "waitForVersions">,
+  admin: EnvoyAdmin,
   signal: AbortSignal,
 ): Promise<void> {
   const placeLive = (file: LiveFile) =>
@@ -114,44 +114,38 @@ function failure(files: readonly (readonly [LiveFile, string])[], what: string):
   });
 }
 
-export class EnvoyAdmin {
-  readonly #port: number;
-  readonly #clock: Clock;
+export type EnvoyAdmin = ReturnType<typeof createEnvoyAdmin>;
 
-  constructor(port: number, clock: Clock) {
-    this.#port = port;
-    this.#clock = clock;
-  }
+export function createEnvoyAdmin(port: number, clock: Clock) {
+  return {
+    /** What Envoy has counted so far: taken before files are written, to tell a new refusal from an old one. */
+    stats: async (): Promise<FileStats> => (await readStats(port)) ?? NO_STATS,
 
-  /** What Envoy has counted so far: taken before files are written, to tell a new refusal from an old one. */
-  async stats(): Promise<FileStats> {
-    return (await readStats(this.#port)) ?? NO_STATS;
-  }
-
-  /**
-   * Waits until Envoy serves exactly these versions and its listener is open.
-   * @param before the statistics from before the files were written
-   * @throws DrawbridgeError `program_failed` when Envoy refuses a file, or is not there after 15 s
-   */
-  async waitForVersions(
-    versions: Partial<Readonly<Record<LiveFile, string>>>,
-    before: FileStats,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const wanted = Object.entries(versions) as [LiveFile, string][];
-    const deadline = this.#clock.now() + TIMEOUT_MS;
-    for (;;) {
-      const stats = await readStats(this.#port);
-      if (stats !== undefined) {
-        const behind = wanted.filter(
-          ([file, version]) => stats.get(`${SCOPES[file]}.version_text`) !== version,
-        );
-        if (behind.length === 0 && stats.get(WARMING) === "0") return;
-        const refused = behind.filter(([file]) => refusals(stats, file) > refusals(before, file));
-        if (refused.length > 0) throw failure(refused, "refuses");
+    /**
+     * Waits until Envoy serves exactly these versions and its listener is open.
+     * @param before the statistics from before the files were written
+     * @throws DrawbridgeError `program_failed` when Envoy refuses a file, or is not there after 15 s
+     */
+    async waitForVersions(
+      versions: Partial<Readonly<Record<LiveFile, string>>>,
+      before: FileStats,
+      signal: AbortSignal,
+    ): Promise<void> {
+      const wanted = Object.entries(versions) as [LiveFile, string][];
+      const deadline = clock.now() + TIMEOUT_MS;
+      for (;;) {
+        const stats = await readStats(port);
+        if (stats !== undefined) {
+          const behind = wanted.filter(
+            ([file, version]) => stats.get(`${SCOPES[file]}.version_text`) !== version,
+          );
+          if (behind.length === 0 && stats.get(WARMING) === "0") return;
+          const refused = behind.filter(([file]) => refusals(stats, file) > refusals(before, file));
+          if (refused.length > 0) throw failure(refused, "refuses");
+        }
+        if (clock.now() >= deadline) throw failure(wanted, "does not take up");
+        await clock.sleep(POLL_INTERVAL_MS, signal);
       }
-      if (this.#clock.now() >= deadline) throw failure(wanted, "does not take up");
-      await this.#clock.sleep(POLL_INTERVAL_MS, signal);
-    }
-  }
+    },
+  };
 }

@@ -9,7 +9,7 @@ import { jsonText } from "../domain/json.ts";
 import type { GatewayState } from "../rendered-files/gateway-files.ts";
 import { PUBLIC, writeWhole } from "../runtime/write-file.ts";
 import { applyChanges, type InForce, placeQuotas, prepare } from "./apply-changes.ts";
-import { EnvoyAdmin, NO_STATS, placeAll } from "./envoy-files.ts";
+import { createEnvoyAdmin, NO_STATS, placeAll } from "./envoy-files.ts";
 import { endLeftover, endOf, startEnvoy } from "./envoy-process.ts";
 import { BOOTSTRAP_FILE } from "./render/render.ts";
 import { followFiles, loadSources, type RefusedFile, type Sources } from "./source-files.ts";
@@ -45,7 +45,7 @@ export async function serve(options: ServeOptions): Promise<number> {
   options.stop.addEventListener("abort", stop, { once: true });
   if (options.stop.aborted) stop();
 
-  const admin = new EnvoyAdmin(config.adminPort, clock);
+  const admin = createEnvoyAdmin(config.adminPort, clock);
   const over = AbortSignal.any([options.stop, ended.signal]);
   try {
     await admin.waitForVersions(inForce.rendered.versions, NO_STATS, over);

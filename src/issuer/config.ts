@@ -11,7 +11,6 @@ const Origin = z.url({ protocol: /^https?$/ }).refine((value) => URL.parse(value
   error: "must be an origin such as https://id.example.org, without a path or final slash",
 });
 
-/** An absolute URI without fragment, as RFC 8707 wants a resource to be. */
 const ResourceUri = z
   .string()
   .min(1)

@@ -104,7 +104,6 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
   });
   following.start();
   return {
-    /** Where it listens, such as `127.0.0.1:9000`. */
     address: `${config.listen.host}:${config.listen.port}`,
     close: async () => {
       await following.drain();

@@ -54,7 +54,6 @@ export const CardIdentity = z
   });
 export type CardIdentity = z.output<typeof CardIdentity>;
 
-/** A user ID, or `*:server` for every user of exactly that server. */
 const AllowedSender = z
   .string()
   .refine(

@@ -41,7 +41,6 @@ export type Quota = z.output<typeof Quota>;
 export const PublishedCard = z.strictObject({
   /** The agent, reached by the gateway alone; its card is fetched from this origin. */
   upstream: UpstreamUrl,
-  /** Where the agent itself serves its card. */
   upstreamCardPath: AbsolutePath.default("/.well-known/agent-card.json"),
   /** Public, GET, no token. */
   cardPath: AbsolutePath,
@@ -79,16 +78,7 @@ export type InvocationFile = z.output<typeof InvocationFile>;
 // Invariants: a digest stands here only after Envoy has reported every version that came of it; the file is
 // replaced whole. Published as docs/reference/schemas/gateway-state.schema.json.
 
-export const RefusalReason = z.enum([
-  /** It is not there, or may not be read. */
-  "unreadable",
-  /** It is no valid file by itself, or contradicts another. */
-  "invalid",
-  /** Envoy does not accept what was rendered from it. */
-  "refused_by_envoy",
-  /** It changes what only a new start can take up. */
-  "needs_restart",
-]);
+export const RefusalReason = z.enum(["unreadable", "invalid", "refused_by_envoy", "needs_restart"]);
 export type RefusalReason = z.output<typeof RefusalReason>;
 
 export const FollowedFile = z.enum(["invocation", "publication", "gateway"]);

@@ -18,7 +18,6 @@ import { dirname } from "node:path";
 import process from "node:process";
 import { DrawbridgeError } from "../domain/errors.ts";
 
-/** Readable by this user alone. */
 export const PRIVATE = 0o600;
 export const PUBLIC = 0o644;
 

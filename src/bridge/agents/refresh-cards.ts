@@ -36,13 +36,8 @@ const POLL_MS = 1_000;
 const CONCURRENCY = 8;
 const NAME_LENGTH_MAX = 100;
 
-interface SyncState {
-  target: AgentTarget;
-  dueAt: number;
-}
-
 export function createCardRefresh({ directory, gate, setProfile, clock, log, onError }: CardRefreshOptions) {
-  const states = new Map<GhostMxid, SyncState>();
+  const states = new Map<GhostMxid, { readonly target: AgentTarget; readonly dueAt: number }>();
   /** Whether the targets that an earlier process recorded were compared with agents.yaml. */
   let recordedChecked = false;
   const loop = new WorkLoop({ clock, round: syncDue, onError: failed, pollIntervalMs: POLL_MS });
@@ -99,7 +94,6 @@ export function createCardRefresh({ directory, gate, setProfile, clock, log, onE
   };
 }
 
-/** Whether nothing changed that trust or the name depends on. */
 function isSame(one: AgentTarget, other: AgentTarget): boolean {
   return (
     one.fingerprint === other.fingerprint &&

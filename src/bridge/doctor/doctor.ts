@@ -27,7 +27,6 @@ export interface Finding {
   /** `not_known`: it could not be examined, or not yet. */
   readonly state: "ok" | "not_known" | "failing";
   readonly found: string;
-  /** What the operator should do; undefined when all is well. */
   readonly hint: string | undefined;
 }
 
@@ -146,9 +145,11 @@ async function askBridge({ observe }: BridgeConfig): Promise<z.output<typeof Rea
   }
 }
 
-const KEY_CHECK = "keys_by_transaction";
-const RESTART = "Restart the bridge: it reads the mode at its start.";
-const OTHER_MODE = ill("bridge: encryption", "it runs in another mode", RESTART);
+const OTHER_MODE = ill(
+  "bridge: encryption",
+  "it runs in another mode",
+  "Restart the bridge: it reads the mode at its start.",
+);
 
 function examineReadiness(
   { encryption }: BridgeConfig,
@@ -166,7 +167,7 @@ function examineReadiness(
   }
   const { checks } = readiness;
   const isReady = checks.every(({ ok, blocking }) => ok || !blocking);
-  const hasKeys = checks.some(({ name }) => name === KEY_CHECK);
+  const hasKeys = checks.some(({ name }) => name === "keys_by_transaction");
   return [
     ...(isReady ? [well("bridge", "running and ready")] : []),
     // What blocks and is well is said by "ready"; of keys each link is shown.
@@ -183,7 +184,6 @@ function findingOf({ name, ok, known, found, hint }: z.output<typeof Readiness>)
   return ill(label, found ?? "no", hint ?? "Read the bridge's log.");
 }
 
-const CARD_TIMEOUT_MS = 5_000;
 /** A file may name hundreds of agents. */
 const CARDS_AT_ONCE = 16;
 
@@ -229,7 +229,7 @@ async function examineAgent(name: string, entry: AgentEntry, clock: Clock): Prom
   }
   const fetched = await fetchCard(entry.cardUrl, {
     clock,
-    timeoutMs: CARD_TIMEOUT_MS,
+    timeoutMs: PROBE_TIMEOUT_MS,
     mayBePrivate: mayBePrivate(entry, entry.cardUrl),
   });
   if (!fetched.fetched) {

@@ -52,7 +52,6 @@ export const UNCHECKED: readonly Readiness[] = [
   { name: "homeserver", ok: false, hint: "The self-check has not ended yet." },
 ];
 
-/** Checks again until all is well, or `stop` aborts. */
 export async function untilWell(
   check: () => Promise<readonly Readiness[]>,
   { clock, log, stop }: { readonly clock: Clock; readonly log: Logger; readonly stop: AbortSignal },

@@ -10,7 +10,6 @@ export interface StartingFolderOptions {
   readonly appserviceUrl: string;
   readonly listenPort: number;
   readonly observePort: number;
-  /** Name of the environment variable with the database's URL. */
   readonly databaseUrlVariable: string;
 }
 

@@ -1,4 +1,3 @@
-import { resolve } from "node:path";
 import { printableLine, shellWord } from "../../domain/printable.ts";
 import { residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
@@ -10,7 +9,6 @@ import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";
 import type { Evaluated } from "../../records/conditions/condition.ts";
-import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { openForCommand, outsideOf } from "./federation.ts";
 import { CONFIG, type DeploymentOptions, JSON_OPTION, PROBE_CONFIG } from "./options.ts";
 import { print, say } from "./output.ts";
@@ -45,13 +43,6 @@ export function printDone(
   const complete = recordFile === null ? [] : [`COMPLETE; the record verifies: ${recordFile}`];
   const text = () => [...lines(status), ...complete, nextLine(status, options)].join("\n");
   print(options, { ...done, recordFile, status }, () => `${text()}\n`);
-}
-
-/** Writes what is signed to a file for the other organisation, and returns its path. @throws DrawbridgeError `usage` */
-export function writeExport(file: string, text: string): string {
-  const path = resolve(file);
-  replacePrivateFile(path, text);
-  return path;
 }
 
 export function blockLines(blocks: readonly Block[]): readonly string[] {

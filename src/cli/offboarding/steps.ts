@@ -1,4 +1,5 @@
 import { statSync } from "node:fs";
+import { resolve } from "node:path";
 import { counterpartyIn } from "../../federation/offboarding/run/run-file.ts";
 import { complete } from "../../federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../federation/offboarding/steps/exchange.ts";
@@ -13,6 +14,7 @@ import type { RunStatus } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { readInput } from "../../runtime/read-input.ts";
+import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { stateOf } from "../federation/contain.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
@@ -23,7 +25,6 @@ import {
   printDone,
   RUN_OPTIONS,
   shownWords,
-  writeExport,
 } from "../lib/offboarding.ts";
 import { parser } from "../lib/options.ts";
 import { print, say, short } from "../lib/output.ts";
@@ -104,7 +105,8 @@ export const exportCommand = defineCommand({
 The file holds statements, signatures and content-free evidence; it may travel by any channel, and be sent again.`,
   async run([file], options) {
     const { run, text, statements } = await exportStatements(await openOffboarding(options), options.runId);
-    const path = writeExport(file, text);
+    const path = resolve(file);
+    replacePrivateFile(path, text);
     const other = counterpartyIn(run);
     print(options, { file: path, for: other, statements }, () => `${path}\n`);
     say(`Statements for ${other}: ${statements}. There: drawbridge offboarding import FILE`);
@@ -169,7 +171,7 @@ Exit code 1: something that was signed for is open, or a statement does not hold
     const { run, end } = await runSteps(context, {
       run: options.runId,
       takeIn: inbox === undefined ? undefined : whenChanged(inbox),
-      passOn: outbox === undefined ? undefined : (text) => void writeExport(outbox, text),
+      passOn: outbox === undefined ? undefined : (text) => replacePrivateFile(resolve(outbox), text),
       waitMs: options.wait * 1_000,
       before: options.before,
     });

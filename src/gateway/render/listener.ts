@@ -12,7 +12,6 @@ import { extension, socketAddress, typed } from "./resource.ts";
 /** One event each five minutes keeps a stream open; a stream has no other time limit. */
 export const STREAM_IDLE_TIMEOUT = "300s";
 
-/** A gateway's statistics are named `http.gateway.…`. */
 export const STAT_PREFIX = "gateway";
 
 function accessLog(path: string): JsonObject {

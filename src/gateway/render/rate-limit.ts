@@ -12,7 +12,6 @@ export const JWT_FILTER = "envoy.filters.http.jwt_authn";
 /** Where it leaves the verified payload in the dynamic metadata. */
 export const PAYLOAD_KEY = "p";
 
-/** The filter's name in a listener and in the routes that switch it off. */
 export const LIMIT_FILTER = "limiter";
 
 /** The key, taken from the verified token. A request without one makes none; rbac has refused it before. */
