@@ -1,11 +1,10 @@
 // The bridge's configuration: one YAML file, paths in it relative to that file.
 // docs/reference/configuration.md says what each key means; published as docs/reference/schemas/bridge.schema.json.
-import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { parseServerName } from "../domain/identifiers.ts";
 import { GhostPrefix } from "../rendered-files/agents-file.ts";
-import { ListenAddress, loadYaml } from "../runtime/load-yaml.ts";
+import { type InFolder, ListenAddress, loadConfig } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
 const MiB = 1024 * 1024;
@@ -142,13 +141,6 @@ export const BridgeConfigFile = z.strictObject({
     .prefault({}),
 });
 
-export type BridgeConfig = z.output<typeof BridgeConfigFile> & {
-  /** The folder that relative paths start from: the configuration file's own. */
-  readonly directory: string;
-};
+export type BridgeConfig = InFolder<z.output<typeof BridgeConfigFile>>;
 
-/** @throws ConfigError, DrawbridgeError `config_unreadable` */
-export function loadBridgeConfig(file: string): BridgeConfig {
-  const path = resolve(file);
-  return { ...loadYaml(BridgeConfigFile, path), directory: dirname(path) };
-}
+export const loadBridgeConfig = (file: string): BridgeConfig => loadConfig(BridgeConfigFile, file);

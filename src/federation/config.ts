@@ -2,11 +2,11 @@
 // It is this machine's own and lies outside the repository; only the registry says who is admitted.
 // Invariants: unknown keys are refused; secrets are references; relative paths start at the file's folder.
 // Published as docs/reference/schemas/federation.schema.json.
-import { dirname, resolve } from "node:path";
+import { resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { GitRevision } from "../records/format/fields.ts";
-import { ListenAddress, loadYaml } from "../runtime/load-yaml.ts";
+import { type InFolder, ListenAddress, loadConfig } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
 export const Url = z.url({ protocol: /^https?$/ });
@@ -127,14 +127,9 @@ export const FederationConfigFile = z.strictObject({
     })
     .optional(),
 });
-export type FederationConfig = z.output<typeof FederationConfigFile> & {
-  /** The folder that relative paths start from: the configuration file's own. */
-  readonly directory: string;
-  readonly file: string;
-};
+export type FederationConfig = InFolder<z.output<typeof FederationConfigFile>> & { readonly file: string };
 
 /** Paths are left as written, relative to `directory`. @throws ConfigError, DrawbridgeError `config_unreadable` */
 export function loadFederationConfig(file: string): FederationConfig {
-  const path = resolve(file);
-  return { ...loadYaml(FederationConfigFile, path), directory: dirname(path), file: path };
+  return { ...loadConfig(FederationConfigFile, file), file: resolve(file) };
 }

@@ -1,9 +1,8 @@
 // The one-machine issuer's configuration. Published as docs/reference/schemas/issuer.schema.json.
-import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { TOKEN_LIFE_S } from "../rendered-files/issuer-clients.ts";
-import { ListenAddress, loadYaml } from "../runtime/load-yaml.ts";
+import { type InFolder, ListenAddress, loadConfig } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 
 /** The `iss` is compared as a string everywhere, so it is kept as written: an origin without a path. */
@@ -34,13 +33,6 @@ export const IssuerConfigFile = z.strictObject({
   signingKeys: SecretReference,
   clientsFile: z.string().min(1).default("clients.yaml"),
 });
-export type IssuerConfig = z.output<typeof IssuerConfigFile> & {
-  /** The folder that relative paths start from: the configuration file's own. */
-  readonly directory: string;
-};
+export type IssuerConfig = InFolder<z.output<typeof IssuerConfigFile>>;
 
-/** @throws ConfigError, DrawbridgeError `config_unreadable` */
-export function loadIssuerConfig(file: string): IssuerConfig {
-  const path = resolve(file);
-  return { ...loadYaml(IssuerConfigFile, path), directory: dirname(path) };
-}
+export const loadIssuerConfig = (file: string): IssuerConfig => loadConfig(IssuerConfigFile, file);

@@ -1,6 +1,7 @@
 // Configuration files: YAML checked by a schema that refuses unknown keys.
 // Invariant: all errors of a file are reported at once, each with file, line and hint; a secret's value
 // never appears in one.
+import { dirname, resolve } from "node:path";
 import { type Document, isNode, LineCounter, parseDocument } from "yaml";
 import { z } from "zod";
 import { DrawbridgeError } from "../domain/errors.ts";
@@ -101,6 +102,18 @@ export function isMissing(issue: z.core.$ZodIssue): boolean {
 /** @throws DrawbridgeError `config_unreadable` when the file cannot be read; ConfigError when it is invalid */
 export function loadYaml<Schema extends z.ZodType>(schema: Schema, file: string): z.output<Schema> {
   return parseYaml(schema, readInput(file).toString("utf8"), file);
+}
+
+/** A configuration, with the folder that relative paths in it start from: its file's own. */
+export type InFolder<Config> = Config & { readonly directory: string };
+
+/** As `loadYaml`. */
+export function loadConfig<Schema extends z.ZodType<object>>(
+  schema: Schema,
+  file: string,
+): InFolder<z.output<Schema>> {
+  const path = resolve(file);
+  return { ...loadYaml(schema, path), directory: dirname(path) };
 }
 
 /** An address to listen on, as configuration files write it. */

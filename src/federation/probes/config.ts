@@ -1,11 +1,10 @@
 // probe.yaml: who probes an organisation from outside, and with what.
 // Invariants: secrets are references; a section that is absent leaves out its probes, and the report says so.
 // Published as docs/reference/schemas/probe.schema.json.
-import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { durationMs } from "../../domain/duration.ts";
 import { ServerNameField } from "../../domain/identifiers.ts";
-import { loadYaml } from "../../runtime/load-yaml.ts";
+import { type InFolder, loadConfig } from "../../runtime/load-yaml.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { Path, Url } from "../config.ts";
 
@@ -56,9 +55,6 @@ export const ProbeFile = z.strictObject({
   observer: User.optional(),
   arrivalTimeout: durationMs("10s", { min: "100ms" }),
 });
-export type ProbeConfig = z.output<typeof ProbeFile> & { readonly directory: string };
+export type ProbeConfig = InFolder<z.output<typeof ProbeFile>>;
 
-export function loadProbeConfig(file: string): ProbeConfig {
-  const path = resolve(file);
-  return { ...loadYaml(ProbeFile, path), directory: dirname(path) };
-}
+export const loadProbeConfig = (file: string): ProbeConfig => loadConfig(ProbeFile, file);
