@@ -142,6 +142,7 @@ export function envelope(name: string, options: Partial<NewIntakeEnvelope> = {})
     sender: "@alice:a.test" as UserId,
     originServerTs: T0,
     fingerprint: sha256(name),
+    edits: undefined,
     deadline: T0 + KEY_WAIT_MS,
     ...options,
   };

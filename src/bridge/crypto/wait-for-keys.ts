@@ -2,6 +2,8 @@
 // Invariants:
 // - an event becomes delegations only by `ledger.envelopes.derive`, under the fence of the claim;
 // - the wait ends at its deadline, after a last attempt; time in which the homeserver did not answer is added, once;
+// - a question that waited is derived with the text of its latest edit that can be read; an edit waits until its question
+//   has ended its wait;
 // - while `encryption.mode` is not `on`, nothing is read, and what waits expires at its deadline.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
@@ -15,7 +17,7 @@ import type { BridgeConfig } from "../config.ts";
 import { aboutOf, couldAsk, interpretMessages } from "../intake/interpret-messages.ts";
 import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
-import { readDecrypted } from "../intake/read-events.ts";
+import { type MessageEvent, readDecrypted } from "../intake/read-events.ts";
 import type { Admitted, Capacity } from "../ledger/admission-types.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/envelopes.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -118,16 +120,11 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   async function work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {
     // Every ghost has left, so none may read the event any more.
     if (ghosts.length === 0) return giveUp(envelope, "event_unavailable");
-    const catchup = (ghost: GhostMxid) => devices.catchup(ghost, draining);
-    const opening = await openIntakeEnvelope(
-      { devices, fetchEvent, recent, catchup },
-      envelope,
-      ghosts,
-      draining,
-    );
+    if (envelope.questionWaits) return behindQuestion(envelope);
+    const opening = await open({ envelope, ghosts }, draining);
     switch (opening.kind) {
       case "opened":
-        return derive(envelope, ghosts, opening);
+        return derive({ envelope, ghosts }, opening, draining);
       case "unreadable":
         return giveUp(envelope, opening.reason, opening.event && { ghosts, event: opening.event });
       case "not_trusted":
@@ -139,18 +136,50 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     }
   }
 
+  function open({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<Opening> {
+    const catchup = (ghost: GhostMxid) => devices.catchup(ghost, draining);
+    return openIntakeEnvelope({ devices, fetchEvent, recent, catchup }, envelope, ghosts, draining);
+  }
+
+  /** An edit is tried when its question has ended its wait; the question's derivation takes it along. */
+  async function behindQuestion(envelope: ClaimedIntakeEnvelope): Promise<void> {
+    const now = clock.now();
+    const prolonged = now >= envelope.deadline;
+    await ledger.envelopes.defer(envelope, now + backoffMs(RETRY, envelope.attempts), {
+      requested: false,
+      prolonged,
+    });
+  }
+
+  /** The latest edit of the same question that comes after the envelope and can be opened now. */
+  async function laterEdit(
+    { envelope, ghosts }: Claim,
+    draining: AbortSignal | undefined,
+  ): Promise<MessageEvent | undefined> {
+    for (const later of await ledger.envelopes.laterEdits(envelope)) {
+      const opening = await open({ envelope: later, ghosts }, draining);
+      if (opening.kind !== "opened") continue;
+      const { message } = readDecrypted(opening.event, opening.inside);
+      if (message !== undefined && message.replaces === later.edits && couldAsk(message)) return message;
+    }
+    return undefined;
+  }
+
   async function derive(
-    envelope: ClaimedIntakeEnvelope,
-    ghosts: readonly GhostMxid[],
+    { envelope, ghosts }: Claim,
     { event, inside, by }: Extract<Opening, { kind: "opened" }>,
+    draining: AbortSignal | undefined,
   ): Promise<void> {
     const { byGhost, partnerGhosts } = await agents.current();
     const { message } = readDecrypted(event, inside);
-    const candidates = message !== undefined && couldAsk(message) ? [message] : [];
-    const about = aboutOf(candidates, partnerGhosts);
+    const edit = await laterEdit({ envelope, ghosts }, draining);
+    // Of the edits of one question the last one counts.
+    const isOutdated = envelope.edits !== undefined && edit !== undefined;
+    const readable = message !== undefined && couldAsk(message) && !isOutdated ? [message] : [];
+    const about = aboutOf(readable, partnerGhosts);
     const now = clock.now();
     const asked = {
-      candidates,
+      candidates: edit === undefined || isOutdated ? readable : [...readable, edit],
       reactions: [],
       waiting: [],
       deadline: 0,
@@ -171,6 +200,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     observe.derived(admitted);
     note(log, envelope, "derived", { by: end, delegations: admitted.admitted });
     if (envelope.keyRequests > 0) await requests.keyCame({ ghosts, event });
+    if (edit !== undefined) await keysCame([envelope.room]);
   }
 
   /** Keys that were requested for it are requested no more, unless another event waits for them. */

@@ -1,7 +1,7 @@
 // From events to delegations: which message asks which ghost. Pure.
-// Invariants: only a person's text or file asks an agent; edits, notices, messages marked as automated, of ghosts (own and
-// partners') or redacted in the same transaction never do; plain text in an encrypted room counts only where the
-// configuration allows it; what cannot be opened yet keeps its position there as an intake envelope.
+// Invariants: only a person's text or file asks an agent; notices, messages marked as automated, of ghosts (own and
+// partners') or redacted in the same transaction never do; an edit changes the text of its question alone; plain text in an
+// encrypted room counts only where the configuration allows it; what cannot be opened yet keeps its position there as an intake envelope.
 import {
   type EventId,
   type GhostMxid,
@@ -20,6 +20,7 @@ import {
   type NewAnswer,
   type NewCancel,
   type NewDelegation,
+  type NewEdit,
   type NewNotice,
   type Posted,
   type RoomStateEvent,
@@ -35,6 +36,7 @@ import {
   redactedIn,
 } from "./cancellations.ts";
 import { agentTurnOf, answerByReaction, answerIn, contextOf, endedQuestion } from "./continued-exchanges.ts";
+import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, questionTextOf } from "./question-text.ts";
@@ -117,6 +119,7 @@ export function aboutOf(
   reactions: readonly ReactionEvent[] = [],
 ): About {
   const related = new Set<EventId>(reactions.map(({ reactsTo }) => reactsTo));
+  for (const { replaces } of [...candidates, ...waiting]) if (replaces !== undefined) related.add(replaces);
   const threads = new Map<string, NonNullable<About["threads"]>[number]>();
   for (const { room, sender, inReplyTo, threadRoot } of candidates) {
     if (inReplyTo !== undefined) related.add(inReplyTo);
@@ -190,6 +193,7 @@ export function interpretMessages(
   const delegations: NewDelegation[] = [];
   const answers: NewAnswer[] = [];
   const cancels: NewCancel[] = [];
+  const edits: NewEdit[] = [];
   const notices: NewNotice[] = [];
   const open = new Set(known.openQuestions.map(({ delegation }) => delegation));
   const nameOf = (ghost: GhostMxid) => targets.get(ghost)?.entry.displayName;
@@ -217,13 +221,23 @@ export function interpretMessages(
   const envelopes = waiting
     // An unknown room counts as one with a ghost: the homeserver sends only events of such rooms.
     .filter(({ room }) => known.ghostsIn.get(room)?.size !== 0)
-    .map(({ position, event, room, sender, originServerTs, fingerprint }) => {
-      return { position, event, room, sender, originServerTs, fingerprint, deadline };
+    .filter(
+      (one) =>
+        one.replaces === undefined ||
+        (one.isOpened !== true && editedBy(one, known.subjects).length > 0) ||
+        editsWaiting(one, [...known.waiting, ...waiting.filter(({ replaces }) => replaces === undefined)]),
+    )
+    .map(({ position, event, room, sender, originServerTs, fingerprint, replaces: edits }) => {
+      return { position, event, room, sender, originServerTs, fingerprint, edits, deadline };
     });
   for (const message of candidates) {
     const { position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest } = message;
     const isPlain = indexDigest === undefined;
     if (isPlain && !plainInEncrypted && known.encryptedRooms.has(room)) continue;
+    if (message.replaces !== undefined) {
+      edits.push(...editsOf(message, known.subjects, delegations, nameOf));
+      continue;
+    }
     const isForgotten = originServerTs < known.forgottenBefore;
     const command = COMMANDS.get(message.body.trim());
     if (command !== undefined) {
@@ -277,5 +291,5 @@ export function interpretMessages(
       });
     }
   }
-  return { delegations, answers, cancels, notices, envelopes };
+  return { delegations, answers, cancels, edits, notices, envelopes };
 }

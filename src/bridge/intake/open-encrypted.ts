@@ -35,6 +35,8 @@ export interface Decryptor {
 
 export interface WaitingEvent extends EncryptedEvent {
   readonly fingerprint: Buffer;
+  /** It is an edit that opened: it waits only for its question. */
+  readonly isOpened?: boolean;
   /** No machine of its ghosts has answered. */
   readonly isUntried?: boolean;
 }
@@ -42,7 +44,7 @@ export interface WaitingEvent extends EncryptedEvent {
 export interface OpenedEvents {
   readonly messages: readonly MessageEvent[];
   readonly malformed: readonly MalformedEvent[];
-  /** To be tried again: their key is missing, or their sender's device is not trusted yet. */
+  /** To be tried again: their key is missing, their sender's device is not trusted yet, or their question waits. */
   readonly waiting: readonly WaitingEvent[];
   readonly opened: number;
   /** Their rooms: keys are not missing there any more. */
@@ -105,6 +107,10 @@ export async function openEncrypted(
     rooms.push(event.room);
     const read = readDecrypted(event, result);
     if (read.message !== undefined) messages.push(read.message);
+    if (read.message !== undefined && event.replaces !== undefined && mayHoldUp(ghosts, event, targets)) {
+      const fingerprint = eventFingerprint(event.raw);
+      if (fingerprint !== undefined) waiting.push({ ...event, fingerprint, isOpened: true });
+    }
     if (read.malformed !== undefined) malformed.push(read.malformed);
   }
   return { messages, malformed, waiting, opened: rooms.length, decryptedIn: [...new Set(rooms)] };

@@ -28,6 +28,8 @@ export interface MessageEvent extends RoomEvent {
   readonly threadRoot: EventId | undefined;
   /** The event replied to, unless it only stands there for clients that know no threads. */
   readonly inReplyTo: EventId | undefined;
+  /** The event whose text it replaces: an edit. `body` is the new text then. */
+  readonly replaces: EventId | undefined;
   readonly isAutomated: boolean;
   readonly sentAs: TransactionId | undefined;
   /** Of a message that stood in a ciphertext: the same for each replay of that ciphertext. */
@@ -51,11 +53,13 @@ export interface MembershipEvent extends RoomEvent {
 export interface EncryptedEvent extends RoomEvent {
   readonly type: "encrypted";
   readonly raw: UnknownObject;
+  /** The relation is outside the ciphertext, so that an edit is recognised without a key. */
+  readonly replaces: EventId | undefined;
   readonly isAutomated: boolean;
   readonly sentAs: TransactionId | undefined;
 }
 
-/** An event the bridge has no use for, such as an edit: it neither asks anything nor changes what was asked. */
+/** An event the bridge has no use for. */
 interface OtherEvent extends RoomEvent {
   readonly type: "other";
 }
@@ -190,22 +194,35 @@ function relationOf(content: UnknownObject, type: string): UnknownObject | undef
   return isObject(relation) && relation["rel_type"] === type ? relation : undefined;
 }
 
-/** Of an encrypted event the relation stands outside the ciphertext, so that an edit is recognised without a key. */
+const replacedBy = (content: UnknownObject) => parseEventId(relationOf(content, "m.replace")?.["event_id"]);
+
 function isEdit(content: UnknownObject): boolean {
   return "m.new_content" in content || relationOf(content, "m.replace") !== undefined;
 }
 
+/**
+ * An edit that names no event, or gives no new text, is an event without a use.
+ * @param outside of an encrypted one: what it replaces by a relation that stands outside its content
+ */
 function readMessage(
   common: RoomEvent,
   content: UnknownObject,
-  isEncrypted: boolean,
+  outside?: Pick<EncryptedEvent, "replaces">,
 ): MessageEvent | OtherEvent {
+  const own = replacedBy(content);
+  const other = outside?.replaces;
+  const isReplacement = isEdit(content) || other !== undefined;
+  const shown = isReplacement ? content["m.new_content"] : content;
+  const replaces = isReplacement && (own ?? other) === (other ?? own) ? (own ?? other) : undefined;
   // A redacted message has no content left, and is not malformed.
-  if (Object.keys(content).length === 0 || isEdit(content)) return { ...common, type: "other" };
-  const { msgtype, body } = content;
+  const isEmpty = Object.keys(content).length === 0;
+  if (isEmpty || !isObject(shown)) return { ...common, type: "other" };
+  const { msgtype, body } = shown;
+  const isReadable = replaces !== undefined && typeof msgtype === "string" && typeof body === "string";
+  if (isReplacement && !isReadable) return { ...common, type: "other" };
   if (typeof msgtype !== "string") throw new Malformed("msgtype");
   if (typeof body !== "string") throw new Malformed("body");
-  const attached = readAttachment(content, isEncrypted);
+  const attached = readAttachment(shown, outside !== undefined);
   return {
     ...common,
     type: "message",
@@ -213,11 +230,12 @@ function readMessage(
     body: attached?.caption ?? body,
     attachment: attached?.attachment,
     mentions: readMentions(content),
-    leading: leadingMention(content),
+    leading: leadingMention(shown),
     isAutomated: isMarkedAutomated(content),
     sentAs: transactionIdIn(content),
     indexDigest: undefined,
     ...readRelations(content),
+    replaces,
   };
 }
 
@@ -256,9 +274,12 @@ function readEncrypted(
   content: UnknownObject,
 ): EncryptedEvent | OtherEvent {
   // A redacted one has no ciphertext left.
-  if (Object.keys(content).length === 0 || isEdit(content)) return { ...common, type: "other" };
+  const replaces = replacedBy(content);
+  if (Object.keys(content).length === 0 || (isEdit(content) && replaces === undefined)) {
+    return { ...common, type: "other" };
+  }
   const isAutomated = isMarkedAutomated(content);
-  return { ...common, type: "encrypted", raw, isAutomated, sentAs: transactionIdIn(content) };
+  return { ...common, type: "encrypted", raw, replaces, isAutomated, sentAs: transactionIdIn(content) };
 }
 
 function readEvent(raw: unknown, position: number): ReadableEvent {
@@ -267,7 +288,7 @@ function readEvent(raw: unknown, position: number): ReadableEvent {
   const { type, content, ...common } = readCommon(raw, position);
   switch (type) {
     case "m.room.message":
-      return readMessage(common, content, false);
+      return readMessage(common, content);
     case "m.reaction":
       return readReaction(common, content);
     case "m.room.member":
@@ -324,9 +345,9 @@ export function readDecrypted(
   inside: Inside,
 ): { readonly message?: MessageEvent; readonly malformed?: MalformedEvent } {
   if (inside.type !== "m.room.message") return {};
-  const { raw: _raw, isAutomated, type: _type, ...common } = event;
+  const { raw: _raw, replaces, isAutomated, type: _type, ...common } = event;
   try {
-    const read = readMessage(common, inside.content, true);
+    const read = readMessage(common, inside.content, { replaces });
     if (read.type !== "message") return {};
     return {
       message: {

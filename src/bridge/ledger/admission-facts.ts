@@ -1,6 +1,14 @@
 // The facts that a derivation needs about rooms, and about the events that others refer to; used message indices.
 import type { EventId, GhostMxid, RoomId, ServerName } from "../../domain/identifiers.ts";
-import type { About, KnownFacts, NewAnswer, OpenQuestion, RecentAnswer, Subject } from "./admission-types.ts";
+import type {
+  About,
+  KnownFacts,
+  NewAnswer,
+  OpenQuestion,
+  RecentAnswer,
+  Subject,
+  WaitingQuestion,
+} from "./admission-types.ts";
 import { openOptions } from "./agent-questions.ts";
 import type { KnownPlaces } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
@@ -51,6 +59,9 @@ const KNOWN_RELATED = statement("known_related_facts")`
          (SELECT d.id FROM bridge_delegations d WHERE d.room_id = a.room AND d.thread_root = a.root
             AND d.ghost_mxid = a.ghost ORDER BY d.sender_mxid DESC, d.id DESC LIMIT 1)), root, NULL FROM asked a
      ) about JOIN bridge_delegations d ON d.id = about.id) AS subjects,
+    (SELECT json_agg(json_build_object('event', matrix_event_id, 'room', room_id, 'sender', sender_mxid))
+       FROM (SELECT * FROM bridge_encrypted_intake WHERE matrix_event_id = ANY ($2) OFFSET 0) named
+       WHERE state = 'awaiting_key' AND edits_event_id IS NULL) AS waiting,
     (SELECT json_agg(json_strip_nulls(json_build_object('room', d.room_id, 'event', d.matrix_event_id,
          'threadRoot', d.thread_root, 'sender', d.sender_mxid, 'agentTurn', d.agent_turn, 'isPending', d.terminal_at IS NULL, 'said', ARRAY (
            SELECT s.event_id FROM bridge_sends s WHERE s.delegation_id = d.id AND s.event_id IS NOT NULL
@@ -84,6 +95,7 @@ export interface KnownRow extends KnownPlaces {
   readonly partners?: readonly (readonly [RoomId, ServerName])[] | null;
   readonly answers?: readonly RecentAnswer[] | null;
   readonly subjects?: readonly Subject[] | null;
+  readonly waiting?: readonly WaitingQuestion[] | null;
   readonly questions?: readonly (Omit<OpenQuestion, "options"> & { readonly options?: string })[] | null;
 }
 
@@ -137,6 +149,7 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
     partnersIn,
     directWith,
     subjects: row.subjects ?? [],
+    waiting: row.waiting ?? [],
     recentAnswers: row.answers ?? [],
     openQuestions: (row.questions ?? []).map(({ options: sealed, ...question }) => {
       const { source: event, ghost } = question;

@@ -66,6 +66,8 @@ export interface NewDelegation extends RoomEvent {
 export interface NewIntakeEnvelope extends RoomEvent {
   /** SHA-256 of the event as the homeserver gave it; the event that is fetched again later must have the same. */
   readonly fingerprint: Buffer;
+  /** The question whose text it replaces; undefined when it is no edit. */
+  readonly edits: EventId | undefined;
   /** When it expires, milliseconds since the Unix epoch. */
   readonly deadline: number;
 }
@@ -76,6 +78,21 @@ export interface NewAnswer extends NewCancel, Prompt, Omit<DelegationEvents, "se
 export interface NewCancel extends Partial<Pick<NewDelegation, "indexDigest">> {
   readonly delegation: string;
   readonly event: EventId;
+}
+
+/** A new text of a question, by the person who asked it. */
+export interface NewEdit {
+  /** Undefined of a question that is admitted with it. */
+  readonly delegation: string | undefined;
+  readonly source: EventId;
+  readonly ghost: GhostMxid;
+  readonly event: EventId;
+  readonly room: RoomId;
+  readonly sender: UserId;
+  /** As of a new delegation. */
+  readonly indexDigest: Buffer | undefined;
+  readonly prompt: string;
+  readonly attachment?: Attachment | undefined;
 }
 
 /** An event that a ghost sent, as it came back from the homeserver. */
@@ -151,6 +168,9 @@ export interface Subject extends DelegationEvents {
   readonly endedBy: TerminalReason | undefined;
 }
 
+/** An event that waits for its key, which may ask something. */
+export type WaitingQuestion = Pick<NewIntakeEnvelope, "event" | "room" | "sender">;
+
 export interface KnownFacts {
   /** Whether an event that was sent before this was handled is not remembered any more. */
   readonly forgottenBefore: number;
@@ -169,6 +189,8 @@ export interface KnownFacts {
    * somebody else.
    */
   readonly subjects: readonly Subject[];
+  /** Those of the related events that wait for their keys in intake envelopes. */
+  readonly waiting: readonly WaitingQuestion[];
   readonly recentAnswers: readonly RecentAnswer[];
   readonly openQuestions: readonly OpenQuestion[];
 }
@@ -182,6 +204,7 @@ export interface Derived {
   readonly delegations: readonly NewDelegation[];
   readonly answers: readonly NewAnswer[];
   readonly cancels: readonly NewCancel[];
+  readonly edits?: readonly NewEdit[];
   readonly envelopes: readonly NewIntakeEnvelope[];
   readonly notices: readonly NewNotice[];
 }
@@ -190,7 +213,7 @@ export interface Derived {
 export interface About {
   /** Rooms of every event that may become a delegation or an intake envelope. */
   readonly rooms: readonly RoomId[];
-  /** Events that those reply to, and roots of their threads. */
+  /** Events that those reply to or replace, and roots of their threads. */
   readonly related: readonly EventId[];
   readonly threads?: readonly { readonly room: RoomId; readonly root: EventId; readonly sender: UserId }[];
   /** How the ghosts of partners are named; absent unless an event asks for what only one bridge is to answer. */

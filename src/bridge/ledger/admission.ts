@@ -25,6 +25,7 @@ import { cancelDelegations, cancelRedacted } from "./cancellation.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
+import { editedAtOnce, editQuestions } from "./edits.ts";
 import { keysFound } from "./envelopes.ts";
 import { CLAIMED_COLUMNS, type ClaimedDelegation, type DelegationRow, toClaimed } from "./leases.ts";
 import { refusals, writeNotices } from "./notices.ts";
@@ -102,12 +103,12 @@ const WRITE_WITH_REFUSALS = statement("admit_with_refusals")`
 const WRITE_ENVELOPES = statement("admit_envelopes")`
   INSERT INTO bridge_encrypted_intake
     (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id, ingress, intake_fingerprint, deadline,
-     room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
-  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, seq,
+     edits_event_id, room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
+  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, edits, seq,
     CASE WHEN denied IS NULL THEN 'awaiting_key' ELSE 'denied' END, CASE WHEN denied IS NULL THEN $3::timestamptz END,
     $3, CASE WHEN denied IS NOT NULL THEN $3::timestamptz END, denied
   FROM unnest($4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bytea[], $10::bigint[],
-    $11::text[]) AS u (deadline, event, room, sender, ts, fingerprint, seq, denied)`;
+    $11::text[], $12::text[]) AS u (deadline, event, room, sender, ts, fingerprint, seq, denied, edits)`;
 
 const WRITE_MALFORMED = statement("admit_malformed")`
   INSERT INTO bridge_malformed_events (event_sha256, transaction_id, reason, matrix_event_id, room_id, received_at)
@@ -148,6 +149,7 @@ async function admitOn(
   client: PoolClient,
   keys: ContentKeys,
   noticeIntervalMs: number,
+  roomGateMs: number,
   refuseEncryptedRooms: boolean,
   admission: Admission,
   slotFor: NonNullable<Admission["slotFor"]>,
@@ -185,12 +187,14 @@ async function admitOn(
     answers: found.answers.filter(isFresh),
     envelopes: found.envelopes.filter(isFresh),
     cancels: found.cancels.filter(isFresh),
+    edits: (found.edits ?? []).filter(isFresh),
     notices: found.notices.filter(({ event, source }) => fresh.has(event ?? source)),
   };
   // Before the rooms are locked, as delegations are everywhere.
-  const done = await changeAsked(client, keys, derived, all, receivedAt);
-  const open = await countOpen(client, row, derived, admission.capacity);
-  const placed = place(derived, row, done.indices, open, admission.capacity);
+  const done = await changeAsked(client, keys, derived, all, receivedAt, roomGateMs);
+  const asked = { delegations: done.delegations, envelopes: derived.envelopes };
+  const open = await countOpen(client, row, asked, admission.capacity);
+  const placed = place(asked, row, done.indices, open, admission.capacity);
   const { jobs, envelopes } = placed;
   const denied = jobs.filter((job) => job.denied !== null).length;
   const envelopesDenied = envelopes.filter((envelope) => envelope.denied !== null).length;
@@ -235,25 +239,30 @@ async function admitOn(
 }
 
 /**
- * Records what was derived for earlier questions: answers and cancellations. Whatever a ciphertext means, it means it once:
- * who repeats one can neither ask, answer nor cancel by it.
+ * Records what was derived for earlier questions: answers, cancellations and edits. Whatever a ciphertext means, it means it
+ * once: who repeats one can neither ask, answer, edit nor cancel by it.
  * @param order events in the order in which they came
+ * @returns the new delegations, edited, and what has come of the rest
  */
 export async function changeAsked(
   on: Queryable,
   keys: ContentKeys,
-  { delegations, answers, cancels }: Omit<Derived, "envelopes" | "notices">,
+  { delegations, answers, cancels, edits = [] }: Omit<Derived, "envelopes" | "notices">,
   order: readonly EventId[],
   now: number,
+  roomGateMs: number,
 ) {
-  const uses = [...delegations, ...answers, ...cancels];
+  const uses = [...delegations, ...answers, ...cancels, ...edits];
   const indices = await indexOwners(on, uses, order);
   const isOwn = (one: (typeof uses)[number]) => isFirstUse(indices, one);
   const own = answers.filter(isOwn);
   const tooLate = await recordAnswers(on, keys, own, now);
   const canceled = cancels.filter(isOwn).map(({ delegation }) => delegation);
   const { marked, notices } = await cancelDelegations(on, "sender_canceled", canceled, now);
+  const ownEdits = edits.filter(isOwn);
+  await editQuestions(on, keys, ownEdits, now, roomGateMs);
   return {
+    delegations: editedAtOnce(delegations, ownEdits),
     ...{ uses, indices, canceled: marked, notices: [...tooLate, ...notices] },
     answers: own.length - tooLate.length,
   };
@@ -315,7 +324,17 @@ async function writeEnvelopes(
     ingress,
     toTime(receivedAt),
     placed.map(({ deadline }) => toTime(deadline)),
-    ...columnsOf(placed, "event", "room", "sender", "originServerTs", "fingerprint", "seq", "denied"),
+    ...columnsOf(
+      placed,
+      "event",
+      "room",
+      "sender",
+      "originServerTs",
+      "fingerprint",
+      "seq",
+      "denied",
+      "edits",
+    ),
   ]);
 }
 
@@ -327,10 +346,12 @@ async function writeMalformed(
   await rows(client, WRITE_MALFORMED, [transactionId, toTime(receivedAt), ...events]);
 }
 
+/** @param roomGateMs how long a head that does not get on may hold its room */
 export function createIntake(
   pool: Pool,
   keys: ContentKeys,
   noticeIntervalMs: number,
+  roomGateMs: number,
   refuseEncryptedRooms: boolean,
 ) {
   return {
@@ -346,7 +367,7 @@ export function createIntake(
       const slotFor: Admission["slotFor"] = (...question) => (slot ??= admission.slotFor?.(...question));
       try {
         admitted = await inRooms(pool, roomIds, (client) =>
-          admitOn(client, keys, noticeIntervalMs, refuseEncryptedRooms, admission, slotFor),
+          admitOn(client, keys, noticeIntervalMs, roomGateMs, refuseEncryptedRooms, admission, slotFor),
         );
       } finally {
         slot?.end(admitted?.claimed);

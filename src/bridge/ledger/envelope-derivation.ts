@@ -16,7 +16,12 @@ import { sealPrompt } from "./prompts.ts";
 import { settlePlaces } from "./room-order.ts";
 
 const PLACE_OF = statement("place_of_envelope")`
-  SELECT room_seq FROM bridge_encrypted_intake
+  SELECT room_seq, EXISTS (
+    SELECT FROM bridge_encrypted_intake o
+    WHERE o.room_id = e.room_id AND o.sender_mxid = e.sender_mxid AND o.edits_event_id = e.edits_event_id
+      AND o.state = 'derived'
+      AND (o.origin_server_ts, o.matrix_event_id) > (e.origin_server_ts, e.matrix_event_id)) AS outdated
+  FROM bridge_encrypted_intake e
   WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key' FOR UPDATE`;
 
 const TAKE_PLACE = statement("take_place")`
@@ -64,12 +69,13 @@ const DERIVE = statement("derive_envelope")`
   )
   SELECT count(*)::int AS touched FROM ended`;
 
-/** `derive` is of the decrypted event; the `envelopes` that it returns must be empty. */
+/** `derive` is of the decrypted event, and of an edit that was opened with it; the `envelopes` that it returns must be empty. */
 export type Derivation = Pick<Admission, "about" | "derive" | "capacity">;
 
 async function deriveOn(
   client: PoolClient,
   keys: ContentKeys,
+  roomGateMs: number,
   envelope: ClaimedIntakeEnvelope,
   { about, derive, capacity }: Derivation,
   now: number,
@@ -77,7 +83,7 @@ async function deriveOn(
 ): Promise<Work<Admitted>> {
   const { event, fence } = envelope;
   const lost = () => leaseLost(`the intake envelope of ${event}`);
-  const [own] = await rows<{ room_seq: string | null }>(client, PLACE_OF, [event, fence]);
+  const [own] = await rows<{ room_seq: string | null; outdated: boolean }>(client, PLACE_OF, [event, fence]);
   if (own === undefined) throw lost();
   const seq =
     own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
@@ -88,10 +94,13 @@ async function deriveOn(
     delegations: derived.delegations.filter((job) => isOfEvent(job) && job.room === envelope.room),
     answers: derived.answers.filter(isOfEvent),
     cancels: derived.cancels.filter(isOfEvent),
+    edits: (derived.edits ?? []).filter(
+      (one) => one.delegation === undefined || (isOfEvent(one) && !own.outdated),
+    ),
   };
-  const done = await changeAsked(client, keys, given, [event], now);
-  const { indices } = done;
-  const arrived = { ...given, envelopes: [] };
+  const done = await changeAsked(client, keys, given, [event], now, roomGateMs);
+  const { delegations, indices } = done;
+  const arrived = { delegations, envelopes: [] };
   const open = await countOpen(client, row, arrived, capacity);
   const { jobs } = place(
     arrived,
@@ -128,12 +137,17 @@ async function deriveOn(
   };
 }
 
-export function createEnvelopeDerivation(pool: Pool, keys: ContentKeys, noticeIntervalMs: number) {
+export function createEnvelopeDerivation(
+  pool: Pool,
+  keys: ContentKeys,
+  roomGateMs: number,
+  noticeIntervalMs: number,
+) {
   return {
     /** @throws DrawbridgeError `lease_lost` */
     derive: (envelope: ClaimedIntakeEnvelope, derivation: Derivation, now: number): Promise<Admitted> =>
       inRooms(pool, [envelope.room], (client) =>
-        deriveOn(client, keys, envelope, derivation, now, noticeIntervalMs),
+        deriveOn(client, keys, roomGateMs, envelope, derivation, now, noticeIntervalMs),
       ),
   };
 }

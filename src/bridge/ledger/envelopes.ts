@@ -27,6 +27,8 @@ export interface ClaimedIntakeEnvelope extends Omit<NewIntakeEnvelope, "position
   readonly fence: string;
   /** Its place in the room's queue; undefined once the room has continued without it. */
   readonly place: number | undefined;
+  /** Whether the question that it edits still waits for its key itself. */
+  readonly questionWaits: boolean;
   readonly ingress: Ingress;
   readonly attempts: number;
   readonly keyRequests: number;
@@ -36,7 +38,11 @@ export interface ClaimedIntakeEnvelope extends Omit<NewIntakeEnvelope, "position
 const COLUMNS = `
   e.matrix_event_id AS event, e.fence, e.room_id AS room, e.room_seq::float8 AS place,
   e.sender_mxid AS sender, e.origin_server_ts::float8 AS "originServerTs", e.intake_fingerprint AS fingerprint,
-  e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline`;
+  e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline,
+  e.edits_event_id AS edits, EXISTS (
+    SELECT FROM bridge_encrypted_intake q
+    WHERE q.matrix_event_id = e.edits_event_id AND q.room_id = e.room_id AND q.state = 'awaiting_key'
+  ) AS "questionWaits"`;
 
 const CLAIM = statement("claim_envelopes")`
   WITH due AS MATERIALIZED (
@@ -49,6 +55,15 @@ const CLAIM = statement("claim_envelopes")`
   UPDATE bridge_encrypted_intake e SET due_at = $3, holder = $4, woken_at = NULL, fence = e.fence + 1
   FROM due WHERE e.matrix_event_id = due.matrix_event_id
   RETURNING ${COLUMNS}`;
+
+/** How many of the edits that wait are tried at once, from the latest. */
+const LATER_MAX = 3;
+
+const LATER_EDITS = statement("later_edits")`
+  SELECT ${COLUMNS} FROM bridge_encrypted_intake e
+  WHERE e.room_id = $1 AND e.sender_mxid = $2 AND e.edits_event_id = $3 AND e.state = 'awaiting_key'
+    AND (e.origin_server_ts, e.matrix_event_id) > ($4::bigint, $5)
+  ORDER BY e.origin_server_ts DESC, e.matrix_event_id DESC LIMIT ${LATER_MAX}`;
 
 // The places of what still awaits its key after the time that it may hold its room. Only under the rooms' locks,
 // because it computes the room's gate.
@@ -204,6 +219,12 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeInte
       const values = [event, fence, toTime(wakeAt), requested ? 1 : 0, prolonged, roomGateMs];
       const touched = await rows(pool, DEFER, values);
       if (touched.length !== 1) throw leaseLost(`the intake envelope of ${event}`);
+    },
+
+    /** The edits that wait and come after it, of the question that it asks or edits; the latest is first. */
+    laterEdits({ room, sender, edits, event, originServerTs }: ClaimedIntakeEnvelope) {
+      const after = edits === undefined ? [event, 0, ""] : [edits, originServerTs, event];
+      return entities<ClaimedIntakeEnvelope>(pool, LATER_EDITS, [room, sender, ...after]);
     },
 
     async wake(roomIds: readonly RoomId[], now: number): Promise<number> {

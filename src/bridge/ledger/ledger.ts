@@ -40,7 +40,7 @@ export function createLedger(
   { noticeIntervalMs, roomGateMs, isGhost, servesEncryptedRooms = false }: LedgerOptions,
 ) {
   return {
-    intake: createIntake(pool, keys, noticeIntervalMs, !servesEncryptedRooms),
+    intake: createIntake(pool, keys, noticeIntervalMs, roomGateMs, !servesEncryptedRooms),
     delegations: {
       ...createLeases(pool, keys, roomGateMs),
       ...createTransitions(pool, noticeIntervalMs),
@@ -50,7 +50,7 @@ export function createLedger(
     },
     envelopes: {
       ...createIntakeEnvelopes(pool, roomGateMs, noticeIntervalMs),
-      ...createEnvelopeDerivation(pool, keys, noticeIntervalMs),
+      ...createEnvelopeDerivation(pool, keys, roomGateMs, noticeIntervalMs),
     },
     notices: createNotices(pool),
     statuses: createStatuses(pool, keys),

@@ -324,6 +324,8 @@ CREATE TABLE bridge_encrypted_intake (
   ingress text NOT NULL CHECK (ingress IN ('transaction', 'recovered')),
   -- Of the event as it arrived. The event that is fetched again later must have the same fingerprint.
   intake_fingerprint bytea NOT NULL CHECK (octet_length(intake_fingerprint) = 32),
+  -- The event whose text it replaces; NULL: it is no edit.
+  edits_event_id text,
   -- NULL once its room has continued without it.
   room_seq bigint,
   state text NOT NULL CHECK (state IN ('awaiting_key', 'derived', 'denied', 'expired')),

@@ -171,6 +171,7 @@ describe("a question from the agent", () => {
         isAutomated: false,
       },
       ...{ threadRoot: undefined, inReplyTo: (await lastSent("question")) as EventId, sentAs: undefined },
+      replaces: undefined,
       indexDigest: Buffer.alloc(32, 1),
     };
     const { byGhost } = await harness.deps.directory.current();

@@ -34,43 +34,6 @@ describe("which events ask a ghost", () => {
     assert.equal((await fixture.rows("SELECT 1 FROM bridge_malformed_events")).length, 0);
   });
 
-  it("an edit changes no question and asks nothing, by a mention, in a direct room or in a thread [INT-6]", async (t) => {
-    const fixture = await intakeFixture(t);
-    const replaces = (id: string) => ({ "m.relates_to": { rel_type: "m.replace", event_id: id } });
-    const edit = (id: string, of: string, changes = {}) => {
-      const content = { msgtype: "m.text", body: "changed", "m.mentions": { user_ids: [ghost("docs")] } };
-      return question(id, changes, { ...content, ...replaces(of), "m.new_content": content });
-    };
-    const direct = { room_id: "!dm" };
-    await fixture.events(
-      "t1",
-      member(ghost("docs"), "invite", { ...direct, sender: "@alice:a.test" }, { is_direct: true }),
-      member(ghost("docs"), "join", direct),
-      member("@alice:a.test", "join", direct),
-      question("q"),
-      edit("at-once", "$q"),
-    );
-    const thread = { rel_type: "m.thread", event_id: "$q" };
-    await fixture.events(
-      "t2",
-      edit("later", "$q"),
-      edit("of-nothing", "$unknown"),
-      edit("in-direct-room", "$unknown", direct),
-      question("without-text", direct, replaces("$q")),
-      question("in-thread", {}, { "m.relates_to": thread, "m.new_content": { body: "changed" } }),
-    );
-    const claimed = await fixture.claim({ now: Date.now() + 3_600_000 });
-    assert.deepEqual(
-      claimed.map(({ sourceEventId, prompt }) => [sourceEventId, prompt?.text]),
-      [["$q", "question q"]],
-    );
-    assert.deepEqual(await jobs(fixture), ["$q"]);
-    const handled = await fixture.rows(
-      "SELECT 1 FROM bridge_handled_events WHERE matrix_event_id = '$later'",
-    );
-    assert.equal(handled.length, 1, "it is handled, so that no catchup looks at it again");
-  });
-
   it("messages of a partner's ghosts, and what is marked as automated, never trigger [INT-6]", async (t) => {
     const fixture = await intakeFixture(t);
     const marked = (id: string, mark: Record<string, unknown>) => question(id, {}, mark);

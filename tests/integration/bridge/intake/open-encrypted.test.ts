@@ -240,26 +240,91 @@ describe("encrypted events at intake", () => {
     );
   });
 
-  it("an encrypted edit changes no question, asks nothing and takes no place, also as a copy without its relation [INT-6] [ENC-9]", async (t) => {
-    const fixture = await setUp(t);
-    const edit = (id: string, session?: string) => {
-      const inside = { body: "* which?", "m.new_content": { msgtype: "m.text", body: "which?" } };
-      const event = sealed(id, {}, inside, session);
-      const relation = { "m.relates_to": { rel_type: "m.replace", event_id: "$q" } };
+  describe("an encrypted edit", () => {
+    /** The relation stands outside the ciphertext, the new text inside. */
+    const edit = (id: string, of: string, body: string, changes: object = {}, session?: string) => {
+      const inside = { body: `* ${body}`, "m.new_content": { msgtype: "m.text", body } };
+      const event = sealed(id, { ...changes }, inside, session);
+      const relation = { "m.relates_to": { rel_type: "m.replace", event_id: `$${of}` } };
       return { ...event, content: { ...event.content, ...relation } };
     };
-    await fixture.put("t1", JSON.stringify({ events: [sealed("q"), edit("e1")], ...keyFor() }));
-    const { ciphertext } = edit("e1").content;
-    await fixture.events("t2", edit("e2"), edit("keyless", "session-2"), {
-      ...sealed("copy"),
-      content: { ...sealed("copy").content, ciphertext },
+    const prompts = async ({ claim }: IntakeFixture) => {
+      const claimed = await claim({ now: Date.now() + 3_600_000 });
+      return claimed.map(({ sourceEventId, prompt }) => [sourceEventId, prompt?.text]);
+    };
+    const encryption = {
+      ...member("@alice:a.test", "join"),
+      event_id: "$encryption",
+      type: "m.room.encryption",
+    };
+    const encrypted = { ...encryption, state_key: "", content: { algorithm: "m.megolm.v1.aes-sha2" } };
+
+    it("of the person who asked counts before the dispatch, and a plain one does not [DEL-6] [ENC-7]", async (t) => {
+      const fixture = await setUp(t, { plainInEncrypted: false });
+      const body = { events: [encrypted, sealed("q")], ...keyFor() };
+      await fixture.put("t1", JSON.stringify(body));
+      await fixture.events(
+        "t2",
+        edit("e1", "q", "what?"),
+        edit("bob", "q", "mine", { sender: "@bob:a.test" }),
+      );
+      const content = { "m.relates_to": { rel_type: "m.replace", event_id: "$q" } };
+      const plain = { ...content, "m.new_content": { msgtype: "m.text", body: "in plain text" } };
+      await fixture.events("t3", question("e2", {}, plain));
+      assert.deepEqual(await prompts(fixture), [["$q", "what?"]]);
     });
-    assert.deepEqual(await envelopes(fixture), []);
-    const claimed = await fixture.claim({ now: Date.now() + 3_600_000 });
-    assert.deepEqual(
-      claimed.map(({ sourceEventId, prompt }) => [sourceEventId, prompt?.text]),
-      [["$q", "question q"]],
-    );
-    assert.equal((await delegations(fixture)).length, 1);
+
+    it("is used once: its ciphertext under another event ID edits no other question [DEL-6] [ENC-9]", async (t) => {
+      const fixture = await setUp(t);
+      const body = { events: [sealed("q"), sealed("q2", { room_id: "!r" })], ...keyFor() };
+      await fixture.put("t1", JSON.stringify(body));
+      const first = edit("e1", "q", "what?");
+      await fixture.events("t2", first);
+      const { ciphertext } = first.content;
+      const replayed = edit("e2", "q2", "ignored");
+      await fixture.events("t3", { ...replayed, content: { ...replayed.content, ciphertext } });
+      const other = { "m.relates_to": { rel_type: "m.replace", event_id: "$q" } };
+      const inner = sealed("e3", {}, { "m.new_content": { msgtype: "m.text", body: "of q" }, ...other });
+      const outer = { "m.relates_to": { rel_type: "m.replace", event_id: "$q2" } };
+      await fixture.events("t4", { ...inner, content: { ...inner.content, ...outer } });
+      const rows = await fixture.rows(
+        "SELECT matrix_event_id AS event, fence FROM bridge_delegations ORDER BY 1",
+      );
+      assert.deepEqual(rows, [
+        { event: "$q", fence: "1" },
+        { event: "$q2", fence: "0" },
+      ]);
+    });
+
+    it("that comes with its question is used once too, and only its own ciphertext counts [DEL-6] [ENC-9]", async (t) => {
+      const fixture = await setUp(t);
+      const first = edit("e1", "q", "what?");
+      const events = [sealed("q"), first];
+      await fixture.put("t1", JSON.stringify({ events, ...keyFor() }));
+      const { ciphertext } = first.content;
+      const replayed = edit("e2", "q2", "ignored");
+      await fixture.events("t2", sealed("q2"), {
+        ...replayed,
+        content: { ...replayed.content, ciphertext },
+      });
+      assert.deepEqual(await prompts(fixture), [["$q", "what?"]]);
+      await fixture.rows("UPDATE bridge_rooms SET head_seq = 2, head_at = '2026-01-01' WHERE room_id = '!r'");
+      assert.deepEqual(await prompts(fixture), [["$q2", "question q2"]]);
+    });
+
+    it("whose key is missing waits for it only if it edits an open question of its sender [DEL-6] [ENC-3]", async (t) => {
+      const fixture = await setUp(t);
+      await fixture.put("t1", JSON.stringify({ events: [sealed("q")], ...keyFor() }));
+      await fixture.events(
+        "t2",
+        edit("e1", "q", "what?", {}, "session-2"),
+        edit("bob", "q", "mine", { sender: "@bob:a.test" }, "session-2"),
+        edit("e2", "nothing", "which?", {}, "session-2"),
+      );
+      assert.deepEqual(
+        (await envelopes(fixture)).map(({ event }) => event),
+        ["$e1"],
+      );
+    });
   });
 });

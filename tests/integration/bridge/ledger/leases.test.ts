@@ -159,6 +159,45 @@ describe("leases", () => {
     );
   });
 
+  it("are taken from a head by edits of its question, but its room continues after one minute of tries [DEL-1] [DEL-6]", async (t) => {
+    const { admit, claim, claimOne, rows } = await ledgerFixture(t);
+    await admit([job("edited"), job("behind")]);
+    const { lease } = await claimOne();
+    const edit = (now: number) => {
+      const { event: source, ghost: by, room: where, sender } = job("edited");
+      const change = {
+        delegation: lease.delegationId,
+        source,
+        ghost: by,
+        event: event(`edit at ${now}`),
+        room: where,
+        sender,
+      };
+      const edits = [{ ...change, indexDigest: undefined, prompt: `at ${now}` }];
+      const derive = () => ({ delegations: [], answers: [], cancels: [], envelopes: [], notices: [], edits });
+      return admit([], {
+        receivedAt: now,
+        events: edits,
+        about: { rooms: [room("r")], related: [] },
+        derive,
+      });
+    };
+    const held = async (now: number) =>
+      (await claim({ now })).map((one) => [one.sourceEventId, one.prompt?.text]);
+    for (const now of [T0 + 25_000, T0 + 50_000]) {
+      await edit(now);
+      assert.deepEqual(await held(now), [[event("edited"), `at ${now}`]]);
+    }
+    const late = T0 + ROOM_GATE_MS + 10_000;
+    await edit(late);
+    const behind = [event("behind"), "prompt of behind"];
+    assert.deepEqual((await held(late)).sort(), [behind, [event("edited"), `at ${late}`]]);
+    // An edit of a question that its room is past takes nothing from the room.
+    await edit(late + 1);
+    assert.deepEqual(await held(late + 1), [[event("edited"), `at ${late + 1}`]]);
+    assert.deepEqual(await rows("SELECT head_seq::int AS head FROM bridge_rooms"), [{ head: 2 }]);
+  });
+
   it("end, and a redaction cancels a question whose room has continued without it [INT-6]", async (t) => {
     const { delegations, admit, claim, claimOne, rows } = await ledgerFixture(t);
     await admit([job("away"), job("behind")]);

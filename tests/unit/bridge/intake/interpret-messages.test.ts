@@ -15,7 +15,7 @@ const NAMESPACE = createNamespace({
 const NOTHING_KNOWN: KnownFacts = {
   ...{ forgottenBefore: 0, encryptedRooms: new Set(), ghostsIn: new Map() },
   ...{ speakers: new Map(), partnersIn: new Map(), directWith: new Map() },
-  ...{ subjects: [], recentAnswers: [], openQuestions: [] },
+  ...{ subjects: [], waiting: [], recentAnswers: [], openQuestions: [] },
 };
 
 describe("deriving from a message", () => {
@@ -57,7 +57,7 @@ describe("deriving from a message", () => {
       const message: MessageEvent = {
         ...{ type: "message", msgtype: "m.text", event: event("q"), room: room("r"), position: 0 },
         ...{ sender: "@mallory:b.test" as MessageEvent["sender"], originServerTs: T0, mentions },
-        ...{ threadRoot: undefined, inReplyTo: undefined },
+        ...{ threadRoot: undefined, inReplyTo: undefined, replaces: undefined },
         ...{ isAutomated: false, sentAs: undefined, indexDigest: undefined, attachment: undefined },
         get body() {
           reads += 1;
