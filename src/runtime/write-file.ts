@@ -1,6 +1,7 @@
 // Writing files that other programs read meanwhile, and files that hold secrets. Invariants: a file is whole or absent,
 // never half written; a file that holds a secret has mode 0600 from its first byte; what was written survives a loss of
-// power once the function has returned; two processes that write the same file do not spoil each other's staging copy.
+// power once the function has returned; two processes that write the same file do not spoil each other's staging copy; a
+// copy that a killed process has left is removed by the first write of a later process in the same folder.
 import {
   closeSync,
   existsSync,
@@ -9,12 +10,14 @@ import {
   linkSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   writeSync,
 } from "node:fs";
-import { dirname } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 import { DrawbridgeError } from "../domain/errors.ts";
 
@@ -56,7 +59,27 @@ function writeStaged(file: string, text: string | Buffer, mode: number, place: t
   } finally {
     rmSync(staging, { force: true });
   }
+  removeLeftBehind(resolve(folder));
   flushFolder(folder);
+}
+
+/** A write takes moments: a copy that is an hour older than the file itself has no writer any more. */
+const LEFT_BEHIND_MS = 3_600_000;
+/** Folders that were searched already: one may hold a file for each of ten thousand partners, all written in turn. */
+const searched = new Set<string>();
+
+function removeLeftBehind(folder: string): void {
+  if (searched.has(folder)) return;
+  searched.add(folder);
+  for (const copy of readdirSync(folder)) {
+    const file = /^(.+)\.[0-9]+\.new$/.exec(copy)?.[1];
+    if (file === undefined) continue;
+    const [made, now] = [copy, file].map(
+      (name) => statSync(join(folder, name), { throwIfNoEntry: false })?.mtimeMs,
+    );
+    if (made === undefined || now === undefined || now - made <= LEFT_BEHIND_MS) continue;
+    rmSync(join(folder, copy), { force: true });
+  }
 }
 
 export function readIfPresent(file: string): string | undefined {

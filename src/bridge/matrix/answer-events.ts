@@ -110,18 +110,30 @@ export function questionParts(
   return answerParts({ ...question, text: whole }, source, clock);
 }
 
-/** The end of what fits, from `start`, into `bytesMax` bytes inside a JSON string (canonical JSON escapes the same). */
-function reach(text: string, start: number, bytesMax: number): number {
-  let fits = start;
-  let over = Math.min(text.length, start + bytesMax) + 1;
-  while (over - fits > 1) {
-    const end = Math.floor((fits + over) / 2);
-    // Half of a surrogate pair counts more than the pair, so no pair is cut.
-    const bytes = Buffer.byteLength(JSON.stringify(text.slice(start, end))) - 2;
-    if (bytes <= bytesMax) fits = end;
-    else over = end;
+/** Bytes of a code point inside a JSON string (canonical JSON escapes the same). */
+function codePointJsonBytes(codePoint: number): number {
+  if (codePoint === 0x22 || codePoint === 0x5c) return 2;
+  if (codePoint < 0x20) {
+    // Backspace, tab, line feed, form feed and carriage return have short escapes.
+    const short = codePoint >= 0x08 && codePoint <= 0x0d && codePoint !== 0x0b;
+    return short ? 2 : 6;
   }
-  return fits;
+  if (codePoint < 0x80) return 1;
+  if (codePoint < 0x800) return 2;
+  return codePoint < 0x10000 ? 3 : 4;
+}
+
+/** The end of what fits, from `start`, into `bytesMax` bytes. A loop, because an answer of 1 MiB is split in one turn. */
+function reach(text: string, start: number, bytesMax: number): number {
+  let bytes = 0;
+  let index = start;
+  while (index < text.length) {
+    const codePoint = text.codePointAt(index) ?? 0;
+    bytes += codePointJsonBytes(codePoint);
+    if (bytes > bytesMax) return index;
+    index += codePoint > 0xffff ? 2 : 1;
+  }
+  return index;
 }
 
 /** Where to cut between `start` and `end`: after the last good boundary in the second half of the range. */

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { chmodSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { createFile, replacePrivateFile } from "../../../src/runtime/write-file.ts";
+import { createFile, PRIVATE, replacePrivateFile, writeWhole } from "../../../src/runtime/write-file.ts";
 import { ROOT, temporaryFolder } from "../../support/temporary.ts";
 
 const modeOf = (file: string) => statSync(file).mode & 0o777;
@@ -30,6 +30,25 @@ describe("writing files", () => {
     assert.equal(readFileSync(file, "utf8"), "whole");
     assert.equal(modeOf(file), 0o600);
     assert.deepEqual(readdirSync(directory), ["secret"]);
+  });
+
+  it("the first write in a folder removes staging copies of killed processes, and nothing else", (t) => {
+    const directory = temporaryFolder(t);
+    const file = join(directory, "state.json");
+    writeFileSync(join(directory, "run.json"), "whole");
+    const old = ["state.json.12.new", "run.json.34.new", "state.json.new", "other.json.12.new"];
+    for (const name of [...old, "state.json.56.new"]) writeFileSync(join(directory, name), "half");
+    const before = statSync(join(directory, "state.json.12.new")).mtimeMs / 1_000 - 7_200;
+    for (const name of old) utimesSync(join(directory, name), before, before);
+    writeWhole(file, "whole", PRIVATE);
+    const left = ["other.json.12.new", "run.json", "state.json", "state.json.56.new", "state.json.new"];
+    assert.deepEqual(readdirSync(directory).sort(), left);
+
+    // Ten thousand writes in a folder do not look through ten thousand names each.
+    writeFileSync(join(directory, "state.json.78.new"), "half");
+    utimesSync(join(directory, "state.json.78.new"), before, before);
+    writeWhole(file, "again", PRIVATE);
+    assert.deepEqual(readdirSync(directory).sort(), [...left, "state.json.78.new"].sort());
   });
 
   it("nothing is left of a private file that could not be written whole", (t) => {

@@ -92,6 +92,7 @@ describe("events of an answer", () => {
     assert.deepEqual(splitText("aaaa bbbb cccc", 10), ["aaaa bbbb ", "cccc"]);
     assert.deepEqual(splitText("aaaaaaaaaa", 6), ["aaaaaa", "aaaa"]);
     assert.deepEqual(splitText("\u{1F600}\u{1F600}", 6), ["\u{1F600}", "\u{1F600}"]);
+    assert.deepEqual(splitText("a\u{1F600}\u{1F600}\u{1F600}", 9), ["a\u{1F600}\u{1F600}", "\u{1F600}"]);
   });
 
   it("cutting a text that offers no place to cut at takes time in proportion to its length", () => {
@@ -108,6 +109,17 @@ describe("events of an answer", () => {
     cost(65_536);
     const [one, four] = [cost(262_144), cost(1_048_576)];
     assert.ok(four < 8 * one, `four times the length takes ${(four / one).toFixed(1)} times as long`);
+  });
+
+  it("an answer of a mebibyte is cut in a fraction of the time that formatting may take", () => {
+    for (const text of ["\u{1F600}".repeat(262_144), "\u0001".repeat(1_048_576)]) {
+      const runs = Array.from({ length: 5 }, () => {
+        const before = process.cpuUsage();
+        splitText(text, 16_384);
+        return process.cpuUsage(before).user / 1_000;
+      });
+      assert.ok(Math.min(...runs) < 60, `it takes ${Math.min(...runs)} ms at least`);
+    }
   });
 
   it("an answer replies to its question, and mentions the sender where that is wanted", async () => {
