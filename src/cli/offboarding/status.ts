@@ -70,15 +70,15 @@ export const waiveCommand = defineCommand({
   arguments: [["<subject>", "what was not reached, exactly as it is listed, such as a room ID"]],
   options: [
     ["--reason <word>", "why, as a code or a reference; it is signed and published", { required: true }],
+    ["--by <role>", "who answers for it: a role or a staff number; the record's owner when absent"],
     ...RUN_OPTIONS,
   ],
   help: `
-Only what a stage that is not signed yet lists as out of reach can be waived; what is open cannot. The statement names
-the record's owner as the one who answers for it.`,
+Only what a stage that is not signed yet lists as out of reach can be waived; what is open cannot.`,
   async run([subject], options) {
     const context = await openOffboarding(options);
-    const { reason, runId } = options;
-    const { run, left } = await waive(context, subject, { reason, run: runId });
+    const { reason, by, runId } = options;
+    const { run, left } = await waive(context, subject, { reason, by, run: runId });
     const rest =
       left.length === 0 ? "Nothing else is out of reach." : `Still out of reach: ${left.join(", ")}`;
     const done = { waived: subject, left };

@@ -35,6 +35,7 @@ export const Partner = z.strictObject({
   azp: DeclaredClientId,
   /** Verify-only: the issuer that this partner's own tokens come from. */
   issuer: z.url({ protocol: /^https?$/ }),
+  /** Verify-only. */
   keyIds: z
     .strictObject({
       /** Of its homeserver, such as `ed25519:a_1x2y`. */
@@ -75,13 +76,16 @@ export const Partner = z.strictObject({
 export type Partner = z.output<typeof Partner>;
 
 export interface PartnerEntry {
+  /** The file's name without `.yaml`. */
   readonly name: string;
+  /** Path in the repository, such as `registry/partners/org-b.yaml`. */
   readonly file: string;
   readonly partner: Partner;
 }
 
 export interface Registry {
   readonly organisation: Organisation;
+  /** Sorted by server name. */
   readonly partners: readonly PartnerEntry[];
 }
 
@@ -160,6 +164,7 @@ export function closedPlanes(partner: Partner): readonly PlaneName[] {
   return PLANE_NAMES.filter((plane) => planeState(partner, plane) === "closed");
 }
 
+/** Whether every plane is declared closed. */
 export function isRemoved({ planes }: Pick<Partner, "planes">): boolean {
   return PLANE_NAMES.every((plane) => planes[plane] === "closed");
 }
@@ -177,12 +182,44 @@ export function findPartner(registry: Registry, name: string): PartnerEntry {
       hint: "Name a partner; one's own server is never contained. Nothing was changed.",
     });
   }
+  const close = closeNames(registry, name);
   const shown = name.replaceAll(/[^\x21-\x7e]/g, "?").slice(0, 255);
-  const names = registry.partners.map((entry) => entry.name);
-  const others = names.length > NAMES_MAX ? ", or another file in registry/partners" : "";
   throw new DrawbridgeError("usage", `no partner is called ${shown}`, {
-    hint: `Name one of ${names.slice(0, NAMES_MAX).join(", ")}${others}. Nothing was changed.`,
+    hint:
+      close.length > 0
+        ? `Did you mean ${close.join(", or ")}? Nothing was changed.`
+        : "Name it by its server name or by its file in registry/partners; nothing was changed.",
   });
 }
 
-const NAMES_MAX = 20;
+const SUGGESTIONS_MAX = 3;
+
+/** The nearest names alone: somebody in a hurry takes the one that he is offered. */
+function closeNames(registry: Registry, name: string): readonly string[] {
+  const wanted = name.toLowerCase();
+  const near = registry.partners
+    .flatMap((entry) => [entry.name, entry.partner.serverName])
+    .map((candidate) => ({ candidate, distance: nearness(wanted, candidate.toLowerCase()) }))
+    .filter(({ distance }) => distance <= Math.max(2, Math.floor(name.length / 3)));
+  const least = near.reduce((best, { distance }) => Math.min(best, distance), Number.POSITIVE_INFINITY);
+  return near
+    .filter(({ distance }) => distance === least)
+    .sort((left, right) => (left.candidate < right.candidate ? -1 : 1))
+    .slice(0, SUGGESTIONS_MAX)
+    .map(({ candidate }) => candidate);
+}
+
+/** Edits between two names; a name that begins with the other is one edit away. */
+function nearness(wanted: string, candidate: string): number {
+  if (wanted.length > 2 && candidate.startsWith(wanted)) return 1;
+  let row = Array.from({ length: candidate.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= wanted.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= candidate.length; j++) {
+      const replaced = (row[j - 1] ?? 0) + (wanted[i - 1] === candidate[j - 1] ? 0 : 1);
+      next.push(Math.min(replaced, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
+    }
+    row = next;
+  }
+  return row[candidate.length] ?? 0;
+}

@@ -6,6 +6,8 @@ import process from "node:process";
 import { DrawbridgeError } from "../../domain/errors.ts";
 
 const TIMEOUT_MS = 120_000;
+/** What of its complaints is kept. */
+const STDERR_BYTES_MAX = 65_536;
 const OUTPUT_BYTES_MAX = 1 << 29;
 
 /** What the repository's own configuration may not decide. Command scope, so it outranks every file. */
@@ -88,7 +90,7 @@ export function git(args: readonly string[], call: GitCall): Promise<GitAnswer> 
               ? "Check that the folder exists, and install git 2.38 or later."
               : "Check the rights of the folder.";
           reject(new DrawbridgeError("repository_unusable", message, { hint, cause }));
-        } else resolve({ code: code ?? 128, stdout, stderr: stderr.toString("utf8") });
+        } else resolve({ code: code ?? 128, stdout, stderr: stderr.toString("utf8", 0, STDERR_BYTES_MAX) });
       },
     );
     // A git that ends without reading all of its input says why by its exit code.

@@ -1,5 +1,6 @@
-// Checks the text of a private record, and reports every problem and every missing field at once. Invariants: a text with a
-// problem yields no record; hostile input ends in problems; a problem names field, rule and hint, and never the value.
+// Checks the text of a private record, and reports every problem and every missing field at once.
+// Invariants: a text with a problem yields no record; a text without one may still lack fields, which are then
+// named; hostile input ends in problems; a problem names its field, rule and hint and never repeats the value.
 import { type Document, isMap, isScalar, isSeq, type LineCounter, visit } from "yaml";
 import type { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
@@ -15,6 +16,7 @@ export interface RecordProblem extends Omit<RegistryProblem, "file" | "path"> {
   readonly field: string;
 }
 
+/** A record that is refused. Nothing was written and nothing begun. */
 export class RecordError extends DrawbridgeError {
   readonly problems: readonly RecordProblem[];
 
@@ -33,7 +35,9 @@ function renderRecordProblem(file: string, { rule, field, line, message, hint }:
 }
 
 export interface CheckedRecord {
+  /** Undefined when anything is wrong or missing. */
   readonly record: PrivateRecord | undefined;
+  /** Paths of the fields that are still to be filled in, in the schema's order. */
   readonly missing: readonly string[];
   readonly problems: readonly RecordProblem[];
   /** The plain values, checked or not; empty when the text has a problem. */
@@ -55,28 +59,25 @@ export function checkRecordText(text: string): CheckedRecord {
   if (document === undefined || !isObject(values) || form.length > 0) {
     return failed([...brokenLines(text, brokenByText), ...form]);
   }
+  const at: At = (path) => valueAt(values, path.split("."));
   const broken = [...brokenLines(text, brokenByTail), ...brokenValues(document.contents, [], lineOf)];
   const spoiled = new Set(broken.map(({ field }) => field));
   const result = PrivateRecord.safeParse(values);
-  const { data } = result;
   const schema = result.success ? [] : schemaProblems(result.error, values, lineOf);
-  const contradictions = CONTRADICTIONS.filter(({ isBroken }) => data !== undefined && isBroken(data));
   const problems = [
     ...broken,
     // A value that breaks a content rule is not reported for its form as well.
     ...schema.filter(({ field }) => field === "" || !spoiled.has(field)),
-    ...contradictions.map(({ isBroken: _, ...problem }) => {
-      return { ...problem, line: lineOf(problem.field.split(".")) };
-    }),
+    ...contradictions(at, lineOf),
   ];
-  const isRequired = (path: string) => data !== undefined && REQUIRED_WHEN[path]?.(data) === true;
   const missing = RECORD_FIELDS.filter(
-    ({ path, isOptional }) => valueAt(values, path.split(".")) == null && (!isOptional || isRequired(path)),
+    ({ path, isOptional }) => (!isOptional || REQUIRED_WHEN[path]?.(at) === true) && at(path) == null,
   ).map(({ path }) => path);
-  const isComplete = problems.length === 0 && missing.length === 0;
-  return { record: isComplete ? data : undefined, missing, problems, values };
+  const isComplete = result.success && problems.length === 0 && missing.length === 0;
+  return { record: isComplete ? result.data : undefined, missing, problems, values };
 }
 
+/** The value at a path of a plain object. */
 export function valueAt(values: unknown, path: Path): unknown {
   let value = values;
   for (const step of path) {
@@ -99,6 +100,7 @@ function brokenLines(text: string, broken: (line: string) => readonly BrokenRule
   return lines.flatMap((line, at) => broken(line).map((one) => ({ ...one, field: "", line: at + 1 })));
 }
 
+/** What the comment at the end of a line holds. */
 function brokenByTail(line: string): readonly BrokenRule[] {
   const comment = COMMENT.exec(line)?.[1];
   return comment === undefined ? [] : brokenByComment(comment);
@@ -120,6 +122,7 @@ function namesBesides(text: string, document: Document.Parsed, lines: LineCounte
   return problems;
 }
 
+/** What the rules say of every scalar, the keys among them. */
 function brokenValues(node: unknown, path: Path, lineOf: LineOf): RecordProblem[] {
   if (isMap(node)) {
     return node.items.flatMap(({ key, value }) => {
@@ -158,61 +161,97 @@ function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): Rec
   });
 }
 
-const CONTRADICTIONS: readonly (Omit<RecordProblem, "line"> & {
-  readonly isBroken: (record: PrivateRecord) => boolean;
-})[] = [
-  {
-    rule: "record.kind_contradicts_trigger",
-    field: "revocation.trigger",
-    message: "an emergency is for a suspected compromise alone",
-    hint: "Write suspected_compromise, or another kind.",
-    isBroken: ({ revocation: { kind, trigger } }) =>
-      kind === "emergency" && trigger !== "suspected_compromise",
-  },
-  {
-    rule: "record.window",
-    field: "maintenance.until",
-    message: "is not after maintenance.from",
-    hint: "Correct one of the two.",
-    isBroken: ({ maintenance: { from, until } }) => Date.parse(until) <= Date.parse(from),
-  },
-  {
-    rule: "record.retention",
-    field: "duties.retention.until",
-    message: "is set although nothing is retained",
-    hint: "Clear the date, or write kept.",
-    isBroken: ({ duties: { retention } }) => retention.state === "ended" && retention.until != null,
-  },
-  {
-    rule: "record.room_twice",
-    field: "duties.purge.rooms",
-    message: "names a room twice",
-    hint: "Say once what becomes of it.",
-    isBroken: ({ duties: { purge } }) =>
-      new Set(purge.rooms.map(({ room }) => room)).size !== purge.rooms.length,
-  },
-  {
-    rule: "record.quarantined_media",
-    field: "duties.purge.quarantinedMedia",
-    message: "cannot be purged while remoteMedia is kept",
-    hint: "Write purge for both, or keep for this one.",
-    isBroken: ({ duties: { purge } }) => purge.remoteMedia === "keep" && purge.quarantinedMedia === "purge",
-  },
-  {
-    rule: "record.purge_waiver",
-    field: "duties.purge.waiver",
-    message: "is set although something is purged",
-    hint: "Take the waiver away, or keep everything.",
-    isBroken: (record) => !purgesNothing(record) && record.duties.purge.waiver != null,
-  },
-];
+type At = (path: string) => unknown;
 
-const REQUIRED_WHEN: Readonly<Record<string, (record: PrivateRecord) => boolean>> = {
-  "duties.retention.until": ({ duties }) => duties.retention.state === "kept",
+/** Values that are right by themselves and contradict each other. */
+const CONTRADICTIONS: readonly (Omit<RecordProblem, "line"> & { readonly isBroken: (at: At) => boolean })[] =
+  [
+    {
+      rule: "record.kind_contradicts_trigger",
+      field: "revocation.trigger",
+      message: "an emergency is for a suspected compromise alone",
+      hint: "Write suspected_compromise, or another kind.",
+      isBroken: (at) => {
+        const trigger = at("revocation.trigger");
+        const isOther = typeof trigger === "string" && trigger !== "suspected_compromise";
+        return at("revocation.kind") === "emergency" && isOther;
+      },
+    },
+    {
+      rule: "record.window",
+      field: "maintenance.until",
+      message: "is not after maintenance.from",
+      hint: "Correct one of the two.",
+      isBroken: (at) => timeOf(at("maintenance.until")) <= timeOf(at("maintenance.from")),
+    },
+    {
+      rule: "record.retention",
+      field: "duties.retention.until",
+      message: "is set although nothing is retained",
+      hint: "Clear the date, or write kept.",
+      isBroken: (at) => at("duties.retention.state") === "ended" && at("duties.retention.until") != null,
+    },
+    {
+      rule: "record.room_twice",
+      field: "duties.purge.rooms",
+      message: "names a room twice",
+      hint: "Say once what becomes of it.",
+      isBroken: (at) => {
+        const named = purgedRooms(at).map((entry) => (isObject(entry) ? entry["room"] : undefined));
+        return isPurgeDecided(at) && new Set(named).size !== named.length;
+      },
+    },
+    {
+      rule: "record.quarantined_media",
+      field: "duties.purge.quarantinedMedia",
+      message: "cannot be purged while remoteMedia is kept",
+      hint: "Write purge for both, or keep for this one.",
+      isBroken: (at) =>
+        isPurgeDecided(at) &&
+        at("duties.purge.remoteMedia") !== "purge" &&
+        at("duties.purge.quarantinedMedia") === "purge",
+    },
+    {
+      rule: "record.purge_waiver",
+      field: "duties.purge.waiver",
+      message: "is set although something is purged",
+      hint: "Take the waiver away, or keep everything.",
+      isBroken: (at) => isPurgeDecided(at) && !purgesNothing(at) && at("duties.purge.waiver") != null,
+    },
+  ];
+
+/** Optional fields that a record must have because of what other fields say. */
+const REQUIRED_WHEN: Readonly<Record<string, (at: At) => boolean>> = {
+  "duties.retention.until": (at) => at("duties.retention.state") === "kept",
   "duties.purge.waiver": purgesNothing,
-  "readmission.owner": ({ readmission }) => readmission.possible,
+  "readmission.owner": (at) => at("readmission.possible") === true,
 };
 
-function purgesNothing({ duties: { purge } }: PrivateRecord): boolean {
-  return purge.remoteMedia === "keep" && purge.rooms.every(({ how }) => how === "keep");
+function contradictions(at: At, lineOf: LineOf): RecordProblem[] {
+  return CONTRADICTIONS.filter(({ isBroken }) => isBroken(at)).map(({ isBroken: _, ...problem }) => ({
+    ...problem,
+    line: lineOf(problem.field.split(".")),
+  }));
+}
+
+function isPurgeDecided(at: At): boolean {
+  const { rooms, remoteMedia, quarantinedMedia } = (at("duties.purge") ?? {}) as Record<string, unknown>;
+  return Array.isArray(rooms) && remoteMedia != null && quarantinedMedia != null;
+}
+
+function purgedRooms(at: At): readonly unknown[] {
+  const rooms = at("duties.purge.rooms");
+  return Array.isArray(rooms) ? rooms : [];
+}
+
+/** False also while that is not decided. */
+function purgesNothing(at: At): boolean {
+  const media = at("duties.purge.remoteMedia");
+  if (!Array.isArray(at("duties.purge.rooms")) || media == null || media === "purge") return false;
+  return purgedRooms(at).every((entry) => !isObject(entry) || entry["how"] === "keep");
+}
+
+/** NaN, which is neither before nor after anything, for what is no time. */
+function timeOf(value: unknown): number {
+  return typeof value === "string" ? Date.parse(value) : Number.NaN;
 }

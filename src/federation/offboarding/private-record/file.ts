@@ -1,12 +1,15 @@
 // The private record as a file: read, made and changed. Invariants: nothing is read from, or written to, a location that is
 // refused; a file is written whole, mode 0600, and only if nothing in it is refused; setting a field keeps everything else.
+import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { editYaml } from "../../../runtime/edit-yaml.ts";
 import { inspectLocation } from "../../../runtime/private-file-location.ts";
-import { readInput } from "../../../runtime/read-input.ts";
 import { createFile, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
 import { type CheckedRecord, checkRecordText, RecordError, type RecordProblem } from "./check.ts";
 import { type PrivateRecord, recordField } from "./schema.ts";
+
+/** Past this nobody has written it by hand. */
+const BYTES_MAX = 4 * 1_048_576;
 
 export interface PrivateRecordFile extends Omit<CheckedRecord, "problems"> {
   readonly file: string;
@@ -23,7 +26,7 @@ export function readRecordFile(path: string): PrivateRecordFile {
       hint: "Make one: drawbridge offboarding open PARTNER --record FILE.",
     });
   }
-  const text = readInput(file, "Run this as the user that the record belongs to.").toString("utf8");
+  const text = readBounded(path, file);
   const checked = checkRecordText(text);
   refuseIfAny(path, [...problems, ...checked.problems]);
   return { file, text, ...checked };
@@ -70,4 +73,26 @@ export function changeRecordFile(path: string, changes: ReadonlyMap<string, stri
   refuseIfAny(path, checked.problems);
   if (text !== before.text) writeWhole(before.file, text, PRIVATE);
   return { file: before.file, text, ...checked };
+}
+
+function readBounded(path: string, file: string): string {
+  let handle: number | undefined;
+  try {
+    handle = openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW);
+    if (fstatSync(handle).size > BYTES_MAX) {
+      const message = `is larger than ${BYTES_MAX / 1_048_576} MiB`;
+      const hint = "Keep nothing in it but the fields of a record.";
+      throw new RecordError(path, [{ rule: "record.form", field: "", line: 0, message, hint }]);
+    }
+    return readFileSync(handle, "utf8");
+  } catch (cause) {
+    if (cause instanceof RecordError) throw cause;
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError("config_unreadable", `cannot read ${path}: ${code}`, {
+      hint: "Run this as the user that the record belongs to.",
+      cause,
+    });
+  } finally {
+    if (handle !== undefined) closeSync(handle);
+  }
 }

@@ -14,7 +14,9 @@ import { completionStatement } from "../../../records/sign/make-statements.ts";
 import { signOnce } from "../../../records/sign/sign-once.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
 import { inOrder, placeOf } from "../../../records/verify/verify-stage.ts";
+import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
+import { recentDrift } from "../../state/drift-records.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import {
   blockedBy,
@@ -29,7 +31,7 @@ import {
   signerOf,
   withRun,
 } from "../run/context.ts";
-import { readStage, readWaivers } from "../run/progress.ts";
+import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
 import { counterpartyIn, endRun, type Run, runFile } from "../run/run-file.ts";
 import {
   envelopeAt,
@@ -183,6 +185,8 @@ const FORGOTTEN = {
   hint: "Restore the run's folder below state/offboarding from a backup: every plane has to be observed again.",
 };
 
+const DRIFT_MAX = 1_000;
+
 /** Repairs nothing, because what was opened by hand must be noticed. @throws OffboardingBlocked with all that is open */
 export async function recheck(context: RunContext, what: string): Promise<void> {
   const { run } = context;
@@ -197,6 +201,7 @@ export async function recheck(context: RunContext, what: string): Promise<void> 
       blocks.push({ ...{ stage, plane }, ...FORGOTTEN });
       continue;
     }
+    reportRepaired(context, progress, plane);
     const observation = await observeStage(context, progress, "observe");
     // Stage 5 restarts the homeserver after stage 4 was shown.
     const judged = judgeObservation(observation).filter(({ condition }) => condition !== "no_restart");
@@ -204,4 +209,12 @@ export async function recheck(context: RunContext, what: string): Promise<void> 
     blocks.push(...blocksIn(stage, judged, left));
   }
   if (blocks.length > 0) throw new OffboardingBlocked(what, blocks);
+}
+
+/** Reports what was changed by hand since the stage was shown and repaired by the reconciler; it blocks nothing. */
+function reportRepaired({ state, say }: RunContext, { proof }: StageProgress, plane: PlaneName | null): void {
+  for (const { plane: changed, subject, kind, at } of recentDrift(state, DRIFT_MAX)) {
+    if (changed !== plane || proof === null || at < proof.at) continue;
+    say(`NOTE: the ${changed} plane was changed by hand and repaired at ${at}: ${subject} (${kind})`);
+  }
 }

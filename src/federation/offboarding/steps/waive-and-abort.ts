@@ -17,16 +17,20 @@ export function wordOf(option: string, text: string, prefix = ""): string {
   });
 }
 
-/** The waiver counts once the stage is signed. @throws DrawbridgeError `usage` when nothing out of reach is called so */
+/**
+ * The waiver counts once the stage is signed.
+ * @param by role or staff number; the record's owner when absent
+ * @throws DrawbridgeError `usage` when nothing out of reach is called so
+ */
 export function waive(
   context: OffboardingContext,
   subject: string,
-  options: { readonly reason: string; readonly run?: string | undefined },
+  options: { readonly reason: string; readonly by?: string | undefined; readonly run?: string | undefined },
 ): Promise<{ readonly run: Run; readonly left: readonly string[] }> {
   return withRun(context, options.run, async ({ run, trust: { parties } }) => {
     requireOpen(run);
     const reason = wordOf("--reason", options.reason);
-    const by = context.facts(run).owner;
+    const by = options.by === undefined ? context.facts(run).owner : wordOf("--by", options.by);
     const { stages } = viewOf(run, parties);
     const open = stages.filter(({ own }) => own.state === "proving" || own.state === "proved");
     const known = open.flatMap(({ progress }) => progress?.proof?.out_of_reach ?? []);
