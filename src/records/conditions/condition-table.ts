@@ -15,6 +15,7 @@ import {
   atHomeserver,
   byOperator,
   type Condition,
+  closed,
   condition,
   type Direction,
   type Extent,
@@ -26,19 +27,8 @@ import {
   type Observation,
   ofAgents,
   type Requirement,
+  seen,
 } from "./condition.ts";
-
-type Reasons = readonly (string | null)[];
-type Statuses = readonly (number | null)[];
-
-function closed(layer: string, reasons: Reasons, statuses?: Statuses): Answer {
-  return answer("closed", [layer], reasons, statuses);
-}
-
-/** One's own part says that it stops the partner. */
-function seen(probe: string, layer: string, reasons: Reasons, statuses?: Statuses): Observation {
-  return byOperator(probe, closed(layer, reasons, statuses));
-}
 
 const ATTEMPT = { byAttempt: true } as const;
 const OPTIONAL = { optional: true } as const;

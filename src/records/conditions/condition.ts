@@ -131,6 +131,18 @@ export function byOperator(probe: string, answered: Answer, more: Partial<Observ
   return { probe, vantage: "operator", answers: [answered], ...more };
 }
 
+type Reasons = readonly (string | null)[];
+type Statuses = readonly (number | null)[];
+
+export function closed(layer: string, reasons: Reasons, statuses?: Statuses): Answer {
+  return answer("closed", [layer], reasons, statuses);
+}
+
+/** One's own part says that it stops the partner. */
+export function seen(probe: string, layer: string, reasons: Reasons, statuses?: Statuses): Observation {
+  return byOperator(probe, closed(layer, reasons, statuses));
+}
+
 export function asPartner(probe: string, ...answers: readonly Answer[]): Observation {
   return { probe, vantage: "partner", answers };
 }
