@@ -46,7 +46,13 @@ export interface JsonRequest {
   readonly dispatcher?: Dispatcher;
 }
 
-/** Sends one request and reads its answer as JSON, whatever the status. @throws what the network throws */
+/** A refusal is final by its status: the body, which only explains it, is waited for this long. */
+const REFUSAL_BODY_MS = 1_000;
+
+/**
+ * Sends one request and reads its answer as JSON, whatever the status. The body of another status than 2xx is undefined
+ * where it cannot be read. @throws what the network throws
+ */
 export async function requestJson(
   url: string,
   { method = "GET", token, headers, body, timeoutMs, bytesMax, dispatcher }: JsonRequest,
@@ -63,8 +69,12 @@ export async function requestJson(
     signal: AbortSignal.timeout(timeoutMs),
     ...(dispatcher !== undefined && { dispatcher }),
   });
-  const value = await readBoundedValue(response.body, bytesMax);
-  return { status: response.statusCode, headers: response.headers, body: value };
+  const { statusCode: status, headers: answered, body: stream } = response;
+  const reading = readBoundedValue(stream, bytesMax);
+  if (status >= 200 && status <= 299) return { status, headers: answered, body: await reading };
+  const timer = setTimeout(() => stream.destroy(), REFUSAL_BODY_MS);
+  const explained = await reading.catch(() => undefined).finally(() => clearTimeout(timer));
+  return { status, headers: answered, body: explained };
 }
 
 /** The `Authorization` of a client (RFC 6749, section 2.3.1: both parts are form-encoded before they are joined). */
@@ -73,8 +83,9 @@ export function basicAuthorization(clientId: string, secret: string): string {
   return `Basic ${Buffer.from(encoded.join(":")).toString("base64")}`;
 }
 
-/** Milliseconds that a `Retry-After` header asks for (RFC 9110, section 10.2.3): seconds or a date. */
-export function retryAfterMs(header: string | undefined, now: number): number | undefined {
+/** Milliseconds that a `Retry-After` header asks for (RFC 9110, section 10.2.3): seconds or a date; of two the first. */
+export function retryAfterMs(headers: string | string[] | undefined, now: number): number | undefined {
+  const [header] = [headers].flat();
   if (header === undefined) return undefined;
   if (/^[0-9]{1,9}$/.test(header.trim())) return Number(header.trim()) * 1_000;
   const date = Date.parse(header);

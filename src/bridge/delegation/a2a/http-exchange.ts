@@ -50,6 +50,11 @@ export class Exchange {
       await response.body?.cancel().catch(() => undefined);
       throw new Error(`refused with status ${response.status}`);
     }
+    if (Number(response.headers["content-length"] ?? 0) > this.#options.bytesMax) {
+      this.fault = "too_large";
+      await response.body?.cancel().catch(() => undefined);
+      throw new Error("the response is too large");
+    }
     return new Response(this.#guard(response, type), {
       status: response.status,
       headers: { "content-type": type },

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import type { lookup } from "node:dns";
 import { describe, it, type TestContext } from "node:test";
-import { createAgentHttp } from "../../../../../src/bridge/delegation/a2a/http-exchange.ts";
+import { createAgentHttp, Exchange } from "../../../../../src/bridge/delegation/a2a/http-exchange.ts";
 import { fetchCard } from "../../../../../src/cards/fetch.ts";
 import { systemClock } from "../../../../../src/domain/clock.ts";
 import { httpServer } from "../../../../support/http-server.ts";
@@ -46,6 +46,19 @@ describe("connections to agents", () => {
       code: "ERR_ADDRESS_NOT_PUBLIC",
     });
     assert.equal(requests.length, 1);
+  });
+
+  it("a response that announces more than the limit is refused before its body comes", async (t) => {
+    const server = await httpServer(t);
+    server.answer = (_request, response) => {
+      response.writeHead(200, { "content-type": "application/json", "content-length": "1001" }).write("{");
+    };
+    const http = createAgentHttp();
+    t.after(() => http.close());
+    const options = { http, headers: {}, mayBePrivate: true, bytesMax: 1_000, isSoundEvent: () => true };
+    const exchange = new Exchange(options);
+    await assert.rejects(exchange.fetch(server.url, { signal: AbortSignal.timeout(5_000) }), /too large/);
+    assert.equal(exchange.fault, "too_large");
   });
 
   it("a card is not fetched from a private address unless that is allowed [AGT-3]", async (t) => {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
+import type { ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
@@ -9,9 +10,11 @@ import {
   TokenFailure,
 } from "../../../../../src/bridge/delegation/a2a/token-cache.ts";
 import { delegationSuite } from "../../../../support/delegation-suite.ts";
-import { startTestIssuer } from "../../../../support/http-server.ts";
+import { httpServer, startTestIssuer } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
 import { writeFile } from "../../../../support/temporary.ts";
+
+const TWO_WAITS = ["retry-after", "5", "retry-after", "6"];
 
 async function source(t: TestContext) {
   const issuer = await startTestIssuer(t);
@@ -129,6 +132,30 @@ describe("token source", () => {
       assert.equal(error.code, code);
       assert.equal(error.cause, undefined);
       assert.doesNotMatch(`${error.message} ${error.stack}`, /canary|s3cret/);
+    });
+  }
+
+  for (const [name, refuse] of [
+    ["drips", (response) => void response.writeHead(401).write("x")],
+    [
+      "is cut off",
+      (response) => {
+        response.writeHead(401, { "content-length": "100" }).write("x");
+        setTimeout(() => response.destroy(), 20);
+      },
+    ],
+    ["is too long", (response) => response.writeHead(403).end("x".repeat(200_000))],
+    ["comes with two Retry-After", (response) => response.writeHead(400, TWO_WAITS).end("<html>")],
+  ] satisfies [string, (response: ServerResponse) => unknown][]) {
+    it(`a refusal of the issuer is final within 5 s when its body ${name}`, { timeout: 5_000 }, async (t) => {
+      const { tokens, credentials } = await source(t);
+      const server = await httpServer(t);
+      server.answer = (_request, response) => refuse(response);
+      const retryAfterMs = name.includes("Retry-After") ? 5_000 : undefined;
+      await assert.rejects(tokens.token({ ...credentials, tokenEndpoint: server.url }), {
+        code: "token_refused",
+        retryAfterMs,
+      });
     });
   }
 
