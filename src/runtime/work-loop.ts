@@ -3,7 +3,7 @@
 // after a back-off; drain() resolves when the round in flight has ended, and no round starts after it.
 import type { Clock } from "../domain/clock.ts";
 import { isLeaseLost } from "../domain/errors.ts";
-import { backoffMs } from "./backoff.ts";
+import { type Backoff, backoffMs } from "./backoff.ts";
 
 export interface WorkLoopOptions {
   readonly clock: Clock;
@@ -11,6 +11,8 @@ export interface WorkLoopOptions {
   readonly round: (signal: AbortSignal) => Promise<unknown>;
   readonly onError: (error: unknown) => void;
   readonly pollIntervalMs?: number;
+  /** The wait after each round that threw; without it the waits double, up to 2 s. */
+  readonly errorWaitMs?: number;
 }
 
 /** The longest wait after rounds that threw, one after another: about as long as work waits beyond a failover of the database. */
@@ -22,6 +24,7 @@ const WOKEN = new Error("woken");
 export class WorkLoop {
   readonly #options: WorkLoopOptions;
   readonly #pollIntervalMs: number;
+  readonly #backoff: Backoff;
   readonly #draining = new AbortController();
   #woken = false;
   #interrupt: (() => void) | undefined;
@@ -30,6 +33,8 @@ export class WorkLoop {
   constructor(options: WorkLoopOptions) {
     this.#options = options;
     this.#pollIntervalMs = options.pollIntervalMs ?? 1_000;
+    const { errorWaitMs = this.#pollIntervalMs } = options;
+    this.#backoff = { firstMs: errorWaitMs, maxMs: options.errorWaitMs ?? ERROR_WAIT_MS_MAX };
   }
 
   start(): void {
@@ -60,8 +65,7 @@ export class WorkLoop {
         this.#options.onError(error);
       }
       if (more) continue;
-      const backoff = { firstMs: this.#pollIntervalMs, maxMs: ERROR_WAIT_MS_MAX };
-      const delayMs = failures === 0 ? this.#pollIntervalMs : backoffMs(backoff, failures - 1);
+      const delayMs = failures === 0 ? this.#pollIntervalMs : backoffMs(this.#backoff, failures - 1);
       await this.#wait(delayMs, failures > 0);
     }
   }
@@ -101,7 +105,7 @@ export interface WorkQueueOptions<Item> {
   /** Does one item. The signal aborts when the queue drains: end requests in flight, and give back what is not done. */
   readonly work: (item: Item, draining?: AbortSignal) => Promise<void>;
   readonly onError: (error: unknown) => void;
-  /** Gives back items that a claim brings after the drain began. Without it they are begun, under an aborted signal. */
+  /** Gives back items that are claimed after the drain began. Without it they are begun, under an aborted signal. */
   readonly giveBack?: (items: readonly Item[]) => Promise<void>;
 }
 
@@ -141,10 +145,14 @@ export class WorkQueue<Item> {
    * it up. Undefined when no slot is free, or a claim may be about to take it.
    */
   reserve(): ((item: Item | undefined) => void) | undefined {
-    const { concurrency, work } = this.#options;
+    const { concurrency, giveBack, work } = this.#options;
     if (!this.#isOpen || this.#isClaiming || this.#inProgress.size >= concurrency) return undefined;
     const { promise, resolve } = Promise.withResolvers<Item | undefined>();
-    this.#begin(promise.then((item) => (item === undefined ? undefined : work(item))));
+    const begun = promise.then((item) => {
+      if (item === undefined) return;
+      return this.#isOpen || giveBack === undefined ? work(item) : giveBack([item]);
+    });
+    this.#begin(begun);
     return resolve;
   }
 

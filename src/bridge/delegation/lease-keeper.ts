@@ -58,7 +58,11 @@ export function createLeaseKeeper({
 
   return {
     renew,
-    loop: new WorkLoop({ clock, onError, pollIntervalMs: leaseMs / 3, round: renew }),
+    // After a failure the rest of a lease has room for several tries.
+    loop: new WorkLoop({
+      ...{ clock, onError, round: renew },
+      ...{ pollIntervalMs: leaseMs / 3, errorWaitMs: leaseMs / 10 },
+    }),
 
     hold(lease: Lease, until: number, tell: Told): HeldLease {
       const held: Held = { lease, tell, until };

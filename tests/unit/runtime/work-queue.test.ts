@@ -73,6 +73,18 @@ describe("work queue", () => {
     await drained;
   });
 
+  it("gives back what its owner claims itself after the drain began", async () => {
+    const givenBack: (readonly number[])[] = [];
+    const { queue: running, begun } = queue([], { giveBack: async (items) => void givenBack.push(items) });
+    running.start();
+    await settled();
+    const use = running.reserve();
+    const drained = running.drain();
+    use?.(1);
+    await drained;
+    assert.deepEqual([begun(), givenBack], [[], [[1]]]);
+  });
+
   it("keeps a slot for what its owner claims itself, while no claim may take it", async () => {
     const { queue: running, due, ends, begun } = queue([]);
     assert.equal(running.reserve(), undefined, "before the start");

@@ -47,6 +47,23 @@ describe("lease keeper", () => {
     await subject.loop.drain();
   });
 
+  it("a renewal that failed is repeated each tenth of a lease, so that a short outage loses none [DEL-9]", async () => {
+    const { subject, clock, asked, answers, hold } = keeper();
+    subject.loop.start();
+    await settled();
+    const held = hold("1");
+    answers.isAway = true;
+    // Tried in vain after 10, 13, 16, 19, 22 and 25 s.
+    for (let second = 0; second < 27; second++) await clock.advance(1_000);
+    answers.isAway = false;
+    assert.deepEqual([asked, held.isFresh()], [[], true]);
+    await clock.advance(1_000);
+    assert.deepEqual(asked, [["1"]]);
+    await clock.advance(10_000);
+    assert.deepEqual([asked.length, held.isFresh()], [2, true]);
+    await subject.loop.drain();
+  });
+
   it("leases are renewed before a claim where one ran out, and only there [DEL-9]", async () => {
     const { subject, clock, asked, answers, hold } = keeper();
     hold("1");
