@@ -6,6 +6,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import { errorName } from "../domain/errors.ts";
 import type { GhostMxid } from "../domain/identifiers.ts";
+import { QUERY_TIMEOUT_MS } from "./ledger/postgres-servers.ts";
 import type { ProcessConnection } from "./ledger/processes.ts";
 
 export const ROLES = ["audit", "avatars", "catchup", "retention"] as const;
@@ -49,6 +50,7 @@ export class Ownership {
   #owned = new Set<string>();
   readonly #closing = new Set<string>();
   #live: readonly string[] = [];
+  #releasesUntil = Number.NEGATIVE_INFINITY;
   #givesUpGhosts = false;
   #running: Promise<void> | undefined;
 
@@ -140,14 +142,16 @@ export class Ownership {
     const { clock, log, ghosts: wanted, releaseEnded, onReleased, onTaken, onLook } = this.#options;
     const found = await connection.look();
     const hasEnded = this.#live.length === 0 || this.#live.some((one) => !found.live.includes(one));
-    if (hasEnded) {
+    // What the server was committing for the process when it ended can come after this look.
+    if (hasEnded) this.#releasesUntil = clock.now() + QUERY_TIMEOUT_MS;
+    if (clock.now() <= this.#releasesUntil) {
       // It uses connections of the pool: its failure does not say that this process hangs, and the next look repeats it.
       const released = await releaseEnded(clock.now()).catch((error: unknown) => {
         log.warn({ err: errorName(error) }, "the leases of a process that has ended are not released yet");
       });
       if (released === undefined) return false;
       if (released > 0) log.info({ event: "leases_released", released }, "a process has ended");
-      onReleased();
+      if (hasEnded || released > 0) onReleased();
     }
     this.#live = found.live;
     const isFree = (name: string) => {

@@ -23,6 +23,7 @@ import {
 import { recordAnswers, recordPosted } from "./agent-questions.ts";
 import { cancelDelegations, cancelRedacted } from "./cancellation.ts";
 import { countOpen } from "./capacity.ts";
+import { type ClaimInDoubt, createClaimsInDoubt } from "./claims-in-doubt.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { writeDeviceInbox } from "./device-inbox.ts";
 import { editedAtOnce, editQuestions } from "./edits.ts";
@@ -48,6 +49,7 @@ import {
   toTime,
   type Work,
 } from "./postgres.ts";
+import { isPassing } from "./postgres-servers.ts";
 import { sealPrompt } from "./prompts.ts";
 import { firstLaterPlaces, reorder } from "./room-order.ts";
 import { applyRoomState } from "./room-state.ts";
@@ -354,23 +356,35 @@ export function createIntake(
   roomGateMs: number,
   refuseEncryptedRooms: boolean,
 ) {
+  const doubts = createClaimsInDoubt(pool);
   return {
     /**
      * Commits a transaction of the homeserver. When it returns, everything is durable. Safe to repeat.
-     * @throws whatever the database threw; then nothing of it was committed
+     * @throws whatever the database threw; then nothing of it was committed, unless the answer to COMMIT was lost
      */
     async admit(admission: Admission): Promise<Admitted> {
       const roomIds = [...admission.events, ...admission.redacted].map(({ room }) => room);
-      let slot: ClaimSlot | undefined;
+      let claiming: ClaimInDoubt | undefined;
       let admitted: Admitted | undefined;
       // The transaction may be made again.
-      const slotFor: Admission["slotFor"] = (...question) => (slot ??= admission.slotFor?.(...question));
+      const slotFor: Admission["slotFor"] = (question, isEncrypted) => {
+        const slot = claiming?.slot ?? admission.slotFor?.(question, isEncrypted);
+        claiming = slot && { question, slot };
+        return slot;
+      };
       try {
         admitted = await inRooms(pool, roomIds, (client) =>
           admitOn(client, keys, noticeIntervalMs, roomGateMs, refuseEncryptedRooms, admission, slotFor),
         );
+      } catch (error) {
+        if (claiming !== undefined && isPassing(error)) doubts.add(claiming);
+        throw error;
       } finally {
-        slot?.end(admitted?.claimed);
+        if (claiming !== undefined && admitted?.replayed === true) doubts.add(claiming);
+        const settled = doubts.settle(admission.receivedAt);
+        // The end of a slot wakes its worker, which then finds what was given back.
+        if (claiming === undefined || !doubts.has(claiming)) claiming?.slot.end(admitted?.claimed);
+        else void settled.then(() => claiming?.slot.end(undefined));
       }
       if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
       return admitted;

@@ -7,7 +7,7 @@ const READ_ONLY = "25006";
 /** Statements take milliseconds; one that takes this long hangs. The server ends it, or rolls it back. */
 const STATEMENT_TIMEOUT_MS = 10_000;
 /** Later than the server's own timeout: what comes first from a server that is there is its answer. */
-const QUERY_TIMEOUT_MS = 12_000;
+export const QUERY_TIMEOUT_MS = 12_000;
 const CONNECT_TIMEOUT_MS = 2_000;
 const WAIT_FOR_CONNECTION_MS = 8_000;
 /** TCP notices within some 15 s that the peer of an idle connection is gone. */

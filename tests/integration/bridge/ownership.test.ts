@@ -156,6 +156,25 @@ describe("the processes on one database", () => {
     assert.deepEqual(await rows("SELECT state FROM bridge_encrypted_intake"), [{ state: "awaiting_key" }]);
   });
 
+  it("what is committed for a process after its end was seen is released too [DEL-9]", async (t) => {
+    const { fixture, begin, connect } = await processes(t);
+    const first = await begin();
+    const ended = await connect();
+    await until("both are known", () => first.looks.at(-1) === 2);
+    const slow = await fixture.pool.connect();
+    await slow.query("BEGIN; UPDATE bridge_capacity SET admitted = admitted");
+    const slot = { holder: ended.process, leaseUntil: systemClock.now() + 3_600_000, end: () => {} };
+    const admitting = fixture.admit([job("q1")], { slotFor: () => slot });
+    await ended.close();
+    await until("its end was seen", () => first.looks.at(-1) === 1);
+    await slow.query("COMMIT");
+    slow.release();
+    assert.ok((await admitting).claimed);
+    const claim = async () =>
+      (await fixture.claim({ holder: "two", now: systemClock.now() })).length || undefined;
+    await eventually("it is claimed by another process", claim, 5_000);
+  });
+
   it("a late write of the ended process, which locks its delegation and then the room, does not deadlock with the release [DEL-9]", async (t) => {
     const { fixture, connect } = await processes(t);
     const { pool, delegations, admit, rows } = fixture;

@@ -16,6 +16,7 @@ import { createLedgerPool } from "../../../../src/bridge/ledger/postgres.ts";
 import { isPassing } from "../../../../src/bridge/ledger/postgres-servers.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
+import { eventually } from "../../../support/encrypted-bridge.ts";
 import {
   ACCEPTED,
   arrivals,
@@ -82,6 +83,23 @@ describe("a commit in doubt", () => {
       await direct.rows("SELECT open_count AS open, next_seq::int AS next FROM bridge_rooms"),
       [{ open: 2, next: 3 }],
     );
+  });
+
+  it("of a question that was claimed as it was admitted gives it back at once [DEL-1] [DEL-9]", async (t) => {
+    const { direct, ledger, doubted } = await doubtful(t);
+    const ended: unknown[] = [];
+    const asked = {
+      ...admission(),
+      ...arrivals(job("q1")),
+      slotFor: () => ({ holder: "one", leaseUntil: T0 + LEASE_MS, end: (one: unknown) => ended.push(one) }),
+    };
+    await doubted("COMMIT", () => ledger.intake.admit(asked));
+    await eventually("its slot is free", async () => ended.length > 0 || undefined, 5_000);
+    assert.deepEqual(ended, [undefined]);
+    const [again] = await direct.claim({ holder: "two" });
+    assert.deepEqual([again?.sourceEventId, again?.resumedFrom], [event("q1"), "queued"]);
+    assert.equal((await ledger.intake.admit(asked)).replayed, true);
+    assert.equal((await direct.rows("SELECT FROM bridge_delegations WHERE lease_holder = 'two'")).length, 1);
   });
 
   it("is repeated while the homeserver waits, which is answered once [INT-5]", async (t) => {

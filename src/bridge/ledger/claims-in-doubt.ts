@@ -1,0 +1,55 @@
+// Questions that were claimed as they were admitted, by transactions of which this process does not know whether they were
+// committed. Invariant: what they claimed is given back under a higher fence, unless its agent may have been called.
+import type { Pool } from "pg";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import type { ClaimSlot, NewDelegation } from "./admission-types.ts";
+import { inRooms, oneRow, statement, toTime } from "./postgres.ts";
+
+// It finds nothing where the admission was not committed, or its question is past this claim.
+const GIVE_BACK = statement("give_back_in_doubt")`
+  WITH held AS (
+    UPDATE bridge_delegations SET state = 'queued', lease_holder = NULL, lease_until = NULL, fence = fence + 1
+    WHERE matrix_event_id = $1 AND ghost_mxid = $2 AND lease_holder = $3 AND fence = 1 AND state = 'dispatching'
+      AND NOT a2a_attempted
+    RETURNING room_id, room_seq, room_ordinal
+  ), turn AS (
+    UPDATE bridge_rooms r SET head_at = $4 FROM held h
+    WHERE r.room_id = h.room_id AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
+    RETURNING 1
+  )
+  SELECT (SELECT count(*) FROM held)::int AS held, (SELECT count(*) FROM turn)::int AS turns`;
+
+export interface ClaimInDoubt {
+  readonly question: NewDelegation;
+  readonly slot: ClaimSlot;
+}
+
+/** The lock of the room waits for the end of the admission. @throws what the database throws */
+async function giveBack(pool: Pool, { question, slot }: ClaimInDoubt, now: number): Promise<void> {
+  await inRooms(pool, [question.room], async (client) => {
+    const values = [question.event, question.ghost, slot.holder, toTime(now)];
+    const { held, turns } = await oneRow<{ held: number; turns: number }>(client, GIVE_BACK, values);
+    if (held !== turns) throw new DrawbridgeError("internal", "the question is not its room's head");
+    return { result: undefined };
+  });
+}
+
+export function createClaimsInDoubt(pool: Pool) {
+  const doubts = new Set<ClaimInDoubt>();
+  return {
+    add: (doubt: ClaimInDoubt) => doubts.add(doubt),
+    has: (doubt: ClaimInDoubt) => doubts.has(doubt),
+
+    /** Never rejects: what the database does not answer is asked again the next time. */
+    async settle(now: number): Promise<void> {
+      for (const doubt of doubts) {
+        try {
+          await giveBack(pool, doubt, now);
+        } catch (error) {
+          if (!(error instanceof DrawbridgeError)) return;
+        }
+        doubts.delete(doubt);
+      }
+    },
+  };
+}
