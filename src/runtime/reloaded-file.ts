@@ -1,5 +1,8 @@
 // A file of configuration that is read again whenever it changes.
-// Invariant: a version that cannot be used leaves the last good one in force, and is reported once.
+// Invariant: a version that cannot be used leaves the last good one in force, and is reported once; a rewrite is noticed
+// even when size and modification time stay the same.
+import { statSync } from "node:fs";
+import { systemClock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { readInput } from "./read-input.ts";
 
@@ -11,10 +14,25 @@ export interface ReloadedFileOptions<T> {
   readonly onRefused: (error: DrawbridgeError) => void;
 }
 
+/** File systems stamp by a coarse clock: so soon after a change, the same stamp does not prove the same content. */
+const UNSETTLED_MS = 1_000;
+
+/** Undefined for a file that cannot be looked at: reading it reports why. */
+function stampOf(file: string): { text: string; modifiedMs: number } | undefined {
+  try {
+    const { ino, size, mtimeNs, ctimeNs, mtimeMs } = statSync(file, { bigint: true });
+    return { text: `${ino}:${size}:${mtimeNs}:${ctimeNs}`, modifiedMs: Number(mtimeMs) };
+  } catch {
+    return undefined;
+  }
+}
+
 export class ReloadedFile<T> {
   readonly #options: ReloadedFileOptions<T>;
   /** The text read last, good or not; undefined while it cannot be read. */
   #text: string | undefined;
+  /** Its stamp, where the same stamp proves the same text. */
+  #stamp: string | undefined;
   inForce: { readonly text: string; readonly value: T };
 
   /** @throws DrawbridgeError when there is no good version to start with */
@@ -25,8 +43,9 @@ export class ReloadedFile<T> {
   }
 
   check(): void {
-    const { parse, onLoaded, onRefused } = this.#options;
+    const { file, parse, onLoaded, onRefused } = this.#options;
     const before = this.#text;
+    if (this.#stamp !== undefined && stampOf(file)?.text === this.#stamp) return;
     try {
       const text = this.#read();
       if (text === before) return;
@@ -41,8 +60,14 @@ export class ReloadedFile<T> {
   }
 
   #read(): string {
+    const { file } = this.#options;
     this.#text = undefined;
-    this.#text = readInput(this.#options.file).toString("utf8");
+    this.#stamp = undefined;
+    // Stamped before it is read, so that a change in between is found at the next check.
+    const stamp = stampOf(file);
+    this.#text = readInput(file).toString("utf8");
+    const isSettled = stamp !== undefined && Math.abs(systemClock.now() - stamp.modifiedMs) > UNSETTLED_MS;
+    if (isSettled) this.#stamp = stamp.text;
     return this.#text;
   }
 }

@@ -123,7 +123,7 @@ export function createCatchup(options: CatchupOptions) {
       signal.throwIfAborted();
       try {
         const ghosts = await currentGhosts();
-        await Promise.allSettled(ghosts.map((ghost) => catchup?.(ghost, signal)));
+        await catchUpKeys(ghosts);
         if (!rooms) return;
         const result = await roomCatchup.afterDowntime(ghosts, signal);
         metrics.catchup(cause, result);
@@ -133,6 +133,13 @@ export function createCatchup(options: CatchupOptions) {
       }
       await clock.sleep(backoffMs(AGAIN, attempts), signal);
     }
+  }
+
+  async function catchUpKeys(ghosts: readonly GhostMxid[]): Promise<void> {
+    const ended = await Promise.allSettled(ghosts.map((ghost) => catchup?.(ghost, signal)));
+    const failed = ended.filter(({ status }) => status === "rejected").length;
+    if (failed > 0)
+      log.warn({ ghosts: failed }, "the catchup of keys failed; intake envelopes that wait start it again");
   }
 
   async function quietRound(round: AbortSignal): Promise<void> {

@@ -9,6 +9,7 @@ import { namedTarget } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type Script, scriptedHomeserver, WELL } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
+import { recordedLog } from "../../../support/recorded-log.ts";
 
 const { ghost } = namedTarget("docs");
 const QUESTION = { event_id: "$q", type: "m.room.message", sender: "@alice:a.test", content: { body: "?" } };
@@ -156,7 +157,9 @@ describe("Catchup", () => {
 
   it("the catchup of keys runs before that of rooms, and its failure does not hold that up [INT-8]", async (t) => {
     const order: string[] = [];
+    const told = recordedLog();
     const { catchup, state, positions, taken, until } = await catchingUp(t, {
+      log: told.log,
       catchup: async (of) => {
         order.push(of);
         throw new Error("no machine");
@@ -167,6 +170,7 @@ describe("Catchup", () => {
     catchup.start();
     await until("the rooms are read back", () => taken.length === 1);
     assert.deepEqual(order, [ghost]);
+    assert.equal(told.lines.find(({ msg }) => /catchup of keys failed/.test(String(msg)))?.["ghosts"], 1);
   });
 
   it("the position moves one round after it was read in quiet times [INT-8]", async (t) => {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, renameSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
+import fs, { mkdtempSync, renameSync, rmSync, unlinkSync, utimesSync, writeFileSync } from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
@@ -86,6 +87,22 @@ describe("agent directory", () => {
       writeFileSync(file, ONE.replace("  one:", `  ${name}:`));
       assert.deepEqual(await names(directory), [`@agent_${name}:a.test`], `round ${round}`);
     }
+  });
+
+  it("a file that has not changed for long is not read again at each check [AGT-1]", async (t) => {
+    const file = temporaryFile(t);
+    utimesSync(file, 1, 1);
+    const { directory } = open(file);
+    const read = t.mock.method(fs, "readFileSync");
+    syncBuiltinESMExports();
+    t.after(syncBuiltinESMExports);
+    for (let look = 0; look < 3; look++) await directory.current();
+    assert.equal(read.mock.callCount(), 0);
+    writeFileSync(file, TWO);
+    utimesSync(file, 1, 1);
+    assert.equal((await names(directory)).length, 2);
+    assert.equal(read.mock.callCount(), 1);
+    t.mock.restoreAll();
   });
 
   it("a broken version leaves the last good one in force, and is logged once with line, path and hint [AGT-1]", async (t) => {
