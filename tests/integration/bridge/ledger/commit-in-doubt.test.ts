@@ -9,6 +9,7 @@ import { createAuditExporter } from "../../../../src/bridge/audit/exporter.ts";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import type { HandledTransaction } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { throughFailover } from "../../../../src/bridge/intake/handle-transaction.ts";
+import { createClaimsInDoubt } from "../../../../src/bridge/ledger/claims-in-doubt.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import { createLedger, type Ledger } from "../../../../src/bridge/ledger/ledger.ts";
@@ -31,6 +32,7 @@ import {
   PART,
   ROOM_GATE_MS,
   record,
+  room,
   stored,
   T0,
 } from "../../../support/ledger.ts";
@@ -100,6 +102,33 @@ describe("a commit in doubt", () => {
     assert.deepEqual([again?.sourceEventId, again?.resumedFrom], [event("q1"), "queued"]);
     assert.equal((await ledger.intake.admit(asked)).replayed, true);
     assert.equal((await direct.rows("SELECT FROM bridge_delegations WHERE lease_holder = 'two'")).length, 1);
+  });
+
+  it("of such a question is settled later where the database is away, and not once its agent may have been called [DEL-9]", async (t) => {
+    const { pool, admit, claim, delegations } = await ledgerFixture(t);
+    let isAway = true;
+    const connect = async () => {
+      if (isAway) throw new Error("Connection terminated unexpectedly");
+      return await pool.connect();
+    };
+    const claims = createClaimsInDoubt(Object.assign(Object.create(pool), { connect }));
+    const slot = { holder: "one", leaseUntil: T0 + LEASE_MS, end: () => {} };
+    const called = job("q2", { room: room("s") });
+    for (const question of [job("q1"), called]) {
+      const { claimed } = await admit([question], { slotFor: () => slot });
+      assert.ok(claimed);
+      if (question === called)
+        assert.equal(await delegations.beginDispatch(claimed.lease, BUCKET, T0), "begun");
+      claims.add({ question, slot });
+    }
+    await claims.settle(T0);
+    assert.equal((await claim({ holder: "two" })).length, 0);
+    isAway = false;
+    await claims.settle(T0);
+    assert.deepEqual(
+      (await claim({ holder: "two" })).map((one) => [one.sourceEventId, one.lease.fence]),
+      [[event("q1"), "3"]],
+    );
   });
 
   it("is repeated while the homeserver waits, which is answered once [INT-5]", async (t) => {
