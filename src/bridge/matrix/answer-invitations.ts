@@ -29,6 +29,8 @@ const JOIN_ATTEMPTS_MAX = 30;
 const NOT_FOUND_ATTEMPTS_MAX = 8;
 /** Half a minute of not being invited, as the own homeserver has it. */
 const FORBIDDEN_ATTEMPTS_MAX = 4;
+/** Half a minute of no agent having the ghost: another process may have read a newer agents.yaml than this one. */
+const NO_AGENT_ATTEMPTS_MAX = 4;
 
 export interface MembershipDependencies {
   readonly ledger: Pick<Ledger, "memberships">;
@@ -81,8 +83,12 @@ async function doTask(
     const askedMs = outcome.kind === "retry" ? outcome.afterMs : 0;
     const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
     const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, askedMs);
+    await deferBy(waitMs, reasonOf(outcome));
+  };
+
+  const deferBy = async (waitMs: number, why: string) => {
     await memberships.defer(membership, clock.now() + waitMs);
-    note("deferred", { why: reasonOf(outcome), waitMs });
+    note("deferred", { why, waitMs });
   };
 
   const recordLeft = async () => {
@@ -92,7 +98,10 @@ async function doTask(
 
   const leave = async () => {
     const left = await acting((actor) => homeserver.leave(actor, roomId));
-    if (left.kind === "retry") return defer(left);
+    // A ghost whose account is refused for good would else keep its invitation, and the row, for ever.
+    const isGivenUp =
+      left.kind === "retry" && left.cause === "ghost_refused" && attempts >= JOIN_ATTEMPTS_MAX;
+    if (left.kind === "retry" && !isGivenUp) return defer(left);
     await recordLeft();
     note("left");
   };
@@ -118,6 +127,8 @@ async function doTask(
 
   const answerInvite = async () => {
     const target = (await agents.current()).byGhost.get(ghost);
+    if (target === undefined && attempts < NO_AGENT_ATTEMPTS_MAX)
+      return deferBy(backoffMs(BACKOFF, attempts), "no agent has the ghost");
     if (target === undefined || inviter === undefined || !isSenderAllowed(target.entry, inviter)) {
       note("invitation refused by policy");
       return leave();

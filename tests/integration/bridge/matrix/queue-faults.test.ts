@@ -281,11 +281,40 @@ describe("memberships and notices with a faulty homeserver", () => {
     await memberships.drain();
   });
 
-  it("an invitation of a ghost that no agent has any more is declined", async (t) => {
-    const { server, rows, common } = await fixture(t, () => ({ body: {} }));
-    await createMembershipQueue({ ...common, agents: testDirectory({}) }).round();
+  it("an invitation of a ghost that no agent has any more is declined after half a minute", async (t) => {
+    const { server, clock, rows, common } = await fixture(t, () => ({ body: {} }));
+    const memberships = createMembershipQueue({ ...common, agents: testDirectory({}) });
+    for (let tries = 0; tries < 4; tries++) {
+      await memberships.round();
+      await clock.advance(2_000 * 2 ** tries);
+    }
+    assert.equal(calls(server.seen, "/leave"), 0);
+    await memberships.round();
     assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "leave" }]);
     assert.deepEqual([calls(server.seen, "/leave"), calls(server.seen, "/join/")], [1, 0]);
+  });
+
+  it("an invitation is answered by the agent that this process reads of a moment later than another", async (t) => {
+    const { server, clock, common } = await fixture(t, () => ({ body: { room_id: "!r" } }));
+    await createMembershipQueue({ ...common, agents: testDirectory({}) }).round();
+    await clock.advance(2_000);
+    await createMembershipQueue(common).round();
+    assert.deepEqual([calls(server.seen, "/leave"), calls(server.seen, "/join/")], [0, 1]);
+  });
+
+  it("an invitation of a ghost whose account is refused for good ends after as many tries as a join", async (t) => {
+    const { clock, rows, common } = await fixture(t, ({ path }) =>
+      path.includes("/register") ? { status: 400, body: { errcode: "M_EXCLUSIVE" } } : { body: {} },
+    );
+    const memberships = createMembershipQueue({ ...common, agents: testDirectory({}) });
+    const tasks = () => rows("SELECT membership, task FROM bridge_ghost_rooms");
+    for (let tries = 0; tries < 30; tries++) {
+      await memberships.round();
+      await clock.advance(60 * 60_000);
+    }
+    assert.deepEqual(await tasks(), [{ membership: "invite", task: "answer_invite" }]);
+    await memberships.round();
+    assert.deepEqual(await tasks(), [{ membership: "leave", task: null }]);
   });
 
   it("a round that is stopped before its work begins makes no request", async (t) => {
