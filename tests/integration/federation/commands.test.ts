@@ -128,7 +128,7 @@ describe("federation commands", () => {
     const { drawbridge, repository } = await deployment(t);
     const unknown = await drawbridge("federation", "contain", "lighthosue");
     assert.deepEqual([unknown.code, unknown.stdout], [2, ""]);
-    assert.match(unknown.stderr, /hint: Name one of .*lighthouse/);
+    assert.match(unknown.stderr, /hint: Did you mean lighthouse/);
     await commitOnTop(repository, new Map([[PILOTS, "version: 1\n"]]));
     const refused = await drawbridge("reconcile", "--once");
     assert.equal(refused.code, 4);

@@ -80,7 +80,7 @@ describe("containing and restoring a partner", () => {
     assert.equal((await records()).length, 1);
   });
 
-  it("contain refuses an unknown partner with the names that there are, and the own server [CON-1]", async (t) => {
+  it("contain refuses an unknown partner with similar names, and the own server [CON-1]", async (t) => {
     const { contain, repository } = await control(t);
     const head = await repository.head();
     const hintOf = async (name: string) => {
@@ -92,10 +92,10 @@ describe("containing and restoring a partner", () => {
       assert.equal(error.code, "usage");
       return `${error.message} ${error.hint}`;
     };
-    assert.match(
-      await hintOf("lighthosue"),
-      /Name one of dredger, lighthouse, pilot-station, salvage\. Nothing/,
-    );
+    assert.match(await hintOf("lighthosue"), /Did you mean lighthouse/);
+    assert.match(await hintOf("matrix.lighthouse.example"), /Did you mean matrix\.lighthouse\.example:8448/);
+    // `dredgers` is one edit from `dredger`, and others are further away: they are not offered.
+    assert.match(await hintOf("dredgers"), /Did you mean dredger\?/);
     assert.match(await hintOf("nobody-at-all.test"), /no partner is called/);
     assert.match(await hintOf("\u001b[2Jx"), /no partner is called \?\[2Jx/);
     const own = loadRegistry(registryFiles()).organisation.serverName;
