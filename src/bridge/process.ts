@@ -122,14 +122,25 @@ async function checkHomeserver(
 }
 
 const WAITS = "It waits for the homeserver to say how far the database had come.";
-/** @throws DrawbridgeError `program_failed` */
-async function listen(
+/** A process that ends, whose place this one takes, holds its port a little longer. */
+const TAKEN_MS = 10_000;
+const POLL_MS = 250;
+
+/** @throws DrawbridgeError `program_failed` when the port is still taken after 10 s, or cannot be had at all */
+export async function listen(
   server: FastifyInstance,
   setting: "listen" | "observe",
-  { config }: BridgeOptions,
+  { config, clock, stop }: BridgeOptions,
 ): Promise<void> {
   const { host, port } = config[setting];
-  await server.listen({ host, port }).catch((cause: unknown) => {
+  const deadline = clock.now() + TAKEN_MS;
+  const attempt = async (): Promise<unknown> =>
+    server.listen({ host, port }).catch(async (cause: NodeJS.ErrnoException) => {
+      if (cause.code !== "EADDRINUSE" || clock.now() >= deadline || stop.aborted) throw cause;
+      await clock.sleep(POLL_MS, stop).catch(() => undefined);
+      return attempt();
+    });
+  await attempt().catch((cause: unknown) => {
     throw new DrawbridgeError("program_failed", `cannot listen on ${host}:${port}`, {
       hint: `Free that port, or change \`${setting}\` in the configuration.`,
       cause,
