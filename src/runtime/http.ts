@@ -42,20 +42,19 @@ export interface JsonRequest {
   readonly body?: unknown;
   /** For the whole exchange. */
   readonly timeoutMs: number;
+  /** Whether a refusal stands by its status alone: the body of another status than 2xx is undefined where it cannot be read. */
+  readonly isRefusedByStatus?: boolean;
   readonly bytesMax?: number;
   readonly dispatcher?: Dispatcher;
 }
 
-/** A refusal is final by its status: the body, which only explains it, is waited for this long. */
+/** The body of a refusal that stands by its status is waited for this long. */
 const REFUSAL_BODY_MS = 1_000;
 
-/**
- * Sends one request and reads its answer as JSON, whatever the status. The body of another status than 2xx is undefined
- * where it cannot be read. @throws what the network throws
- */
+/** Sends one request and reads its answer as JSON, whatever the status. @throws what the network throws */
 export async function requestJson(
   url: string,
-  { method = "GET", token, headers, body, timeoutMs, bytesMax, dispatcher }: JsonRequest,
+  { method = "GET", token, headers, body, timeoutMs, isRefusedByStatus, bytesMax, dispatcher }: JsonRequest,
 ): Promise<{ readonly status: number; readonly headers: IncomingHttpHeaders; readonly body: unknown }> {
   const response = await request(url, {
     method,
@@ -71,7 +70,8 @@ export async function requestJson(
   });
   const { statusCode: status, headers: answered, body: stream } = response;
   const reading = readBoundedValue(stream, bytesMax);
-  if (status >= 200 && status <= 299) return { status, headers: answered, body: await reading };
+  if (isRefusedByStatus !== true || (status >= 200 && status <= 299))
+    return { status, headers: answered, body: await reading };
   const timer = setTimeout(() => stream.destroy(), REFUSAL_BODY_MS);
   const explained = await reading.catch(() => undefined).finally(() => clearTimeout(timer));
   return { status, headers: answered, body: explained };

@@ -112,6 +112,7 @@ async function requestToken(options: TokenOptions, credentials: Credentials): Pr
     },
     body: form.toString(),
     timeoutMs: REQUEST_TIMEOUT_MS,
+    isRefusedByStatus: true,
     bytesMax: RESPONSE_BYTES_MAX,
   });
   if (status !== 200) {
