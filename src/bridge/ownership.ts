@@ -34,6 +34,8 @@ export interface OwnershipOptions {
 
 /** Shorter than the second after which the server ends an idle connection. */
 const LOOK_MS = 250;
+/** How often what a process that has ended held is released again. */
+const RELEASE_MS = 1_000;
 /** How soon a connection is opened again: until then nobody answers in encrypted rooms. */
 const CONNECT_AGAIN_MS = 100;
 
@@ -51,6 +53,7 @@ export class Ownership {
   readonly #closing = new Set<string>();
   #live: readonly string[] = [];
   #releasesUntil = Number.NEGATIVE_INFINITY;
+  #releasesAt = 0;
   #givesUpGhosts = false;
   #running: Promise<void> | undefined;
 
@@ -144,12 +147,13 @@ export class Ownership {
     const hasEnded = this.#live.length === 0 || this.#live.some((one) => !found.live.includes(one));
     // What the server was committing for the process when it ended can come after this look.
     if (hasEnded) this.#releasesUntil = clock.now() + QUERY_TIMEOUT_MS;
-    if (clock.now() <= this.#releasesUntil) {
+    if (hasEnded || (clock.now() <= this.#releasesUntil && clock.now() >= this.#releasesAt)) {
       // It uses connections of the pool: its failure does not say that this process hangs, and the next look repeats it.
       const released = await releaseEnded(clock.now()).catch((error: unknown) => {
         log.warn({ err: errorName(error) }, "the leases of a process that has ended are not released yet");
       });
       if (released === undefined) return false;
+      this.#releasesAt = clock.now() + RELEASE_MS;
       if (released > 0) log.info({ event: "leases_released", released }, "a process has ended");
       if (hasEnded || released > 0) onReleased();
     }

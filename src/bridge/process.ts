@@ -81,8 +81,8 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
     };
     // While the homeserver does not answer, the self-check says why.
     await restoreGuard.check(stop, selfCheckOnce);
+    if (!stop.aborted) await listen(intake, "listen", options);
     if (!stop.aborted) {
-      await listen(intake, "listen", options);
       await ownership.start(stop);
       encryption?.start();
       for (const part of [audit.loop, ...workers]) part.start();
@@ -126,7 +126,7 @@ const WAITS = "It waits for the homeserver to say how far the database had come.
 const TAKEN_MS = 10_000;
 const POLL_MS = 250;
 
-/** @throws DrawbridgeError `program_failed` when the port is still taken after 10 s, or cannot be had at all */
+/** Listens, or gives up at `stop`. @throws DrawbridgeError `program_failed` when the port is still taken after 10 s, or cannot be had */
 export async function listen(
   server: FastifyInstance,
   setting: "listen" | "observe",
@@ -141,6 +141,7 @@ export async function listen(
       return attempt();
     });
   await attempt().catch((cause: unknown) => {
+    if (stop.aborted) return;
     throw new DrawbridgeError("program_failed", `cannot listen on ${host}:${port}`, {
       hint: `Free that port, or change \`${setting}\` in the configuration.`,
       cause,

@@ -15,6 +15,11 @@ const OWN_LOG_FORMAT = '{"level":"%l","time":"%Y-%m-%dT%T.%eZ","source":"envoy",
 const INSTALL_HINT =
   "Install Envoy, or name its program as envoy.binary; it is started by setpriv (util-linux).";
 
+/** Before the Envoy of an earlier run is ended. @throws DrawbridgeError `program_failed` where Envoy could not be started */
+export async function requireSetpriv(): Promise<void> {
+  await endOf(spawn("setpriv", ["--version"], { stdio: "ignore" }));
+}
+
 /** Has Envoy validate a file. @throws DrawbridgeError `program_failed` with Envoy's words, which speak of configuration */
 export async function validateFile(binary: string, file: string): Promise<void> {
   const child = spawn(

@@ -10,7 +10,7 @@ import type { GatewayState } from "../rendered-files/gateway-files.ts";
 import { PUBLIC, writeWhole } from "../runtime/write-file.ts";
 import { applyChanges, type InForce, placeQuotas, prepare } from "./apply-changes.ts";
 import { createEnvoyAdmin, NO_STATS, placeAll } from "./envoy-files.ts";
-import { endLeftover, endOf, startEnvoy } from "./envoy-process.ts";
+import { endLeftover, endOf, requireSetpriv, startEnvoy } from "./envoy-process.ts";
 import { BOOTSTRAP_FILE } from "./render/render.ts";
 import { followFiles, loadSources, type RefusedFile, type Sources } from "./source-files.ts";
 
@@ -29,6 +29,7 @@ export async function serve(options: ServeOptions): Promise<number> {
   const { clock, log } = options;
   const sources = loadSources(options.configFile);
   const config = sources.gateway.value;
+  await requireSetpriv();
   let inForce = await prepare(sources);
   const { directory } = config.envoy;
   const bootstrap = join(directory, BOOTSTRAP_FILE);
@@ -41,6 +42,8 @@ export async function serve(options: ServeOptions): Promise<number> {
   const child = startEnvoy(bootstrap, config.envoy);
   const ended = new AbortController();
   const end = endOf(child).finally(() => ended.abort());
+  // It is awaited later, and may fail before.
+  end.catch(() => undefined);
   const stop = () => child.kill("SIGTERM");
   options.stop.addEventListener("abort", stop, { once: true });
   if (options.stop.aborted) stop();

@@ -135,7 +135,7 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
   for (const [room, server] of row.partners ?? []) {
     partnersIn.set(room, (partnersIn.get(room) ?? new Set()).add(server));
   }
-  // The first ghost that is joined; one that is invited may never join: the invitation of a ghost without an agent is held.
+  // The first ghost that is joined; one that is invited may never join.
   const speakers = ghosts
     .filter(([, , membership]) => membership === "join")
     .toSorted(([, left], [, right]) => (left < right ? 1 : -1));

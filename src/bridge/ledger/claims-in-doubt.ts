@@ -5,12 +5,13 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { ClaimSlot, NewDelegation } from "./admission-types.ts";
 import { inRooms, oneRow, statement, toTime } from "./postgres.ts";
 
-// It finds nothing where the admission was not committed, or its question is past this claim.
+// It finds nothing where the admission was not committed, or its question is past this claim: the end of the lease tells a
+// claim from that of the same admission made again.
 const GIVE_BACK = statement("give_back_in_doubt")`
   WITH held AS (
     UPDATE bridge_delegations SET state = 'queued', lease_holder = NULL, lease_until = NULL, fence = fence + 1
-    WHERE matrix_event_id = $1 AND ghost_mxid = $2 AND lease_holder = $3 AND fence = 1 AND state = 'dispatching'
-      AND NOT a2a_attempted
+    WHERE matrix_event_id = $1 AND ghost_mxid = $2 AND lease_holder = $3 AND lease_until = $5 AND fence = 1
+      AND state = 'dispatching' AND NOT a2a_attempted
     RETURNING room_id, room_seq, room_ordinal
   ), turn AS (
     UPDATE bridge_rooms r SET head_at = $4 FROM held h
@@ -20,14 +21,14 @@ const GIVE_BACK = statement("give_back_in_doubt")`
   SELECT (SELECT count(*) FROM held)::int AS held, (SELECT count(*) FROM turn)::int AS turns`;
 
 export interface ClaimInDoubt {
-  readonly question: NewDelegation;
+  readonly question: Pick<NewDelegation, "event" | "ghost" | "room">;
   readonly slot: ClaimSlot;
 }
 
 /** The lock of the room waits for the end of the admission. @throws what the database throws */
 async function giveBack(pool: Pool, { question, slot }: ClaimInDoubt, now: number): Promise<void> {
   await inRooms(pool, [question.room], async (client) => {
-    const values = [question.event, question.ghost, slot.holder, toTime(now)];
+    const values = [question.event, question.ghost, slot.holder, toTime(now), toTime(slot.leaseUntil)];
     const { held, turns } = await oneRow<{ held: number; turns: number }>(client, GIVE_BACK, values);
     if (held !== turns) throw new DrawbridgeError("internal", "the question is not its room's head");
     return { result: undefined };

@@ -25,7 +25,7 @@ export const probeCommand = defineCommand({
   ],
   help: `
 Asks the operator's own parts, and with --probe-config tries from outside what the partner could try. Every attempt
-is a content-free evidence item; what it sends into a room is a notice that names itself a probe.
+is a content-free evidence item; what it sends into a room is an event that no client shows.
   ok     as the registry says     WRONG  the opposite was found     ?  nothing can be said
   -      open, and nobody is in that room
 Exit code 1: something was found otherwise, could not be decided, or a closed plane was not shown closed.`,

@@ -18,6 +18,7 @@ import {
   type RoomsChoice,
   readmissionRecordPath,
 } from "../registry/readmission-record.ts";
+import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { commitStep, plan } from "../workflow/plan.ts";
 import { labelOf, type PlaneStep, READMISSION, type StepStatus } from "../workflow/procedure.ts";
@@ -83,8 +84,8 @@ function refuseIfRemoved(state: StateFolder, readmission: Readmission, entry: Pa
 }
 
 /** @throws DrawbridgeError `guard_refused` when what was proved open is not declared so any more */
-function refuseIfClosed({ stages }: Readmission, { name, partner }: PartnerEntry): void {
-  const proved = READMISSION.steps.filter(({ plane }) => stages[plane]?.proved_at != null);
+function refuseIfClosed({ stages, done }: Readmission, { name, partner }: PartnerEntry): void {
+  const proved = READMISSION.steps.filter(({ plane }) => done || stages[plane]?.proved_at != null);
   const closed = proved.find(({ plane }) => partner.planes[plane] === "closed");
   if (closed !== undefined) throw refuse("closed_again", `${closed.plane} of ${name} was closed again`);
   if (partner.contained) throw refuse("closed_again", `${name} is contained`);
@@ -116,8 +117,12 @@ async function workOn(
   const { conditions, verdict } = await runStep(context, {
     ...{ plane, partner, how: "apply", withinMs: OPEN_WITHIN_MS },
     commit: async () => {
+      const opened = (revision: Revision) => {
+        const unproved = { revision, proved_at: null, evidence: [], not_applicable: [] };
+        readmission = saveStage(context.state, readmission, plane, unproved);
+      };
       const { revision } = await commitStep(context, READMISSION, step, {
-        ...{ partner, reason: "drawbridge: readmission" },
+        ...{ partner, reason: "drawbridge: readmission", intend: opened },
         say: async (_base, entry) => {
           // Again, because replacing rooms takes minutes in which a removal may have begun.
           refuseIfRemoved(context.state, readmission, entry);
@@ -126,9 +131,7 @@ async function workOn(
           return { message: `${title}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n` };
         },
       });
-      if (readmission.stages[plane] !== undefined) return;
-      const unproved = { revision, proved_at: null, evidence: [], not_applicable: [] };
-      readmission = saveStage(context.state, readmission, plane, unproved);
+      if (readmission.stages[plane] === undefined) opened(revision);
     },
     observe,
     evaluate: (reached, seen) => {
@@ -261,6 +264,7 @@ export async function planReadmission(
   const readmission = await requireReadmission(context, desired.revision, partner.serverName);
   const { id, rooms, touched } = readmission;
   const planned = await plan(context, READMISSION, named, ({ plane }) => {
+    if (readmission.done) return "proved";
     const stage = plane === null ? undefined : readmission.stages[plane];
     return stage === undefined ? "pending" : stage.proved_at === null ? "committed" : "proved";
   });

@@ -121,9 +121,9 @@ export async function requireReadmission(
   });
 }
 
-/** The step of the first plane that is not proved to be open yet; undefined after the last. */
-export function currentStep({ stages }: Readmission): PlaneStep | undefined {
-  return READMISSION.steps.find(({ plane }) => stages[plane]?.proved_at == null);
+/** The step of the first plane that is not proved to be open yet; undefined after the last, and once the end is recorded. */
+export function currentStep({ stages, done }: Readmission): PlaneStep | undefined {
+  return done ? undefined : READMISSION.steps.find(({ plane }) => stages[plane]?.proved_at == null);
 }
 
 /** @throws DrawbridgeError `guard_refused` while a removal of the partner has not ended */

@@ -313,6 +313,42 @@ describe("re-admission workflow", () => {
     await refusedBy("closed_again", nextStep(context, PARTNER));
   });
 
+  it("nextStep opens nothing after the end, also where this machine has forgotten how far it was [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    const { readmission: opened } = await openReadmission(context, OPEN);
+    await walkAll(context);
+    const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, text.replace("card: open", "card: closed")]]));
+    const head = await repository.requireHead();
+    rmSync(context.state.file(`readmission/${opened.id}`, "progress.json"));
+    await refusedBy("closed_again", nextStep(context, PARTNER));
+    assert.equal(await repository.requireHead(), head);
+  });
+
+  it("the record names the commit that opened a plane last, where an earlier one was taken back [RDM-1]", async (t) => {
+    const { context, repository, parts } = await readmission(t);
+    await openReadmission(context, OPEN);
+    const silent = { ...parts.planes.transport, probe: async () => [] };
+    const unproved = { ...context, planes: { ...parts.planes, transport: silent } };
+    assert.equal((await nextStep(unproved, PARTNER)).proved, false);
+    const first = await repository.requireHead();
+    const text = (await repository.read(first, ["registry"])).get(LIGHTHOUSE) ?? "";
+    await commitRegistry(
+      repository,
+      new Map([[LIGHTHOUSE, text.replace("transport: open", "transport: closed")]]),
+    );
+    const { readmission: found } = await nextStep(context, PARTNER);
+    assert.notEqual(found.stages.transport?.revision, first);
+    const subject = operatorGit(
+      repository.path,
+      "log",
+      "-1",
+      "--format=%s",
+      found.stages.transport?.revision ?? "",
+    );
+    assert.match(subject, /^Open plane 1 \(transport\)/);
+  });
+
   it("nextStep opens no plane while a removal runs, and after it another re-admission is needed [RDM-1]", async (t) => {
     const { context, repository, clock } = await readmission(t);
     const now = () => new Date(clock.now()).toISOString();
