@@ -99,9 +99,8 @@ async function doTask(
   const leave = async () => {
     const left = await acting((actor) => homeserver.leave(actor, roomId));
     // A ghost whose account is refused for good would else keep its invitation, and the row, for ever.
-    const isGivenUp =
-      left.kind === "retry" && left.cause === "ghost_refused" && attempts >= JOIN_ATTEMPTS_MAX;
-    if (left.kind === "retry" && !isGivenUp) return defer(left);
+    const isGivenUp = task === "answer_invite" && attempts >= JOIN_ATTEMPTS_MAX;
+    if (left.kind === "retry" && !(isGivenUp && left.cause === "ghost_refused")) return defer(left);
     await recordLeft();
     note("left");
   };

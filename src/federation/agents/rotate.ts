@@ -238,7 +238,7 @@ async function sign(card: Uint8Array, key: PrivateKeyFile, keyId: string, file: 
   if (signed.signed) return signed.bytes;
   const places = signed.problems.map(({ reason, at }) => `${file}: ${at || "/"}: ${reason}`);
   throw new DrawbridgeError("card_rejected", `not an A2A 1.0 card\n${places.join("\n")}`, {
-    hint: "Correct what stands at each of these places. Nothing was changed.",
+    hint: "Correct the card; drawbridge card lint lists everything. Nothing was changed.",
   });
 }
 

@@ -4,7 +4,7 @@
 import { appendFileSync } from "node:fs";
 import { z } from "zod";
 import { sha256Tagged } from "../../domain/digest.ts";
-import { parseJson } from "../../domain/json.ts";
+import { isObject, parseJson } from "../../domain/json.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { Partner } from "../registry/partner.ts";
 import type { StateFolder } from "./folder.ts";
@@ -33,7 +33,8 @@ export class PartnerCache extends Map<string, Partner> {
     if (header !== this.#header) return;
     for (const line of lines) {
       const entry = parseJson(line);
-      if (Array.isArray(entry) && entry.length === 2) this.set(entry[0], entry[1]);
+      if (Array.isArray(entry) && entry.length === 2 && isObject(entry[1]))
+        this.set(entry[0], entry[1] as Partner);
     }
     this.#kept = new Set(this.keys());
   }

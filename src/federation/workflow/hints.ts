@@ -50,6 +50,7 @@ export const HINTS: Readonly<Record<string, string>> = {
   bridge_has_verified: QUARANTINED,
   bridge_trusts_it_no_more: QUARANTINED,
   agent_withdrawn: "Render and commit the registry, then run this again.",
-  duties_recorded: "Complete the private record: drawbridge offboarding open names what it lacks.",
+  duties_recorded:
+    "Complete the private record: drawbridge offboarding show --record FILE names what it lacks.",
   static_tests_pass: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
 };
