@@ -25,7 +25,7 @@ const CONCURRENCY = 4;
 const INBOX_BATCH = 100;
 
 export interface GhostDevicesDependencies extends Omit<GhostDeviceDependencies, "machines" | "api"> {
-  /** Told, the machines call it for a ghost whose machine was taken away. */
+  /** The machines call it for a ghost whose machine was taken away. */
   readonly machines: (onLost: (ghost: GhostMxid) => void) => Machines;
   readonly homeserver: Pick<Homeserver, "devices" | "stateEvent" | "joinedMembers">;
   readonly configured: () => Promise<readonly GhostMxid[]>;

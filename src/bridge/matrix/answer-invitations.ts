@@ -1,7 +1,7 @@
 // What ghosts do about rooms: answer invitations by policy, read a joined room's state, leave empty rooms.
 // Invariants: only who may ask an agent may bring its ghost into a room; one server's invitations take a share of the
-// queue; what repeating cannot change ends a task, all else is retried
-// with growing waits; a refusal of the ghost itself is no answer about a room.
+// queue; what repeating cannot change ends a task, all else is retried with growing waits; a refusal of the ghost itself is
+// no answer about a room.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";

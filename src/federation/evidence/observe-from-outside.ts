@@ -11,7 +11,7 @@ import type { Federation } from "../reconcile/context.ts";
 import type { ObserveFromOutside } from "../workflow/run-step.ts";
 import { collectStream } from "./record-streams.ts";
 
-/** @returns throws DrawbridgeError `usage` where the file is about another server or partner, `secret_unavailable` */
+/** @throws DrawbridgeError `usage` where the file is about another server or partner, `secret_unavailable` */
 export function outsideProbe(
   { config, clock, random }: Pick<Federation, "config" | "clock" | "random">,
   file: string,

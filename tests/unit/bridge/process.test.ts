@@ -20,4 +20,18 @@ describe("the port of a bridge", () => {
     await listen(server, "listen", options);
     assert.equal(server.server.listening, true);
   });
+
+  it("a wait for a port ends quietly at a stop, without listening", { timeout: 8_000 }, async (t) => {
+    const held = createServer().listen(0, "127.0.0.1");
+    await once(held, "listening");
+    const port = (held.address() as { port: number }).port;
+    const server = fastify();
+    t.after(() => Promise.all([server.close(), held.close()]));
+    const stop = new AbortController();
+    const config = { listen: { host: "127.0.0.1", port } };
+    const options = { config, clock: systemClock, stop: stop.signal } as BridgeOptions;
+    setTimeout(() => stop.abort(), 400);
+    await listen(server, "listen", options);
+    assert.equal(server.server.listening, false);
+  });
 });
