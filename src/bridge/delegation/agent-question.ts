@@ -7,7 +7,7 @@ import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import { questionParts } from "../matrix/answer-events.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
-import type { ContentPart } from "./a2a/protocol.ts";
+import type { ContentPart, StatusView } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
 import { canceled, type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
@@ -19,50 +19,34 @@ import { outcomeOfRefusal, readUnsent, recordAndSend } from "./send-reply.ts";
 const LOOK_MS = 30_000;
 const QUESTION_EVENTS_MAX = 64;
 
-export interface AskedBack {
-  readonly taskId: string;
-  readonly contextId: string | undefined;
-  readonly statusKey: string | undefined;
-  readonly parts: readonly ContentPart[];
-  readonly agentVersion: string | undefined;
-}
-
-export async function ask(running: RunningDelegation, asked: AskedBack): Promise<DelegationVerdict> {
+/** Posts what a task in `input_required` asks. */
+export async function ask(
+  running: RunningDelegation,
+  { taskId, contextId, statusKey: key, parts: said }: StatusView,
+  agentVersion: string | undefined,
+): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
-  running.taskId = asked.taskId;
-  const { options, rest } = optionsOf(asked.parts);
-  const source = {
-    eventId: claimed.sourceEventId,
-    threadRoot: claimed.threadRoot,
-    sender: claimed.sender,
-    roomId: claimed.roomId,
-    texts: deps.textsOf(claimed.roomId),
-    takesReactions: await running.persist(() => deps.takesReactions(claimed.roomId)),
-  };
+  running.taskId = taskId;
+  const { options, rest } = optionsOf(said);
+  const { sourceEventId: eventId, threadRoot, sender, roomId, asked } = claimed;
+  const takesReactions = await running.persist(() => deps.takesReactions(roomId));
+  const source = { eventId, threadRoot, sender, texts: deps.textsOf(roomId), takesReactions };
   const asks = answerOf(rest, deps.limits.answerBytes);
   const parts = await questionParts(asks, options, source, deps.clock);
-  if (claimed.asked + parts.length > QUESTION_EVENTS_MAX) {
-    await cancelTask(running, asked.taskId);
+  if (asked + parts.length > QUESTION_EVENTS_MAX) {
+    await cancelTask(running, taskId);
     return finish(failed(running.stage, "questions_exceeded"));
   }
-  const question = {
-    parts,
-    options,
-    key: asked.statusKey,
-    taskId: asked.taskId,
-    contextId: asked.contextId,
-    agentVersion: asked.agentVersion,
-    asked: claimed.asked,
-    until: running.now + deps.limits.inputWait,
-  };
+  const until = running.now + deps.limits.inputWait;
+  const question = { parts, options, key, taskId, contextId, agentVersion, asked, until };
   const sends = await running.persist(() => deps.ledger.recordQuestion(claimed, question, running.now));
   if (sends === "canceled") {
-    await cancelTask(running, asked.taskId);
+    await cancelTask(running, taskId);
     return finish(canceled(running.stage));
   }
   running.stage = "follow";
   running.host.wake();
-  return post(running, asked.taskId, sends);
+  return post(running, taskId, sends);
 }
 
 export async function awaitInput(running: RunningDelegation): Promise<DelegationVerdict> {
@@ -122,7 +106,7 @@ async function look(running: RunningDelegation, taskId: string, until: number): 
   try {
     const task = await running.connect(check).getTask(taskId, running.signal);
     const assembly = new AnswerAssembly(running.deps.limits.answerBytes);
-    const phase = assembly.take({ kind: "task", task }, check.card.capabilities.streaming === true) ?? "open";
+    const phase = assembly.take(task, check.card.capabilities.streaming === true);
     if (phase === "completed") return recordAndSend(running, assembly.answer(), check.agentVersion);
     const ended = endOfPhase(phase, "follow");
     if (ended !== undefined) return finish(ended);

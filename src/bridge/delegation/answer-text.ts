@@ -5,7 +5,7 @@ import type { Answer } from "../matrix/answer-events.ts";
 import { type AnswerFile, fileName } from "../matrix/files.ts";
 import { plainLine } from "../matrix/markdown.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
-import type { AgentUpdate, ArtifactView, ContentPart, Phase } from "./a2a/protocol.ts";
+import type { ArtifactView, ContentPart, Phase, TaskUpdate } from "./a2a/protocol.ts";
 
 const PART_SEPARATOR = "\n\n";
 /** Bytes that a part or an artifact counts besides its text, about what it takes in memory. */
@@ -87,24 +87,21 @@ export class AnswerAssembly {
   /**
    * Takes an update in.
    * @param streams the agent streams, so a whole task's text parts are the chunks it has appended
-   * @returns the phase it reports; undefined when it reports none
+   * @returns the phase of the task, as far as the update says
    * @throws A2aFailure `too_large`
    */
-  take(update: Exclude<AgentUpdate, { kind: "message" }>, streams: boolean): Phase | undefined {
-    switch (update.kind) {
-      case "task":
-        this.#artifacts.clear();
-        this.#bytes = 0;
-        for (const artifact of update.task.artifacts) this.#add(artifact, false, streams);
-        this.#statusParts = update.task.statusParts;
-        return update.task.phase;
-      case "status":
-        this.#statusParts = update.parts;
-        return update.phase;
-      case "artifact":
-        this.#add(update.artifact, update.append, update.append);
-        return undefined;
+  take(update: TaskUpdate, streams: boolean): Phase {
+    if (update.kind === "artifact") {
+      this.#add(update.artifact, update.append, update.append);
+      return "open";
     }
+    if (update.kind === "task") {
+      this.#artifacts.clear();
+      this.#bytes = 0;
+      for (const artifact of update.artifacts) this.#add(artifact, false, streams);
+    }
+    this.#statusParts = update.parts;
+    return update.phase;
   }
 
   /**

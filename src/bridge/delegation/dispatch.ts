@@ -1,7 +1,6 @@
-// Hands a claimed question, or the answer to a question of the agent, over to the agent.
-// Invariants: mapping, trust, sender, token of the issuer, attachment (and all of these again), limiter and call come in
-// this order; what is handed over spends one limiter token, before its first call; no remote request is made between
-// that write and the call; a call whose outcome is not known is never simply repeated (retry-or-give-up.ts).
+// Hands a claimed question, or the answer to one of the agent, over to the agent. Invariants: mapping, trust, sender, token
+// of the issuer, attachment (and all of these again), limiter and call come in this order; one limiter token is spent, before
+// the first call; no remote request is made between that write and the call; a call of unknown outcome is never simply repeated.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { DelegationOutcome, LimiterBucket, LimiterRefusal } from "../ledger/delegations.ts";
@@ -14,7 +13,7 @@ import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
 import type { DelegationLimits } from "./dependencies.ts";
 import { loadAttachment, refusalOf, withoutAttachment } from "./fetch-attachment.ts";
-import { askedIn, follow, isAnswered } from "./follow-task.ts";
+import { follow, isAnswered } from "./follow-task.ts";
 import {
   canceled,
   type DelegationVerdict,
@@ -67,15 +66,9 @@ async function handOver(running: RunningDelegation): Promise<DelegationVerdict> 
     if (earlier.kind === "decided") return earlier.verdict;
     // A listed task comes without its artifacts, so it is followed whatever its phase.
     if (earlier.kind === "task") {
-      return accepted(
-        running,
-        cleared,
-        { kind: "task", task: { ...earlier.task, phase: "open" } },
-        undefined,
-      );
+      return accepted(running, cleared, { ...earlier.task, phase: "open" }, undefined);
     }
     mayHave = earlier.kind === "repeat";
-    // Reading the list took time, so every check is repeated.
     gate = await pass(running, mayHave);
     if (gate.kind === "closed") return gate.verdict;
   }
@@ -89,7 +82,6 @@ async function handOver(running: RunningDelegation): Promise<DelegationVerdict> 
     if (loaded.kind === "unavailable") {
       return retryOrGiveUp(running, "attachment_unavailable", !mayHave, loaded.retryAfterMs);
     }
-    // The download took time, so every check is repeated.
     gate = await pass(running, mayHave);
     if (gate.kind === "closed") return gate.verdict;
     file = loaded.file;
@@ -123,7 +115,7 @@ function sharesOf(sender: UserId, { senderRate, serverRate }: DelegationLimits):
   ];
 }
 
-/** The checks before a call, and the token for it. @param mayHave the agent may have an earlier request */
+/** The checks before a call, made anew after whatever takes time, and its token. @param mayHave the agent may have an earlier request */
 async function pass(running: RunningDelegation, mayHave: boolean): Promise<Gate> {
   const closed = (verdict: DelegationVerdict): Gate => ({ kind: "closed", verdict });
   for (let asked = false; ; asked = true) {
@@ -177,8 +169,7 @@ async function call(
   };
   try {
     const update = await running.naming(begin);
-    if (update.kind !== "message")
-      running.taskId = update.kind === "task" ? update.task.taskId : update.taskId;
+    if (update.kind !== "message") running.taskId = update.taskId;
     running.signal.throwIfAborted();
     return await accepted(running, cleared, update, live);
   } catch (error) {
@@ -212,14 +203,14 @@ async function accepted(
     return recordAndSend(running, found, agentVersion, update.contextId);
   }
 
-  const { taskId, contextId } = update.kind === "task" ? update.task : update;
+  const { taskId, contextId } = update;
   // The answer to a question belongs to the task that asked it.
   if (claimed.a2aTaskId !== undefined && claimed.a2aTaskId !== taskId) {
     return finish(failed("dispatch", "agent_protocol_error"));
   }
   const assembly = new AnswerAssembly(deps.limits.answerBytes);
-  const taken = assembly.take(update, cleared.card.capabilities.streaming === true) ?? "open";
-  const phase = isAnswered(update, claimed.questionKey) ? "open" : taken;
+  const taken = assembly.take(update, cleared.card.capabilities.streaming === true);
+  const phase = update.kind !== "artifact" && isAnswered(update, claimed.questionKey) ? "open" : taken;
   running.taskId = taskId;
   if (phase === "completed") return recordAndSend(running, assembly.answer(), agentVersion, contextId);
   const ended = endOfPhase(phase, "dispatch");
@@ -227,7 +218,7 @@ async function accepted(
     if (phase === "auth_required") await cancelTask(running, taskId);
     return finish(ended);
   }
-  if (phase === "input_required") return ask(running, askedIn(update, agentVersion));
+  if (phase === "input_required" && update.kind !== "artifact") return ask(running, update, agentVersion);
   await running.persist(() =>
     deps.ledger.recordAccepted(claimed.lease, { taskId, contextId, agentVersion }, running.now),
   );

@@ -5,8 +5,8 @@
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type LiveStream, liveStream } from "./a2a/live-stream.ts";
-import type { AgentUpdate, ContentPart } from "./a2a/protocol.ts";
-import { type AskedBack, ask } from "./agent-question.ts";
+import type { AgentUpdate, ContentPart, StatusView, TaskUpdate } from "./a2a/protocol.ts";
+import { ask } from "./agent-question.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
 import { type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
@@ -89,9 +89,9 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
   };
 
   /** Keeps what the agent says about its work. What comes faster than it is shown is left out. */
-  const report = async (update: Exclude<AgentUpdate, { kind: "message" }>) => {
+  const report = async (update: TaskUpdate) => {
     if (update.kind === "artifact" || !isDue(reportedAt, REPORT_MS)) return;
-    const text = reportOf(update.kind === "task" ? update.task.statusParts : update.parts);
+    const text = reportOf(update.parts);
     if (text === "" || text === reported) return;
     reported = text;
     reportedAt = running.now;
@@ -100,14 +100,14 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
 
   const take = async (update: AgentUpdate): Promise<DelegationVerdict | undefined> => {
     // Once there is a task, a message is no answer; updates of other tasks are ignored.
-    if (update.kind === "message") return undefined;
-    if ((update.kind === "task" ? update.task.taskId : update.taskId) !== taskId) return undefined;
-    const phase = assembly.take(update, check?.card.capabilities.streaming === true) ?? "open";
+    if (update.kind === "message" || update.taskId !== taskId) return undefined;
+    const phase = assembly.take(update, check?.card.capabilities.streaming === true);
     if (phase === "open") await report(update);
-    if (phase === "open" || isAnswered(update, claimed.questionKey)) return undefined;
+    if (update.kind === "artifact" || phase === "open") return undefined;
+    if (isAnswered(update, claimed.questionKey)) return undefined;
     close();
     if (phase === "completed") return recordAndSend(running, assembly.answer(), check?.agentVersion);
-    if (phase === "input_required") return ask(running, askedIn(update, check?.agentVersion));
+    if (phase === "input_required") return ask(running, update, check?.agentVersion);
     if (phase === "auth_required") await cancelTask(running, taskId);
     const ended = endOfPhase(phase, "follow");
     return ended === undefined ? undefined : finish(ended);
@@ -119,7 +119,7 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
     if (!isEnd || !hasGap || update.taskId !== taskId) return update;
     const task = await getTask(from);
     // The store of some agents lags behind their stream; then the stream counts.
-    return task.phase === "completed" ? { kind: "task", task } : update;
+    return task.phase === "completed" ? task : update;
   };
 
   const read = async (stream: LiveStream, from: AgentClient): Promise<DelegationVerdict | undefined> => {
@@ -132,7 +132,7 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
       if (update === "quiet") {
         if (!isDue(lastEventAt, SILENCE_MS)) return undefined;
         lastEventAt = running.now;
-        return await take({ kind: "task", task: await getTask(from) });
+        return await take(await getTask(from));
       }
     } catch (error) {
       if (!(error instanceof A2aFailure)) throw error;
@@ -155,7 +155,7 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
 
   const poll = async (from: AgentClient): Promise<DelegationVerdict | undefined> => {
     try {
-      const verdict = await take({ kind: "task", task: await getTask(from) });
+      const verdict = await take(await getTask(from));
       if (verdict !== undefined) return verdict;
     } catch (error) {
       if (!(error instanceof A2aFailure)) throw error;
@@ -219,23 +219,6 @@ function reportOf(parts: readonly ContentPart[]): string {
 }
 
 /** Whether a task still shows the question that was answered: its agent has not taken the answer up yet. */
-export function isAnswered(update: AgentUpdate, questionKey: string | undefined): boolean {
-  if (questionKey === undefined || update.kind === "message" || update.kind === "artifact") return false;
-  const { phase, statusKey } = update.kind === "task" ? update.task : update;
-  return phase === "input_required" && statusKey === questionKey;
-}
-
-/** The question that a task in `input_required` asks. */
-export function askedIn(
-  update: Exclude<AgentUpdate, { kind: "message" }>,
-  agentVersion: string | undefined,
-): AskedBack {
-  const { taskId, contextId } = update.kind === "task" ? update.task : update;
-  const [parts, statusKey] =
-    update.kind === "task"
-      ? [update.task.statusParts, update.task.statusKey]
-      : update.kind === "status"
-        ? [update.parts, update.statusKey]
-        : [[], undefined];
-  return { taskId, contextId, statusKey, parts, agentVersion };
+export function isAnswered({ phase, statusKey }: StatusView, questionKey: string | undefined): boolean {
+  return questionKey !== undefined && phase === "input_required" && statusKey === questionKey;
 }

@@ -23,14 +23,9 @@ export async function recordAndSend(
   contextId?: string,
 ): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
-  const source = {
-    eventId: claimed.sourceEventId,
-    threadRoot: claimed.threadRoot,
-    sender: claimed.sender,
-    roomId: claimed.roomId,
-    texts: deps.textsOf(claimed.roomId),
-    mentionsAsker: running.now - claimed.admittedAt >= MENTION_AFTER_MS,
-  };
+  const { sourceEventId: eventId, threadRoot, sender, roomId } = claimed;
+  const mentionsAsker = running.now - claimed.admittedAt >= MENTION_AFTER_MS;
+  const source = { eventId, threadRoot, sender, texts: deps.textsOf(roomId), mentionsAsker };
   const { text, parts: files } = await passOn(running, found, source);
   const isText = text.trim() !== "" || files.length === 0;
   const parts = [...(isText ? await answerParts({ ...found, text }, source, deps.clock) : []), ...files];

@@ -3,7 +3,7 @@
 // are in a thread, behind its beginning); each content is below 40 KiB of canonical JSON, which encrypted is below the
 // 65,536 bytes of an event; only the asker is mentioned, in the first event, and in that of a question always.
 import type { Clock } from "../../domain/clock.ts";
-import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { EventId, UserId } from "../../domain/identifiers.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
 import { EN, type Texts } from "../texts/en.ts";
@@ -31,7 +31,6 @@ export interface AnswerSource {
   readonly eventId: EventId;
   readonly threadRoot: EventId | undefined;
   readonly sender: UserId;
-  readonly roomId: RoomId;
   /** English when absent. */
   readonly texts?: Texts;
   /** True when absent. A mention colours the whole message in many clients. */

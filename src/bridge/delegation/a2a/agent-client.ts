@@ -1,15 +1,13 @@
-// Calls to one agent whose card was just verified. Invariants: each request carries a token of the agent's
-// own credentials and the protocol's version; a 401 refreshes the token once and repeats the request once;
-// every failure leaves as an A2aFailure, or as the caller's own abort reason.
-// Protocol: A2A 1.0 by JSON-RPC (section 9) and HTTP+JSON (section 11); 0.3 through the SDK.
+// Calls to one agent whose card was just verified, by A2A 1.0 over JSON-RPC (section 9) and HTTP+JSON (section 11), or 0.3.
+// Invariants: each request carries a token of the agent's own credentials and the protocol's version; a 401 refreshes the token
+// once and repeats the request once; every failure leaves as an A2aFailure, or as the caller's own abort reason.
 import { type StreamResponse, TaskState } from "@a2a-js/sdk";
 import type { RequestOptions, Transport } from "@a2a-js/sdk/client";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/card-fields.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { type AgentEntry, mayBePrivate } from "../../../rendered-files/agents-file.ts";
 import { A2aFailure, type A2aFailureKind, classify } from "./classify-failure.ts";
-import type { AgentHttp } from "./http-exchange.ts";
-import { Exchange } from "./http-exchange.ts";
+import { type AgentHttp, Exchange } from "./http-exchange.ts";
 import {
   type AgentUpdate,
   type Question,
@@ -20,7 +18,7 @@ import {
   taskView,
 } from "./protocol.ts";
 import { startLimit } from "./time-limit.ts";
-import { TokenFailure, type TokenSource } from "./token-cache.ts";
+import type { TokenSource } from "./token-cache.ts";
 import {
   type ChosenInterface,
   chooseInterface,
@@ -263,13 +261,7 @@ export class AgentClient {
 
   async #token(rejected: string | undefined) {
     const { credentials } = this.#entry;
-    if (credentials === undefined) return undefined;
-    try {
-      return await this.#options.tokens.token(credentials, rejected);
-    } catch (error) {
-      if (error instanceof TokenFailure) throw new A2aFailure("unauthenticated", error.retryAfterMs);
-      throw error;
-    }
+    return credentials && (await this.#options.tokens.token(credentials, rejected));
   }
 }
 

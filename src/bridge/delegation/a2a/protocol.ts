@@ -80,41 +80,36 @@ export interface ArtifactView {
   readonly parts: readonly ContentPart[];
 }
 
-/** A task as a whole. */
-export interface TaskView {
+/** Where a task stands, and what the agent says with that. */
+export interface StatusView {
   readonly taskId: string;
   readonly contextId: string | undefined;
   readonly phase: Phase;
-  readonly statusParts: readonly ContentPart[];
+  readonly parts: readonly ContentPart[];
+  /** What names this status among the task's others: its message, else its time. */
   readonly statusKey: string | undefined;
+}
+
+/** A task as a whole. */
+export interface TaskView extends StatusView {
+  readonly kind: "task";
   readonly artifacts: readonly ArtifactView[];
   readonly messageIds: readonly string[];
   /** Milliseconds since the Unix epoch, by the agent's clock; undefined when it names none. */
   readonly updatedAt: number | undefined;
 }
 
+export type TaskUpdate =
+  | TaskView
+  | ({ readonly kind: "status" } & StatusView)
+  | ({ readonly kind: "artifact"; readonly artifact: ArtifactView; readonly append: boolean } & Pick<
+      StatusView,
+      "taskId" | "contextId"
+    >);
+
 export type AgentUpdate =
-  | { readonly kind: "task"; readonly task: TaskView }
-  | {
-      readonly kind: "message";
-      readonly contextId: string | undefined;
-      readonly parts: readonly ContentPart[];
-    }
-  | {
-      readonly kind: "status";
-      readonly taskId: string;
-      readonly contextId: string | undefined;
-      readonly phase: Phase;
-      readonly parts: readonly ContentPart[];
-      readonly statusKey: string | undefined;
-    }
-  | {
-      readonly kind: "artifact";
-      readonly taskId: string;
-      readonly contextId: string | undefined;
-      readonly artifact: ArtifactView;
-      readonly append: boolean;
-    };
+  | TaskUpdate
+  | ({ readonly kind: "message" } & Pick<StatusView, "contextId" | "parts">);
 
 const ENDS = [
   [TaskState.TASK_STATE_COMPLETED, "completed"],
@@ -189,9 +184,14 @@ function partsOf(parts: readonly Part[] | undefined): ContentPart[] {
   return (parts ?? []).map(partOf).filter((part) => part !== undefined);
 }
 
-/** What names one status of a task among the others: its message, else its time. */
-function statusKeyOf(status: TaskStatus | undefined): string | undefined {
-  return [status?.message?.messageId, status?.timestamp].find(isIdentifier);
+function statusView(taskId: unknown, contextId: unknown, status: TaskStatus | undefined): StatusView {
+  return {
+    taskId: taskIdOf(taskId),
+    contextId: contextIdOf(contextId),
+    phase: PHASES.get(status?.state) ?? "open",
+    parts: partsOf(status?.message?.parts),
+    statusKey: [status?.message?.messageId, status?.timestamp].find(isIdentifier),
+  };
 }
 
 /** @throws A2aFailure `protocol`, or `too_large` for too many parts */
@@ -199,11 +199,8 @@ export function taskView(task: Task): TaskView {
   assertCountable(task.artifacts.reduce((sum, { parts }) => sum + 1 + parts.length, 0));
   const updatedAt = Date.parse(task.status?.timestamp ?? "");
   return {
-    taskId: taskIdOf(task.id),
-    contextId: contextIdOf(task.contextId),
-    phase: PHASES.get(task.status?.state) ?? "open",
-    statusParts: partsOf(task.status?.message?.parts),
-    statusKey: statusKeyOf(task.status),
+    kind: "task",
+    ...statusView(task.id, task.contextId, task.status),
     artifacts: task.artifacts.map(({ artifactId, parts }) => ({
       artifactId: textIn(artifactId),
       parts: partsOf(parts),
@@ -217,7 +214,7 @@ export function taskView(task: Task): TaskView {
 export function sendResult(result: Task | Message): AgentUpdate {
   return "messageId" in result
     ? { kind: "message", contextId: contextIdOf(result.contextId), parts: partsOf(result.parts) }
-    : { kind: "task", task: taskView(result) };
+    : taskView(result);
 }
 
 /** One event of a stream; undefined for kinds that the bridge does not know. */
@@ -229,14 +226,7 @@ export function streamUpdate(event: StreamResponse): AgentUpdate | undefined {
       return sendResult(payload.value);
     case "statusUpdate": {
       const { taskId, contextId, status } = payload.value;
-      return {
-        kind: "status",
-        taskId: taskIdOf(taskId),
-        contextId: contextIdOf(contextId),
-        phase: PHASES.get(status?.state) ?? "open",
-        parts: partsOf(status?.message?.parts),
-        statusKey: statusKeyOf(status),
-      };
+      return { kind: "status", ...statusView(taskId, contextId, status) };
     }
     case "artifactUpdate": {
       const { taskId, contextId, artifact, append } = payload.value;

@@ -8,6 +8,7 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { AgentEntry } from "../../../rendered-files/agents-file.ts";
 import { basicAuthorization, requestJson, retryAfterMs } from "../../../runtime/http.ts";
 import { readRegistrySecret } from "../../../runtime/secrets.ts";
+import { A2aFailure } from "./classify-failure.ts";
 
 export type Credentials = NonNullable<AgentEntry["credentials"]>;
 
@@ -23,20 +24,8 @@ const TokenAnswer = z.object({
   expires_in: z.unknown().optional(),
 });
 
-/** Why no token could be had: `refused` by the issuer, not answered, or its secret is not readable. */
+/** Why no token could be had: `refused` by the issuer, not answered, or its secret is not readable. It is counted only. */
 export type TokenFailureCode = "token_refused" | "token_unavailable" | "secret_unavailable";
-
-export class TokenFailure extends Error {
-  readonly code: TokenFailureCode;
-  readonly retryAfterMs: number | undefined;
-
-  constructor(code: TokenFailureCode, retryAfterMs?: number) {
-    super(`no access token: ${code}`);
-    this.name = "TokenFailure";
-    this.code = code;
-    this.retryAfterMs = retryAfterMs;
-  }
-}
 
 export type TokenSource = ReturnType<typeof createTokenSource>;
 
@@ -63,9 +52,7 @@ export function createTokenSource(options: TokenOptions) {
       options.observe?.("ok");
       return token;
     } catch (error) {
-      const failure = error instanceof TokenFailure ? error : new TokenFailure("token_unavailable");
-      options.observe?.(failure.code);
-      throw failure;
+      throw error instanceof A2aFailure ? error : failure(options, "token_unavailable");
     } finally {
       inFlight.delete(key);
     }
@@ -75,7 +62,7 @@ export function createTokenSource(options: TokenOptions) {
     /**
      * A token for these credentials, and whether it was just requested from the issuer.
      * @param rejected a token that the agent answered with 401: not given out again
-     * @throws TokenFailure
+     * @throws A2aFailure `unauthenticated`
      */
     async token(credentials: Credentials, rejected?: string) {
       const { tokenEndpoint, clientId, resource, scope } = credentials;
@@ -91,12 +78,17 @@ export function createTokenSource(options: TokenOptions) {
   };
 }
 
+function failure({ observe }: TokenOptions, code: TokenFailureCode, retryAfterMs?: number): A2aFailure {
+  observe?.(code);
+  return new A2aFailure("unauthenticated", retryAfterMs);
+}
+
 async function requestToken(options: TokenOptions, credentials: Credentials): Promise<Cached> {
   let secret: string;
   try {
     secret = readRegistrySecret(credentials.clientSecret, options.baseDirectory);
   } catch (error) {
-    if (error instanceof DrawbridgeError) throw new TokenFailure("secret_unavailable");
+    if (error instanceof DrawbridgeError) throw failure(options, "secret_unavailable");
     throw error;
   }
   const form = new URLSearchParams({ grant_type: "client_credentials" });
@@ -118,10 +110,10 @@ async function requestToken(options: TokenOptions, credentials: Credentials): Pr
   if (status !== 200) {
     const isRefused = status >= 400 && status < 500 && status !== 429;
     const waitMs = retryAfterMs(headers["retry-after"], options.clock.now());
-    throw new TokenFailure(isRefused ? "token_refused" : "token_unavailable", waitMs);
+    throw failure(options, isRefused ? "token_refused" : "token_unavailable", waitMs);
   }
   const { data } = TokenAnswer.safeParse(body);
-  if (data === undefined) throw new TokenFailure("token_unavailable");
+  if (data === undefined) throw failure(options, "token_unavailable");
   const seconds = Number(data.expires_in);
   const lifetimeMs = Number.isFinite(seconds) && seconds > 0 ? seconds * 1_000 : LIFETIME_MS_UNSAID;
   // A token that lives shorter than twice the margin is used for half its life.

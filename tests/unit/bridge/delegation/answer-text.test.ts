@@ -1,12 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { AgentUpdate, ContentPart } from "../../../../src/bridge/delegation/a2a/protocol.ts";
+import type { ContentPart, TaskUpdate as Update } from "../../../../src/bridge/delegation/a2a/protocol.ts";
 import { AnswerAssembly, answerOf, missingFile } from "../../../../src/bridge/delegation/answer-text.ts";
 
 const MAX = 10_000;
-
-type Update = Exclude<AgentUpdate, { kind: "message" }>;
 
 const text = (value: string, mediaType = ""): ContentPart => ({ kind: "text", text: value, mediaType });
 const artifact = (artifactId: string, parts: ContentPart[], append = false): Update => ({
@@ -26,16 +24,14 @@ const completed = (...parts: ContentPart[]): Update => ({
 });
 const task = (artifacts: [string, ContentPart[]][], statusParts: ContentPart[] = []): Update => ({
   kind: "task",
-  task: {
-    taskId: "t",
-    contextId: undefined,
-    statusKey: undefined,
-    phase: "completed",
-    statusParts,
-    artifacts: artifacts.map(([artifactId, parts]) => ({ artifactId, parts })),
-    messageIds: [],
-    updatedAt: undefined,
-  },
+  taskId: "t",
+  contextId: undefined,
+  statusKey: undefined,
+  phase: "completed",
+  parts: statusParts,
+  artifacts: artifacts.map(([artifactId, parts]) => ({ artifactId, parts })),
+  messageIds: [],
+  updatedAt: undefined,
 });
 
 function assembled(...updates: Update[]) {

@@ -9,7 +9,7 @@ import {
   splitText,
 } from "../../../../src/bridge/matrix/answer-events.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
-import type { EventId, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
+import type { EventId, UserId } from "../../../../src/domain/identifiers.ts";
 import { unicodeText } from "../../../support/arbitraries.ts";
 
 /** Bytes of a well-formed text as the inside of a JSON string. */
@@ -19,7 +19,6 @@ const SOURCE: AnswerSource = {
   eventId: "$question" as EventId,
   threadRoot: undefined,
   sender: "@alice:a.test" as UserId,
-  roomId: "!room" as RoomId,
 };
 
 /** Any text: binary UTF-16 with lone surrogates, control characters, escapes, Markdown, long lines. */

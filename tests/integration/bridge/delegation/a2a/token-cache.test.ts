@@ -4,11 +4,8 @@ import type { ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import {
-  type Credentials,
-  createTokenSource,
-  TokenFailure,
-} from "../../../../../src/bridge/delegation/a2a/token-cache.ts";
+import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/classify-failure.ts";
+import { type Credentials, createTokenSource } from "../../../../../src/bridge/delegation/a2a/token-cache.ts";
 import { delegationSuite } from "../../../../support/delegation-suite.ts";
 import { httpServer, startTestIssuer } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
@@ -24,7 +21,11 @@ async function source(t: TestContext) {
     writeFile(join(directory, "client-secrets/agent"), `${secret}\n`, 0o600);
   writeSecret(issuer.secret);
   const clock = new ManualClock(0);
-  const tokens = createTokenSource({ clock, baseDirectory: directory });
+  const outcomes: string[] = [];
+  const tokens = createTokenSource({
+    ...{ clock, baseDirectory: directory },
+    observe: (outcome) => outcomes.push(outcome),
+  });
   const credentials: Credentials = {
     tokenEndpoint: issuer.tokenEndpoint,
     clientId: "client/of org-a",
@@ -32,7 +33,7 @@ async function source(t: TestContext) {
     resource: "https://b.test/agents",
     scope: "invoke",
   };
-  return { issuer, tokens, credentials, clock, directory, writeSecret };
+  return { issuer, tokens, outcomes, credentials, clock, directory, writeSecret };
 }
 
 describe("token source", () => {
@@ -95,10 +96,11 @@ describe("token source", () => {
   });
 
   it("a rotated secret is used at the next request, without a restart [DEL-8]", async (t) => {
-    const { issuer, tokens, credentials, writeSecret } = await source(t);
+    const { issuer, tokens, outcomes, credentials, writeSecret } = await source(t);
     await tokens.token(credentials);
     issuer.secret = "rotated";
-    await assert.rejects(tokens.token(credentials, "token-1"), { code: "token_refused" });
+    await assert.rejects(tokens.token(credentials, "token-1"), { kind: "unauthenticated" });
+    assert.deepEqual(outcomes, ["ok", "token_refused"]);
     writeSecret("rotated");
     assert.equal((await tokens.token(credentials, "token-1")).value, "token-2");
   });
@@ -121,15 +123,16 @@ describe("token source", () => {
     ["another token type", 200, `{"token_type":"mac","access_token":"${CANARY}"}`, "token_unavailable"],
     ["a megabyte", 200, " ".repeat(1024 * 1024), "token_unavailable"],
   ] as const) {
-    it(`the error is ${code}, without the issuer's text, when the issuer answers ${name}`, async (t) => {
-      const { issuer, tokens, credentials } = await source(t);
+    it(`the failure is counted as ${code}, and has none of the issuer's text, when the issuer answers ${name}`, async (t) => {
+      const { issuer, tokens, outcomes, credentials } = await source(t);
       issuer.answer = { status, body, headers: { location: "http://127.0.0.1:1/" } };
       const error = await tokens.token(credentials).then(
         () => assert.fail("there was a token"),
         (failure: unknown) => failure,
       );
-      assert.ok(error instanceof TokenFailure);
-      assert.equal(error.code, code);
+      assert.ok(error instanceof A2aFailure);
+      assert.equal(error.kind, "unauthenticated");
+      assert.deepEqual(outcomes, [code]);
       assert.equal(error.cause, undefined);
       assert.doesNotMatch(`${error.message} ${error.stack}`, /canary|s3cret/);
     });
@@ -148,22 +151,24 @@ describe("token source", () => {
     ["comes with two Retry-After", (response) => response.writeHead(400, TWO_WAITS).end("<html>")],
   ] satisfies [string, (response: ServerResponse) => unknown][]) {
     it(`a refusal of the issuer is final within 5 s when its body ${name}`, { timeout: 5_000 }, async (t) => {
-      const { tokens, credentials } = await source(t);
+      const { tokens, outcomes, credentials } = await source(t);
       const server = await httpServer(t);
       server.answer = (_request, response) => refuse(response);
       const retryAfterMs = name.includes("Retry-After") ? 5_000 : undefined;
       await assert.rejects(tokens.token({ ...credentials, tokenEndpoint: server.url }), {
-        code: "token_refused",
+        kind: "unauthenticated",
         retryAfterMs,
       });
+      assert.deepEqual(outcomes, ["token_refused"]);
     });
   }
 
-  it("the error is secret_unavailable when the secret cannot be read", async (t) => {
-    const { tokens, credentials, issuer } = await source(t);
+  it("the failure is counted as secret_unavailable when the secret cannot be read", async (t) => {
+    const { tokens, outcomes, credentials, issuer } = await source(t);
     await assert.rejects(tokens.token({ ...credentials, clientSecret: { file: "client-secrets/nowhere" } }), {
-      code: "secret_unavailable",
+      kind: "unauthenticated",
     });
+    assert.deepEqual(outcomes, ["secret_unavailable"]);
     assert.equal(issuer.requests.length, 0);
   });
 

@@ -261,7 +261,7 @@ describe("agent client with hostile answers", () => {
           const client = clientOf(binding, status, "application/json", JSON.stringify(value));
           const { signal } = new AbortController();
           await orFailure(client.send(QUESTION, signal).then((one) => [one]));
-          await orFailure(client.getTask("t", signal).then((one) => [{ kind: "task", task: one }]));
+          await orFailure(client.getTask("t", signal).then((one) => [one]));
           await client.listTasks({ token: "", size: 50 }, signal).catch((error: unknown) => {
             if (!(error instanceof A2aFailure)) throw error;
           });

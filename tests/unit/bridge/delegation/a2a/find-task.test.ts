@@ -8,10 +8,11 @@ const ASKED_AT = Date.UTC(2026, 0, 1);
 const HOUR_MS = 3_600_000;
 
 const task = (taskId: string, messageIds: string[], updatedAt: number | undefined = ASKED_AT): TaskView => ({
+  kind: "task",
   taskId,
   contextId: undefined,
   phase: "open",
-  statusParts: [],
+  parts: [],
   statusKey: undefined,
   artifacts: [],
   messageIds,
