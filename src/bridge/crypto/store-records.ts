@@ -17,7 +17,7 @@ import {
   toDay,
 } from "../ledger/crypto-stores.ts";
 import { isWithin, sameFirstPart } from "./idb-keys.ts";
-import { retryQuery, type StoreHolder, type StoreWriter, storeFailure } from "./store-writer.ts";
+import { recordName, retryQuery, type StoreHolder, type StoreWriter, storeFailure } from "./store-writer.ts";
 
 /** Room sessions and hashes of Olm messages: what comes without end, and is deleted by age. */
 const AGING: ReadonlySet<string> = new Set(["inbound_group_sessions3", "olm_hashes"]);
@@ -49,8 +49,6 @@ export interface StoreRecordsDependencies {
 }
 
 type RecordKey = Pick<CryptoRecord, "objectStore" | "key">;
-
-const recordName = ({ objectStore, key }: RecordKey) => `${objectStore} ${key.toString("latin1")}`;
 
 /** The object store of Olm sessions. The first part of a key names the other device. */
 const OLM_SESSIONS = "session";

@@ -3,8 +3,8 @@
 // ghost's fence; after a write that failed, every later write of that ghost fails as well.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { GhostMxid } from "../../domain/identifiers.ts";
-import { type CryptoRecord, writeCryptoRecords } from "../ledger/crypto-stores.ts";
+import { Batches } from "../../runtime/concurrency.ts";
+import { type CryptoRecord, type CryptoWrite, writeCryptoRecords } from "../ledger/crypto-stores.ts";
 import { leaseLost, type Queryable } from "../ledger/postgres.ts";
 
 const ATTEMPTS = 4;
@@ -29,25 +29,23 @@ export function storeFailure(cause: unknown, problem = "keys could not be made d
   return new DrawbridgeError("database_unavailable", problem, { hint, cause });
 }
 
-export interface StoreHolder {
-  readonly ghost: GhostMxid;
-  readonly fence: string;
+export type StoreHolder = Pick<CryptoWrite, "ghost" | "fence">;
+
+interface Write {
+  readonly holder: StoreHolder;
+  readonly records: readonly CryptoRecord[];
 }
 
-interface Pending {
-  readonly holder: StoreHolder;
-  readonly records: Map<string, CryptoRecord>;
-  readonly written: PromiseWithResolvers<void>;
-}
+export const recordName = ({ objectStore, key }: Pick<CryptoRecord, "objectStore" | "key">) =>
+  `${objectStore} ${key.toString("latin1")}`;
 
 export class StoreWriter {
   readonly #database: Queryable;
   readonly #clock: Clock;
-  /** By holder, so that an earlier holder's writes never travel under a later fence. */
-  #pending = new Map<StoreHolder, Pending>();
-  readonly #failed = new WeakMap<StoreHolder, unknown>();
-  #underWay = new Map<StoreHolder, Promise<void>>();
-  #running = false;
+  readonly #batches = new Batches((writes: readonly Write[]) => this.#commit(writes));
+  // By holder, so that an earlier holder's writes never travel under a later fence.
+  readonly #last = new WeakMap<StoreHolder, Promise<DrawbridgeError | undefined>>();
+  readonly #failed = new WeakMap<StoreHolder, DrawbridgeError>();
 
   constructor(database: Queryable, clock: Clock) {
     this.#database = database;
@@ -59,70 +57,43 @@ export class StoreWriter {
    * @throws DrawbridgeError `lease_lost` when another holds the store; `database_unavailable`
    */
   async write(holder: StoreHolder, records: readonly CryptoRecord[]): Promise<void> {
-    if (this.#failed.has(holder)) throw this.#failed.get(holder);
-    if (records.length === 0) return this.#pending.get(holder)?.written.promise ?? this.#underWay.get(holder);
-    let pending = this.#pending.get(holder);
-    if (pending === undefined) {
-      pending = { holder, records: new Map(), written: Promise.withResolvers() };
-      this.#pending.set(holder, pending);
-    }
-    for (const record of records) {
-      pending.records.set(`${record.objectStore} ${record.key.toString("latin1")}`, record);
-    }
-    if (!this.#running) void this.#run();
-    return pending.written.promise;
+    if (records.length > 0) this.#last.set(holder, this.#batches.run({ holder, records }));
+    const failure = await this.#last.get(holder);
+    if (failure !== undefined) throw failure;
   }
 
-  #next(): Pending[] {
-    const batch: Pending[] = [];
-    let size = 0;
-    for (const pending of this.#pending.values()) {
-      // Of two holders of the same ghost the older has lost.
-      if (batch.some(({ holder }) => holder.ghost === pending.holder.ghost)) continue;
-      if (size > 0 && size + pending.records.size > RECORDS_PER_STATEMENT) break;
-      size += pending.records.size;
-      batch.push(pending);
-    }
-    for (const { holder } of batch) this.#pending.delete(holder);
-    return batch;
-  }
-
-  async #run(): Promise<void> {
-    this.#running = true;
-    while (this.#pending.size > 0) {
-      const batch = this.#next();
-      this.#underWay = new Map(batch.map(({ holder, written }) => [holder, written.promise]));
-      const outcome = await this.#commit(batch);
-      this.#underWay = new Map();
-      for (const { holder, written } of batch) {
-        const failure =
-          outcome instanceof DrawbridgeError
-            ? outcome
-            : outcome.has(holder.ghost)
-              ? undefined
-              : leaseLost(`the store of ${holder.ghost}`);
-        if (failure === undefined) written.resolve();
-        else this.#fail(holder, written, failure);
+  async #commit(writes: readonly Write[]): Promise<readonly (DrawbridgeError | undefined)[]> {
+    for (const statement of statementsOf(writes.filter(({ holder }) => !this.#failed.has(holder)))) {
+      const of = statement.map(({ holder, records }) => ({ ...holder, records }));
+      const held = await retryQuery(this.#clock, () => writeCryptoRecords(this.#database, of)).catch(
+        storeFailure,
+      );
+      for (const { holder } of statement) {
+        if (held instanceof DrawbridgeError) this.#failed.set(holder, held);
+        else if (!held.has(holder.ghost)) this.#failed.set(holder, leaseLost(`the store of ${holder.ghost}`));
       }
     }
-    this.#running = false;
+    return writes.map(({ holder }) => this.#failed.get(holder));
   }
+}
 
-  #fail(holder: StoreHolder, written: PromiseWithResolvers<void>, failure: DrawbridgeError): void {
-    this.#failed.set(holder, failure);
-    written.reject(failure);
-    const later = this.#pending.get(holder);
-    if (later === undefined) return;
-    this.#pending.delete(holder);
-    later.written.reject(failure);
-  }
-
-  async #commit(batch: readonly Pending[]): Promise<ReadonlySet<string> | DrawbridgeError> {
-    const writes = batch.map(({ holder, records }) => ({ ...holder, records: [...records.values()] }));
-    try {
-      return await retryQuery(this.#clock, () => writeCryptoRecords(this.#database, writes));
-    } catch (cause) {
-      return storeFailure(cause);
+/** Each holder's writes as one, with the last value of each record, in as few statements as may be. */
+function statementsOf(writes: readonly Write[]): readonly (readonly Write[])[] {
+  const statements: Write[][] = [];
+  let size = 0;
+  for (const [holder, ofHolder] of Map.groupBy(writes, (write) => write.holder)) {
+    const all = ofHolder.flatMap(({ records }) => records);
+    const records = [...new Map(all.map((record) => [recordName(record), record])).values()];
+    const last = statements.at(-1);
+    size += records.length;
+    // Of two holders of the same ghost the older has lost.
+    const isApart = size > RECORDS_PER_STATEMENT || last?.some((one) => one.holder.ghost === holder.ghost);
+    if (last !== undefined && !isApart) {
+      last.push({ holder, records });
+      continue;
     }
+    statements.push([{ holder, records }]);
+    size = records.length;
   }
+  return statements;
 }
