@@ -17,23 +17,17 @@ import type { StoreRecords } from "./store-records.ts";
 
 type KeyPath = string | readonly string[];
 
-/** A machine's databases as they are kept beside its records. */
+/** A machine's database as it is kept beside its records. */
 export interface DatabaseLayout {
   readonly suffix: string;
-  readonly version: number;
+  version: number;
   /** Of each object store the key paths of its indices. */
-  readonly objectStores: Readonly<Record<string, Readonly<Record<string, KeyPath>>>>;
+  readonly objectStores: Record<string, Record<string, KeyPath>>;
 }
 
 interface ObjectStore {
   readonly name: string;
   readonly indices: Record<string, KeyPath>;
-}
-
-interface Database {
-  version: number;
-  readonly objectStores: Record<string, ObjectStore["indices"]>;
-  readonly transactions: Set<Transaction>;
 }
 
 const toValue = (value: Buffer | undefined): unknown =>
@@ -169,11 +163,11 @@ class IDBIndex extends Source {
 }
 
 class IDBTransaction extends Transaction {
-  readonly #stores: Database["objectStores"];
+  readonly #stores: DatabaseLayout["objectStores"];
 
-  constructor(records: StoreRecords, database: Database, mode: Mode, scope: ReadonlySet<string> = new Set()) {
-    super(records, database.transactions, scope, mode);
-    this.#stores = database.objectStores;
+  constructor(database: IDBDatabase, mode: Mode, scope: ReadonlySet<string> = new Set()) {
+    super(database.records, database.transactions, scope, mode);
+    this.#stores = database.layout.objectStores;
   }
 
   objectStore(name: string): IDBObjectStore {
@@ -197,42 +191,52 @@ class IDBVersionChangeEvent {
   }
 }
 
+/** A database, and all connections to it. */
 class IDBDatabase {
-  readonly name: string;
-  readonly #records: StoreRecords;
-  readonly #database: Database;
+  readonly records: StoreRecords;
+  readonly layout: DatabaseLayout;
+  readonly transactions = new Set<Transaction>();
   #upgrade: IDBTransaction | undefined;
 
-  constructor(name: string, records: StoreRecords, database: Database) {
-    this.name = name;
-    this.#records = records;
-    this.#database = database;
+  constructor(records: StoreRecords, layout: DatabaseLayout) {
+    this.records = records;
+    this.layout = layout;
+  }
+
+  get name(): string {
+    return `${this.records.name}${this.layout.suffix}`;
   }
 
   get version(): number {
-    return this.#database.version;
+    return this.layout.version;
   }
 
   get objectStoreNames() {
-    const names = Object.keys(this.#database.objectStores).sort();
+    const names = Object.keys(this.layout.objectStores).sort();
     return { length: names.length, item: (index: number) => names[index] ?? null };
+  }
+
+  open(request: IDBOpenDBRequest, version = this.version || 1): void {
+    if (version > this.version) void this.#upgradeTo(version, request);
+    else if (version === this.version) request.succeed(this);
+    else request.fail(new DOMException("a version that is too old", "VersionError"));
   }
 
   transaction(names: string | Iterable<string>, mode: Mode = "readonly"): IDBTransaction {
     const scope = new Set(typeof names === "string" ? [names] : names);
     for (const name of scope) {
-      if (name in this.#database.objectStores) continue;
+      if (name in this.layout.objectStores) continue;
       throw new DOMException(`no object store ${name}`, "NotFoundError");
     }
-    return new IDBTransaction(this.#records, this.#database, mode, scope);
+    return new IDBTransaction(this, mode, scope);
   }
 
-  async upgrade(request: IDBOpenDBRequest, version: number): Promise<void> {
-    const upgrade = new IDBTransaction(this.#records, this.#database, "versionchange");
+  async #upgradeTo(version: number, request: IDBOpenDBRequest): Promise<void> {
+    const upgrade = new IDBTransaction(this, "versionchange");
     upgrade.request(() => {
-      const event = new IDBVersionChangeEvent(this.#database.version);
+      const event = new IDBVersionChangeEvent(this.version);
       this.#upgrade = upgrade;
-      this.#database.version = version;
+      this.layout.version = version;
       Object.assign(request, { readyState: "done", result: this, transaction: upgrade });
       fire(request, "upgradeneeded", event);
     });
@@ -245,13 +249,13 @@ class IDBDatabase {
 
   createObjectStore(name: string): IDBObjectStore {
     if (this.#upgrade === undefined) throw new DOMException("not an upgrade", "InvalidStateError");
-    this.#database.objectStores[name] = {};
+    this.layout.objectStores[name] = {};
     return this.#upgrade.objectStore(name);
   }
 
   deleteObjectStore(name: string): void {
     this.#upgrade?.objectStore(name).clear();
-    Reflect.deleteProperty(this.#database.objectStores, name);
+    Reflect.deleteProperty(this.layout.objectStores, name);
   }
 
   close(): void {}
@@ -261,34 +265,25 @@ class IDBDatabase {
 class IDBCursor {}
 class IDBCursorWithValue extends IDBCursor {}
 
+/** The databases of one machine. */
 export class StoredDatabases {
   readonly records: StoreRecords;
-  readonly #databases = new Map<string, Database>();
+  readonly #databases = new Map<string, IDBDatabase>();
 
   constructor(records: StoreRecords, layout: readonly DatabaseLayout[]) {
     this.records = records;
-    for (const { suffix, ...database } of structuredClone(layout)) {
-      this.#databases.set(suffix, { ...database, transactions: new Set() });
-    }
+    for (const of of structuredClone(layout)) this.#databases.set(of.suffix, new IDBDatabase(records, of));
   }
 
   layout(): readonly DatabaseLayout[] {
-    return [...this.#databases].map(([suffix, { version, objectStores }]) => ({
-      suffix,
-      version,
-      objectStores,
-    }));
+    return structuredClone([...this.#databases.values()].map(({ layout }) => layout));
   }
 
-  open(request: IDBOpenDBRequest, suffix: string, version: number | undefined): void {
-    const none: Database = { version: 0, objectStores: {}, transactions: new Set() };
-    const database = this.#databases.get(suffix) ?? none;
+  get(suffix: string): IDBDatabase {
+    const none = { suffix, version: 0, objectStores: {} };
+    const database = this.#databases.get(suffix) ?? new IDBDatabase(this.records, none);
     this.#databases.set(suffix, database);
-    const connection = new IDBDatabase(`${this.records.name}${suffix}`, this.records, database);
-    const wanted = version ?? (database.version || 1);
-    if (wanted > database.version) void connection.upgrade(request, wanted);
-    else if (wanted === database.version) request.succeed(connection);
-    else request.fail(new DOMException("a version that is too old", "VersionError"));
+    return database;
   }
 }
 
@@ -303,7 +298,7 @@ class IDBFactory {
     const databases = mounted.get(name.slice(0, at));
     if (databases === undefined)
       throw new DOMException("no store of this name is open", "InvalidAccessError");
-    queueMicrotask(() => databases.open(request, name.slice(at), version));
+    queueMicrotask(() => databases.get(name.slice(at)).open(request, version));
     return request;
   }
 }

@@ -33,71 +33,10 @@ export class ThreadRefusal extends Error {
 
 export class ThreadEnded extends Error {}
 
-type WithoutId<Message> = Message extends ToThread ? Omit<Message, "id"> : never;
-
 export interface ThreadEvents {
   /** The machine of this ghost is ahead of its store, and was closed. */
   lost(ghost: GhostMxid, why: ThreadErrorKind): void;
   ended(): void;
-}
-
-type MachineThread = ReturnType<typeof startMachineThread>;
-
-export function startMachineThread(data: ThreadData, clock: Clock, on: ThreadEvents, entry: URL = ENTRY) {
-  const worker = new Worker(entry, {
-    workerData: data,
-    stdout: true,
-    stderr: true,
-    resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB_MAX },
-  });
-  worker.stdout.resume();
-  worker.stderr.resume();
-  const waiting = new Map<number, PromiseWithResolvers<unknown>>();
-  let lastId = 0;
-  let hasEnded = false;
-  let stopped = false;
-  const end = () => {
-    if (hasEnded) return;
-    hasEnded = true;
-    for (const { reject } of waiting.values()) reject(new ThreadEnded("the thread has ended"));
-    waiting.clear();
-    if (!stopped) on.ended();
-  };
-  worker.on("error", end);
-  worker.on("exit", end);
-  const receive = (message: FromThread) => {
-    if ("lost" in message) {
-      on.lost(message.lost, message.why);
-      return;
-    }
-    const call = waiting.get(message.id);
-    waiting.delete(message.id);
-    if ("error" in message) call?.reject(new ThreadRefusal(message.error));
-    else call?.resolve(message.result);
-  };
-  worker.on("message", (messages: readonly FromThread[]) => messages.forEach(receive));
-  const outbox = createOutbox<ToThread>(
-    (messages) => worker.postMessage(messages),
-    queueMicrotask,
-    ({ id }) => receive({ id, error: "refused" }),
-  );
-  const ask = async (message: WithoutId<ToThread>): Promise<unknown> => {
-    if (hasEnded) throw new ThreadEnded("the thread has ended");
-    const id = ++lastId;
-    const answer = Promise.withResolvers<unknown>();
-    waiting.set(id, answer);
-    outbox.put({ ...message, id });
-    return answer.promise;
-  };
-  return {
-    ask,
-    /** Lets the thread finish the calls made so far, then ends it. */
-    stop: async () => {
-      stopped = true;
-      await resultWithin(clock, CLOSE_WAIT_MS, ask({ do: "close" })).catch(() => undefined);
-      await worker.terminate();
-    },
-  };
 }
 
 export interface ThreadDependencies extends ThreadData {
@@ -106,45 +45,91 @@ export interface ThreadDependencies extends ThreadData {
   readonly threadEntry?: URL;
 }
 
-export type ReplacedThread = ReturnType<typeof createReplacedThread>;
+export type MachineThread = ReturnType<typeof createMachineThread>;
 
-export function createReplacedThread(deps: ThreadDependencies, on: ThreadEvents) {
-  const { databaseUrl, policy, clock, threadEntry } = deps;
+export function createMachineThread(deps: ThreadDependencies, on: ThreadEvents) {
+  const { databaseUrl, policy, clock, threadEntry = ENTRY } = deps;
   const closing = new AbortController();
   let startedAt = 0;
   let waitMs = 0;
 
-  function start(): MachineThread {
+  function start() {
     startedAt = clock.now();
-    const ended = () => {
-      thread = replace();
+    const worker = new Worker(threadEntry, {
+      workerData: { databaseUrl, policy } satisfies ThreadData,
+      stdout: true,
+      stderr: true,
+      resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB_MAX },
+    });
+    worker.stdout.resume();
+    worker.stderr.resume();
+    const waiting = new Map<number, PromiseWithResolvers<unknown>>();
+    let lastId = 0;
+    let hasEnded = false;
+    const end = () => {
+      if (hasEnded) return;
+      hasEnded = true;
+      for (const { reject } of waiting.values()) reject(new ThreadEnded("the thread has ended"));
+      waiting.clear();
+      if (closing.signal.aborted) return;
+      running = replace();
       // Whoever calls meanwhile gets the rejection.
-      thread.catch(() => undefined);
+      running.catch(() => undefined);
       on.ended();
     };
-    return startMachineThread({ databaseUrl, policy }, clock, { lost: on.lost, ended }, threadEntry);
+    worker.on("error", end);
+    worker.on("exit", end);
+    const receive = (message: FromThread) => {
+      if ("lost" in message) {
+        on.lost(message.lost, message.why);
+        return;
+      }
+      const call = waiting.get(message.id);
+      waiting.delete(message.id);
+      if ("error" in message) call?.reject(new ThreadRefusal(message.error));
+      else call?.resolve(message.result);
+    };
+    worker.on("message", (messages: readonly FromThread[]) => messages.forEach(receive));
+    const outbox = createOutbox<ToThread>(
+      (messages) => worker.postMessage(messages),
+      queueMicrotask,
+      ({ id }) => receive({ id, error: "refused" }),
+    );
+    const ask = async (request: ThreadRequest): Promise<unknown> => {
+      if (hasEnded) throw new ThreadEnded("the thread has ended");
+      const id = ++lastId;
+      const answer = Promise.withResolvers<unknown>();
+      waiting.set(id, answer);
+      outbox.put({ ...request, id });
+      return answer.promise;
+    };
+    return { worker, ask };
   }
 
-  async function replace(): Promise<MachineThread> {
+  async function replace() {
     const isHealthy = clock.now() - startedAt >= HEALTHY_AFTER_MS;
     waitMs = isHealthy ? 0 : Math.min(Math.max(RESTART_FIRST_MS, 2 * waitMs), RESTART_MS_MAX);
     await clock.sleep(waitMs, closing.signal);
     return start();
   }
 
-  let thread = Promise.resolve(start());
+  let running = Promise.resolve(start());
   return {
     /** For what might end the thread, with nothing else of the kind beside it. */
     alone: new Serial(),
-    ask: async (message: WithoutId<ToThread>): Promise<unknown> => {
-      const present = await thread.catch(() => {
+    ask: async (request: ThreadRequest): Promise<unknown> => {
+      const present = await running.catch(() => {
         throw new ThreadEnded("the threads are closed");
       });
-      return present.ask(message);
+      return present.ask(request);
     },
+    /** Lets the thread finish the calls made so far, then ends it. */
     close: async () => {
       closing.abort();
-      await (await thread.catch(() => undefined))?.stop();
+      const present = await running.catch(() => undefined);
+      if (present === undefined) return;
+      await resultWithin(clock, CLOSE_WAIT_MS, present.ask({ do: "close" })).catch(() => undefined);
+      await present.worker.terminate();
     },
   };
 }
@@ -158,18 +143,19 @@ export interface ThreadData {
 export type MachineCalls = Omit<GhostMachine, "identity" | "close">;
 export type MachineCall = keyof MachineCalls;
 
-export type ToThread =
-  | { readonly id: number; readonly do: "open"; readonly store: ClaimedStore }
-  | { readonly id: number; readonly do: "shut"; readonly ghost: GhostMxid }
+type ThreadRequest =
+  | { readonly do: "open"; readonly store: ClaimedStore }
+  | { readonly do: "shut"; readonly ghost: GhostMxid }
   /** Shuts every machine and closes the database connections. */
-  | { readonly id: number; readonly do: "close" }
+  | { readonly do: "close" }
   | {
-      readonly id: number;
       readonly do: "call";
       readonly ghost: GhostMxid;
       readonly call: MachineCall;
       readonly args: readonly unknown[];
     };
+
+export type ToThread = ThreadRequest & { readonly id: number };
 
 export type ThreadErrorKind =
   | "foreign"

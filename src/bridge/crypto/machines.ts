@@ -12,10 +12,10 @@ import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import {
-  createReplacedThread,
+  createMachineThread,
   type MachineCall,
   type MachineCalls,
-  type ReplacedThread,
+  type MachineThread,
   type ThreadDependencies,
   ThreadEnded,
   type ThreadErrorKind,
@@ -53,7 +53,7 @@ export interface MachinesDependencies extends Omit<ClaimDependencies, "pool">, T
 interface Entry {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
-  readonly thread: ReplacedThread;
+  readonly thread: MachineThread;
   /** While its machine is being opened. */
   opening: Promise<unknown> | undefined;
 }
@@ -75,7 +75,7 @@ type Forwarded<Call extends MachineCall> = (
 export class Machines {
   readonly #deps: MachinesDependencies;
   readonly #pool: Pool;
-  readonly #threads: readonly ReplacedThread[];
+  readonly #threads: readonly MachineThread[];
   readonly #entries = new Map<GhostMxid, Entry>();
   readonly #suspects = new LRUCache<string, number>({ max: SUSPECTS_MAX });
   readonly #closing = new AbortController();
@@ -96,7 +96,7 @@ export class Machines {
     this.#pool = createStorePool(deps.databaseUrl, "drawbridge-stores");
     const threadDeps = { ...deps, policy: { senderDevices, verifiedIdentities } };
     this.#threads = Array.from({ length: deps.threads }, () => {
-      const thread: ReplacedThread = createReplacedThread(threadDeps, {
+      const thread: MachineThread = createMachineThread(threadDeps, {
         lost: (ghost, why) => this.#lost(ghost, thread, why),
         ended: () => this.#reopenAll(thread),
       });
@@ -129,13 +129,13 @@ export class Machines {
     return claim({ ...this.#deps, pool: this.#pool }, ghost, deviceId);
   }
 
-  #leastUsed(): ReplacedThread {
+  #leastUsed(): MachineThread {
     const used = [...this.#entries.values()];
-    const count = (of: ReplacedThread) => used.filter(({ thread }) => thread === of).length;
+    const count = (of: MachineThread) => used.filter(({ thread }) => thread === of).length;
     return this.#threads.reduce((least, thread) => (count(thread) < count(least) ? thread : least));
   }
 
-  #lost(ghost: GhostMxid, thread: ReplacedThread, why: ThreadErrorKind): void {
+  #lost(ghost: GhostMxid, thread: MachineThread, why: ThreadErrorKind): void {
     const entry = this.#entries.get(ghost);
     if (entry === undefined || entry.thread !== thread) return;
     if (why === "fence_lost") this.#giveUp(entry, "fence_lost");
@@ -149,7 +149,7 @@ export class Machines {
     this.#deps.onLost(entry.ghost, why);
   }
 
-  #reopenAll(thread: ReplacedThread): void {
+  #reopenAll(thread: MachineThread): void {
     if (this.#closing.signal.aborted) return;
     const ghosts = [...this.#entries.values()].filter((entry) => entry.thread === thread);
     const { log } = this.#deps;

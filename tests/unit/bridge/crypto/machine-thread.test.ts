@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
+  createMachineThread,
   createOutbox,
-  startMachineThread,
-  type ThreadData,
+  type ThreadEvents,
 } from "../../../../src/bridge/crypto/machine-thread.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
@@ -17,27 +17,24 @@ const COUNTING = new URL(
       parentPort.postMessage(messages.map(({ id }) => ({ id, result: messages.length }))));`)}`,
 );
 
+function counting(on: ThreadEvents) {
+  const policy = { senderDevices: "allow_all" as const, verifiedIdentities: [] };
+  return createMachineThread({ databaseUrl: "", policy, clock: systemClock, threadEntry: COUNTING }, on);
+}
+
 describe("messages to a thread of machines", () => {
   it("calls of one turn go as one message, and each is answered", async () => {
-    const data: ThreadData = {
-      databaseUrl: "",
-      policy: { senderDevices: "allow_all", verifiedIdentities: [] },
-    };
-    const thread = startMachineThread(data, systemClock, { lost: () => {}, ended: () => {} }, COUNTING);
+    const thread = counting({ lost: () => {}, ended: () => {} });
     const ask = () => thread.ask({ do: "shut", ghost: "@agent_docs:a.test" as GhostMxid });
     assert.deepEqual(await Promise.all([ask(), ask(), ask()]), [3, 3, 3]);
     assert.equal(await ask(), 1);
-    await thread.stop();
+    await thread.close();
   });
 
   it("a call that cannot be posted is refused alone, and its thread goes on", async () => {
-    const data: ThreadData = {
-      databaseUrl: "",
-      policy: { senderDevices: "allow_all", verifiedIdentities: [] },
-    };
     const ended: string[] = [];
     const on = { lost: () => {}, ended: () => void ended.push("ended") };
-    const thread = startMachineThread(data, systemClock, on, COUNTING);
+    const thread = counting(on);
     const ghost = "@agent_docs:a.test" as GhostMxid;
     const shut = () => thread.ask({ do: "shut", ghost });
     const deep = JSON.parse(`${"[".repeat(100_000)}1${"]".repeat(100_000)}`) as unknown;
@@ -48,7 +45,7 @@ describe("messages to a thread of machines", () => {
       [1, "refused", "refused", 1],
     );
     assert.equal(await shut(), 1);
-    await thread.stop();
+    await thread.close();
     assert.deepEqual(ended, []);
   });
 
