@@ -1,9 +1,13 @@
 import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
-import { type IdentityResult, keepEvidence } from "../federation/agents/commit-identity.ts";
 import { readOldCard, readPublicIdentity } from "../federation/agents/key-files.ts";
 import { addAgent, pinAgent } from "../federation/agents/pin.ts";
-import { agentParts, publishedCardUrl } from "../federation/agents/proof.ts";
+import {
+  agentParts,
+  type IdentityResult,
+  keepEvidence,
+  publishedCardUrl,
+} from "../federation/agents/proof.ts";
 import { rotateAgent } from "../federation/agents/rotate.ts";
 import { withdrawAgent } from "../federation/agents/withdraw.ts";
 import type { Federation } from "../federation/reconcile/context.ts";

@@ -73,20 +73,17 @@ export function refuseRetired(
   }
 }
 
-interface RotationFacts {
-  readonly agent: string;
-  readonly registry: Registry;
-  /** The public half of the private key that is to be given up; undefined when there is no such file. */
-  readonly present: { readonly x: string; readonly y: string } | undefined;
-  readonly isLost: boolean;
-  readonly fresh: PinnedIdentity;
-  readonly occupied: string | undefined;
-  readonly inVersionControl: string | undefined;
-}
-
-/** @throws DrawbridgeError `guard_refused` by the first rule that forbids this rotation */
-export function guardRotation(facts: RotationFacts): void {
-  const { agent, registry, present, isLost, fresh, occupied, inVersionControl } = facts;
+/**
+ * @param present the public half of the private key that is to be given up; undefined when there is no such file
+ * @throws DrawbridgeError `guard_refused` by the first rule that forbids this rotation
+ */
+export function guardRotation(
+  registry: Registry,
+  { agent, isLost }: { readonly agent: string; readonly isLost: boolean },
+  present: PinnedIdentity["jwk"] | undefined,
+  fresh: PinnedIdentity,
+  { occupied, inVersionControl }: Readonly<Record<"occupied" | "inVersionControl", string | undefined>>,
+): void {
   const { agents, retired } = registry.organisation;
   const published = agents[agent]?.cardKeys ?? [];
   if (inVersionControl !== undefined) {

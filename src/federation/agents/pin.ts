@@ -10,7 +10,7 @@ import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
-import { commitIdentity, type IdentityResult, provePin } from "./commit-identity.ts";
+
 import {
   cardIdentityOf,
   consumedAgent,
@@ -21,7 +21,14 @@ import {
   refuseRetired,
   retireEdits,
 } from "./identity-rules.ts";
-import { type AgentParts, isSignedByPin, verifyByPin } from "./proof.ts";
+import {
+  type AgentParts,
+  commitIdentity,
+  type IdentityResult,
+  isSignedByPin,
+  provePin,
+  verifyByPin,
+} from "./proof.ts";
 
 export interface AddOptions {
   readonly agent: string;
@@ -30,7 +37,7 @@ export interface AddOptions {
   readonly allowedOrigins: readonly string[];
 }
 
-/** What is to be committed; undefined when the agent is there already, at this address under this key. @throws DrawbridgeError */
+/** Undefined when the agent is there already, at this address under this key. @throws DrawbridgeError */
 async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<Proposal | undefined> {
   const { registry } = base;
   const { agent, cardUrl, identity, allowedOrigins } = options;
@@ -90,7 +97,6 @@ export interface PinOptions {
   readonly oldCard?: Uint8Array | undefined;
 }
 
-/** What is to be committed; undefined when the agent is pinned so already. @throws DrawbridgeError */
 async function proposePin(base: ChangeBase, options: PinOptions): Promise<Proposal | undefined> {
   const { agent, identity, replaces } = options;
   const { registry } = base;
@@ -119,6 +125,7 @@ const Remembered = z.strictObject({
   /** The last card that a pin has verified (base64): once another is pinned, its key has signed it. */
   last_card: z.string().nullable(),
 });
+type Remembered = z.output<typeof Remembered>;
 
 /** Changes a pin and proves it. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function pinAgent(
@@ -131,51 +138,43 @@ export async function pinAgent(
   const memory = `agents/pin-${encodeURIComponent(partner)}-${agent}.json`;
   const kept = state.read(Remembered, memory, () => undefined);
   const known = isSameIdentity(kept?.fresh, identity) ? kept : undefined;
-  let old: PinnedIdentity | undefined = known?.old ?? undefined;
-  let oldCard = known?.old_card ?? null;
-  let lastCard = kept?.last_card ?? null;
-  const fresh = cardIdentityOf(identity);
-  const remember = () =>
-    state.write(memory, {
-      ...{ version: 1, fresh, old_card: oldCard, last_card: lastCard },
-      old: old === undefined ? null : cardIdentityOf(old),
-    });
-  const committed = await commitIdentity(
-    context,
-    "drawbridge: pin",
-    async (base) => {
-      const proposal = await proposePin(base, options);
-      if (proposal !== undefined) old = consumedAgent(consumerOf(base.registry, partner), agent).cardIdentity;
-      return proposal;
-    },
-    remember,
-  );
+  let now: Remembered = {
+    ...{ version: 1, fresh: cardIdentityOf(identity), last_card: kept?.last_card ?? null },
+    ...{ old: known?.old ?? null, old_card: known?.old_card ?? null },
+  };
+  const remember = (more: Partial<Remembered>) => {
+    now = { ...now, ...more };
+    state.write(memory, now);
+  };
+  const propose = async (base: ChangeBase) => {
+    const proposal = await proposePin(base, options);
+    if (proposal !== undefined) {
+      const pinned = consumedAgent(consumerOf(base.registry, partner), agent).cardIdentity;
+      now.old = pinned === undefined ? null : cardIdentityOf(pinned);
+    }
+    return proposal;
+  };
+  const committed = await commitIdentity(context, "drawbridge: pin", propose, () => remember({}));
   const consumer = consumerOf(committed.base.registry, partner);
   const { cardUrl } = consumedAgent(consumer, agent);
   const served = await parts.fetch(cardUrl);
-  if (old !== undefined && oldCard === null) {
-    const candidates = [
-      ...(served.fetched ? [served.bytes] : []),
-      ...(lastCard === null ? [] : [Buffer.from(lastCard, "base64")]),
-      ...(options.oldCard === undefined ? [] : [options.oldCard]),
-    ];
-    for (const card of candidates) {
-      if (!(await isSignedByPin(card, old))) continue;
-      oldCard = Buffer.from(card).toString("base64");
-      remember();
+  const old = now.old ?? undefined;
+  if (old !== undefined && now.old_card === null) {
+    const last = now.last_card === null ? undefined : Buffer.from(now.last_card, "base64");
+    for (const card of [served.fetched ? served.bytes : undefined, last, options.oldCard]) {
+      if (card === undefined || !(await isSignedByPin(card, old))) continue;
+      remember({ old_card: Buffer.from(card).toString("base64") });
       break;
     }
   }
-
-  const oldCards = oldCard === null ? [] : [Buffer.from(oldCard, "base64")];
+  const oldCards = now.old_card === null ? [] : [Buffer.from(now.old_card, "base64")];
   const proved = await provePin(context, committed, parts, {
     ...{ act: "pin", agent, partner: consumer.serverName, cardUrl },
     ...{ old, fresh: identity, oldCards, served },
   });
-  if (proved.complete) [old, oldCard] = [undefined, null];
+  if (proved.complete) remember({ old: null, old_card: null });
   if (served.fetched && (await isSignedByPin(served.bytes, identity))) {
-    lastCard = Buffer.from(served.bytes).toString("base64");
-    remember();
-  } else if (proved.complete) remember();
+    remember({ last_card: Buffer.from(served.bytes).toString("base64") });
+  }
   return proved;
 }

@@ -22,10 +22,17 @@ import type { Registry } from "../registry/partner.ts";
 import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired-identities.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { ROTATE } from "../workflow/procedure.ts";
-import { commitIdentity, type IdentityResult, proveIdentity } from "./commit-identity.ts";
+
 import { cardIdentityOf, guardRotation } from "./identity-rules.ts";
 import { type PrivateKeyFile, readPrivateKey } from "./key-files.ts";
-import { type AgentParts, isSignedByPin, proveIdentities } from "./proof.ts";
+import {
+  type AgentParts,
+  commitIdentity,
+  type IdentityResult,
+  isSignedByPin,
+  proveIdentities,
+  proveIdentity,
+} from "./proof.ts";
 
 export interface RotateOptions {
   readonly agent: string;
@@ -71,7 +78,7 @@ export async function rotateAgent(
 
 /** Guards, and the new key beside the old one; `cut`: an attempt that was cut off while it did this. */
 async function stage(context: Federation, options: RotateOptions, cut?: Rotation): Promise<Rotation> {
-  const { agent, keyFile, cardFile, keyId, newKeyFile, isLost } = options;
+  const { agent, keyFile, cardFile, keyId, newKeyFile } = options;
   const { registry } = await changeBase(context);
   const { agents } = registry.organisation;
   const offered = Object.hasOwn(agents, agent) ? agents[agent] : undefined;
@@ -81,14 +88,13 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
     });
   }
   const present = await readPrivateKey(keyFile);
-  const staged = await readStaged(stagedKey(keyFile));
-  const isOurs = cut !== undefined && staged?.thumbprint === thumbprintOf(cut.fresh.jwk);
+  const staged = await stagedThumbprint(stagedKey(keyFile));
+  const isOurs = cut !== undefined && staged === thumbprintOf(cut.fresh.jwk);
   const key = await newKey(keyId, isOurs ? stagedKey(keyFile) : newKeyFile);
   const fresh = cardIdentityOf({ keyId, jwk: key });
-  const isOccupied = staged !== undefined && staged.thumbprint !== thumbprintOf(fresh.jwk);
+  const isOccupied = staged !== undefined && staged !== thumbprintOf(fresh.jwk);
   const files = [keyFile, ...(newKeyFile === undefined ? [] : [newKeyFile])];
-  guardRotation({
-    ...{ agent, registry, present, isLost, fresh },
+  guardRotation(registry, options, present, fresh, {
     occupied: isOccupied ? stagedKey(keyFile) : undefined,
     inVersionControl: files.find((file) => versionControlProblems(file).length > 0),
   });
@@ -113,13 +119,10 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
   return writeRotation(context.state, { ...rotation, step: "staged" });
 }
 
-async function readStaged(file: string): Promise<{ readonly thumbprint: string | null } | undefined> {
-  try {
-    const key = await readPrivateKey(file);
-    return key === undefined ? undefined : { thumbprint: thumbprintOf(key) };
-  } catch {
-    return { thumbprint: null };
-  }
+/** The thumbprint of a key that is staged; null for anything else that lies there, undefined where nothing does. */
+async function stagedThumbprint(file: string): Promise<string | null | undefined> {
+  const key = await readPrivateKey(file).catch(() => null);
+  return key && thumbprintOf(key);
 }
 
 async function newKey(keyId: string, file: string | undefined): Promise<PrivateKeyFile> {

@@ -2,23 +2,29 @@
 // it. Invariants: nothing else of the partner changes; a pin that goes is retired, unless the agent is merely removed.
 
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
-import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
+import { renderedFile } from "../planes/plane.ts";
 import type { Federation } from "../reconcile/context.ts";
-import type { DesiredState } from "../reconcile/desired-state.ts";
+import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import { findPartner, partnerEntry, type Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import type { Seal } from "../workflow/declared-evidence.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
-import { commitIdentity, type IdentityResult, proveIdentity } from "./commit-identity.ts";
+
 import { consumedAgent, consumerOf, retireEdits } from "./identity-rules.ts";
-import { type AgentParts, partsOf, proveByBridge } from "./proof.ts";
+import {
+  type AgentParts,
+  commitIdentity,
+  type IdentityResult,
+  partsOf,
+  proveByBridge,
+  proveIdentity,
+} from "./proof.ts";
 
 export interface WithdrawOptions {
   readonly partner?: string;
@@ -87,25 +93,21 @@ export async function withdrawAgent(
   const isOurs = Object.hasOwn(registry.organisation.agents, agent);
   const known = kind === "gone" && !isOurs ? await parts.decision?.(agent) : "ours";
   if (known === "unreadable") {
-    throw new DrawbridgeError(
-      "config_unreadable",
-      "the bridge's audit file cannot be read; nothing was changed",
-      {
-        hint: `Let this user read the file of card.bridgeAuditFile: it says whether ${serverName} had such an agent here.`,
-      },
-    );
+    const what = "the bridge's audit file cannot be read; nothing was changed";
+    throw new DrawbridgeError("config_unreadable", what, {
+      hint: `Let this user read the file of card.bridgeAuditFile: it says whether ${serverName} had such an agent here.`,
+    });
   }
   if (known === undefined) {
     throw new DrawbridgeError("usage", `${serverName} has no agent ${JSON.stringify(agent)} here`, {
       hint: "Name an agent that its file consumes or invokes; nothing was changed.",
     });
   }
-  const isOffered = isOurs && kind !== "pinned";
   const azp = partnerEntry(registry, serverName)?.partner.azp;
   return proveIdentity(context, committed, {
     act: options.keepsKey === true ? "remove" : "withdraw",
     ...{ agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null },
-    procedure: isOffered ? WITHDRAW_OFFERED : WITHDRAW_PINNED,
+    procedure: isOurs && kind !== "pinned" ? WITHDRAW_OFFERED : WITHDRAW_PINNED,
     parts: partsOf(parts),
     observe: async (seal, plane, { desired }) => {
       if (plane === "gateway") return [notInvoked(desired, agent, azp, seal)];
@@ -118,28 +120,24 @@ export async function withdrawAgent(
 }
 
 /** What the gateway has in force, by its own digest, has the caller out of this agent. */
-function notInvoked(
-  { planes: { gateway } }: DesiredState,
-  agent: string,
-  azp: string | undefined,
-  seal: Seal,
-): EvidenceItem {
-  const text = gateway.files.get(GATEWAY_INVOCATION) ?? "";
-  const clients = parseYaml(InvocationFile, text, `rendered/${GATEWAY_INVOCATION}`).agents[agent]?.clients;
+function notInvoked(desired: DesiredState, agent: string, azp: string | undefined, seal: Seal) {
+  const { agents } = renderedFile(desiredPlane(desired, "gateway"), GATEWAY_INVOCATION, InvocationFile).value;
+  const clients = agents[agent]?.clients;
   const isOut = azp === undefined || clients?.includes(azp) !== true;
+  const reason = clients === undefined ? "no_route" : isOut ? "azp_not_admitted" : "azp_admitted";
+  const { digest } = desired.planes.gateway;
   return seal({
     ...{ probe: "callers_of_agent", layer: "gateway", verdict: isOut ? "closed" : "open" },
-    reason: clients === undefined ? "no_route" : isOut ? "azp_not_admitted" : "azp_admitted",
-    references: [gateway.digest],
+    ...{ reason, references: [digest] },
   });
 }
 
-function notCarried({ planes: { card } }: DesiredState, agent: string, seal: Seal): EvidenceItem {
-  const text = card.files.get(CARD_AGENTS) ?? "";
-  const isOut = !Object.hasOwn(parseYaml(AgentsFile, text, `rendered/${CARD_AGENTS}`).agents, agent);
+function notCarried(desired: DesiredState, agent: string, seal: Seal) {
+  const { agents } = renderedFile(desiredPlane(desired, "card"), CARD_AGENTS, AgentsFile).value;
+  const isOut = !Object.hasOwn(agents, agent);
+  const reason = isOut ? "not_in_agents_file" : "in_agents_file";
   return seal({
     ...{ probe: "agents_file", layer: "bridge", verdict: isOut ? "closed" : "open" },
-    reason: isOut ? "not_in_agents_file" : "in_agents_file",
-    references: [card.digest],
+    ...{ reason, references: [desired.planes.card.digest] },
   });
 }

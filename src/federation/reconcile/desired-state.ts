@@ -84,16 +84,19 @@ export function desiredState(
   files: Pick<RevisionFiles, "rendered">,
   registry: Registry,
 ): DesiredState {
-  const plane = (name: PlaneName) => {
-    const own = [...files.rendered]
-      .filter(([path]) => planeOfPath(path) === name)
-      .map(([path, text]) => [path.slice(RENDERED.length), text] as const)
-      .sort(([left], [right]) => (left < right ? -1 : 1));
-    return { files: new Map(own), digest: sha256Tagged(JSON.stringify(own)) };
-  };
+  const plane = (name: PlaneName) => filesOf(name, files.rendered);
   const [transport, rooms, border] = [plane("transport"), plane("rooms"), plane("border")];
   const planes = { transport, rooms, border, card: plane("card"), gateway: plane("gateway") };
   return { revision, registry, planes };
+}
+
+/** The files of one plane among all rendered ones, sorted by path, and their digest. */
+export function filesOf(plane: PlaneName, rendered: RenderedFiles) {
+  const own = [...rendered]
+    .filter(([path]) => planeOfPath(path) === plane)
+    .map(([path, text]) => [path.slice(RENDERED.length), text] as const)
+    .sort(([left], [right]) => (left < right ? -1 : 1));
+  return { files: new Map(own), digest: sha256Tagged(JSON.stringify(own)) };
 }
 
 /** The state of a revision that was good when it was accepted. @throws RegistryError; DrawbridgeError `repository_unusable` */
