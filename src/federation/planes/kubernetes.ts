@@ -2,41 +2,33 @@
 // represents, so that a re-render replaces it; nothing is rendered unless the organisation names a Kubernetes target;
 // every rule of a route names one method and one path, but for the tasks of an agent's HTTP+JSON interface.
 import { sha256 } from "../../domain/digest.ts";
-import type { Registry } from "../registry/partner.ts";
+import type { KubernetesTarget } from "../registry/organisation.ts";
 import { type Plain, type PlainMap, yamlDocuments } from "./emit-yaml.ts";
-import type { RenderedFiles } from "./plane.ts";
 
-export type Resource = PlainMap;
+export interface Resource {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly name: string;
+  readonly data?: PlainMap;
+  readonly spec?: PlainMap;
+}
 
-export function resourceFile(
-  { organisation }: Registry,
-  path: string,
+/** Resources as one file, each in the organisation's namespace and with its plane's label. */
+export function resourcesText(
+  { namespace }: KubernetesTarget,
+  plane: string,
   resources: readonly Resource[],
-): RenderedFiles {
-  return organisation.kubernetes === undefined || resources.length === 0
-    ? new Map()
-    : new Map([[path, yamlDocuments(resources)]]);
+): string {
+  const labels = { "app.kubernetes.io/managed-by": "drawbridge", "drawbridge/plane": plane };
+  return yamlDocuments(
+    resources.map(({ apiVersion, kind, name, ...content }) => {
+      return { apiVersion, kind, metadata: { name, namespace, labels }, ...content };
+    }),
+  );
 }
 
-export function metadata({ organisation }: Registry, name: string, plane: string): Resource {
-  return {
-    name,
-    namespace: organisation.kubernetes?.namespace,
-    labels: { "app.kubernetes.io/managed-by": "drawbridge", "drawbridge/plane": plane },
-  };
-}
-
-/** A file with one ConfigMap of whole files. @param path below `kubernetes/`; its folder is the plane */
-export function configMapFile(
-  registry: Registry,
-  path: string,
-  name: string,
-  files: Readonly<Record<string, string | undefined>>,
-): RenderedFiles {
-  const about = metadata(registry, name, path.slice(0, path.indexOf("/")));
-  return resourceFile(registry, path, [
-    { apiVersion: "v1", kind: "ConfigMap", metadata: about, data: files },
-  ]);
+export function configMap(name: string, files: Readonly<Record<string, string | undefined>>): Resource {
+  return { apiVersion: "v1", kind: "ConfigMap", name, data: files };
 }
 
 /** A name as Kubernetes allows it (RFC 1123 subdomain). One that had to change ends in its digest: no two share one. */
@@ -48,20 +40,16 @@ export function resourceName(prefix: string, agent: string): string {
 }
 
 export function httpRoute(
-  registry: Registry,
-  plane: string,
+  { gateway, hostnames }: KubernetesTarget,
   name: string,
   rules: readonly Plain[],
 ): Resource {
-  const target = registry.organisation.kubernetes;
-  const hostnames = target?.hostnames ?? [];
-  const parent = { name: target?.gateway.name, namespace: target?.gateway.namespace };
   return {
     apiVersion: "gateway.networking.k8s.io/v1",
     kind: "HTTPRoute",
-    metadata: metadata(registry, name, plane),
+    name,
     spec: {
-      parentRefs: [{ group: "gateway.networking.k8s.io", kind: "Gateway", ...parent }],
+      parentRefs: [{ group: "gateway.networking.k8s.io", kind: "Gateway", ...gateway }],
       hostnames: hostnames.length === 0 ? undefined : hostnames,
       rules,
     },
@@ -100,22 +88,11 @@ function backendRef({ backend, upstream }: RuleTarget): Plain {
     : { group: "", kind: "Service", name: service[1], namespace: service[2], port: portOf(port) };
 }
 
-export function upstreamBackend(
-  registry: Registry,
-  plane: string,
-  name: string,
-  upstream: string,
-): readonly Resource[] {
+export function upstreamBackend(name: string, upstream: string): readonly Resource[] {
   const { hostname, port } = new URL(upstream);
   if (SERVICE.test(hostname)) return [];
-  return [
-    {
-      apiVersion: "agentgateway.dev/v1alpha1",
-      kind: "AgentgatewayBackend",
-      metadata: metadata(registry, name, plane),
-      spec: { static: { host: hostname.replaceAll(/[[\]]/g, ""), port: portOf(port) } },
-    },
-  ];
+  const spec = { static: { host: hostname.replaceAll(/[[\]]/g, ""), port: portOf(port) } };
+  return [{ apiVersion: "agentgateway.dev/v1alpha1", kind: "AgentgatewayBackend", name, spec }];
 }
 
 function portOf(port: string): number {

@@ -10,15 +10,19 @@ import {
 } from "../../records/format/evidence-item.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
+import type { KubernetesTarget } from "../registry/organisation.ts";
 import { type PartnerEntry, planeState, type Registry } from "../registry/partner.ts";
+import type { Resource } from "./kubernetes.ts";
 
 /** Text by path below `rendered/` (one machine) or `kubernetes/`, such as `border/policy.json`. */
 export type RenderedFiles = ReadonlyMap<string, string>;
 
+type ResourceFiles = Readonly<Record<string, readonly Resource[]>>;
+
 export interface PlaneRender {
   render(registry: Registry): RenderedFiles;
-  /** Kubernetes resources; empty where the plane has none. @param files what `render` returns */
-  renderKubernetes(registry: Registry, files: RenderedFiles): RenderedFiles;
+  /** Resources by path below `kubernetes/`, absent where a cluster has none. @param files what `render` returns */
+  kubernetes?(files: RenderedFiles, registry: Registry, target: KubernetesTarget): ResourceFiles;
 }
 
 export interface DesiredPlane {

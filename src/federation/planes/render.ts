@@ -5,6 +5,7 @@ import type { Registry } from "../registry/partner.ts";
 import { borderRender } from "./border/render.ts";
 import { cardRender } from "./card/render.ts";
 import { gatewayRender } from "./gateway/render.ts";
+import { resourcesText } from "./kubernetes.ts";
 import type { PlaneRender } from "./plane.ts";
 import { roomsRender } from "./rooms/render.ts";
 import { transportRender } from "./transport/render.ts";
@@ -20,11 +21,15 @@ export const PLANE_RENDERS: Readonly<Record<PlaneName, PlaneRender>> = {
 /** Every rendered file by its path in the repository: `rendered/…`, `kubernetes/…`. */
 export function renderAll(registry: Registry): ReadonlyMap<string, string> {
   const files = new Map<string, string>();
+  const target = registry.organisation.kubernetes;
   for (const plane of PLANE_NAMES) {
-    const { render, renderKubernetes } = PLANE_RENDERS[plane];
+    const { render, kubernetes } = PLANE_RENDERS[plane];
     const rendered = render(registry);
     for (const [path, text] of rendered) files.set(`rendered/${path}`, text);
-    for (const [path, text] of renderKubernetes(registry, rendered)) files.set(`kubernetes/${path}`, text);
+    if (target === undefined || kubernetes === undefined) continue;
+    for (const [path, resources] of Object.entries(kubernetes(rendered, registry, target))) {
+      if (resources.length > 0) files.set(`kubernetes/${path}`, resourcesText(target, plane, resources));
+    }
   }
   return files;
 }

@@ -3,7 +3,7 @@
 import { jsonText } from "../../../domain/json.ts";
 import type { PolicyFile } from "../../../rendered-files/border-policy.ts";
 import type { Registry } from "../../registry/partner.ts";
-import { configMapFile } from "../kubernetes.ts";
+import { configMap } from "../kubernetes.ts";
 import { admittedServers, type PlaneRender } from "../plane.ts";
 
 export const BORDER_POLICY = "border/policy.json";
@@ -19,8 +19,7 @@ function policyOf(registry: Registry): string {
 export const borderRender: PlaneRender = {
   render: (registry) => new Map([[BORDER_POLICY, policyOf(registry)]]),
   // Mounted as a folder, not by subPath: the kubelet then replaces it by renaming a link, which the module follows.
-  renderKubernetes: (registry, files) =>
-    configMapFile(registry, "border/policy.yaml", "drawbridge-policy", {
-      "policy.json": files.get(BORDER_POLICY),
-    }),
+  kubernetes: (files) => ({
+    "border/policy.yaml": [configMap("drawbridge-policy", { "policy.json": files.get(BORDER_POLICY) })],
+  }),
 };

@@ -5,14 +5,13 @@ import { jsonText } from "../../../domain/json.ts";
 import type { AgentEntry, AgentsFile } from "../../../rendered-files/agents-file.ts";
 import type { PublicationFile } from "../../../rendered-files/gateway-files.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
-import type { OfferedAgent } from "../../registry/organisation.ts";
+import type { KubernetesTarget, OfferedAgent } from "../../registry/organisation.ts";
 import type { Partner, Registry } from "../../registry/partner.ts";
 import { type Plain, yamlFile } from "../emit-yaml.ts";
 import {
-  configMapFile,
+  configMap,
   httpRoute,
   type Resource,
-  resourceFile,
   resourceName,
   routeRule,
   upstreamBackend,
@@ -31,7 +30,7 @@ export const cardRender: PlaneRender = {
       [CARD_KEYS, keysOf(registry)],
     ]);
   },
-  renderKubernetes: cardKubernetes,
+  kubernetes: cardKubernetes,
 };
 
 function agentsOf(registry: Registry): string {
@@ -119,24 +118,18 @@ function keysOf(registry: Registry): string {
   return jsonText({ agents: Object.fromEntries(agents) });
 }
 
-function cardKubernetes(registry: Registry, files: RenderedFiles): RenderedFiles {
+function cardKubernetes(files: RenderedFiles, registry: Registry, target: KubernetesTarget) {
   const routes = publishedAgents(registry).flatMap(
     ([agent, { upstream, upstreamCardPath, cardPath }]): Resource[] => {
       const name = resourceName("card", agent);
-      const target = { path: cardPath, rewrite: upstreamCardPath, backend: name, upstream };
-      return [
-        httpRoute(registry, "card", name, [routeRule("exact", { method: "GET", ...target })]),
-        ...upstreamBackend(registry, "card", name, upstream),
-      ];
+      const to = { path: cardPath, rewrite: upstreamCardPath, backend: name, upstream };
+      const rules = [routeRule("exact", { method: "GET", ...to })];
+      return [httpRoute(target, name, rules), ...upstreamBackend(name, upstream)];
     },
   );
-  return new Map([
-    ...configMapFile(registry, "card/agents.yaml", "drawbridge-agents", {
-      "agents.yaml": files.get(CARD_AGENTS),
-    }),
-    ...configMapFile(registry, "card/card-keys.yaml", "drawbridge-card-keys", {
-      "card-keys.json": files.get(CARD_KEYS),
-    }),
-    ...resourceFile(registry, "card/routes.yaml", routes),
-  ]);
+  return {
+    "card/agents.yaml": [configMap("drawbridge-agents", { "agents.yaml": files.get(CARD_AGENTS) })],
+    "card/card-keys.yaml": [configMap("drawbridge-card-keys", { "card-keys.json": files.get(CARD_KEYS) })],
+    "card/routes.yaml": routes,
+  };
 }

@@ -1,13 +1,21 @@
-// Plane 5 as files: who may invoke which agent and how often, and the clients that the issuer declares.
-// Invariants: a client that is closed, or with which a closed partner had applied, stays declared and disabled, so
-// that the issuer gives it no token whoever made it; secrets are references.
+// Plane 5 as files: who may invoke which agent and how often, and the clients that the issuer declares. Invariants: a
+// client that is closed, or with which a closed partner had applied, stays declared and disabled, so that the issuer
+// gives it no token whoever made it; secrets are references. On Kubernetes authorization is one `Require` expression
+// over `jwt.azp`, because a missing `azp` then refuses; the limiter fails closed.
 import type { InvokedAgent } from "../../../rendered-files/gateway-files.ts";
 import type { DeclaredClient } from "../../../rendered-files/issuer-clients.ts";
+import type { KubernetesTarget } from "../../registry/organisation.ts";
 import { clientsInForce, planeState, type Registry } from "../../registry/partner.ts";
 import { type Plain, yamlFile } from "../emit-yaml.ts";
-import type { PlaneRender } from "../plane.ts";
-import { invocationOf } from "./invocation.ts";
-import { gatewayKubernetes } from "./kubernetes.ts";
+import {
+  configMap,
+  httpRoute,
+  type Resource,
+  resourceName,
+  routeRule,
+  upstreamBackend,
+} from "../kubernetes.ts";
+import { openPartners, type PlaneRender, type RenderedFiles } from "../plane.ts";
 
 export const GATEWAY_INVOCATION = "gateway/invocation.yaml";
 export const GATEWAY_CLIENTS = "gateway/clients.yaml";
@@ -19,8 +27,38 @@ export const gatewayRender: PlaneRender = {
       [GATEWAY_CLIENTS, clientsFile(registry)],
     ]);
   },
-  renderKubernetes: gatewayKubernetes,
+  kubernetes: gatewayKubernetes,
 };
+
+type InvocableAgent = ReturnType<typeof invocationOf>["agents"][number];
+
+/**
+ * Who may invoke what. A client is in the list of an agent only if the registry lets it invoke exactly that agent and
+ * its plane is open; an agent without clients is not there at all.
+ */
+function invocationOf(registry: Registry) {
+  const { organisation } = registry;
+  const callers = [
+    ...clientsInForce(registry).filter(({ enabled }) => enabled),
+    ...openPartners(registry, "gateway").flatMap(({ partner }) =>
+      partner.gateway === undefined ? [] : [{ ...partner.gateway, clientId: partner.azp }],
+    ),
+  ].filter(({ invokes }) => invokes.length > 0);
+
+  const rights = callers.flatMap(({ clientId, invokes }) => invokes.map((agent) => ({ agent, clientId })));
+  return {
+    agents: [...Map.groupBy(rights, ({ agent }) => agent)]
+      .flatMap(([name, some]) => {
+        const offered = organisation.agents[name];
+        const clients = some.map(({ clientId }) => clientId).sort();
+        return offered === undefined ? [] : [{ name, offered, clients }];
+      })
+      .sort((a, b) => (a.name < b.name ? -1 : 1)),
+    quotas: callers
+      .flatMap(({ clientId, quota }) => (quota === undefined ? [] : [[clientId, quota] as const]))
+      .sort(([a], [b]) => (a < b ? -1 : 1)),
+  };
+}
 
 function invocationFile(registry: Registry): string {
   const { agents, quotas } = invocationOf(registry);
@@ -52,4 +90,107 @@ function clientsFile(registry: Registry): string {
     return [{ clientId: azp, enabled, secret: gateway?.clientSecret, partner: serverName }];
   });
   return yamlFile({ version: 1, clients: [...own, ...partners] });
+}
+
+/** For each agent a POST route and one policy, and the rate limit service's configuration. */
+function gatewayKubernetes(_files: RenderedFiles, registry: Registry, target: KubernetesTarget) {
+  const { agents, quotas } = invocationOf(registry);
+  const limits = yamlFile({
+    domain: target.rateLimit.domain,
+    descriptors: [
+      ...quotas.map(([clientId, { perMinute }]) => descriptor(perMinute, clientId)),
+      // Without a value: each other azp has a window of its own.
+      descriptor(registry.organisation.quotas.default.perMinute),
+    ],
+  });
+  return {
+    "gateway/routes.yaml": agents.flatMap((agent) => agentResources(target, agent)),
+    "gateway/rate-limits.yaml": [configMap("drawbridge-rate-limits", { "gateway.yaml": limits })],
+  };
+}
+
+function descriptor(perMinute: number, value?: string): Plain {
+  return { key: "azp", value, rate_limit: { unit: "minute", requests_per_unit: perMinute } };
+}
+
+function agentResources(
+  target: KubernetesTarget,
+  { name: agent, offered, clients }: InvocableAgent,
+): Resource[] {
+  const { upstream, invokePath, httpJson, forwardToken } = offered;
+  const name = resourceName("invoke", agent);
+  const base = new URL(upstream).pathname;
+  const below = base.replace(/\/$/, "");
+  const at = { backend: name, upstream };
+  const to = (path: string) => ({ path: `${invokePath}${path}`, rewrite: `${below}${path}`, ...at });
+  // The operations of the HTTP+JSON binding (A2A 1.0, section 11).
+  const operations = [
+    routeRule("exact", { method: "POST", ...to("/message:send") }),
+    routeRule("exact", { method: "POST", ...to("/message:stream") }),
+    routeRule("prefix", { method: "GET", ...to("/tasks") }),
+    routeRule("prefix", { method: "POST", ...to("/tasks") }),
+  ];
+  const jsonRpc = routeRule("exact", { method: "POST", path: invokePath, rewrite: base, ...at });
+  return [
+    httpRoute(target, name, httpJson ? [jsonRpc, ...operations] : [jsonRpc]),
+    policy(target, name, clients, forwardToken),
+    ...upstreamBackend(name, upstream),
+  ];
+}
+
+function policy(
+  { issuer, rateLimit }: KubernetesTarget,
+  route: string,
+  clients: readonly string[],
+  forwardToken: boolean,
+): Resource {
+  return {
+    apiVersion: "agentgateway.dev/v1alpha1",
+    kind: "AgentgatewayPolicy",
+    name: route,
+    spec: {
+      targetRefs: [{ group: "gateway.networking.k8s.io", kind: "HTTPRoute", name: route }],
+      traffic: {
+        jwtAuthentication: {
+          mode: "Strict",
+          providers: [
+            {
+              issuer: issuer.url,
+              audiences: [issuer.audience],
+              jwks: {
+                remote: {
+                  jwksPath: issuer.jwks.path.slice(1),
+                  backendRef: { group: "", kind: "Service", ...issuer.jwks.service },
+                },
+              },
+            },
+          ],
+        },
+        authorization: { action: "Require", policy: { matchExpressions: [callers(clients)] } },
+        rateLimit: {
+          global: {
+            domain: rateLimit.domain,
+            failureMode: "FailClosed",
+            backendRef: { group: "", kind: "Service", ...rateLimit.service },
+            descriptors: [{ entries: [{ name: "azp", expression: "jwt.azp" }], unit: "Requests" }],
+          },
+        },
+        transformation: {
+          request: {
+            // The agent learns the caller from the verified token; a header of the caller's own is replaced.
+            set: [{ name: "x-azp", value: "jwt.azp" }],
+            remove: forwardToken ? undefined : ["authorization"],
+          },
+        },
+      },
+    },
+  };
+}
+
+/** A CEL expression that holds for exactly these clients. Client IDs need no escaping beyond JSON's. */
+function callers(clients: readonly string[]): string {
+  const [only] = clients;
+  return clients.length === 1
+    ? `jwt.azp == ${JSON.stringify(only)}`
+    : `jwt.azp in [${clients.map((client) => JSON.stringify(client)).join(", ")}]`;
 }

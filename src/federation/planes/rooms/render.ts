@@ -32,10 +32,9 @@ function intentOf(registry: Registry): string {
   return jsonText(intent);
 }
 
+/** The reconciler reads the intent from the repository; no program of a cluster mounts it. */
 export const roomsRender: PlaneRender = {
   render: (registry) => new Map([[ROOMS_INTENT, intentOf(registry)]]),
-  // The reconciler reads the intent from the repository; no program of a cluster mounts it.
-  renderKubernetes: () => new Map(),
 };
 
 const ClosingPartner = z.strictObject({

@@ -3,7 +3,7 @@
 import { z } from "zod";
 import type { Registry } from "../../registry/partner.ts";
 import { yamlFile } from "../emit-yaml.ts";
-import { configMapFile } from "../kubernetes.ts";
+import { configMap } from "../kubernetes.ts";
 import { admittedServers, openPartners, type PlaneRender } from "../plane.ts";
 
 export const TRANSPORT_INCLUDE = "transport/homeserver.yaml";
@@ -29,10 +29,11 @@ function includeOf(registry: Registry): string {
 
 export const transportRender: PlaneRender = {
   render: (registry) => new Map([[TRANSPORT_INCLUDE, includeOf(registry)]]),
-  renderKubernetes: (registry, files) =>
-    configMapFile(registry, "transport/homeserver.yaml", "drawbridge-homeserver", {
-      "homeserver.yaml": files.get(TRANSPORT_INCLUDE),
-    }),
+  kubernetes: (files) => ({
+    "transport/homeserver.yaml": [
+      configMap("drawbridge-homeserver", { "homeserver.yaml": files.get(TRANSPORT_INCLUDE) }),
+    ],
+  }),
 };
 
 /** Its keys: another one would be a setting of the homeserver that nobody reviewed. */
