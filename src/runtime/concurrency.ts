@@ -18,6 +18,19 @@ export async function resultWithin<T>(clock: Clock, ms: number, work: Promise<T>
   }
 }
 
+/** Looks again until what it finds is enough, or the time is over; the last finding in either case. */
+export async function lookUntil<T>(
+  clock: Clock,
+  { withinMs, everyMs }: { readonly withinMs: number; readonly everyMs: number },
+  look: () => Promise<T>,
+  isEnough: (found: T) => boolean,
+): Promise<T> {
+  for (const deadline = clock.now() + withinMs; ; await clock.sleep(everyMs)) {
+    const found = await look();
+    if (isEnough(found) || clock.now() >= deadline) return found;
+  }
+}
+
 /** Runs `work` for each item, at most `width` at a time; the first failure ends it. */
 export async function mapConcurrent<Item, Result>(
   items: readonly Item[],

@@ -11,6 +11,7 @@ import { type EvidenceItem, operatorItem } from "../../records/format/evidence-i
 import type { Part, Scope } from "../../records/format/fields.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
+import { lookUntil } from "../../runtime/concurrency.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
 import { commitChange, type Proposal } from "../change/commit-change.ts";
@@ -212,8 +213,7 @@ export async function isSignedByPin(card: Uint8Array, pin: PinnedIdentity): Prom
   return (await verifyByPin(card, pin)).accepted;
 }
 
-const BRIDGE_WITHIN_MS = 20_000;
-const POLL_MS = 200;
+const BY_BRIDGE = { withinMs: 20_000, everyMs: 200 };
 
 /** Waits for the bridge's decision about a target; `undecided`: what it means that it has made none. */
 export async function proveByBridge(
@@ -227,11 +227,7 @@ export async function proveByBridge(
     (wanted === "verified"
       ? one?.accepted === true && one.fingerprint === fingerprint
       : one === undefined || !one.accepted);
-  let found = await decision(agent);
-  for (const deadline = clock.now() + BRIDGE_WITHIN_MS; !isWanted(found) && clock.now() < deadline; ) {
-    await clock.sleep(POLL_MS);
-    found = await decision(agent);
-  }
+  const found = await lookUntil(clock, BY_BRIDGE, () => decision(agent), isWanted);
   const finding = { probe: "card_trust", layer: "bridge" } as const;
   if (found === "unreadable") return [seal({ ...finding, verdict: "unknown", reason: "audit_unreadable" })];
   const decided = fingerprint === undefined || found?.fingerprint === fingerprint ? found : undefined;

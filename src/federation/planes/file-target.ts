@@ -7,8 +7,15 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseJson } from "../../domain/json.ts";
 import { type FollowedFile, GatewayState } from "../../rendered-files/gateway-files.ts";
-import { readIfPresent, writeWhole } from "../../runtime/write-file.ts";
-import type { Drift } from "./plane.ts";
+import { PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
+import type { PlaneName } from "../plane-order.ts";
+import {
+  type DesiredPlane,
+  type Drift,
+  type PartOutcome,
+  type PlaneProgress,
+  renderedText,
+} from "./plane.ts";
 
 /** Whether the text changed. @throws DrawbridgeError `config_invalid` when a folder is in the way */
 export function applyFile(target: string, text: string, mode: number): boolean {
@@ -42,8 +49,63 @@ export function fileDrift(target: string, desiredText: string): Omit<Drift, "pla
   return { subject: target, kind: "edited", found: sha256Tagged(text), file: target };
 }
 
-// What the gateway says it has in force (state.json), as planes 4 and 5 wait for it.
-// Invariant: a file counts as in force only when the gateway itself names the digest of its bytes.
+/** A rendered file that a program follows, and what the program says of it. */
+export interface ProgramFile {
+  /** Below `rendered/`. */
+  readonly path: string;
+  readonly target: string;
+  readonly name: string;
+  /** Digest of the file in force; undefined when the program does not run. */
+  digest(): Promise<string | undefined>;
+  /** @returns false when the program does not run. @throws DrawbridgeError when it refuses the file or is late */
+  untilInForce(text: string): Promise<boolean>;
+  /** Why the plane waits when the program does not run. */
+  readonly absent: string;
+}
+
+export async function applyProgramFile(
+  file: ProgramFile,
+  text: string,
+  progress: PlaneProgress,
+): Promise<PartOutcome> {
+  const changed = applyFile(file.target, text, PUBLIC);
+  if (!(await file.untilInForce(text))) return { changed, deferred: file.absent };
+  progress.note(`${file.name} ${sha256Tagged(text)} is in force`);
+  return { changed };
+}
+
+/** Drift of these files, and of other parts; what is known is reported also when the rest cannot be known. */
+export async function programDrift(
+  plane: PlaneName,
+  files: readonly ProgramFile[],
+  desired: DesiredPlane,
+  others: () => Promise<readonly Omit<Drift, "plane">[]> = async () => [],
+): Promise<readonly Drift[]> {
+  const found: Omit<Drift, "plane">[] = [];
+  let absent: ProgramFile | undefined;
+  for (const file of files) {
+    const text = renderedText(desired, file.path);
+    const drift = fileDrift(file.target, text);
+    if (drift !== undefined) {
+      found.push(drift);
+      continue;
+    }
+    const digest = await file.digest();
+    if (digest === undefined) absent ??= file;
+    else if (digest !== sha256Tagged(text)) {
+      found.push({ subject: file.name, kind: "not_in_force", found: digest });
+    }
+  }
+  try {
+    found.push(...(await others()));
+  } catch (error) {
+    if (found.length === 0) throw error;
+  }
+  if (found.length > 0 || absent === undefined) return found.map((drift) => ({ plane, ...drift }));
+  throw new DrawbridgeError("not_running", `the program that reads the ${absent.name} file is not running`, {
+    hint: `Start the program that reads ${absent.target}.`,
+  });
+}
 
 const POLL_MS = 20;
 /** Envoy validates, then loads three files one after the other, and waits for the issuer's keys at most once. */
@@ -55,31 +117,33 @@ export function readGatewayState(file: string): GatewayState | undefined {
   return GatewayState.safeParse(parseJson(readIfPresent(file) ?? "")).data;
 }
 
-/** False when no gateway runs. @throws DrawbridgeError `gateway_refused` when it refuses the file or is late */
-export async function untilInForce(
-  stateFile: string,
-  file: Exclude<FollowedFile, "gateway">,
-  text: string,
+/** A file of the gateway. It counts as in force only when the gateway itself names its digest (state.json). */
+export function gatewayFile(
+  name: Exclude<FollowedFile, "gateway">,
+  about: { readonly path: string; readonly target: string; readonly stateFile: string },
   clock: Clock,
-): Promise<boolean> {
-  const digest = sha256Tagged(text);
-  const begun = clock.now();
-  for (;;) {
-    const state = readGatewayState(stateFile);
-    if (state?.[file] === digest) return true;
-    const refused = state?.refused;
-    if (refused?.file === file && refused.digest === digest) {
-      throw refusal(`the gateway refuses its ${file} file: ${refused.reason}`);
-    }
-    const waited = clock.now() - begun;
-    if (state === undefined && waited >= RUNNING_WITHIN_MS) return false;
-    if (waited >= IN_FORCE_WITHIN_MS) throw refusal(`the gateway does not load its ${file} file`);
-    await clock.sleep(POLL_MS);
-  }
-}
-
-function refusal(what: string): DrawbridgeError {
-  return new DrawbridgeError("gateway_refused", what, {
-    hint: "The gateway's log says why at config_refused; what it served before is still in force.",
-  });
+): ProgramFile {
+  const { stateFile, ...file } = about;
+  const refusal = (what: string) =>
+    new DrawbridgeError("gateway_refused", what, {
+      hint: "The gateway's log says why at config_refused; what it served before is still in force.",
+    });
+  return {
+    ...{ name, ...file, absent: "gateway_not_running" },
+    digest: async () => readGatewayState(stateFile)?.[name],
+    async untilInForce(text) {
+      const digest = sha256Tagged(text);
+      for (const begun = clock.now(); ; await clock.sleep(POLL_MS)) {
+        const state = readGatewayState(stateFile);
+        if (state?.[name] === digest) return true;
+        const refused = state?.refused;
+        if (refused?.file === name && refused.digest === digest) {
+          throw refusal(`the gateway refuses its ${name} file: ${refused.reason}`);
+        }
+        const waited = clock.now() - begun;
+        if (state === undefined && waited >= RUNNING_WITHIN_MS) return false;
+        if (waited >= IN_FORCE_WITHIN_MS) throw refusal(`the gateway does not load its ${name} file`);
+      }
+    },
+  };
 }

@@ -80,6 +80,26 @@ export type PlaneOutcome =
   | { readonly state: "incomplete"; readonly changed: boolean; readonly outOfReach: readonly OutOfReach[] }
   | { readonly state: "deferred"; readonly reason: string; readonly retryAfterMs: number };
 
+/** How far one part of a plane came. */
+export interface PartOutcome {
+  readonly changed: boolean;
+  /** Why it has to be applied again later. */
+  readonly deferred?: string;
+  readonly outOfReach?: readonly OutOfReach[];
+}
+
+const RETRY_MS = 5_000;
+
+export function outcomeOf(parts: readonly PartOutcome[]): PlaneOutcome {
+  const reason = parts.find(({ deferred }) => deferred !== undefined)?.deferred;
+  if (reason !== undefined) return { state: "deferred", reason, retryAfterMs: RETRY_MS };
+  const changed = parts.some((part) => part.changed);
+  const outOfReach = parts.flatMap((part) => part.outOfReach ?? []);
+  return outOfReach.length === 0
+    ? { state: "in_force", changed }
+    : { state: "incomplete", changed, outOfReach };
+}
+
 export const Drift = z.strictObject({
   plane: z.enum(PLANE_NAMES),
   /** A file, a room ID, a client ID. */

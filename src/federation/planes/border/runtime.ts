@@ -6,6 +6,7 @@ import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { counted } from "../../../domain/printable.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
+import { lookUntil } from "../../../runtime/concurrency.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
@@ -14,6 +15,7 @@ import {
   type Drift,
   type OperatorFinding,
   observeInside,
+  outcomeOf,
   type PlaneOutcome,
   type PlaneRuntime,
   renderedFile,
@@ -21,10 +23,8 @@ import {
 import { BORDER_POLICY } from "./render.ts";
 import { type BorderStatus, type BorderStatusClient, borderStatus } from "./status.ts";
 
-const POLL_MS = 50;
 // The module reads its file at every request, so a second request is needed only when it is stuck.
-const IN_FORCE_WITHIN_MS = 5_000;
-const RETRY_MS = 5_000;
+const IN_FORCE = { withinMs: 5_000, everyMs: 50 };
 const UNLESS_DOWN = undefinedFor("homeserver_unavailable");
 
 export function borderRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
@@ -38,9 +38,7 @@ export function borderRuntime(config: FederationConfig, clock: Clock): PlaneRunt
       assertAdmits(desired.registry, "border", BORDER_POLICY, policy.allowed_servers);
       const changed = applyFile(target, text, PUBLIC);
       const status = await whenInForce(module, policyDigest(policy), clock);
-      if (status === undefined) {
-        return { state: "deferred", reason: "homeserver_unavailable", retryAfterMs: RETRY_MS };
-      }
+      if (status === undefined) return outcomeOf([{ changed, deferred: "homeserver_unavailable" }]);
       progress.note(`policy ${status.policy_digest} is in force for ${counted(status.servers, "server")}`);
       if (status.alarm !== null) progress.note(`the border module raises an alarm: ${status.alarm}`);
       return { state: "in_force", changed };
@@ -105,17 +103,15 @@ async function whenInForce(
   digest: string,
   clock: Clock,
 ): Promise<BorderStatus | undefined> {
-  for (const deadline = clock.now() + IN_FORCE_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
-    const status = await module.status().catch(UNLESS_DOWN);
-    if (status === undefined || isInForce(status, digest)) return status;
-    if (clock.now() >= deadline) {
-      throw new DrawbridgeError(
-        "homeserver_refused",
-        `the border module has another policy in force: ${status.policy_digest ?? "none"}, alarm ${status.alarm ?? "none"}`,
-        {
-          hint: "See that policy_file in homeserver.yaml is border.policyFile, and docs/reference/border.md for the alarm.",
-        },
-      );
-    }
-  }
+  const ask = () => module.status().catch(UNLESS_DOWN);
+  const isOver = (status: BorderStatus | undefined) => status === undefined || isInForce(status, digest);
+  const status = await lookUntil(clock, IN_FORCE, ask, isOver);
+  if (status === undefined || isInForce(status, digest)) return status;
+  throw new DrawbridgeError(
+    "homeserver_refused",
+    `the border module has another policy in force: ${status.policy_digest ?? "none"}, alarm ${status.alarm ?? "none"}`,
+    {
+      hint: "See that policy_file in homeserver.yaml is border.policyFile, and docs/reference/border.md for the alarm.",
+    },
+  );
 }

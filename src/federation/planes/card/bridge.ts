@@ -1,16 +1,21 @@
 // What the bridge says: by its health resource (/readyz) which agents.yaml it has in force, by its audit file whose
 // cards it trusts.
 import { open } from "node:fs/promises";
+import { resolve } from "node:path";
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
-import { Sha256Digest } from "../../../domain/digest.ts";
+import { Sha256Digest, sha256Tagged } from "../../../domain/digest.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
 import { parseJson } from "../../../domain/json.ts";
+import { lookUntil } from "../../../runtime/concurrency.ts";
 import { requestJson } from "../../../runtime/http.ts";
+import type { FederationConfig } from "../../config.ts";
+import type { ProgramFile } from "../file-target.ts";
+import { CARD_AGENTS } from "./render.ts";
 
 const TIMEOUT_MS = 2_000;
-const POLL_MS = 50;
 /** The bridge reads its file at every request; a second request is needed only when it is just starting. */
-const IN_FORCE_WITHIN_MS = 5_000;
+const IN_FORCE = { withinMs: 5_000, everyMs: 50 };
 
 const Health = z.object({ agents: z.object({ digest: z.string() }) });
 
@@ -24,18 +29,25 @@ export async function bridgeAgentsDigest(healthUrl: string): Promise<string | un
   }
 }
 
-/** Waits for a digest. `another`: the bridge answers, and has refused the file or reads another one. */
-export async function untilAgentsInForce(
-  healthUrl: string,
-  digest: string,
+export function bridgeFile(
+  { agentsFile, bridgeHealthUrl }: NonNullable<FederationConfig["card"]>,
+  directory: string,
   clock: Clock,
-): Promise<"in_force" | "another" | "not_running"> {
-  for (const deadline = clock.now() + IN_FORCE_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
-    const found = await bridgeAgentsDigest(healthUrl);
-    if (found === digest) return "in_force";
-    if (found === undefined) return "not_running";
-    if (clock.now() >= deadline) return "another";
-  }
+): ProgramFile {
+  const ask = () => bridgeAgentsDigest(bridgeHealthUrl);
+  return {
+    ...{ path: CARD_AGENTS, name: "agents", absent: "bridge_not_running" },
+    target: resolve(directory, agentsFile),
+    digest: ask,
+    async untilInForce(text) {
+      const wanted = sha256Tagged(text);
+      const found = await lookUntil(clock, IN_FORCE, ask, (one) => one === undefined || one === wanted);
+      if (found === undefined || found === wanted) return found !== undefined;
+      throw new DrawbridgeError("program_failed", "the bridge has another agents.yaml in force", {
+        hint: "Compare card.agentsFile with agentsFile in bridge.yaml; the bridge's log says at agents_file_rejected why it refuses one.",
+      });
+    },
+  };
 }
 
 const SCHEMA = "svc.agent_card.v1";

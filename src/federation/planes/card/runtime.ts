@@ -3,128 +3,61 @@
 import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { AgentsFile } from "../../../rendered-files/agents-file.ts";
-import { mapConcurrent } from "../../../runtime/concurrency.ts";
+import { lookUntil, mapConcurrent } from "../../../runtime/concurrency.ts";
 import { requestJson } from "../../../runtime/http.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
-import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
 import { type PartnerEntry, planeState } from "../../registry/partner.ts";
-import { applyFile, fileDrift, readGatewayState, untilInForce } from "../file-target.ts";
+import { applyProgramFile, gatewayFile, type ProgramFile, programDrift } from "../file-target.ts";
 import {
   type DesiredPlane,
-  type Drift,
   type OperatorFinding,
   observeInside,
   openPartners,
+  outcomeOf,
   type PlaneOutcome,
   type PlaneRuntime,
   renderedText,
   unmanagedPlane,
 } from "../plane.ts";
-import { bridgeAgentsDigest, type CardDecision, lastCardDecisions, untilAgentsInForce } from "./bridge.ts";
+import { bridgeAgentsDigest, bridgeFile, type CardDecision, lastCardDecisions } from "./bridge.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "./render.ts";
 
-const RETRY_MS = 5_000;
-
-interface Part {
-  readonly path: string;
-  readonly target: string;
-  readonly name: string;
-  digest(): Promise<string | undefined>;
-  /** @returns false when the program does not run. @throws DrawbridgeError when it refuses the file */
-  untilInForce(text: string): Promise<boolean>;
-  /** Why the plane waits when the program does not run. */
-  readonly absent: string;
-}
-
 export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
-  const parts = partsOf(config, clock);
-  if (parts.length === 0) return unmanagedPlane("card");
+  const files = filesOf(config, clock);
+  if (files.length === 0) return unmanagedPlane("card");
   return {
     name: "card",
 
     async apply(desired, progress): Promise<PlaneOutcome> {
-      const texts = parts.map((part) => ({ part, text: renderedText(desired, part.path) }));
+      const texts = files.map((file) => ({ file, text: renderedText(desired, file.path) }));
       // All files are written first: each program loads its own while the other is waited for.
-      const changes = texts.map(({ part, text }) => applyFile(part.target, text, PUBLIC));
-      const reasons = await mapConcurrent(texts, texts.length, async ({ part, text }) => {
-        if (!(await part.untilInForce(text))) return part.absent;
-        progress.note(`${part.name} ${sha256Tagged(text)} is in force`);
-        return undefined;
-      });
-      const reason = reasons.find((one) => one !== undefined);
-      return reason === undefined
-        ? { state: "in_force", changed: changes.includes(true) }
-        : { state: "deferred", reason, retryAfterMs: RETRY_MS };
-    },
-
-    async drift(desired): Promise<readonly Drift[]> {
-      const found: Drift[] = [];
-      let absent: Part | undefined;
-      for (const part of parts) {
-        const text = renderedText(desired, part.path);
-        const file = fileDrift(part.target, text);
-        if (file !== undefined) {
-          found.push({ plane: "card", ...file });
-          continue;
-        }
-        const digest = await part.digest();
-        if (digest === undefined) absent ??= part;
-        else if (digest !== sha256Tagged(text)) {
-          found.push({ plane: "card", subject: part.name, kind: "not_in_force", found: digest });
-        }
-      }
-      if (found.length > 0 || absent === undefined) return found;
-      throw new DrawbridgeError(
-        "not_running",
-        `the program that reads the ${absent.name} file is not running`,
-        { hint: `Start the program that reads ${absent.target}.` },
+      return outcomeOf(
+        await mapConcurrent(texts, texts.length, ({ file, text }) => applyProgramFile(file, text, progress)),
       );
     },
 
+    drift: (desired) => programDrift("card", files, desired),
     probe: (desired, partner) => cardEvidence({ config, desired, partner, clock }),
   };
 }
 
-function partsOf({ gateway, card, directory }: FederationConfig, clock: Clock): readonly Part[] {
-  const parts: Part[] = [];
+function filesOf({ gateway, card, directory }: FederationConfig, clock: Clock): readonly ProgramFile[] {
+  const files: ProgramFile[] = [];
   if (gateway !== undefined) {
+    const target = resolve(directory, gateway.publicationFile);
     const stateFile = resolve(directory, gateway.stateFile);
-    parts.push({
-      path: CARD_PUBLICATION,
-      target: resolve(directory, gateway.publicationFile),
-      name: "publication",
-      digest: async () => readGatewayState(stateFile)?.publication,
-      untilInForce: (text) => untilInForce(stateFile, "publication", text, clock),
-      absent: "gateway_not_running",
-    });
+    files.push(gatewayFile("publication", { path: CARD_PUBLICATION, target, stateFile }, clock));
   }
-  if (card !== undefined) {
-    parts.push({
-      path: CARD_AGENTS,
-      target: resolve(directory, card.agentsFile),
-      name: "agents",
-      digest: () => bridgeAgentsDigest(card.bridgeHealthUrl),
-      untilInForce: async (text) => {
-        const found = await untilAgentsInForce(card.bridgeHealthUrl, sha256Tagged(text), clock);
-        if (found !== "another") return found === "in_force";
-        throw new DrawbridgeError("program_failed", "the bridge has another agents.yaml in force", {
-          hint: "Compare card.agentsFile with agentsFile in bridge.yaml; the bridge's log says at agents_file_rejected why it refuses one.",
-        });
-      },
-      absent: "bridge_not_running",
-    });
-  }
-  return parts;
+  if (card !== undefined) files.push(bridgeFile(card, directory, clock));
+  return files;
 }
 
 const TIMEOUT_MS = 5_000;
-const AUDITED_WITHIN_MS = 3_000;
-const POLL_MS = 100;
+const AUDITED = { withinMs: 3_000, everyMs: 100 };
 
 interface ProbeOptions {
   readonly config: Pick<FederationConfig, "card" | "directory" | "gateway">;
@@ -240,12 +173,10 @@ async function whoMayAsk(
 }
 
 /** The bridge writes its audit a moment after it has loaded the file. */
-async function decisionsOnceRejected(audit: string, agents: readonly string[], clock: Clock) {
-  for (const deadline = clock.now() + AUDITED_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
-    const decisions = await lastCardDecisions(audit);
-    const isSettled = agents.every((agent) => decisions?.get(agent)?.outcome !== "accepted");
-    if (decisions === undefined || isSettled || clock.now() >= deadline) return decisions;
-  }
+function decisionsOnceRejected(audit: string, agents: readonly string[], clock: Clock) {
+  const isSettled = (decisions: Awaited<ReturnType<typeof lastCardDecisions>>) =>
+    agents.every((agent) => decisions?.get(agent)?.outcome !== "accepted");
+  return lookUntil(clock, AUDITED, () => lastCardDecisions(audit), isSettled);
 }
 
 function trustOf(decision: CardDecision, inForce: readonly string[]): OperatorFinding {

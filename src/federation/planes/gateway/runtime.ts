@@ -9,16 +9,22 @@ import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { InvocationFile } from "../../../rendered-files/gateway-files.ts";
 import { ClientsFile, TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
-import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { applicantsOf } from "../../registry/partner.ts";
-import { applyFile, fileDrift, readGatewayState, standingText, untilInForce } from "../file-target.ts";
+import {
+  applyProgramFile,
+  gatewayFile,
+  programDrift,
+  readGatewayState,
+  standingText,
+} from "../file-target.ts";
 import {
   type DesiredPlane,
   type Drift,
   type OperatorFinding,
-  type OutOfReach,
   observeInside,
+  outcomeOf,
+  type PartOutcome,
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
@@ -30,8 +36,6 @@ import { declaredClientsAdapter, type IssuerAdapter, type IssuerIntent } from ".
 import { Keycloak } from "./issuer-keycloak.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
 
-const RETRY_MS = 5_000;
-
 export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const { gateway } = config;
   if (gateway === undefined) return unmanagedPlane("gateway");
@@ -41,23 +45,14 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
     gateway.issuer.adapter === "keycloak"
       ? new Keycloak(gateway.issuer, config.directory)
       : declaredClientsAdapter(gateway.issuer, config.directory);
-
-  const applyGateway = async (text: string, progress: PlaneProgress): Promise<Half> => {
-    const changed = applyFile(target, text, PUBLIC);
-    if (!(await untilInForce(stateFile, "invocation", text, clock))) {
-      return { changed, deferred: "gateway_not_running" };
-    }
-    progress.note(`the gateway has its callers in force, ${sha256Tagged(text)}`);
-    return { changed };
-  };
-
+  const file = gatewayFile("invocation", { path: GATEWAY_INVOCATION, target, stateFile }, clock);
   return {
     name: "gateway",
 
     async apply(desired, progress): Promise<PlaneOutcome> {
       const { invocation, intent } = desiredOf(desired);
       const halves = [
-        () => applyGateway(invocation, progress),
+        () => applyProgramFile(file, invocation, progress),
         () => applyIssuer(issuer, intent, desired, progress),
       ];
       if (!closesAnybody(standingText(target), invocation)) halves.reverse();
@@ -65,25 +60,8 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
     },
 
     async drift(desired): Promise<readonly Drift[]> {
-      const { invocation, intent } = desiredOf(desired);
-      const found: Omit<Drift, "plane">[] = [];
-      const file = fileDrift(target, invocation);
-      const state = readGatewayState(stateFile);
-      if (file !== undefined) found.push(file);
-      else if (state !== undefined && state.invocation !== sha256Tagged(invocation)) {
-        found.push({ subject: "invocation", kind: "not_in_force", found: state.invocation });
-      }
-      try {
-        found.push(...(await issuer.drift(intent)));
-      } catch (error) {
-        // Drift of the gateway is undone whether or not the issuer answers.
-        if (found.length === 0) throw error;
-      }
-      if (found.length === 0 && state === undefined) {
-        const what = "no gateway is running, so the files that it has in force are unknown";
-        throw new DrawbridgeError("not_running", what, { hint: "Start the gateway." });
-      }
-      return found.map((drift) => ({ plane: "gateway", ...drift }));
+      const { intent } = desiredOf(desired);
+      return programDrift("gateway", [file], desired, () => issuer.drift(intent));
     },
 
     async probe(desired, { partner }, covering = []): Promise<readonly EvidenceItem[]> {
@@ -108,12 +86,6 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
   };
 }
 
-interface Half {
-  readonly changed: boolean;
-  readonly deferred?: string;
-  readonly outOfReach?: readonly OutOfReach[];
-}
-
 const HINTS = {
   secret_unavailable: "Put the client's secret where the registry's reference says, readable by this user.",
   issuer_refused: "Compare the client in Keycloak with docs/operating/keycloak.md; its own log says why.",
@@ -124,7 +96,7 @@ async function applyIssuer(
   intent: IssuerIntent,
   { registry }: DesiredPlane,
   progress: PlaneProgress,
-): Promise<Half> {
+): Promise<PartOutcome> {
   try {
     const { changed, failures } = await issuer.apply(intent);
     const partnerOf = new Map(intent.clients.map(({ clientId, partner }) => [clientId, partner]));
@@ -148,23 +120,15 @@ async function applyIssuer(
 }
 
 /** Runs both in order, the second also when the first fails; then throws the first error. */
-async function eachToItsEnd(halves: readonly (() => Promise<Half>)[]): Promise<readonly Half[]> {
-  const results: PromiseSettledResult<Half>[] = [];
+async function eachToItsEnd(
+  halves: readonly (() => Promise<PartOutcome>)[],
+): Promise<readonly PartOutcome[]> {
+  const results: PromiseSettledResult<PartOutcome>[] = [];
   for (const half of halves) results.push(...(await Promise.allSettled([half()])));
   return results.map((result) => {
     if (result.status === "rejected") throw result.reason;
     return result.value;
   });
-}
-
-function outcomeOf(halves: readonly Half[]): PlaneOutcome {
-  const deferred = halves.find((half) => half.deferred !== undefined)?.deferred;
-  if (deferred !== undefined) return { state: "deferred", reason: deferred, retryAfterMs: RETRY_MS };
-  const changed = halves.some((half) => half.changed);
-  const outOfReach = halves.flatMap((half) => half.outOfReach ?? []);
-  return outOfReach.length === 0
-    ? { state: "in_force", changed }
-    : { state: "incomplete", changed, outOfReach };
 }
 
 /** Whether the standing file admits a caller whom the desired one does not. One that cannot be read may. */

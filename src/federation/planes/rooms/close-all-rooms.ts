@@ -4,7 +4,7 @@
 import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
-import type { OutOfReach } from "../plane.ts";
+import type { OutOfReach, PartOutcome } from "../plane.ts";
 import { type EnforcementGap, enforceAtHome, enforceAtRetained, mustBeProven } from "./acl-enforcement.ts";
 import { closeRoom, type SettledRoom } from "./close-one-room.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
@@ -15,7 +15,6 @@ import {
   journalOf,
   listRooms,
   ROOMS_AT_ONCE,
-  type RoomsPass,
   type RoomsSession,
   readRoom,
   recordOf,
@@ -29,7 +28,7 @@ const WAVES_MAX = 4;
 const ENDED_AT_ONCE = 4;
 const NOTE_EVERY = 25;
 
-export async function closeRooms(session: RoomsSession): Promise<RoomsPass> {
+export async function closeRooms(session: RoomsSession): Promise<PartOutcome> {
   const pass = new ClosingPass(session);
   await pass.closeAll();
   // Before rooms are replaced: the new ones are proven when they are made.

@@ -12,7 +12,7 @@ import {
 import { membersOf } from "../../../domain/json.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
-import type { OutOfReach } from "../plane.ts";
+import type { OutOfReach, PartOutcome } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
 import { enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
 import { deniedRetained, isOurs } from "./room-plan.ts";
@@ -32,7 +32,6 @@ import {
   otherRecords,
   planFor,
   ROOMS_AT_ONCE,
-  type RoomsPass,
   type RoomsSession,
   readRoom,
 } from "./session.ts";
@@ -41,7 +40,7 @@ import type { BanRecord, RoomRecord } from "./undo-journal.ts";
 export async function reopenRooms(
   session: RoomsSession,
   partners: readonly ServerName[],
-): Promise<RoomsPass> {
+): Promise<PartOutcome> {
   const outOfReach: OutOfReach[] = [];
   let changed = false;
   for (const partner of partners) {

@@ -6,7 +6,7 @@ import { sha256Tagged } from "../../../domain/digest.ts";
 import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { FederationConfig } from "../../config.ts";
-import type { Drift, PlaneRuntime } from "../plane.ts";
+import { type Drift, outcomeOf, type PlaneRuntime } from "../plane.ts";
 import { staleAtHome } from "./acl-enforcement.ts";
 import { closeRooms } from "./close-all-rooms.ts";
 import { roomsEvidence } from "./operator-evidence.ts";
@@ -31,11 +31,7 @@ export function roomsRuntime(config: FederationConfig, clock: Clock): PlaneRunti
           const closing = new Set<string>(session.intent.closing.map(({ serverName }) => serverName));
           const reopening = [...session.journals.keys()].filter((server) => !closing.has(server));
           const reopened = await reopenRooms(session, reopening as ServerName[]);
-          const changed = closed.changed || reopened.changed;
-          const outOfReach = [...closed.outOfReach, ...reopened.outOfReach];
-          return outOfReach.length === 0
-            ? { state: "in_force", changed }
-            : { state: "incomplete", changed, outOfReach };
+          return outcomeOf([closed, reopened]);
         },
       ),
     drift: (desired) => withSession(config, desired, quiet, (session) => roomsDrift(session, cursor)),

@@ -12,7 +12,7 @@ import { HomeserverAccess } from "../../homeserver/api.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
 import { LentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
-import { type DesiredPlane, type OutOfReach, renderedFile } from "../plane.ts";
+import { type DesiredPlane, renderedFile } from "../plane.ts";
 import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
 import { planRoom, type RoomPlan } from "./room-plan.ts";
 import { presentOf, type RoomState, readRoomState } from "./room-state.ts";
@@ -30,11 +30,6 @@ export interface RoomsSession {
   readonly signed: SignedRequests;
   readonly clock: Clock;
   readonly note: (text: string) => void;
-}
-
-export interface RoomsPass {
-  readonly changed: boolean;
-  readonly outOfReach: readonly OutOfReach[];
 }
 
 export const ROOMS_AT_ONCE = 8;

@@ -24,14 +24,13 @@ import {
   type DesiredPlane,
   type Drift,
   observeInside,
+  outcomeOf,
   type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
   renderedText,
 } from "../plane.ts";
 import { TRANSPORT_INCLUDE, TransportInclude } from "./render.ts";
-
-const RETRY_MS = 5_000;
 
 export function transportRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const target = resolve(config.directory, config.transport.includeFile);
@@ -49,7 +48,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
       const running = await runningWhitelist(config);
       const isPending = record.read().pending !== null;
       if (running === undefined && !isPending) {
-        return { state: "deferred", reason: "homeserver_unavailable", retryAfterMs: RETRY_MS };
+        return outcomeOf([{ changed, deferred: "homeserver_unavailable" }]);
       }
       if (!isPending && isInForce(running, include)) return { state: "in_force", changed };
       return restart(config, record, clock, include, progress);
