@@ -4,17 +4,17 @@ import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { trustOf } from "../../src/federation/offboarding/run/context.ts";
-import { counterpartyIn, findRun } from "../../src/federation/offboarding/run/run-file.ts";
-import { complete, recordFileOf } from "../../src/federation/offboarding/steps/complete.ts";
+import { counterpartyIn, findRun, recordFileOf } from "../../src/federation/offboarding/run/run-file.ts";
+import { complete } from "../../src/federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../src/federation/offboarding/steps/exchange.ts";
+import { next, type RunEnd, runSteps } from "../../src/federation/offboarding/steps/run-until-blocked.ts";
+import { sign } from "../../src/federation/offboarding/steps/sign.ts";
 import {
   nextStepsOf,
   type RunView,
   type Steps,
   viewOf,
-} from "../../src/federation/offboarding/steps/next-steps.ts";
-import { next, type RunEnd, runSteps } from "../../src/federation/offboarding/steps/run-until-blocked.ts";
-import { sign } from "../../src/federation/offboarding/steps/sign.ts";
+} from "../../src/federation/offboarding/steps/status.ts";
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { type Clock, systemClock, systemRandom } from "../../src/domain/clock.ts";
 import { abuseReportSchema } from "../../src/federation/abuse/report.ts";
 import type { FederationConfig } from "../../src/federation/config.ts";
-import type { RecordFacts } from "../../src/federation/offboarding/private-record/consistency.ts";
+import type { RecordFacts } from "../../src/federation/offboarding/private-record/file.ts";
 import type { OffboardingContext } from "../../src/federation/offboarding/run/context.ts";
 import type { Run } from "../../src/federation/offboarding/run/run-file.ts";
 import { openRun } from "../../src/federation/offboarding/run/run-file.ts";

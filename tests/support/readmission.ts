@@ -8,8 +8,7 @@ import { generateCardKey, importSigningKey, signCard } from "../../src/cards/sig
 import { type Clock, systemRandom } from "../../src/domain/clock.ts";
 import type { AgentParts, BridgeDecision } from "../../src/federation/agents/proof.ts";
 import type { RotateOptions } from "../../src/federation/agents/rotate.ts";
-import { writeStage } from "../../src/federation/offboarding/run/progress.ts";
-import { type Run, writeRun } from "../../src/federation/offboarding/run/run-file.ts";
+import { type Run, writeRun, writeStage } from "../../src/federation/offboarding/run/run-file.ts";
 import { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
 import type { WorkflowContext } from "../../src/federation/readmission/next-step.ts";
 import type { TouchedRoom } from "../../src/federation/readmission/readmission.ts";
@@ -204,7 +203,7 @@ export function begunRemoval(state: StateFolder, opened_at: string): Run {
   const run = writeRun(state, {
     ...{ version: 1, run: "5".repeat(32), kind: "full", trigger: "contract_end" },
     ...{ remover: "harbour.example", partner: SERVER, self: "harbour.example" },
-    ...{ private_record_file: "/nowhere", opened_at, ended: null },
+    ...{ private_record_file: "/nowhere", opened_at, contained_at: null, waivers: [], ended: null },
     baseline: { revision: "0".repeat(40), scope: NO_SCOPE },
   });
   writeStage(run, {

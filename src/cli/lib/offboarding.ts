@@ -1,10 +1,9 @@
 import { printableLine, shellWord } from "../../domain/printable.ts";
 import { residualReport } from "../../federation/offboarding/duties/residual.ts";
-import { recordFacts } from "../../federation/offboarding/private-record/consistency.ts";
+import { recordFacts } from "../../federation/offboarding/private-record/file.ts";
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
-import { waitedFor } from "../../federation/offboarding/steps/next-steps.ts";
-import { type RunStatus, statusOf } from "../../federation/offboarding/steps/status.ts";
+import { type RunStatus, statusOf, waitedFor } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";

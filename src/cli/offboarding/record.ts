@@ -4,12 +4,13 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { isObject } from "../../domain/json.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
-import { knownValues, registryProblems } from "../../federation/offboarding/private-record/consistency.ts";
 import {
   changeRecordFile,
   createRecordFile,
+  knownValues,
   type PrivateRecordFile,
   readRecordFile,
+  registryProblems,
 } from "../../federation/offboarding/private-record/file.ts";
 import { RECORD_FIELDS, renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
 import { openRun, openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";

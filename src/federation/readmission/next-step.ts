@@ -242,7 +242,7 @@ export function readmissionStatus(readmission: Readmission) {
   const { opened, stages, ...status } = readmission;
   return {
     ...{ ...status, approval: opened.approval },
-    steps: READMISSION.steps.map((step): StepStatus<"pending" | "proving" | "proved"> => {
+    steps: READMISSION.steps.map((step): StepStatus => {
       const { proved_at: provedAt = null, revision: commit = null } = stages[step.plane] ?? {};
       const state = provedAt !== null ? "proved" : commit !== null ? "proving" : "pending";
       return {

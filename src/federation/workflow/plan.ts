@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Direction } from "../../records/conditions/condition.ts";
+import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
 import {
   type ChangeOptions,
@@ -13,11 +14,16 @@ import {
   commitChange,
   type Proposal,
 } from "../change/commit-change.ts";
-import { setContained, setPlane, setRetired } from "../change/edit-partner.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { HeadContext } from "../reconcile/accept-head.ts";
-import { applicantsOf, findPartner, type PartnerEntry } from "../registry/partner.ts";
+import {
+  applicantsOf,
+  findPartner,
+  type PartnerEntry,
+  type Registry,
+  retireAll,
+} from "../registry/partner.ts";
 import { thumbprintsElsewhere } from "../registry/retired-identities-checks.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
@@ -64,7 +70,7 @@ export async function plan(
   for (const step of procedure.steps) {
     const { plane, direction, edit } = step;
     if (procedure.commits === "each" || step === first) {
-      text = edited(step, text, base, entry);
+      text = editYaml(text, stepEdits(step, base.registry, entry));
       const after = renderAll((await changesOf(context, base, new Map([[entry.file, text]]))).after);
       changed = await differences(before, after);
       before = after;
@@ -83,17 +89,24 @@ export async function plan(
   return { procedure: procedure.name, partner: entry.partner.serverName, steps };
 }
 
-function edited(
-  { plane, direction, edit }: Step,
-  text: string,
-  { registry }: ChangeBase,
-  { file, partner }: PartnerEntry,
-): string {
-  if (plane === null || edit === null) return text;
-  if (edit === "contained") return setContained(text, direction === "closed");
-  const moved = setPlane(text, plane, direction);
-  if (edit === "plane") return moved;
-  return setRetired(moved, partner, thumbprintsElsewhere(registry, file), applicantsOf(registry, partner));
+/** What a step edits in the partner's entry; a retired key that another entry pins is retired for this partner alone. */
+export function stepEdits(
+  { plane, direction, edit }: Pick<Step, "plane" | "direction" | "edit">,
+  registry: Registry,
+  { file, partner }: Pick<PartnerEntry, "file" | "partner">,
+): readonly YamlEdit[] {
+  if (plane === null || edit === null) return [];
+  if (edit === "contained") return [{ path: ["contained"], value: direction === "closed" }];
+  const moved = { path: ["planes", plane], value: direction };
+  if (edit === "plane") return [moved];
+  const { cardKeys: pinned, clients: own, serverKeys } = retireAll(partner);
+  const elsewhere = thumbprintsElsewhere(registry, file);
+  const cardKeys = pinned.map(({ keyId, thumbprint }) =>
+    thumbprint === undefined || elsewhere.has(thumbprint) ? { keyId } : { keyId, thumbprint },
+  );
+  const applicants = applicantsOf(registry, partner).map(({ clientId }) => clientId);
+  const clients = [...new Set([...own, ...applicants])];
+  return [moved, { path: ["retired"], value: { cardKeys, clients, serverKeys } }];
 }
 
 interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "examine"> {
@@ -118,7 +131,7 @@ export function commitStep(
     propose: async (base) => {
       const entry = findPartner(base.registry, partner);
       const before = await base.textOf(entry.file);
-      const text = edited(step, before, base, entry);
+      const text = editYaml(before, stepEdits(step, base.registry, entry));
       const said = await say(base, entry, text === before);
       return said && { edits: new Map([[entry.file, text]]), ...said };
     },

@@ -108,18 +108,18 @@ export interface Block {
   readonly hint: string;
 }
 
-export interface Since<State extends string = string> {
-  readonly state: State;
+interface Since {
+  readonly state: string;
   /** ISO 8601, UTC; null where that is not known. */
   readonly since: string | null;
 }
 
-export interface StepStatus<Own extends string = string, Other extends string = string> {
+export interface StepStatus {
   readonly step: string;
   readonly plane: PlaneName | null;
   readonly planeNumber: number | null;
-  readonly own: Since<Own>;
-  readonly other: Since<Other> | null;
+  readonly own: Since;
+  readonly other: Since | null;
   readonly commit: string | null;
   readonly openedAt: string | null;
   readonly provedAt: string | null;

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { describe, it } from "node:test";
 import { performAct } from "../../../src/federation/containment/contain-or-restore.ts";
-import { endRun } from "../../../src/federation/offboarding/run/run-file.ts";
+import { changeRun } from "../../../src/federation/offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order.ts";
 import { NewIdentities } from "../../../src/federation/readmission/new-identities.ts";
 import {
@@ -356,7 +356,7 @@ describe("re-admission workflow", () => {
     await clock.sleep(1_000);
     const removal = begunRemoval(context.state, now());
     await refusedBy("removal_open", nextStep(context, PARTNER));
-    endRun(removal, { how: "completed", reason: null, at: now() });
+    changeRun(removal, { ended: { how: "completed", reason: null, at: now() } });
     await refusedBy("removed_since", nextStep(context, PARTNER));
     assert.equal((await entryOf(repository)).planes.transport, "closed");
     await refusedBy("retired_client", openReadmission(context, { ...OPEN, approval: "CHG-2099" }));
@@ -389,7 +389,7 @@ describe("re-admission workflow", () => {
     const openedAt = new Date(clock.now()).toISOString();
     const removal = begunRemoval(context.state, openedAt);
     rmSync(context.state.file(`offboarding/${removal.run}`, "stages"), { recursive: true });
-    endRun(removal, { how: "aborted", reason: "a_slip", at: openedAt });
+    changeRun(removal, { ended: { how: "aborted", reason: "a_slip", at: openedAt } });
     assert.equal((await nextStep(context, PARTNER)).plane, "transport");
   });
 

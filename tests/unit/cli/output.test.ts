@@ -9,7 +9,7 @@ import { blockLines } from "../../../src/cli/lib/offboarding.ts";
 import { print, printError, renderTable, say } from "../../../src/cli/lib/output.ts";
 import { progressReporter } from "../../../src/cli/lib/progress.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import { blocksOf } from "../../../src/federation/offboarding/steps/sign.ts";
+import { blocksOf } from "../../../src/federation/offboarding/steps/status.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 const HOSTILE = "!a\x1b[2J\x9b31m\u202e\r\b'; touch pwned; echo '\u2066:evil.example";

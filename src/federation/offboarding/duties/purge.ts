@@ -4,10 +4,9 @@
 import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { EvidenceItem } from "../../../records/format/evidence-item.ts";
-import { recordOfRun } from "../private-record/consistency.ts";
+import { recordOfRun } from "../private-record/file.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
-import { addDutiesEvidence, readStage } from "../run/progress.ts";
-import { type Run, runFile } from "../run/run-file.ts";
+import { addDutiesEvidence, type Run, readStage, runFile } from "../run/run-file.ts";
 import { purgeEvidence, RoomResult } from "./purge-evidence.ts";
 import {
   beyondWhatWasShown,

@@ -6,8 +6,7 @@ import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { joinedByServer, presentOf } from "../../planes/rooms/room-state.ts";
 import { readPlane } from "../../state/plane-records.ts";
 import type { Residual } from "../run/context.ts";
-import { readStage } from "../run/progress.ts";
-import type { Run } from "../run/run-file.ts";
+import { type Run, readStage } from "../run/run-file.ts";
 import { countEvents, type DutiesContext, type DutiesSession, partnerRooms, withDuties } from "./session.ts";
 
 export interface ResidualReport {

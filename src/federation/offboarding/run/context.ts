@@ -16,9 +16,8 @@ import type { Federation } from "../../reconcile/context.ts";
 import type { Block } from "../../workflow/procedure.ts";
 import type { ObserveFromOutside } from "../../workflow/run-step.ts";
 import type { JudgedCondition } from "../../workflow/step-verdict.ts";
-import type { RecordFacts } from "../private-record/consistency.ts";
-import type { StageProof } from "./progress.ts";
-import { counterpartyIn, findRun, type Run } from "./run-file.ts";
+import type { RecordFacts } from "../private-record/file.ts";
+import { counterpartyIn, findRun, type Run, type StageProof } from "./run-file.ts";
 
 export type Residual = CompletionPredicate["residual"];
 

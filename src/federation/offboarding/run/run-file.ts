@@ -1,25 +1,38 @@
-// One removal as this organisation runs it, in a folder of its own below the state folder; and how it is opened.
-// Invariants: one run at a time for one counterparty; what a run is about never changes after it was opened; it ends once,
-// completed or aborted. No field holds content, a secret or a personal contact.
-
+// One removal as this organisation runs it, in a folder of its own below the state folder: how it is opened, and what is
+// remembered of its stages before they are stated. Invariants: one run at a time for one counterparty; what a run is about
+// never changes; it ends once; a stage's file is written before anything is changed; a proof may be replaced until a
+// statement is made from it, an item of evidence never. No field holds content, a secret or a personal contact.
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
+import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts";
 import {
   GitRevision,
+  Identifier,
   Instant,
   OrganisationName,
   RunId,
   Scope,
   Word,
 } from "../../../records/format/fields.ts";
-import { counterpartyOf, KINDS, TRIGGERS } from "../../../records/format/stages.ts";
+import {
+  counterpartyOf,
+  KINDS,
+  STAGE_NAMES,
+  type StageName,
+  TRIGGERS,
+} from "../../../records/format/stages.ts";
 import { scopeOf } from "../../probes/from-inside.ts";
 import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/partner.ts";
 import type { StateFolder } from "../../state/folder.ts";
+import { JudgedCondition } from "../../workflow/step-verdict.ts";
+
+/** Names its subject exactly, and counts only once it stands in a signed statement. */
+const Waiver = z.strictObject({ subject: Identifier, by: Identifier, reason: Word, at: Instant });
 
 const RunFile = z.strictObject({
   version: z.literal(1),
@@ -34,6 +47,9 @@ const RunFile = z.strictObject({
   opened_at: Instant,
   /** What was declared when the run was opened: a removal that is not partial has to cover all of it. */
   baseline: z.strictObject({ revision: GitRevision, scope: Scope }),
+  /** Of an emergency: when the first four planes were closed at once; null before, and for other kinds. */
+  contained_at: Instant.nullable(),
+  waivers: z.array(Waiver),
   ended: z
     .strictObject({ how: z.enum(["completed", "aborted"]), reason: Word.nullable(), at: Instant })
     .nullable(),
@@ -46,9 +62,15 @@ export interface Run extends RunFile {
 
 const FOLDER = "offboarding";
 const RUN_FILE = "run.json";
+export const RECORD_FILE = "record.json";
 
 export function runFile(run: string, name: string): string {
   return `${FOLDER}/${run}/${name}`;
+}
+
+/** Where the record of a completed run lies. */
+export function recordFileOf({ run, state }: Run): string {
+  return join(state.path, runFile(run, RECORD_FILE));
 }
 
 export function counterpartyIn(run: Pick<RunFile, "self" | "remover" | "partner">): string {
@@ -60,8 +82,11 @@ export function writeRun(state: StateFolder, file: RunFile): Run {
   return { ...file, state };
 }
 
-export function endRun({ state, ...file }: Run, ended: NonNullable<RunFile["ended"]>): Run {
-  return writeRun(state, { ...file, ended });
+export function changeRun(
+  { state, ...file }: Run,
+  change: Partial<Pick<RunFile, "contained_at" | "waivers" | "ended">>,
+): Run {
+  return writeRun(state, { ...file, ...change });
 }
 
 /** Every run, the oldest first. @throws DrawbridgeError `state_unreadable` for a folder that may be an open removal */
@@ -169,8 +194,60 @@ export async function openRun(
     return writeRun(state, {
       ...{ version: 1, run: joined ?? random.bytes(16).toString("hex"), kind, trigger, self: own },
       ...(joined === undefined ? { remover: own, partner: other } : { remover: other, partner: own }),
-      ...{ private_record_file: privateRecordFile, opened_at: timestamp(clock.now()), ended: null },
+      ...{ private_record_file: privateRecordFile, opened_at: timestamp(clock.now()) },
+      ...{ contained_at: null, waivers: [], ended: null },
       baseline: { revision: desired.revision, scope: scopeOf(federation.parts, partner, desired) },
     });
   });
+}
+
+const StageProof = z.strictObject({
+  at: Instant,
+  revision: GitRevision.nullable(),
+  render: Sha256Digest.nullable(),
+  conditions: z.array(JudgedCondition),
+  out_of_reach: z.array(z.strictObject({ subject: Identifier, reason: Word, hint: z.string() })),
+  items: z.array(EvidenceItem),
+  attested: z.array(Word),
+});
+export type StageProof = z.output<typeof StageProof>;
+
+const StageProgress = z.strictObject({
+  version: z.literal(1),
+  stage: z.enum(STAGE_NAMES),
+  opened_at: Instant,
+  /** Why it was opened before both had signed the stage before it; null where both had. */
+  countersignature_skipped: Word.nullable(),
+  scope: Scope,
+  /** The commit that closes the plane; null before it is known to be there, and where there is no plane. */
+  commit: GitRevision.nullable(),
+  proof: StageProof.nullable(),
+});
+export type StageProgress = z.output<typeof StageProgress>;
+
+export function readStage({ run, state }: Run, stage: StageName): StageProgress | undefined {
+  return state.read(StageProgress, runFile(run, `stages/${stage}.json`));
+}
+
+export function writeStage({ run, state }: Run, progress: StageProgress): StageProgress {
+  // A file that cannot be read again would end the run for good.
+  state.write(runFile(run, `stages/${progress.stage}.json`), StageProgress.parse(progress));
+  return progress;
+}
+
+const DUTIES_FILE = "duties.json";
+const DutiesFile = z.strictObject({ version: z.literal(1), items: z.array(EvidenceItem) });
+
+/** Adds evidence of the data duties, an item once. @throws RangeError for one of another partner, or not intact */
+export function addDutiesEvidence(run: Run, items: readonly EvidenceItem[]): void {
+  const other = counterpartyIn(run);
+  if (items.some((item) => item.partner !== other || !isIntact(item))) {
+    throw new RangeError("this evidence is not about the counterparty of the run, or not intact");
+  }
+  const all = new Map([...readDutiesEvidence(run), ...items].map((item) => [item.digest, item]));
+  run.state.write(runFile(run.run, DUTIES_FILE), { version: 1, items: [...all.values()] });
+}
+
+export function readDutiesEvidence(run: Run): readonly EvidenceItem[] {
+  return run.state.read(DutiesFile, runFile(run.run, DUTIES_FILE))?.items ?? [];
 }

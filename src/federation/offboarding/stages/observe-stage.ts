@@ -31,10 +31,9 @@ import {
   objectTo,
   type Seen,
 } from "../../workflow/step-verdict.ts";
-import type { RecordFacts } from "../private-record/consistency.ts";
+import type { RecordFacts } from "../private-record/file.ts";
 import type { RunContext } from "../run/context.ts";
-import { readDutiesEvidence, readStage, type StageProgress } from "../run/progress.ts";
-import { counterpartyIn } from "../run/run-file.ts";
+import { counterpartyIn, readDutiesEvidence, readStage, type StageProgress } from "../run/run-file.ts";
 
 export interface StageObservation extends Seen {
   /** What the conditions are evaluated with; `closed_at` is when the observation ended. */

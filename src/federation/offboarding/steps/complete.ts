@@ -31,8 +31,15 @@ import {
   signerOf,
   withRun,
 } from "../run/context.ts";
-import { readStage, readWaivers, type StageProgress } from "../run/progress.ts";
-import { counterpartyIn, endRun, type Run, runFile } from "../run/run-file.ts";
+import {
+  changeRun,
+  counterpartyIn,
+  RECORD_FILE,
+  readStage,
+  recordFileOf,
+  runFile,
+  type StageProgress,
+} from "../run/run-file.ts";
 import {
   envelopeAt,
   type RunStatements,
@@ -43,8 +50,8 @@ import {
   writeStatements,
 } from "../run/statements.ts";
 import { judgeObservation, observeStage } from "../stages/observe-stage.ts";
-import { type RunView, viewOf } from "./next-steps.ts";
 import { STATIC_TESTS_COMMAND } from "./prove-stage.ts";
+import { type RunView, unwaivedIn, viewOf } from "./status.ts";
 
 /** `recordFile` is null while the partner's signature is missing. @throws OffboardingBlocked; RecordRefused */
 export function complete(context: OffboardingContext, named?: string) {
@@ -162,20 +169,14 @@ function outOfReachOf(stages: readonly StageStatement[]): CompletionPredicate["o
   return [...new Map(all.map((entry) => [`${entry.subject} ${entry.reason}`, entry])).values()];
 }
 
-const RECORD = "record.json";
-
-export function recordFileOf(run: Run): string {
-  return run.state.file(`offboarding/${run.run}`, RECORD);
-}
-
 /** The record's path; null while a signature is missing. @throws RecordRefused with every reason against it */
 export function finishRecord({ clock, run, trust }: RunContext): string | null {
   if (viewOf(run, trust.parties).completion.state !== "countersigned") return null;
   const { run: id, remover, partner } = run;
   const expected = { ...trust, expect: { remover, partner, run: id } };
-  run.state.writeText(runFile(id, RECORD), assembleRecord(readStatements(run), expected));
+  run.state.writeText(runFile(id, RECORD_FILE), assembleRecord(readStatements(run), expected));
   if (run.ended === null) {
-    endRun(run, { how: "completed", reason: null, at: timestamp(clock.now()) });
+    changeRun(run, { ended: { how: "completed", reason: null, at: timestamp(clock.now()) } });
   }
   return recordFileOf(run);
 }
@@ -190,7 +191,6 @@ const DRIFT_MAX = 1_000;
 /** Repairs nothing, because what was opened by hand must be noticed. @throws OffboardingBlocked with all that is open */
 export async function recheck(context: RunContext, what: string): Promise<void> {
   const { run } = context;
-  const waivers = readWaivers(run);
   const blocks: StageBlock[] = [];
   for (const stage of STAGE_NAMES) {
     const { plane, conditions } = removalStep(run.kind, stage);
@@ -205,8 +205,7 @@ export async function recheck(context: RunContext, what: string): Promise<void> 
     const observation = await observeStage(context, progress, "observe");
     // Stage 5 restarts the homeserver after stage 4 was shown.
     const judged = judgeObservation(observation).filter(({ condition }) => condition !== "no_restart");
-    const left = observation.outOfReach.filter(({ subject }) => !waivers.has(subject));
-    blocks.push(...blocksIn(stage, judged, left));
+    blocks.push(...blocksIn(stage, judged, unwaivedIn(run, observation.outOfReach)));
   }
   if (blocks.length > 0) throw new OffboardingBlocked(what, blocks);
 }

@@ -16,16 +16,17 @@ import { gitLine } from "../../repository/git.ts";
 import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
 import { commitStep } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep } from "../../workflow/procedure.ts";
-import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/consistency.ts";
+import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/file.ts";
 import { OffboardingBlocked, type RunContext } from "../run/context.ts";
 import {
+  counterpartyIn,
+  type Run,
   readDutiesEvidence,
   readStage,
   type StageProgress,
   type StageProof,
   writeStage,
-} from "../run/progress.ts";
-import { counterpartyIn, type Run } from "../run/run-file.ts";
+} from "../run/run-file.ts";
 import { judgeObservation, observeStage, roomsIn, type StageObservation } from "../stages/observe-stage.ts";
 
 /** @param skipped why the stage is opened before both have signed the one before it */

@@ -9,13 +9,12 @@ import { planeLabel } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun } from "../run/context.ts";
-import { writeContainedAt } from "../run/progress.ts";
-import { counterpartyIn, findRun, type Run } from "../run/run-file.ts";
+import { changeRun, counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { complete } from "./complete.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
-import { nextStepsOf, type RunView, type StageState, viewOf, waitedFor } from "./next-steps.ts";
 import { workStage } from "./prove-stage.ts";
 import { sign } from "./sign.ts";
+import { nextStepsOf, type RunView, type StageState, viewOf, waitedFor } from "./status.ts";
 import { wordOf } from "./waive-and-abort.ts";
 
 interface RunStepsOptions {
@@ -171,6 +170,6 @@ async function contain(context: RunContext): Promise<readonly PlaneResult[]> {
   const { run } = context;
   const { partner } = await performAct(context, "contain", counterpartyIn(run));
   const planes = await applyPlanes(context, "contain", partner);
-  writeContainedAt(run, timestamp(context.clock.now()));
+  changeRun(run, { contained_at: timestamp(context.clock.now()) });
   return planes;
 }

@@ -2,10 +2,9 @@
 // conditions do not hold, or were shown more than a minute ago, is not signed; each statement is made and signed once
 // (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence first.
 
-import { shellWord } from "../../../domain/printable.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import type { StageStatement } from "../../../records/format/predicates.ts";
-import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
+import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
 import { stageStatement } from "../../../records/sign/make-statements.ts";
 import { countersignOnce, type Kept, signOnce } from "../../../records/sign/sign-once.ts";
@@ -17,18 +16,15 @@ import { partnerEntry } from "../../registry/partner.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import {
   blockedBy,
-  blocksIn,
   OffboardingBlocked,
   type OffboardingContext,
   type RunContext,
   removalOf,
   requireOpen,
-  type StageBlock,
   signerOf,
   withRun,
 } from "../run/context.ts";
-import { readStage, writeStage } from "../run/progress.ts";
-import { counterpartyIn, type Run } from "../run/run-file.ts";
+import { counterpartyIn, type Run, readStage, writeStage } from "../run/run-file.ts";
 import {
   envelopeAt,
   readStatements,
@@ -38,8 +34,8 @@ import {
 } from "../run/statements.ts";
 import { declaredOpen } from "../stages/observe-stage.ts";
 import { finishRecord, recheck } from "./complete.ts";
-import { nextStepsOf, type RunView, type StageView, unwaivedIn, viewOf } from "./next-steps.ts";
 import { prove } from "./prove-stage.ts";
+import { blocksOf, nextStepsOf, type RunView, unwaivedIn, viewOf } from "./status.ts";
 
 /** Signs and countersigns whatever is due. @throws OffboardingBlocked, RecordRefused; as the signer does */
 export function sign(context: OffboardingContext, named?: string) {
@@ -81,7 +77,7 @@ async function signStage(
 }
 
 function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): StageStatement {
-  const { stages, statements, waivers } = viewOf(run, parties);
+  const { stages, statements } = viewOf(run, parties);
   const progress = stages.find((one) => one.stage === stage)?.progress;
   if (progress?.proof == null) throw new RangeError(`${stage} has no proof`);
   const { proof, opened_at, scope } = progress;
@@ -95,7 +91,7 @@ function statementOf(run: Run, stage: StageName, { parties }: OwnRemoval): Stage
       ...{ run: id, kind, remover, partner, organisation, stage, revision, render, scope, attested },
       ...{ opened_at, closed_at, previous: earlier ?? null, evidence: items.map(({ digest }) => digest) },
       out_of_reach: proof.out_of_reach.map(({ subject, reason }) => {
-        const waiver = waivers.get(subject);
+        const waiver = run.waivers.find((one) => one.subject === subject);
         return { subject, reason, waived_by: waiver?.by ?? null, waiver: waiver?.reason ?? null };
       }),
     },
@@ -141,7 +137,7 @@ async function requireFresh(context: RunContext, stage: StageName, statement: Ke
     again = await prove(context, unmeasured, "observe");
   }
   if (statement.read() === undefined) writeStage(run, again);
-  const view = { stage, progress: again, unwaived: unwaivedIn(run, again) };
+  const view = { stage, progress: again, unwaived: unwaivedIn(run, again.proof?.out_of_reach) };
   const blocks = blocksOf(view);
   if (blocks.length > 0) throw new OffboardingBlocked(`stage ${stage} is not signed`, blocks);
 }
@@ -172,17 +168,4 @@ function nothingToSign(view: RunView): OffboardingBlocked {
     found: waiting === null ? "the next step is not a signature" : `waiting for ${waiting.for}`,
     hint: "See drawbridge offboarding status: it says whose turn it is, and the command.",
   });
-}
-
-export function blocksOf(view: Pick<StageView, "stage" | "progress" | "unwaived">): readonly StageBlock[] {
-  const { stage, progress, unwaived } = view;
-  if (progress?.proof == null) {
-    const about = { found: "it has not been shown yet", hint: "Run drawbridge offboarding next." };
-    return [{ stage, plane: PLANE_OF_STAGE[stage], condition: "shown", probe: "next", ...about }];
-  }
-  const waivable = unwaived.map(({ hint, ...one }) => ({
-    ...one,
-    hint: `${hint} Or waive it: drawbridge offboarding waive ${shellWord(one.subject)} --reason WORD.`,
-  }));
-  return blocksIn(stage, progress.proof.conditions, waivable);
 }

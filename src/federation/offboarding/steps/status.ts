@@ -1,23 +1,139 @@
-// The status of a run as an operator and a script read it: every stage, who waits for whom since when, and the exact
-// next command on either side. It follows from the run's files alone.
-import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
-import type { Trust } from "../../../records/format/trust.ts";
+// Where a run stands, whose turn it is since when, and the exact next command on either side, from the run's files alone.
+// Invariants: a state is never stored; a stage is opened only after both have signed the one before it, or, where somebody
+// gives a reason to skip the countersignature, after every one before it was shown closed here.
+import { shellWord } from "../../../domain/printable.ts";
+import { isSettled } from "../../../records/conditions/evaluate.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
+import type { Trust, TrustedParty } from "../../../records/format/trust.ts";
+import { placeOf } from "../../../records/verify/verify-stage.ts";
 import { type Plan, plan } from "../../workflow/plan.ts";
-import { labelOf, removal, type StepStatus } from "../../workflow/procedure.ts";
-import { type OffboardingContext, withRun } from "../run/context.ts";
-import { counterpartyIn, type Run } from "../run/run-file.ts";
-import { recordFileOf } from "./complete.ts";
+import { labelOf, removal, removalStep, type StepStatus } from "../../workflow/procedure.ts";
+import { blocksIn, type OffboardingContext, type StageBlock, withRun } from "../run/context.ts";
 import {
-  isSignedByBoth,
-  nextStepsOf,
-  type OtherState,
-  type RunView,
-  type StageState,
-  type StageView,
-  type Steps,
-  viewOf,
-} from "./next-steps.ts";
-import { blocksOf } from "./sign.ts";
+  counterpartyIn,
+  type Run,
+  readStage,
+  recordFileOf,
+  type StageProgress,
+  type StageProof,
+} from "../run/run-file.ts";
+import { envelopeAt, readStatements, signingKeyOf } from "../run/statements.ts";
+
+/** `closing`: begun, and not known to be committed; `proving`: closed, and not shown yet. */
+export type StageState = "pending" | "closing" | "proving" | "proved" | "signed" | "countersigned";
+
+export type RunView = Readonly<ReturnType<typeof viewOf>>;
+type StageView = Readonly<RunView["stages"][number]>;
+
+export function viewOf(run: Run, parties: readonly TrustedParty[]) {
+  const statements = readStatements(run);
+  const counterparty = counterpartyIn(run);
+  /** How far a statement is signed: by its maker, and by the other organisation besides; undefined: not at all. */
+  const signed = (place: string, maker: string, second: string) => {
+    const envelope = envelopeAt(statements, place);
+    const first = signingKeyOf(envelope, maker, parties);
+    if (first === undefined) return undefined;
+    const counter = signingKeyOf(envelope, second, parties);
+    const since = statements.since[`${place} ${counter ?? first}`] ?? null;
+    return { state: counter === undefined ? "signed" : "countersigned", since } as const;
+  };
+  const stages = STAGE_NAMES.map((stage) => {
+    const progress = readStage(run, stage);
+    const unwaived = unwaivedIn(run, progress?.proof?.out_of_reach);
+    const ours = signed(placeOf({ organisation: run.self, stage }), run.self, counterparty);
+    const theirs = signed(placeOf({ organisation: counterparty, stage }), counterparty, run.self);
+    const own = ours ?? unsignedState(run, stage, progress, unwaived);
+    const other = theirs ?? ({ state: "unknown", since: null } as const);
+    return { stage, progress, unwaived, own, other };
+  });
+  const unstated = { state: "none", since: null } as const;
+  const completion = signed("completion", run.remover, run.partner) ?? unstated;
+  return { run, stages, completion, statements };
+}
+
+type OutOfReach = StageProof["out_of_reach"];
+
+export function unwaivedIn({ waivers }: Run, outOfReach: Readonly<OutOfReach> = []): OutOfReach {
+  const waived = new Set(waivers.map(({ subject }) => subject));
+  return outOfReach.filter(({ subject }) => !waived.has(subject));
+}
+
+function unsignedState(
+  { kind }: Run,
+  stage: StageName,
+  progress: StageProgress | undefined,
+  unwaived: OutOfReach,
+): { readonly state: StageState; readonly since: string | null } {
+  if (progress === undefined) return { state: "pending", since: null };
+  const { proof, opened_at: openedAt, commit } = progress;
+  if (proof?.conditions.every(isSettled) && unwaived.length === 0) {
+    return { state: "proved", since: proof.at };
+  }
+  const isClosing = removalStep(kind, stage).edit !== null && commit === null;
+  return isClosing
+    ? { state: "closing", since: openedAt }
+    : { state: "proving", since: proof?.at ?? openedAt };
+}
+
+export type Steps = Readonly<ReturnType<typeof nextStepsOf>>;
+
+const NO_STEPS = {
+  ...{ contain: false, work: null, sign: [] as readonly StageName[], complete: false, waiting: null },
+  countersign: [] as readonly (StageName | "completion")[],
+};
+
+/** @param skips whether the next stage may be opened before both have signed the one before it; it is shown all the same */
+export function nextStepsOf(view: RunView, skips = false) {
+  const { run, stages, completion } = view;
+  if (run.ended !== null) return { ...NO_STEPS, ended: run.ended.how };
+  const isRemover = run.self === run.remover;
+  const contain = run.kind === "emergency" && run.contained_at === null;
+  const countersign: (StageName | "completion")[] = stages
+    .filter(({ other }) => other.state === "signed")
+    .map(({ stage }) => stage);
+  if (!isRemover && completion.state === "signed") countersign.push("completion");
+  const work = contain ? null : workOf(stages, skips);
+  const unproved = stages.findIndex(({ own }) => ["pending", "closing", "proving"].includes(own.state));
+  const sign = stages
+    .slice(0, unproved < 0 ? undefined : unproved)
+    .filter(({ own }) => own.state === "proved")
+    .map(({ stage }) => stage);
+  const isStated = isRemover && completion.state === "none" && stages.every(isSignedByBoth);
+  /** The completion is to be stated; or both have signed it, and a kill has kept the record from being written. */
+  const complete = completion.state === "countersigned" || isStated;
+  const isBusy = contain || work !== null || sign.length > 0 || countersign.length > 0 || complete;
+  const waiting = isBusy ? null : waitingOf(view);
+  return { ended: null, contain, work, sign, countersign, complete, waiting };
+}
+
+function isSignedByBoth({ own, other }: StageView): boolean {
+  return own.state === "countersigned" && other.state === "countersigned";
+}
+
+function workOf(stages: readonly StageView[], skips: boolean): StageName | null {
+  const begun = stages.find(({ own }) => own.state === "closing" || own.state === "proving");
+  const pending = stages.findIndex(({ own }) => own.state === "pending");
+  const before = stages[pending - 1];
+  const mayOpen = before === undefined || skips || isSignedByBoth(before);
+  const opens = mayOpen ? stages[pending] : undefined;
+  return (begun ?? opens)?.stage ?? null;
+}
+
+function waitingOf({ run, stages, completion }: RunView) {
+  const open = stages.find((stage) => !isSignedByBoth(stage));
+  const stated = completion.state === "none" ? "completion" : "completion_countersignature";
+  const ofStage = open?.own.state === "signed" ? "countersignature" : "statement";
+  return {
+    for: counterpartyIn(run),
+    what: open === undefined ? stated : ofStage,
+    stage: open?.stage ?? null,
+    since: open === undefined ? (completion.since ?? stages.at(-1)?.other.since ?? null) : open.own.since,
+  } as const;
+}
+
+export function waitedFor({ what, stage }: Pick<ReturnType<typeof waitingOf>, "what" | "stage">): string {
+  return `${what.replaceAll("_", " ")}${stage === null ? "" : ` of ${stage}`}`;
+}
 
 export type RunStatus = ReturnType<typeof statusOf>;
 
@@ -27,7 +143,7 @@ export function statusOf(run: Run, { parties }: Trust) {
   const steps = nextStepsOf(view);
   return {
     ...{ run: id, kind, trigger, remover, partner, self, openedAt, ended },
-    ...{ containedAt: view.containedAt, completion: view.completion, waiting: steps.waiting },
+    ...{ containedAt: run.contained_at, completion: view.completion, waiting: steps.waiting },
     steps: view.stages.map(stepStatus),
     /** Conditions about parts that this organisation does not manage: they are not shown, and the record says so. */
     unmanaged: view.stages.flatMap(unmanagedIn),
@@ -38,7 +154,7 @@ export function statusOf(run: Run, { parties }: Trust) {
   };
 }
 
-function stepStatus(view: StageView): StepStatus<StageState, OtherState> {
+function stepStatus(view: StageView): StepStatus {
   const { stage, own, other, progress } = view;
   const isStuck = own.state === "proving" && progress?.proof != null;
   return {
@@ -49,6 +165,20 @@ function stepStatus(view: StageView): StepStatus<StageState, OtherState> {
     provedAt: own.state === "closing" || isStuck ? null : (progress?.proof?.at ?? null),
     blocks: isStuck ? blocksOf(view) : [],
   };
+}
+
+/** What keeps a stage from being signed. */
+export function blocksOf(view: Pick<StageView, "stage" | "progress" | "unwaived">): readonly StageBlock[] {
+  const { stage, progress, unwaived } = view;
+  if (progress?.proof == null) {
+    const about = { found: "it has not been shown yet", hint: "Run drawbridge offboarding next." };
+    return [{ stage, plane: PLANE_OF_STAGE[stage], condition: "shown", probe: "next", ...about }];
+  }
+  const waivable = unwaived.map(({ hint, ...one }) => ({
+    ...one,
+    hint: `${hint} Or waive it: drawbridge offboarding waive ${shellWord(one.subject)} --reason WORD.`,
+  }));
+  return blocksIn(stage, progress.proof.conditions, waivable);
 }
 
 function unmanagedIn({ stage, progress }: StageView) {
@@ -79,8 +209,6 @@ function otherCommand({ run, stages, completion }: RunView): readonly string[] {
     : [];
 }
 
-const LEFT: readonly string[] = ["pending", "closing"];
-
 export function planRemoval(
   context: OffboardingContext,
   named?: string,
@@ -88,8 +216,8 @@ export function planRemoval(
   return withRun(context, named, async ({ run, trust: { parties } }) => {
     const { stages } = viewOf(run, parties);
     const left = await plan(context, removal(run.kind), counterpartyIn(run), ({ name }) => {
-      const state = stages.find(({ stage }) => stage === name)?.own.state ?? "";
-      return run.ended === null && LEFT.includes(state) ? state : undefined;
+      const state = stages.find(({ stage }) => stage === name)?.own.state;
+      return run.ended === null && (state === "pending" || state === "closing") ? state : undefined;
     });
     return { run: run.run, ...left };
   });

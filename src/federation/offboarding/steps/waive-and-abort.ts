@@ -5,9 +5,8 @@ import { PLANE_OF_STAGE } from "../../../records/format/stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { type OffboardingContext, requireOpen, withRun } from "../run/context.ts";
-import { readWaivers, writeWaiver } from "../run/progress.ts";
-import { endRun, type Run } from "../run/run-file.ts";
-import { viewOf } from "./next-steps.ts";
+import { changeRun, type Run } from "../run/run-file.ts";
+import { unwaivedIn, viewOf } from "./status.ts";
 
 /** A word of the command line that comes into a signed statement after `prefix`. @throws DrawbridgeError `usage` */
 export function wordOf(option: string, text: string, prefix = ""): string {
@@ -42,11 +41,11 @@ export function waive(
         hint: `${hint}; nothing was changed.`,
       });
     }
-    if (readWaivers(run).get(subject) === undefined) {
-      writeWaiver(run, { subject, by, reason, at: timestamp(context.clock.now()) });
-    }
-    const left = viewOf(run, parties).stages.flatMap(({ unwaived }) => unwaived.map((one) => one.subject));
-    return { run, left: [...new Set(left)] };
+    const waiver = { subject, by, reason, at: timestamp(context.clock.now()) };
+    const isWaived = run.waivers.some((one) => one.subject === subject);
+    const waived = isWaived ? run : changeRun(run, { waivers: [...run.waivers, waiver] });
+    const left = stages.flatMap(({ progress }) => unwaivedIn(waived, progress?.proof?.out_of_reach));
+    return { run: waived, left: [...new Set(left.map((one) => one.subject))] };
   });
 }
 
@@ -64,7 +63,7 @@ export function abort(
       return plane !== null && progress?.commit != null ? [plane] : [];
     });
     const at = timestamp(context.clock.now());
-    const ended = run.ended === null ? endRun(run, { how: "aborted", reason, at }) : run;
-    return { run: ended, closed, contained: view.containedAt !== null };
+    const ended = run.ended === null ? changeRun(run, { ended: { how: "aborted", reason, at } }) : run;
+    return { run: ended, closed, contained: run.contained_at !== null };
   });
 }

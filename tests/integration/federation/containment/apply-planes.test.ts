@@ -5,7 +5,6 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
-import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
 import type { ActResult } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { applyPlanes } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { federationStatus } from "../../../../src/federation/containment/status.ts";
@@ -13,6 +12,7 @@ import type { Federation } from "../../../../src/federation/reconcile/context.ts
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { isSettled } from "../../../../src/records/conditions/evaluate.ts";
 import { AT, commitRegistry, LIGHTHOUSE } from "../../../support/control-repository.ts";
+import { setPlane } from "../../../support/edit-partner.ts";
 import { HastyClock } from "../../../support/readmission.ts";
 import { registryFiles } from "../../../support/sample-files.ts";
 import { control } from "./containment-repository.ts";

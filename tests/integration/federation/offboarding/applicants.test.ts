@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { parse } from "yaml";
-import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
 import { commitStage } from "../../../../src/federation/offboarding/steps/prove-stage.ts";
 import { next } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
+import { setPlane } from "../../../support/edit-partner.ts";
 import { makeParties, openRunAt, openSide } from "../../../support/offboarding.ts";
 import { A, B } from "../../../support/offboarding-planes.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";

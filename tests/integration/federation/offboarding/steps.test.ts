@@ -5,10 +5,13 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse } from "yaml";
 import { systemClock } from "../../../../src/domain/clock.ts";
-import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/run/context.ts";
-import { readStage, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
-import { findRun, writeRun } from "../../../../src/federation/offboarding/run/run-file.ts";
+import {
+  findRun,
+  readStage,
+  writeRun,
+  writeStage,
+} from "../../../../src/federation/offboarding/run/run-file.ts";
 import { complete } from "../../../../src/federation/offboarding/steps/complete.ts";
 import { next, runSteps } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign.ts";
@@ -21,6 +24,7 @@ import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { commitOnTop, commitRegistry, operatorGit } from "../../../support/control-repository.ts";
+import { setPlane } from "../../../support/edit-partner.ts";
 import { A, B } from "../../../support/offboarding-planes.ts";
 import {
   assertOneEnd,

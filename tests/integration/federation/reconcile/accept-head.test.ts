@@ -6,7 +6,6 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { setPlane } from "../../../../src/federation/change/edit-partner.ts";
 import { federationStatus } from "../../../../src/federation/containment/status.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { acceptedState } from "../../../../src/federation/reconcile/accept-head.ts";
@@ -25,6 +24,7 @@ import {
   PILOTS,
   signingKey,
 } from "../../../support/control-repository.ts";
+import { setPlane } from "../../../support/edit-partner.ts";
 import { registryFiles } from "../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 import { control, lighthouseWith } from "./pass-repository.ts";

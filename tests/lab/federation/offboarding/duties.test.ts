@@ -12,8 +12,13 @@ import type { FederationConfig } from "../../../../src/federation/config.ts";
 import { dryRun, readPurge, runPurge } from "../../../../src/federation/offboarding/duties/purge.ts";
 import { NOT_PURGEABLE } from "../../../../src/federation/offboarding/duties/purge-evidence.ts";
 import { residualReport } from "../../../../src/federation/offboarding/duties/residual.ts";
-import { readDutiesEvidence, writeStage } from "../../../../src/federation/offboarding/run/progress.ts";
-import { type Run, runFile, writeRun } from "../../../../src/federation/offboarding/run/run-file.ts";
+import {
+  type Run,
+  readDutiesEvidence,
+  runFile,
+  writeRun,
+  writeStage,
+} from "../../../../src/federation/offboarding/run/run-file.ts";
 import { StateFolder } from "../../../../src/federation/state/folder.ts";
 import { type FederatedUser, type Federation, startFederation, until } from "../../../support/federation.ts";
 import { FEDERATION_PROCESS } from "../../../support/kills.ts";
@@ -163,6 +168,8 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>, coun
     private_record_file,
     opened_at: new Date(systemClock.now()).toISOString(),
     baseline: { revision: "0".repeat(40), scope: NO_SCOPE },
+    contained_at: null,
+    waivers: [],
     ended: null,
   });
   return { context, run, said };

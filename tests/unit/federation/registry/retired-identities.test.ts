@@ -2,7 +2,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { setRetired } from "../../../../src/federation/change/edit-partner.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { retireAll } from "../../../../src/federation/registry/partner.ts";
 import { thumbprintOf, withCardKeys } from "../../../../src/federation/registry/retired-identities.ts";
@@ -11,6 +10,7 @@ import {
   retirementsIn,
 } from "../../../../src/federation/registry/retired-identities-checks.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
+import { editsForLighthouse } from "../../../support/edit-partner.ts";
 import { harbourWith, problemsOf, registryFiles } from "../../../support/sample-files.ts";
 
 const ORGANISATION = "registry/organisation.yaml";
@@ -41,18 +41,9 @@ describe("retired identities", () => {
   it("no plane may be open to a partner whose client is retired, and none is refused while all are closed [OFF-5]", () => {
     const all = { transport: "closed", rooms: "closed", border: "closed", card: "closed", gateway: "closed" };
     const text = registryFiles().get(LIGHTHOUSE) ?? "";
-    const { partner } = loadRegistry(registryFiles()).partners.find(({ file }) => file === LIGHTHOUSE) ?? {};
+    const retiring = editsForLighthouse({ plane: "transport", direction: "closed", edit: "retire" });
     const removed = (planes: object) =>
-      rules(
-        new Map([
-          [
-            LIGHTHOUSE,
-            editYaml(setRetired(text, partner ?? assert.fail(), new Set()), [
-              { path: ["planes"], value: planes },
-            ]),
-          ],
-        ]),
-      );
+      rules(new Map([[LIGHTHOUSE, editYaml(text, [...retiring, { path: ["planes"], value: planes }])]]));
     assert.deepEqual(removed({ ...all, transport: "closed" }), []);
     for (const plane of ["transport", "rooms", "border", "card"]) {
       assert.ok(

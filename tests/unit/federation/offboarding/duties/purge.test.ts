@@ -10,8 +10,11 @@ import {
   type PurgePlan,
 } from "../../../../../src/federation/offboarding/duties/purge-plan.ts";
 import { residualReport } from "../../../../../src/federation/offboarding/duties/residual.ts";
-import { readDutiesEvidence, writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
-import { writeRun } from "../../../../../src/federation/offboarding/run/run-file.ts";
+import {
+  readDutiesEvidence,
+  writeRun,
+  writeStage,
+} from "../../../../../src/federation/offboarding/run/run-file.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { CompletionPredicate } from "../../../../../src/records/format/predicates.ts";
 import { type Script, type SeenRequest, scriptedHomeserver } from "../../../../support/http-server.ts";
@@ -114,7 +117,7 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
   const run = writeRun(state, {
     ...{ version: 1, run: "0".repeat(32), kind: "full", trigger: "contract_end" },
     ...{ remover: "harbour.example", partner: PARTNER, self: "harbour.example" },
-    ...{ private_record_file, opened_at: AT, ended: null },
+    ...{ private_record_file, opened_at: AT, contained_at: null, waivers: [], ended: null },
     baseline: { revision: "0".repeat(40), scope: NO_SCOPE },
   });
   writeStage(run, {

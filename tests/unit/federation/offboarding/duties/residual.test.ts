@@ -4,8 +4,7 @@ import { describe, it } from "node:test";
 import { systemRandom } from "../../../../../src/domain/clock.ts";
 import type { FederationConfig } from "../../../../../src/federation/config.ts";
 import { tokensLiveUntil } from "../../../../../src/federation/offboarding/duties/residual.ts";
-import { writeStage } from "../../../../../src/federation/offboarding/run/progress.ts";
-import { writeRun } from "../../../../../src/federation/offboarding/run/run-file.ts";
+import { writeRun, writeStage } from "../../../../../src/federation/offboarding/run/run-file.ts";
 import { parseRevision } from "../../../../../src/federation/repository/repository.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
 import { readPlane, writePlane } from "../../../../../src/federation/state/plane-records.ts";
@@ -25,6 +24,8 @@ describe("tokensLiveUntil", () => {
         partner: "b.test",
         private_record_file: "/nowhere",
         opened_at: at("00"),
+        contained_at: null,
+        waivers: [],
         ended: null,
       },
       baseline: { revision: "0".repeat(40), scope: NO_SCOPE },

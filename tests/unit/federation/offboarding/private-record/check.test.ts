@@ -6,7 +6,7 @@ import fc from "fast-check";
 import { parse } from "yaml";
 import { z } from "zod";
 import { checkRecordText, valueAt } from "../../../../../src/federation/offboarding/private-record/check.ts";
-import { registryProblems } from "../../../../../src/federation/offboarding/private-record/consistency.ts";
+import { registryProblems } from "../../../../../src/federation/offboarding/private-record/file.ts";
 import {
   PrivateRecord,
   RECORD_FIELDS,

@@ -14,11 +14,11 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse } from "yaml";
 import { RecordError } from "../../../../../src/federation/offboarding/private-record/check.ts";
-import { recordOfRun } from "../../../../../src/federation/offboarding/private-record/consistency.ts";
 import {
   changeRecordFile,
   createRecordFile,
   readRecordFile,
+  recordOfRun,
   requireRecord,
 } from "../../../../../src/federation/offboarding/private-record/file.ts";
 import { inspectLocation } from "../../../../../src/runtime/private-file-location.ts";

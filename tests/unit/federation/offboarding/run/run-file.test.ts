@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { systemRandom } from "../../../../../src/domain/clock.ts";
 import {
-  endRun,
+  changeRun,
   openRunWith,
   type RunFile,
   runsWith,
@@ -22,6 +22,7 @@ function record(digit: string, other: string, isRemover: boolean): RunFile {
     ...{ version: 1, run: digit.repeat(32), kind: "full", trigger: "contract_end", self: OWN },
     ...(isRemover ? { remover: OWN, partner: other } : { remover: other, partner: OWN }),
     ...{ private_record_file: "/nowhere", opened_at: `2026-01-0${digit}T00:00:00.000Z`, ended: null },
+    ...{ contained_at: null, waivers: [] },
     baseline: { revision: "0".repeat(40), scope: NO_SCOPE },
   };
 }
@@ -32,7 +33,7 @@ describe("runsWith", () => {
     const first = writeRun(state, record("1", "b.test", true));
     writeRun(state, record("2", "c.test", true));
     assert.equal(openRunWith(state, "b.test")?.run, first.run);
-    endRun(first, { how: "aborted", reason: "a_slip", at: "2026-01-03T00:00:00.000Z" });
+    changeRun(first, { ended: { how: "aborted", reason: "a_slip", at: "2026-01-03T00:00:00.000Z" } });
     assert.equal(openRunWith(state, "b.test"), undefined);
     const second = writeRun(state, record("4", "b.test", false));
     assert.equal(openRunWith(state, "b.test")?.run, second.run);

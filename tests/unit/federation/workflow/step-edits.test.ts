@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
-import { setContained, setPlane } from "../../../../src/federation/change/edit-partner.ts";
+import { setContained, setPlane } from "../../../support/edit-partner.ts";
 
 describe("setContained and setPlane", () => {
   it("setContained sets the flag in place, and leaves every other byte [CON-1]", () => {
