@@ -1,7 +1,6 @@
-// Fetches a card's bytes (A2A 1.0, section 8.2), or its icon's, without trusting its server: what comes back is only bytes.
-// Invariants: a private address is reached only if the caller allows it; one GET without credentials, no redirect followed,
-// nothing decoded; status 200 and a media type of what is fetched, or nothing; never more read than its bound; one deadline
-// over the whole of it.
+// Fetches a card's bytes (A2A 1.0, section 8.2), or its icon's, without trusting its server. Invariants: a private address is
+// reached only if the caller allows it; one GET without credentials, no redirect followed, nothing decoded; status 200 and a
+// media type of what is fetched, or nothing; never more read than its bound; one deadline over the whole of it.
 import { Agent, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
 import { resultWithin } from "../runtime/concurrency.ts";
@@ -12,9 +11,8 @@ import { CARD_BYTES_MAX } from "./reject-reasons.ts";
 export const FETCH_FAILURES = [
   "unreachable",
   "timed_out",
-  /** The host is at a private, loopback or link-local address, where only listed origins may be. */
   "address_not_public",
-  /** 3xx: a card's address is pinned, so it is not followed. */
+  /** A card's address is pinned, so it is not followed. */
   "redirected",
   "status_refused",
   "media_type_refused",
@@ -37,22 +35,15 @@ export interface FetchOptions {
   readonly signal?: AbortSignal;
 }
 
-/** What is fetched of an agent. */
-interface Kind {
-  readonly accept: string;
-  readonly mediaType: RegExp;
-  readonly bytesMax: number;
-}
-
 /** Longest icon that is taken. */
 export const ICON_BYTES_MAX = 256 * 1024;
 const TIMEOUT_MS = 10_000;
-const CARD: Kind = {
+const CARD = {
   accept: "application/json",
   mediaType: /^application\/(?:json|a2a\+json)[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?$/i,
   bytesMax: CARD_BYTES_MAX,
 };
-const ICON: Kind = {
+const ICON = {
   accept: "image/png, image/jpeg, image/webp, image/gif",
   mediaType: /^image\/(?:png|jpeg|webp|gif)$/i,
   bytesMax: ICON_BYTES_MAX,
@@ -68,9 +59,12 @@ export function fetchIcon(url: string, options: FetchOptions): Promise<Fetched> 
   return fetchKind(url, ICON, options);
 }
 
-async function fetchKind(url: string, kind: Kind, options: FetchOptions): Promise<Fetched> {
+function failed(failure: FetchFailure, status?: number): Fetched {
+  return { fetched: false, failure, status };
+}
+
+async function fetchKind(url: string, kind: typeof CARD, options: FetchOptions): Promise<Fetched> {
   const ended = new AbortController();
-  const failed = (failure: FetchFailure): Fetched => ({ fetched: false, failure, status: undefined });
   // A connection that another request left open would not be looked up again.
   const dispatcher =
     options.mayBePrivate === false ? new Agent({ connect: { lookup: publicLookup() } }) : undefined;
@@ -93,7 +87,7 @@ async function fetchKind(url: string, kind: Kind, options: FetchOptions): Promis
 async function get(
   url: string,
   signal: AbortSignal,
-  { accept, mediaType, bytesMax }: Kind,
+  { accept, mediaType, bytesMax }: typeof CARD,
   dispatcher: Agent | undefined,
 ): Promise<Fetched> {
   const response = await request(url, {
@@ -103,17 +97,17 @@ async function get(
     ...(dispatcher !== undefined && { dispatcher }),
   });
   const { statusCode: status, headers, body } = response;
-  const failed = (failure: FetchFailure): Fetched => {
+  const refused = (failure: FetchFailure) => {
     body.on("error", () => undefined).destroy();
-    return { fetched: false, failure, status };
+    return failed(failure, status);
   };
-  if (status >= 300 && status < 400) return failed("redirected");
-  if (status !== 200) return failed("status_refused");
-  if (!mediaType.test(String(headers["content-type"] ?? ""))) return failed("media_type_refused");
+  if (status >= 300 && status < 400) return refused("redirected");
+  if (status !== 200) return refused("status_refused");
+  if (!mediaType.test(String(headers["content-type"] ?? ""))) return refused("media_type_refused");
   const encoding = headers["content-encoding"];
-  if (encoding !== undefined && encoding !== "identity") return failed("encoding_refused");
-  if (Number(headers["content-length"] ?? 0) > bytesMax) return failed("too_large");
+  if (encoding !== undefined && encoding !== "identity") return refused("encoding_refused");
+  if (Number(headers["content-length"] ?? 0) > bytesMax) return refused("too_large");
 
   const bytes = await readBoundedBytes(body, bytesMax);
-  return bytes === undefined ? failed("too_large") : { fetched: true, bytes };
+  return bytes === undefined ? refused("too_large") : { fetched: true, bytes };
 }

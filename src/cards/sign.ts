@@ -4,7 +4,7 @@
 import { type CryptoKey, exportJWK, FlattenedSign, generateKeyPair, importJWK, importPKCS8 } from "jose";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { type Json, jsonText, membersOf } from "../domain/json.ts";
+import { jsonText, membersOf } from "../domain/json.ts";
 import { parseStrictJson } from "../domain/strict-json.ts";
 import { type CardSignature, checkCard } from "./card-fields.ts";
 import { CARD_BYTES_MAX, type CardProblem, problemOf } from "./reject-reasons.ts";
@@ -28,16 +28,12 @@ export async function signCard(
       .setProtectedHeader({ alg: "ES256", kid: signer.keyId, typ: "JOSE" })
       .sign(signer.key);
     const entry: CardSignature = { protected: signature.protected ?? "", signature: signature.signature };
-    return { signed: true, bytes: render(value, [...kept, entry]) };
+    // The card's members in the order they came, the signatures last.
+    const { signatures: _old, ...members } = membersOf(value);
+    return { signed: true, bytes: Buffer.from(jsonText({ ...members, signatures: [...kept, entry] })) };
   } catch (fault) {
     return { signed: false, problems: [problemOf(fault)] };
   }
-}
-
-/** The card's members in the order they came, the signatures last. */
-function render(card: Json, signatures: readonly CardSignature[]): Buffer {
-  const { signatures: _old, ...members } = membersOf(card);
-  return Buffer.from(jsonText({ ...members, signatures }));
 }
 
 /** Makes a fresh key pair: a private JWK as JSON text, and the public one as a JWK set publishes it (RFC 7517). */

@@ -2,7 +2,6 @@
 // a detached payload). Invariants: ES256 on P-256 only; the key is chosen by the exact `kid` among the pinned ones: `jku`,
 // `jwk`, `x5u` and `x5c` are never read; nothing is accepted that is not signed; signing code is never loaded from here.
 import { type CryptoKey, flattenedVerify } from "jose";
-import { decodeBase64url, encodeBase64url } from "../domain/base64url.ts";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { isObject, type JsonObject, pointer } from "../domain/json.ts";
@@ -25,6 +24,12 @@ export interface SignatureEntry {
   readonly header: JsonObject;
   readonly algorithm: string;
   readonly keyId: string | undefined;
+}
+
+/** Undefined unless the text is the one spelling of its bytes that JOSE has (RFC 7515, section 2). */
+function decodeBase64url(text: string): Buffer | undefined {
+  const bytes = Buffer.from(text, "base64url");
+  return bytes.toString("base64url") === text ? bytes : undefined;
 }
 
 /** Reads an entry, without verifying it. @throws CardFault `malformed_signature` */
@@ -115,7 +120,7 @@ export async function verifyCard(bytes: Uint8Array, pinned: readonly PinnedKey[]
 }
 
 async function verifySignatures(read: ReadCard, pinned: readonly PinnedKey[]): Promise<string> {
-  const payload = encodeBase64url(read.canonical);
+  const payload = Buffer.from(read.canonical).toString("base64url");
   const entries = read.signatures.map(readSignatureEntry);
   let verifiedBy: string | undefined;
   for (const entry of entries) {

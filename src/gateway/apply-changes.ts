@@ -5,7 +5,7 @@
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DrawbridgeError } from "../domain/errors.ts";
-import type { FollowedFile } from "../rendered-files/gateway-files.ts";
+import { FollowedFile } from "../rendered-files/gateway-files.ts";
 import type { GatewayConfig } from "./config.ts";
 import { applyLive, type EnvoyAdmin, placeAll, placeFile, placeWatched } from "./envoy-files.ts";
 import { validateFile } from "./envoy-process.ts";
@@ -27,9 +27,6 @@ export interface InForce {
   readonly rendered: RenderedGateway;
 }
 
-/** The order in which files are tried, and in which refusals are reported. */
-const ORDER: readonly FollowedFile[] = ["invocation", "publication", "gateway"];
-
 function needsRestart(current: GatewayConfig, next: GatewayConfig): string | undefined {
   for (const key of ["adminPort", "publicationFile", "invocationFile", "stateFile"] as const) {
     if (current[key] !== next[key]) return key;
@@ -40,7 +37,7 @@ function needsRestart(current: GatewayConfig, next: GatewayConfig): string | und
   return undefined;
 }
 
-/** Merges, renders and has Envoy validate; nothing is in force yet. @throws ConfigError, DrawbridgeError */
+/** Has Envoy validate what is rendered; nothing is in force yet. @throws ConfigError, DrawbridgeError */
 export async function prepare(sources: Sources, current?: InForce): Promise<InForce> {
   const config = sources.gateway.value;
   const merged = mergeAccessRules(sources.publication, sources.invocation);
@@ -85,10 +82,7 @@ async function bringIntoForce(
   return next;
 }
 
-/**
- * Brings into force what can be of what the files hold now.
- * @returns `refused`: files that are there and not in force, the first to be reported first
- */
+/** @returns `refused`: files that are there and not in force, the first to be reported first */
 export async function applyChanges(
   current: InForce,
   readings: Readings,
@@ -96,8 +90,18 @@ export async function applyChanges(
   signal: AbortSignal,
 ): Promise<{ readonly inForce: InForce; readonly refused: readonly RefusedFile[] }> {
   const refusals = new Map<FollowedFile, RefusedFile>();
-  const wanted = parseChanged(current.sources, readings, refusals);
-  const names = ORDER.filter((name) => wanted[name] !== undefined);
+  const refuse = (name: FollowedFile, error: unknown) =>
+    refusals.set(name, refused(name, readings[name].digest, error));
+  const wanted: Partial<Sources> = {};
+  for (const name of FollowedFile.options) {
+    if (fingerprint(readings[name]) === current.sources[name].digest) continue;
+    try {
+      Object.assign(wanted, { [name]: PARSERS[name](readings[name]) });
+    } catch (error) {
+      refuse(name, error);
+    }
+  }
+  const names = FollowedFile.options.filter((name) => wanted[name] !== undefined);
   let inForce = current;
   const attempt = async (chosen: readonly FollowedFile[]): Promise<boolean> => {
     const sources = { ...inForce.sources };
@@ -107,30 +111,12 @@ export async function applyChanges(
       for (const name of chosen) refusals.delete(name);
       return true;
     } catch (error) {
-      for (const name of chosen) refusals.set(name, refused(name, readings[name].digest, error));
+      for (const name of chosen) refuse(name, error);
       return false;
     }
   };
   if (names.length > 0 && !(await attempt(names)) && names.length > 1) {
     for (const name of names) await attempt([name]);
   }
-  return { inForce, refused: ORDER.flatMap((name) => refusals.get(name) ?? []) };
-}
-
-/** The changed files that are good by themselves; the others are noted as refused. */
-function parseChanged(
-  inForce: Sources,
-  readings: Readings,
-  refusals: Map<FollowedFile, RefusedFile>,
-): Partial<Sources> {
-  const wanted: Partial<Sources> = {};
-  for (const name of ORDER) {
-    if (fingerprint(readings[name]) === inForce[name].digest) continue;
-    try {
-      Object.assign(wanted, { [name]: PARSERS[name](readings[name]) });
-    } catch (error) {
-      refusals.set(name, refused(name, readings[name].digest, error));
-    }
-  }
-  return wanted;
+  return { inForce, refused: FollowedFile.options.flatMap((name) => refusals.get(name) ?? []) };
 }

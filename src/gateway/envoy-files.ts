@@ -1,7 +1,7 @@
-// Replacing the files of a running Envoy, in an order that leaves no gap. Invariants: a file Envoy watches is replaced by a rename and never
-// written in place, because any rename in that folder makes Envoy read all of them; a file whose content
-// is unchanged is left alone, because a new listener drops the issuer's key set; new clusters stand before a
-// route names them, and old ones go after the last route that did.
+// Replacing the files of a running Envoy, and what it reports of them over its admin interface. Invariants: a file is replaced
+// by a rename, because any rename in a watched folder makes Envoy read all of it; an unchanged file is left alone, because a
+// new listener drops the issuer's key set; new clusters stand before a route names them, and old ones go after the last route
+// that did; a file is in force only when Envoy reports its version, since a refused update leaves the old one in place.
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { request } from "undici";
@@ -17,9 +17,9 @@ import { ROUTE_CONFIG_NAME } from "./render/routes.ts";
 /** Temporary files stand outside the watched folder, on the same file system. */
 const STAGING = "staging";
 
-/** Writes `content` to `directory/path` unless it stands there already; true when it was written. */
-export function placeFile(directory: string, path: string, content: string): boolean {
-  return place(join(directory, path), join(directory, STAGING, path.replaceAll("/", "_")), content);
+/** Writes `content` to `directory/path` unless it stands there already. */
+export function placeFile(directory: string, path: string, content: string): void {
+  place(join(directory, path), join(directory, STAGING, path.replaceAll("/", "_")), content);
 }
 
 /** Replaces a file that another program watches by its folder: staged as a dot file, which such programs pass over. */
@@ -27,12 +27,11 @@ export function placeWatched(file: string, content: string): void {
   place(file, join(dirname(file), `.${basename(file)}.new`), content);
 }
 
-function place(target: string, staged: string, content: string): boolean {
-  if (readIfPresent(target) === content) return false;
+function place(target: string, staged: string, content: string): void {
+  if (readIfPresent(target) === content) return;
   for (const file of [staged, target]) mkdirSync(dirname(file), { recursive: true });
   writeFileSync(staged, content, { mode: PUBLIC });
   renameSync(staged, target);
-  return true;
 }
 
 /** Old and new clusters side by side; of one name the new one. */
@@ -66,10 +65,6 @@ export async function applyLive(
   placeLive("cds");
   await admin.waitForVersions(next.versions, before, signal);
 }
-
-// What the running Envoy reports, over its admin interface.
-// Invariant: files are believed to be in force only when Envoy reports their version; that it read a file
-// says nothing, since a refused update leaves the old one in place.
 
 const SCOPES: Readonly<Record<LiveFile, string>> = {
   cds: "cluster_manager.cds",
@@ -122,9 +117,8 @@ export function createEnvoyAdmin(port: number, clock: Clock) {
     stats: async (): Promise<FileStats> => (await readStats(port)) ?? NO_STATS,
 
     /**
-     * Waits until Envoy serves exactly these versions and its listener is open.
-     * @param before the statistics from before the files were written
-     * @throws DrawbridgeError `program_failed` when Envoy refuses a file, or is not there after 15 s
+     * Waits until Envoy serves exactly these versions and its listener is open. @param before taken before the files were
+     * written. @throws DrawbridgeError `program_failed` when Envoy refuses a file, or does not serve it after 15 s
      */
     async waitForVersions(
       versions: Partial<Readonly<Record<LiveFile, string>>>,

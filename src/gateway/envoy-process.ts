@@ -58,37 +58,33 @@ export function startEnvoy(bootstrap: string, { binary, concurrency }: GatewayCo
 
 const pidFile = (bootstrap: string): string => join(dirname(bootstrap), "envoy.pid");
 
-function runsOn(pid: number, bootstrap: string): boolean {
+/** The process that was noted beside a bootstrap file; undefined unless it still runs on that file. */
+function noted(bootstrap: string): number | undefined {
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes(bootstrap);
+    const pid = Number(readFileSync(pidFile(bootstrap), "utf8"));
+    const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+    return pid > 1 && words.includes(bootstrap) ? pid : undefined;
   } catch {
-    return false;
+    return undefined;
   }
 }
 
 /** Ends what an earlier run left behind; two would answer by two policies. @throws DrawbridgeError `program_failed` */
 export async function endLeftover(bootstrap: string, clock: Clock): Promise<void> {
-  const pid = readPid(pidFile(bootstrap));
-  if (pid === undefined) return;
+  let pid = noted(bootstrap);
   for (const signal of ["SIGTERM", "SIGKILL"] as const) {
-    if (!runsOn(pid, bootstrap)) return;
+    if (pid === undefined) return;
     process.kill(pid, signal);
     const deadline = clock.now() + LEFTOVER_WAIT_MS;
-    while (runsOn(pid, bootstrap) && clock.now() < deadline) await clock.sleep(20);
+    while (pid !== undefined && clock.now() < deadline) {
+      await clock.sleep(20);
+      pid = noted(bootstrap);
+    }
   }
-  if (!runsOn(pid, bootstrap)) return;
+  if (pid === undefined) return;
   throw new DrawbridgeError("program_failed", `the Envoy of an earlier run (process ${pid}) does not end`, {
     hint: `End process ${pid}, then start the gateway again.`,
   });
-}
-
-function readPid(file: string): number | undefined {
-  try {
-    const pid = Number(readFileSync(file, "utf8"));
-    return Number.isSafeInteger(pid) && pid > 1 ? pid : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 export function endOf(child: ChildProcess): Promise<number> {

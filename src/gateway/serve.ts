@@ -1,6 +1,5 @@
-// Running a gateway: Envoy as a child, its files following the gateway's own three.
-// Invariants: a file that cannot be used leaves the last good one serving, and log and state file say so;
-// what the state file calls in force Envoy has reported; this process ends with Envoy.
+// Running a gateway: Envoy as a child, its files following the gateway's own three. Invariants: a file that cannot be used
+// leaves the last good one serving, and log and state file say so; what the state file calls in force Envoy has reported.
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Logger } from "pino";
@@ -104,14 +103,12 @@ function logInForce(log: Logger, event: "ready" | "reloaded", { sources, intent,
   );
 }
 
-/** state.json: what is in force, for federation control and for people; gone while no gateway runs. */
+/** state.json: what is in force, and the first file that is refused; gone while no gateway runs. */
 function createStateFile(file: string, clock: Clock) {
   let inForce = { digests: "", since: "" };
   let lastRefused = { key: "", at: "" };
   return {
     clear: () => rmSync(file, { force: true }),
-
-    /** Reports these sources as in force, and the first of these files as refused. */
     write({ publication, invocation, gateway }: Sources, [refused]: readonly RefusedFile[]): void {
       const now = new Date(clock.now()).toISOString();
       const digests = [publication.digest, invocation.digest, gateway.digest].join();

@@ -14,21 +14,12 @@ import {
   type RefusalReason,
 } from "../rendered-files/gateway-files.ts";
 import { ConfigError, parseYaml } from "../runtime/load-yaml.ts";
-import { type GatewayConfig, parseGatewayConfig } from "./config.ts";
-import type { ParsedFile } from "./merge-access-files.ts";
+import { parseGatewayConfig } from "./config.ts";
 
 const MAX_BYTES = 16 * 1_024 * 1_024;
 
-/** A file that can be used, as far as it can be judged by itself. */
-export interface Source<T> extends ParsedFile<T> {
-  readonly digest: string;
-}
-
-export interface Sources {
-  readonly gateway: Source<GatewayConfig>;
-  readonly publication: Source<PublicationFile>;
-  readonly invocation: Source<InvocationFile>;
-}
+/** The three files where each can be used, as far as it can be judged by itself. */
+export type Sources = { readonly [Name in FollowedFile]: ReturnType<(typeof PARSERS)[Name]> };
 
 /** A file as it was read: without a digest when it cannot be taken, for the reason that `bytes` is then. */
 export interface Reading {
@@ -69,16 +60,17 @@ function textOf({ file, bytes }: Reading): string {
   throw new ConfigError(file, [{ line: 1, path: "", message }]);
 }
 
-function parse<T>(reading: Reading, parseText: (text: string, file: string) => T): Source<T> {
+function parse<T>(reading: Reading, parseText: (text: string, file: string) => T) {
+  const { file, digest } = reading;
   const text = textOf(reading);
-  return { file: reading.file, text, digest: reading.digest ?? "", value: parseText(text, reading.file) };
+  return { file, text, digest: digest ?? "", value: parseText(text, file) };
 }
 
 export const PARSERS = {
   gateway: (reading: Reading) => parse(reading, parseGatewayConfig),
   publication: (reading: Reading) => parse(reading, (text, file) => parseYaml(PublicationFile, text, file)),
   invocation: (reading: Reading) => parse(reading, (text, file) => parseYaml(InvocationFile, text, file)),
-} as const;
+};
 
 /** @throws ConfigError, DrawbridgeError `config_unreadable` */
 export function loadSources(configFile: string): Sources {

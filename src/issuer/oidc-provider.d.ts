@@ -2,23 +2,16 @@
 declare module "oidc-provider" {
   import type { IncomingMessage, ServerResponse } from "node:http";
 
-  export interface Adapter {
-    find(id: string): Promise<Readonly<Record<string, unknown>> | undefined>;
-  }
-
-  export interface Context {
+  interface Context {
     readonly oidc?: { readonly client?: { readonly clientId: string } };
   }
 
-  export interface Configuration {
-    readonly adapter: (model: string) => Adapter;
+  interface Configuration {
+    readonly adapter: (model: string) => { find(id: string): Promise<object | undefined> };
     readonly jwks: { readonly keys: readonly object[] };
-    readonly features: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+    readonly features: Readonly<Record<string, object>>;
     readonly [key: string]: unknown;
-    readonly extraTokenClaims: (
-      ctx: Context,
-      token: { readonly clientId: string },
-    ) => Promise<Readonly<Record<string, string>>>;
+    readonly extraTokenClaims: (ctx: Context, token: { readonly clientId: string }) => Promise<object>;
   }
 
   export default class Provider {

@@ -18,8 +18,7 @@ import { readRegistrySecret, readSecret } from "../runtime/secrets.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import type { IssuerConfig } from "./config.ts";
 
-// The signing keys: ES256 on P-256 only. The first key signs and all are published, so that a new one can be known
-// before it signs.
+// The signing keys. The first key signs and all are published, so that a new one can be known before it signs.
 
 const Coordinate = z.string().regex(/^[A-Za-z0-9_-]{43}$/);
 
@@ -71,8 +70,6 @@ function isAllowed(request: IncomingMessage): boolean {
   const path = (request.url ?? "").split("?", 1)[0] ?? "";
   return ALLOWED.get(path)?.includes(request.method ?? "") ?? false;
 }
-
-export type RunningIssuer = Awaited<ReturnType<typeof startIssuer>>;
 
 /** @throws ConfigError, DrawbridgeError when its keys or clients cannot be read */
 export async function startIssuer(config: IssuerConfig, log: Logger, clock: Clock) {

@@ -81,6 +81,7 @@ export type InvocationFile = z.output<typeof InvocationFile>;
 export const RefusalReason = z.enum(["unreadable", "invalid", "refused_by_envoy", "needs_restart"]);
 export type RefusalReason = z.output<typeof RefusalReason>;
 
+/** In the order in which a gateway tries changed files, and reports those that it refuses. */
 export const FollowedFile = z.enum(["invocation", "publication", "gateway"]);
 export type FollowedFile = z.output<typeof FollowedFile>;
 
@@ -90,7 +91,7 @@ export const GatewayState = z.strictObject({
   publication: Sha256Digest,
   invocation: Sha256Digest,
   since: z.iso.datetime(),
-  /** A file that is there and not in force; the last good one is. Of several, the first by this order. */
+  /** A file that is there and not in force; the last good one is. Of several, the first. */
   refused: z
     .strictObject({
       file: FollowedFile,

@@ -2,7 +2,6 @@
 // Invariants: whether memberships can be repaired is asked of the partner's server, never concluded; what it does
 // not answer is unknown; history is never purged here; a new room that was begun is gone on with, not made twice.
 import { join, resolve } from "node:path";
-import { encodeBase64url } from "../../domain/base64url.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import { type RoomId, type ServerName, serverOf, visibleId } from "../../domain/identifiers.ts";
@@ -210,7 +209,7 @@ export async function holdsBans(
   // users whose bans it lacks had left when the last was banned. If it refuses both, it answers nobody, or not us.
   const refused = events[statuses.indexOf(403)];
   if (refused !== undefined) {
-    const nobodys = `$${encodeBase64url(sha256(`nobody's event beside ${refused}`))}`;
+    const nobodys = `$${sha256(`nobody's event beside ${refused}`).toString("base64url")}`;
     return (await statusFor(signed, partner, nobodys)) === 404 ? "yes" : "unknown";
   }
   if (statuses.includes(404)) return "no";

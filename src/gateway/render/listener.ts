@@ -86,7 +86,17 @@ export function renderListener(config: GatewayConfig, quotas: Quotas, routes: Js
               ],
               access_log: [accessLog(config.accessLog)],
               ...routes,
-              http_filters: renderFilters(config, quotas),
+              http_filters: [
+                jwtAuthentication(config.issuer),
+                // No policy: every request is denied. A route opens itself.
+                extension(RBAC_FILTER, "envoy.extensions.filters.http.rbac.v3.RBAC", {
+                  rules: { action: "ALLOW", policies: {} },
+                }),
+                renderLimiter(config.limiter, quotas),
+                extension("envoy.filters.http.router", "envoy.extensions.filters.http.router.v3.Router", {
+                  suppress_envoy_headers: true,
+                }),
+              ],
             },
           ),
         ],
@@ -123,18 +133,4 @@ function jwtAuthentication(issuer: GatewayConfig["issuer"]): JsonObject {
     },
     rules: [{ match: { prefix: "/" }, requires: { provider_name: "issuer" } }],
   });
-}
-
-export function renderFilters(config: GatewayConfig, quotas: Quotas): JsonObject[] {
-  return [
-    jwtAuthentication(config.issuer),
-    // No policy: every request is denied. A route opens itself.
-    extension(RBAC_FILTER, "envoy.extensions.filters.http.rbac.v3.RBAC", {
-      rules: { action: "ALLOW", policies: {} },
-    }),
-    renderLimiter(config.limiter, quotas),
-    extension("envoy.filters.http.router", "envoy.extensions.filters.http.router.v3.Router", {
-      suppress_envoy_headers: true,
-    }),
-  ];
 }

@@ -14,7 +14,7 @@ export const PAYLOAD_KEY = "p";
 
 export const LIMIT_FILTER = "limiter";
 
-/** The key, taken from the verified token. A request without one makes none; rbac has refused it before. */
+/** From the verified token. A request without one has no key; rbac has refused it before. */
 const BY_CALLER: readonly Json[] = [
   {
     actions: [
@@ -69,7 +69,9 @@ function localLimiter(quotas: Quotas): JsonObject {
   });
 }
 
-function sharedLimiter({ domain, timeout }: SharedLimiter): JsonObject {
+export function renderLimiter(limiter: GatewayConfig["limiter"], quotas: Quotas): JsonObject {
+  if (limiter.mode === "local") return localLimiter(quotas);
+  const { domain, timeout } = limiter;
   return extension(LIMIT_FILTER, "envoy.extensions.filters.http.ratelimit.v3.RateLimit", {
     domain,
     timeout: `${timeout / 1_000}s`,
@@ -83,12 +85,6 @@ function sharedLimiter({ domain, timeout }: SharedLimiter): JsonObject {
     // The service counts by whole minutes.
     response_headers_to_add: [retryAfter(60)],
   });
-}
-
-type SharedLimiter = Extract<GatewayConfig["limiter"], { readonly mode: "shared" }>;
-
-export function renderLimiter(limiter: GatewayConfig["limiter"], quotas: Quotas): JsonObject {
-  return limiter.mode === "local" ? localLimiter(quotas) : sharedLimiter(limiter);
 }
 
 /** The same for envoyproxy/ratelimit, as JSON, which its YAML reader takes. It counts by whole minutes, without bursts. */

@@ -1,7 +1,6 @@
-// From configuration to Envoy's files: a pure function, so that a file in use can be compared with what
-// it should be.
-// Invariants: the live files and the twin for validation hold the same routes, filters and clusters; who
-// may call is in rds.json alone, so that a revocation neither resets a bucket nor drops the key set.
+// From configuration to Envoy's files, by a pure function. Invariants: the live files and the twin for validation hold the
+// same routes, filters and clusters; who may call is in rds.json alone, so that a revocation neither resets a bucket nor
+// drops the key set.
 import { join } from "node:path";
 import { type JsonObject, jsonText } from "../../domain/json.ts";
 import type { GatewayConfig } from "../config.ts";
@@ -40,8 +39,8 @@ function watched(directory: string, file: LiveFile): JsonObject {
   };
 }
 
-function bootstrap(config: GatewayConfig, rest: JsonObject): JsonObject {
-  return {
+function bootstrap(config: GatewayConfig, rest: JsonObject): string {
+  return jsonText({
     node: { id: "drawbridge-gateway", cluster: "drawbridge" },
     admin: { address: socketAddress("127.0.0.1", config.adminPort) },
     overload_manager: {
@@ -54,10 +53,10 @@ function bootstrap(config: GatewayConfig, rest: JsonObject): JsonObject {
       ],
     },
     ...rest,
-  };
+  });
 }
 
-/** Renders all of Envoy's files. @param config with absolute paths. @param directory where the files will stand */
+/** @param directory where the files will stand */
 export function render(config: GatewayConfig, intent: AccessRules, directory: string): RenderedGateway {
   const clusters = renderClusters(config, intent);
   const routes = renderRoutes(intent);
@@ -65,20 +64,17 @@ export function render(config: GatewayConfig, intent: AccessRules, directory: st
     rds: { route_config_name: ROUTE_CONFIG_NAME, config_source: watched(directory, "rds") },
   });
   const live = { cds: clusters, lds: [listener], rds: [routes] };
-  const twin = bootstrap(config, {
-    static_resources: {
-      listeners: [untyped(renderListener(config, intent.quotas, { route_config: untyped(routes) }))],
-      clusters: clusters.map(untyped),
-    },
-  });
   return {
     files: {
-      [BOOTSTRAP_FILE]: jsonText(
-        bootstrap(config, {
-          dynamic_resources: { lds_config: watched(directory, "lds"), cds_config: watched(directory, "cds") },
-        }),
-      ),
-      [TWIN_FILE]: jsonText(twin),
+      [BOOTSTRAP_FILE]: bootstrap(config, {
+        dynamic_resources: { lds_config: watched(directory, "lds"), cds_config: watched(directory, "cds") },
+      }),
+      [TWIN_FILE]: bootstrap(config, {
+        static_resources: {
+          listeners: [untyped(renderListener(config, intent.quotas, { route_config: untyped(routes) }))],
+          clusters: clusters.map(untyped),
+        },
+      }),
       [LIVE_FILES.cds]: jsonText(discoveryResponse(live.cds)),
       [LIVE_FILES.lds]: jsonText(discoveryResponse(live.lds)),
       [LIVE_FILES.rds]: jsonText(discoveryResponse(live.rds)),

@@ -6,7 +6,7 @@ import { createRemoteJWKSet, type JWTPayload, jwtVerify } from "jose";
 import { freePort } from "../../../lab/ports.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import { loadIssuerConfig } from "../../../src/issuer/config.ts";
-import { generateSigningKeys, type RunningIssuer, startIssuer } from "../../../src/issuer/server.ts";
+import { generateSigningKeys, startIssuer } from "../../../src/issuer/server.ts";
 import { eventually } from "../../support/gateway.ts";
 import { recordedLog } from "../../support/recorded-log.ts";
 import { temporaryFolder, writeFile } from "../../support/temporary.ts";
@@ -44,7 +44,7 @@ signingKeys: {file: secrets/signing-keys.json}
   writeFile(join(folder, "clients.yaml"), CLIENTS);
   const recorded = recordedLog();
   const config = loadIssuerConfig(join(folder, "issuer.yaml"));
-  let issuer: RunningIssuer = await startIssuer(config, recorded.log, systemClock);
+  let issuer = await startIssuer(config, recorded.log, systemClock);
   t.after(() => issuer.close());
 
   const ask = async (form: Record<string, string>, basic?: readonly [string, string]): Promise<Answer> => {
